@@ -23,7 +23,7 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
-TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd \
+TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang clang-format libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd \
 	python3-cryptography iproute2
 PAGE_PACKAGES = chromium chromium-driver python3-selenium nodejs
 MANUAL_PACKAGES = mandoc zsh

@@ -46,14 +46,19 @@ struct requests {
 
 static int parse(struct requests *w, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "key", required_argument, NULL, 'k' }, { "allow", required_argument, NULL, 'a' },
-        { "invite", required_argument, NULL, 'i' }, { "name", required_argument, NULL, 'n' },
-        { "address", required_argument, NULL, 'A' }, { "port", required_argument, NULL, 'p' },
-        { "life", required_argument, NULL, 'l' }, { "cert", required_argument, NULL, 'c' },
-        { "cert-key", required_argument, NULL, 'C' }, { "coordinator", required_argument, NULL, 'o' },
-        { "json", no_argument, NULL, 'J' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option options[] = { { "key", required_argument, NULL, 'k' },
+                                             { "allow", required_argument, NULL, 'a' },
+                                             { "invite", required_argument, NULL, 'i' },
+                                             { "name", required_argument, NULL, 'n' },
+                                             { "address", required_argument, NULL, 'A' },
+                                             { "port", required_argument, NULL, 'p' },
+                                             { "life", required_argument, NULL, 'l' },
+                                             { "cert", required_argument, NULL, 'c' },
+                                             { "cert-key", required_argument, NULL, 'C' },
+                                             { "coordinator", required_argument, NULL, 'o' },
+                                             { "json", no_argument, NULL, 'J' },
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
@@ -108,8 +113,10 @@ static int load_key(struct rsa_key *key, const char *path, struct pl_err *err)
         if ((rc = pl_file_read(&data, &n, path, PEM_MAX, &why)))
             return pl_fail(err, rc, "--key %.300s", why.text);
         if ((rc = rsa_key_parse(key, data, n, &why)))
-            pl_fail(err, rc, "--key %.200s: %.200s; remove it, and one is made, which ends all "
-                    "tokens of the old one", path, why.text);
+            pl_fail(err, rc,
+                    "--key %.200s: %.200s; remove it, and one is made, which ends all "
+                    "tokens of the old one",
+                    path, why.text);
         free(data);
         return rc;
     }

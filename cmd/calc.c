@@ -41,17 +41,43 @@ static const char usage[] =
 
 enum { OPTION_VALUE = 256, OPTION_ON, OPTION_OFF };
 
-#define VALUE(name) { name, required_argument, NULL, OPTION_VALUE }
+#define VALUE(name) \
+    { \
+        name, required_argument, NULL, OPTION_VALUE \
+    }
 #define SWITCH(name) \
     { name, no_argument, NULL, OPTION_ON }, { "no-" name, no_argument, NULL, OPTION_OFF }
 static const struct option options[] = {
-    VALUE("model"), VALUE("optimizer"), VALUE("precision"), VALUE("fp16-level"), VALUE("layers"),
-    VALUE("shared-groups"), VALUE("shared_groups"), VALUE("bsz"), VALUE("nlayers"), VALUE("seqlen"),
-    VALUE("dmodel"), VALUE("dhid"), VALUE("vocab-size"), VALUE("vocab_size"), VALUE("heads"),
-    VALUE("zero"), VALUE("ngpus"), VALUE("exchange"), VALUE("peers"), VALUE("min-8bit"),
-    VALUE("block"), SWITCH("checkpoint"), SWITCH("offload"), SWITCH("fused"), SWITCH("dropout"),
-    { "original", no_argument, NULL, 'o' }, { "json", no_argument, NULL, 'j' },
-    { "models", no_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' }, { 0 },
+    VALUE("model"),
+    VALUE("optimizer"),
+    VALUE("precision"),
+    VALUE("fp16-level"),
+    VALUE("layers"),
+    VALUE("shared-groups"),
+    VALUE("shared_groups"),
+    VALUE("bsz"),
+    VALUE("nlayers"),
+    VALUE("seqlen"),
+    VALUE("dmodel"),
+    VALUE("dhid"),
+    VALUE("vocab-size"),
+    VALUE("vocab_size"),
+    VALUE("heads"),
+    VALUE("zero"),
+    VALUE("ngpus"),
+    VALUE("exchange"),
+    VALUE("peers"),
+    VALUE("min-8bit"),
+    VALUE("block"),
+    SWITCH("checkpoint"),
+    SWITCH("offload"),
+    SWITCH("fused"),
+    SWITCH("dropout"),
+    { "original", no_argument, NULL, 'o' },
+    { "json", no_argument, NULL, 'j' },
+    { "models", no_argument, NULL, 'm' },
+    { "help", no_argument, NULL, 'h' },
+    { 0 },
 };
 
 struct request {
@@ -88,8 +114,12 @@ static int parse(struct request *r, int argc, char **argv, struct pl_err *err)
                 if (!strcmp(name, "model")) r->model = optarg;
                 else if (pass) rc = pl_memory_set(&r->plan, name, optarg, err);
                 break;
-            case OPTION_ON: if (pass) rc = pl_memory_set(&r->plan, name, "on", err); break;
-            case OPTION_OFF: if (pass) rc = pl_memory_set(&r->plan, name + 3, "off", err); break;
+            case OPTION_ON:
+                if (pass) rc = pl_memory_set(&r->plan, name, "on", err);
+                break;
+            case OPTION_OFF:
+                if (pass) rc = pl_memory_set(&r->plan, name + 3, "off", err);
+                break;
             case 'h': fputs(usage, stdout); exit(0);
             default: return PL_EUSE; /* getopt has said it */
             }

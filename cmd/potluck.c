@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name, *help; cmd_fn *run; } commands[] = {
+static const struct {
+    const char *name, *help;
+    cmd_fn *run;
+} commands[] = {
 #define ENTRY(name, help) { #name, help, cmd_##name },
     PL_COMMANDS(ENTRY)
 #undef ENTRY
@@ -22,7 +25,8 @@ static const struct { const char *name, *help; cmd_fn *run; } commands[] = {
 static void usage(FILE *to)
 {
     fputs("usage: potluck COMMAND [OPTION ...]\n\n"
-          "Train transformers together over the internet. Commands:\n\n", to);
+          "Train transformers together over the internet. Commands:\n\n",
+          to);
     for (size_t i = 0; i < PL_COUNT(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
     fputs("\n'potluck COMMAND --help' explains one; 'potluck --version' says what this build "

@@ -31,11 +31,10 @@ static const char usage[] =
     "  --batch N        pictures encoded at once (default 16)\n"
     "  --quality N      Brotli's, 0 to 11 (default 5)\n"
     "  --nsfw WORD      what the NSFW column says (default UNLIKELY, the only word that the run's\n"
-    "                   filter keeps)\n"
-    COMPUTE_USAGE;
+    "                   filter keeps)\n" COMPUTE_USAGE;
 
 #define CODEC_FILE_MAX (1u << 30) /* bytes: the official model has 280 MB */
-#define BROKEN_SHOWN 20                /* lines about broken pictures; the others are only counted */
+#define BROKEN_SHOWN 20           /* lines about broken pictures; the others are only counted */
 
 struct options {
     const char *data, *codec, *out, *stem, *nsfw;
@@ -63,12 +62,18 @@ static int check_stem(const char **stem, const char *text)
 static int parse(struct options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "data", required_argument, NULL, 'd' },  { "codec", required_argument, NULL, 'c' },
-        { "out", required_argument, NULL, 'o' },   { "stem", required_argument, NULL, 'S' },
-        { "side", required_argument, NULL, 's' },  { "rows", required_argument, NULL, 'r' },
-        { "batch", required_argument, NULL, 'b' }, { "quality", required_argument, NULL, 'q' },
-        { "nsfw", required_argument, NULL, 'n' },  { "help", no_argument, NULL, 'h' },
-        COMPUTE_OPTIONS,                           { 0 },
+        { "data", required_argument, NULL, 'd' },
+        { "codec", required_argument, NULL, 'c' },
+        { "out", required_argument, NULL, 'o' },
+        { "stem", required_argument, NULL, 'S' },
+        { "side", required_argument, NULL, 's' },
+        { "rows", required_argument, NULL, 'r' },
+        { "batch", required_argument, NULL, 'b' },
+        { "quality", required_argument, NULL, 'q' },
+        { "nsfw", required_argument, NULL, 'n' },
+        { "help", no_argument, NULL, 'h' },
+        COMPUTE_OPTIONS,
+        { 0 },
     };
     int c, bad = 0;
     while (!bad && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -105,8 +110,8 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
         return interrupted();
     }
     progress_show(&v->progress, c->entries == v->total,
-                  "%zu of %zu pictures, %zu broken, %.1f a second, %s left",
-                  c->entries, v->total, c->broken, rate,
+                  "%zu of %zu pictures, %zu broken, %.1f a second, %s left", c->entries, v->total,
+                  c->broken, rate,
                   progress_time(left, rate > 0 ? (double)(v->total - c->entries) / rate : 0));
     return interrupted();
 }
@@ -139,9 +144,13 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     struct view v = { .total = list->count };
     struct prepare_counts counts;
     char id[16];
-    struct prepare_options p = { .folder = o->out, .stem = o->stem, .codec = id, .nsfw = o->nsfw,
+    struct prepare_options p = { .folder = o->out,
+                                 .stem = o->stem,
+                                 .codec = id,
+                                 .nsfw = o->nsfw,
                                  .side = o->side ? (int)o->side : codec->config.resolution,
-                                 .batch = (int)o->batch, .rows = (size_t)o->rows,
+                                 .batch = (int)o->batch,
+                                 .rows = (size_t)o->rows,
                                  .quality = (int)o->quality };
     int rc = identify(id, o->codec, err);
     if (rc) return rc;

@@ -95,7 +95,8 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
 {
     int rc;
     if (row) {
-        if (!(rc = reserve(ids, row))) rc = pl_bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
+        if (!(rc = reserve(ids, row)))
+            rc = pl_bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
         ids->n = row;
     } else if (!(rc = encode_once(ids, t, line, n)) && ids->n > ids->room) { /* only now known */
         if (!(rc = reserve(ids, ids->n))) rc = encode_once(ids, t, line, n);
@@ -116,8 +117,10 @@ static void note_no_utf8(const char *line, size_t n, size_t number)
     for (size_t at = 0; at < n && c >= 0;) {
         size_t used = pl_code_points_first(&c, line + at, n - at);
         if (c < 0)
-            fprintf(stderr, "potluck tokenize: line %zu: byte %zu is no UTF-8; it and others pass as "
-                            "U+FFFD\n", number, at + 1);
+            fprintf(stderr,
+                    "potluck tokenize: line %zu: byte %zu is no UTF-8; it and others pass as "
+                    "U+FFFD\n",
+                    number, at + 1);
         at += used;
     }
 }
@@ -128,7 +131,7 @@ static int decode(struct ids *ids, const struct tokenizer *t, const char *line, 
     size_t bytes;
     int rc;
     ids->n = 0;
-    for (const char *at = line; ; at = end) {
+    for (const char *at = line;; at = end) {
         long id;
         errno = 0;
         id = strtol(at, &end, 10);

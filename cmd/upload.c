@@ -110,11 +110,16 @@ static int send_file(struct options *all, const char *path)
 static int parse(struct options *all, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "to", required_argument, NULL, 't' },       { "tus", no_argument, NULL, 'u' },
-        { "s3", no_argument, NULL, 's' },             { "hub", required_argument, NULL, 'H' },
-        { "dataset", no_argument, NULL, 'd' },        { "revision", required_argument, NULL, 'r' },
-        { "folder", required_argument, NULL, 'f' },   { "tries", required_argument, NULL, 'n' },
-        { "quiet", no_argument, NULL, 'q' },          { "help", no_argument, NULL, 'h' },
+        { "to", required_argument, NULL, 't' },
+        { "tus", no_argument, NULL, 'u' },
+        { "s3", no_argument, NULL, 's' },
+        { "hub", required_argument, NULL, 'H' },
+        { "dataset", no_argument, NULL, 'd' },
+        { "revision", required_argument, NULL, 'r' },
+        { "folder", required_argument, NULL, 'f' },
+        { "tries", required_argument, NULL, 'n' },
+        { "quiet", no_argument, NULL, 'q' },
+        { "help", no_argument, NULL, 'h' },
         { 0 },
     };
     struct http_upload_options *o = &all->o;

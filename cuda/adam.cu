@@ -24,7 +24,8 @@ __global__ void adam_float(float *p, const float *g, float *m, float *v, size_t 
         constexpr int W = width.is;
         auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
         auto pi = cuda_load<W>(p + i);
-        PL_UNROLL for (int k = 0; k < W; k++) {
+        PL_UNROLL
+        for (int k = 0; k < W; k++) {
             advance(&mi.at[k], &vi.at[k], gi.at[k], s.rates);
             pi.at[k] = adam_update(pi.at[k], mi.at[k], vi.at[k], &s);
         }
@@ -41,15 +42,14 @@ static __device__ void adam_blocks(float *p, const float *g, const struct coded_
     typedef cuda_pack<float, WIDTH> pack;
     advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left);
-        PL_UNROLL for (int k = 0; k < WIDTH; k++)
-            pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], s);
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], s);
         cuda_store_some(p + i, pi, left);
     });
 }
 template <int WIDTH>
 __global__ void __launch_bounds__(CUDA_THREADS, 3)
-    adam_run(float *p, const float *g, struct coded_moments c, size_t n,
-                         struct adam_step s)
+    adam_run(float *p, const float *g, struct coded_moments c, size_t n, struct adam_step s)
 {
     adam_blocks<WIDTH, 1>(p, g, &c, n, &s);
 }
@@ -80,6 +80,6 @@ int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
     blocks = cuda_value_grid(pl_blocks(n, m->block));
     threads = cuda_value_threads(m->block);
     return m->rule == PL_RULE_RUN
-             ? CUDA_LAUNCH_PACKS(packed, adam_run, blocks, threads, p, g, c, n, s)
-             : CUDA_LAUNCH_PACKS(packed, adam_searched, blocks, threads, p, g, c, n, s);
+               ? CUDA_LAUNCH_PACKS(packed, adam_run, blocks, threads, p, g, c, n, s)
+               : CUDA_LAUNCH_PACKS(packed, adam_searched, blocks, threads, p, g, c, n, s);
 }

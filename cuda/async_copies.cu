@@ -124,13 +124,13 @@ void cuda_reach(int other)
 
 __global__ void add_taken(float *y, const float *x, size_t n)
 {
-    CUDA_EACH(i, n) y[i] += x[i];
+    CUDA_EACH (i, n) y[i] += x[i];
 }
 
 static int take_some(float *y, const float *x, int from, size_t n)
 {
-    return cuda_status(cudaMemcpyPeerAsync(y, cuda_number(), x, cuda_number_of(from),
-                                           n * sizeof *y, cuda_stream()));
+    return cuda_status(cudaMemcpyPeerAsync(y, cuda_number(), x, cuda_number_of(from), n * sizeof *y,
+                                           cuda_stream()));
 }
 
 int cuda_peer_copy(float *y, const float *x, int index, size_t n, int add)

@@ -9,10 +9,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d,
            const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, TILE * PITCH);
-    PL_SHARED(float, K, TILE * PITCH);
-    PL_SHARED(float, V, TILE * PITCH);
-    PL_SHARED(float, W, TILE * WEIGHTS);
+    PL_SHARED(float, Q, (TILE * PITCH));
+    PL_SHARED(float, K, (TILE * PITCH));
+    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, W, (TILE * WEIGHTS));
     PL_SHARED(int, queries, PLACES);
     PL_SHARED(int, keys, PLACES);
     int tq = (int)blockIdx.x, b = (int)blockIdx.y / H, h = (int)blockIdx.y % H;
@@ -41,13 +41,14 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             __syncthreads();
             multiply_rows(s, Q, K, d - c < CHUNK ? d - c : CHUNK);
         }
-        PL_UNROLL for (int a = 0; a < 2; a++) {
+        PL_UNROLL
+        for (int a = 0; a < 2; a++) {
             float most = best[a], part = 0, shrink;
             float factor = at[a].position < first ? 0 : scale;
             for (int j = 0; j < 4; j++) {
                 struct place key = place_of(keys, x + 8 * j);
                 s[a][j] = sees(&t, first, at[a], key, is_shown(&t, hidden, key)) ? factor * s[a][j]
-                                                                                  : -INFINITY;
+                                                                                 : -INFINITY;
                 most = fmaxf(most, s[a][j]);
             }
             for (int apart = 4; apart; apart /= 2) /* the eight threads of a row are neighbours */
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         __syncthreads();
         multiply_weights(out, W, V, 0);
     }
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         size_t p = (size_t)b * (size_t)t.n + (size_t)at[a].position;
         if (at[a].position < 0) continue;
         for (int j = 0; j < 8; j++)

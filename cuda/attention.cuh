@@ -32,11 +32,11 @@ int cuda_attention_backward_bf16(float *dqkv, const float *do_, const float *qkv
 
 struct tiling {
     struct pl_mask mask;
-    int n;          /* positions */
-    int size;       /* of a tile */
-    int text;       /* of those in text tiles: all of them where the grid plays no part */
+    int n;    /* positions */
+    int size; /* of a tile */
+    int text; /* of those in text tiles: all of them where the grid plays no part */
     int text_tiles, tiles;
-    int line;       /* cells of a row; of a column for column attention */
+    int line; /* cells of a row; of a column for column attention */
 };
 
 static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int size)
@@ -94,7 +94,7 @@ static __device__ int may_meet(const struct tiling *t, int tq, int tk)
     if (tk > tq) return 0;
     if (tk < t->text_tiles) return 1; /* earlier text */
     if (t->mask.kind == PL_MASK_FULL) return 1;
-    first = (tq - t->text_tiles) * t->size / t->line;            /* the queries' first line */
+    first = (tq - t->text_tiles) * t->size / t->line;          /* the queries' first line */
     last = ((tk - t->text_tiles + 1) * t->size - 1) / t->line; /* the keys' last line */
     if (t->mask.kind == PL_MASK_CONV || t->mask.kind == PL_MASK_CONV_CORNER)
         first -= reach_of(&t->mask);
@@ -214,8 +214,8 @@ static __device__ void load_tile(cuda_shared<float> to, const float *from, size_
     int x = (int)threadIdx.x % CHUNK, channel = c + x;
     for (int r = (int)threadIdx.x / CHUNK; r < TILE; r += ATTENTION_THREADS / CHUNK) {
         int p = places[r];
-        to[r * PITCH + x] =
-            p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel] : 0.0f;
+        to[r * PITCH + x] = p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel]
+                                                  : 0.0f;
     }
 }
 

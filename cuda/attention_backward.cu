@@ -11,8 +11,8 @@ __global__ void products(float *delta, const float *do_, const float *o, size_t 
                          int H, int d)
 {
     int lane = (int)threadIdx.x % 32;
-    size_t v =
-        blockIdx.x * (size_t)(CUDA_THREADS / 32) + threadIdx.x / 32; /* (b, position, head) */
+    size_t v = blockIdx.x * (size_t)(CUDA_THREADS / 32) +
+               threadIdx.x / 32; /* (b, position, head) */
     float s = 0;
     for (int c = lane; v < vectors && c < d; c += 32)
         s = fmaf(do_[v * (size_t)d + (size_t)c], o[v * (size_t)d + (size_t)c], s);
@@ -44,7 +44,8 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
         multiply_rows(s, Q, K, width);
         multiply_rows(e, O, V, width);
     }
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         struct place q = place_of(queries, y + 16 * a);
         float lse = q.position < 0 ? 0 : g->lse[q.position],
               delta = q.position < 0 ? 0 : g->delta[q.position];
@@ -65,7 +66,8 @@ static __device__ void store(float *to, size_t pitch, const float out[2][8], con
                              int tile, int out_c, int d)
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         int p = place_at(t, tile, y + 16 * a).position;
         for (int j = 0; p >= 0 && j < 8; j++)
             if (out_c + x + 8 * j < d)
@@ -77,12 +79,12 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     query_gradient(float *dqkv, const float *do_, const float *qkv, const float *lse,
                    const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, TILE * PITCH);
-    PL_SHARED(float, K, TILE * PITCH);
-    PL_SHARED(float, O, TILE * PITCH);
-    PL_SHARED(float, V, TILE * PITCH);
-    PL_SHARED(float, W, TILE * WEIGHTS);
-    PL_SHARED(float, E, TILE * WEIGHTS);
+    PL_SHARED(float, Q, (TILE * PITCH));
+    PL_SHARED(float, K, (TILE * PITCH));
+    PL_SHARED(float, O, (TILE * PITCH));
+    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, W, (TILE * WEIGHTS));
+    PL_SHARED(float, E, (TILE * WEIGHTS));
     PL_SHARED(int, queries, PLACES);
     PL_SHARED(int, keys, PLACES);
     struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
@@ -104,15 +106,15 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 }
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
-key_gradients(float *dqkv, const float *do_, const float *qkv, const float *lse, const float *delta,
-              struct tiling t, int H, int d, const uint8_t *key_mask)
+    key_gradients(float *dqkv, const float *do_, const float *qkv, const float *lse,
+                  const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, TILE * PITCH);
-    PL_SHARED(float, K, TILE * PITCH);
-    PL_SHARED(float, O, TILE * PITCH);
-    PL_SHARED(float, V, TILE * PITCH);
-    PL_SHARED(float, W, TILE * WEIGHTS);
-    PL_SHARED(float, E, TILE * WEIGHTS);
+    PL_SHARED(float, Q, (TILE * PITCH));
+    PL_SHARED(float, K, (TILE * PITCH));
+    PL_SHARED(float, O, (TILE * PITCH));
+    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, W, (TILE * WEIGHTS));
+    PL_SHARED(float, E, (TILE * WEIGHTS));
     PL_SHARED(int, queries, PLACES);
     PL_SHARED(int, keys, PLACES);
     struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);

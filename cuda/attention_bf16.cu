@@ -11,10 +11,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     attend_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, struct tiling t, int H,
                 int d, const uint8_t *key_mask, int pairs)
 {
-    PL_SHARED(uint32_t, K, SIDE * ROW_WORDS); /* first of all the two tiles of queries */
-    PL_SHARED(uint32_t, V, SIDE * ROW_WORDS);
-    PL_SHARED(int, rows, TILES * 4 * SIDE);
-    PL_SHARED(int, columns, 4 * SIDE);
+    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first of all the two tiles of queries */
+    PL_SHARED(uint32_t, V, (SIDE * ROW_WORDS));
+    PL_SHARED(int, rows, (TILES * 4 * SIDE));
+    PL_SHARED(int, columns, (4 * SIDE));
     int b = (int)blockIdx.y / H, h = (int)blockIdx.y % H, tq = TILES * (int)blockIdx.x;
     int steps = (d + 15) / 16, free;
     size_t vector = (size_t)H * (size_t)d, pitch = 3 * vector;
@@ -48,42 +48,50 @@ __global__ void __launch_bounds__(THREADS, 2)
         __syncthreads();
         if (!groups) continue; /* the whole warp */
         float s[SIDE / 8][4] = { { 0 } };
-        PL_UNROLL for (int g = 0; g < GROUPS; g++)
+        PL_UNROLL
+        for (int g = 0; g < GROUPS; g++)
             if (groups >> g & 1) multiply_group(s + 2 * g, query, K, g, steps);
-        PL_UNROLL for (int a = 0; a < 2; a++) {
+        PL_UNROLL
+        for (int a = 0; a < 2; a++) {
             float most = best[a], base, shrink, part = 0;
-            PL_UNROLL for (int j = 0; j < SIDE / 8; j++)
-                PL_UNROLL for (int i = 2 * a; i < 2 * a + 2; i++) {
-                    if (!(bits >> (4 * j + i) & 1)) s[j][i] = -INFINITY;
-                    most = fmaxf(most, s[j][i]);
-                }
+            PL_UNROLL
+            for (int j = 0; j < SIDE / 8; j++) PL_UNROLL
+            for (int i = 2 * a; i < 2 * a + 2; i++) {
+                if (!(bits >> (4 * j + i) & 1)) s[j][i] = -INFINITY;
+                most = fmaxf(most, s[j][i]);
+            }
             /* the four lanes of a row are neighbours */
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             base = most == -INFINITY ? 0 : most * scale;
             shrink = exp2f(fmaf(best[a], scale, -base));
-            PL_UNROLL for (int j = 0; j < SIDE / 8; j++)
-                PL_UNROLL for (int i = 2 * a; i < 2 * a + 2; i++) {
-                    s[j][i] = exp2f(fmaf(s[j][i], scale, -base));
-                    part += s[j][i];
-                }
+            PL_UNROLL
+            for (int j = 0; j < SIDE / 8; j++) PL_UNROLL
+            for (int i = 2 * a; i < 2 * a + 2; i++) {
+                s[j][i] = exp2f(fmaf(s[j][i], scale, -base));
+                part += s[j][i];
+            }
             sum[a] = fmaf(sum[a], shrink, part); /* the lane's own columns */
             best[a] = most;
-            PL_UNROLL for (int j = 0; j < SIDE / 8; j++)
-                PL_UNROLL for (int i = 2 * a; i < 2 * a + 2; i++) out[j][i] *= shrink;
+            PL_UNROLL
+            for (int j = 0; j < SIDE / 8; j++) PL_UNROLL
+            for (int i = 2 * a; i < 2 * a + 2; i++) out[j][i] *= shrink;
         }
-        PL_UNROLL for (int g = 0; g < GROUPS; g++)
+        PL_UNROLL
+        for (int g = 0; g < GROUPS; g++)
             if (groups >> g & 1) add_group(out, s + 2 * g, V, g, steps);
     }
     size_t out_at = ((size_t)b * (size_t)t.n * (size_t)H + (size_t)h) * (size_t)d;
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         sum[a] += __shfl_xor_sync(0xffffffffu, sum[a], 1);
         sum[a] += __shfl_xor_sync(0xffffffffu, sum[a], 2);
         store_row(o + out_at, o16 ? o16 + out_at : NULL, vector, p, out, a, 1 / sum[a], d, pairs);
         if (lse && p >= 0 && lane_of() % 4 == 0)
-            lse[(size_t)blockIdx.y * (size_t)t.n + (size_t)p] =
-                fmaf(best[a], scale, log2f(sum[a])) * LN_2;
+            lse[(size_t)blockIdx.y * (size_t)t.n + (size_t)p] = fmaf(best[a], scale,
+                                                                     log2f(sum[a])) *
+                                                                LN_2;
     }
 }
 

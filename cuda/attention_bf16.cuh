@@ -13,9 +13,9 @@
 #include "tensor_core.cuh"
 
 enum {
-    SIDE = 64,    /* places of a tile, and a head's channels at most */
+    SIDE = 64, /* places of a tile, and a head's channels at most */
     GROUPS = SIDE / 16,
-    ROW_WORDS = SIDE / 2 + 4, /* eight rows that are read together lie in different banks */
+    ROW_WORDS = SIDE / 2 + 4,     /* eight rows that are read together lie in different banks */
     TILE_THREADS = SIDE / 16 * 32 /* for each tile of rows */
 };
 #define LOG2_E 1.4426950408889634f
@@ -111,15 +111,18 @@ static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<i
     if (ordered && !first && (tq >= t->text_tiles || hides_from_all(t))) {
         uint32_t of_rows = (is_free<tiles>(rows, start + lane / 4) ? 0x33333333u : 0) |
                            (is_free<tiles>(rows, start + lane / 4 + 8) ? 0xccccccccu : 0);
-        PL_ROLLED for (int j = 0; j < SIDE / 8; j++)
+        PL_ROLLED
+        for (int j = 0; j < SIDE / 8; j++)
             for (int i = 0; i < 2; i++)
                 if (is_free<1>(columns, 8 * j + lane % 4 * 2 + i)) bits |= 5u << (4 * j + i);
         return bits & of_rows;
     }
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         int r = start + lane / 4 + 8 * a, free = is_free<tiles>(rows, r);
         struct place mine_at = place_in<tiles>(rows, r);
-        PL_ROLLED for (int j = 0; j < SIDE / 8; j++)
+        PL_ROLLED
+        for (int j = 0; j < SIDE / 8; j++)
             for (int i = 0; i < 2; i++) {
                 int c = 8 * j + lane % 4 * 2 + i;
                 struct place at = place_in<1>(columns, c);
@@ -135,7 +138,8 @@ static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<i
 static __device__ __forceinline__ int groups_that_meet(uint32_t bits)
 {
     int groups = 0;
-    PL_UNROLL for (int g = 0; g < GROUPS; g++)
+    PL_UNROLL
+    for (int g = 0; g < GROUPS; g++)
         groups |= (__any_sync(0xffffffffu, (int)(bits >> (8 * g) & 255)) != 0) << g;
     return groups;
 }
@@ -150,7 +154,8 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
     int word = lane_of(), c = 2 * word, row = warp_of();
     for (int start = row; start < SIDE; start += threads / 4) {
         struct channels v[8]; /* on their way before the first of them is waited for */
-        PL_UNROLL for (int i = 0; i < 8; i++) {
+        PL_UNROLL
+        for (int i = 0; i < 8; i++) {
             int p = places[at + start + threads / 32 * i];
             const float *x = from + (size_t)(p < 0 ? 0 : p) * pitch + c;
             v[i].low = v[i].high = 0;
@@ -162,9 +167,9 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
                 }
             }
         }
-        if (word < (d + 15) / 16 * 8)
-            PL_UNROLL for (int i = 0; i < 8; i++)
-                to[(start + threads / 32 * i) * ROW_WORDS + word] = cuda_word(v[i].low, v[i].high);
+        if (word < (d + 15) / 16 * 8) PL_UNROLL
+        for (int i = 0; i < 8; i++)
+            to[(start + threads / 32 * i) * ROW_WORDS + word] = cuda_word(v[i].low, v[i].high);
     }
 }
 
@@ -174,7 +179,8 @@ static __device__ __forceinline__ void take_rows(uint32_t f[GROUPS][4], cuda_sha
 {
     int lane = lane_of();
     int at = (warp_of() % GROUPS * 16 + lane % 16) * ROW_WORDS + lane / 16 * 4;
-    PL_UNROLL for (int k = 0; k < GROUPS; k++)
+    PL_UNROLL
+    for (int k = 0; k < GROUPS; k++)
         if (k < steps) cuda_load_matrices<0>(f[k], from, at + 8 * k);
 }
 
@@ -185,7 +191,8 @@ static __device__ __forceinline__ void multiply_group(float s[2][4], const uint3
 {
     int lane = lane_of();
     int at = (16 * group + lane % 8 + lane / 16 * 8) * ROW_WORDS + lane / 8 % 2 * 4;
-    PL_UNROLL for (int k = 0; k < GROUPS; k++)
+    PL_UNROLL
+    for (int k = 0; k < GROUPS; k++)
         if (k < steps) {
             uint32_t b[4];
             cuda_load_matrices<0>(b, columns, at + 8 * k);
@@ -202,7 +209,8 @@ static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const f
     int lane = lane_of(), at = (16 * group + lane % 16) * ROW_WORDS + lane / 16 * 4;
     uint32_t a[4] = { cuda_word(s[0][0], s[0][1]), cuda_word(s[0][2], s[0][3]),
                       cuda_word(s[1][0], s[1][1]), cuda_word(s[1][2], s[1][3]) };
-    PL_UNROLL for (int c = 0; c < GROUPS; c++)
+    PL_UNROLL
+    for (int c = 0; c < GROUPS; c++)
         if (c < steps) {
             uint32_t b[4];
             cuda_load_matrices<1>(b, columns, at + 8 * c);
@@ -219,7 +227,8 @@ static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size
 {
     size_t at = (size_t)position * pitch;
     if (position < 0) return;
-    PL_UNROLL for (int j = 0; j < SIDE / 8; j++) {
+    PL_UNROLL
+    for (int j = 0; j < SIDE / 8; j++) {
         int c = 8 * j + lane_of() % 4 * 2;
         float *y = to + at + c;
         struct channels v = { out[j][2 * a] * factor, out[j][2 * a + 1] * factor };

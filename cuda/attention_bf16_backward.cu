@@ -9,7 +9,8 @@
 static __device__ __forceinline__ void weigh(float s[4], float e[4], uint32_t bits, float scale,
                                              const float lse[4], const float delta[4])
 {
-    PL_UNROLL for (int i = 0; i < 4; i++) {
+    PL_UNROLL
+    for (int i = 0; i < 4; i++) {
         s[i] = bits >> i & 1 ? exp2f(fmaf(s[i], scale, -lse[i])) : 0;
         e[i] = s[i] * (e[i] - delta[i]);
     }
@@ -22,10 +23,10 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
                         const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask,
                         int pairs)
 {
-    PL_SHARED(uint32_t, K, SIDE * ROW_WORDS); /* first of all the rows' vectors */
-    PL_SHARED(uint32_t, V, SIDE * ROW_WORDS);
-    PL_SHARED(int, rows, TILES * 4 * SIDE);
-    PL_SHARED(int, columns, 4 * SIDE);
+    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first of all the rows' vectors */
+    PL_SHARED(uint32_t, V, (SIDE * ROW_WORDS));
+    PL_SHARED(int, rows, (TILES * 4 * SIDE));
+    PL_SHARED(int, columns, (4 * SIDE));
     struct head h = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
     int first = first_seeing(&t, h.hidden), tq = TILES * (int)blockIdx.x;
     int steps = (d + 15) / 16, free;
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
     __syncthreads();
     take_rows(above, warp_of() < GROUPS ? K : V, steps);
     free = rows_are_free<TILES>(rows);
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         of_lse[a] = p < 0 ? 0 : h.lse[p] * LOG2_E;
         of_delta[a] = p < 0 ? 0 : h.delta[p];
@@ -62,19 +64,22 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
         bits = pairs_that_meet<TILES, 0>(&t, rows, tq, free, columns, tk, first);
         groups = groups_that_meet(bits);
         __syncthreads();
-        PL_UNROLL for (int g = 0; g < GROUPS; g++) {
+        PL_UNROLL
+        for (int g = 0; g < GROUPS; g++) {
             const float of_rows[2][4] = { { of_lse[0], of_lse[0], of_lse[1], of_lse[1] },
                                           { of_delta[0], of_delta[0], of_delta[1], of_delta[1] } };
             float s[2][4] = { { 0 } }, e[2][4] = { { 0 } };
             if (!(groups >> g & 1)) continue; /* the whole warp */
             multiply_group(s, query, K, g, steps);
             multiply_group(e, above, V, g, steps);
-            PL_UNROLL for (int j = 0; j < 2; j++)
+            PL_UNROLL
+            for (int j = 0; j < 2; j++)
                 weigh(s[j], e[j], bits >> (8 * g + 4 * j), scale, of_rows[0], of_rows[1]);
             add_group(dq, e, K, g, steps);
         }
     }
-    PL_UNROLL for (int a = 0; a < 2; a++) { /* a query that sees all alike: no gradient but v's */
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) { /* a query that sees all alike: no gradient but v's */
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         store_row(dqkv + (h.q - qkv), NULL, h.pitch, p, dq, a, p < first ? 0 : root, d, pairs);
     }
@@ -86,11 +91,11 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
                        const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask,
                        int pairs)
 {
-    PL_SHARED(uint32_t, Q, SIDE * ROW_WORDS); /* first of all the rows' k */
-    PL_SHARED(uint32_t, O, SIDE * ROW_WORDS); /* do; first of all v */
-    PL_SHARED(int, rows, 4 * SIDE);
-    PL_SHARED(int, columns, 4 * SIDE);
-    PL_SHARED(float, statistics, 2 * SIDE); /* the columns' lse and delta */
+    PL_SHARED(uint32_t, Q, (SIDE * ROW_WORDS)); /* first of all the rows' k */
+    PL_SHARED(uint32_t, O, (SIDE * ROW_WORDS)); /* do; first of all v */
+    PL_SHARED(int, rows, (4 * SIDE));
+    PL_SHARED(int, columns, (4 * SIDE));
+    PL_SHARED(float, statistics, (2 * SIDE)); /* the columns' lse and delta */
     struct head h = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
     int first = first_seeing(&t, h.hidden), tk = (int)blockIdx.x, i = (int)threadIdx.x;
     int steps = (d + 15) / 16, free;
@@ -124,12 +129,14 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
         bits = pairs_that_meet<1, 1>(&t, rows, tk, free, columns, tq, first);
         groups = groups_that_meet(bits);
         __syncthreads();
-        PL_UNROLL for (int g = 0; g < GROUPS; g++) {
+        PL_UNROLL
+        for (int g = 0; g < GROUPS; g++) {
             float s[2][4] = { { 0 } }, e[2][4] = { { 0 } };
             if (!(groups >> g & 1)) continue; /* the whole warp */
             multiply_group(s, key, Q, g, steps);
             multiply_group(e, value, O, g, steps);
-            PL_UNROLL for (int j = 0; j < 2; j++) {
+            PL_UNROLL
+            for (int j = 0; j < 2; j++) {
                 int c = 16 * g + 8 * j + lane_of() % 4 * 2;
                 float l0 = statistics[c], l1 = statistics[c + 1];
                 float d0 = statistics[SIDE + c], d1 = statistics[SIDE + c + 1];
@@ -140,7 +147,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
             add_group(dk, e, Q, g, steps);
         }
     }
-    PL_UNROLL for (int a = 0; a < 2; a++) {
+    PL_UNROLL
+    for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         store_row(dqkv + (h.k - qkv), NULL, h.pitch, p, dk, a, root, d, pairs);
         store_row(dqkv + (h.v - qkv), NULL, h.pitch, p, dv, a, 1, d, pairs);

@@ -21,7 +21,7 @@ __global__ void add_message(float *sum, const void *x, enum pl_compression metho
     PL_SHARED(float, table, PL_CODES);
     load_book(table, &from);
     __syncthreads();
-    CUDA_EACH(i, n) sum[i] = sum[i] + weight * value_of(x, method, table, i);
+    CUDA_EACH (i, n) sum[i] = sum[i] + weight * value_of(x, method, table, i);
 }
 
 __global__ void mean_minus(float *delta, const float *sum, float weight, const void *x,
@@ -30,7 +30,7 @@ __global__ void mean_minus(float *delta, const float *sum, float weight, const v
     PL_SHARED(float, table, PL_CODES);
     load_book(table, &from);
     __syncthreads();
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         float v = value_of(x, method, table, i);
         delta[i] = weight != 0 ? sum[i] / weight - v : 0;
     }

@@ -13,7 +13,10 @@ static __device__ uint16_t bf16_of_float(float x)
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
     return h;
 #else
-    union { float f; uint32_t u; } v;
+    union {
+        float f;
+        uint32_t u;
+    } v;
     v.f = x;
     return (uint16_t)(x != x ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 #endif
@@ -21,7 +24,10 @@ static __device__ uint16_t bf16_of_float(float x)
 
 static __device__ float float_of_bf16(uint16_t h)
 {
-    union { float f; uint32_t u; } v;
+    union {
+        float f;
+        uint32_t u;
+    } v;
     v.u = (uint32_t)h << 16;
     return v.f;
 }

@@ -18,7 +18,8 @@ template <int WIDTH> __global__ void to_bf16(uint16_t *y, const float *x, size_t
     cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
         auto from = cuda_load<width.is>(x + i);
         cuda_pack<uint16_t, width.is> to;
-        PL_UNROLL for (int k = 0; k < width.is; k++) to.at[k] = bf16_of_float(from.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) to.at[k] = bf16_of_float(from.at[k]);
         cuda_store(y + i, to);
     });
 }
@@ -44,7 +45,8 @@ const uint16_t *cuda_rounded_known(const float *x, size_t n)
     int d = cuda_number();
     const float *first = latest[d].x;
     return n && latest[d].n >= n && x >= first && x + n <= first + latest[d].n
-         ? latest[d].y + (x - first) : NULL;
+               ? latest[d].y + (x - first)
+               : NULL;
 }
 
 uint16_t *cuda_round_into(int *rc, const float *x, size_t n)

@@ -23,8 +23,7 @@ static struct regions {
 static struct region *find(const void *p)
 {
     struct regions *r = &regions[cuda_number()];
-    for (size_t i = 0; i < r->count; i++)
-    {
+    for (size_t i = 0; i < r->count; i++) {
         struct region *w = &r->list[i];
         if ((const float *)p >= w->master && (const float *)p < w->master + w->n) return w;
     }

@@ -61,8 +61,8 @@ __global__ void sum_bins(float *table, uint64_t *count, const float *sorted, con
 
 static size_t tiles_of(size_t n) { return pl_blocks(n, TILE); }
 
-#define FIXED                                                                                      \
-    CUDA_ALIGNED(PL_CODES * (sizeof(uint64_t) + sizeof(float)) + CUDA_BIN_PARTS * sizeof(double) + \
+#define FIXED \
+    CUDA_ALIGNED((sizeof(uint64_t) + sizeof(float)) * PL_CODES + CUDA_BIN_PARTS * sizeof(double) + \
                  (PL_CODES + 1) * sizeof(uint32_t))
 
 size_t cuda_bins_bytes(size_t n)

@@ -27,7 +27,7 @@ __global__ void pull(double *v, double *pulled, const float *x, const double *fa
                      size_t w)
 {
     double squares = 0, largest = 0;
-    CUDA_EACH(k, w) {
+    CUDA_EACH (k, w) {
         double step = 0, vk = v[k];
         for (int i = 0; i < n; i++)
             if (factor[i] != 0) step += factor[i] * (x[(size_t)i * w + k] - vk);
@@ -48,7 +48,7 @@ __global__ void measure(double *part, const float *x, const double *v, int n, si
 {
     for (int i = (int)blockIdx.y; i < n; i += (int)gridDim.y) {
         double s = 0;
-        CUDA_EACH(k, w) {
+        CUDA_EACH (k, w) {
             double c = x[(size_t)i * w + k] - v[k];
             s += c * c;
         }
@@ -61,7 +61,7 @@ __global__ void measure(double *part, const float *x, const double *v, int n, si
 __global__ void gather(double *found, const double *part, int far_blocks, const double *pulled,
                        int pull_blocks, int n)
 {
-    CUDA_EACH(i, (size_t)n + 2) {
+    CUDA_EACH (i, (size_t)n + 2) {
         double s = found[i];
         if (i < (size_t)n)
             for (int b = 0; b < far_blocks; b++) s += part[i * (size_t)far_blocks + (size_t)b];
@@ -165,8 +165,7 @@ static int iterate(const struct clip_call *c, struct pl_clip_result *result, con
         result->step = sqrt(c->far[c->n]);
         if (result->step <= clip->stop_norm || c->far[c->n + 1] <= clip->stop_largest) break;
     }
-    if (rc == PL_OK && c->piece >= c->d)
-        rc = cuda_lane_get(c->v, c->on.v, c->d * sizeof *c->v);
+    if (rc == PL_OK && c->piece >= c->d) rc = cuda_lane_get(c->v, c->on.v, c->d * sizeof *c->v);
     return rc;
 }
 

@@ -51,8 +51,8 @@ int cuda_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 {
     size_t products = (size_t)P * (size_t)N;
     int rc;
-    float *norm =
-        (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, ((size_t)N + products) * sizeof *norm);
+    float *norm = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER,
+                                        ((size_t)N + products) * sizeof *norm);
     float *product = norm + N;
     if (rc == PL_OK) rc = PL_LAUNCH(row_norms, (unsigned)N, CUDA_THREADS, norm, table, D);
     for (int b = 0; rc == PL_OK && b < B; b++) {
@@ -68,7 +68,7 @@ int cuda_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 __global__ void take_codes(float *z, const float *table, const int32_t *code, size_t n, int D,
                            int P)
 {
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         size_t p = i % (size_t)P, d = i / (size_t)P % (size_t)D, b = i / (size_t)P / (size_t)D;
         z[i] = table[(size_t)code[b * (size_t)P + p] * (size_t)D + d];
     }
@@ -131,7 +131,7 @@ static __device__ float noisy(const float *logits, const float *noise, size_t i)
 __global__ void gumbel_code(int32_t *code, const float *logits, const float *noise, size_t places,
                             int N, int P)
 {
-    CUDA_EACH(i, places) {
+    CUDA_EACH (i, places) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         float best = noisy(logits, noise, at);
         int32_t where = 0;
@@ -169,7 +169,7 @@ static __device__ struct softmax softmax_of(const float *logits, const float *no
 __global__ void gumbel_soft(float *y, const float *logits, const float *noise, float temperature,
                             size_t places, int N, int P)
 {
-    CUDA_EACH(i, places) {
+    CUDA_EACH (i, places) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, noise, at, N, P, temperature);
         for (int n = 0; n < N; n++) {
@@ -192,7 +192,7 @@ int cuda_gumbel_soft(float *y, const float *logits, const float *noise, float te
 __global__ void kl_parts(double *part, const float *logits, size_t places, int N, int P)
 {
     double sum = 0;
-    CUDA_EACH(i, places) {
+    CUDA_EACH (i, places) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, NULL, at, N, P, 1);
         for (int n = 0; n < N; n++) {
@@ -222,7 +222,7 @@ int cuda_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 __global__ void gumbel_slopes(float *dlogits, const float *a, const float *y, const float *logits,
                               float temperature, float kl_weight, size_t places, int N, int P)
 {
-    CUDA_EACH(i, places) {
+    CUDA_EACH (i, places) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, NULL, at, N, P, 1);
         double ay = 0, qr = 0;
@@ -254,7 +254,7 @@ __global__ void pixel_parts(double *part, float *dy, const float *y, const float
                             float l2, size_t n)
 {
     double absolute = 0, squares = 0;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         double d = (double)y[i] - x[i];
         absolute += fabs(d);
         squares += d * d;

@@ -2,8 +2,8 @@
  * launch.cuh. */
 #include "launch.cuh"
 
-#define CHUNK_ROWS 64   /* at least: eight a warp */
-#define BLOCKS 1024u    /* enough for every device's multiprocessors several times over */
+#define CHUNK_ROWS 64 /* at least: eight a warp */
+#define BLOCKS 1024u  /* enough for every device's multiprocessors several times over */
 
 dim3 cuda_column_grid(int rows, int columns)
 {

@@ -9,7 +9,7 @@
 
 __global__ void halve(uint16_t *out, const float *x, size_t n)
 {
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         float v = x[i];
         v = v < -HALF_MAX ? -HALF_MAX : v > HALF_MAX ? HALF_MAX : v; /* a NaN passes */
         out[i] = half_of_float(v);
@@ -27,7 +27,7 @@ int cuda_float16_encode(void *out, const float *x, size_t n)
 
 __global__ void widen(float *x, const uint16_t *in, size_t n)
 {
-    CUDA_EACH(i, n) x[i] = float_of_half(in[i]);
+    CUDA_EACH (i, n) x[i] = float_of_half(in[i]);
 }
 
 int cuda_float16_decode(float *x, const void *in, size_t n)
@@ -44,7 +44,7 @@ __global__ void look_up(float *x, const uint8_t *codes, size_t n, struct cuda_bo
     PL_SHARED(float, table, PL_CODES);
     load_book(table, &from);
     __syncthreads();
-    CUDA_EACH(i, n) x[i] = table[codes[i]];
+    CUDA_EACH (i, n) x[i] = table[codes[i]];
 }
 
 int cuda_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)

@@ -28,12 +28,13 @@ __global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, in
                               int count)
 {
     size_t n = (size_t)c.C * (size_t)c.K * (size_t)c.K * (size_t)count;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         int p = first + (int)(i % (size_t)count), k = (int)(i / (size_t)count);
         int ch = k / (c.K * c.K), ky = k / c.K % c.K, kx = k % c.K;
         int row = p / W_out * c.stride - c.top + ky, col = p % W_out * c.stride - c.left + kx;
         patch[i] = row >= 0 && row < c.H && col >= 0 && col < c.W
-                 ? x[((size_t)ch * (size_t)c.H + (size_t)row) * (size_t)c.W + (size_t)col] : 0.0f;
+                       ? x[((size_t)ch * (size_t)c.H + (size_t)row) * (size_t)c.W + (size_t)col]
+                       : 0.0f;
     }
 }
 
@@ -42,7 +43,7 @@ __global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c
                                  int W_out, int first, int count)
 {
     size_t n = (size_t)c.O * (size_t)c.K * (size_t)c.K * (size_t)count;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         int p = first + (int)(i % (size_t)count), k = (int)(i / (size_t)count);
         int o = k / (c.K * c.K), ky = k / c.K % c.K, kx = k % c.K;
         int down = p / c.W + c.top - ky, across = p % c.W + c.left - kx;
@@ -56,7 +57,7 @@ __global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c
 
 __global__ void spread_bias(float *y, const float *b, size_t n, int O, int places)
 {
-    CUDA_EACH(i, n) y[i] = b[i / (size_t)places % (size_t)O];
+    CUDA_EACH (i, n) y[i] = b[i / (size_t)places % (size_t)O];
 }
 
 int cuda_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
@@ -89,7 +90,7 @@ int cuda_conv(float *y, const float *x, const float *w, const float *b, const st
 __global__ void swap_channels(float *to, const float *w, struct pl_conv c)
 {
     size_t window = (size_t)c.K * (size_t)c.K, n = (size_t)c.O * (size_t)c.C * window;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         size_t k = i % window, o = i / window % (size_t)c.O, ch = i / window / (size_t)c.O;
         to[i] = w[(o * (size_t)c.C + ch) * window + k];
     }
@@ -155,7 +156,7 @@ int cuda_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
 __global__ void upsample(float *y, const float *x, size_t n, int W)
 {
     size_t row = 2 * (size_t)W;
-    CUDA_EACH(i, n) y[i] = x[i / row / 2 * (size_t)W + i % row / 2];
+    CUDA_EACH (i, n) y[i] = x[i / row / 2 * (size_t)W + i % row / 2];
 }
 
 int cuda_upsample(float *y, const float *x, int N, int H, int W)
@@ -167,7 +168,7 @@ int cuda_upsample(float *y, const float *x, int N, int H, int W)
 __global__ void upsample_backward(float *dx, const float *dy, size_t n, int W)
 {
     size_t row = 2 * (size_t)W;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         const float *at = dy + 2 * (i / (size_t)W) * row + 2 * (i % (size_t)W);
         dx[i] = (float)((double)at[0] + at[1] + at[row] + at[row + 1]);
     }

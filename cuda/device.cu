@@ -11,10 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct piece { void *p; size_t bytes; };
+struct piece {
+    void *p;
+    size_t bytes;
+};
 struct device {
     cudaStream_t stream;
-    struct { void *p; size_t bytes; } scratch[CUDA_SLOTS];
+    struct {
+        void *p;
+        size_t bytes;
+    } scratch[CUDA_SLOTS];
     /* memory, counted: what --gpu-memory allows is kept, and a refusal can be explained. CUDA's own
      * context and cuBLAS' workspace, some hundred MB, are not ours to count. */
     struct piece *pieces;
@@ -117,10 +123,7 @@ int cuda_set_devices(const int *numbers, int n)
 }
 
 /* A library without code for this device opens as well as any, and then no kernel starts. */
-__global__ void start(double *x)
-{
-    *x = threadIdx.x;
-}
+__global__ void start(double *x) { *x = threadIdx.x; }
 
 static int try_kernel(void)
 {
@@ -144,8 +147,8 @@ int cuda_open(char *note, size_t size)
     if (present > CUDA_DEVICES_MAX) present = CUDA_DEVICES_MAX;
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&p, list[0]);
     if (error != cudaSuccess || cuda_use_device(0) != PL_OK) {
-        snprintf(note, size, "%s", cudaGetErrorString(error != cudaSuccess ? error
-                                                                           : cudaGetLastError()));
+        snprintf(note, size, "%s",
+                 cudaGetErrorString(error != cudaSuccess ? error : cudaGetLastError()));
         return PL_EDEVICE;
     }
     if (try_kernel() != PL_OK) {

@@ -14,16 +14,16 @@ int cuda_open(char *note, size_t size);
 int cuda_device_count(void);
 int cuda_set_devices(const int *numbers, int count);
 int cuda_use_device(int index);
-void cuda_lock(int on);          /* of the thread's device, as often as wanted */
-int cuda_number(void);           /* CUDA's, of the thread's device */
-int cuda_number_of(int index);   /* the same of the list's */
+void cuda_lock(int on);        /* of the thread's device, as often as wanted */
+int cuda_number(void);         /* CUDA's, of the thread's device */
+int cuda_number_of(int index); /* the same of the list's */
 
 void *cuda_alloc(size_t bytes);
 void *cuda_piece(size_t bytes); /* the same, but not zeroed: it comes with no stream's work */
 void cuda_free(void *p);
 int cuda_set_memory(size_t bytes);
 const char *cuda_memory_trouble(void);
-int cuda_failed(const char *why); /* PL_EDEVICE, and its reason for cuda_memory_trouble */
+int cuda_failed(const char *why);       /* PL_EDEVICE, and its reason for cuda_memory_trouble */
 void cuda_no_host_memory(size_t bytes); /* words for cuda_memory_trouble */
 size_t cuda_memory_most(void);
 int cuda_sync(void);
@@ -36,7 +36,8 @@ int cuda_get_begin(uint64_t *ticket, void *host, const void *device, size_t byte
 int cuda_put_begin(uint64_t *ticket, void *device, const void *host, size_t bytes);
 int cuda_copy_end(uint64_t ticket);
 int cuda_copy_join(void);
-void cuda_reach(int other); /* CUDA's number: copies from there to the thread's device go straight */
+void cuda_reach(
+    int other); /* CUDA's number: copies from there to the thread's device go straight */
 int cuda_peer_copy(float *y, const float *x, int index, size_t n, int add);
 
 /* Creates what linear.cu needs of cuBLAS on the thread's device, once. */

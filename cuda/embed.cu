@@ -42,8 +42,8 @@ __global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int
         __syncthreads();
         for (int w = 0; w < CUDA_THREADS / 32; w++)
             for (unsigned left = same[w]; left; left &= left - 1) {
-                const float *from =
-                    dy + (size_t)(begin + w * 32 + __ffs((int)left) - 1) * (size_t)D;
+                const float *from = dy +
+                                    (size_t)(begin + w * 32 + __ffs((int)left) - 1) * (size_t)D;
                 for (int c = (int)threadIdx.x; c < D; c += CUDA_THREADS) out[c] += from[c];
             }
     }

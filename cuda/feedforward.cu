@@ -56,7 +56,7 @@ static __device__ float slope(float x, enum pl_activation kind)
 
 __global__ void activate(float *y, const float *x, size_t n, enum pl_activation kind)
 {
-    CUDA_EACH(i, n) y[i] = value(x[i], kind);
+    CUDA_EACH (i, n) y[i] = value(x[i], kind);
 }
 
 int cuda_activation(float *y, const float *x, size_t n, enum pl_activation kind)
@@ -68,7 +68,7 @@ int cuda_activation(float *y, const float *x, size_t n, enum pl_activation kind)
 __global__ void activate_backward(float *dx, const float *dy, const float *x, size_t n,
                                   enum pl_activation kind)
 {
-    CUDA_EACH(i, n) dx[i] = dy[i] * slope(x[i], kind);
+    CUDA_EACH (i, n) dx[i] = dy[i] * slope(x[i], kind);
 }
 
 int cuda_activation_backward(float *dx, const float *dy, const float *x, size_t n,
@@ -84,7 +84,8 @@ template <int WIDTH> __global__ void gate(float *y, const float *z, int M, int p
     cuda_each_row(M, packs, [=](int m, int c) {
         size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
         auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
-        PL_UNROLL for (int k = 0; k < WIDTH; k++) u.at[k] *= gelu(g.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) u.at[k] *= gelu(g.at[k]);
         cuda_store(y + at, u);
     });
 }
@@ -103,7 +104,8 @@ __global__ void gate_backward(float *dz, const float *dy, const float *z, int M,
         size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
         auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
         auto d = cuda_load<WIDTH>(dy + at);
-        PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) {
             float gk = g.at[k], uk = u.at[k], dk = d.at[k];
             u.at[k] = dk * gelu(gk);
             g.at[k] = dk * uk * gelu_slope(gk);
@@ -144,7 +146,7 @@ int cuda_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int 
 }
 
 int cuda_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
-                       const float *x, const struct pl_ffn *w, int M, int D, int C)
+                      const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t row = (kept ? 2 : 4) * (size_t)C;
     int rc, some = feed_rows_at_once(M, row * sizeof *dx);

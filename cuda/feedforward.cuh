@@ -15,10 +15,8 @@ static inline int feed_rows_at_once(int M, size_t bytes_a_row)
 }
 
 /* The layer in bfloat16. */
-int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                int C);
-int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                         float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                         int C);
+int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C);
+int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+                         const float *x, const struct pl_ffn *w, int M, int D, int C);
 
 #endif

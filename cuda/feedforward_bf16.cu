@@ -34,13 +34,13 @@ template <int WIDTH> struct halves {
 /* Of z as the first product left it; or of kept, z in float32 with its bias. */
 template <int WIDTH>
 static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float *kept,
-                                                 const float *b1, size_t at, int c, int C)
-{
+                                                 const float *b1, size_t at, int c, int C) {
     struct halves<WIDTH> v;
     if (kept) return { cuda_load<WIDTH>(kept + at), cuda_load<WIDTH>(kept + at + C) };
     auto u = cuda_load<WIDTH>(z + at), g = cuda_load<WIDTH>(z + at + C);
     auto bu = cuda_load<WIDTH>(b1 + c), bg = cuda_load<WIDTH>(b1 + C + c);
-    PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+    PL_UNROLL
+    for (int k = 0; k < WIDTH; k++) {
         v.u.at[k] = float_of_bf16(u.at[k]) + bu.at[k];
         v.g.at[k] = float_of_bf16(g.at[k]) + bg.at[k];
     }
@@ -56,7 +56,8 @@ __global__ void gate16(uint16_t *h, const uint16_t *z, const float *kept, const 
         size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
         auto v = halves_of<WIDTH>(z, kept, b1, at + (size_t)m * (size_t)C, p * WIDTH, C);
         cuda_pack<uint16_t, WIDTH> y;
-        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++)
             y.at[k] = bf16_of_float(v.u.at[k] * gelu_of(v.g.at[k]).value);
         cuda_store(h + at, y);
     });
@@ -77,7 +78,8 @@ __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const f
             auto v = halves_of<WIDTH>(z, kept, b1, wide, p * WIDTH, C);
             auto d = cuda_load<WIDTH>(dh + at);
             cuda_pack<uint16_t, WIDTH> h, du, dg;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) {
                 struct gelu gate = gelu_of(v.g.at[k]);
                 float dk = float_of_bf16(d.at[k]), duk = dk * gate.value;
                 float dgk = dk * v.u.at[k] * gate.slope;
@@ -91,9 +93,7 @@ __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const f
             cuda_store(z + wide, du);
             cuda_store(z + wide + C, dg);
         },
-        [=](int p, int k, double s) {
-            part[(k < WIDTH ? 0 : C) + p * WIDTH + k % WIDTH] = s;
-        });
+        [=](int p, int k, double s) { part[(k < WIDTH ? 0 : C) + p * WIDTH + k % WIDTH] = s; });
 }
 
 /* Buffers for some rows: z (rows,2C) where it isn't the caller's, h (rows,C), dy (rows,D). */
@@ -119,8 +119,7 @@ static int make_z(struct room *r, float *kept, const uint16_t *x, const struct p
                   int D, int C)
 {
     int rc;
-    const uint16_t *W1 =
-        cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D);
+    const uint16_t *W1 = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D);
     if (rc != PL_OK) return rc;
     return kept ? cuda_linear16(kept, x, W1, w->b1, rows, D, 2 * C)
                 : cuda_product16(r->z, x, 0, W1, 1, rows, 2 * C, D);
@@ -146,8 +145,8 @@ int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, i
         int rows = M - m < r.rows ? M - m : r.rows;
         size_t at = (size_t)m * (size_t)D;
         float *z = rows_of(kept, m, C);
-        const uint16_t *x16 =
-            cuda_rounded(&rc, CUDA_SLOT_OPERAND, x + at, (size_t)rows * (size_t)D);
+        const uint16_t *x16 = cuda_rounded(&rc, CUDA_SLOT_OPERAND, x + at,
+                                           (size_t)rows * (size_t)D);
         if (rc == PL_OK) rc = make_z(&r, z, x16, w, rows, D, C);
         if (rc == PL_OK)
             rc = CUDA_LAUNCH_PACKS(r.packed, gate16, cuda_row_grid(rows, r.packs), CUDA_THREADS,
@@ -191,8 +190,8 @@ static int some_rows(struct room *r, float *y, float *dx, const struct pl_ffn *d
     return rc == PL_OK ? cuda_product16(dx, r->z, 0, W, 0, rows, D, 2 * C, 0) : rc;
 }
 
-int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                         float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+                         const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     struct room r;
     int rc = take_room(&r, M, C, 1, D, kept, w->b1);

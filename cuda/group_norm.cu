@@ -68,7 +68,7 @@ __global__ void channel_sums(double *sums, struct group *groups, const float *dy
 
 __global__ void group_gains(float *dgain, float *doffset, const double *sums, int B, int C)
 {
-    CUDA_EACH(c, (size_t)C) {
+    CUDA_EACH (c, (size_t)C) {
         double gain = dgain[c], offset = doffset[c];
         for (int b = 0; b < B; b++) {
             offset += sums[(size_t)b * (size_t)C + c];

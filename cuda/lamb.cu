@@ -46,7 +46,8 @@ __global__ void lamb_float(double *part, float *u, const float *g, const float *
         constexpr int W = width.is;
         auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
         auto pi = cuda_load<W>(p + i), ui = pi;
-        PL_UNROLL for (int k = 0; k < W; k++) {
+        PL_UNROLL
+        for (int k = 0; k < W; k++) {
             advance(&mi.at[k], &vi.at[k], gi.at[k], s.rates);
             ui.at[k] = lamb_update(mi.at[k], vi.at[k], pi.at[k], &s);
             pp += (double)pi.at[k] * pi.at[k];
@@ -68,7 +69,8 @@ static __device__ void lamb_blocks(double *part, float *u, const float *g, const
     double pp = 0, uu = 0;
     advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left), ui = pi;
-        PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) {
             ui.at[k] = lamb_update(m.at[k], v.at[k], pi.at[k], s);
             if ((size_t)k >= left) continue;
             pp += (double)pi.at[k] * pi.at[k];
@@ -80,8 +82,8 @@ static __device__ void lamb_blocks(double *part, float *u, const float *g, const
 }
 template <int WIDTH>
 __global__ void __launch_bounds__(CUDA_THREADS, 3)
-    lamb_run(double *part, float *u, const float *g, const float *p,
-                         struct coded_moments c, size_t n, struct lamb_step s)
+    lamb_run(double *part, float *u, const float *g, const float *p, struct coded_moments c,
+             size_t n, struct lamb_step s)
 {
     lamb_blocks<WIDTH, 1>(part, u, g, p, &c, n, &s);
 }
@@ -117,7 +119,8 @@ __global__ void take_step(float *p, const float *u, const struct pl_lamb_norms *
     float by = (float)(-lr * norms->trust);
     cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
         auto pi = cuda_load<width.is>(p + i), ui = cuda_load<width.is>(u + i);
-        PL_UNROLL for (int k = 0; k < width.is; k++) pi.at[k] = fmaf(by, ui.at[k], pi.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) pi.at[k] = fmaf(by, ui.at[k], pi.at[k]);
         cuda_store(p + i, pi);
     });
 }

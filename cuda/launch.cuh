@@ -40,13 +40,13 @@ template <class T> using cuda_shared = T *;
  * one stream follow each other, so they share it. Who calls another file's function holds another
  * slot than that one. NULL with *rc = PL_ENOMEM when there is none left. */
 enum cuda_slot {
-    CUDA_SLOT_SUMS,     /* partial sums, statistics */
-    CUDA_SLOT_LAYER,    /* what a layer keeps between its products */
-    CUDA_SLOT_PATCHES,  /* a convolution's */
-    CUDA_SLOT_OPERAND,  /* a product's operands in bfloat16 */
+    CUDA_SLOT_SUMS,    /* partial sums, statistics */
+    CUDA_SLOT_LAYER,   /* what a layer keeps between its products */
+    CUDA_SLOT_PATCHES, /* a convolution's */
+    CUDA_SLOT_OPERAND, /* a product's operands in bfloat16 */
     CUDA_SLOT_OPERAND2,
-    CUDA_SLOT_COLUMNS,  /* columns' partial sums */
-    CUDA_SLOT_TAKEN,    /* another device's values */
+    CUDA_SLOT_COLUMNS, /* columns' partial sums */
+    CUDA_SLOT_TAKEN,   /* another device's values */
     CUDA_SLOTS
 };
 void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);

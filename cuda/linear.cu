@@ -35,9 +35,10 @@ int cuda_linear_open(void)
     handle = *own;
     rc = blas_status(cublasSetStream(handle, cuda_stream()));
     if (rc == PL_OK) /* no TF32, and bfloat16's sums stay in float32 to the end */
-        rc = blas_status(cublasSetMathMode(
-            handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH |
-                                   CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+        rc = blas_status(
+            cublasSetMathMode(handle,
+                              (cublasMath_t)(CUBLAS_DEFAULT_MATH |
+                                             CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
     return rc;
 }
 
@@ -47,11 +48,11 @@ static int product(void *C, cudaDataType type_c, int c_step, const void *A, int 
                    const void *B, int transposed_b, cudaDataType type, int M, int N, int K, int add)
 {
     float one = 1, beta = add ? 1 : 0;
-    return blas_status(cublasGemmEx(
-        handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-        transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N, N, M, K, &one, B, type, transposed_b ? K : N, A,
-        type, transposed_a ? M : K, &beta, C,
-        type_c, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    return blas_status(
+        cublasGemmEx(handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                     transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N, N, M, K, &one, B, type,
+                     transposed_b ? K : N, A, type, transposed_a ? M : K, &beta, C, type_c, c_step,
+                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
@@ -138,7 +139,8 @@ __global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, i
             size_t at = (size_t)r * N + (size_t)c * WIDTH;
             cuda_pack<float, WIDTH> d = cuda_load<WIDTH>(dy + at);
             cuda_pack<uint16_t, WIDTH> h;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) {
                 sum[k] += d.at[k];
                 h.at[k] = bf16_of_float(d.at[k]);
             }

@@ -41,7 +41,7 @@ template <class T>
 __global__ void decode_some(T *out, const uint16_t *halves, const float *mean,
                             const float *deviation, size_t before, size_t D, size_t n)
 {
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         size_t r = (before + i) / D;
         out[i] = (T)float_of_half(halves[i]) * (T)deviation[r] + (T)mean[r];
     }
@@ -50,7 +50,7 @@ __global__ void decode_some(T *out, const uint16_t *halves, const float *mean,
 __global__ void decode_halves(uint16_t *out, const uint16_t *halves, const float *mean,
                               const float *deviation, size_t before, size_t D, size_t n)
 {
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         size_t r = (before + i) / D;
         float product = float_of_half(half_of_float(float_of_half(halves[i]) * deviation[r]));
         out[i] = half_of_float(product + mean[r]);

@@ -10,7 +10,7 @@
 /* m (w) and x (n,w) are floats' bits; x becomes keys on the way. */
 __global__ void find_median(uint32_t *m, uint32_t *x, int n, size_t w, int rank)
 {
-    CUDA_EACH(k, w) {
+    CUDA_EACH (k, w) {
         uint32_t found = 0;
         for (int i = 0; i < n; i++) x[(size_t)i * w + k] = key_of(x[(size_t)i * w + k]);
         for (int bit = 31; bit >= 0; bit--) {

@@ -27,10 +27,7 @@ static __device__ struct statistics row_statistics(const float *x, int D, float 
 }
 
 /* Threads for rows of D: a warp a row's worth at least. */
-static unsigned row_threads(int D)
-{
-    return D <= 64 ? 32 : D <= 512 ? 128 : CUDA_THREADS;
-}
+static unsigned row_threads(int D) { return D <= 64 ? 32 : D <= 512 ? 128 : CUDA_THREADS; }
 
 /* ---- rows in registers: lane l of a warp has packs l, l + 32, ... ---- */
 
@@ -41,20 +38,19 @@ template <int EACH> struct held {
 };
 
 /* f(j, c) for the lane's packs of a row, the j-th of them being pack c. */
-template <int EACH, class F> static __device__ void each_held(int packs, F f)
+template <int EACH, class F> static __device__ void each_held (int packs, F f)
 {
-    PL_UNROLL for (int j = 0; j < EACH; j++) {
+    PL_UNROLL
+    for (int j = 0; j < EACH; j++) {
         int c = (int)threadIdx.x % 32 + 32 * j;
         if (c < packs) f(j, c);
     }
 }
 
-template <int EACH> static __device__ struct held<EACH> hold(const float *row, int packs)
-{
+template <int EACH> static __device__ struct held<EACH> hold(const float *row, int packs) {
     struct held<EACH> h = {};
-    each_held<EACH>(packs, [&](int j, int c) {
-        h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK);
-    });
+    each_held
+        <EACH>(packs, [&](int j, int c) { h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK); });
     return h;
 }
 
@@ -64,17 +60,21 @@ static __device__ struct statistics held_statistics(const struct held<EACH> &x, 
 {
     struct statistics s;
     float sum = 0, D = (float)(packs * CUDA_PACK);
-    each_held<EACH>(packs, [&](int j, int) {
-        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) sum += x.at[j].at[k];
-    });
+    each_held
+        <EACH>(packs, [&](int j, int) {
+            PL_UNROLL
+            for (int k = 0; k < CUDA_PACK; k++) sum += x.at[j].at[k];
+        });
     s.mean = cuda_warp_sum(sum) / D;
     sum = 0;
-    each_held<EACH>(packs, [&](int j, int) {
-        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
-            float c = x.at[j].at[k] - s.mean;
-            sum = fmaf(c, c, sum);
-        }
-    });
+    each_held
+        <EACH>(packs, [&](int j, int) {
+            PL_UNROLL
+            for (int k = 0; k < CUDA_PACK; k++) {
+                float c = x.at[j].at[k] - s.mean;
+                sum = fmaf(c, c, sum);
+            }
+        });
     s.inverse = 1 / sqrtf(cuda_warp_sum(sum) / D + eps);
     return s;
 }
@@ -88,13 +88,15 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     for (int m = (int)(blockIdx.x * WARPS + threadIdx.x / 32); m < M; m += (int)gridDim.x * WARPS) {
         struct held<EACH> row = hold<EACH>(x + (size_t)m * D, packs);
         struct statistics s = held_statistics(row, packs, eps);
-        each_held<EACH>(packs, [&](int j, int c) {
-            auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
-            auto o = cuda_load<CUDA_PACK>(offset + c * CUDA_PACK);
-            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++)
-                o.at[k] = fmaf((row.at[j].at[k] - s.mean) * s.inverse, g.at[k], o.at[k]);
-            cuda_store(y + (size_t)m * D + (size_t)(c * CUDA_PACK), o);
-        });
+        each_held
+            <EACH>(packs, [&](int j, int c) {
+                auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
+                auto o = cuda_load<CUDA_PACK>(offset + c * CUDA_PACK);
+                PL_UNROLL
+                for (int k = 0; k < CUDA_PACK; k++)
+                    o.at[k] = fmaf((row.at[j].at[k] - s.mean) * s.inverse, g.at[k], o.at[k]);
+                cuda_store(y + (size_t)m * D + (size_t)(c * CUDA_PACK), o);
+            });
     }
 }
 
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     backward_held(double *part, float *dx, const float *dy, const float *x, const float *gain,
                   int M, int packs, float eps, int add)
 {
-    PL_SHARED(float, own, WARPS * 64 * CUDA_PACK);
+    PL_SHARED(float, own, (WARPS * 64 * CUDA_PACK));
     int D = packs * CUDA_PACK, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int each = (int)(((unsigned)M + gridDim.x - 1) / gridDim.x), begin = (int)blockIdx.x * each;
     int end = M - begin > each ? begin + each : M;
@@ -115,51 +117,56 @@ __global__ void __launch_bounds__(CUDA_THREADS)
         struct held<EACH> row = hold<EACH>(x + at, packs), d = hold<EACH>(dy + at, packs);
         struct statistics s = held_statistics(row, packs, eps);
         float sum_g = 0, sum_gh = 0;
-        each_held<EACH>(packs, [&](int j, int c) {
-            auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
-            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
-                float h = (row.at[j].at[k] - s.mean) * s.inverse, dk = d.at[j].at[k];
-                gains.at[j].at[k] += dk * h;
-                offsets.at[j].at[k] += dk;
-                row.at[j].at[k] = h;
-                d.at[j].at[k] = dk * g.at[k];
-                sum_g += d.at[j].at[k];
-                sum_gh = fmaf(d.at[j].at[k], h, sum_gh);
-            }
-        });
+        each_held
+            <EACH>(packs, [&](int j, int c) {
+                auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
+                PL_UNROLL
+                for (int k = 0; k < CUDA_PACK; k++) {
+                    float h = (row.at[j].at[k] - s.mean) * s.inverse, dk = d.at[j].at[k];
+                    gains.at[j].at[k] += dk * h;
+                    offsets.at[j].at[k] += dk;
+                    row.at[j].at[k] = h;
+                    d.at[j].at[k] = dk * g.at[k];
+                    sum_g += d.at[j].at[k];
+                    sum_gh = fmaf(d.at[j].at[k], h, sum_gh);
+                }
+            });
         sum_g = cuda_warp_sum(sum_g) / (float)D;
         sum_gh = cuda_warp_sum(sum_gh) / (float)D;
-        each_held<EACH>(packs, [&](int j, int c) {
-            cuda_pack<float, CUDA_PACK> out = {};
-            if (add) out = cuda_load<CUDA_PACK>(dx + at + (size_t)(c * CUDA_PACK));
-            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++)
-                out.at[k] += s.inverse * (d.at[j].at[k] - sum_g - row.at[j].at[k] * sum_gh);
-            cuda_store(dx + at + (size_t)(c * CUDA_PACK), out);
-        });
+        each_held
+            <EACH>(packs, [&](int j, int c) {
+                cuda_pack<float, CUDA_PACK> out = {};
+                if (add) out = cuda_load<CUDA_PACK>(dx + at + (size_t)(c * CUDA_PACK));
+                PL_UNROLL
+                for (int k = 0; k < CUDA_PACK; k++)
+                    out.at[k] += s.inverse * (d.at[j].at[k] - sum_g - row.at[j].at[k] * sum_gh);
+                cuda_store(dx + at + (size_t)(c * CUDA_PACK), out);
+            });
     }
-    PL_UNROLL for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
+    PL_UNROLL
+    for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
         int t = (int)threadIdx.x, of = t / (32 * CUDA_PACK);
         int c = j * 32 * CUDA_PACK + t % (32 * CUDA_PACK);
         double sum = 0;
         __syncthreads();
-        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
+        PL_UNROLL
+        for (int k = 0; k < CUDA_PACK; k++) {
             own[warp * 64 * CUDA_PACK + lane * CUDA_PACK + k] = gains.at[j].at[k];
             own[warp * 64 * CUDA_PACK + (32 + lane) * CUDA_PACK + k] = offsets.at[j].at[k];
         }
         __syncthreads();
         for (int w = 0; w < WARPS; w++) sum += own[w * 64 * CUDA_PACK + t];
-        if (c < D)
-            part[((size_t)of * gridDim.x + blockIdx.x) * (size_t)D + (size_t)c] = sum;
+        if (c < D) part[((size_t)of * gridDim.x + blockIdx.x) * (size_t)D + (size_t)c] = sum;
     }
 }
 
 #define HELD_PACKS 256 /* of a row that a warp holds: 8 a lane */
 
 #define LAUNCH_HELD(kernel, packs, blocks, ...) \
-    ((packs) <= 32 ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
-   : (packs) <= 64 ? PL_LAUNCH(kernel<2>, blocks, CUDA_THREADS, __VA_ARGS__) \
-   : (packs) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
-                    : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
+    ((packs) <= 32    ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
+     : (packs) <= 64  ? PL_LAUNCH(kernel<2>, blocks, CUDA_THREADS, __VA_ARGS__) \
+     : (packs) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
+                      : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
 
 /* ---- a block a row ---- */
 
@@ -202,9 +209,8 @@ __global__ void norm_gains(double *part, const float *dy, const float *x,
         return (double)(dy[i] * ((x[i] - s[r].mean) * s[r].inverse));
     });
     part += (size_t)gridDim.y * (size_t)D;
-    cuda_column_parts(part, M, D, [=](int r, int c) {
-        return (double)dy[(size_t)r * (size_t)D + (size_t)c];
-    });
+    cuda_column_parts(part, M, D,
+                      [=](int r, int c) { return (double)dy[(size_t)r * (size_t)D + (size_t)c]; });
 }
 
 __global__ void norm_dx(float *dx, const float *dy, const float *x, const float *gain,
@@ -235,8 +241,8 @@ static int backward_by_blocks(float *dx, float *dgain, float *doffset, const flo
     dim3 grid = cuda_column_grid(M, D);
     double *part = NULL;
     int rc;
-    struct statistics *s =
-        (struct statistics *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (size_t)M * sizeof *s);
+    struct statistics *s = (struct statistics *)cuda_scratch(&rc, CUDA_SLOT_SUMS,
+                                                             (size_t)M * sizeof *s);
     if (rc == PL_OK)
         rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
     /* the gains first: dx may lie on dy */
@@ -281,8 +287,8 @@ __global__ void scale_add(float *y, const float *x, const float *s, int M, int p
         size_t at = ((size_t)m * (size_t)packs + (size_t)c) * WIDTH;
         auto to = cuda_load<WIDTH>(y + at), from = cuda_load<WIDTH>(x + at);
         auto by = cuda_load<WIDTH>(s + (size_t)c * WIDTH);
-        PL_UNROLL for (int k = 0; k < WIDTH; k++)
-            to.at[k] = fmaf(sign * by.at[k], from.at[k], to.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) to.at[k] = fmaf(sign * by.at[k], from.at[k], to.at[k]);
         cuda_store(y + at, to);
     });
 }
@@ -306,7 +312,8 @@ __global__ void scale_backward(double *part, float *dx, const float *dy, const f
             size_t at = (size_t)r * D + (size_t)c * WIDTH;
             auto d = cuda_load<WIDTH>(dy + at), from = cuda_load<WIDTH>(x + at);
             auto by = cuda_load<WIDTH>(s + (size_t)c * WIDTH);
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) {
                 sum[k] += (double)d.at[k] * from.at[k];
                 d.at[k] = by.at[k] * d.at[k];
             }

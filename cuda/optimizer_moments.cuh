@@ -84,7 +84,8 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
             auto gi = cuda_load_some<WIDTH>(g + i, left);
             auto c0 = cuda_load_some<WIDTH>(s->code[0] + i, left);
             auto c1 = cuda_load_some<WIDTH>(s->code[1] + i, left);
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) {
                 m->at[k] = book0[c0.at[k]] * old0;
                 v->at[k] = book1[c1.at[k]] * old1;
                 advance(&m->at[k], &v->at[k], gi.at[k], r);
@@ -97,7 +98,8 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
                 held0[j] = m;
                 held1[j] = v;
             }
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) {
                 if (fabsf(m.at[k]) > most0) most0 = fabsf(m.at[k]);
                 if (fabsf(v.at[k]) > most1) most1 = fabsf(v.at[k]);
             }
@@ -112,7 +114,8 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
                 m = held0[j];
                 v = held1[j];
             } else next(i, left, &m, &v);
-            PL_UNROLL for (int k = 0; k < WIDTH; k++)
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++)
                 if (RUN) {
                     c0.at[k] = code_run(stair0, &s->stair[0], quotient_of(m.at[k], by0));
                     c1.at[k] = code_run(stair1, &s->stair[1], quotient_of(v.at[k], by1));

@@ -11,7 +11,8 @@ static __device__ float hold_values(cuda_pack<float, WIDTH> held[CUDA_HELD / WID
     cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
         auto v = cuda_load_some<WIDTH>(x + i, left);
         if (j >= 0) held[j] = v;
-        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++)
             if (fabsf(v.at[k]) > largest) largest = fabsf(v.at[k]);
     });
     return cuda_block_max(largest);
@@ -25,7 +26,8 @@ static __device__ void store_codes(uint8_t *codes, const cuda_pack<float, WIDTH>
     cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
         auto v = j >= 0 ? held[j] : cuda_load_some<WIDTH>(x + i, left);
         cuda_pack<uint8_t, WIDTH> c;
-        PL_UNROLL for (int k = 0; k < WIDTH; k++) c.at[k] = code(v.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < WIDTH; k++) c.at[k] = code(v.at[k]);
         cuda_store_some(codes + i, c, left);
     });
 }
@@ -42,9 +44,8 @@ __global__ void encode_run(uint8_t *codes, float *absmax, const float *x, size_t
         float largest = hold_values<WIDTH>(held, x, begin, end);
         struct cuda_quotient by = quotient_by(largest);
         if (threadIdx.x == 0) absmax[b] = largest;
-        store_codes<WIDTH>(codes, held, x, begin, end, [&](float v) {
-            return code_run(entries, &stair, quotient_of(v, by));
-        });
+        store_codes<WIDTH>(codes, held, x, begin, end,
+                           [&](float v) { return code_run(entries, &stair, quotient_of(v, by)); });
     }
 }
 
@@ -60,9 +61,8 @@ __global__ void encode_searched(uint8_t *codes, float *absmax, const float *x, s
         cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH];
         float largest = hold_values<WIDTH>(held, x, begin, end), scale = 1 / largest;
         if (threadIdx.x == 0) absmax[b] = largest;
-        store_codes<WIDTH>(codes, held, x, begin, end, [&](float v) {
-            return code_searched(book, v, scale, rule);
-        });
+        store_codes<WIDTH>(codes, held, x, begin, end,
+                           [&](float v) { return code_searched(book, v, scale, rule); });
     }
 }
 
@@ -95,7 +95,8 @@ __global__ void decode(float *y, const uint8_t *codes, const float *absmax, size
         cuda_each_value<WIDTH>(begin, end, [&](int, size_t i, size_t left) {
             auto c = cuda_load_some<WIDTH>(codes + i, left);
             cuda_pack<float, WIDTH> v;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) v.at[k] = book[c.at[k]] * scale;
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) v.at[k] = book[c.at[k]] * scale;
             cuda_store_some(y + i, v, left);
         });
     }

@@ -38,7 +38,7 @@ struct cuda_stair {
     const uint32_t *entry; /* (rows); of negative quotients first, if they have rows */
     int32_t zero;          /* entry of the first row of positive ones */
     int32_t rows, shift;
-    int32_t least; /* the bits of a quotient before any step, on either side of zero */
+    int32_t least;      /* the bits of a quotient before any step, on either side of zero */
     int32_t keep, turn; /* all bits but the sign, and all, if negative quotients have rows; all, and
                            none: they have one step, */
     float below;        /* and quotients that are not at least this have code 0. So has NaN. */
@@ -56,7 +56,10 @@ static __device__ void load_stair(cuda_shared<uint32_t> to, const struct cuda_st
 static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct cuda_stair *s,
                                    float z)
 {
-    union { float f; int32_t i; } bits;
+    union {
+        float f;
+        int32_t i;
+    } bits;
     int32_t at;
     uint32_t entry;
     bits.f = z;
@@ -147,14 +150,15 @@ static inline unsigned cuda_value_grid(size_t blocks)
  * values are there. Of the first CUDA_HELD values j is a constant; -1: of the others. Where all
  * threads have those, nothing is asked in between, so that a thread's loads are on their way
  * together. */
-template <int WIDTH, class F>
-static __device__ void cuda_each_value(size_t begin, size_t end, F f)
+template <int WIDTH, class F> static __device__ void cuda_each_value(size_t begin, size_t end, F f)
 {
     size_t i = begin + threadIdx.x * (size_t)WIDTH, step = blockDim.x * (size_t)WIDTH;
     if (end - begin >= CUDA_HELD * (size_t)blockDim.x) {
-        PL_UNROLL for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step) f(j, i, (size_t)WIDTH);
+        PL_UNROLL
+        for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step) f(j, i, (size_t)WIDTH);
     } else {
-        PL_UNROLL for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step)
+        PL_UNROLL
+        for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step)
             if (i < end) f(j, i, end - i);
     }
     for (; i < end; i += step) f(-1, i, end - i);

@@ -9,13 +9,13 @@
 /* x: floats' bits. */
 __global__ void take_digit(uint8_t *digit, const uint32_t *x, int shift, size_t n)
 {
-    CUDA_EACH(i, n) digit[i] = (uint8_t)(key_of(x[i]) >> shift);
+    CUDA_EACH (i, n) digit[i] = (uint8_t)(key_of(x[i]) >> shift);
 }
 
 /* The 257 quantiles at j/256 of m values in their order, by the reference's own steps. */
 __global__ void take_quantiles(float *out, const float *x, size_t m)
 {
-    CUDA_EACH(j, PL_CODES + 1) {
+    CUDA_EACH (j, PL_CODES + 1) {
         float at = (float)(m - 1) * ((float)j / PL_CODES), g = at - floorf(at), a, b, d;
         size_t i = (size_t)at;
         a = x[i < m ? i : m - 1];
@@ -31,7 +31,7 @@ __global__ void find_codes(uint8_t *codes, const float *x, const float *border, 
     PL_SHARED(float, own, PL_CODES);
     for (int k = (int)threadIdx.x; k < PL_CODES; k += (int)blockDim.x) own[k] = border[k];
     __syncthreads();
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         int q = 0;
         for (int half = PL_CODES / 2; half; half /= 2)
             if (own[q + half] < x[i]) q += half;
@@ -65,8 +65,8 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
         return quantiles(pool + at / chunk * (PL_CODES + 1), w, some);
     });
     if (rc == PL_OK)
-        rc = cuda_status(cudaMemcpyAsync(w->x, pool, m * sizeof *pool, cudaMemcpyDeviceToDevice,
-                                         cuda_stream()));
+        rc = cuda_status(
+            cudaMemcpyAsync(w->x, pool, m * sizeof *pool, cudaMemcpyDeviceToDevice, cuda_stream()));
     if (rc == PL_OK) rc = quantiles(border, w, m);
     if (rc == PL_OK)
         rc = cuda_bins_each(w, x, n, piece, 1, [&](size_t at, size_t some) {
@@ -89,8 +89,8 @@ int cuda_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x,
     struct cuda_bins w;
     char *buffer;
     int rc = PL_ENOMEM;
-    lane = piece <= cuda_bins_most(apart)
-               ? cuda_lane_take(&rc, 1, apart + cuda_bins_bytes(piece)) : NULL;
+    lane = piece <= cuda_bins_most(apart) ? cuda_lane_take(&rc, 1, apart + cuda_bins_bytes(piece))
+                                          : NULL;
     if (!lane) return rc;
     buffer = cuda_lane_side(lane, 0);
     rc = cuda_bins_begin(&w, buffer + apart, piece);

@@ -14,7 +14,7 @@ static __device__ void turn(float *p, float c, float s)
 __global__ void rotate(float *x, const float *cosine, const float *sine, size_t pairs, int n, int G,
                        int d, int half, float sign)
 {
-    CUDA_EACH(i, pairs) {
+    CUDA_EACH (i, pairs) {
         size_t vector = i / (size_t)half, pair = i % (size_t)half;
         size_t at = vector / (size_t)G % (size_t)n * (size_t)half + pair;
         turn(x + vector * (size_t)d + 2 * pair, cosine[at], sign * sine[at]);
@@ -31,14 +31,16 @@ __global__ void rotate_packs(float *x, uint16_t *x16, const float *cosine, const
         cuda_pack<float, CUDA_PACK> v;
         if (pair >= half && !x16) return;
         v = cuda_load<CUDA_PACK>(x + at);
-        PL_UNROLL for (int i = 0; i < CUDA_PACK / 2; i++) {
+        PL_UNROLL
+        for (int i = 0; i < CUDA_PACK / 2; i++) {
             size_t angle = (size_t)(m % n) * (size_t)half + (size_t)(pair + i);
             if (pair + i < half) turn(v.at + 2 * i, cosine[angle], sign * sine[angle]);
         }
         if (pair < half) cuda_store(x + at, v);
         if (x16) {
             cuda_pack<uint16_t, CUDA_PACK> h;
-            PL_UNROLL for (int i = 0; i < CUDA_PACK; i++) h.at[i] = bf16_of_float(v.at[i]);
+            PL_UNROLL
+            for (int i = 0; i < CUDA_PACK; i++) h.at[i] = bf16_of_float(v.at[i]);
             cuda_store(x16 + at, h);
         }
     });

@@ -29,7 +29,8 @@ __global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int pac
         cuda_store(y + at, v);
         if (y16) {
             cuda_pack<uint16_t, WIDTH> h;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) h.at[k] = bf16_of_float(v.at[k]);
+            PL_UNROLL
+            for (int k = 0; k < WIDTH; k++) h.at[k] = bf16_of_float(v.at[k]);
             cuda_store(y16 + at, h);
         }
     });

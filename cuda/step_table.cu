@@ -23,7 +23,10 @@ static void shape(struct cuda_stair *s, enum pl_map map)
 /* The code of the quotient that code_run calls `at`. */
 static uint8_t code_at(const struct cuda_stair *s, const float book[PL_CODES], int32_t at)
 {
-    union { float f; int32_t i; } bits;
+    union {
+        float f;
+        int32_t i;
+    } bits;
     bits.i = (at < 0 ? ~at : at) + s->least;
     if (bits.i > 0x3f800000) bits.i = 0x3f800000;
     return pl_code_run(book, at < 0 ? -bits.f : bits.f);
@@ -31,7 +34,7 @@ static uint8_t code_at(const struct cuda_stair *s, const float book[PL_CODES], i
 
 /* The last `at` of low..high-1 whose code is not `code`; high's is, low's is not. */
 static int32_t before_step(const struct cuda_stair *s, const float book[PL_CODES], int32_t low,
-                       int32_t high, uint8_t code)
+                           int32_t high, uint8_t code)
 {
     while (high - low > 1) {
         int32_t middle = low + (high - low) / 2;

@@ -38,7 +38,8 @@ struct cuda_operand {
     int way;     /* in, out, or both */
 };
 #define CUDA_OPERANDS 3
-#define CUDA_PIECE_BYTES ((size_t)4 << 20) /* of all operands: the bus has enough, and begins soon */
+#define CUDA_PIECE_BYTES \
+    ((size_t)4 << 20) /* of all operands: the bus has enough, and begins soon */
 #define CUDA_ALIGNED(bytes) (((bytes) + 255) / 256 * 256)
 
 template <class F>

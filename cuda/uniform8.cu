@@ -8,7 +8,7 @@
 __global__ void add_up(double *part, const float *x, float mean, int power, size_t n)
 {
     double sum = 0;
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         float c = x[i] - mean;
         sum += power == 1 ? (double)x[i] : (double)c * c;
     }
@@ -18,7 +18,7 @@ __global__ void add_up(double *part, const float *x, float mean, int power, size
 
 __global__ void find_bins(uint8_t *codes, const float *x, float mean, float inverse, size_t n)
 {
-    CUDA_EACH(i, n) {
+    CUDA_EACH (i, n) {
         float q = rintf((x[i] - mean) * inverse) + 128;
         codes[i] = q >= 255 ? 255 : q > 0 ? (uint8_t)q : 0; /* NaN: 0 */
     }
@@ -49,9 +49,8 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
 {
     double total = 0, squares = 0;
     float mean, sigma, inverse;
-    int rc = cuda_bins_each(w, x, n, piece, 1, [&](size_t, size_t some) {
-        return sum_piece(&total, w, 0, 1, some);
-    });
+    int rc = cuda_bins_each(w, x, n, piece, 1,
+                            [&](size_t, size_t some) { return sum_piece(&total, w, 0, 1, some); });
     mean = (float)(total / (double)n);
     if (rc == PL_OK)
         rc = cuda_bins_each(w, x, n, piece, 0, [&](size_t, size_t some) {

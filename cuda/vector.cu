@@ -8,7 +8,8 @@ template <int WIDTH> __global__ void fill(float *x, float value, size_t n)
 {
     cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
         cuda_pack<float, width.is> v;
-        PL_UNROLL for (int k = 0; k < width.is; k++) v.at[k] = value;
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) v.at[k] = value;
         cuda_store(x + i, v);
     });
 }
@@ -33,7 +34,8 @@ template <int WIDTH> __global__ void axpy(float *y, float a, const float *x, siz
 {
     cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
         auto to = cuda_load<width.is>(y + i), from = cuda_load<width.is>(x + i);
-        PL_UNROLL for (int k = 0; k < width.is; k++) to.at[k] = fmaf(a, from.at[k], to.at[k]);
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) to.at[k] = fmaf(a, from.at[k], to.at[k]);
         cuda_store(y + i, to);
     });
 }
@@ -50,7 +52,8 @@ template <int WIDTH> __global__ void scale(float *x, float a, size_t n)
 {
     cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
         auto v = cuda_load<width.is>(x + i);
-        PL_UNROLL for (int k = 0; k < width.is; k++) v.at[k] = a * v.at[k];
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) v.at[k] = a * v.at[k];
         cuda_store(x + i, v);
     });
 }
@@ -72,7 +75,8 @@ template <int WIDTH> __global__ void squares(double *part, const float *x, size_
     double s = 0;
     cuda_each_pack<WIDTH>(n, [&](size_t i, auto width) {
         auto v = cuda_load<width.is>(x + i);
-        PL_UNROLL for (int k = 0; k < width.is; k++) s += (double)v.at[k] * v.at[k];
+        PL_UNROLL
+        for (int k = 0; k < width.is; k++) s += (double)v.at[k] * v.at[k];
     });
     s = cuda_block_sum(s);
     if (threadIdx.x == 0) part[blockIdx.x] = s;

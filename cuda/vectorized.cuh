@@ -50,9 +50,15 @@ static __device__ void cuda_store_piece(uint32_t *to, uint32_t v)
 }
 
 template <size_t BYTES> struct cuda_piece_of;
-template <> struct cuda_piece_of<4> { typedef uint32_t type; };
-template <> struct cuda_piece_of<8> { typedef uint2 type; };
-template <> struct cuda_piece_of<16> { typedef uint4 type; };
+template <> struct cuda_piece_of<4> {
+    typedef uint32_t type;
+};
+template <> struct cuda_piece_of<8> {
+    typedef uint2 type;
+};
+template <> struct cuda_piece_of<16> {
+    typedef uint4 type;
+};
 template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_pack<T, WIDTH> p)
 {
     if constexpr (WIDTH == 1) *to = p.at[0];
@@ -88,7 +94,7 @@ template <int WIDTH> struct cuda_width {
  * the end. */
 template <int WIDTH, class F> static __device__ void cuda_each_pack(size_t n, F f)
 {
-    CUDA_EACH(k, (n + WIDTH - 1) / WIDTH) {
+    CUDA_EACH (k, (n + WIDTH - 1) / WIDTH) {
         size_t i = k * WIDTH;
         if (i + WIDTH <= n) f(i, cuda_width<WIDTH>());
         else
@@ -127,13 +133,14 @@ static inline dim3 cuda_row_grid(int rows, int packs)
 template <int SUMS, class F, class P>
 static __device__ void cuda_pack_parts(int rows, int packs, F f, P put)
 {
-    PL_SHARED(double, own, SUMS * CUDA_THREADS);
+    PL_SHARED(double, own, (SUMS * CUDA_THREADS));
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = (int)blockIdx.x * 32 + lane;
     int each = (int)(((unsigned)rows + gridDim.y - 1) / gridDim.y), begin = (int)blockIdx.y * each;
     int end = rows - begin > each ? begin + each : rows;
     double sum[SUMS] = { 0 };
     for (int r = begin + warp; c < packs && r < end; r += CUDA_THREADS / 32) f(r, c, sum);
-    PL_UNROLL for (int k = 0; k < SUMS; k++) own[k * CUDA_THREADS + (int)threadIdx.x] = sum[k];
+    PL_UNROLL
+    for (int k = 0; k < SUMS; k++) own[k * CUDA_THREADS + (int)threadIdx.x] = sum[k];
     __syncthreads();
     for (int k = warp; k < SUMS && c < packs; k += CUDA_THREADS / 32) {
         double s = 0;

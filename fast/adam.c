@@ -17,7 +17,7 @@ FAST_CLONES static void update(const void *context, float *m, float *v, size_t a
     float *p = s.p + at;
     const float *g = s.g + at;
     (void)sums;
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float gi = s.clip * g[i];
         m[i] = fast_fma(gi, s.rest1, m[i] * s.beta1);
@@ -30,11 +30,17 @@ int fast_adam(float *p, const float *g, const struct pl_moments *moments, size_t
               const struct pl_adam *c)
 {
     struct step s = {
-        .p = p, .g = g, .clip = c->clip,
-        .beta1 = (float)c->beta1, .rest1 = (float)(1 - c->beta1),
-        .beta2 = (float)c->beta2, .rest2 = (float)(1 - c->beta2),
-        .eps = (float)c->eps, .keep = (float)(1 - c->lr * c->decay),
-        .k = (float)(-c->lr / c->bias1), .root = (float)sqrt(c->bias2),
+        .p = p,
+        .g = g,
+        .clip = c->clip,
+        .beta1 = (float)c->beta1,
+        .rest1 = (float)(1 - c->beta1),
+        .beta2 = (float)c->beta2,
+        .rest2 = (float)(1 - c->beta2),
+        .eps = (float)c->eps,
+        .keep = (float)(1 - c->lr * c->decay),
+        .k = (float)(-c->lr / c->bias1),
+        .root = (float)sqrt(c->bias2),
     };
     double sums[2];
     int rc = fast_moments(sums, moments, n, update, &s);

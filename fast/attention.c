@@ -18,7 +18,7 @@
 #define SIMD_FILE "attention_simd.inc"
 #include "foreach_isa.inc"
 
-#define CHUNK_ROWS 256  /* below, packing keys for a chunk costs too much */
+#define CHUNK_ROWS 256     /* below, packing keys for a chunk costs too much */
 #define PREFETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */
 
 static const struct attention_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
@@ -90,7 +90,7 @@ int fast_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
     struct call c;
     int rc = call_init(&c, mask, key_mask, B, n, H, d, 0, 32);
     if (rc) return rc;
-    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+#pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int piece = 0; piece < B * H * c.chunks; piece++) {
         int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.tiling.blocks;
         size_t qkv_at, o_at, lse_at;
@@ -98,7 +98,7 @@ int fast_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
         struct attention_scratch w;
         float *base = workspace(c.scratch);
         if (!base) {
-            #pragma omp atomic write
+#pragma omp atomic write
             rc = PL_ENOMEM;
             continue;
         }
@@ -126,7 +126,7 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
     part = 2 * sums;
     if (c.chunks > 1 && !(parts = malloc((size_t)(B * H * c.chunks) * part * sizeof *parts)))
         rc = PL_ENOMEM;
-    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+#pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int piece = 0; piece < (rc ? 0 : B * H * c.chunks); piece++) {
         int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.tiling.blocks;
         size_t qkv_at, o_at, lse_at;
@@ -134,7 +134,7 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
         struct attention_scratch w;
         float *base = workspace(c.scratch + (parts ? 0 : part));
         if (!base) {
-            #pragma omp atomic write
+#pragma omp atomic write
             rc = PL_ENOMEM;
             continue;
         }
@@ -151,7 +151,7 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
                        (chunk + 1) * blocks / c.chunks);
         if (!parts) c.op->reduce(&c.tiling, &h, w.dk, w.dv, 1, 0);
     }
-    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+#pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int head = 0; head < (parts && !rc ? B * H : 0); head++) {
         const float *dk = parts + (size_t)(head * c.chunks) * part;
         size_t qkv_at, o_at, lse_at;
@@ -175,13 +175,13 @@ int fast_attention_step(float *o, float *k_cache, float *v_cache, const float *q
     if (!key) return PL_ENOMEM;
     for (int k = 0; k <= p; k++)
         if (pl_mask_allowed(mask, p, k)) key[count++] = k;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads())
+#pragma omp parallel for schedule(static) num_threads(fast_threads())
     for (int head = 0; head < B * H; head++) {
         const float *q = qkv + (size_t)(head / H) * 3 * width + (size_t)(head % H) * (size_t)d;
         size_t cache = (size_t)head * (size_t)S * (size_t)d, new = cache + (size_t)p *(size_t)d;
         float *weight = workspace((size_t)count + 16);
         if (!weight) {
-            #pragma omp atomic write
+#pragma omp atomic write
             rc = PL_ENOMEM;
             continue;
         }

@@ -177,8 +177,9 @@ int attention_key_mask_init(struct attention_key_mask *masked, const struct atte
         const uint8_t *keys = key_mask + (size_t)b * row;
         int first = 0;
         for (size_t i = 0; i < masked->width; i++)
-            masked->mask[(size_t)b * masked->width + i] =
-                i < (size_t)p->text && keys[i] ? 0 : -INFINITY;
+            masked->mask[(size_t)b * masked->width + i] = i < (size_t)p->text && keys[i]
+                                                              ? 0
+                                                              : -INFINITY;
         while (first < p->text && !keys[first]) first++;
         if (mask->kind == PL_MASK_FULL) masked->fully_masked[b] = first;
         if (mask->kind == PL_MASK_NONE) masked->fully_masked[b] = first == p->text ? p->n : 0;

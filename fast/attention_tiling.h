@@ -28,7 +28,7 @@ struct attention_tiling {
     int width;           /* F rounded up to lanes: the scores of one slot */
     struct attention_block *block;
     int blocks, max_rows;
-    float scale; /* of the scores: 1/sqrt(d) */
+    float scale;      /* of the scores: 1/sqrt(d) */
     int row_stride;   /* floats between packed rows of d: no power of two, which caches dislike */
     int score_stride; /* floats between rows of scores */
 
@@ -64,9 +64,9 @@ struct attention_scratch {
 
 /* Packed queries that lie evenly in the sequence: a block's text, or one of its groups. */
 struct attention_run {
-    int row, rows;       /* within the block */
+    int row, rows;        /* within the block */
     int position, stride; /* in the sequence */
-    int group;           /* -1: text */
+    int group;            /* -1: text */
 };
 
 static inline struct attention_run run_of_group(const struct attention_tiling *p, int g)
@@ -158,7 +158,7 @@ size_t attention_scratch(struct attention_scratch *w, const struct attention_til
 
 /* The key mask as something to add to scores, for each sequence. */
 struct attention_key_mask {
-    float *mask; /* (B, width), or NULL */
+    float *mask;       /* (B, width), or NULL */
     int *fully_masked; /* (B) that many first queries have no key left */
     size_t width;
 };

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define PIECE 4096 /* values at a time, decoded on the stack */
+#define PIECE 4096       /* values at a time, decoded on the stack */
 #define SERIAL_PIECES 16 /* pieces that don't pay for threads */
 
 /* Values of a message need not be aligned. */
@@ -20,7 +20,10 @@ typedef uint16_t unaligned_half __attribute__((aligned(1), may_alias));
 FAST_INLINE float widen(uint16_t h)
 {
     int32_t size = h & 0x7FFF, subnormal = -(size < 0x0400), infinite = -(size >= 0x7C00);
-    union { int32_t i; float f; } small = { .f = (float)size * 0x1p-24f }, out;
+    union {
+        int32_t i;
+        float f;
+    } small = { .f = (float)size * 0x1p-24f }, out;
     int32_t normal = (size << 13) + (112 << 23) + (infinite & 112 << 23);
     out.i = (small.i & subnormal) | (normal & ~subnormal) | (int32_t)((uint32_t)(h & 0x8000) << 16);
     return out.f;
@@ -28,27 +31,27 @@ FAST_INLINE float widen(uint16_t h)
 
 FAST_CLONES static void add_floats(float *sum, const unaligned_float *x, float weight, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int i = 0; i < n; i++) sum[i] = sum[i] + weight * x[i];
 }
 
 FAST_CLONES static void add_halves(float *sum, const unaligned_half *x, float weight, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int i = 0; i < n; i++) sum[i] = sum[i] + weight * widen(x[i]);
 }
 
 FAST_CLONES static void delta_floats(float *delta, const float *sum, float weight,
                                      const unaligned_float *x, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int i = 0; i < n; i++) delta[i] = sum[i] / weight - x[i];
 }
 
 FAST_CLONES static void delta_halves(float *delta, const float *sum, float weight,
                                      const unaligned_half *x, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int i = 0; i < n; i++) delta[i] = sum[i] / weight - widen(x[i]);
 }
 
@@ -191,8 +194,7 @@ static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t
 int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if (pieces > SERIAL_PIECES)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -230,8 +232,7 @@ int fast_average_delta(float *delta, const float *sum, float weight, const struc
         memset(delta, 0, n * sizeof *delta);
         return PL_OK;
     }
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if (pieces > SERIAL_PIECES)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -273,8 +274,7 @@ static void sum_piece(float *sum, const struct pl_sender *from, int senders, siz
 int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if (pieces > SERIAL_PIECES)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -285,7 +285,7 @@ int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size
 
 FAST_CLONES static void apply_floats(float *x, const float *sum, float weight, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int i = 0; i < n; i++) x[i] = x[i] + (sum[i] / weight - x[i]);
 }
 
@@ -319,8 +319,7 @@ int fast_average_apply(float *x, const struct pl_sender *from, int senders, floa
         for (size_t i = 0; i < n; i++) x[i] = x[i] + 0;
         return PL_OK;
     }
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if (pieces > SERIAL_PIECES)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -392,7 +391,7 @@ int fast_average_delta8(uint8_t *codes, float table[PL_CODES], const float *sum,
 }
 
 int fast_average_reduce8(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
-                       int senders, float weight, const struct pl_coded *x, size_t n)
+                         int senders, float weight, const struct pl_coded *x, size_t n)
 {
     const struct delta_source a = { .from = from,
                                     .senders = senders,

@@ -43,11 +43,11 @@ static int set_precision(enum pl_precision p)
 static int parallel_for(int n, int (*task)(void *context, int i), void *context)
 {
     int first = n, rc = PL_OK, together = threads < n ? threads : n;
-    #pragma omp parallel for schedule(dynamic, 1) num_threads(together) \
-        if (together > 1 && threads <= 2 * n)
+#pragma omp parallel for schedule(dynamic, 1) \
+    num_threads(together) if (together > 1 && threads <= 2 * n)
     for (int i = 0; i < n; i++) {
         int got = task(context, i);
-        #pragma omp critical
+#pragma omp critical
         if (got && i < first) {
             first = i;
             rc = got;
@@ -71,8 +71,7 @@ int pl_backend_v1(struct pl_backend *be)
              "fast: %s kernels%s%s, bf16 %s, %d threads if not told otherwise",
              isa_name(isa_chosen()), isa_chosen() == ISA_PLAIN ? ", products by OpenBLAS " : "",
              isa_chosen() == ISA_PLAIN ? openblas_get_corename() : "",
-             fast_has_bf16() ? "by AVX512-BF16"
-                             : "rounds operands only (no fast AVX512-BF16)",
+             fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no fast AVX512-BF16)",
              threads);
     be->set_threads = set_threads;
     be->set_precision = set_precision;

@@ -33,13 +33,13 @@ FAST_CLONES static void update_nearest(float *nearest, int32_t *best, const floa
 {
     float distance[STRIP] = { 0 };
     for (int d = 0; d < D; d++) {
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < STRIP; p++) {
             float apart = z[d * STRIP + p] - row[d];
             distance[p] = fast_fma(apart, apart, distance[p]);
         }
     }
-    #pragma omp simd
+#pragma omp simd
     for (int p = 0; p < STRIP; p++) {
         int nearer = distance[p] < nearest[p];
         nearest[p] = nearer ? distance[p] : nearest[p];
@@ -51,11 +51,11 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 {
     float *all = pl_alloc((size_t)fast_threads() * (size_t)D * STRIP, sizeof *all);
     if (!all) return PL_ENOMEM;
-    #pragma omp parallel num_threads(fast_threads())
+#pragma omp parallel num_threads(fast_threads())
     {
         float *here = all + (size_t)omp_get_thread_num() * (size_t)D * STRIP, nearest[STRIP];
         int32_t best[STRIP];
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int i = 0; i < strips(B, P); i++) {
             struct strip s = strip(i, D, P);
             for (int d = 0; d < D; d++)
@@ -87,7 +87,7 @@ FAST_CLONES static void argmax_code(int32_t *code, const float *x, const float *
     }
     for (int n = 0; n < N; n++) {
         const float *at = x + (size_t)n * P, *by = noise ? noise + (size_t)n * P : NULL;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) {
             float v = by ? at[p] + by[p] : at[p];
             int more = v > row_max[p];
@@ -108,7 +108,7 @@ FAST_CLONES static void exponentials(float *y, double *sum, float *row_max, cons
     }
     for (int n = 0; n < N; n++) {
         const float *at = x + (size_t)n * P, *add = noise ? noise + (size_t)n * P : NULL;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) {
             float v = add ? at[p] + add[p] : at[p];
             row_max[p] = v > row_max[p] ? v : row_max[p];
@@ -117,7 +117,7 @@ FAST_CLONES static void exponentials(float *y, double *sum, float *row_max, cons
     for (int n = 0; n < N; n++) {
         const float *at = x + (size_t)n * P, *add = noise ? noise + (size_t)n * P : NULL;
         float *to = y ? y + (size_t)n * P : NULL;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) {
             float v = add ? at[p] + add[p] : at[p], e = fast_exp((v - row_max[p]) * by);
             if (to) to[p] = e;
@@ -132,7 +132,7 @@ FAST_CLONES static void normalize(float *y, const double *sum, int N, size_t P, 
     for (int p = 0; p < count; p++) by[p] = (float)(1 / sum[p]);
     for (int n = 0; n < N; n++) {
         float *at = y + (size_t)n * P;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) at[p] *= by[p];
     }
 }
@@ -145,7 +145,7 @@ FAST_CLONES static void mean_logit(double *mean, const double *sum, const float 
     for (int p = 0; p < count; p++) mean[p] = 0;
     for (int n = 0; n < N; n++) {
         const float *at = x + (size_t)n * P;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) {
             float above = at[p] - row_max[p];
             mean[p] += (double)(fast_exp(above) * above);
@@ -156,7 +156,7 @@ FAST_CLONES static void mean_logit(double *mean, const double *sum, const float 
 
 int fast_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
 {
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int i = 0; i < strips(B, P); i++) {
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;
@@ -168,7 +168,7 @@ int fast_gumbel_code(int32_t *code, const float *logits, const float *noise, int
 int fast_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B,
                      int N, int P)
 {
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int i = 0; i < strips(B, P); i++) {
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;
@@ -186,7 +186,7 @@ int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
     size_t places = (size_t)B * (size_t)P;
     double *each = pl_alloc(places, sizeof *each), total = 0;
     if (!each) return PL_ENOMEM;
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int i = 0; i < strips(B, P); i++) {
         struct strip s = strip(i, N, P);
         const float *x = logits + s.image + (size_t)s.first;
@@ -212,7 +212,7 @@ FAST_CLONES static void gumbel_gradient(float *dlogits, const float *a, const fl
     float mean_a[STRIP], mean_x[STRIP], per_sum[STRIP];
     for (int n = 0; n < N; n++) {
         const float *an = a + (size_t)n * P, *yn = y + (size_t)n * P;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) ay[p] += (double)(an[p] * yn[p]);
     }
     for (int p = 0; p < count; p++) {
@@ -223,7 +223,7 @@ FAST_CLONES static void gumbel_gradient(float *dlogits, const float *a, const fl
     for (int n = 0; n < N; n++) {
         const float *an = a + (size_t)n * P, *yn = y + (size_t)n * P, *xn = x + (size_t)n * P;
         float *to = dlogits + (size_t)n * P;
-        #pragma omp simd
+#pragma omp simd
         for (int p = 0; p < count; p++) {
             float above = xn[p] - row_max[p];
             to[p] = fast_fma(yn[p] * per_t, an[p] - mean_a[p],
@@ -236,7 +236,7 @@ int fast_gumbel_backward(float *dlogits, const float *a, const float *y, const f
                          float temperature, float kl_weight, int B, int N, int P)
 {
     float scale = (float)(kl_weight / ((double)B * P));
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int i = 0; i < strips(B, P); i++) {
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;

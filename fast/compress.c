@@ -20,10 +20,10 @@
 #define X86 0
 #endif
 
-#define PIECE 65536 /* elements a thread takes at a time; partial sums are one a piece */
-#define LANES 16    /* partial sums within a piece, whatever the vectors are */
+#define PIECE 65536   /* elements a thread takes at a time; partial sums are one a piece */
+#define LANES 16      /* partial sums within a piece, whatever the vectors are */
 #define L1_BLOCK 4096 /* elements that are looked at twice: first cache */
-#define RUN 16      /* vectors of them that are added up in float32 */
+#define RUN 16        /* vectors of them that are added up in float32 */
 
 /* --- float16 ---------------------------------------------------------------------------------- */
 
@@ -47,9 +47,8 @@ F16C static void narrow(uint8_t *out, const float *x, size_t n)
 F16C static void widen(float *x, const uint8_t *in, size_t n)
 {
     for (size_t i = 0; i < n; i += 8)
-        _mm256_storeu_ps(x + i,
-                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in +
-                                                                                         2 * i))));
+        _mm256_storeu_ps(x + i, _mm256_cvtph_ps(
+                                    _mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i))));
 }
 #endif
 
@@ -73,7 +72,7 @@ static void decode_some(float *x, const uint8_t *in, size_t n)
 
 int fast_float16_encode(void *out, const float *x, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         encode_some((uint8_t *)out + 2 * at, x + at, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
@@ -81,7 +80,7 @@ int fast_float16_encode(void *out, const float *x, size_t n)
 
 int fast_float16_decode(float *x, const void *in, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         decode_some(x + at, (const uint8_t *)in + 2 * at, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
@@ -211,7 +210,7 @@ static int moments_of_all(struct moments *all, const struct values *v)
     size_t pieces = pl_blocks(v->n, PIECE);
     struct moments one, *part = pieces == 1 ? &one : malloc(pieces * sizeof *part);
     if (!part) return PL_ENOMEM;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 1)
     for (size_t i = 0; i < pieces; i++) {
         size_t p = pieces - 1 - i, at = p * PIECE;
         part[p] = moments_of(v, at, v->n - at < PIECE ? v->n : at + PIECE);
@@ -259,8 +258,7 @@ static void find_bins(uint8_t *codes, const float *x, float mean, float inverse,
 {
     size_t done = 0;
 #if X86
-    if (isa_chosen() == ISA_AVX512)
-        find_bins_avx512(codes, x, mean, inverse, done = n / 16 * 16);
+    if (isa_chosen() == ISA_AVX512) find_bins_avx512(codes, x, mean, inverse, done = n / 16 * 16);
 #endif
     find_bins_plain(codes + done, x + done, mean, inverse, n - done);
 }
@@ -291,7 +289,7 @@ static int sum_pieces(double *sum, const float *x, float mean, int power, size_t
     size_t pieces = pl_blocks(n, PIECE);
     double one = 0, *part = pieces == 1 ? &one : malloc(pieces * sizeof *part);
     if (!part) return PL_ENOMEM;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 1)
     for (size_t p = 0; p < pieces; p++) {
         size_t at = p * PIECE, some = n - at < PIECE ? n - at : PIECE;
         part[p] = power == 1 ? sum_of(x + at, 0, some) : squares_around(x + at, mean, some);
@@ -304,8 +302,7 @@ static int sum_pieces(double *sum, const float *x, float mean, int power, size_t
 
 FAST_INLINE void add_eight(pair bin[PL_CODES], const uint8_t *codes, const float *x)
 {
-    _Pragma("GCC unroll 8")
-    for (int k = 0; k < 8; k++) bin[codes[k]] += (pair){ x[k], 1 };
+    _Pragma("GCC unroll 8") for (int k = 0; k < 8; k++) bin[codes[k]] += (pair){ x[k], 1 };
 }
 
 static int encode(uint8_t *codes, float table[PL_CODES], const struct values *v)
@@ -354,7 +351,7 @@ int fast_uniform8_encode_made(uint8_t *codes, float table[PL_CODES], float *x, s
 
 int fast_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         fast_table_lookup(x + at, codes + at, table, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
@@ -388,14 +385,15 @@ int fast_meanstd16_encode(void *halves, float *mean, float *deviation, const flo
 {
     size_t pieces = pl_blocks(D, PIECE);
     int rc = PL_OK;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) reduction(min:rc) \
-        if (pieces == 1 && rows * D > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+    reduction(min \
+              : rc) if (pieces == 1 && rows * D > PIECE)
     for (size_t r = 0; r < rows; r++) {
         int got = statistics(&mean[r], &deviation[r], x + r * D, D);
         if (got < rc) rc = got;
     }
     if (rc) return rc;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
     for (size_t u = 0; u < rows * pieces; u++) {
         size_t r = u / pieces, at = u % pieces * PIECE, end = D - at < PIECE ? D : at + PIECE;
         for (float z[L1_ROW]; at < end; at += L1_ROW) {
@@ -420,8 +418,10 @@ static void decode_row(void *out, enum pl_dtype type, const uint8_t *halves, flo
         float *narrow_out = (float *)out + at;
         double *wide_out = (double *)out + at;
         decode_some(z, halves + 2 * at, some);
-        if (type == PL_F32) for (size_t i = 0; i < some; i++) narrow_out[i] = z[i] * deviation + mean;
-        else for (size_t i = 0; i < some; i++) wide_out[i] = (double)z[i] * deviation + mean;
+        if (type == PL_F32)
+            for (size_t i = 0; i < some; i++) narrow_out[i] = z[i] * deviation + mean;
+        else
+            for (size_t i = 0; i < some; i++) wide_out[i] = (double)z[i] * deviation + mean;
     }
 }
 
@@ -429,7 +429,7 @@ int fast_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, con
                           const float *deviation, size_t rows, size_t D)
 {
     size_t pieces = pl_blocks(D, PIECE), size = pl_dtype_size(type);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
     for (size_t u = 0; u < rows * pieces; u++) {
         size_t r = u / pieces, at = u % pieces * PIECE, some = D - at < PIECE ? D - at : PIECE;
         decode_row((char *)out + (r * D + at) * size, type,

@@ -26,7 +26,8 @@
 struct kernels {
     void (*planes)(float *out, long out_step, const float *in, long in_step, int inputs,
                    const int *offset, int taps, const float *w, int add, long length);
-    void (*products)(double *sum, const float *dy, long dy_step, const float *const *column, long n);
+    void (*products)(double *sum, const float *dy, long dy_step, const float *const *column,
+                     long n);
     void (*shift)(float *to, const float *from, float add, long n);
     double (*sum)(const float *x, long n);
     int lanes, side;
@@ -62,24 +63,26 @@ static void pad_planes(float *planes, const struct layout *l, const float *x, in
 {
     int s = l->remainders;
     for (int a = 0; a < s; a++)
-    for (int b = 0; b < s; b++)
-    for (int r = 0; r < l->rows; r++, planes += l->step) {
-        int row = s * r + a - top;
-        if (row < 0 || row >= H) {
-            memset(planes, 0, (size_t)l->step * sizeof *planes);
-        } else if (s == 1) {
-            int right = l->step - left - W; /* below 0: the window never sees the last columns */
-            for (int q = 0; q < left && q < l->step; q++) planes[q] = 0;
-            memcpy(planes + left, x + (size_t)row * (size_t)W,
-                   (size_t)(right < 0 ? W + right : W) * sizeof *x);
-            for (int q = left + W; q < l->step; q++) planes[q] = 0;
-        } else {
-            for (int q = 0; q < l->step; q++) {
-                int col = s * q + b - left;
-                planes[q] = col >= 0 && col < W ? x[(size_t)row * (size_t)W + (size_t)col] : 0;
+        for (int b = 0; b < s; b++)
+            for (int r = 0; r < l->rows; r++, planes += l->step) {
+                int row = s * r + a - top;
+                if (row < 0 || row >= H) {
+                    memset(planes, 0, (size_t)l->step * sizeof *planes);
+                } else if (s == 1) {
+                    int right = l->step - left -
+                                W; /* below 0: the window never sees the last columns */
+                    for (int q = 0; q < left && q < l->step; q++) planes[q] = 0;
+                    memcpy(planes + left, x + (size_t)row * (size_t)W,
+                           (size_t)(right < 0 ? W + right : W) * sizeof *x);
+                    for (int q = left + W; q < l->step; q++) planes[q] = 0;
+                } else {
+                    for (int q = 0; q < l->step; q++) {
+                        int col = s * q + b - left;
+                        planes[q] = col >= 0 && col < W ? x[(size_t)row * (size_t)W + (size_t)col]
+                                                        : 0;
+                    }
+                }
             }
-        }
-    }
 }
 
 /* Weights of `outs` outputs from `ins` inputs as the kernel reads them: [out / 4][in][tap][out %
@@ -88,10 +91,10 @@ static void pack_weights(float *to, const float *w, int outs, int ins, const int
                          long out_step, long in_step)
 {
     for (int o4 = 0; o4 < outs; o4 += 4)
-    for (int i = 0; i < ins; i++)
-    for (int t = 0; t < taps; t++)
-    for (int o = o4; o < o4 + 4; o++)
-        *to++ = o < outs ? w[o * out_step + i * in_step + tap[t]] : 0;
+        for (int i = 0; i < ins; i++)
+            for (int t = 0; t < taps; t++)
+                for (int o = o4; o < o4 + 4; o++)
+                    *to++ = o < outs ? w[o * out_step + i * in_step + tap[t]] : 0;
 }
 
 /* One sum of shifted lines: `rows` rows of lines of `step` places. */
@@ -99,8 +102,8 @@ struct sum {
     const struct kernels *k;
     int outs, ins, taps, rows, step;
     const int *offset;
-    const float *w;  /* packed */
-    long channel;    /* floats between the planes of neighbouring inputs */
+    const float *w; /* packed */
+    long channel;   /* floats between the planes of neighbouring inputs */
 };
 
 /* Outputs o0..o1-1 of rows r0..r1-1 into buffer (outputs rounded up to 4, stride). */
@@ -110,12 +113,12 @@ static void sum_taps(float *buffer, long stride, const struct sum *s, const floa
     long length = (long)(r1 - r0) * s->step, strip = round_to(STRIP, s->k->side * s->k->lanes);
     in += (long)r0 * s->step;
     for (int i0 = 0; i0 < s->ins; i0 += INPUTS)
-    for (long f = 0; f < length; f += strip)
-    for (int o = o0; o < o1; o += 4)
-        s->k->planes(buffer + (o - o0) * stride + f, stride, in + i0 * s->channel + f, s->channel,
-                     (int)least(INPUTS, s->ins - i0), s->offset, s->taps,
-                     s->w + ((long)o / 4 * s->ins + i0) * s->taps * 4, i0 > 0,
-                     least(strip, length - f));
+        for (long f = 0; f < length; f += strip)
+            for (int o = o0; o < o1; o += 4)
+                s->k->planes(buffer + (o - o0) * stride + f, stride, in + i0 * s->channel + f,
+                             s->channel, (int)least(INPUTS, s->ins - i0), s->offset, s->taps,
+                             s->w + ((long)o / 4 * s->ins + i0) * s->taps * 4, i0 > 0,
+                             least(strip, length - f));
 }
 
 /* Where finished lines go: y (outs,H,W) at [s r + a - top][s q + b - left] for row r, column q. */
@@ -129,19 +132,20 @@ static void store_rows(float *y, const struct target *t, const struct kernels *k
 {
     int q0 = t->left > t->b ? (t->left - t->b + t->s - 1) / t->s : 0;
     for (int o = o0; o < o1; o++)
-    for (int r = r0; r < r1; r++) {
-        const float *from = buffer + (o - o0) * stride + (long)(r - r0) * step;
-        int row = t->s * r + t->a - t->top;
-        float *to = y + ((size_t)o * (size_t)t->H + (size_t)row) * (size_t)t->W, add;
-        if (row < 0 || row >= t->H) continue;
-        add = t->bias ? t->bias[o] : 0;
-        if (t->s == 1) {
-            k->shift(to, from + q0, add, least(t->W, step - q0));
-            continue;
+        for (int r = r0; r < r1; r++) {
+            const float *from = buffer + (o - o0) * stride + (long)(r - r0) * step;
+            int row = t->s * r + t->a - t->top;
+            float *to = y + ((size_t)o * (size_t)t->H + (size_t)row) * (size_t)t->W, add;
+            if (row < 0 || row >= t->H) continue;
+            add = t->bias ? t->bias[o] : 0;
+            if (t->s == 1) {
+                k->shift(to, from + q0, add, least(t->W, step - q0));
+                continue;
+            }
+            for (int q = q0, col = t->s * q0 + t->b - t->left; col < t->W && q < step;
+                 q++, col += t->s)
+                to[col] = from[q] + add;
         }
-        for (int q = q0, col = t->s * q0 + t->b - t->left; col < t->W && q < step; q++, col += t->s)
-            to[col] = from[q] + add;
-    }
 }
 
 /* The work of one group of images, cut into pieces that depend on the shape alone. */
@@ -152,7 +156,7 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
     int rows = s->step >= PLACES ? 1 : PLACES / s->step;
     long across = (s->rows + rows - 1) / rows, deep = (s->outs + OUTPUTS - 1) / OUTPUTS;
     float *buffer = buffers + omp_get_thread_num() * OUTPUTS * stride;
-    #pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic)
     for (long piece = 0; piece < images * across * deep; piece++) {
         long image = piece / (across * deep);
         int r0 = (int)(piece / deep % across) * rows, r1 = (int)least(r0 + rows, s->rows);
@@ -172,8 +176,13 @@ static int direct_conv(float *y, const float *x, const float *w, const float *b,
     int s = c->stride, K = c->K, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
     struct layout l = lay_out(s, H_out + (K - 1) / s, W_out + (K - 1) / s);
     struct target t = { .H = H_out, .W = W_out, .s = 1, .bias = b };
-    struct sum sum = { .k = kernels[isa_chosen()], .outs = c->O, .ins = c->C, .taps = K * K,
-                       .rows = H_out, .step = l.step, .channel = l.channel };
+    struct sum sum = { .k = kernels[isa_chosen()],
+                       .outs = c->O,
+                       .ins = c->C,
+                       .taps = K * K,
+                       .rows = H_out,
+                       .step = l.step,
+                       .channel = l.channel };
     long image = l.channel * c->C, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
     long weights = round_to(c->O, 4) * c->C * K * K, stride = line_capacity(l.step);
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
@@ -194,10 +203,10 @@ static int direct_conv(float *y, const float *x, const float *w, const float *b,
     pack_weights(packed, w, c->O, c->C, tap, K * K, (long)c->C * K * K, K * K);
     sum.w = packed;
     sum.offset = offset;
-    #pragma omp parallel num_threads(fast_threads())
+#pragma omp parallel num_threads(fast_threads())
     for (int first = 0; first < c->B; first += group) {
         int images = (int)least(group, c->B - first);
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int i = 0; i < images * c->C; i++)
             pad_planes(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
                        c->W, c->top, c->left);
@@ -213,8 +222,12 @@ static int direct_conv_dx(float *dx, const float *dy, const float *w, const stru
     int rows = (c->H - 1 + c->top) / s + 1, columns = (c->W - 1 + c->left) / s + 1;
     struct layout l = lay_out(1, rows + T, columns + T);
     struct target t = { .H = c->H, .W = c->W, .s = s, .top = c->top, .left = c->left };
-    struct sum sum = { .k = kernels[isa_chosen()], .outs = c->C, .ins = c->O, .rows = rows,
-                       .step = l.step, .channel = l.channel };
+    struct sum sum = { .k = kernels[isa_chosen()],
+                       .outs = c->C,
+                       .ins = c->O,
+                       .rows = rows,
+                       .step = l.step,
+                       .channel = l.channel };
     long image = l.channel * c->O, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
     long weights = round_to(c->C, 4) * c->O * K * K, stride = line_capacity(l.step);
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
@@ -241,10 +254,10 @@ static int direct_conv_dx(float *dx, const float *dy, const float *w, const stru
                      count - taps[p], K * K, (long)c->C * K * K);
     }
     taps[s * s] = count;
-    #pragma omp parallel num_threads(fast_threads()) firstprivate(sum, t)
+#pragma omp parallel num_threads(fast_threads()) firstprivate(sum, t)
     for (int first = 0; first < c->B; first += group) {
         int images = (int)least(group, c->B - first);
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int i = 0; i < images * c->O; i++)
             pad_planes(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out,
                        H_out, W_out, T, T);
@@ -274,7 +287,7 @@ static int pointwise_bf16(float *y, const float *x, const float *w, const float 
         rc = PL_OK;
     for (int image = 0; image < c->B && !rc; image++) {
         float *to = y + (long)image * outs * places;
-        #pragma omp parallel for num_threads(fast_threads()) if (b != NULL)
+#pragma omp parallel for num_threads(fast_threads()) if (b != NULL)
         for (int o = 0; o < (b ? outs : 0); o++)
             for (int q = 0; q < places; q++) to[(long)o * places + q] = b[o];
         rc = fast_gemm_bf16(transposed, 0, outs, places, ins, w, transposed ? outs : ins,
@@ -294,12 +307,12 @@ static int pointwise(float *y, const float *x, const float *w, const float *b,
     int across = fast_chunk_count(places, POINTWISE_PLACES),
         down = fast_chunk_count(outs, POINTWISE_OUTPUTS);
     if (fast_bf16() && fast_has_bf16()) return pointwise_bf16(y, x, w, b, c, transposed);
-    #pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
+#pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
     for (long piece = 0; piece < (long)c->B * across * down; piece++) {
         long image = piece / (across * down);
         struct fast_range o = fast_chunk(outs, POINTWISE_OUTPUTS, 16, (int)(piece % down));
-        struct fast_range q =
-            fast_chunk(places, POINTWISE_PLACES, 32, (int)(piece / down % across));
+        struct fast_range q = fast_chunk(places, POINTWISE_PLACES, 32,
+                                         (int)(piece / down % across));
         const float *from = x + image * ins * places + q.start;
         float *to = y + (image * outs + o.start) * places + q.start;
         if (!o.count || !q.count) continue;
@@ -324,12 +337,13 @@ static int patch_embedding(float *y, const float *x, const float *w, const float
                            const struct pl_conv *c)
 {
     int K = c->K, down = c->H / K, across = c->W / K;
-    struct pl_conv points = { .B = c->B, .C = c->C * K * K, .O = c->O, .K = 1, .stride = 1,
-                              .H = down, .W = across };
+    struct pl_conv points = {
+        .B = c->B, .C = c->C * K * K, .O = c->O, .K = 1, .stride = 1, .H = down, .W = across
+    };
     float *values = fast_scratch_alloc((size_t)c->B * (size_t)c->C * (size_t)c->H * (size_t)c->W);
     int rc;
     if (!values) return PL_ENOMEM;
-    #pragma omp parallel for num_threads(fast_threads())
+#pragma omp parallel for num_threads(fast_threads())
     for (int line = 0; line < c->B * c->C * K * down; line++) {
         int i = line % down, ky = line / down % K, channel = line / down / K;
         size_t row = (size_t)channel * (size_t)c->H + (size_t)(i * K + ky);
@@ -372,21 +386,22 @@ static void accumulate_dw(double *acc, const struct kernels *k, const float *pla
 {
     int columns = (c1 - c0) * taps;
     for (int i = 0; i < images; i++)
-    for (long f = 0; f < line; f += PLACES)
-    for (int first = 0; first < columns; first += k->side) {
-        const float *column[SIDE_MAX];
-        double sum[4 * SIDE_MAX] = { 0 };
-        int count = (int)least(k->side, columns - first);
-        for (int j = 0; j < k->side; j++) { /* the last columns may be fewer: repeat one */
-            int at = first + (j < count ? j : 0);
-            column[j] = planes + i * image + (c0 + at / taps) * l->channel + offset[at % taps] + f;
-        }
-        k->products(sum, gradients + ((long)i * O4 + o4) * line + f, line, column,
-                    least(PLACES, line - f));
-        for (int o = 0; o < 4; o++)
-            for (int j = 0; j < count; j++)
-                acc[((long)(o4 + o) * C + c0) * taps + first + j] += sum[o * k->side + j];
-    }
+        for (long f = 0; f < line; f += PLACES)
+            for (int first = 0; first < columns; first += k->side) {
+                const float *column[SIDE_MAX];
+                double sum[4 * SIDE_MAX] = { 0 };
+                int count = (int)least(k->side, columns - first);
+                for (int j = 0; j < k->side; j++) { /* the last columns may be fewer: repeat one */
+                    int at = first + (j < count ? j : 0);
+                    column[j] = planes + i * image + (c0 + at / taps) * l->channel +
+                                offset[at % taps] + f;
+                }
+                k->products(sum, gradients + ((long)i * O4 + o4) * line + f, line, column,
+                            least(PLACES, line - f));
+                for (int o = 0; o < 4; o++)
+                    for (int j = 0; j < count; j++)
+                        acc[((long)(o4 + o) * C + c0) * taps + first + j] += sum[o * k->side + j];
+            }
 }
 
 int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
@@ -400,8 +415,8 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
     long image = l.channel * c->C, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
     int blocks = (c->C + COLUMN_CHANNELS - 1) / COLUMN_CHANNELS;
-    double *acc = (double *)(void *)workspace((size_t)(2 * weights + group * image + slack(c) +
-                                                       group * O4 * line + taps));
+    double *acc = (double *)(void *)workspace(
+        (size_t)(2 * weights + group * image + slack(c) + group * O4 * line + taps));
     float *planes, *gradients;
     int *offset;
     if (!acc) return PL_ENOMEM;
@@ -413,17 +428,17 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
         int ky = i / K, kx = i % K;
         offset[i] = (int)((ky % s * s + kx % s) * l.plane) + ky / s * l.step + kx / s;
     }
-    #pragma omp parallel num_threads(fast_threads())
+#pragma omp parallel num_threads(fast_threads())
     {
         for (int first = 0; first < c->B; first += group) {
             int images = (int)least(group, c->B - first);
-            #pragma omp for schedule(static) nowait
+#pragma omp for schedule(static) nowait
             for (int i = 0; i < images * c->C; i++)
                 pad_planes(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
                            c->W, c->top, c->left);
-            #pragma omp single nowait /* read beside zeros, so it must not be NaN */
+#pragma omp single nowait /* read beside zeros, so it must not be NaN */
             memset(planes + images * image, 0, (size_t)slack(c) * sizeof *planes);
-            #pragma omp for schedule(static)
+#pragma omp for schedule(static)
             for (int i = 0; i < images * O4; i++) {
                 float *to = gradients + i * line;
                 int o = i % O4;
@@ -435,14 +450,14 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
                     memset(to, 0, (size_t)line * sizeof *to);
                 }
             }
-            #pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic)
             for (int piece = 0; piece < O4 / 4 * blocks; piece++)
                 accumulate_dw(acc, k, planes, &l, image, gradients, line, O4, images, c->C,
                               piece / blocks * 4, piece % blocks * COLUMN_CHANNELS,
                               (int)least(c->C, (piece % blocks + 1) * COLUMN_CHANNELS), offset,
                               taps);
         }
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int o = 0; o < c->O; o++) {
             double sum = 0;
             for (long j = (long)o * c->C * taps; j < (long)(o + 1) * c->C * taps; j++)
@@ -459,7 +474,7 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
 
 int fast_upsample(float *y, const float *x, int N, int H, int W)
 {
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (long row = 0; row < (long)N * H; row++) {
         const float *from = x + row * W;
         float *to = y + 4 * row * W;
@@ -471,7 +486,7 @@ int fast_upsample(float *y, const float *x, int N, int H, int W)
 
 int fast_upsample_backward(float *dx, const float *dy, int N, int H, int W)
 {
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (long row = 0; row < (long)N * H; row++) {
         const float *upper = dy + 4 * row * W, *lower = upper + 2 * W;
         for (int j = 0; j < W; j++)

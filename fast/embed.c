@@ -10,7 +10,7 @@
 
 int fast_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int m = 0; m < M; m++) {
         assert(0 <= ids[m] && ids[m] < rows);
         memcpy(y + (size_t)m * (size_t)D, table + (size_t)ids[m] * (size_t)D,
@@ -25,7 +25,7 @@ FAST_CLONES static void add_columns(float *to, const float *from, const int32_t 
 {
     for (int m = 0; m < M; m++, from += D) {
         float *row = to + (size_t)ids[m] * (size_t)D;
-        #pragma omp simd
+#pragma omp simd
         for (int i = 0; i < columns; i++) row[i] += from[i];
     }
 }
@@ -33,7 +33,7 @@ FAST_CLONES static void add_columns(float *to, const float *from, const int32_t 
 int fast_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M, int D, int rows)
 {
     for (int m = 0; m < M; m++) assert(0 <= ids[m] && ids[m] < rows);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int i = 0; i < D; i += COLUMNS)
         add_columns(dtable + i, dy + i, ids, M, D, D - i < COLUMNS ? D - i : COLUMNS);
     (void)rows;

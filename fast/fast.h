@@ -18,8 +18,8 @@ int fast_has_bf16(void);
  * loader takes the best. Its loops are plain C, `#pragma omp simd` lets the compiler use whole
  * vectors, and fast_fma stays one rounding everywhere: all three give the same bits. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FAST_CLONES __attribute__((noinline, target_clones("arch=x86-64-v4", "arch=x86-64-v3", \
-                                                           "default")))
+#define FAST_CLONES \
+    __attribute__((noinline, target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FAST_CLONES
 #endif

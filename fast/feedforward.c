@@ -13,12 +13,12 @@
 #define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
 #define SLOTS 8
 #define SLOT_BLOCKS 3 /* for each, at least: emptying and adding one up costs half a block's work */
-#define BLOCK_FLOATS (1 << 17)  /* of z in a thread's block: 512 KiB */
-#define LARGE_FLOATS (1 << 23)  /* of z in a shared block: 32 MiB */
+#define BLOCK_FLOATS (1 << 17) /* of z in a thread's block: 512 KiB */
+#define LARGE_FLOATS (1 << 23) /* of z in a shared block: 32 MiB */
 
 FAST_CLONES static void gelu(float *y, const float *x, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_normal_cdf(x[i]);
 }
 
@@ -28,7 +28,7 @@ FAST_CLONES static void gelu(float *y, const float *x, size_t n)
 /* tanh(t) = 2 sigmoid(2t) - 1, so gelu_tanh(x) = x sigmoid(2t). */
 FAST_CLONES static void gelu_tanh(float *y, const float *x, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), complement;
         y[i] = v * fast_sigmoid(2 * t, &complement);
@@ -37,7 +37,7 @@ FAST_CLONES static void gelu_tanh(float *y, const float *x, size_t n)
 
 FAST_CLONES static void sigmoid_times(float *y, const float *x, size_t n, float a)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float complement;
         y[i] = x[i] * fast_sigmoid(a * x[i], &complement);
@@ -46,14 +46,14 @@ FAST_CLONES static void sigmoid_times(float *y, const float *x, size_t n, float 
 
 FAST_CLONES static void gelu_backward(float *dx, const float *dy, const float *x, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++)
         dx[i] = dy[i] * fast_fma(x[i], fast_normal_pdf(x[i]), fast_normal_cdf(x[i]));
 }
 
 FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const float *x, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), complement,
               s = fast_sigmoid(2 * t, &complement);
@@ -65,7 +65,7 @@ FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const flo
 FAST_CLONES static void sigmoid_times_backward(float *dx, const float *dy, const float *x, size_t n,
                                                float a)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float complement, s = fast_sigmoid(a * x[i], &complement);
         dx[i] = dy[i] * fast_fma(a * x[i], s * complement, s);
@@ -74,7 +74,7 @@ FAST_CLONES static void sigmoid_times_backward(float *dx, const float *dy, const
 
 int fast_activation(float *y, const float *x, size_t n, enum pl_activation kind)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
         switch (kind) {
@@ -90,7 +90,7 @@ int fast_activation(float *y, const float *x, size_t n, enum pl_activation kind)
 int fast_activation_backward(float *dx, const float *dy, const float *x, size_t n,
                              enum pl_activation kind)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
         switch (kind) {
@@ -105,7 +105,7 @@ int fast_activation_backward(float *dx, const float *dy, const float *x, size_t 
 
 FAST_CLONES static void geglu_row(float *y, const float *u, const float *g, int C)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int c = 0; c < C; c++) y[c] = u[c] * g[c] * fast_normal_cdf(g[c]);
 }
 
@@ -113,7 +113,7 @@ FAST_CLONES static void geglu_row(float *y, const float *u, const float *g, int 
 FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy, const float *u,
                                            const float *g, int C)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int c = 0; c < C; c++) {
         float cdf = fast_normal_cdf(g[c]), slope = fast_fma(g[c], fast_normal_pdf(g[c]), cdf);
         float a = dy[c] * g[c] * cdf, b = dy[c] * u[c] * slope;
@@ -125,7 +125,7 @@ FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy
 /* Both at once: erf is the dear part. h (C) = u gelu(g). */
 FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float *dh, int C)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int c = 0; c < C; c++) {
         float cdf = fast_normal_cdf(g[c]), slope = fast_fma(g[c], fast_normal_pdf(g[c]), cdf);
         float gated = g[c] * cdf, du = dh[c] * gated, dg = dh[c] * u[c] * slope;
@@ -138,8 +138,8 @@ FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float
 int fast_geglu(float *y, const float *z, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if ((double)M * C > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) \
+    num_threads(fast_threads()) if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++)
         geglu_row(y + (size_t)m * w, z + 2 * (size_t)m * w, z + (2 * (size_t)m + 1) * w, C);
     return PL_OK;
@@ -148,8 +148,8 @@ int fast_geglu(float *y, const float *z, int M, int C)
 int fast_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if ((double)M * C > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) \
+    num_threads(fast_threads()) if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++) {
         const float *u = z + 2 * (size_t)m * w;
         float *du = dz + 2 * (size_t)m * w;
@@ -180,14 +180,14 @@ static int small_ffn(float *y, float *saved_z, const float *x, const struct pl_f
                      int C)
 {
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_chunk_count(M, rows), failed = 0;
-    #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
+#pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
         float *z = fast_scratch_alloc((size_t)rows * 3 * (size_t)C);
         if (!z) {
-            #pragma omp atomic write
+#pragma omp atomic write
             failed = 1;
         }
-        #pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < blocks; i++) {
             struct fast_range p = fast_chunk(M, rows, 16, i);
             size_t at = (size_t)p.start * (size_t)D;
@@ -227,7 +227,7 @@ static void small_backward(float *y, float *dx, const struct slot *g, float *z, 
 
 static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK)
         for (int s = 0; s < count; s++) {
             const float *from = slots + (size_t)s * stride;
@@ -245,14 +245,14 @@ static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
     int slots = blocks / SLOT_BLOCKS < SLOTS ? (blocks + SLOT_BLOCKS - 1) / SLOT_BLOCKS : SLOTS;
     float *sums = fast_scratch_alloc((size_t)(slots - 1) * each);
     if (!sums) return PL_ENOMEM;
-    #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
+#pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
         float *z = fast_scratch_alloc((size_t)rows * 4 * c);
         if (!z) {
-            #pragma omp atomic write
+#pragma omp atomic write
             failed = 1;
         }
-        #pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1)
         for (int s = 0; s < slots; s++) {
             struct slot g = { dw->W1, dw->b1, dw->W2, dw->b2 };
             if (s) {
@@ -303,8 +303,8 @@ static int large_ffn(float *y, float *saved_z, const float *x, const struct pl_f
 static void geglu_both(float *h, float *z, const float *dh, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if ((double)M * C > SERIAL_ELEMENTS)
+#pragma omp parallel for schedule(static) \
+    num_threads(fast_threads()) if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++) {
         float *u = z + 2 * (size_t)m * w;
         geglu_row_both(h + (size_t)m * w, u, u + w, dh + (size_t)m * w, C);
@@ -344,7 +344,7 @@ int fast_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, 
 }
 
 int fast_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
-                       const float *x, const struct pl_ffn *w, int M, int D, int C)
+                      const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
         return small_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);

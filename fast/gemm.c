@@ -47,12 +47,13 @@ void fast_gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, con
 #if defined(__x86_64__)
     enum isa isa = isa_chosen();
     if (isa != ISA_PLAIN) {
-        size_t floats =
-            (isa == ISA_AVX512 ? packed_gemm_scratch_avx512 : packed_gemm_scratch_avx2)(n);
+        size_t floats = (isa == ISA_AVX512 ? packed_gemm_scratch_avx512
+                                           : packed_gemm_scratch_avx2)(n);
         float *panels = fast_scratch_alloc(floats);
         if (panels) {
-            (isa == ISA_AVX512 ? packed_gemm_avx512 : packed_gemm_avx2)(
-                ta, tb, m, n, k, a, (size_t)lda, b, (size_t)ldb, &y, panels);
+            (isa == ISA_AVX512 ? packed_gemm_avx512 : packed_gemm_avx2)(ta, tb, m, n, k, a,
+                                                                        (size_t)lda, b, (size_t)ldb,
+                                                                        &y, panels);
             fast_scratch_free(panels);
             return;
         }

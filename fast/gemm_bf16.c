@@ -82,18 +82,17 @@ struct operand {
 TARGET FAST_INLINE void exchange_lanes(pairs r[LANES], int d)
 {
     pairs low, high; /* lanes of both vectors, the second's count from 16 */
-    _Pragma("GCC unroll 16")
-    for (int l = 0; l < LANES; l++) {
+    _Pragma("GCC unroll 16") for (int l = 0; l < LANES; l++)
+    {
         low[l] = (uint32_t)(l & d ? LANES + l - d : l);
         high[l] = (uint32_t)(l & d ? LANES + l : l + d);
     }
-    _Pragma("GCC unroll 16")
-    for (int i = 0; i < LANES; i++)
-        if (!(i & d)) {
-            pairs a = r[i], b = r[i + d];
-            r[i] = __builtin_shuffle(a, b, low);
-            r[i + d] = __builtin_shuffle(a, b, high);
-        }
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & d))
+    {
+        pairs a = r[i], b = r[i + d];
+        r[i] = __builtin_shuffle(a, b, low);
+        r[i + d] = __builtin_shuffle(a, b, high);
+    }
 }
 
 /* r[i] lane j becomes r[j] lane i. */
@@ -109,8 +108,7 @@ TARGET FAST_INLINE void transpose(pairs r[LANES])
 TARGET FAST_INLINE void store_pairs(uint32_t *to, pairs v, int n)
 {
     if (n == LANES) *(pairs *)to = v;
-    else
-        memcpy(to, &v, MR * sizeof *to);
+    else memcpy(to, &v, MR * sizeof *to);
 }
 
 /* 32 k of 16 neighbours where k is contiguous, to 16 pairs `width` apart. */
@@ -118,8 +116,8 @@ TARGET FAST_INLINE void pack_k_contiguous(uint32_t *to, const float *x, size_t l
                                           int lanes)
 {
     pairs r[LANES];
-    _Pragma("GCC unroll 16")
-    for (int i = 0; i < LANES; i++) {
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++)
+    {
         const float *row = x + (size_t)i * ld;
         if (i < lanes)
             r[i] = (pairs)round_two(*(const floats *)(row + LANES), *(const floats *)row);
@@ -133,7 +131,7 @@ TARGET FAST_INLINE void pack_k_contiguous(uint32_t *to, const float *x, size_t l
 /* 2 k of 16 neighbours where these are contiguous, to one pair. */
 TARGET FAST_INLINE void pack_k_strided(uint32_t *to, const float *even, const float *odd, int lanes)
 {
-    static const words weave = { 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+    static const words weave = { 0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31 };
     words w = round_two(*(const floats *)odd, *(const floats *)even);
     store_pairs(to, (pairs)__builtin_shuffle(w, weave), lanes);
@@ -168,8 +166,7 @@ TARGET FAST_INLINE void pack_group(uint32_t *to, const struct operand *o, int i0
             x = edge;
             ld = o->strided ? LANES : 2 * LANES;
         }
-        if (!o->strided)
-            pack_k_contiguous(to, x, ld, width, lanes);
+        if (!o->strided) pack_k_contiguous(to, x, ld, width, lanes);
         else
             for (int p = 0; p < LANES; p++) {
                 const float *even = x + 2 * (size_t)p * ld;
@@ -266,19 +263,20 @@ int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda,
     struct operand A = { a, (size_t)lda, ta, m }, B = { b, (size_t)ldb, !tb, n };
     int down = (m + PACK_WIDTH - 1) / PACK_WIDTH, across = (n + PACK_WIDTH - 1) / PACK_WIDTH,
         failed = 0;
-    int parts = (16 + across - 1) / across; /* rows are cut only when columns would not feed threads */
+    int parts = (16 + across - 1) /
+                across; /* rows are cut only when columns would not feed threads */
     uint32_t *packed = (uint32_t *)(void *)fast_scratch_alloc((size_t)down * PACK_WIDTH * PAIRS);
     if (parts > (down + 1) / 2) parts = (down + 1) / 2; /* 192 rows pay for packing B again */
     if (!packed) return PL_ENOMEM;
-    #pragma omp parallel num_threads(fast_threads()) if ((double)m * n * k > 2e6)
+#pragma omp parallel num_threads(fast_threads()) if ((double)m * n * k > 2e6)
     {
         uint32_t *own = (uint32_t *)(void *)fast_scratch_alloc((size_t)PACK_WIDTH * PAIRS);
         for (int k0 = 0; k0 < k; k0 += KC) {
             int k1 = k - k0 < KC ? k : k0 + KC;
-            #pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1)
             for (int i = 0; i < down; i++)
                 pack_a(packed + (size_t)i * PACK_WIDTH * PAIRS, &A, i * PACK_WIDTH, k0, k1);
-            #pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1)
             for (int t = 0; t < across * parts; t++) {
                 int unit = t / parts, part = t % parts, each = (down + parts - 1) / parts;
                 int i0 = part * each * PACK_WIDTH,
@@ -290,7 +288,7 @@ int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda,
             }
         }
         if (!own) {
-            #pragma omp atomic write
+#pragma omp atomic write
             failed = 1;
         }
         fast_scratch_free((float *)(void *)own);

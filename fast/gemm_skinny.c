@@ -63,8 +63,8 @@ TARGET static void multiply_columns(float *y, const float *x, const float *W, co
 int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if ((double)M * K * N > 100000.0)
+#pragma omp parallel for schedule(static) \
+    num_threads(fast_threads()) if ((double)M * K * N > 100000.0)
     for (int n = 0; n < N; n += PIECE)
         multiply_columns(y + n, x, W + (size_t)n * (size_t)K, b ? b + n : NULL, M,
                          N - n < PIECE ? N - n : PIECE, (size_t)K, (size_t)N);

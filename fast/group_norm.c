@@ -40,7 +40,7 @@ int fast_group_norm(float *y, const float *x, const float *gain, const float *of
     const struct kernels *k = kernels[isa_chosen()];
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int group = 0; group < B * G; group++) {
         const float *from = x + (size_t)group * per;
         double scale;
@@ -63,9 +63,9 @@ int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const floa
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
     /* of every image and channel: sum of dy, sum of dy * normalized x */
-    double (*sums)[2] = (double (*)[2])(void *)workspace(4 * (size_t)B * (size_t)C);
+    double(*sums)[2] = (double(*)[2])(void *)workspace(4 * (size_t)B * (size_t)C);
     if (!sums) return PL_ENOMEM;
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int group = 0; group < B * G; group++) {
         size_t start = (size_t)group * per;
         int first = group % G * channels, image = group / G;

@@ -50,7 +50,7 @@ FAST_CLONES static void update(const void *context, float *m, float *v, size_t a
 
 FAST_CLONES static void add(float *p, float k, const float *u, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) p[i] = fast_fma(k, u[i], p[i]);
 }
 
@@ -58,10 +58,16 @@ int fast_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
               const struct pl_moments *moments, size_t n, const struct pl_lamb *c)
 {
     struct step s = {
-        .p = p, .u = u, .g = g, .clip = c->clip,
-        .beta1 = (float)c->beta1, .rest1 = (float)(1 - c->beta1),
-        .beta2 = (float)c->beta2, .rest2 = (float)(1 - c->beta2),
-        .eps = (float)c->eps, .decay = (float)c->decay,
+        .p = p,
+        .u = u,
+        .g = g,
+        .clip = c->clip,
+        .beta1 = (float)c->beta1,
+        .rest1 = (float)(1 - c->beta1),
+        .beta2 = (float)c->beta2,
+        .rest2 = (float)(1 - c->beta2),
+        .eps = (float)c->eps,
+        .decay = (float)c->decay,
     };
     double sums[2];
     float k;
@@ -72,7 +78,7 @@ int fast_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
     norms->step = (float)sqrt(sums[1]);
     norms->trust = norms->weight == 0 || norms->step == 0 ? 1 : norms->weight / norms->step;
     k = (float)(-c->lr * norms->trust);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         add(p + at, k, u + at, n - at < PIECE ? n - at : PIECE);
     return PL_OK;

@@ -8,11 +8,11 @@
 
 #define ROWS 640
 #define COLS 512
-#define TASKS 8        /* what a product is cut into at least, where its sum is long enough */
-#define TERMS 256      /* of a part of a sum, at least */
+#define TASKS 8            /* what a product is cut into at least, where its sum is long enough */
+#define TERMS 256          /* of a part of a sum, at least */
 #define SLOT_MAX (1 << 19) /* floats of a result of which there may be several */
-#define ROUND 65536    /* floats rounded at a time */
-#define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
+#define ROUND 65536        /* floats rounded at a time */
+#define SMALL 100000.0     /* multiply-adds for which waking threads does not pay */
 
 /* Where row i of an operand begins, or column i if it is stored transposed. */
 static const float *operand_at(const float *x, int transposed, int row, int i)
@@ -37,8 +37,8 @@ static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, in
                          const float *b, int ldb, const float *bias, int add, float *c)
 {
     struct grid g = grid_of(m, n);
-    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
-        if ((double)m * n * k > SMALL)
+#pragma omp parallel for schedule(dynamic, 1) \
+    num_threads(fast_threads()) if ((double)m * n * k > SMALL)
     for (int i = 0; i < g.down * g.across; i++) {
         struct fast_range r = fast_split(m, g.down, 16, i % g.down);
         struct fast_range q = fast_split(n, g.across, 32, i / g.down);
@@ -52,7 +52,7 @@ static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, in
 /* c += slots, slot after slot. */
 static void reduce_slots(float *c, const float *slot, int slots, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
     for (size_t i = 0; i < n; i += TERMS)
         for (int s = 0; s < slots; s++) {
             const float *from = slot + (size_t)s * n;
@@ -73,7 +73,7 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
         return PL_OK;
     }
     if (!(sums = fast_scratch_alloc((size_t)(slots - 1) * size))) return PL_ENOMEM;
-    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads())
+#pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads())
     for (int i = 0; i < tiles * slots; i++) {
         int tile = i % tiles, slot = i / tiles;
         struct fast_range r = fast_split(m, g.down, 16, tile % g.down);
@@ -93,9 +93,12 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
 /* To bfloat16 and back: nearest, ties to even; NaN stays one. */
 FAST_CLONES static void round_some(float *to, const float *from, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        union { float f; uint32_t u; } x = { .f = from[i] };
+        union {
+            float f;
+            uint32_t u;
+        } x = { .f = from[i] };
         uint32_t up = (x.u + 0x7FFFu + (x.u >> 16 & 1)) & 0xFFFF0000u;
         x.u = (x.u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC00000u : up;
         to[i] = x.f;
@@ -104,7 +107,7 @@ FAST_CLONES static void round_some(float *to, const float *from, size_t n)
 
 static void round_all(float *to, const float *from, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > 4 * ROUND)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > 4 * ROUND)
     for (size_t i = 0; i < n; i += ROUND)
         round_some(to + i, from + i, n - i < ROUND ? n - i : ROUND);
 }
@@ -159,7 +162,7 @@ FAST_CLONES static void column_sums(float *restrict db, const float *restrict dy
         float sum[SUM_COLS] = { 0 };
         for (int m = m0; m < M && m < m0 + SUM_ROWS; m++) {
             const float *row = dy + (size_t)m * (size_t)N;
-            #pragma omp simd
+#pragma omp simd
             for (int n = 0; n < count; n++) sum[n] += row[n];
         }
         for (int n = 0; n < count; n++) total[n] += sum[n];
@@ -169,8 +172,7 @@ FAST_CLONES static void column_sums(float *restrict db, const float *restrict dy
 
 void fast_column_sums(float *db, const float *dy, int M, int N)
 {
-    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
-        if ((double)M * N > SMALL)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) if ((double)M * N > SMALL)
     for (int n = 0; n < N; n += SUM_COLS)
         column_sums(db + n, dy + n, M, N, N - n < SUM_COLS ? N - n : SUM_COLS);
 }

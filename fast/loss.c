@@ -18,19 +18,20 @@ FAST_CLONES static double row_gradient(float *z, int V, int label, float w)
 {
     float most = -INFINITY, scale;
     double sum = 0;
-    #pragma omp simd reduction(max : most)
+#pragma omp simd reduction(max : most)
     for (int v = 0; v < V; v++) most = most > z[v] ? most : z[v];
-    if (!(most > -INFINITY && most < INFINITY)) return (double)NAN; /* bad numbers are the caller's to see */
+    if (!(most > -INFINITY && most < INFINITY))
+        return (double)NAN;                /* bad numbers are the caller's to see */
     for (int v0 = 0; v0 < V; v0 += 1024) { /* in float32 for a while, then in double */
         int end = V - v0 < 1024 ? V : v0 + 1024;
         float part = 0;
-        #pragma omp simd reduction(+ : part)
+#pragma omp simd reduction(+ : part)
         for (int v = v0; v < end; v++) part += fast_exp(z[v] - most);
         sum += (double)part;
     }
     if (w == 0) return (double)most + log(sum);
     scale = (float)((double)w / sum);
-    #pragma omp simd
+#pragma omp simd
     for (int v = 0; v < V; v++) z[v] = scale * fast_exp(z[v] - most);
     z[label] -= w;
     return (double)most + log(sum);

@@ -55,7 +55,7 @@ int fast_layer_norm(float *y, const float *x, const float *gain, const float *of
 {
     const struct norm_ops *op = ops[isa_chosen()];
     int each = piece_rows(M), pieces = (M + each - 1) / each;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
         op->norm(y + at, x + at, gain, offset, M - k * each < each ? M - k * each : each, D, eps);
@@ -72,12 +72,12 @@ int fast_layer_norm_backward(float *dx, float *dgain, float *doffset, const floa
     float *sums = workspace((size_t)pieces * stride); /* (pieces, dgain beside doffset) */
     assert(dx != x);
     if (!sums) return PL_ENOMEM;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
         float *sum = sums + (size_t)k * stride;
         op->norm_backward(dx + at, sum, sum + width, dy + at, x + at, gain,
-                           M - k * each < each ? M - k * each : each, D, eps, add);
+                          M - k * each < each ? M - k * each : each, D, eps, add);
     }
     add_pieces(dgain, sums, pieces, stride, D);
     add_pieces(doffset, sums + width, pieces, stride, D);
@@ -88,7 +88,7 @@ int fast_scale_add(float *y, const float *x, const float *s, int M, int D, float
 {
     const struct norm_ops *op = ops[isa_chosen()];
     int each = piece_rows(M), pieces = (M + each - 1) / each;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
         op->scale_add(y + at, x + at, s, M - k * each < each ? M - k * each : each, D, sign);
@@ -104,11 +104,11 @@ int fast_layer_scale_backward(float *dx, float *ds, const float *dy, const float
     size_t width = (size_t)(D + 15) / 16 * 16;
     float *sums = workspace((size_t)pieces * width);
     if (!sums) return PL_ENOMEM;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
         op->layer_scale(dx + at, sums + (size_t)k * width, dy + at, x + at, s,
-                                  M - k * each < each ? M - k * each : each, D);
+                        M - k * each < each ? M - k * each : each, D);
     }
     add_pieces(ds, sums, pieces, width, D);
     return PL_OK;

@@ -36,7 +36,7 @@ static void step_pieces(const struct walk *w, float *scratch, double (*sums)[2])
 {
     const struct pl_moments *s = w->moments;
     size_t block = (s->block + 15) / 16 * 16;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (w->n > w->piece)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (w->n > w->piece)
     for (size_t at = 0; at < w->n; at += w->piece) {
         size_t end = w->n - at < w->piece ? w->n : at + w->piece;
         double *sum = sums[at / w->piece];
@@ -53,7 +53,7 @@ int fast_moments(double total[2], const struct pl_moments *s, size_t n, fast_upd
     struct walk w = { .moments = s, .n = n, .piece = PIECE, .update = update, .context = context };
     int coded = !s->value[0], rc = PL_OK;
     float *scratch = NULL;
-    double (*sums)[2];
+    double(*sums)[2];
     size_t pieces;
     if (coded) {
         w.coder[0] = fast_coder(PL_MAP_SIGNED, s->rule);

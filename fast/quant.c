@@ -32,10 +32,10 @@
 #define STEP 32 /* elements a kernel does at a time */
 
 struct fast_coder {
-    int trailing;          /* bits: 17 for a signed map, 16 for an unsigned one, twice as dense */
-    uint32_t *entry;       /* one a bucket; where the sign is set, codes are complemented */
-    int reciprocal;        /* the rule multiplies by 1 / absmax instead of dividing */
-    int ranked;            /* the rule never uses some codes: entries count those it does use... */
+    int trailing;           /* bits: 17 for a signed map, 16 for an unsigned one, twice as dense */
+    uint32_t *entry;        /* one a bucket; where the sign is set, codes are complemented */
+    int reciprocal;         /* the rule multiplies by 1 / absmax instead of dividing */
+    int ranked;             /* the rule never uses some codes: entries count those it does use... */
     uint8_t code[PL_CODES]; /* ...and this turns the count into the code */
 };
 
@@ -132,7 +132,8 @@ static struct fast_coder *build(enum pl_map map, enum pl_rule which)
 
 static struct fast_coder *coders[2][2];
 static pthread_once_t coders_once[2][2] = {
-    { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT }, { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT },
+    { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT },
+    { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT },
 };
 static void build00(void) { coders[0][0] = build(PL_MAP_SIGNED, PL_RULE_RUN); }
 static void build01(void) { coders[0][1] = build(PL_MAP_SIGNED, PL_RULE_LUT); }
@@ -152,7 +153,7 @@ const struct fast_coder *fast_coder(enum pl_map map, enum pl_rule rule)
 FAST_CLONES float fast_absmax(const float *x, size_t n)
 {
     int32_t largest = -1;
-    #pragma omp simd reduction(max : largest)
+#pragma omp simd reduction(max : largest)
     for (size_t i = 0; i < n; i++) { /* magnitudes order like the integers of their bits */
         int32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
@@ -224,7 +225,8 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
                                   _mm256_packus_epi32(code[2], code[3]));
         flip = _mm256_packs_epi16(_mm256_packs_epi32(sign[0], sign[1]),
                                   _mm256_packs_epi32(sign[2], sign[3]));
-        all = _mm256_permutevar8x32_epi32(_mm256_xor_si256(all, flip), order); /* packs go by halves */
+        all = _mm256_permutevar8x32_epi32(_mm256_xor_si256(all, flip),
+                                          order); /* packs go by halves */
         _mm256_storeu_si256((__m256i *)(void *)(codes + i), all);
     }
 }
@@ -246,8 +248,8 @@ AVX512 static void table_lookup_avx512(float *y, const uint8_t *codes, const flo
     __m512 t[16];
     for (int k = 0; k < 16; k++) t[k] = _mm512_loadu_ps(table + 16 * k);
     for (size_t i = 0; i < n; i += 16) {
-        __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes +
-                                                                                         i)));
+        __m512i q = _mm512_cvtepu8_epi32(
+            _mm_loadu_si128((const __m128i *)(const void *)(codes + i)));
         __mmask16 b5 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(32));
         __mmask16 b6 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(64));
         __mmask16 b7 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(128));
@@ -320,7 +322,7 @@ int fast_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_
     const struct fast_coder *c = fast_coder(map, rule);
     size_t blocks = pl_blocks(n, block), each = block < PIECE ? PIECE / block : 1;
     if (!c) return ref_quantize(codes, absmax, x, n, block, map, rule);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > each)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > each)
     for (size_t piece = 0; piece < blocks; piece += each) {
         for (size_t b = piece; b < blocks && b < piece + each; b++) {
             size_t at = b * block, some = n - at < block ? n - at : block;
@@ -335,7 +337,7 @@ int fast_dequantize(float *y, const uint8_t *codes, const float *absmax, size_t 
                     const float book[PL_CODES])
 {
     size_t blocks = pl_blocks(n, block), each = block < PIECE ? PIECE / block : 1;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > each)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > each)
     for (size_t piece = 0; piece < blocks; piece += each) {
         for (size_t b = piece; b < blocks && b < piece + each; b++) {
             size_t at = b * block, some = n - at < block ? n - at : block;

@@ -39,7 +39,8 @@ static void sort(uint32_t *key, uint32_t *other, size_t n)
             before[d] = sum;
             sum += count;
         }
-        for (size_t i = 0; i < n; i++) other[before[key[i] >> shift & ((1 << DIGIT) - 1)]++] = key[i];
+        for (size_t i = 0; i < n; i++)
+            other[before[key[i] >> shift & ((1 << DIGIT) - 1)]++] = key[i];
         key = other;
         other = swap;
     }
@@ -79,14 +80,14 @@ int fast_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x,
     float *pool = pl_alloc(m, sizeof *pool), border[PL_CODES + 1];
     int rc = key && other && pool ? PL_OK : PL_ENOMEM;
     if (rc == PL_OK) {
-        #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (chunks > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (chunks > 1)
         for (size_t k = 0; k < chunks; k++) {
             size_t at = k * chunk;
             quantiles(pool + k * (PL_CODES + 1), x + at, key + at, other + at,
                       n - at < chunk ? n - at : chunk);
         }
         quantiles(border, pool, key, other, m);
-        #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
         for (size_t at = 0; at < n; at += PIECE)
             find_codes(codes + at, x + at, border, n - at < PIECE ? n - at : PIECE);
         fast_code_means(table, codes, x, n);

@@ -16,7 +16,7 @@ typedef float float4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef double4 unaligned_double4 __attribute__((aligned(8), may_alias));
 
 /* A macro, since a function would return a vector in registers that not every CPU has. */
-#define DIFFERENCE(x, v)                                                                           \
+#define DIFFERENCE(x, v) \
     (__builtin_convertvector(*(const float4 *)(x), double4) - *(const unaligned_double4 *)(v))
 
 /* Four sums of four, so that one addition need not wait for the one before: the same on every
@@ -40,13 +40,13 @@ FAST_CLONES static double squares(const float *x, const double *v, int n)
 FAST_CLONES static void add_clipped(double *step, const float *x, const double *v, double factor,
                                     int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int k = 0; k < n; k++) step[k] += factor * (x[k] - v[k]);
 }
 
 FAST_CLONES static void add_step(double *v, const double *step, int n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int k = 0; k < n; k++) v[k] += step[k];
 }
 
@@ -88,10 +88,10 @@ static void sum_blocks(double *sum, const double *parts, size_t blocks, int n)
 }
 
 struct scratch {
-    double *parts;        /* (blocks, n) */
+    double *parts;             /* (blocks, n) */
     double *distance, *factor; /* (n): squared distance; weight times clipping over the total */
     struct moved *moved;       /* (blocks) */
-    float *rows;          /* (threads, n, BLOCK) */
+    float *rows;               /* (threads, n, BLOCK) */
 };
 
 static int iterate(double *v, struct pl_clip_result *result, const float *x, const double *weight,
@@ -99,7 +99,7 @@ static int iterate(double *v, struct pl_clip_result *result, const float *x, con
                    const struct scratch *w)
 {
     size_t blocks = (d + BLOCK - 1) / BLOCK;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
     for (size_t b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++)
             w->parts[b * (size_t)n + (size_t)i] =
@@ -114,7 +114,7 @@ static int iterate(double *v, struct pl_clip_result *result, const float *x, con
             result->clipped += !(distance <= tau);
             w->factor[i] = isfinite(distance) ? factor * (weight ? weight[i] : 1) / total : 0;
         }
-        #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
         for (size_t b = 0; b < blocks; b++)
             w->moved[b] = step_block(v + b * BLOCK, w->parts + b * (size_t)n,
                                      w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK,
@@ -162,20 +162,27 @@ int fast_centered_clip(double *v, struct pl_clip_result *result, const float *x,
 /* Whole numbers in the order of the floats: -0 before 0, NaN last. And back. */
 FAST_INLINE int32_t key_of(float f)
 {
-    union { float f; int32_t i; uint32_t u; } x = { f };
+    union {
+        float f;
+        int32_t i;
+        uint32_t u;
+    } x = { f };
     x.i = (x.u & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC00000 : x.i;
     return x.i ^ ((x.i >> 31) & 0x7FFFFFFF);
 }
 
 FAST_INLINE float of_key(int32_t key)
 {
-    union { int32_t i; float f; } x = { key ^ ((key >> 31) & 0x7FFFFFFF) };
+    union {
+        int32_t i;
+        float f;
+    } x = { key ^ ((key >> 31) & 0x7FFFFFFF) };
     return x.f;
 }
 
 FAST_CLONES static void compare_exchange(int32_t *low, int32_t *high)
 {
-    #pragma omp simd
+#pragma omp simd
     for (int c = 0; c < COLUMNS; c++) {
         int32_t a = low[c], b = high[c];
         low[c] = a < b ? a : b;
@@ -198,7 +205,7 @@ FAST_CLONES static void load_rows(int32_t (*row)[COLUMNS], const float *x, int n
 {
     for (int i = 0; i < n; i++) {
         const float *from = x + (size_t)i * d;
-        #pragma omp simd
+#pragma omp simd
         for (int c = 0; c < count; c++) row[i][c] = key_of(from[c]);
     }
 }
@@ -209,11 +216,11 @@ int fast_median(float *m, const float *x, int n, size_t d, int upper)
     int32_t *rows = pl_alloc((size_t)threads * (size_t)n, COLUMNS * sizeof *rows);
     size_t blocks = (d + COLUMNS - 1) / COLUMNS;
     if (!rows) return PL_ENOMEM;
-    #pragma omp parallel num_threads(threads) if (blocks > 64)
+#pragma omp parallel num_threads(threads) if (blocks > 64)
     {
-        int32_t (*row)[COLUMNS] =
-            (int32_t (*)[COLUMNS])rows + (size_t)omp_get_thread_num() * (size_t)n;
-        #pragma omp for schedule(static)
+        int32_t(*row)[COLUMNS] = (int32_t(*)[COLUMNS])rows +
+                                 (size_t)omp_get_thread_num() * (size_t)n;
+#pragma omp for schedule(static)
         for (size_t b = 0; b < blocks; b++) {
             size_t at = b * COLUMNS;
             int count = (int)(d - at < COLUMNS ? d - at : COLUMNS);

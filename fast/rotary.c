@@ -23,8 +23,8 @@ int fast_rotary(float *x, const float *cosine, const float *sine, int B, int n, 
 {
     const struct rotary_ops *op = ops[isa_chosen()];
     assert(R % 2 == 0 && 0 <= R && R <= d);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
-        if ((double)B * n * G * d > SMALL)
+#pragma omp parallel for schedule(static) \
+    num_threads(fast_threads()) if ((double)B * n * G * d > SMALL)
     for (int token = 0; token < B * n; token++) {
         float *row = x + (size_t)token * (size_t)G * (size_t)d;
         for (int from = 0; from < R; from += STRIP) {

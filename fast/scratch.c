@@ -23,7 +23,8 @@ static void *allocate(size_t bytes)
     size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
     if (bytes > (size_t)PTRDIFF_MAX - page) return NULL;
     p = aligned_alloc(page, (bytes + page - 1) / page * page);
-    if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish: failure is no trouble */
+    if (p && page == LARGE_PAGE)
+        madvise(p, bytes, MADV_HUGEPAGE); /* a wish: failure is no trouble */
     return p;
 }
 
@@ -50,8 +51,7 @@ float *fast_scratch_alloc(size_t floats)
     if (pl_size_mul(&bytes, floats ? floats : 1, sizeof(float))) return NULL;
     pthread_mutex_lock(&lock);
     i = best_fit(bytes);
-    if (i < 0)
-        p = allocate(bytes);
+    if (i < 0) p = allocate(bytes);
     else {
         if (cache[i].bytes < bytes) {
             free(cache[i].memory);

@@ -9,10 +9,10 @@
 FAST_INLINE void copy_channels(float *y, const float *x, int from, int to)
 {
     if (x) {
-        #pragma omp simd
+#pragma omp simd
         for (int c = from; c < to; c++) y[c] = x[c];
     } else {
-        #pragma omp simd
+#pragma omp simd
         for (int c = from; c < to; c++) y[c] = 0;
     }
 }

@@ -6,7 +6,7 @@
 int fast_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
     int down = fast_chunk_count(R, SQUARE), across = fast_chunk_count(C, SQUARE);
-    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+#pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (long i = 0; i < (long)B * down * across; i++) {
         long b = i / ((long)down * across);
         int r0 = (int)(i / across % down) * SQUARE, r1 = r0 + SQUARE < R ? r0 + SQUARE : R;

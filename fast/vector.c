@@ -27,33 +27,33 @@ static struct span span(size_t n, int k)
 
 FAST_CLONES static void fill_piece(float *x, float value, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) x[i] = value;
 }
 
 FAST_CLONES static void axpy_piece(float *y, float a, const float *x, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) y[i] = fast_fma(a, x[i], y[i]);
 }
 
 FAST_CLONES static void scale_piece(float *x, float a, size_t n)
 {
-    #pragma omp simd
+#pragma omp simd
     for (size_t i = 0; i < n; i++) x[i] = a * x[i];
 }
 
 FAST_CLONES static double sumsq_piece(const float *x, size_t n)
 {
     double sum = 0;
-    #pragma omp simd reduction(+ : sum)
+#pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
     return sum;
 }
 
 int fast_fill(float *x, float value, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
     for (int k = 0; k < pieces(n); k++) {
         struct span p = span(n, k);
         fill_piece(x + p.at, value, p.n);
@@ -63,7 +63,7 @@ int fast_fill(float *x, float value, size_t n)
 
 int fast_copy(float *y, const float *x, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
     for (int k = 0; k < pieces(n); k++) {
         struct span p = span(n, k);
         memcpy(y + p.at, x + p.at, p.n * sizeof *y);
@@ -73,7 +73,7 @@ int fast_copy(float *y, const float *x, size_t n)
 
 int fast_axpy(float *y, float a, const float *x, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
     for (int k = 0; k < pieces(n); k++) {
         struct span p = span(n, k);
         axpy_piece(y + p.at, a, x + p.at, p.n);
@@ -83,7 +83,7 @@ int fast_axpy(float *y, float a, const float *x, size_t n)
 
 int fast_scale(float *x, float a, size_t n)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
     for (int k = 0; k < pieces(n); k++) {
         struct span p = span(n, k);
         scale_piece(x + p.at, a, p.n);
@@ -94,7 +94,7 @@ int fast_scale(float *x, float a, size_t n)
 int fast_sumsq(double *sum, const float *x, size_t n)
 {
     double part[PIECES_MAX] = { 0 };
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
     for (int k = 0; k < pieces(n); k++) {
         struct span p = span(n, k);
         part[k] = sumsq_piece(x + p.at, p.n);

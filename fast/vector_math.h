@@ -7,7 +7,10 @@
 
 FAST_INLINE float fast_bits(int32_t i)
 {
-    union { int32_t i; float f; } u = { .i = i };
+    union {
+        int32_t i;
+        float f;
+    } u = { .i = i };
     return u.f;
 }
 
@@ -15,7 +18,10 @@ FAST_INLINE float fast_bits(int32_t i)
 FAST_INLINE float fast_exp2(float y)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    union { float f; int32_t i; } shifted;
+    union {
+        float f;
+        int32_t i;
+    } shifted;
     float r, p;
     y = y > -126.0f ? y : -126.0f;
     shifted.f = y + magic;
@@ -27,7 +33,8 @@ FAST_INLINE float fast_exp2(float y)
     p = fast_fma(p, r, 2.402264791e-1f);
     p = fast_fma(p, r, 6.931472029e-1f);
     p = fast_fma(p, r, 1.0f);
-    return p * fast_bits((int32_t)((uint32_t)(shifted.i + 127) << 23)); /* the high bits leave at the top */
+    return p * fast_bits((int32_t)((uint32_t)(shifted.i + 127)
+                                   << 23)); /* the high bits leave at the top */
 }
 
 /* e^x for x <= 88: log2(e) in two parts, or the error of one product would grow with |x|. */

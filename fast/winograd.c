@@ -19,10 +19,11 @@
 #include <string.h>
 
 #define POINTS 36
-#define TILES 32    /* of a piece: a multiple of every panel */
-#define INPUTS 64   /* channels: 295 KB of transformed tiles */
-#define OUTPUTS 128 /* channels of a piece, about: all of a wide map's, whose inputs are transformed once */
-#define LINE (8 * TILES) /* floats of a line of pixels: 4 a tile, and 4 more where a run ends */
+#define TILES 32  /* of a piece: a multiple of every panel */
+#define INPUTS 64 /* channels: 295 KB of transformed tiles */
+#define OUTPUTS \
+    128 /* channels of a piece, about: all of a wide map's, whose inputs are transformed once */
+#define LINE (8 * TILES)  /* floats of a line of pixels: 4 a tile, and 4 more where a run ends */
 #define LEAST_CHANNELS 16 /* fewer don't repay the transforms, and round worse than a plain sum */
 
 /* The points, and 1 / product of (q - other points), the weights' share of the interpolation. */
@@ -53,8 +54,8 @@ static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 struct job {
     const struct kernels *k;
     int C, H, W, O, H_out, W_out, top, left;
-    int across, down; /* tiles of an image */
-    int outs;         /* channels of a piece */
+    int across, down;     /* tiles of an image */
+    int outs;             /* channels of a piece */
     const float *weights; /* [point][output / tile][input][output % tile] */
     const float *x, *b;
     float *y;
@@ -62,7 +63,7 @@ struct job {
 
 /* What one thread works in. */
 struct workspace {
-    float tiles[POINTS * INPUTS * TILES];          /* [panel][point][input][tile] */
+    float tiles[POINTS * INPUTS * TILES];           /* [panel][point][input][tile] */
     float products[POINTS * (OUTPUTS + 8) * TILES]; /* [point][output][tile] */
     float lines[6 * LINE], zeros[LINE], patch[4 * 4 * TILES];
 };
@@ -76,11 +77,23 @@ struct run {
 
 static struct job job_of(const struct pl_conv *c, int transposed)
 {
-    struct job j = { .C = c->C, .H = c->H, .W = c->W, .O = c->O, .H_out = pl_conv_height(c),
-                     .W_out = pl_conv_width(c), .top = c->top, .left = c->left };
+    struct job j = { .C = c->C,
+                     .H = c->H,
+                     .W = c->W,
+                     .O = c->O,
+                     .H_out = pl_conv_height(c),
+                     .W_out = pl_conv_width(c),
+                     .top = c->top,
+                     .left = c->left };
     if (transposed)
-        j = (struct job){ .C = c->O, .H = j.H_out, .W = j.W_out, .O = c->C, .H_out = c->H,
-                          .W_out = c->W, .top = 2 - c->top, .left = 2 - c->left };
+        j = (struct job){ .C = c->O,
+                          .H = j.H_out,
+                          .W = j.W_out,
+                          .O = c->C,
+                          .H_out = c->H,
+                          .W_out = c->W,
+                          .top = 2 - c->top,
+                          .left = 2 - c->left };
     j.k = kernels[isa_chosen()];
     j.across = (j.W_out + 3) / 4;
     j.down = (j.H_out + 3) / 4;
@@ -124,7 +137,8 @@ static void transform(struct workspace *m, const struct job *j, const struct run
 {
     for (const struct run *r = run; r < run + runs; r++) {
         const float *plane = j->x + ((size_t)r->image * (size_t)j->C + (size_t)channel) *
-                                        (size_t)j->H * (size_t)j->W, *row[6];
+                                        (size_t)j->H * (size_t)j->W,
+                    *row[6];
         int from = r->column < 0 ? 0 : r->column, to = r->column + 4 * r->tiles + 2;
         if (to > j->W) to = j->W;
         for (int i = 0; i < 6; i++)
@@ -144,8 +158,11 @@ static void store_tile_rows(const struct job *j, const float *patch, long first,
     int tile = (int)(first % j->across), lanes = j->k->lanes;
     for (int t = 0; t < count; t++, patch += 4) {
         int x = 4 * tile, y = (int)(row % j->down) * 4;
-        float *to = j->y + (((size_t)(row / j->down) * (size_t)j->O + (size_t)o) *
-                            (size_t)j->H_out + (size_t)y) * (size_t)j->W_out + (size_t)x;
+        float *to = j->y +
+                    (((size_t)(row / j->down) * (size_t)j->O + (size_t)o) * (size_t)j->H_out +
+                     (size_t)y) *
+                        (size_t)j->W_out +
+                    (size_t)x;
         int wide = j->W_out - x < 4 ? j->W_out - x : 4, high = j->H_out - y < 4 ? j->H_out - y : 4;
         if (wide == 4 && high == 4)
             for (int i = 0; i < 4; i++, to += j->W_out) memcpy(to, patch + 4 * i * lanes, 16);
@@ -170,8 +187,7 @@ static void compute_piece(struct workspace *m, const struct job *j, long first, 
     memset(m->lines, 0, sizeof m->lines);
     for (int c0 = 0; c0 < j->C; c0 += INPUTS) {
         int inputs = j->C - c0 < INPUTS ? j->C - c0 : INPUTS;
-        for (int c = 0; c < inputs; c++)
-            transform(m, j, run, runs, tile, whole, c0 + c, c, inputs);
+        for (int c = 0; c < inputs; c++) transform(m, j, run, runs, tile, whole, c0 + c, c, inputs);
         for (int f = 0; f < POINTS; f++)
             j->k->multiply(m->products + (size_t)f * step, TILES,
                            j->weights + ((size_t)f * (size_t)j->O + (size_t)o0) * (size_t)j->C,
@@ -205,11 +221,11 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     j.y = y;
     j.b = b;
     j.weights = packed;
-    #pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(threads)
     {
         struct workspace *m = &workspaces[omp_get_thread_num()];
         memset(m->zeros, 0, sizeof m->zeros);
-        #pragma omp for schedule(static)
+#pragma omp for schedule(static)
         for (int o = 0; o < j.O; o += j.k->tile) {
             int rows = j.O - o < j.k->tile ? j.O - o : j.k->tile;
             for (int i = 0; i < j.C; i++)
@@ -217,7 +233,7 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
                              (size_t)j.O * (size_t)j.C, rows,
                              w + (size_t)o * out_step + (size_t)i * in_step, out_step, transposed);
         }
-        #pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic)
         for (long piece = 0; piece < strips * shares; piece++) {
             long first = piece / shares * TILES;
             struct fast_range p = fast_chunk(j.O, OUTPUTS, j.k->tile, (int)(piece % shares));

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPARES 4       /* pieces kept: as many messages as are under way at once */
-#define SMALL 16384u   /* bytes that a piece may be moved with to make room behind them */
+#define SPARES 4     /* pieces kept: as many messages as are under way at once */
+#define SMALL 16384u /* bytes that a piece may be moved with to make room behind them */
 
 static void free_pieces(struct buffer_queue_piece *p)
 {

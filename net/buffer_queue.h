@@ -12,9 +12,9 @@ struct buffer_queue_piece {
 
 /* Zero-initialise to begin. The owner calls buffer_queue_clear. */
 struct buffer_queue {
-    size_t length;                     /* bytes in all pieces; the rest is private */
-    struct buffer_queue_piece *first, *last;  /* none of them empty */
-    struct buffer_queue_piece *spare;         /* empty ones */
+    size_t length;                           /* bytes in all pieces; the rest is private */
+    struct buffer_queue_piece *first, *last; /* none of them empty */
+    struct buffer_queue_piece *spare;        /* empty ones */
     int spares;
 };
 

@@ -50,10 +50,7 @@ int bytes_add(struct bytes *b, const void *data, size_t n)
     return PL_OK;
 }
 
-int bytes_u8(struct bytes *b, uint8_t x)
-{
-    return bytes_add(b, &x, 1);
-}
+int bytes_u8(struct bytes *b, uint8_t x) { return bytes_add(b, &x, 1); }
 
 static int add_be(struct bytes *b, uint64_t x, int n)
 {
@@ -128,10 +125,7 @@ int get_be32(struct cursor *c, uint32_t *x)
     return rc;
 }
 
-int get_be64(struct cursor *c, uint64_t *x)
-{
-    return get_be(c, x, 8);
-}
+int get_be64(struct cursor *c, uint64_t *x) { return get_be(c, x, 8); }
 
 int get_varint(struct cursor *c, uint64_t *x)
 {

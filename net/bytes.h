@@ -9,8 +9,8 @@
 struct bytes {
     uint8_t *data;
     size_t begin, end, room;
-    size_t limit;  /* most bytes held at once; 0: no limit but memory */
-    int failed;    /* PL_ENOMEM or PL_ELIMIT once something did not fit; sticks until cleared */
+    size_t limit; /* most bytes held at once; 0: no limit but memory */
+    int failed;   /* PL_ENOMEM or PL_ELIMIT once something did not fit; sticks until cleared */
 };
 
 static inline size_t bytes_length(const struct bytes *b) { return b->end - b->begin; }

@@ -12,6 +12,8 @@ int random_source_bytes(const struct random_source *c, uint8_t *bytes, size_t n)
 size_t random_source_below(const struct random_source *c, size_t n)
 {
     uint64_t x, most = UINT64_MAX - UINT64_MAX % n;
-    do if (random_source_bytes(c, (uint8_t *)&x, sizeof x)) return 0; while (x >= most);
+    do
+        if (random_source_bytes(c, (uint8_t *)&x, sizeof x)) return 0;
+    while (x >= most);
     return (size_t)(x % n);
 }

@@ -11,9 +11,9 @@ extern "C" {
 
 struct pl_adam {
     double lr, beta1, beta2, eps;
-    double decay;         /* 0 makes it Adam */
-    double bias1, bias2;  /* 1 - beta^t of this step; 1 without bias correction */
-    float clip;           /* multiplies the gradient */
+    double decay;        /* 0 makes it Adam */
+    double bias1, bias2; /* 1 - beta^t of this step; 1 without bias correction */
+    float clip;          /* multiplies the gradient */
 };
 
 /*   g' = clip g      m = beta1 m + (1 - beta1) g'      v = beta2 v + (1 - beta2) g'^2

@@ -85,8 +85,8 @@ static void weighted_sum(float *o, const struct query *w, const float *value, si
 {
     for (int i = 0; i < d; i++) w->sum[i] = 0;
     for (int j = 0; j < w->count; j++)
-    for (int i = 0; i < d; i++)
-        w->sum[i] += w->weight[j] * value[(size_t)w->key[j] * stride + (size_t)i];
+        for (int i = 0; i < d; i++)
+            w->sum[i] += w->weight[j] * value[(size_t)w->key[j] * stride + (size_t)i];
     for (int i = 0; i < d; i++) o[i] = (float)w->sum[i];
 }
 
@@ -99,21 +99,21 @@ static const uint8_t *mask_of(const uint8_t *key_mask, const struct pl_mask *mas
 int ref_attention(float *o_, float *lse_, const float *qkv_, int B, int n, int H, int d,
                   const struct pl_mask *mask, const uint8_t *key_mask)
 {
-    float (*o)[n][H][d] = (float (*)[n][H][d])o_;
-    float (*lse)[H][n] = (float (*)[H][n])lse_;
-    const float (*qkv)[n][3][H][d] = (const float (*)[n][3][H][d])qkv_;
+    float(*o)[n][H][d] = (float(*)[n][H][d])o_;
+    float(*lse)[H][n] = (float(*)[H][n])lse_;
+    const float(*qkv)[n][3][H][d] = (const float(*)[n][3][H][d])qkv_;
     size_t stride = 3 * (size_t)H * (size_t)d; /* from one position's key to the next */
     struct query w;
     int rc = query_init(&w, n, d);
     for (int b = 0; rc == PL_OK && b < B; b++)
-    for (int q = 0; q < n; q++) {
-        list_keys(&w, mask, mask_of(key_mask, mask, b, n), q, n, d);
-        for (int h = 0; h < H; h++) {
-            double denominator = softmax(&w, qkv[b][q][0][h], qkv[b][0][1][h], stride, d);
-            weighted_sum(o[b][q][h], &w, qkv[b][0][2][h], stride, d);
-            if (lse_) lse[b][h][q] = (float)denominator;
+        for (int q = 0; q < n; q++) {
+            list_keys(&w, mask, mask_of(key_mask, mask, b, n), q, n, d);
+            for (int h = 0; h < H; h++) {
+                double denominator = softmax(&w, qkv[b][q][0][h], qkv[b][0][1][h], stride, d);
+                weighted_sum(o[b][q][h], &w, qkv[b][0][2][h], stride, d);
+                if (lse_) lse[b][h][q] = (float)denominator;
+            }
         }
-    }
     query_clear(&w);
     return rc;
 }
@@ -131,11 +131,11 @@ int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, con
                            const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
                            const uint8_t *key_mask)
 {
-    const float (*dout)[n][H][d] = (const float (*)[n][H][d])do_;
-    const float (*qkv)[n][3][H][d] = (const float (*)[n][3][H][d])qkv_;
+    const float(*dout)[n][H][d] = (const float(*)[n][H][d])do_;
+    const float(*qkv)[n][3][H][d] = (const float(*)[n][3][H][d])qkv_;
     size_t stride = 3 * (size_t)H * (size_t)d, floats = (size_t)n * stride;
     double *sum_ = pl_alloc(floats, sizeof *sum_); /* one sequence's gradients */
-    double (*sum)[3][H][d] = (double (*)[3][H][d])sum_;
+    double(*sum)[3][H][d] = (double(*)[3][H][d])sum_;
     struct query w;
     int rc = query_init(&w, n, d);
     (void)o, (void)lse;
@@ -175,21 +175,21 @@ int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, con
 int ref_attention_step(float *o_, float *k_cache_, float *v_cache_, const float *qkv_, int B, int S,
                        int H, int d, int p, const struct pl_mask *mask)
 {
-    float (*o)[H][d] = (float (*)[H][d])o_;
-    float (*k_cache)[H][S][d] = (float (*)[H][S][d])k_cache_;
-    float (*v_cache)[H][S][d] = (float (*)[H][S][d])v_cache_;
-    const float (*qkv)[3][H][d] = (const float (*)[3][H][d])qkv_;
+    float(*o)[H][d] = (float(*)[H][d])o_;
+    float(*k_cache)[H][S][d] = (float(*)[H][S][d])k_cache_;
+    float(*v_cache)[H][S][d] = (float(*)[H][S][d])v_cache_;
+    const float(*qkv)[3][H][d] = (const float(*)[3][H][d])qkv_;
     struct query w;
     int rc = query_init(&w, p + 1, d);
     assert(0 <= p && p < S);
     if (rc == PL_OK) list_keys(&w, mask, NULL, p, p + 1, d);
     for (int b = 0; rc == PL_OK && b < B; b++)
-    for (int h = 0; h < H; h++) {
-        memcpy(k_cache[b][h][p], qkv[b][1][h], (size_t)d * sizeof *qkv_);
-        memcpy(v_cache[b][h][p], qkv[b][2][h], (size_t)d * sizeof *qkv_);
-        softmax(&w, qkv[b][0][h], k_cache[b][h][0], (size_t)d, d);
-        weighted_sum(o[b][h], &w, v_cache[b][h][0], (size_t)d, d);
-    }
+        for (int h = 0; h < H; h++) {
+            memcpy(k_cache[b][h][p], qkv[b][1][h], (size_t)d * sizeof *qkv_);
+            memcpy(v_cache[b][h][p], qkv[b][2][h], (size_t)d * sizeof *qkv_);
+            softmax(&w, qkv[b][0][h], k_cache[b][h][0], (size_t)d, d);
+            weighted_sum(o[b][h], &w, v_cache[b][h][0], (size_t)d, d);
+        }
     query_clear(&w);
     return rc;
 }

@@ -74,8 +74,7 @@ static int reduce_part(const struct pl_group *g, const struct pl_part *part,
         x = g->member[k].tensor[part->tensor] + part->start;
         /* 3. gather */
         for (size_t i = 0; i < n; i++) b->delta[i] = b->mean[i] - sent[i];
-        if (k != part->owner &&
-            (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
+        if (k != part->owner && (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
             return rc;
         /* 4. apply: to x_k itself, not to Q(x_k), whose error stays with its sender */
         for (size_t i = 0; i < n; i++) x[i] = x[i] + b->delta[i];
@@ -108,7 +107,8 @@ int pl_average_group(const struct pl_group *g, const struct pl_backend *be, stru
         rc = pl_partition(&parts, &count, g->elements, g->method, g->tensors, fraction, g->members,
                           g->part_bytes, err);
     for (size_t p = 0; !rc && p < count; p++) {
-        struct pl_wire_type type = { .dtype = PL_F32, .dims = 1,
+        struct pl_wire_type type = { .dtype = PL_F32,
+                                     .dims = 1,
                                      .size = { (int64_t)parts[p].length } };
         if (parts[p].length > longest) longest = parts[p].length;
         if (parts[p].length) rc = pl_wire_bytes(&bytes, g->method[parts[p].tensor], &type, err);

@@ -43,7 +43,7 @@ void pl_backend_ref(struct pl_backend *be)
 #define ENTRY(name, type) .name = ref_##name,
         PL_OPERATIONS(ENTRY)
 #undef ENTRY
-        .set_memory = host_set_memory,
+            .set_memory = host_set_memory,
         .memory_error = host_memory_error,
         .many_threads = 1,
     };

@@ -86,7 +86,8 @@ int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_
     reducers = resolve(b, bandwidth, N, err);
     for (int i = 0; i < N; i++) known += bandwidth[i] > 0;
     if (reducers < 0) rc = reducers;
-    else if (!known) for (int i = 0; i < N; i++) fraction[i] = b[i] > 0 ? 1.0 / reducers : 0;
+    else if (!known)
+        for (int i = 0; i < N; i++) fraction[i] = b[i] > 0 ? 1.0 / reducers : 0;
     else if ((rc = pl_balance_program(fraction, b, N)) == PL_EAGAIN) {
         pl_balance_level(fraction, b, N);
         rc = PL_OK;

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define TOLERANCE 1e-8
-#define STEPS_MAX 50 /* honest groups need ten; no peer's bandwidths may cost seconds */
+#define STEPS_MAX 50      /* honest groups need ten; no peer's bandwidths may cost seconds */
 #define TO_BORDER 0.99995 /* of the way to where a variable would become 0 */
 #define GAMMA_MAX 0.1
 
@@ -33,12 +33,14 @@ struct program {
 /* The iterate (x, y, z, tau, kappa) of the homogeneous self-dual model, a direction, and what a
  * step needs; all of it in one block of memory. x, z >= 0 with x z -> 0; tau scales the
  * solution, x / tau, and kappa > 0 would show that there is none. */
-struct point { double *x, *y, *z, tau, kappa; };
+struct point {
+    double *x, *y, *z, tau, kappa;
+};
 struct method {
     struct program p;
     struct point at, d;
-    double *factor;                /* (m,m) of A D A', its lower half */
-    double *D, *rp, *rd, rg, mu;   /* D = x / z */
+    double *factor;              /* (m,m) of A D A', its lower half */
+    double *D, *rp, *rd, rg, mu; /* D = x / z */
     double *u, *v, *pu, *pv, *rx, *t, *t2;
 };
 

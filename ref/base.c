@@ -72,10 +72,7 @@ void *pl_alloc(size_t n, size_t size)
     return p;
 }
 
-void pl_free(void *p)
-{
-    free(p);
-}
+void pl_free(void *p) { free(p); }
 
 char *pl_path_join(const char *dir, const char *name)
 {

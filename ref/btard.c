@@ -124,10 +124,7 @@ int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, doubl
 }
 
 /* 5. */
-int pl_btard_sum_holds(const struct pl_btard *b, double sum)
-{
-    return fabs(sum) <= b->tolerance;
-}
+int pl_btard_sum_holds(const struct pl_btard *b, double sum) { return fabs(sum) <= b->tolerance; }
 
 /* 6. */
 int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part)
@@ -177,8 +174,8 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             double s, norm;
             size_t at = i * n + j;
             pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
-            verdict->liars[at] =
-                !pl_btard_report_holds(b, s, norm, r->reported_s[at], r->reported_norm[at]);
+            verdict->liars[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at],
+                                                        r->reported_norm[at]);
             verdict->sums[j] += r->reported_s[at];
             corrected += verdict->liars[at] ? s : r->reported_s[at];
         }

@@ -22,10 +22,10 @@ typedef void pl_hash_fn(uint8_t hash[PL_HASH_BYTES], const void *data, size_t by
 /* What everybody agreed on. */
 struct pl_btard {
     pl_hash_fn *hash;
-    double tau;        /* CenteredClip's radius */
-    double delta_max;  /* a difference longer than this is worth a vote for recomputing the part */
-    double tolerance;  /* largest difference of reported and recomputed numbers */
-    int iterations;    /* of CenteredClip */
+    double tau;       /* CenteredClip's radius */
+    double delta_max; /* a difference longer than this is worth a vote for recomputing the part */
+    double tolerance; /* largest difference of reported and recomputed numbers */
+    int iterations;   /* of CenteredClip */
 };
 
 /* --- commitments --- */
@@ -94,17 +94,17 @@ int pl_btard_validators(int *order, uint8_t round_seed[PL_HASH_BYTES], const str
 
 struct pl_btard_round {
     int n;
-    size_t d;                 /* elements of a part */
-    const float *sent;        /* (n, n d): what the aggregators received and hashes committed to */
-    const float *aggregate;   /* (n, d): as published */
+    size_t d;               /* elements of a part */
+    const float *sent;      /* (n, n d): what the aggregators received and hashes committed to */
+    const float *aggregate; /* (n, d): as published */
     const double *reported_s, *reported_norm; /* (n, n) */
     const uint8_t *seed;
 };
 struct pl_btard_verdict {
-    uint8_t *liars;    /* (n, n): sender i's report about part j was false; i is banned */
-    double *sums;      /* (n): of the reports as they came */
-    uint8_t *shifted;  /* (n): part j's sum is not 0 after correction; j is banned */
-    uint8_t *recompute;/* (n): more than half voted for it */
+    uint8_t *liars;     /* (n, n): sender i's report about part j was false; i is banned */
+    double *sums;       /* (n): of the reports as they came */
+    uint8_t *shifted;   /* (n): part j's sum is not 0 after correction; j is banned */
+    uint8_t *recompute; /* (n): more than half voted for it */
 };
 /* Fills the verdict's buffers, which are the caller's. PL_OK or PL_ENOMEM. */
 int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,

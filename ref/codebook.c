@@ -23,23 +23,23 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
 {
     assert(B >= 1 && D >= 1 && P >= 1 && N >= 1);
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        double least = INFINITY;
-        int32_t best = 0;
-        for (int n = 0; n < N; n++) {
-            const float *e = table + (size_t)n * (size_t)D;
-            double distance = 0;
-            for (int d = 0; d < D; d++) {
-                double difference = (double)z[at(b, d, p, D, P)] - e[d];
-                distance += difference * difference;
+        for (int p = 0; p < P; p++) {
+            double least = INFINITY;
+            int32_t best = 0;
+            for (int n = 0; n < N; n++) {
+                const float *e = table + (size_t)n * (size_t)D;
+                double distance = 0;
+                for (int d = 0; d < D; d++) {
+                    double difference = (double)z[at(b, d, p, D, P)] - e[d];
+                    distance += difference * difference;
+                }
+                if (distance < least) {
+                    least = distance;
+                    best = n;
+                }
             }
-            if (distance < least) {
-                least = distance;
-                best = n;
-            }
+            code[(size_t)b * (size_t)P + (size_t)p] = best;
         }
-        code[(size_t)b * (size_t)P + (size_t)p] = best;
-    }
     return PL_OK;
 }
 
@@ -47,11 +47,12 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
 int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int D, int P, int N)
 {
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
-        assert(n >= 0 && n < N);
-        for (int d = 0; d < D; d++) z[at(b, d, p, D, P)] = table[(size_t)n * (size_t)D + (size_t)d];
-    }
+        for (int p = 0; p < P; p++) {
+            int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
+            assert(n >= 0 && n < N);
+            for (int d = 0; d < D; d++)
+                z[at(b, d, p, D, P)] = table[(size_t)n * (size_t)D + (size_t)d];
+        }
     (void)N;
     return PL_OK;
 }
@@ -63,11 +64,12 @@ int ref_code_rows_backward(float *dtable, const float *dz, float scale, const in
     double *sum = pl_alloc((size_t)N * (size_t)D, sizeof *sum);
     if (!sum) return PL_ENOMEM;
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
-        assert(n >= 0 && n < N);
-        for (int d = 0; d < D; d++) sum[(size_t)n * (size_t)D + (size_t)d] += dz[at(b, d, p, D, P)];
-    }
+        for (int p = 0; p < P; p++) {
+            int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
+            assert(n >= 0 && n < N);
+            for (int d = 0; d < D; d++)
+                sum[(size_t)n * (size_t)D + (size_t)d] += dz[at(b, d, p, D, P)];
+        }
     for (size_t i = 0; i < (size_t)N * (size_t)D; i++)
         dtable[i] = (float)(dtable[i] + scale * sum[i]);
     pl_free(sum);
@@ -83,14 +85,14 @@ static float noisy(const float *logits, const float *noise, size_t i)
 int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
 {
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        int32_t best = 0;
-        for (int n = 1; n < N; n++)
-            if (noisy(logits, noise, at(b, n, p, N, P)) >
-                noisy(logits, noise, at(b, best, p, N, P)))
-                best = n;
-        code[(size_t)b * (size_t)P + (size_t)p] = best;
-    }
+        for (int p = 0; p < P; p++) {
+            int32_t best = 0;
+            for (int n = 1; n < N; n++)
+                if (noisy(logits, noise, at(b, n, p, N, P)) >
+                    noisy(logits, noise, at(b, best, p, N, P)))
+                    best = n;
+            code[(size_t)b * (size_t)P + (size_t)p] = best;
+        }
     return PL_OK;
 }
 
@@ -113,14 +115,14 @@ int ref_gumbel_soft(float *y, const float *logits, const float *noise, float tem
 {
     assert(temperature > 0);
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        double largest, log_sum;
-        denominator(&largest, &log_sum, logits, noise, temperature, b, p, N, P);
-        for (int n = 0; n < N; n++) {
-            size_t i = at(b, n, p, N, P);
-            y[i] = (float)exp((noisy(logits, noise, i) - largest) / temperature - log_sum);
+        for (int p = 0; p < P; p++) {
+            double largest, log_sum;
+            denominator(&largest, &log_sum, logits, noise, temperature, b, p, N, P);
+            for (int n = 0; n < N; n++) {
+                size_t i = at(b, n, p, N, P);
+                y[i] = (float)exp((noisy(logits, noise, i) - largest) / temperature - log_sum);
+            }
         }
-    }
     return PL_OK;
 }
 
@@ -129,14 +131,14 @@ int ref_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 {
     double sum = 0;
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        double largest, log_sum;
-        denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
-        for (int n = 0; n < N; n++) {
-            double q = exp(logits[at(b, n, p, N, P)] - largest - log_sum);
-            sum += q * log(q * N + 1e-10);
+        for (int p = 0; p < P; p++) {
+            double largest, log_sum;
+            denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
+            for (int n = 0; n < N; n++) {
+                double q = exp(logits[at(b, n, p, N, P)] - largest - log_sum);
+                sum += q * log(q * N + 1e-10);
+            }
         }
-    }
     *kl = sum / ((double)B * P);
     return PL_OK;
 }
@@ -150,23 +152,23 @@ int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const fl
     double *slope = pl_alloc((size_t)N, sizeof *slope);
     if (!slope) return PL_ENOMEM;
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        double largest, log_sum, ay = 0, qr = 0;
-        denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
-        for (int n = 0; n < N; n++) {
-            size_t i = at(b, n, p, N, P);
-            double q = exp(logits[i] - largest - log_sum), qN = q * N;
-            slope[n] = log(qN + 1e-10) + qN / (qN + 1e-10);
-            ay += (double)a[i] * y[i];
-            qr += q * slope[n];
+        for (int p = 0; p < P; p++) {
+            double largest, log_sum, ay = 0, qr = 0;
+            denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
+            for (int n = 0; n < N; n++) {
+                size_t i = at(b, n, p, N, P);
+                double q = exp(logits[i] - largest - log_sum), qN = q * N;
+                slope[n] = log(qN + 1e-10) + qN / (qN + 1e-10);
+                ay += (double)a[i] * y[i];
+                qr += q * slope[n];
+            }
+            for (int n = 0; n < N; n++) {
+                size_t i = at(b, n, p, N, P);
+                double q = exp(logits[i] - largest - log_sum);
+                dlogits[i] = (float)(y[i] * (a[i] - ay) / temperature +
+                                     kl_weight * q * (slope[n] - qr) / ((double)B * P));
+            }
         }
-        for (int n = 0; n < N; n++) {
-            size_t i = at(b, n, p, N, P);
-            double q = exp(logits[i] - largest - log_sum);
-            dlogits[i] = (float)(y[i] * (a[i] - ay) / temperature +
-                                 kl_weight * q * (slope[n] - qr) / ((double)B * P));
-        }
-    }
     pl_free(slope);
     return PL_OK;
 }

@@ -77,7 +77,7 @@ static void uniform8_around(uint8_t *codes, float table[PL_CODES], const float *
     float sigma = norm / (float)sqrt((double)(n - 1));
     float inverse = 1 / (6 * sigma / PL_CODES); /* infinite or NaN: 0 * inverse is NaN, code 0 */
     for (size_t i = 0; i < n; i++) {
-        float q = rintf((x[i] - mean) * inverse) + 128; /* bin 128 is around the mean */
+        float q = rintf((x[i] - mean) * inverse) + 128;     /* bin 128 is around the mean */
         codes[i] = q >= 255 ? 255 : q > 0 ? (uint8_t)q : 0; /* NaN: 0 */
     }
     fill_table(table, codes, x, n);
@@ -120,10 +120,7 @@ int ref_meanstd16_encode(void *halves, float *mean, float *deviation, const floa
     return PL_OK;
 }
 
-static float through_half(float x)
-{
-    return pl_half_to_float(pl_half_from_float(x));
-}
+static float through_half(float x) { return pl_half_to_float(pl_half_from_float(x)); }
 
 int ref_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
                          const float *deviation, size_t rows, size_t D)

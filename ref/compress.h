@@ -54,8 +54,7 @@ typedef int pl_meanstd16_decode_fn(void *out, enum pl_dtype type, const void *ha
  * interpolated in float32, as the peers do: in double a fifth of them would differ in the last
  * bits. NaN counts as larger than everything. Codes and table are equal bit for bit but for which
  * NaN. */
-typedef int pl_quantile8_encode_fn(uint8_t *codes, float table[PL_CODES], const float *x,
-                                   size_t n);
+typedef int pl_quantile8_encode_fn(uint8_t *codes, float table[PL_CODES], const float *x, size_t n);
 /* Values of a chunk for n: the last one may have fewer. */
 size_t pl_quantile8_chunk(size_t n);
 

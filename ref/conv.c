@@ -30,13 +30,13 @@ static void gather_inputs(double *patch, const float *x, const struct pl_conv *c
         left[p] = (first + p) % W_out * c->stride - c->left;
     }
     for (int ch = 0; ch < c->C; ch++, x += (size_t)c->H * (size_t)c->W)
-    for (int ky = 0; ky < c->K; ky++)
-    for (int kx = 0; kx < c->K; kx++)
-    for (int p = 0; p < PLACES; p++, patch++) {
-        int row = top[p] + ky, col = left[p] + kx;
-        int inside = p < count && row >= 0 && row < c->H && col >= 0 && col < c->W;
-        *patch = inside ? x[(size_t)row * (size_t)c->W + (size_t)col] : 0;
-    }
+        for (int ky = 0; ky < c->K; ky++)
+            for (int kx = 0; kx < c->K; kx++)
+                for (int p = 0; p < PLACES; p++, patch++) {
+                    int row = top[p] + ky, col = left[p] + kx;
+                    int inside = p < count && row >= 0 && row < c->H && col >= 0 && col < c->W;
+                    *patch = inside ? x[(size_t)row * (size_t)c->W + (size_t)col] : 0;
+                }
 }
 
 /* patch (O*K*K, PLACES): the output gradients that input places first..first+count-1 take part in,
@@ -46,16 +46,18 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
 {
     int H_out = pl_conv_height(c), W_out = pl_conv_width(c), s = c->stride;
     for (int o = 0; o < c->O; o++)
-    for (int ky = 0; ky < c->K; ky++)
-    for (int kx = 0; kx < c->K; kx++)
-    for (int p = 0; p < PLACES; p++, patch++) {
-        int down = (first + p) / c->W + c->top - ky, across = (first + p) % c->W + c->left - kx;
-        int row = down / s, col = across / s;
-        int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
-                     col * s == across && row < H_out && col < W_out;
-        size_t at = ((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col;
-        *patch = inside ? dy[at] : 0;
-    }
+        for (int ky = 0; ky < c->K; ky++)
+            for (int kx = 0; kx < c->K; kx++)
+                for (int p = 0; p < PLACES; p++, patch++) {
+                    int down = (first + p) / c->W + c->top - ky,
+                        across = (first + p) % c->W + c->left - kx;
+                    int row = down / s, col = across / s;
+                    int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
+                                 col * s == across && row < H_out && col < W_out;
+                    size_t at = ((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out +
+                                (size_t)col;
+                    *patch = inside ? dy[at] : 0;
+                }
 }
 
 /* Adds row j of w times column p of patch to sum[j][p]; n terms each. */
@@ -82,23 +84,23 @@ int ref_conv(float *y, const float *x, const float *w, const float *b, const str
     assert(is_sane(c));
     if (!patch) return PL_ENOMEM;
     for (int image = 0; image < c->B; image++, x += (size_t)c->C * (size_t)c->H * (size_t)c->W)
-    for (int first = 0; first < places; first += PLACES) {
-        int count = places - first < PLACES ? places - first : PLACES;
-        gather_inputs(patch, x, c, first, count);
-        for (int o = 0; o < c->O; o += 2) {
-            int next = o + 1 < c->O ? o + 1 : o; /* the last of an odd number is summed twice */
-            double sum[2][PLACES];
-            for (int p = 0; p < PLACES; p++) {
-                sum[0][p] = b ? b[o] : 0;
-                sum[1][p] = b ? b[next] : 0;
+        for (int first = 0; first < places; first += PLACES) {
+            int count = places - first < PLACES ? places - first : PLACES;
+            gather_inputs(patch, x, c, first, count);
+            for (int o = 0; o < c->O; o += 2) {
+                int next = o + 1 < c->O ? o + 1 : o; /* the last of an odd number is summed twice */
+                double sum[2][PLACES];
+                for (int p = 0; p < PLACES; p++) {
+                    sum[0][p] = b ? b[o] : 0;
+                    sum[1][p] = b ? b[next] : 0;
+                }
+                add_products(sum, w + (size_t)o * terms, w + (size_t)next * terms, patch, terms);
+                for (int j = 0; j <= next - o; j++)
+                    for (int p = 0; p < count; p++)
+                        y[((size_t)image * (size_t)c->O + (size_t)(o + j)) * (size_t)places +
+                          (size_t)(first + p)] = (float)sum[j][p];
             }
-            add_products(sum, w + (size_t)o * terms, w + (size_t)next * terms, patch, terms);
-            for (int j = 0; j <= next - o; j++)
-            for (int p = 0; p < count; p++)
-                y[((size_t)image * (size_t)c->O + (size_t)(o + j)) * (size_t)places +
-                  (size_t)(first + p)] = (float)sum[j][p];
         }
-    }
     pl_free(patch);
     return PL_OK;
 }
@@ -113,22 +115,22 @@ int ref_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv
     assert(is_sane(c));
     if (!patch) return PL_ENOMEM;
     for (int image = 0; image < c->B; image++, dy += out)
-    for (int first = 0; first < places; first += PLACES) {
-        int count = places - first < PLACES ? places - first : PLACES;
-        gather_gradients(patch, dy, c, first, count);
-        for (int ch = 0; ch < c->C; ch++) {
-            double sum[PLACES] = { 0 };
-            const double *at = patch;
-            for (int o = 0; o < c->O; o++) {
-                const float *wo = w + ((size_t)o * (size_t)c->C + (size_t)ch) * window;
-                for (size_t k = 0; k < window; k++, at += PLACES)
-                    for (int p = 0; p < PLACES; p++) sum[p] += (double)wo[k] * at[p];
+        for (int first = 0; first < places; first += PLACES) {
+            int count = places - first < PLACES ? places - first : PLACES;
+            gather_gradients(patch, dy, c, first, count);
+            for (int ch = 0; ch < c->C; ch++) {
+                double sum[PLACES] = { 0 };
+                const double *at = patch;
+                for (int o = 0; o < c->O; o++) {
+                    const float *wo = w + ((size_t)o * (size_t)c->C + (size_t)ch) * window;
+                    for (size_t k = 0; k < window; k++, at += PLACES)
+                        for (int p = 0; p < PLACES; p++) sum[p] += (double)wo[k] * at[p];
+                }
+                for (int p = 0; p < count; p++)
+                    dx[((size_t)image * (size_t)c->C + (size_t)ch) * (size_t)places +
+                       (size_t)(first + p)] = (float)sum[p];
             }
-            for (int p = 0; p < count; p++)
-                dx[((size_t)image * (size_t)c->C + (size_t)ch) * (size_t)places +
-                   (size_t)(first + p)] = (float)sum[p];
         }
-    }
     pl_free(patch);
     return PL_OK;
 }
@@ -147,20 +149,21 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
     }
     for (size_t i = 0; i < total; i++) sum[i] = dw[i];
     for (int image = 0; image < c->B; image++, x += (size_t)c->C * (size_t)c->H * (size_t)c->W)
-    for (int first = 0; first < places; first += PLACES) {
-        int count = places - first < PLACES ? places - first : PLACES;
-        gather_inputs(patch, x, c, first, count);
-        for (int o = 0; o < c->O; o++) {
-            const float *from = dy + ((size_t)image * (size_t)c->O + (size_t)o) * (size_t)places;
-            double g[PLACES] = { 0 };
-            for (int p = 0; p < count; p++) g[p] = from[first + p];
-            for (size_t k = 0; k < terms; k++) {
-                double s = 0;
-                for (int p = 0; p < PLACES; p++) s += g[p] * patch[k * PLACES + (size_t)p];
-                sum[(size_t)o * terms + k] += s;
+        for (int first = 0; first < places; first += PLACES) {
+            int count = places - first < PLACES ? places - first : PLACES;
+            gather_inputs(patch, x, c, first, count);
+            for (int o = 0; o < c->O; o++) {
+                const float *from = dy +
+                                    ((size_t)image * (size_t)c->O + (size_t)o) * (size_t)places;
+                double g[PLACES] = { 0 };
+                for (int p = 0; p < count; p++) g[p] = from[first + p];
+                for (size_t k = 0; k < terms; k++) {
+                    double s = 0;
+                    for (int p = 0; p < PLACES; p++) s += g[p] * patch[k * PLACES + (size_t)p];
+                    sum[(size_t)o * terms + k] += s;
+                }
             }
         }
-    }
     for (size_t i = 0; i < total; i++) dw[i] = (float)sum[i];
     for (int o = 0; db && o < c->O; o++) {
         double s = db[o];
@@ -178,9 +181,9 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
 int ref_upsample(float *y, const float *x, int N, int H, int W)
 {
     for (int n = 0; n < N; n++)
-    for (int i = 0; i < 2 * H; i++)
-    for (int j = 0; j < 2 * W; j++)
-        *y++ = x[((size_t)n * (size_t)H + (size_t)(i / 2)) * (size_t)W + (size_t)(j / 2)];
+        for (int i = 0; i < 2 * H; i++)
+            for (int j = 0; j < 2 * W; j++)
+                *y++ = x[((size_t)n * (size_t)H + (size_t)(i / 2)) * (size_t)W + (size_t)(j / 2)];
     return PL_OK;
 }
 
@@ -189,9 +192,9 @@ int ref_upsample_backward(float *dx, const float *dy, int N, int H, int W)
 {
     size_t row = 2 * (size_t)W;
     for (size_t i = 0; i < (size_t)N * (size_t)H; i++)
-    for (size_t j = 0; j < (size_t)W; j++) {
-        const float *at = dy + 2 * i * row + 2 * j;
-        *dx++ = (float)((double)at[0] + at[1] + at[row] + at[row + 1]);
-    }
+        for (size_t j = 0; j < (size_t)W; j++) {
+            const float *at = dy + 2 * i * row + 2 * j;
+            *dx++ = (float)((double)at[0] + at[1] + at[row] + at[row + 1]);
+        }
     return PL_OK;
 }

@@ -9,7 +9,7 @@ size_t pl_dtype_size(enum pl_dtype t)
 {
     static const uint8_t size[PL_DTYPES] = {
         [PL_F64] = 8, [PL_F32] = 4, [PL_F16] = 2, [PL_BF16_T] = 2, [PL_I64] = 8,
-        [PL_I32] = 4, [PL_I16] = 2, [PL_I8] = 1, [PL_U8] = 1, [PL_BOOL] = 1,
+        [PL_I32] = 4, [PL_I16] = 2, [PL_I8] = 1,  [PL_U8] = 1,     [PL_BOOL] = 1,
     };
     return size[t];
 }
@@ -48,10 +48,7 @@ uint16_t pl_half_from_float(float x)
     return (uint16_t)(sign | (m + 0xfff + (m >> 13 & 1)) >> 13);
 }
 
-float pl_bf16_to_float(uint16_t h)
-{
-    return of_bits((uint32_t)h << 16);
-}
+float pl_bf16_to_float(uint16_t h) { return of_bits((uint32_t)h << 16); }
 
 uint16_t pl_bf16_from_float(float x)
 {
@@ -70,15 +67,34 @@ void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
         int16_t s;
         uint16_t h;
         switch (t) {
-        case PL_F64: memcpy(&d, p, 8); out[i] = (float)d; break;
+        case PL_F64:
+            memcpy(&d, p, 8);
+            out[i] = (float)d;
+            break;
         case PL_F32: memcpy(&out[i], p, 4); break;
-        case PL_F16: memcpy(&h, p, 2); out[i] = pl_half_to_float(h); break;
-        case PL_BF16_T: memcpy(&h, p, 2); out[i] = pl_bf16_to_float(h); break;
-        case PL_I64: memcpy(&l, p, 8); out[i] = (float)l; break;
-        case PL_I32: memcpy(&w, p, 4); out[i] = (float)w; break;
-        case PL_I16: memcpy(&s, p, 2); out[i] = s; break;
+        case PL_F16:
+            memcpy(&h, p, 2);
+            out[i] = pl_half_to_float(h);
+            break;
+        case PL_BF16_T:
+            memcpy(&h, p, 2);
+            out[i] = pl_bf16_to_float(h);
+            break;
+        case PL_I64:
+            memcpy(&l, p, 8);
+            out[i] = (float)l;
+            break;
+        case PL_I32:
+            memcpy(&w, p, 4);
+            out[i] = (float)w;
+            break;
+        case PL_I16:
+            memcpy(&s, p, 2);
+            out[i] = s;
+            break;
         case PL_I8: out[i] = *(const int8_t *)p; break;
-        case PL_U8: case PL_BOOL: out[i] = *p; break;
+        case PL_U8:
+        case PL_BOOL: out[i] = *p; break;
         case PL_DTYPES: break;
         }
     }
@@ -106,11 +122,26 @@ void pl_from_float(void *data, enum pl_dtype t, const float *x, size_t n)
         switch (t) {
         case PL_F64: memcpy(p, &d, 8); break;
         case PL_F32: memcpy(p, &x[i], 4); break;
-        case PL_F16: h = pl_half_from_float(x[i]); memcpy(p, &h, 2); break;
-        case PL_BF16_T: h = pl_bf16_from_float(x[i]); memcpy(p, &h, 2); break;
-        case PL_I64: l = truncated(x[i], 63); memcpy(p, &l, 8); break;
-        case PL_I32: w = (int32_t)truncated(x[i], 31); memcpy(p, &w, 4); break;
-        case PL_I16: s = (int16_t)truncated(x[i], 15); memcpy(p, &s, 2); break;
+        case PL_F16:
+            h = pl_half_from_float(x[i]);
+            memcpy(p, &h, 2);
+            break;
+        case PL_BF16_T:
+            h = pl_bf16_from_float(x[i]);
+            memcpy(p, &h, 2);
+            break;
+        case PL_I64:
+            l = truncated(x[i], 63);
+            memcpy(p, &l, 8);
+            break;
+        case PL_I32:
+            w = (int32_t)truncated(x[i], 31);
+            memcpy(p, &w, 4);
+            break;
+        case PL_I16:
+            s = (int16_t)truncated(x[i], 15);
+            memcpy(p, &s, 2);
+            break;
         case PL_I8: *p = (uint8_t)truncated(x[i], 7); break;
         case PL_U8: *p = x[i] > 0 ? (uint8_t)truncated(x[i], 8) : 0; break;
         case PL_BOOL: *p = x[i] != 0; break;

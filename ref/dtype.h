@@ -9,7 +9,17 @@ extern "C" {
 #endif
 
 enum pl_dtype {
-    PL_F64, PL_F32, PL_F16, PL_BF16_T, PL_I64, PL_I32, PL_I16, PL_I8, PL_U8, PL_BOOL, PL_DTYPES
+    PL_F64,
+    PL_F32,
+    PL_F16,
+    PL_BF16_T,
+    PL_I64,
+    PL_I32,
+    PL_I16,
+    PL_I8,
+    PL_U8,
+    PL_BOOL,
+    PL_DTYPES
 };
 /* Bytes of one element. */
 size_t pl_dtype_size(enum pl_dtype t);

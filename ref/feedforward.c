@@ -18,15 +18,9 @@
 #define TANH_CUBIC 0.044715
 #define QUICK 1.702
 
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-static double gelu(double x)
-{
-    return x * (1 + erf(x / SQRT_2)) / 2;
-}
+static double gelu(double x) { return x * (1 + erf(x / SQRT_2)) / 2; }
 
 /* Phi(x) + x phi(x), phi = Phi' */
 static double gelu_slope(double x)
@@ -55,12 +49,8 @@ static double slope(double x, enum pl_activation kind)
     case PL_GELU_TANH:
         t = tanh(TANH_SCALE * (x + TANH_CUBIC * x * x * x));
         return (1 + t) / 2 + x * (1 - t * t) / 2 * TANH_SCALE * (1 + 3 * TANH_CUBIC * x * x);
-    case PL_QUICKGELU:
-        s = sigmoid(QUICK * x);
-        return s + QUICK * x * s * (1 - s);
-    case PL_SWISH:
-        s = sigmoid(x);
-        return s + x * s * (1 - s);
+    case PL_QUICKGELU: s = sigmoid(QUICK * x); return s + QUICK * x * s * (1 - s);
+    case PL_SWISH: s = sigmoid(x); return s + x * s * (1 - s);
     }
     assert(!"an activation");
     return 0;
@@ -81,25 +71,25 @@ int ref_activation_backward(float *dx, const float *dy, const float *x, size_t n
 
 int ref_geglu(float *y_, const float *z_, int M, int C)
 {
-    float (*y)[C] = (float (*)[C])y_;
-    const float (*z)[2][C] = (const float (*)[2][C])z_;
+    float(*y)[C] = (float(*)[C])y_;
+    const float(*z)[2][C] = (const float(*)[2][C])z_;
     for (int m = 0; m < M; m++)
-    for (int c = 0; c < C; c++) y[m][c] = (float)(z[m][0][c] * gelu(z[m][1][c]));
+        for (int c = 0; c < C; c++) y[m][c] = (float)(z[m][0][c] * gelu(z[m][1][c]));
     return PL_OK;
 }
 
 /* y = u gelu(g):  du = dy gelu(g),  dg = dy u gelu'(g) */
 int ref_geglu_backward(float *dz_, const float *dy_, const float *z_, int M, int C)
 {
-    float (*dz)[2][C] = (float (*)[2][C])dz_;
-    const float (*dy)[C] = (const float (*)[C])dy_;
-    const float (*z)[2][C] = (const float (*)[2][C])z_;
+    float(*dz)[2][C] = (float(*)[2][C])dz_;
+    const float(*dy)[C] = (const float(*)[C])dy_;
+    const float(*z)[2][C] = (const float(*)[2][C])z_;
     for (int m = 0; m < M; m++)
-    for (int c = 0; c < C; c++) {
-        double u = z[m][0][c], g = z[m][1][c];
-        dz[m][0][c] = (float)(dy[m][c] * gelu(g));
-        dz[m][1][c] = (float)(dy[m][c] * u * gelu_slope(g));
-    }
+        for (int c = 0; c < C; c++) {
+            double u = z[m][0][c], g = z[m][1][c];
+            dz[m][0][c] = (float)(dy[m][c] * gelu(g));
+            dz[m][1][c] = (float)(dy[m][c] * u * gelu_slope(g));
+        }
     return PL_OK;
 }
 
@@ -119,7 +109,7 @@ int ref_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, i
 /* The three equations in reverse. z may have been left out by the forward pass: it is the largest
  * buffer of a block, and computing it again costs a third of the backward pass. */
 int ref_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
-                      const float *x, const struct pl_ffn *w, int M, int D, int C)
+                     const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
     float *own = pl_alloc(mc, 4 * sizeof *own), *h = own, *dh;

@@ -39,13 +39,13 @@ struct pl_ffn {
  * --precision bf16 what only its own products read may lie in bfloat16: a z that is not wanted,
  * the gated values, the gradients of both. */
 typedef int pl_ffn_fn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D,
-                       int C);
+                      int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the
  * layer's output, which a reversible block subtracts. z: what the forward pass gave, used up here,
  * or NULL: then it is computed again. dx may be dy. */
 typedef int pl_ffn_backward_fn(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                                float *z, const float *x, const struct pl_ffn *w, int M, int D,
-                                int C);
+                               float *z, const float *x, const struct pl_ffn *w, int M, int D,
+                               int C);
 
 pl_activation_fn ref_activation, fast_activation, cuda_activation;
 pl_activation_backward_fn ref_activation_backward, fast_activation_backward,

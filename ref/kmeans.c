@@ -25,7 +25,7 @@ static void update_least(float *least, const float *centre, const float *point, 
 /* k-means++: a point becomes the next centre with probability proportional to its squared distance
  * from those chosen before. */
 static void choose_centres(float *centre, int K, float *least, const float *point, size_t n, int D,
-                  struct pl_rng *rng)
+                           struct pl_rng *rng)
 {
     for (size_t i = 0; i < n; i++) least[i] = INFINITY;
     for (int k = 0; k < K; k++) {

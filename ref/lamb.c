@@ -33,9 +33,9 @@ static void update_moments(void *context, float *m, float *v, size_t begin, size
     float b2 = (float)step->beta2, c2 = (float)(1 - step->beta2), decay = (float)step->decay;
     for (size_t i = 0; i < n; i++) {
         float gi = step->clip * g[i];
-        m[i] = fmaf(gi, c1, m[i] * b1);                  /* 1. */
+        m[i] = fmaf(gi, c1, m[i] * b1); /* 1. */
         v[i] = fmaf(c2 * gi, gi, v[i] * b2);
-        u[i] = m[i] / (sqrtf(v[i]) + eps);               /* 2. */
+        u[i] = m[i] / (sqrtf(v[i]) + eps); /* 2. */
         if (decay != 0) u[i] = fmaf(decay, p[i], u[i]);
         t->pp += (double)p[i] * p[i];
         t->uu += (double)u[i] * u[i];

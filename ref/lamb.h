@@ -9,12 +9,12 @@ extern "C" {
 #endif
 
 struct pl_lamb {
-    double lr;           /* times the bias correction, if any */
+    double lr; /* times the bias correction, if any */
     double beta1, beta2, eps;
-    double decay;        /* 0 for biases and norms */
-    double clamp;        /* the weight norm counts at most this much */
-    float clip;          /* multiplies the gradient: below 1 when the global norm is too large */
-    size_t chunk;        /* 8-bit moments decoded at a time, a multiple of their block; 0: all */
+    double decay; /* 0 for biases and norms */
+    double clamp; /* the weight norm counts at most this much */
+    float clip;   /* multiplies the gradient: below 1 when the global norm is too large */
+    size_t chunk; /* 8-bit moments decoded at a time, a multiple of their block; 0: all */
 };
 
 struct pl_lamb_norms {

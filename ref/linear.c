@@ -13,12 +13,12 @@ int ref_linear(float *y, const float *x, const float *W, const float *b, int M, 
 {
     assert(M >= 1 && K >= 1 && N >= 1);
     for (int m = 0; m < M; m++)
-    for (int n = 0; n < N; n++) {
-        const float *xm = x + (size_t)m * (size_t)K, *Wn = W + (size_t)n * (size_t)K;
-        double sum = b ? b[n] : 0;
-        for (int k = 0; k < K; k++) sum += (double)xm[k] * Wn[k];
-        y[(size_t)m * (size_t)N + (size_t)n] = (float)sum;
-    }
+        for (int n = 0; n < N; n++) {
+            const float *xm = x + (size_t)m * (size_t)K, *Wn = W + (size_t)n * (size_t)K;
+            double sum = b ? b[n] : 0;
+            for (int k = 0; k < K; k++) sum += (double)xm[k] * Wn[k];
+            y[(size_t)m * (size_t)N + (size_t)n] = (float)sum;
+        }
     return PL_OK;
 }
 
@@ -26,14 +26,14 @@ int ref_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int 
 {
     assert(M >= 1 && K >= 1 && N >= 1);
     for (int m = 0; m < M; m++)
-    for (int k = 0; k < K; k++) {
-        size_t at = (size_t)m * (size_t)K + (size_t)k;
-        double sum = add ? dx[at] : 0;
-        for (int n = 0; n < N; n++)
-            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
-                   W[(size_t)n * (size_t)K + (size_t)k];
-        dx[at] = (float)sum;
-    }
+        for (int k = 0; k < K; k++) {
+            size_t at = (size_t)m * (size_t)K + (size_t)k;
+            double sum = add ? dx[at] : 0;
+            for (int n = 0; n < N; n++)
+                sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
+                       W[(size_t)n * (size_t)K + (size_t)k];
+            dx[at] = (float)sum;
+        }
     return PL_OK;
 }
 
@@ -41,14 +41,14 @@ int ref_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, 
 {
     assert(M >= 1 && K >= 1 && N >= 1);
     for (int n = 0; n < N; n++)
-    for (int k = 0; k < K; k++) {
-        size_t at = (size_t)n * (size_t)K + (size_t)k;
-        double sum = dW[at];
-        for (int m = 0; m < M; m++)
-            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
-                   x[(size_t)m * (size_t)K + (size_t)k];
-        dW[at] = (float)sum;
-    }
+        for (int k = 0; k < K; k++) {
+            size_t at = (size_t)n * (size_t)K + (size_t)k;
+            double sum = dW[at];
+            for (int m = 0; m < M; m++)
+                sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
+                       x[(size_t)m * (size_t)K + (size_t)k];
+            dW[at] = (float)sum;
+        }
     for (int n = 0; db && n < N; n++) {
         double sum = db[n];
         for (int m = 0; m < M; m++) sum += dy[(size_t)m * (size_t)N + (size_t)n];

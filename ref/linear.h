@@ -16,8 +16,8 @@ extern "C" {
  * 2^-8 each: near 7 standard deviations; sums in float32). The same bounds
  * hold for the gradients, over the summed dimension.
  * All return PL_OK, PL_ENOMEM or PL_EDEVICE. M, K, N >= 1. */
-typedef int pl_linear_fn(float *y, const float *x, const float *W, const float *b,
-                         int M, int K, int N);
+typedef int pl_linear_fn(float *y, const float *x, const float *W, const float *b, int M, int K,
+                         int N);
 
 /* dx (M,K) = dy (M,N) W; with `add` 1 the product is added to dx. */
 typedef int pl_linear_dx_fn(float *dx, const float *dy, const float *W, int M, int K, int N,

@@ -22,8 +22,7 @@ static double position(float *z, int columns, int label, double scale)
     for (int j = 0; j < columns; j++) sum += exp(z[j] - most);
     log_sum = most + log(sum);
     logp = z[label] - log_sum;
-    for (int j = 0; j < columns; j++)
-        z[j] = (float)(scale * (exp(z[j] - log_sum) - (j == label)));
+    for (int j = 0; j < columns; j++) z[j] = (float)(scale * (exp(z[j] - log_sum) - (j == label)));
     return logp;
 }
 
@@ -32,7 +31,7 @@ static long counted(const int32_t *label, const struct pl_loss_segment *s, int B
 {
     long n = 0;
     for (int b = 0; b < B; b++)
-    for (int p = s->row0; p < s->row1; p++) n += label[(size_t)b * (size_t)S + (size_t)p] >= 0;
+        for (int p = s->row0; p < s->row1; p++) n += label[(size_t)b * (size_t)S + (size_t)p] >= 0;
     return n;
 }
 
@@ -63,7 +62,8 @@ int ref_loss(double *loss, float *logp, float *dx, float *dW, float *db, const f
                 double lp = 0;
                 assert(id == -1 || (s->col0 <= id && id < s->col1));
                 if (id >= 0) lp = position(zp, columns, id - s->col0, scale);
-                else for (int j = 0; j < columns; j++) zp[j] = 0;
+                else
+                    for (int j = 0; j < columns; j++) zp[j] = 0;
                 if (id >= 0) loss[i] -= lp / (double)n;
                 if (logp) logp[at + (size_t)p] = (float)lp;
             }

@@ -37,7 +37,8 @@ int pl_mask_allowed(const struct pl_mask *mask, int q, int k)
     case PL_MASK_COL: return qi % F == ki % F;
     case PL_MASK_CONV: return near_enough(mask, qi / F - ki / F, qi % F - ki % F);
     case PL_MASK_CONV_CORNER: return above_and_left(mask, qi / F - ki / F, qi % F - ki % F);
-    case PL_MASK_FULL: case PL_MASK_NONE: break;
+    case PL_MASK_FULL:
+    case PL_MASK_NONE: break;
     }
     return 1;
 }
@@ -47,16 +48,16 @@ void pl_mask_bits(uint8_t *bits, const struct pl_mask *mask, int n)
     size_t stride = ((size_t)n + 7) / 8;
     memset(bits, 0, (size_t)n * stride);
     for (int q = 0; q < n; q++)
-    for (int k = 0; k < n; k++)
-        if (pl_mask_allowed(mask, q, k))
-            bits[(size_t)q * stride + (size_t)k / 8] |= (uint8_t)(0x80 >> k % 8);
+        for (int k = 0; k < n; k++)
+            if (pl_mask_allowed(mask, q, k))
+                bits[(size_t)q * stride + (size_t)k / 8] |= (uint8_t)(0x80 >> k % 8);
 }
 
 uint64_t pl_mask_count(const struct pl_mask *mask, int n)
 {
     uint64_t count = 0;
     for (int q = 0; q < n; q++)
-    for (int k = 0; k < n; k++) count += (uint64_t)pl_mask_allowed(mask, q, k);
+        for (int k = 0; k < n; k++) count += (uint64_t)pl_mask_allowed(mask, q, k);
     return count;
 }
 
@@ -71,8 +72,13 @@ static const char *number(const char *text, int *value)
 
 int pl_mask_parse(struct pl_mask *mask, const char *name, struct pl_err *err)
 {
-    static const struct { const char *name; enum pl_mask_kind kind; } plain[] = {
-        { "full", PL_MASK_FULL }, { "axial_row", PL_MASK_ROW }, { "axial_col", PL_MASK_COL },
+    static const struct {
+        const char *name;
+        enum pl_mask_kind kind;
+    } plain[] = {
+        { "full", PL_MASK_FULL },
+        { "axial_row", PL_MASK_ROW },
+        { "axial_col", PL_MASK_COL },
     };
     const char *at = NULL;
     mask->kernel = mask->dilation = 1;
@@ -90,6 +96,8 @@ int pl_mask_parse(struct pl_mask *mask, const char *name, struct pl_err *err)
         at = "";
     }
     if (at && !*at && mask->kernel % 2 == 1 && mask->dilation >= 1) return PL_OK;
-    return pl_fail(err, PL_EUSE, "attention kind \"%.40s\": expected full, axial_row, axial_col or "
-                   "conv with an odd kernel, as in conv5, conv3d2, conv5@1.6.6", name);
+    return pl_fail(err, PL_EUSE,
+                   "attention kind \"%.40s\": expected full, axial_row, axial_col or "
+                   "conv with an odd kernel, as in conv5, conv3d2, conv5@1.6.6",
+                   name);
 }

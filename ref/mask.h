@@ -10,12 +10,12 @@ extern "C" {
 #endif
 
 enum pl_mask_kind {
-    PL_MASK_FULL, /* causal, nothing else */
-    PL_MASK_ROW,  /* image queries: image keys of their own row */
-    PL_MASK_COL,  /* image queries: image keys of their own column */
-    PL_MASK_CONV, /* image queries: a centred window, cut by causality */
+    PL_MASK_FULL,        /* causal, nothing else */
+    PL_MASK_ROW,         /* image queries: image keys of their own row */
+    PL_MASK_COL,         /* image queries: image keys of their own column */
+    PL_MASK_CONV,        /* image queries: a centred window, cut by causality */
     PL_MASK_CONV_CORNER, /* DALLE-pytorch 1.6.6: the query in the window's lower right corner */
-    PL_MASK_NONE  /* every pair, also later keys: CLIP's image tower, VQGAN's attention */
+    PL_MASK_NONE         /* every pair, also later keys: CLIP's image tower, VQGAN's attention */
 };
 
 /* Positions 0..P-1 are text (start token included), then F*F image cells row by row. For plain

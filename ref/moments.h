@@ -12,9 +12,9 @@ extern "C" {
 /* Index 0 is the first moment (signed code book), 1 the second (unsigned). Either `value` or
  * `code` and `absmax` are set. All are backend memory; zeroed means zero moments in both forms. */
 struct pl_moments {
-    float *value[2];   /* (n) each */
-    uint8_t *code[2];  /* (n) each */
-    float *absmax[2];  /* (pl_blocks(n, block)) each */
+    float *value[2];  /* (n) each */
+    uint8_t *code[2]; /* (n) each */
+    float *absmax[2]; /* (pl_blocks(n, block)) each */
     size_t block;
     enum pl_rule rule;
 };

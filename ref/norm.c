@@ -27,8 +27,8 @@ static struct moments moments(const float *x, int D, float eps)
 int ref_layer_norm(float *y_, const float *x_, const float *weight, const float *bias, int M, int D,
                    float eps)
 {
-    float (*y)[D] = (float (*)[D])y_;
-    const float (*x)[D] = (const float (*)[D])x_;
+    float(*y)[D] = (float(*)[D])y_;
+    const float(*x)[D] = (const float(*)[D])x_;
     for (int m = 0; m < M; m++) {
         struct moments s = moments(x[m], D, eps);
         for (int i = 0; i < D; i++)
@@ -46,8 +46,8 @@ int ref_layer_norm(float *y_, const float *x_, const float *weight, const float 
 int ref_layer_norm_backward(float *dx_, float *dweight, float *dbias, const float *dy_,
                             const float *x_, const float *weight, int M, int D, float eps, int add)
 {
-    float (*dx)[D] = (float (*)[D])dx_;
-    const float (*dy)[D] = (const float (*)[D])dy_, (*x)[D] = (const float (*)[D])x_;
+    float(*dx)[D] = (float(*)[D])dx_;
+    const float(*dy)[D] = (const float(*)[D])dy_, (*x)[D] = (const float(*)[D])x_;
     double *sum = pl_alloc((size_t)D, 2 * sizeof *sum), *sum_h;
     if (!sum) return PL_ENOMEM;
     sum_h = sum + D;
@@ -79,10 +79,10 @@ int ref_layer_norm_backward(float *dx_, float *dweight, float *dbias, const floa
 /* y += sign * s * x: the residual sum of a block, and its undoing. */
 int ref_scale_add(float *y_, const float *x_, const float *s, int M, int D, float sign)
 {
-    float (*y)[D] = (float (*)[D])y_;
-    const float (*x)[D] = (const float (*)[D])x_;
+    float(*y)[D] = (float(*)[D])y_;
+    const float(*x)[D] = (const float(*)[D])x_;
     for (int m = 0; m < M; m++)
-    for (int i = 0; i < D; i++) y[m][i] = (float)(y[m][i] + sign * ((double)s[i] * x[m][i]));
+        for (int i = 0; i < D; i++) y[m][i] = (float)(y[m][i] + sign * ((double)s[i] * x[m][i]));
     return PL_OK;
 }
 
@@ -90,8 +90,8 @@ int ref_scale_add(float *y_, const float *x_, const float *s, int M, int D, floa
 int ref_layer_scale_backward(float *dx_, float *ds, const float *dy_, const float *x_,
                              const float *s, int M, int D)
 {
-    float (*dx)[D] = (float (*)[D])dx_;
-    const float (*dy)[D] = (const float (*)[D])dy_, (*x)[D] = (const float (*)[D])x_;
+    float(*dx)[D] = (float(*)[D])dx_;
+    const float(*dy)[D] = (const float(*)[D])dy_, (*x)[D] = (const float(*)[D])x_;
     for (int i = 0; i < D; i++) {
         double sum = ds[i];
         for (int m = 0; m < M; m++) {

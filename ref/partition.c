@@ -10,8 +10,9 @@
 
 size_t pl_part_values(enum pl_compression method, size_t part_bytes)
 {
-    size_t bytes = method == PL_COMPRESS_NONE ? 4
-                 : method == PL_COMPRESS_FLOAT16 || method == PL_COMPRESS_MEANSTD16 ? 2 : 1;
+    size_t bytes = method == PL_COMPRESS_NONE                                         ? 4
+                   : method == PL_COMPRESS_FLOAT16 || method == PL_COMPRESS_MEANSTD16 ? 2
+                                                                                      : 1;
     return part_bytes / bytes ? part_bytes / bytes : 1;
 }
 
@@ -53,10 +54,7 @@ static int borders(size_t *border, const double *fraction, int N, size_t total, 
     return PL_OK;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Parts are never divided: one across a border belongs to the peer that has most of it. The owner
  * of [at, at + length); *peer is the one whose share is being dealt out, and moves on. */

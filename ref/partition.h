@@ -13,8 +13,8 @@ extern "C" {
 #define PL_PARTS_MAX ((size_t)1 << 24)  /* at least 1 byte each; the run's 125 M values make 240 */
 
 struct pl_part {
-    size_t tensor, index;  /* part `index` of that tensor */
-    size_t start, length;  /* elements of the flattened tensor; an empty tensor is one empty part */
+    size_t tensor, index; /* part `index` of that tensor */
+    size_t start, length; /* elements of the flattened tensor; an empty tensor is one empty part */
     int owner;
 };
 

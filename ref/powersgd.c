@@ -94,7 +94,7 @@ int pl_powersgd_restore(float *G, struct pl_powersgd *s)
 /* Gram-Schmidt: each column becomes of length 1, and the later ones lose their part along it. */
 void pl_orthogonalize(float *P_, int a, int r)
 {
-    float (*P)[r] = (float (*)[r])P_;
+    float(*P)[r] = (float(*)[r])P_;
     for (int i = 0; i < r; i++) {
         double norm = 0;
         for (int k = 0; k < a; k++) norm += (double)P[k][i] * P[k][i];

@@ -84,10 +84,7 @@ uint8_t pl_code_cuda(const float book[PL_CODES], float v)
     return (uint8_t)(v < (book[lower] + book[i]) * 0.5f ? lower : i);
 }
 
-size_t pl_blocks(size_t n, size_t block)
-{
-    return n / block + (n % block != 0);
-}
+size_t pl_blocks(size_t n, size_t block) { return n / block + (n % block != 0); }
 
 int ref_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
                  enum pl_map map, enum pl_rule rule)
@@ -103,9 +100,9 @@ int ref_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t
         absmax[b] = largest;
         scale = 1 / largest;
         for (size_t i = begin; i < end; i++)
-            codes[i] = rule == PL_RULE_RUN ? pl_code_run(book, x[i] / largest)
-                     : rule == PL_RULE_LUT ? pl_code_lut(book, x[i] * scale)
-                                           : pl_code_cuda(book, x[i] * scale);
+            codes[i] = rule == PL_RULE_RUN   ? pl_code_run(book, x[i] / largest)
+                       : rule == PL_RULE_LUT ? pl_code_lut(book, x[i] * scale)
+                                             : pl_code_cuda(book, x[i] * scale);
     }
     return PL_OK;
 }

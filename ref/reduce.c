@@ -20,9 +20,7 @@ static float value(const struct pl_coded *x, size_t i)
     case PL_COMPRESS_FLOAT16:
         memcpy(&half, (const char *)x->data + i * sizeof half, sizeof half);
         return pl_half_to_float(half);
-    default:
-        memcpy(&f, (const char *)x->data + i * sizeof f, sizeof f);
-        return f;
+    default: memcpy(&f, (const char *)x->data + i * sizeof f, sizeof f); return f;
     }
 }
 
@@ -70,7 +68,7 @@ int ref_average_delta8(uint8_t *codes, float table[PL_CODES], const float *sum, 
 }
 
 int ref_average_reduce8(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
-                      int senders, float weight, const struct pl_coded *x, size_t n)
+                        int senders, float weight, const struct pl_coded *x, size_t n)
 {
     float *sum = pl_alloc(n, sizeof *sum);
     int rc = sum ? ref_average_sum(sum, from, senders, n) : PL_ENOMEM;

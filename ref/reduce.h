@@ -44,7 +44,7 @@ struct pl_sender {
 typedef int pl_average_sum_fn(float *sum, const struct pl_sender *from, int senders, size_t n);
 /* x += 1 * the delta of such a sum from x, which may be what a sender's data point to. */
 typedef int pl_average_apply_fn(float *x, const struct pl_sender *from, int senders, float weight,
-                                 size_t n);
+                                size_t n);
 /* uniform8_encode of the delta (n >= 1): codes (n) and their table. */
 typedef int pl_average_delta8_fn(uint8_t *codes, float table[PL_CODES], const float *sum,
                                  float weight, const struct pl_coded *x, size_t n);

@@ -14,10 +14,7 @@ static uint64_t splitmix64(uint64_t *x)
     return z ^ (z >> 31);
 }
 
-static uint64_t rotl(uint64_t x, int k)
-{
-    return (x << k) | (x >> (64 - k));
-}
+static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 
 void pl_rng_init(struct pl_rng *rng, uint64_t seed, uint64_t stream)
 {
@@ -38,10 +35,7 @@ uint64_t pl_rng_u64(struct pl_rng *rng)
     return result;
 }
 
-double pl_rng_uniform(struct pl_rng *rng)
-{
-    return (double)(pl_rng_u64(rng) >> 11) * 0x1p-53;
-}
+double pl_rng_uniform(struct pl_rng *rng) { return (double)(pl_rng_u64(rng) >> 11) * 0x1p-53; }
 
 uint64_t pl_rng_below(struct pl_rng *rng, uint64_t n)
 {

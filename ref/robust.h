@@ -11,19 +11,19 @@ extern "C" {
 
 /* How far the iteration goes. */
 struct pl_clip {
-    double tau;            /* the radius beyond which an input pulls no harder */
-    const double *taus;    /* one radius an iteration instead; NULL: tau for all. Host memory */
-    int iterations;        /* >= 1 */
-    double stop_norm;      /* end after a step whose Euclidean norm is at most this; < 0: never */
-    double stop_largest;   /* the same for the step's largest element */
-    double total;          /* what the pulls are divided by; 0: the sum of the weights */
+    double tau;          /* the radius beyond which an input pulls no harder */
+    const double *taus;  /* one radius an iteration instead; NULL: tau for all. Host memory */
+    int iterations;      /* >= 1 */
+    double stop_norm;    /* end after a step whose Euclidean norm is at most this; < 0: never */
+    double stop_largest; /* the same for the step's largest element */
+    double total;        /* what the pulls are divided by; 0: the sum of the weights */
 };
 
 /* What came of it. */
 struct pl_clip_result {
-    int iterations;        /* done */
-    int clipped;           /* inputs beyond the radius in the last iteration */
-    double step;           /* Euclidean norm of the last step */
+    int iterations; /* done */
+    int clipped;    /* inputs beyond the radius in the last iteration */
+    double step;    /* Euclidean norm of the last step */
 };
 
 /* CenteredClip: x (n,d) float32, v (d) in double, in and out; both host memory.

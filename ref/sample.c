@@ -43,8 +43,9 @@ static void sift(struct falling *f, int at)
 static int falling_init(struct falling *f, const float *z, int V)
 {
     assert(V >= 1);
-    *f = (struct falling){ .z = z, .column = pl_alloc((size_t)V, sizeof *f->column),
-                           .left = V, .V = V };
+    *f = (struct falling){
+        .z = z, .column = pl_alloc((size_t)V, sizeof *f->column), .left = V, .V = V
+    };
     if (!f->column) return PL_ENOMEM;
     for (int i = 0; i < V; i++) f->column[i] = i;
     for (int i = V / 2 - 1; i >= 0; i--) sift(f, i);

@@ -22,29 +22,29 @@ static int origin(int p, int c, int D, int P, int F)
 
 int ref_shift(float *y_, const float *x_, int B, int n, int D, int P, int F)
 {
-    float (*y)[n][D] = (float (*)[n][D])y_;
-    const float (*x)[n][D] = (const float (*)[n][D])x_;
+    float(*y)[n][D] = (float(*)[n][D])y_;
+    const float(*x)[n][D] = (const float(*)[n][D])x_;
     assert(y_ != x_ && n <= P + F * F);
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < n; p++)
-    for (int c = 0; c < D; c++) {
-        int from = origin(p, c, D, P, F);
-        y[b][p][c] = from < 0 ? 0 : x[b][from][c];
-    }
+        for (int p = 0; p < n; p++)
+            for (int c = 0; c < D; c++) {
+                int from = origin(p, c, D, P, F);
+                y[b][p][c] = from < 0 ? 0 : x[b][from][c];
+            }
     return PL_OK;
 }
 
 int ref_shift_backward(float *dx_, const float *dy_, int B, int n, int D, int P, int F)
 {
-    float (*dx)[n][D] = (float (*)[n][D])dx_;
-    const float (*dy)[n][D] = (const float (*)[n][D])dy_;
+    float(*dx)[n][D] = (float(*)[n][D])dx_;
+    const float(*dy)[n][D] = (const float(*)[n][D])dy_;
     assert(dx_ != dy_ && n <= P + F * F);
     memset(dx_, 0, (size_t)B * (size_t)n * (size_t)D * sizeof *dx_);
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < n; p++)
-    for (int c = 0; c < D; c++) {
-        int from = origin(p, c, D, P, F);
-        if (from >= 0) dx[b][from][c] += dy[b][p][c];
-    }
+        for (int p = 0; p < n; p++)
+            for (int c = 0; c < D; c++) {
+                int from = origin(p, c, D, P, F);
+                if (from >= 0) dx[b][from][c] += dy[b][p][c];
+            }
     return PL_OK;
 }

@@ -39,9 +39,9 @@ int ref_sumsq(double *sum, const float *x, size_t n)
 int ref_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
     for (int b = 0; b < B; b++)
-    for (int c = 0; c < C; c++)
-    for (int r = 0; r < R; r++)
-        y[((size_t)b * (size_t)C + (size_t)c) * (size_t)y_step + (size_t)r] =
-            x[((size_t)b * (size_t)R + (size_t)r) * (size_t)x_step + (size_t)c];
+        for (int c = 0; c < C; c++)
+            for (int r = 0; r < R; r++)
+                y[((size_t)b * (size_t)C + (size_t)c) * (size_t)y_step + (size_t)r] =
+                    x[((size_t)b * (size_t)R + (size_t)r) * (size_t)x_step + (size_t)c];
     return PL_OK;
 }

@@ -54,10 +54,7 @@ static size_t row_length(const struct pl_wire_type *type)
     return (size_t)type->size[type->dims - 1];
 }
 
-static int is_float(enum pl_dtype t)
-{
-    return t == PL_F64 || t == PL_F32 || t == PL_F16;
-}
+static int is_float(enum pl_dtype t) { return t == PL_F64 || t == PL_F32 || t == PL_F16; }
 
 static int refuse(enum pl_compression method, const char *why, struct pl_err *err)
 {
@@ -101,10 +98,7 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
                    PL_COMPRESSIONS - 1);
 }
 
-static void put_u64(uint8_t *p, uint64_t x)
-{
-    memcpy(p, &x, sizeof x);
-}
+static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
 
 static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
                           const struct pl_wire_type *type, const float *x, size_t n)
@@ -202,7 +196,9 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     switch (method) {
     case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
     case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
-    case PL_COMPRESS_MEANSTD16: if (n) rc = encode_meanstd(buffer, be, type, x, n); break;
+    case PL_COMPRESS_MEANSTD16:
+        if (n) rc = encode_meanstd(buffer, be, type, x, n);
+        break;
     case PL_COMPRESS_QUANTILE8:
     case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, type->dtype, x, n); break;
     case PL_COMPRESS_BLOCKWISE8: rc = encode_blockwise(buffer, be, x, n); break;
@@ -252,8 +248,8 @@ int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_ty
     }
 }
 
-static int decode_meanstd(void *data, const struct pl_backend *be,
-                          const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
+static int decode_meanstd(void *data, const struct pl_backend *be, const struct pl_wire_type *type,
+                          const uint8_t *buffer, size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);

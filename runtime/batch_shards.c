@@ -86,8 +86,9 @@ static int run_shard(void *context, int i)
 int pl_dalle_step_sharded(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
                           int shards, double scale, struct pl_dalle_loss *loss)
 {
-    struct sharded s = { .m = m, .text = text, .codes = codes, .B = B, .count = shards,
-                         .scale = scale };
+    struct sharded s = {
+        .m = m, .text = text, .codes = codes, .B = B, .count = shards, .scale = scale
+    };
     const struct pl_params *p = &m->params;
     int rc = reserve_shards(m, shards);
     assert(shards <= PL_SHARDS_MAX && shards <= B);

@@ -17,10 +17,10 @@ int pl_batch_shards(size_t parameters, int B);
 
 /* What a model needs to be run; dalle_run.c's. */
 struct pl_dalle_buffers {
-    int capacity;               /* sequences that fit in the next four */
-    int32_t *ids, *labels;      /* (capacity,S) host */
+    int capacity;          /* sequences that fit in the next four */
+    int32_t *ids, *labels; /* (capacity,S) host */
     int32_t *ids_be, *labels_be;
-    struct pl_dalle *shard;     /* (shards) models that share the parameters' values */
+    struct pl_dalle *shard; /* (shards) models that share the parameters' values */
     int shards;
 };
 void pl_dalle_release_buffers(struct pl_dalle *m);

@@ -11,10 +11,7 @@
 #define POSITIONS_MAX (1 << 24) /* in one workspace; keeps every product of sizes far from 2^63 */
 #define ROWS_ENOUGH 2560        /* positions in one matrix product; more of them gain nothing */
 
-static size_t floats(int rows, int columns)
-{
-    return (size_t)rows * (size_t)columns;
-}
+static size_t floats(int rows, int columns) { return (size_t)rows * (size_t)columns; }
 
 /* --- open, close ------------------------------------------------------------------------------ */
 

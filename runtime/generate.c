@@ -10,25 +10,24 @@ struct drawing {
     struct pl_dalle *m;
     const struct pl_generate_options *options;
     struct pl_kv_cache *cache; /* NULL: uncached */
-    int images, rows;       /* rows = images, or twice that */
+    int images, rows;          /* rows = images, or twice that */
     int guided;
-    int32_t *text;   /* (rows,T) */
-    int32_t *prefix; /* uncached: (rows,i) tokens so far; else (rows) the last ones */
-    float *logits;   /* (rows,Vi) */
+    int32_t *text;      /* (rows,T) */
+    int32_t *prefix;    /* uncached: (rows,i) tokens so far; else (rows) the last ones */
+    float *logits;      /* (rows,Vi) */
     struct pl_rng *rng; /* (images) */
 };
 
 struct pl_generate_options pl_generate_options(void)
 {
     return (struct pl_generate_options){
-        .sampling = { .top_k = 0, .top_p = 1, .temperature = 1 }, .guidance = 1, .batch = 16,
+        .sampling = { .top_k = 0, .top_p = 1, .temperature = 1 },
+        .guidance = 1,
+        .batch = 16,
     };
 }
 
-static int cells(const struct drawing *d)
-{
-    return d->m->config.F * d->m->config.F;
-}
+static int cells(const struct drawing *d) { return d->m->config.F * d->m->config.F; }
 
 static int open_drawing(struct drawing *d, struct pl_dalle *m, int batch,
                         const struct pl_generate_options *o, struct pl_err *err)
@@ -63,8 +62,7 @@ static void start(struct drawing *d, const int32_t *text, int images, uint64_t f
     d->rows = images << d->guided;
     memcpy(d->text, text, (size_t)images * T * sizeof *text);
     if (d->guided) memset(d->text + (size_t)images * T, 0, (size_t)images * T * sizeof *text);
-    for (int i = 0; i < images; i++)
-        pl_rng_init(&d->rng[i], d->options->seed, first + (uint64_t)i);
+    for (int i = 0; i < images; i++) pl_rng_init(&d->rng[i], d->options->seed, first + (uint64_t)i);
 }
 
 /* Logits of code i from those before it, codes (images,I). */
@@ -72,8 +70,8 @@ static int predict(struct drawing *d, const int32_t *codes, int i, struct pl_err
 {
     size_t I = (size_t)cells(d), n = d->cache ? (i > 0) : (size_t)i; /* codes handed on, a row */
     for (int row = 0; row < d->rows; row++)
-        memcpy(d->prefix + (size_t)row * n,
-               codes + (size_t)(row % d->images) * I + ((size_t)i - n), n * sizeof *codes);
+        memcpy(d->prefix + (size_t)row * n, codes + (size_t)(row % d->images) * I + ((size_t)i - n),
+               n * sizeof *codes);
     if (!d->cache) return pl_dalle_next(d->m, d->logits, d->text, d->prefix, i, d->rows, err);
     if (i == 0) return pl_kv_cache_begin(d->cache, d->logits, d->text, d->rows, err);
     return pl_kv_cache_step(d->cache, d->logits, d->prefix, err);

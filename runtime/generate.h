@@ -16,8 +16,8 @@ struct pl_generate_options {
     double guidance; /* classifier-free guidance's scale; 1: none (the run) */
     uint64_t seed;   /* image i of the call samples from stream first_image + i of this seed, */
     uint64_t first_image; /* so neither the batch nor a split into calls changes what it draws */
-    int batch;       /* images at a time; guidance takes twice the memory */
-    int uncached;    /* 1: everything again for each code: slow, the same codes to rounding */
+    int batch;            /* images at a time; guidance takes twice the memory */
+    int uncached;         /* 1: everything again for each code: slow, the same codes to rounding */
     /* Called after each code of a batch with the codes drawn so far over all images, and their
      * final number; nonzero stops with PL_EAGAIN. NULL: not called. */
     int (*progress)(void *context, int64_t done, int64_t total);

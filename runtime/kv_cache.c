@@ -15,10 +15,10 @@
 struct pl_kv_cache {
     struct pl_dalle *m;
     int capacity, rows; /* sequences that fit; sequences in progress */
-    int cell;       /* of the next code */
-    int piece;      /* width of the pieces: divides D and both borders of the shift */
-    float **k, **v; /* (L) each (rows,H,length,d) */
-    float **before; /* (2L) each (F+2,rows,D): attention branches, then feed-forward ones */
+    int cell;           /* of the next code */
+    int piece;          /* width of the pieces: divides D and both borders of the shift */
+    float **k, **v;     /* (L) each (rows,H,length,d) */
+    float **before;     /* (2L) each (F+2,rows,D): attention branches, then feed-forward ones */
     float *a, *b, *h, *qkv, *o, *y, *logits;
     int32_t *ids, *ids_be;       /* (rows) */
     int32_t *gather, *gather_be; /* (rows * D / piece) */
@@ -44,10 +44,7 @@ static int common_divisor(int a, int b)
     return a;
 }
 
-static size_t floats(int a, int b)
-{
-    return (size_t)a * (size_t)b;
-}
+static size_t floats(int a, int b) { return (size_t)a * (size_t)b; }
 
 size_t pl_kv_cache_bytes(const struct pl_dalle_config *c, int rows)
 {
@@ -91,7 +88,9 @@ static int allocate(struct pl_kv_cache *c)
     c->heads = pl_alloc(heads, sizeof *c->heads);
     c->heads_be = be->alloc(heads * sizeof *c->heads);
     return c->a && c->b && c->h && c->y && c->qkv && c->o && c->logits && c->ids && c->ids_be &&
-           c->gather && c->gather_be && c->heads && c->heads_be ? PL_OK : PL_ENOMEM;
+                   c->gather && c->gather_be && c->heads && c->heads_be
+               ? PL_OK
+               : PL_ENOMEM;
 }
 
 /* Vectors of d channels in a packed qkv (n,3,H,d): those of position t start at 3 H t. */
@@ -99,7 +98,7 @@ static int place_heads(struct pl_kv_cache *c)
 {
     int P = c->m->config.T + 1, H = c->m->config.H;
     for (int head = 0; head < 2 * H; head++)
-    for (int t = 0; t < P; t++) c->heads[head * P + t] = 3 * H * t + H + head;
+        for (int t = 0; t < P; t++) c->heads[head * P + t] = 3 * H * t + H + head;
     return c->m->be->put(c->heads_be, c->heads, floats(2 * H, P) * sizeof *c->heads);
 }
 
@@ -163,12 +162,12 @@ static int save_text(struct pl_kv_cache *c, int l, int first, int last)
     const float *qkv = c->m->stack.attn[0].qkv;
     int P = config->T + 1, H = config->H, d = config->d, rc = PL_OK;
     for (int row = first; row < last; row++)
-    for (int h = 0; h < H && rc == PL_OK; h++) {
-        size_t at = (size_t)(row * H + h) * floats(length_of(config, l), d);
-        rc = be->embed(c->k[l] + at, qkv, c->heads_be + floats(h, P), P, d, 3 * H * P);
-        if (rc == PL_OK)
-            rc = be->embed(c->v[l] + at, qkv, c->heads_be + floats(H + h, P), P, d, 3 * H * P);
-    }
+        for (int h = 0; h < H && rc == PL_OK; h++) {
+            size_t at = (size_t)(row * H + h) * floats(length_of(config, l), d);
+            rc = be->embed(c->k[l] + at, qkv, c->heads_be + floats(h, P), P, d, 3 * H * P);
+            if (rc == PL_OK)
+                rc = be->embed(c->v[l] + at, qkv, c->heads_be + floats(H + h, P), P, d, 3 * H * P);
+        }
     return rc;
 }
 
@@ -202,7 +201,7 @@ static int explain(int rc, struct pl_err *err)
 }
 
 int pl_kv_cache_begin(struct pl_kv_cache *c, float *logits, const int32_t *text, int rows,
-                   struct pl_err *err)
+                      struct pl_err *err)
 {
     int T = c->m->config.T, rc = pl_dalle_check_ids(&c->m->config, text, NULL, 0, rows, err);
     assert(1 <= rows && rows <= c->capacity);
@@ -227,11 +226,11 @@ static int place_gather(struct pl_kv_cache *c)
     int up = c->cell >= F ? (c->cell - F) % slots : zeros;
     int left = c->cell % F ? (c->cell - 1) % slots : zeros;
     for (int row = 0; row < c->rows; row++)
-    for (int j = 0; j < pieces; j++) {
-        int channel = j * c->piece;
-        int slot = channel < u ? up : channel < 2 * u ? left : self;
-        c->gather[row * pieces + j] = (slot * c->capacity + row) * pieces + j;
-    }
+        for (int j = 0; j < pieces; j++) {
+            int channel = j * c->piece;
+            int slot = channel < u ? up : channel < 2 * u ? left : self;
+            c->gather[row * pieces + j] = (slot * c->capacity + row) * pieces + j;
+        }
     return c->m->be->put(c->gather_be, c->gather, floats(c->rows, pieces) * sizeof *c->gather);
 }
 
@@ -283,7 +282,7 @@ static int ffn(struct pl_kv_cache *c, int l)
     const struct pl_params *p = &c->m->params;
     const struct pl_block *b = &c->m->stack.blocks.list[l];
     struct pl_ffn layer = { pl_params_value(p, b->W1), pl_params_value(p, b->b1),
-                             pl_params_value(p, b->W2), pl_params_value(p, b->b2) };
+                            pl_params_value(p, b->W2), pl_params_value(p, b->b2) };
     int rc;
     if ((rc = norm_shift(c, c->before[config->L + l], c->a, b->g_weight, b->g_bias)) ||
         (rc = be->ffn(c->y, NULL, c->h, &layer, c->rows, config->D, 4 * config->D)))

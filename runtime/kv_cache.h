@@ -23,7 +23,7 @@ void pl_kv_cache_close(struct pl_kv_cache *c);
  * texts that stand side by side are computed once. logits (rows,Vi) of the first code. All host
  * memory. */
 int pl_kv_cache_begin(struct pl_kv_cache *c, float *logits, const int32_t *text, int rows,
-                   struct pl_err *err);
+                      struct pl_err *err);
 /* Appends one code to each sequence; logits of the next. Called at most I-1 times after begin. */
 int pl_kv_cache_step(struct pl_kv_cache *c, float *logits, const int32_t *code, struct pl_err *err);
 

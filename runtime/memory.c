@@ -10,19 +10,21 @@
 #define WIRE_8BIT_FROM 65537.0 /* elements: what hivemind's run sent in 8 bits, the rest in 16 */
 #define WIRE_PART 131072.0     /* float32 in a part of 2^19 bytes; each carries its code book */
 #define WIRE_BOOK 1024.0
-#define LINK 12e9              /* bytes a second, host to device, up to two devices a host */
+#define LINK 12e9 /* bytes a second, host to device, up to two devices a host */
 #define LINK_MANY 6e9
-#define BETWEEN 25e9           /* and among devices */
-#define LOSS_FLOATS 4194304.0  /* fast/loss.c: logits in a block */
+#define BETWEEN 25e9          /* and among devices */
+#define LOSS_FLOATS 4194304.0 /* fast/loss.c: logits in a block */
 #define LOSS_ROWS 48.0
-#define FEED_FLOATS 8388608.0  /* fast/feedforward.c: both halves before the gate, in a block */
-#define FEED_SMALL 262144.0  /* up to so many weights before the gate, smaller blocks, of which */
-#define FEED_BLOCK 131072.0  /* FEED_EACH or more add up gradients of their own, */
-#define FEED_EACH 3.0        /* in the first of FEED_SLOTS places where the gradient is */
+#define FEED_FLOATS 8388608.0 /* fast/feedforward.c: both halves before the gate, in a block */
+#define FEED_SMALL 262144.0   /* up to so many weights before the gate, smaller blocks, of which */
+#define FEED_BLOCK 131072.0   /* FEED_EACH or more add up gradients of their own, */
+#define FEED_EACH 3.0         /* in the first of FEED_SLOTS places where the gradient is */
 #define FEED_SLOTS 8.0
-#define PROGRAM 16e6           /* paper/memory.md */
+#define PROGRAM 16e6 /* paper/memory.md */
 
-static const struct { const char *name, *why; } terms[] = {
+static const struct {
+    const char *name, *why;
+} terms[] = {
 #define ENTRY(name, why) { #name, why },
     PL_MEMORY_TERMS(ENTRY)
 #undef ENTRY
@@ -34,11 +36,17 @@ void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_mode
 {
     int own = model->family == PL_FAMILY_DALLE;
     *plan = (struct pl_memory_plan){
-        .model = *model, .batch = 1, .devices = 1, .peers = 16, .dropout = !own, .fused = own,
+        .model = *model,
+        .batch = 1,
+        .devices = 1,
+        .peers = 16,
+        .dropout = !own,
+        .fused = own,
         .optimizer = own ? PL_MEMORY_8BIT : PL_MEMORY_32BIT,
         .precision = own ? PL_MEMORY_FULL : PL_MEMORY_MIXED,
         .layers = own ? PL_MEMORY_REVERSIBLE : PL_MEMORY_CHECKPOINT,
-        .min_8bit = own ? 65536 : 4096, .block = own ? 4096 : 2048,
+        .min_8bit = own ? 65536 : 4096,
+        .block = own ? 4096 : 2048,
     };
 }
 
@@ -52,14 +60,23 @@ static int in_range(const char *what, double x, double min, double max, struct p
 int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
 {
     const struct pl_memory_model *m = &plan->model;
-    const struct { const char *what; double x, min, max; } limits[] = {
+    const struct {
+        const char *what;
+        double x, min, max;
+    } limits[] = {
         /* No model comes near; products of any three stay finite and are printed in full. */
-        { "--nlayers", m->layers, 1, 1e5 }, { "--seqlen", m->sequence, 1, 1e8 },
-        { "--dmodel", m->width, 1, 1e7 }, { "--dhid", m->hidden, 1, 1e8 },
-        { "--vocab-size", m->vocabulary, 1, 1e9 }, { "--heads", m->heads, 1, 1e6 },
-        { "--bsz", plan->batch, 1, 1e7 }, { "--shared-groups", plan->groups, 0, 1e6 },
-        { "--zero", plan->zero, 0, 3 }, { "--ngpus", plan->devices, 1, 1e6 },
-        { "--min-8bit", plan->min_8bit, 0, 1e12 }, { "--block", plan->block, 1, 1e9 },
+        { "--nlayers", m->layers, 1, 1e5 },
+        { "--seqlen", m->sequence, 1, 1e8 },
+        { "--dmodel", m->width, 1, 1e7 },
+        { "--dhid", m->hidden, 1, 1e8 },
+        { "--vocab-size", m->vocabulary, 1, 1e9 },
+        { "--heads", m->heads, 1, 1e6 },
+        { "--bsz", plan->batch, 1, 1e7 },
+        { "--shared-groups", plan->groups, 0, 1e6 },
+        { "--zero", plan->zero, 0, 3 },
+        { "--ngpus", plan->devices, 1, 1e6 },
+        { "--min-8bit", plan->min_8bit, 0, 1e12 },
+        { "--block", plan->block, 1, 1e9 },
         { "--peers", plan->peers, 1, 1e6 },
     };
     for (size_t i = 0; i < PL_COUNT(limits); i++) {
@@ -130,8 +147,8 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 
 struct activations {
     double kept, working, logits; /* bytes */
-    double passing; /* of those, what is free again when a step is over */
-    double shards;   /* with gradients of their own */
+    double passing;               /* of those, what is free again when a step is over */
+    double shards;                /* with gradients of their own */
 };
 
 /* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
@@ -143,8 +160,8 @@ static double layer_bytes(const struct pl_memory_plan *plan, double a, double d,
     double bs = plan->batch * m->sequence, scores = m->heads * bs * m->sequence,
            mask = plan->dropout;
     double attentions = cross ? 2 : 1, norms = m->family == PL_FAMILY_GPTJ ? 1 : attentions + 1;
-    double bytes =
-        bs * (a * (2 * norms * d + attentions * 4 * q + 2 * f) + mask * (attentions + 1) * d);
+    double bytes = bs *
+                   (a * (2 * norms * d + attentions * 4 * q + 2 * f) + mask * (attentions + 1) * d);
     if (plan->fused) return bytes + attentions * 4 * m->heads * bs;
     return bytes + attentions * scores * (plan->dropout ? 2 * a + 1 : a);
 }
@@ -153,8 +170,8 @@ static struct activations common(const struct pl_memory_plan *plan)
 {
     const struct pl_memory_model *m = &plan->model;
     double a = plan->precision == PL_MEMORY_FULL ? 4 : 2, bs = plan->batch * m->sequence;
-    double z =
-        plan->precision == PL_MEMORY_HALF ? 2 : 4; /* logits: the loss is 32-bit in practice */
+    double z = plan->precision == PL_MEMORY_HALF ? 2
+                                                 : 4; /* logits: the loss is 32-bit in practice */
     double d = m->published_width > 0 ? m->published_width : m->width, f = m->hidden / m->width * d;
     double q = m->head_width > 0 ? m->heads * m->head_width : d;
     double one = layer_bytes(plan, a, d, q, f, 0), all = m->layers * one, largest = one;
@@ -163,8 +180,9 @@ static struct activations common(const struct pl_memory_plan *plan)
         all = m->layers / 2 * (one + largest);
     }
     return (struct activations){
-        .kept = plan->layers == PL_MEMORY_STORED ? all
-                : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
+        .kept = plan->layers == PL_MEMORY_STORED
+                    ? all
+                    : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
         .working = plan->layers == PL_MEMORY_STORED ? 0 : largest,
         .logits = 2 * bs * d * a + 2 * bs * m->vocabulary * z,
         .shards = 1,
@@ -201,8 +219,8 @@ static struct activations own(const struct pl_memory_plan *plan, double paramete
     double shards = pl_batch_shards((size_t)parameters, (int)plan->batch);
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
     double B = ceil(plan->batch / shards) < at_once ? ceil(plan->batch / shards) : at_once;
-    double one = B * m->sequence, M = shards * one < plan->batch * m->sequence
-                                          ? shards * one : plan->batch * m->sequence;
+    double one = B * m->sequence,
+           M = shards * one < plan->batch * m->sequence ? shards * one : plan->batch * m->sequence;
     double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
     double attention = 2 * D + 4 * E + m->heads, feed = 10 * D;
     int stored = plan->layers == PL_MEMORY_STORED, small = 8 * D * D <= FEED_SMALL;

@@ -27,11 +27,11 @@ struct pl_memory_model {
     char name[32];
     enum pl_memory_family family;
     double sequence, width, hidden, layers, vocabulary; /* as the published calculator lists them */
-    double published_width; /* where the published calculator has another; 0: the same */
+    double published_width;   /* where the published calculator has another; 0: the same */
     double heads, head_width; /* head_width 0: width / heads */
     double sets;              /* of layer weights; 0: one a layer */
     /* the run's family alone */
-    double sequences_at_once; /* in the workspace; 0: the whole micro-batch */
+    double sequences_at_once;     /* in the workspace; 0: the whole micro-batch */
     double text, text_vocabulary; /* of the sequence; what is left is for the picture */
 };
 
@@ -102,9 +102,10 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(weights, "parameters as the layers read them: 4 bytes, or 2 in mixed and 16-bit precision") \
     X(master, \
       "mixed precision: the 32-bit copy that the optimizer updates; it moves with the optimizer") \
-    X(gradients, "one a parameter, 4 bytes (2 in pure 16-bit), in this project's small models for each " \
-                 "lane of the batch; with offload the device holds the largest tensor's while it is " \
-                 "written") \
+    X(gradients, \
+      "one a parameter, 4 bytes (2 in pure 16-bit), in this project's small models for each " \
+      "lane of the batch; with offload the device holds the largest tensor's while it is " \
+      "written") \
     X(optimizer, \
       "its statistics, tensor by tensor: 8-bit ones with a scale a block, small tensors " \
       "in 32 bits, factored ones as rows and columns") \
@@ -124,16 +125,18 @@ enum pl_memory_term {
 #define PL_MEMBER(name, why) PL_TERM_##name,
     PL_MEMORY_TERMS(PL_MEMBER)
 #undef PL_MEMBER
-    PL_TERM_COUNT
+        PL_TERM_COUNT
 };
 const char *pl_memory_term_name(enum pl_memory_term term);
 const char *pl_memory_term_why(enum pl_memory_term term);
 
 struct pl_memory_use {
     double parameters, unshared; /* with the plan's sets, and with a set for every layer */
-    struct { double device, host; } term[PL_TERM_COUNT]; /* bytes */
+    struct {
+        double device, host;
+    } term[PL_TERM_COUNT]; /* bytes */
     double device, host;
-    double transfer_s;     /* an optimizer step's, between device and host or between devices */
+    double transfer_s;      /* an optimizer step's, between device and host or between devices */
     double allreduce_bytes; /* that a peer sends in one step, and about as much comes back */
 };
 void pl_memory_estimate(struct pl_memory_use *out, const struct pl_memory_plan *plan);

@@ -25,13 +25,16 @@ static const struct word optimizers[] = {
     { NULL, 0 },
 };
 static const struct word precisions[] = {
-    { "full", PL_MEMORY_FULL }, { "mixed", PL_MEMORY_MIXED }, { "half", PL_MEMORY_HALF },
-    { "O0", PL_MEMORY_FULL }, { "O1", PL_MEMORY_MIXED }, { "O2", PL_MEMORY_MIXED },
-    { "O3", PL_MEMORY_HALF }, { NULL, 0 },
+    { "full", PL_MEMORY_FULL }, { "mixed", PL_MEMORY_MIXED },
+    { "half", PL_MEMORY_HALF }, { "O0", PL_MEMORY_FULL },
+    { "O1", PL_MEMORY_MIXED },  { "O2", PL_MEMORY_MIXED },
+    { "O3", PL_MEMORY_HALF },   { NULL, 0 },
 };
 static const struct word layers[] = {
-    { "stored", PL_MEMORY_STORED }, { "checkpoint", PL_MEMORY_CHECKPOINT },
-    { "reversible", PL_MEMORY_REVERSIBLE }, { NULL, 0 },
+    { "stored", PL_MEMORY_STORED },
+    { "checkpoint", PL_MEMORY_CHECKPOINT },
+    { "reversible", PL_MEMORY_REVERSIBLE },
+    { NULL, 0 },
 };
 static const struct word switches[] = { { "on", 1 },    { "off", 0 }, { "true", 1 },
                                         { "false", 0 }, { "yes", 1 }, { "no", 0 },
@@ -94,11 +97,21 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
                   struct pl_err *err)
 {
     struct pl_memory_model *m = &plan->model;
-    const struct { const char *name; double *at; } numbers[] = {
-        { "nlayers", &m->layers }, { "seqlen", &m->sequence }, { "dhid", &m->hidden },
-        { "vocab-size", &m->vocabulary }, { "heads", &m->heads }, { "bsz", &plan->batch },
-        { "shared-groups", &plan->groups }, { "ngpus", &plan->devices },
-        { "min-8bit", &plan->min_8bit }, { "block", &plan->block }, { "peers", &plan->peers },
+    const struct {
+        const char *name;
+        double *at;
+    } numbers[] = {
+        { "nlayers", &m->layers },
+        { "seqlen", &m->sequence },
+        { "dhid", &m->hidden },
+        { "vocab-size", &m->vocabulary },
+        { "heads", &m->heads },
+        { "bsz", &plan->batch },
+        { "shared-groups", &plan->groups },
+        { "ngpus", &plan->devices },
+        { "min-8bit", &plan->min_8bit },
+        { "block", &plan->block },
+        { "peers", &plan->peers },
     };
     int x = 0, rc;
     for (size_t i = 0; i < PL_COUNT(numbers); i++)

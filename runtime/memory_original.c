@@ -38,7 +38,8 @@ static double optimizer(const struct pl_memory_plan *plan, double P)
 
 void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_plan *plan)
 {
-    static const struct { double weights, gradients, activations;
+    static const struct {
+        double weights, gradients, activations;
     } bytes[] = {
         [PL_MEMORY_FULL] = { 4, 4, 4 },
         [PL_MEMORY_MIXED] = { 6, 2, 2 },

@@ -12,20 +12,20 @@
 #define GAP_MOST 16                    /* floats of padding, which params.h keeps zero */
 
 struct group {
-    size_t first, count;  /* tensors */
-    size_t offset, n;     /* floats, padding between them included */
-    size_t master;        /* where they lie in the master */
+    size_t first, count; /* tensors */
+    size_t offset, n;    /* floats, padding between them included */
+    size_t master;       /* where they lie in the master */
 };
 
 struct pl_offload {
     const struct pl_backend *be;
     struct pl_optimizer_tensor *tensors;
     struct group *groups;
-    size_t count;         /* groups */
-    float *master;        /* page-locked, as the two below */
-    float *grad[2];       /* one comes down while the other is used */
-    uint64_t up;          /* the latest copy of new values */
-    int stale, taking;    /* the master is old; it comes down in the run under way */
+    size_t count;      /* groups */
+    float *master;     /* page-locked, as the two below */
+    float *grad[2];    /* one comes down while the other is used */
+    uint64_t up;       /* the latest copy of new values */
+    int stale, taking; /* the master is old; it comes down in the run under way */
 };
 
 /* Neighbours with nothing but padding between them, up to a group's size or one tensor larger. */
@@ -41,8 +41,9 @@ static int divide(struct pl_offload *o, size_t count, size_t *total, size_t *lar
             g->n = t->offset + t->n - g->offset;
             g->count++;
         } else {
-            o->groups[o->count++] = (struct group){ .first = i, .count = 1, .offset = t->offset,
-                                                    .n = t->n };
+            o->groups[o->count++] = (struct group){
+                .first = i, .count = 1, .offset = t->offset, .n = t->n
+            };
         }
     }
     for (size_t k = 0; k < o->count; k++) {
@@ -99,10 +100,10 @@ static int fetch(struct pl_offload *o, size_t k, const float *value, const float
 {
     const struct group *g = &o->groups[k];
     int rc = o->taking ? pl_get_begin(o->be, ticket, o->master + g->master, value + g->offset,
-                                     g->n * sizeof *value)
-                      : PL_OK;
-    return rc ? rc : pl_get_begin(o->be, ticket, o->grad[k % 2], grad + g->offset,
-                                  g->n * sizeof *grad);
+                                      g->n * sizeof *value)
+                       : PL_OK;
+    return rc ? rc
+              : pl_get_begin(o->be, ticket, o->grad[k % 2], grad + g->offset, g->n * sizeof *grad);
 }
 
 static int step_group(struct pl_offload *o, size_t k, pl_offload_step_fn *step, void *context)
@@ -111,8 +112,7 @@ static int step_group(struct pl_offload *o, size_t k, pl_offload_step_fn *step, 
     int rc = PL_OK;
     for (size_t i = g->first; i < g->first + g->count && !rc; i++) {
         size_t at = o->tensors[i].offset - g->offset;
-        if (o->tensors[i].n)
-            rc = step(context, i, o->master + g->master + at, o->grad[k % 2] + at);
+        if (o->tensors[i].n) rc = step(context, i, o->master + g->master + at, o->grad[k % 2] + at);
     }
     return rc;
 }
@@ -131,8 +131,9 @@ int pl_offload_run(struct pl_offload *o, float *value, const float *grad, pl_off
         if (k + 1 < o->count) rc = fetch(o, k + 1, value, grad, &down[(k + 1) % 2]);
         if (!rc) rc = pl_copy_end(o->be, down[k % 2]);
         if (!rc) rc = step_group(o, k, step, context);
-        if (!rc) rc = pl_put_begin(o->be, &o->up, value + g->offset, o->master + g->master,
-                                   g->n * sizeof *value);
+        if (!rc)
+            rc = pl_put_begin(o->be, &o->up, value + g->offset, o->master + g->master,
+                              g->n * sizeof *value);
     }
     if (rc) o->stale = 1;
     /* Whoever gets an error may free what copies still use, so none is under way then. */

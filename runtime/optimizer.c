@@ -31,18 +31,32 @@ struct pl_optimizer {
 struct pl_optimizer_options pl_lamb_options(void)
 {
     return (struct pl_optimizer_options){
-        .kind = PL_LAMB, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
-        .max_grad_norm = 4, .clamp = 1e4,
-        .min_8bit = 65536, .block = 4096, .rule = PL_RULE_RUN, .chunk = 1 << 24,
+        .kind = PL_LAMB,
+        .beta1 = 0.9,
+        .beta2 = 0.96,
+        .eps = 1e-6,
+        .decay = 0.045,
+        .max_grad_norm = 4,
+        .clamp = 1e4,
+        .min_8bit = 65536,
+        .block = 4096,
+        .rule = PL_RULE_RUN,
+        .chunk = 1 << 24,
     };
 }
 
 struct pl_optimizer_options pl_adam_options(double decay, int bits)
 {
     return (struct pl_optimizer_options){
-        .kind = PL_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = decay,
+        .kind = PL_ADAM,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = 1e-8,
+        .decay = decay,
         .bias_correction = 1,
-        .min_8bit = bits == 8 ? 4096 : 0, .block = 256, .rule = PL_RULE_LUT,
+        .min_8bit = bits == 8 ? 4096 : 0,
+        .block = 256,
+        .rule = PL_RULE_LUT,
     };
 }
 
@@ -52,14 +66,18 @@ static int check(const struct pl_optimizer_options *o, struct pl_err *err)
         return pl_fail(err, PL_EUSE, "optimizer: beta1 %g and beta2 %g, expected 0 <= beta < 1",
                        o->beta1, o->beta2);
     if (!(o->eps > 0) || !(o->decay >= 0) || !(o->max_grad_norm >= 0))
-        return pl_fail(err, PL_EUSE, "optimizer: eps %g, decay %g, max_grad_norm %g: expected a "
-                       "positive eps and no negative", o->eps, o->decay, o->max_grad_norm);
+        return pl_fail(err, PL_EUSE,
+                       "optimizer: eps %g, decay %g, max_grad_norm %g: expected a "
+                       "positive eps and no negative",
+                       o->eps, o->decay, o->max_grad_norm);
     if (o->kind == PL_LAMB && !(o->clamp > 0))
         return pl_fail(err, PL_EUSE, "optimizer: trust clamp %g, expected a positive one",
                        o->clamp);
     if (o->min_8bit && (!o->block || o->chunk % o->block))
-        return pl_fail(err, PL_EUSE, "optimizer: chunks of %zu elements in blocks of %zu, expected "
-                       "a multiple", o->chunk, o->block);
+        return pl_fail(err, PL_EUSE,
+                       "optimizer: chunks of %zu elements in blocks of %zu, expected "
+                       "a multiple",
+                       o->chunk, o->block);
     return PL_OK;
 }
 
@@ -140,9 +158,9 @@ int pl_optimizer_open_params(struct pl_optimizer **out, const struct pl_params *
     if (!tensors) return pl_fail(err, PL_ENOMEM, "optimizer: out of memory");
     for (size_t i = 0; i < params->count; i++) {
         const struct pl_param *t = &params->list[i];
-        tensors[i] = (struct pl_optimizer_tensor){ .offset = t->offset, .n = t->n,
-                                                   .decay = t->decay ? options->decay : 0,
-                                                   .name = t->name };
+        tensors[i] = (struct pl_optimizer_tensor){
+            .offset = t->offset, .n = t->n, .decay = t->decay ? options->decay : 0, .name = t->name
+        };
     }
     rc = pl_optimizer_open(out, params->be, options, tensors, params->count, err);
     free(tensors);
@@ -183,12 +201,16 @@ static int step_lamb(struct pl_optimizer *o, struct slot *s, float *value, float
                      float clip)
 {
     const struct pl_optimizer_options *opt = &o->options;
-    struct pl_lamb step = { .lr = lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .eps = opt->eps,
-                            .decay = s->tensor.decay, .clamp = opt->clamp, .clip = clip,
+    struct pl_lamb step = { .lr = lr,
+                            .beta1 = opt->beta1,
+                            .beta2 = opt->beta2,
+                            .eps = opt->eps,
+                            .decay = s->tensor.decay,
+                            .clamp = opt->clamp,
+                            .clip = clip,
                             .chunk = opt->chunk };
     double t = (double)o->steps;
-    if (opt->bias_correction)
-        step.lr *= sqrt(1 - pow(opt->beta2, t)) / (1 - pow(opt->beta1, t));
+    if (opt->bias_correction) step.lr *= sqrt(1 - pow(opt->beta2, t)) / (1 - pow(opt->beta1, t));
     return o->home->lamb(&s->norms, value, o->scratch ? o->scratch : grad, grad, &s->moments,
                          s->tensor.n, &step);
 }
@@ -198,8 +220,14 @@ static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const
 {
     const struct pl_optimizer_options *opt = &o->options;
     double t = (double)o->steps;
-    struct pl_adam step = { .lr = lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .eps = opt->eps,
-                            .decay = s->tensor.decay, .bias1 = 1, .bias2 = 1, .clip = clip };
+    struct pl_adam step = { .lr = lr,
+                            .beta1 = opt->beta1,
+                            .beta2 = opt->beta2,
+                            .eps = opt->eps,
+                            .decay = s->tensor.decay,
+                            .bias1 = 1,
+                            .bias2 = 1,
+                            .clip = clip };
     if (opt->bias_correction) {
         step.bias1 = 1 - pow(opt->beta1, t);
         step.bias2 = 1 - pow(opt->beta2, t);
@@ -284,14 +312,17 @@ static struct slot *find_slot(const struct pl_optimizer *o, size_t index)
 }
 
 /* The array, and its description. */
-static void *state_array(const struct pl_optimizer *o, size_t index, struct pl_optimizer_state *state)
+static void *state_array(const struct pl_optimizer *o, size_t index,
+                         struct pl_optimizer_state *state)
 {
     static const char *const names[] = { "absmax1", "absmax2", "state1", "state2" };
     struct slot *s = find_slot(o, index);
     const struct pl_moments *m = &s->moments;
     size_t k = index - s->first_state + (m->value[0] ? 2 : 0);
     *state = (struct pl_optimizer_state){
-        .tensor = (size_t)(s - o->slots), .name = names[k], .n = s->tensor.n,
+        .tensor = (size_t)(s - o->slots),
+        .name = names[k],
+        .n = s->tensor.n,
         .element_size = m->value[0] || k < 2 ? sizeof(float) : 1,
     };
     if (m->value[0]) return m->value[k - 2];

@@ -14,15 +14,15 @@ enum pl_optimizer_kind { PL_LAMB, PL_ADAM };
 struct pl_optimizer_options {
     enum pl_optimizer_kind kind;
     double beta1, beta2, eps;
-    double decay;          /* of the tensors that have any */
-    double max_grad_norm;  /* of all gradients together; 0: no clipping */
-    double clamp;          /* LAMB: largest weight norm in the trust ratio */
+    double decay;         /* of the tensors that have any */
+    double max_grad_norm; /* of all gradients together; 0: no clipping */
+    double clamp;         /* LAMB: largest weight norm in the trust ratio */
     int bias_correction;
-    size_t min_8bit;       /* elements from which moments are 8-bit codes; 0: never */
-    size_t block;          /* of those codes; smaller tensors are never quantized */
+    size_t min_8bit; /* elements from which moments are 8-bit codes; 0: never */
+    size_t block;    /* of those codes; smaller tensors are never quantized */
     enum pl_rule rule;
-    size_t chunk;          /* LAMB, 8-bit moments: elements decoded at a time; 0: whole tensors */
-    int keep_grad;         /* LAMB: 1 leaves gradients as they were, for the price of a buffer */
+    size_t chunk;  /* LAMB, 8-bit moments: elements decoded at a time; 0: whole tensors */
+    int keep_grad; /* LAMB: 1 leaves gradients as they were, for the price of a buffer */
     /* Offloading: moments and a float32 master of the parameters are in the host's memory, and this
      * table (ref's or fast's, borrowed) steps there, while gradients and parameters travel
      * (offload.h). NULL: everything is in the backend's memory. */
@@ -82,7 +82,7 @@ struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t ten
  * float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats, one a
  * block) and "state1", "state2" (codes). */
 struct pl_optimizer_state {
-    size_t tensor;       /* index of the tensor it belongs to */
+    size_t tensor; /* index of the tensor it belongs to */
     const char *name;
     size_t n;            /* elements */
     size_t element_size; /* 4: float32, 1: uint8 */

@@ -11,7 +11,7 @@ struct pool {
         float *at;
         size_t floats;
         int busy;
-    } *list;
+    } * list;
     size_t count, capacity;
 };
 

@@ -61,7 +61,8 @@ static int is_coded(enum pl_compression method)
 /* Checks a message; x points into it where the operations can read it, else into scratch (n), to
  * which it is decoded. */
 static int decode_message(struct pl_coded *x, float *scratch, size_t n, const struct pl_backend *be,
-                enum pl_compression method, const uint8_t *buffer, size_t bytes, struct pl_err *err)
+                          enum pl_compression method, const uint8_t *buffer, size_t bytes,
+                          struct pl_err *err)
 {
     struct pl_wire_type type = flat(n);
     size_t elements;
@@ -87,7 +88,7 @@ static int decode_message(struct pl_coded *x, float *scratch, size_t n, const st
 
 /* The same with the reducer's scratch, allocated only for methods that need it. */
 static int decode_sender(struct pl_reducer *r, struct pl_coded *x, enum pl_compression method,
-                    const uint8_t *buffer, size_t bytes, struct pl_err *err)
+                         const uint8_t *buffer, size_t bytes, struct pl_err *err)
 {
     if (!is_coded(method) && reserve_scratch(r, &r->values))
         return pl_fail(err, PL_ENOMEM, "average: no memory");
@@ -150,10 +151,7 @@ int pl_reducer_add_message(struct pl_reducer *r, enum pl_compression method, con
     return rc ? rc : add_sender(r, &x, weight);
 }
 
-float *pl_reducer_sum(struct pl_reducer *r)
-{
-    return sum_pending(r) ? NULL : r->sum;
-}
+float *pl_reducer_sum(struct pl_reducer *r) { return sum_pending(r) ? NULL : r->sum; }
 
 int pl_reducer_delta(float *delta, struct pl_reducer *r, const float *x)
 {
@@ -184,7 +182,7 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
         !r->be->host_alloc) {
         if ((rc = decode_sender(r, &x, method, buffer, bytes, err))) return rc;
         rc = r->be->average_reduce8(reply + PL_WIRE_TABLE, table, r->pending, r->senders,
-                                  (float)r->weight, &x, r->n);
+                                    (float)r->weight, &x, r->n);
         pl_wire_put_table(reply, table);
         return rc;
     }
@@ -202,7 +200,7 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 }
 
 int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
-                     const uint8_t *reply, size_t bytes, struct pl_err *err)
+                   const uint8_t *reply, size_t bytes, struct pl_err *err)
 {
     float *scratch = is_coded(method) ? NULL : pl_alloc(n, sizeof *scratch);
     struct pl_coded delta;

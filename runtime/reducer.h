@@ -19,9 +19,9 @@ struct pl_reducer {
     /* sum: of the senders so far, undefined before the first; values, delta: scratch. All from be's
      * host_alloc, so that a device reaches them by DMA; NULL until they are needed. */
     float *sum, *values, *delta;
-    double weight;               /* of all senders */
-    int senders, added;          /* how many there are, and how many of them are in the sum */
-    struct pl_sender *pending;   /* the others, in order of arrival */
+    double weight;             /* of all senders */
+    int senders, added;        /* how many there are, and how many of them are in the sum */
+    struct pl_sender *pending; /* the others, in order of arrival */
     int pending_capacity;
 };
 /* Begins a part of n values, reusing the memory of the part before. PL_OK or PL_ENOMEM. */
@@ -50,7 +50,7 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
  * decoded to: so each keeps the quantization error of its own message, and peers' results differ
  * a little. */
 int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
-                     const uint8_t *reply, size_t bytes, struct pl_err *err);
+                   const uint8_t *reply, size_t bytes, struct pl_err *err);
 
 #ifdef __cplusplus
 }

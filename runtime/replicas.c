@@ -133,8 +133,8 @@ static int step(struct part *p)
     }
     return rc ? rc
               : pl_dalle_step(m, r->text + (size_t)at * (size_t)c->T,
-                              r->codes + (size_t)at * (size_t)(c->F * c->F), n,
-                              r->scale * n / r->B, &p->loss, &p->err);
+                              r->codes + (size_t)at * (size_t)(c->F * c->F), n, r->scale * n / r->B,
+                              &p->loss, &p->err);
 }
 
 int pl_replicas_step(struct pl_replicas *r, const int32_t *text, const int32_t *codes, int B,
@@ -183,7 +183,7 @@ static int sum_slice(struct part *p)
     for (int i = 1; i < r->count && n && !rc; i++) { /* each begins with its neighbour: no queue */
         int from = (p->index + i) % r->count;
         rc = pl_peer_copy(p->model->be, p->model->params.grad + at,
-                     r->parts[from].model->params.grad + at, from, n, 1);
+                          r->parts[from].model->params.grad + at, from, n, 1);
     }
     return rc;
 }
@@ -196,7 +196,7 @@ static int gather(struct part *p)
         size_t at = slice_begin(r, i), n = slice_begin(r, i + 1) - at;
         if (n)
             rc = pl_peer_copy(p->model->be, p->model->params.grad + at,
-                         r->parts[i].model->params.grad + at, i, n, 0);
+                              r->parts[i].model->params.grad + at, i, n, 0);
     }
     return rc;
 }

@@ -14,8 +14,7 @@ struct pl_replicas;
 
 /* `first` is the model on the devices' first and is borrowed; the others' copies are made here, for
  * devices 1 .. count-1 of what pl_set_devices chose. */
-int pl_replicas_open(struct pl_replicas **r, struct pl_dalle *first, int count,
-                     struct pl_err *err);
+int pl_replicas_open(struct pl_replicas **r, struct pl_dalle *first, int count, struct pl_err *err);
 void pl_replicas_close(struct pl_replicas *r);
 
 /* As pl_dalle_step of the first model, but for where the gradients are: each device's holds a part

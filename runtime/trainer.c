@@ -101,9 +101,10 @@ int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *cod
         uint64_t lost = t->samples + (uint64_t)B;
         rc = forget_samples(t);
         return rc ? rc
-                  : pl_fail(err, PL_EFORMAT,
-                            "step %llu: the loss is not finite; %llu samples dropped, parameters kept",
-                            (unsigned long long)t->step, (unsigned long long)lost);
+                  : pl_fail(
+                        err, PL_EFORMAT,
+                        "step %llu: the loss is not finite; %llu samples dropped, parameters kept",
+                        (unsigned long long)t->step, (unsigned long long)lost);
     }
     t->samples += (uint64_t)B;
     t->sum.total += B * loss.total;
@@ -132,14 +133,16 @@ static int step_with(struct pl_trainer *t, float *value, float *grad, uint64_t s
     *ruined = 0;
     *report = (struct pl_train_report){
         .lr = pl_schedule_linear(t->options.peak, t->options.warmup, t->options.total, t->step),
-        .grad_norm = norm, .samples = samples,
+        .grad_norm = norm,
+        .samples = samples,
         .loss = { losses->total / n, losses->text / n, losses->image / n }
     };
     if (rc) return pl_fail(err, rc, "step %llu: %s", at, pl_status_name(rc));
     if (!isfinite(norm))
-        return pl_fail(err, PL_EFORMAT,
-                       "step %llu: the gradient is not finite; %llu samples dropped, parameters kept",
-                       at, (unsigned long long)samples);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "step %llu: the gradient is not finite; %llu samples dropped, parameters kept", at,
+            (unsigned long long)samples);
     rc = pl_optimizer_step_normed(t->optimizer, value, grad, norm, report->lr);
     if (!rc) rc = p->be->sumsq(&sum, value, p->total);
     if (rc) return pl_fail(err, rc, "step %llu: %s", at, pl_status_name(rc));
@@ -189,8 +192,9 @@ int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report
     const struct pl_params *p = &t->model->params;
     int rc = p->be->copy(t->delayed_value, p->value, p->total);
     if (rc) pl_fail(err, rc, "step: %s", pl_status_name(rc));
-    else rc = step_with(t, t->delayed_value, t->delayed_grad, t->delayed_samples, &t->delayed_sum,
-                        report, &t->delayed_ruined, err);
+    else
+        rc = step_with(t, t->delayed_value, t->delayed_grad, t->delayed_samples, &t->delayed_sum,
+                       report, &t->delayed_ruined, err);
     t->delayed_lost = rc != PL_OK;
     return rc;
 }

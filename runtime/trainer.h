@@ -14,24 +14,24 @@ extern "C" {
 
 struct pl_train_options {
     struct pl_optimizer_options optimizer;
-    double peak;             /* learning rate at the end of the warm-up */
-    uint64_t warmup, total;  /* steps; the run: 3125 of 31250 */
-    int devices;             /* of the model's backend that share every batch; 0: one */
+    double peak;            /* learning rate at the end of the warm-up */
+    uint64_t warmup, total; /* steps; the run: 3125 of 31250 */
+    int devices;            /* of the model's backend that share every batch; 0: one */
 };
 
 struct pl_trainer {
     struct pl_dalle *model; /* borrowed; opened with gradients */
     struct pl_optimizer *optimizer;
     struct pl_train_options options;
-    uint64_t step;    /* optimizer steps done, hivemind's local epoch */
-    uint64_t samples; /* accumulated since the last step */
+    uint64_t step;            /* optimizer steps done, hivemind's local epoch */
+    uint64_t samples;         /* accumulated since the last step */
     struct pl_dalle_loss sum; /* of the losses of those samples, sample by sample */
     /* private: the delayed step */
     float *delayed_value, *delayed_grad;
     uint64_t delayed_samples;
     struct pl_dalle_loss delayed_sum;
     int delayed_lost, delayed_ruined; /* the step failed; the moments are not finite */
-    struct pl_replicas *replicas; /* private; NULL: one device */
+    struct pl_replicas *replicas;     /* private; NULL: one device */
     /* private: the last good state */
     float *good_value;
     void **good_state;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WARM_UP 100   /* steps */
-#define SAMPLE 512    /* pictures whose maps make or mend the table */
-#define ROUNDS 12     /* of k-means */
+#define WARM_UP 100 /* steps */
+#define SAMPLE 512  /* pictures whose maps make or mend the table */
+#define ROUNDS 12   /* of k-means */
 
 struct pl_vqgan_fit {
     struct pl_vqgan *m;
@@ -31,7 +31,11 @@ struct pl_vqgan_fit_options pl_vqgan_fit_defaults(int64_t steps)
 {
     return (struct pl_vqgan_fit_options){
         .task = { .l1 = 1, .l2 = 2, .quantizer = 1, .beta = 0.25f, .temperature = 1 },
-        .steps = steps, .batch = 8, .lr = 1e-3, .free_part = 0.1, .reseeds = 3,
+        .steps = steps,
+        .batch = 8,
+        .lr = 1e-3,
+        .free_part = 0.1,
+        .reseeds = 3,
         .temperature = { .start = 1, .max = 1, .min = 0.1, .decay = steps },
     };
 }

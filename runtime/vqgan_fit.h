@@ -19,9 +19,9 @@ struct pl_vqgan_fit_options {
     struct pl_vqgan_task task; /* no_codes is set as the order of events says */
     int64_t steps;
     int batch;
-    double lr;            /* warms up over 100 steps, then falls by half a cosine to 2 % */
-    double free_part;     /* share of the steps without codes; nearest codes only */
-    int reseeds;          /* moments, spread over the first half of the rest */
+    double lr;        /* warms up over 100 steps, then falls by half a cosine to 2 % */
+    double free_part; /* share of the steps without codes; nearest codes only */
+    int reseeds;      /* moments, spread over the first half of the rest */
     struct pl_temperature temperature; /* Gumbel codes only */
     uint64_t seed;
 };

@@ -38,15 +38,16 @@ static void lay_out_saved(struct pl_stack *s, struct arena *a, size_t M, size_t 
     for (int l = 0; l < c->L; l++) {
         int own = l == 0 || s->mode == PL_STORED;
         s->attn[l] = own ? (struct pl_attention_saved){ .h = slice(a, M, D),
-                                                  .qkv = slice(a, M, 3 * E),
-                                                  .o = slice(a, M, E),
-                                                  .lse = slice(a, M, (size_t)c->H),
-                                                  .y = slice(a, M, D) }
+                                                        .qkv = slice(a, M, 3 * E),
+                                                        .o = slice(a, M, E),
+                                                        .lse = slice(a, M, (size_t)c->H),
+                                                        .y = slice(a, M, D) }
                          : s->attn[0];
         s->ffn[l] = s->ffn[0];
         if (own && s->mode == PL_STORED)
-            s->ffn[l] = (struct pl_ffn_saved){ .h = slice(a, M, D), .y = slice(a, M, D),
-                                                .z = slice(a, M, 8 * D) };
+            s->ffn[l] = (struct pl_ffn_saved){ .h = slice(a, M, D),
+                                               .y = slice(a, M, D),
+                                               .z = slice(a, M, 8 * D) };
         else if (own) /* one branch at a time: they share */
             s->ffn[l] = (struct pl_ffn_saved){ .h = s->attn[0].h, .y = s->attn[0].y };
     }

@@ -30,6 +30,12 @@ suite cpu exit "includes follow the arrows between rooms" "sh test/layers.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 
+if have clang-format && clang-format --version | grep -q 'version 14\.'; then
+    suite cpu exit "the code is as .clang-format says" "sh test/format.sh"
+else
+    suite cpu skip "the code is as .clang-format says" "no clang-format 14 found"
+fi
+
 # --- fuzzers are compiled first and run last
 if have "${CLANG:-clang}"; then
     suite cpu exit "fuzzers compile" "make --no-print-directory -s fuzz && : >\$work/fuzzers"

@@ -48,17 +48,39 @@ static const char usage[] =
     "  --identity FILE      our key (default: a new one)\n"
     "  --client-mode        only call others\n"
     "  --out FILE           where the mean goes\n"
-    "  --json               lines of JSON\n"
-    PREFLIGHT_USAGE
-    MEMBERSHIP_USAGE
-    COMPUTE_USAGE;
+    "  --json               lines of JSON\n" PREFLIGHT_USAGE MEMBERSHIP_USAGE COMPUTE_USAGE;
 
 #define ADDRESSES_MAX 64
 
 enum {
-    O_PREFIX = 256, O_TENSORS, O_WEIGHT, O_COMPRESSION, O_THRESHOLD, O_PART, O_SIZE, O_MIN_SIZE, O_EXPECT,
-    O_MATCHMAKING, O_CHUNK, O_ALLREDUCE, O_TIMEOUT, O_BANDWIDTH, O_CLASS, O_AUXILIARY, O_ROUNDS, O_LOAD,
-    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS, O_NO_CHECK,
+    O_PREFIX = 256,
+    O_TENSORS,
+    O_WEIGHT,
+    O_COMPRESSION,
+    O_THRESHOLD,
+    O_PART,
+    O_SIZE,
+    O_MIN_SIZE,
+    O_EXPECT,
+    O_MATCHMAKING,
+    O_CHUNK,
+    O_ALLREDUCE,
+    O_TIMEOUT,
+    O_BANDWIDTH,
+    O_CLASS,
+    O_AUXILIARY,
+    O_ROUNDS,
+    O_LOAD,
+    O_SHARE,
+    O_JOIN,
+    O_LISTEN,
+    O_IDENTITY,
+    O_CLIENT,
+    O_OUT,
+    O_JSON,
+    O_ROBUST,
+    O_BITS,
+    O_NO_CHECK,
     O_ANNOUNCE
 };
 
@@ -255,7 +277,9 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
 
 /* --- work ------------------------------------------------------------------------------------- */
 
-struct same_shape { const struct named_tensors *mine; };
+struct same_shape {
+    const struct named_tensors *mine;
+};
 
 static int check_state(void *context, const struct state_load *state, struct pl_err *err)
 {
@@ -321,8 +345,8 @@ static void announce(const struct requests *w, struct swarm *s, struct averager 
         text);
 }
 
-static int average(struct requests *w, struct swarm *s, struct averager *a,
-                   struct named_tensors *t, const struct pl_backend *be)
+static int average(struct requests *w, struct swarm *s, struct averager *a, struct named_tensors *t,
+                   const struct pl_backend *be)
 {
     struct averager_step step = { .expected = (size_t)w->expect,
                                   .weight = w->weight,
@@ -363,8 +387,9 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
                                      .join_count = w->join_count,
                                      .identity = w->identity,
                                      .hold = 1 };
-    const struct preflight_join_options asks = { .swarm = &options, .json = w->json,
-                                               .off = w->no_check };
+    const struct preflight_join_options asks = { .swarm = &options,
+                                                 .json = w->json,
+                                                 .off = w->no_check };
     struct preflight_join *check = NULL;
     enum pl_compression *method = calloc(t->count + 1, sizeof *method);
     struct averager *a = NULL;
@@ -401,12 +426,20 @@ done:
 
 int cmd_average(int argc, char **argv)
 {
-    struct requests w = {
-        .compression = "run", .threshold = PL_WIRE_ADAPTIVE, .part_bytes = PL_PART_BYTES, .min_size = 2,
-        .rounds = 1, .weight = 1, .timeout = 60, .matchmaking = 5, .chunk = 10, .allreduce = 60,
-        .averager = { .class_name = "DecentralizedAverager", .bits = "", .request_timeout = 3,
-                      .bandwidth = PL_BANDWIDTH_UNKNOWN }
-    };
+    struct requests w = { .compression = "run",
+                          .threshold = PL_WIRE_ADAPTIVE,
+                          .part_bytes = PL_PART_BYTES,
+                          .min_size = 2,
+                          .rounds = 1,
+                          .weight = 1,
+                          .timeout = 60,
+                          .matchmaking = 5,
+                          .chunk = 10,
+                          .allreduce = 60,
+                          .averager = { .class_name = "DecentralizedAverager",
+                                        .bits = "",
+                                        .request_timeout = 3,
+                                        .bandwidth = PL_BANDWIDTH_UNKNOWN } };
     struct named_tensors tensors;
     struct pl_backend be;
     struct pl_err err = { "" };

@@ -97,8 +97,8 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
     char *text;
     int rc = w && names ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < t->count; i++) {
-        rc = pl_safetensors_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size,
-                           t->tensor[i]);
+        rc = pl_safetensors_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims,
+                                       t->schema[i].type.size, t->tensor[i]);
         json_array_append_new(names, json_string(t->name[i]));
     }
     text = json_dumps(names, JSON_COMPACT);
@@ -114,8 +114,11 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
 int compression_named(enum pl_compression *method, const char *name, size_t elements,
                       size_t threshold)
 {
-    static const struct { const char *name; enum pl_compression method; } names[] = {
-        { "none", PL_COMPRESS_NONE }, { "float16", PL_COMPRESS_FLOAT16 },
+    static const struct {
+        const char *name;
+        enum pl_compression method;
+    } names[] = {
+        { "none", PL_COMPRESS_NONE },           { "float16", PL_COMPRESS_FLOAT16 },
         { "meanstd16", PL_COMPRESS_MEANSTD16 }, { "uniform8", PL_COMPRESS_UNIFORM8 },
         { "quantile8", PL_COMPRESS_QUANTILE8 }, { "blockwise8", PL_COMPRESS_BLOCKWISE8 },
     };
@@ -160,8 +163,8 @@ int group_bits(const char **bits, const char *cmd, const char *value)
 {
     *bits = value;
     if (strlen(value) <= GROUP_BITS_MAX && !value[strspn(value, "01")]) return PL_OK;
-    fprintf(stderr, "potluck %s: --group-bits: '%.40s' is not up to %d zeros and ones\n", cmd, value,
-            GROUP_BITS_MAX);
+    fprintf(stderr, "potluck %s: --group-bits: '%.40s' is not up to %d zeros and ones\n", cmd,
+            value, GROUP_BITS_MAX);
     return PL_EUSE;
 }
 
@@ -177,9 +180,11 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
                                    size_t metadata_n)
 {
     struct state_snapshot *s = calloc(1, sizeof *s);
-    if (s) *s = (struct state_snapshot){ .metadata = metadata, .metadata_n = metadata_n,
-                                         .release = release_snapshot,
-                                         .tensors = calloc(t->count + 1, sizeof *s->tensors) };
+    if (s)
+        *s = (struct state_snapshot){ .metadata = metadata,
+                                      .metadata_n = metadata_n,
+                                      .release = release_snapshot,
+                                      .tensors = calloc(t->count + 1, sizeof *s->tensors) };
     if (!s || !s->tensors) {
         free(s);
         free(metadata);
@@ -304,10 +309,7 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
     return fulfil(&c, begin_round);
 }
 
-void round_clear(struct round *r)
-{
-    group_clear(&r->group);
-}
+void round_clear(struct round *r) { group_clear(&r->group); }
 
 static void begin_share(void *context)
 {
@@ -353,8 +355,13 @@ static void begin_load(void *context)
 int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
-    struct call c = { .s = s, .a = a, .check = check, .check_context = context,
-                      .state = state, .donor = donor, .err = err };
+    struct call c = { .s = s,
+                      .a = a,
+                      .check = check,
+                      .check_context = context,
+                      .state = state,
+                      .donor = donor,
+                      .err = err };
     memset(state, 0, sizeof *state);
     return fulfil(&c, begin_load);
 }

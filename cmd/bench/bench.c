@@ -29,9 +29,7 @@ static const char usage[] =
     "                   else reversible, as the run did)\n"
     "  --peer SCRIPT    times the Python packages too: test/bench/peer.py\n"
     "  --python P       what runs it (default: python3)\n"
-    "  --json FILE      all figures\n"
-    COMPUTE_USAGE
-    "\n"
+    "  --json FILE      all figures\n" COMPUTE_USAGE "\n"
     "With --threads 1 processor time is counted, which other programs disturb less. ~: follows from the\n"
     "reference's rate on a smaller case.\n";
 
@@ -42,9 +40,12 @@ const struct bench_size bench_sizes[BENCH_SIZES] = {
     { "run", 1, PL_REVERSIBLE, 2.9, 3.75, 0 },
 };
 
-static const struct { const char *name; int (*run)(struct bench *b); } sections[] = {
-    { "parts", bench_parts }, { "codes", bench_codes }, { "attention", bench_attention },
-    { "steps", bench_steps }, { "drawing", bench_drawing }, { "pictures", bench_pictures },
+static const struct {
+    const char *name;
+    int (*run)(struct bench *b);
+} sections[] = {
+    { "parts", bench_parts },   { "codes", bench_codes },     { "attention", bench_attention },
+    { "steps", bench_steps },   { "drawing", bench_drawing }, { "pictures", bench_pictures },
     { "device", bench_device },
 };
 
@@ -165,8 +166,10 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
 /* Everything the sections will ask for, in one run of the script. */
 static void ask_peers(struct bench *b, int section)
 {
-    static const struct { const char *section, *kind; } kinds[] = {
-        { "codes", "codes" }, { "attention", "attention" }, { "steps", "step" },
+    static const struct {
+        const char *section, *kind;
+    } kinds[] = {
+        { "codes", "codes" },  { "attention", "attention" }, { "steps", "step" },
         { "drawing", "draw" }, { "pictures", "pictures" },
     };
     char text[PL_COUNT(kinds) * BENCH_SIZES][48], *wanted[PL_COUNT(kinds) * BENCH_SIZES];
@@ -220,7 +223,7 @@ static int write_json(const struct bench *b, const char *path)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = { .steps = 3,  .activations = -1, .peers = { .python = "python3" } };
+    struct bench b = { .steps = 3, .activations = -1, .peers = { .python = "python3" } };
     struct choice choice = { .section = -1 };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct pl_err err;

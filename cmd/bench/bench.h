@@ -27,9 +27,9 @@ struct bench {
     struct peak peak;
     struct bench_peers peers;
     int chosen[BENCH_SIZES], cores, bf16;
-    int activations; /* of every size; -1: each its own */
+    int activations;      /* of every size; -1: each its own */
     int64_t steps, batch; /* batch 0: each size its own */
-    size_t values; /* floats of a buffer in section device */
+    size_t values;        /* floats of a buffer in section device */
     const char *filter;
     json_t *rows; /* array: an object a line that was printed */
 };
@@ -43,8 +43,8 @@ int bench_samples(const struct bench *b, const struct bench_size *size);
 void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row);
 
 /* 0, or 1 after a failure that was printed. */
-int bench_parts(struct bench *b);  /* every operation of the table */
-int bench_codes(struct bench *b);  /* quantization, codes, LAMB: one thread, beside their peers */
+int bench_parts(struct bench *b); /* every operation of the table */
+int bench_codes(struct bench *b); /* quantization, codes, LAMB: one thread, beside their peers */
 int bench_attention(struct bench *b);
 int bench_steps(struct bench *b);
 int bench_drawing(struct bench *b);

@@ -32,7 +32,10 @@ static int run(const struct pl_backend *be, struct codes *c, int kind)
 
 /* Recorded: what the peers did elsewhere, elements a second, for where none is found; the aims were
  * set against these. */
-static const struct { const char *what, *peer; double recorded, aim; } kinds[] = {
+static const struct {
+    const char *what, *peer;
+    double recorded, aim;
+} kinds[] = {
     { "quantize, 8 bit by blocks", "quantize", 0.058e9, 25 },
     { "dequantize", "dequantize", 0.13e9, 0 },
     { "Uniform8Bit encode", "uniform8 encode", 0.01525e9, 50 },

@@ -10,16 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ROWS_WIDE 1024   /* the run's width: rows of norms */
+#define ROWS_WIDE 1024 /* the run's width: rows of norms */
 #define BEST_OF 5
-#define LEAST_S 0.02     /* of calls between two looks at the clock: a launch takes microseconds */
+#define LEAST_S 0.02 /* of calls between two looks at the clock: a launch takes microseconds */
 #define CALLS_MOST 10000
 #define LESS "a smaller --values"
 
 struct device {
     const struct pl_backend *be;
-    size_t n;        /* floats of a buffer */
-    int product;     /* rows and columns */
+    size_t n;    /* floats of a buffer */
+    int product; /* rows and columns */
     float *x, *y, *z, *rows;
     uint8_t *code[2];
     float *absmax[2];
@@ -56,15 +56,21 @@ static int dequantize(struct device *d)
 }
 static int lamb(struct device *d)
 {
-    struct pl_lamb step = { .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
-                            .clamp = 1e4, .clip = 1 };
+    struct pl_lamb step = { .lr = 1e-6,
+                            .beta1 = 0.9,
+                            .beta2 = 0.96,
+                            .eps = 1e-6,
+                            .decay = 0.045,
+                            .clamp = 1e4,
+                            .clip = 1 };
     struct pl_lamb_norms norms;
     return d->be->lamb(&norms, d->y, d->z, d->x, &d->moments, d->n, &step);
 }
 static int adam(struct device *d)
 {
-    struct pl_adam step = { .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bias1 = 1,
-                            .bias2 = 1, .clip = 1 };
+    struct pl_adam step = {
+        .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .bias1 = 1, .bias2 = 1, .clip = 1
+    };
     return d->be->adam(d->y, d->x, &d->moments, d->n, &step);
 }
 
@@ -74,8 +80,13 @@ static const struct {
     int (*run)(struct device *d);
     double bytes;
 } kinds[] = {
-    { "fill", fill, 4 }, { "axpy", axpy, 12 }, { "scale", scale, 8 }, { "sumsq", sumsq, 4 },
-    { "layer_norm", norm, 8 }, { "quantize", quantize, 5 }, { "dequantize", dequantize, 5 },
+    { "fill", fill, 4 },
+    { "axpy", axpy, 12 },
+    { "scale", scale, 8 },
+    { "sumsq", sumsq, 4 },
+    { "layer_norm", norm, 8 },
+    { "quantize", quantize, 5 },
+    { "dequantize", dequantize, 5 },
     { "LAMB, 8-bit", lamb, 28 }, /* p, g, u and codes; then p and u again */
     { "Adam, 8-bit", adam, 16 },
 };
@@ -86,7 +97,7 @@ static double seconds_of(struct device *d, int (*run)(struct device *))
     double best = INFINITY, start, took;
     int calls = 1;
     if (run(d) || d->be->sync()) return NAN; /* code is loaded, scratch memory taken */
-    for (int i = 0; i < BEST_OF; ) {
+    for (int i = 0; i < BEST_OF;) {
         start = pl_seconds();
         for (int k = 0; k < calls; k++)
             if (run(d)) return NAN;
@@ -121,8 +132,12 @@ static int open_device(struct device *d, const struct pl_backend *be, size_t n)
     float *host = pl_alloc(some, sizeof *host);
     struct pl_rng rng;
     int rc = PL_OK;
-    *d = (struct device){ .be = be, .n = n, .x = be->alloc(bytes), .y = be->alloc(bytes),
-                          .z = be->alloc(bytes), .rows = be->alloc(2 * ROWS_WIDE * sizeof(float)),
+    *d = (struct device){ .be = be,
+                          .n = n,
+                          .x = be->alloc(bytes),
+                          .y = be->alloc(bytes),
+                          .z = be->alloc(bytes),
+                          .rows = be->alloc(2 * ROWS_WIDE * sizeof(float)),
                           .moments = { .block = 4096, .rule = PL_RULE_RUN } };
     for (int k = 0; k < 2; k++) {
         d->moments.code[k] = d->code[k] = be->alloc(n);
@@ -141,7 +156,7 @@ static int open_device(struct device *d, const struct pl_backend *be, size_t n)
         if (!rc) rc = be->put(d->y + at, host, part * sizeof *host);
     }
     /* As parameters, so that in bfloat16 the product alone is timed, not the rounding before it. */
-    for (d->product = 64; (size_t)d->product * (size_t)d->product * 4 <= n && d->product < 8192; )
+    for (d->product = 64; (size_t)d->product * (size_t)d->product * 4 <= n && d->product < 8192;)
         d->product *= 2;
     if (!rc && be->weights) rc = be->weights(d->x, n);
     if (!rc && be->weights) rc = be->weights(d->y, n);
@@ -232,10 +247,11 @@ int bench_device(struct bench *b)
         if (is_offload) printf("%6s\n", "-"); /* the bus's, which has no peak here */
         else printf("%4.0f %%\n", 100 * bytes * (double)d.n / took / b->peak.memory);
         fflush(stdout);
-        bench_row(b, NULL, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "section", "device",
-                                     "operation", name, "values", (json_int_t)d.n, "be_s", took,
-                                     "bytes", bytes * (double)d.n, "of_peak",
-                                     is_offload ? 0 : bytes * (double)d.n / took / b->peak.memory));
+        bench_row(b, NULL,
+                  json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "section", "device", "operation",
+                            name, "values", (json_int_t)d.n, "be_s", took, "bytes",
+                            bytes * (double)d.n, "of_peak",
+                            is_offload ? 0 : bytes * (double)d.n / took / b->peak.memory));
     }
     close_device(&d);
     return isnan(took);

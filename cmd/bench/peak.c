@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #define REPEATS 40
-#define STEPS 200000            /* about 0.4 ms */
-#define TRIAD (4u << 20)        /* floats: 16 MiB a buffer */
+#define STEPS 200000     /* about 0.4 ms */
+#define TRIAD (4u << 20) /* floats: 16 MiB a buffer */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -21,8 +21,8 @@ __attribute__((target("avx512f"))) static double chains_avx512(void)
     __m512 x[CHAINS], a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(1e-3f);
     for (int c = 0; c < CHAINS; c++) x[c] = _mm512_set1_ps((float)c);
     for (int i = 0; i < STEPS; i++)
-        _Pragma("GCC unroll 10")
-        for (int c = 0; c < CHAINS; c++) x[c] = _mm512_fmadd_ps(x[c], a, b);
+        _Pragma("GCC unroll 10") for (int c = 0; c < CHAINS; c++)
+            x[c] = _mm512_fmadd_ps(x[c], a, b);
     for (int c = 1; c < CHAINS; c++) x[0] = _mm512_add_ps(x[0], x[c]);
     return _mm512_reduce_add_ps(x[0]);
 }
@@ -33,8 +33,8 @@ __attribute__((target("avx512f,avx512bf16"))) static double chains_bf16(void)
     __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(1));
     for (int c = 0; c < CHAINS; c++) x[c] = _mm512_set1_ps((float)c);
     for (int i = 0; i < STEPS; i++)
-        _Pragma("GCC unroll 10")
-        for (int c = 0; c < CHAINS; c++) x[c] = _mm512_dpbf16_ps(x[c], a, a);
+        _Pragma("GCC unroll 10") for (int c = 0; c < CHAINS; c++)
+            x[c] = _mm512_dpbf16_ps(x[c], a, a);
     for (int c = 1; c < CHAINS; c++) x[0] = _mm512_add_ps(x[0], x[c]);
     return _mm512_reduce_add_ps(x[0]);
 }
@@ -45,8 +45,8 @@ __attribute__((target("avx2,fma"))) static double chains_avx2(void)
     float out[8];
     for (int c = 0; c < CHAINS; c++) x[c] = _mm256_set1_ps((float)c);
     for (int i = 0; i < STEPS; i++)
-        _Pragma("GCC unroll 10")
-        for (int c = 0; c < CHAINS; c++) x[c] = _mm256_fmadd_ps(x[c], a, b);
+        _Pragma("GCC unroll 10") for (int c = 0; c < CHAINS; c++)
+            x[c] = _mm256_fmadd_ps(x[c], a, b);
     for (int c = 1; c < CHAINS; c++) x[0] = _mm256_add_ps(x[0], x[c]);
     _mm256_storeu_ps(out, x[0]);
     return out[0];

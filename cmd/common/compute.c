@@ -27,8 +27,10 @@ int compute_option(struct compute *c, const char *cmd, int option, const char *v
         return cmd_real(&c->gpu_memory, cmd, "--gpu-memory", value, 0.001, 1e6) ? PL_EUSE : 1;
     case COMPUTE_FIRST + 4:
         if (strspn(value, "0123456789,") != strlen(value) && strcmp(value, "all")) {
-            fprintf(stderr, "potluck %s: --gpus: '%.40s' is neither a number, nor all, nor a list such "
-                            "as 0,2\n", cmd, value);
+            fprintf(stderr,
+                    "potluck %s: --gpus: '%.40s' is neither a number, nor all, nor a list such "
+                    "as 0,2\n",
+                    cmd, value);
             return PL_EUSE;
         }
         c->gpus = value;

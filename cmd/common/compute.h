@@ -9,20 +9,22 @@
 struct compute {
     const char *backend; /* NULL: auto */
     const char *precision;
-    int64_t threads;     /* 0: one a core */
-    double gpu_memory;   /* GiB; 0: all */
-    const char *gpus;    /* as the user wrote it; NULL: the first */
-    int devices;         /* compute_open: how many that are */
+    int64_t threads;   /* 0: one a core */
+    double gpu_memory; /* GiB; 0: all */
+    const char *gpus;  /* as the user wrote it; NULL: the first */
+    int devices;       /* compute_open: how many that are */
 };
 
 /* Rows for a command's getopt_long table; values from COMPUTE_FIRST up are compute_option's. */
 #define COMPUTE_FIRST 1000
 #define COMPUTE_OPTIONS \
     { "backend", required_argument, NULL, COMPUTE_FIRST }, \
-    { "precision", required_argument, NULL, COMPUTE_FIRST + 1 }, \
-    { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }, \
-    { "gpu-memory", required_argument, NULL, COMPUTE_FIRST + 3 }, \
-    { "gpus", required_argument, NULL, COMPUTE_FIRST + 4 }
+        { "precision", required_argument, NULL, COMPUTE_FIRST + 1 }, \
+        { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }, \
+        { "gpu-memory", required_argument, NULL, COMPUTE_FIRST + 3 }, \
+    { \
+        "gpus", required_argument, NULL, COMPUTE_FIRST + 4 \
+    }
 
 #define COMPUTE_USAGE \
     "  --backend B      ref, fast, auto or ./library.so (default: auto)\n" \

@@ -13,9 +13,9 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define OMP_LEVELS_MAX 64        /* regions within regions: nobody nests deeper */
-#define OMP_NUMBER_MAX 1000000   /* threads, whatever the machine; fast/ takes 1024 of them */
-#define SPIN_DIGITS_MAX 9        /* what a unit multiplies still fits 64 bits */
+#define OMP_LEVELS_MAX 64      /* regions within regions: nobody nests deeper */
+#define OMP_NUMBER_MAX 1000000 /* threads, whatever the machine; fast/ takes 1024 of them */
+#define SPIN_DIGITS_MAX 9      /* what a unit multiplies still fits 64 bits */
 
 /* Each returns NULL, or what was expected. */
 typedef const char *check_fn(const char *value);
@@ -57,7 +57,8 @@ static const char *wait_policy(const char *value)
 static const char *isa(const char *value)
 {
     return strcmp(value, "plain") && strcmp(value, "avx2") && strcmp(value, "avx512")
-               ? "plain, avx2 or avx512" : NULL;
+               ? "plain, avx2 or avx512"
+               : NULL;
 }
 
 static const char *folder(const char *value)
@@ -92,11 +93,11 @@ static const struct {
     check_fn *check;
     int secret; /* its value is never shown */
 } variables[] = {
-    { "OMP_NUM_THREADS", threads, 0 },   { "OMP_WAIT_POLICY", wait_policy, 0 },
-    { "GOMP_SPINCOUNT", spin, 0 },       { "PL_FAST_ISA", isa, 0 },
-    { "PL_BACKEND_DIR", folder, 0 },     { "PL_DATA_DIR", folder, 0 },
-    { "POTLUCK_TOKEN", printable, 1 },   { "HF_TOKEN", printable, 1 },
-    { "HF_ENDPOINT", address, 0 },       { "AWS_REGION", region, 0 },
+    { "OMP_NUM_THREADS", threads, 0 },     { "OMP_WAIT_POLICY", wait_policy, 0 },
+    { "GOMP_SPINCOUNT", spin, 0 },         { "PL_FAST_ISA", isa, 0 },
+    { "PL_BACKEND_DIR", folder, 0 },       { "PL_DATA_DIR", folder, 0 },
+    { "POTLUCK_TOKEN", printable, 1 },     { "HF_TOKEN", printable, 1 },
+    { "HF_ENDPOINT", address, 0 },         { "AWS_REGION", region, 0 },
     { "AWS_ACCESS_KEY_ID", printable, 1 }, { "AWS_SECRET_ACCESS_KEY", printable, 1 },
     { "AWS_SESSION_TOKEN", printable, 1 },
 };

@@ -10,10 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-#define SHORT_TRY 4  /* s for the authority's first answer */
-#define LONG_TRY 12  /* s for its second one: all of it stays below what people wait without a word */
+#define SHORT_TRY 4 /* s for the authority's first answer */
+#define LONG_TRY \
+    12 /* s for its second one: all of it stays below what people wait without a word */
 #define CA_MAX (4u << 20) /* bytes of --authority-ca; a system's own bundle has 0.2 million */
-#define RETRY_AFTER 15.0 /* s; a token has AUTH_RENEW_BEFORE left when the first try is made */
+#define RETRY_AFTER 15.0  /* s; a token has AUTH_RENEW_BEFORE left when the first try is made */
 
 int membership_option(struct membership *m, int option, const char *value)
 {
@@ -32,8 +33,9 @@ static double wall(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-#define SECRET "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
-               "first line"
+#define SECRET \
+    "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
+    "first line"
 
 /* A word of printable characters, and nothing else in its line: whoever was given a line of the list
  * has a name before it. */
@@ -44,15 +46,21 @@ static int take_secret(struct membership *m, const char *text, struct pl_err *er
         return pl_fail(err, PL_EUSE, "--token-file %.200s is empty; your side: it holds " SECRET,
                        m->token_file);
     if (!n)
-        return pl_fail(err, PL_EUSE, "--token-file %.200s: its first line begins with a space or is "
-                       "empty; your side: it holds " SECRET, m->token_file);
+        return pl_fail(err, PL_EUSE,
+                       "--token-file %.200s: its first line begins with a space or is "
+                       "empty; your side: it holds " SECRET,
+                       m->token_file);
     for (size_t i = 0; i < n; i++)
         if (text[i] <= ' ' || text[i] > '~')
-            return pl_fail(err, PL_EUSE, "--token-file %.200s: byte %zu is none of a secret's "
-                           "characters; your side: it holds " SECRET, m->token_file, i);
+            return pl_fail(err, PL_EUSE,
+                           "--token-file %.200s: byte %zu is none of a secret's "
+                           "characters; your side: it holds " SECRET,
+                           m->token_file, i);
     if (text[end] && text[end] != '\n')
-        return pl_fail(err, PL_EUSE, "--token-file %.200s: its first line has more than one word; "
-                       "your side: it holds " SECRET, m->token_file);
+        return pl_fail(err, PL_EUSE,
+                       "--token-file %.200s: its first line has more than one word; "
+                       "your side: it holds " SECRET,
+                       m->token_file);
     memcpy(m->user_token, text, n);
     m->user_token[n] = 0;
     return PL_OK;
@@ -65,7 +73,8 @@ static int read_secret(struct membership *m, struct pl_err *err)
     size_t n;
     int rc;
     if (!m->token_file)
-        return pl_fail(err, PL_EUSE, "--authority asks for --token-file, too; your side: a file "
+        return pl_fail(err, PL_EUSE,
+                       "--authority asks for --token-file, too; your side: a file "
                        "with " SECRET);
     if ((rc = pl_file_read(&text, &n, m->token_file, sizeof m->user_token - 1, &why)))
         return pl_fail(err, rc, "--token-file %.250s; your side: it holds " SECRET, why.text);
@@ -84,20 +93,26 @@ static int look_at_ca(const struct membership *m, struct pl_err *err)
     if (!rc && m->ca_file && !strstr(text, "-----BEGIN CERTIFICATE-----") &&
         !strstr(text, "-----BEGIN TRUSTED CERTIFICATE-----"))
         rc = pl_fail(&why, PL_EFORMAT, "%.200s: %s, no certificate", m->ca_file,
-                     strstr(text, "PRIVATE KEY") ? "a private key" : n ? "something else" : "empty");
+                     strstr(text, "PRIVATE KEY") ? "a private key"
+                     : n                         ? "something else"
+                                                 : "empty");
     free(text);
-    return rc ? pl_fail(err, rc, "--authority-ca %.250s; your side: it has to be the authority's "
-                        "certificate (PEM), the FILE.crt that its keeper gives out", why.text)
+    return rc ? pl_fail(err, rc,
+                        "--authority-ca %.250s; your side: it has to be the authority's "
+                        "certificate (PEM), the FILE.crt that its keeper gives out",
+                        why.text)
               : PL_OK;
 }
 
 static int fetch(struct auth *auth, const struct membership *m, int tries, long timeout_s,
                  double now, struct pl_err *err)
 {
-    struct authority_ask ask = {
-        .url = m->authority, .user_token = m->user_token, .ca_file = m->ca_file, .tries = tries,
-        .secret_from = m->token_file, .timeout_s = timeout_s
-    };
+    struct authority_ask ask = { .url = m->authority,
+                                 .user_token = m->user_token,
+                                 .ca_file = m->ca_file,
+                                 .tries = tries,
+                                 .secret_from = m->token_file,
+                                 .timeout_s = timeout_s };
     return authority_ask(auth, &ask, now, err);
 }
 
@@ -120,10 +135,12 @@ int membership_open(struct membership *m, struct auth **auth, struct pl_err *err
     *auth = NULL;
     if (!m->authority && !m->token_file && !m->ca_file) return PL_OK;
     if (!m->authority)
-        return pl_fail(err, PL_EUSE, "%s is for an authority's tokens, and none is named; your side: "
-                       "--authority https://NAME:PORT", m->token_file ? "--token-file"
-                       : "--authority-ca");
-    if ((rc = read_secret(m, err)) || (rc = look_at_ca(m, err)) || (rc = rsa_key_make(&m->key, err)))
+        return pl_fail(err, PL_EUSE,
+                       "%s is for an authority's tokens, and none is named; your side: "
+                       "--authority https://NAME:PORT",
+                       m->token_file ? "--token-file" : "--authority-ca");
+    if ((rc = read_secret(m, err)) || (rc = look_at_ca(m, err)) ||
+        (rc = rsa_key_make(&m->key, err)))
         return rc;
     m->auth.key = &m->key;
     if ((rc = fetch_first(m, err))) {

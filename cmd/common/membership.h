@@ -14,14 +14,16 @@ struct membership {
     struct rsa_key key;
     struct auth auth;
     char user_token[256];
-    double retry_at;  /* after a failed renewal, s since 1970 */
+    double retry_at; /* after a failed renewal, s since 1970 */
 };
 
 #define MEMBERSHIP_FIRST 1100
 #define MEMBERSHIP_OPTIONS \
     { "authority", required_argument, NULL, MEMBERSHIP_FIRST }, \
-    { "token-file", required_argument, NULL, MEMBERSHIP_FIRST + 1 }, \
-    { "authority-ca", required_argument, NULL, MEMBERSHIP_FIRST + 2 }
+        { "token-file", required_argument, NULL, MEMBERSHIP_FIRST + 1 }, \
+    { \
+        "authority-ca", required_argument, NULL, MEMBERSHIP_FIRST + 2 \
+    }
 
 #define MEMBERSHIP_USAGE \
     "  --authority URL     a moderated swarm: who gives access tokens (https://...)\n" \

@@ -41,7 +41,9 @@ static void unmap(void *p)
 
 static void let_go(void *p, size_t bytes)
 {
-    if (p) madvise(p, (bytes + file.page - 1) / file.page * file.page, MADV_DONTNEED); /* the file has it */
+    if (p)
+        madvise(p, (bytes + file.page - 1) / file.page * file.page,
+                MADV_DONTNEED); /* the file has it */
 }
 
 static int adam(float *p, const float *g, const struct pl_moments *m, size_t n,

@@ -43,10 +43,7 @@ void progress_end(struct progress *p)
     p->width = 0;
 }
 
-double progress_elapsed(const struct progress *p)
-{
-    return pl_seconds() - p->started;
-}
+double progress_elapsed(const struct progress *p) { return pl_seconds() - p->started; }
 
 const char *progress_time(char *text, double seconds)
 {

@@ -70,11 +70,15 @@ static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
         if (!rc && (rc = multiaddr_target(&target, &a)))
             pl_fail(&why, rc, "no address of TCP, by which alone we call others");
         if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
-            return pl_fail(err, rc, "--join %.300s: more than one address, or something behind it; "
-                           "your side: one address, and nothing else, for each --join", o->join[i]);
+            return pl_fail(err, rc,
+                           "--join %.300s: more than one address, or something behind it; "
+                           "your side: one address, and nothing else, for each --join",
+                           o->join[i]);
         if (rc)
-            return pl_fail(err, rc, "--join %.200s: %.160s; your side: an address reads "
-                           "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one", o->join[i], why.text);
+            return pl_fail(err, rc,
+                           "--join %.200s: %.160s; your side: an address reads "
+                           "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one",
+                           o->join[i], why.text);
     }
     return PL_OK;
 }
@@ -98,21 +102,29 @@ static int open_host(struct swarm *s, const struct host_options *o, struct pl_er
     struct pl_err why = { "" };
     int rc = host_open(&s->host, s->loop, o, &why);
     if (!rc) return PL_OK;
-    return pl_fail(err, rc, "%.300s%s", why.text, strncmp(why.text, "listen: /", 9) ? ""
-                   : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
-                     "and a port that is free (0: any)");
+    return pl_fail(
+        err, rc, "%.300s%s", why.text,
+        strncmp(why.text, "listen: /", 9)
+            ? ""
+            : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
+              "and a port that is free (0: any)");
 }
 
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
 {
-    struct dht_node_options node = {
-        .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count || o->visitor,
-        .validators = o->validators, .auth = o->auth, .hold = o->hold
-    };
-    struct host_options host = {
-        .me = &s->me, .listen = o->listen, .listen_count = o->listen_count, .announce = o->announce,
-        .announce_count = o->announce_count, .client_mode = !o->listen_count, .relay = o->relay
-    };
+    struct dht_node_options node = { .join = o->join,
+                                     .join_count = o->join_count,
+                                     .client_mode = !o->listen_count || o->visitor,
+                                     .validators = o->validators,
+                                     .auth = o->auth,
+                                     .hold = o->hold };
+    struct host_options host = { .me = &s->me,
+                                 .listen = o->listen,
+                                 .listen_count = o->listen_count,
+                                 .announce = o->announce,
+                                 .announce_count = o->announce_count,
+                                 .client_mode = !o->listen_count,
+                                 .relay = o->relay };
     struct opening opening = { s, &node, err, PL_OK };
     pthread_condattr_t attributes;
     int rc;

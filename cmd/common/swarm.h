@@ -10,17 +10,17 @@
 #include <stdio.h>
 
 struct swarm_options {
-    const char *cmd;              /* for messages */
-    const char *const *listen;    /* none: others can't call us, a client */
+    const char *cmd;           /* for messages */
+    const char *const *listen; /* none: others can't call us, a client */
     size_t listen_count;
     const char *const *announce;
     size_t announce_count;
     const char *const *join;
     size_t join_count;
-    const char *identity;         /* file; NULL: a fresh one */
-    int visitor;                  /* 1: listens, if asked to, but is in nobody's table */
+    const char *identity; /* file; NULL: a fresh one */
+    int visitor;          /* 1: listens, if asked to, but is in nobody's table */
     int relay;
-    int hold;                     /* 1: enters when it is told to, swarm_enter */
+    int hold; /* 1: enters when it is told to, swarm_enter */
     const struct validators *validators;
     struct auth *auth;
 };
@@ -33,8 +33,8 @@ struct swarm {
     /* private */
     const char *cmd;
     pthread_mutex_t lock;
-    pthread_cond_t changed;       /* of CLOCK_MONOTONIC */
-    int tries, joined;            /* how often entering ended, and how the last time */
+    pthread_cond_t changed; /* of CLOCK_MONOTONIC */
+    int tries, joined;      /* how often entering ended, and how the last time */
     struct pl_err why;
 };
 

@@ -12,8 +12,7 @@ static const char usage[] =
     "usage: potluck conform [--backend B] [--filter S] [--seed N] [--quick]\n"
     "                       [--bench [--threads N]]\n"
     "       potluck conform --golden DIR [--backend B] [--filter S]\n"
-    "       potluck conform --report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
-    CONFORM_PEER_SYNOPSIS
+    "       potluck conform --report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n" CONFORM_PEER_SYNOPSIS
     "\n"
     "Is a backend right? Runs every operation beside the reference on the same random values; with\n"
     "--golden, replays values recorded from the original packages. And is a peer right? See --peer.\n"
@@ -27,8 +26,7 @@ static const char usage[] =
     "  --threads N    threads for --bench (default: one a core)\n"
     "  --golden DIR   a folder named after its area (dalle, quant, ...), or a folder of such folders\n"
     "  --report FILE  a page to publish (.html) or to work with (.json): machine, operations, errors\n"
-    "                 against their bounds, times beside ref and fast; with --golden, that too\n"
-    CONFORM_PEER_USAGE
+    "                 against their bounds, times beside ref and fast; with --golden, that too\n" CONFORM_PEER_USAGE
     "\n"
     "One line a case; the last line counts them. Exit status 0 only without failures.\n";
 

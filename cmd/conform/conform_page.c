@@ -98,8 +98,10 @@ static void share(FILE *f, double worst, const char *of)
         fputs("<td>equal bits</td>", f);
         return;
     }
-    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g "
-               "<span class=\"soft\">", worst, worst);
+    fprintf(f,
+            "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g "
+            "<span class=\"soft\">",
+            worst, worst);
     escaped(f, of);
     fputs("</span></td>", f);
 }
@@ -115,8 +117,8 @@ static int beside_fast(const json_t *report)
 {
     size_t i;
     json_t *c;
-    json_array_foreach(json_object_get(report, "cases"), i, c)
-        if (number(c, "fast_s") > 0) return 1;
+    json_array_foreach(json_object_get(report, "cases"), i,
+                       c) if (number(c, "fast_s") > 0) return 1;
     return 0;
 }
 
@@ -136,12 +138,11 @@ static void speed(FILE *f, const json_t *c, int with_fast)
     milliseconds(f, be, "");
     ratio(f, ref, be);
     if (with_fast) ratio(f, fast, be);
-    quantity(f, "", be > 0 ? 1e-9 * work(c) / be : 0,
-             number(c, "flops") > 0 ? " GF/s" : " GB/s");
+    quantity(f, "", be > 0 ? 1e-9 * work(c) / be : 0, number(c, "flops") > 0 ? " GF/s" : " GB/s");
 }
 
 /* Wider than a phone: it scrolls by itself, with the keyboard too, and has a name. */
-#define TABLE(name)                                                                     \
+#define TABLE(name) \
     "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" name "\">" \
     "<table>\n<tr>"
 
@@ -158,7 +159,8 @@ static void representatives(const json_t *cases, const char *op, const json_t **
     size_t i;
     json_t *c;
     *worst = *timed = NULL;
-    json_array_foreach((json_t *)(uintptr_t)cases, i, c) {
+    json_array_foreach((json_t *)(uintptr_t)cases, i, c)
+    {
         if (strcmp(text(c, "operation"), op)) continue;
         if (!*worst || number(c, "worst") > number(*worst, "worst")) *worst = c;
         if (number(c, "backend_s") > 0 && (!*timed || work(c) > work(*timed))) *timed = c;
@@ -174,12 +176,13 @@ static void operations(FILE *f, const json_t *report)
     fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
           "operation's contract "
           "argues for; the argument that came nearest is named. Times are the best run of the "
-          "largest case that was timed.</p>\n" TABLE("Operations")
-          "<th>operation</th><th>version</th><th>cases</th>"
-          "<th>largest error</th><th class=\"words\">timed case</th>",
+          "largest case that was timed.</p>\n" TABLE(
+              "Operations") "<th>operation</th><th>version</th><th>cases</th>"
+                            "<th>largest error</th><th class=\"words\">timed case</th>",
           f);
     speed_head(f, with_fast);
-    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, o)
+    {
         int failed = whole(o, "failed") > 0;
         representatives(json_object_get(report, "cases"), text(o, "operation"), &worst, &timed);
         fputs("<tr>", f);
@@ -203,11 +206,12 @@ static void golden(FILE *f, const json_t *report)
     json_t *g;
     if (!json_array_size(list)) return;
     fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
-          "and replayed here; errors are shares of what is allowed.</p>\n" TABLE("Golden values")
-          "<th>area</th><th>passed</th><th>failed</th><th>skipped</th>"
-          "<th>largest error</th></tr>\n",
+          "and replayed here; errors are shares of what is allowed.</p>\n" TABLE(
+              "Golden values") "<th>area</th><th>passed</th><th>failed</th><th>skipped</th>"
+                               "<th>largest error</th></tr>\n",
           f);
-    json_array_foreach((json_t *)(uintptr_t)list, i, g) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, g)
+    {
         fputs("<tr>", f);
         cell(f, "", text(g, "area"));
         fprintf(f, "<td>%ld</td><td%s>%ld</td><td>%ld</td>", whole(g, "passed"),
@@ -226,11 +230,12 @@ static void all_cases(FILE *f, const json_t *report)
     size_t i;
     json_t *c;
     fprintf(f,
-            "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n" TABLE("Every case")
-            "<th>operation</th><th class=\"words\">case</th><th>error</th>",
+            "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n" TABLE(
+                "Every case") "<th>operation</th><th class=\"words\">case</th><th>error</th>",
             json_array_size(list));
     speed_head(f, with_fast);
-    json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, c)
+    {
         fputs("<tr>", f);
         cell(f, "", text(c, "operation"));
         cell(f, "words", text(c, "case"));
@@ -249,13 +254,15 @@ static void verdict(FILE *f, const json_t *report)
     long native = 0, reference = 0, failed = 0, values = 0, wrong = 0;
     size_t i;
     json_t *o;
-    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, o)
+    {
         if (whole(o, "failed")) failed++;
         else if (yes(o, "native")) native++;
         else reference++;
     }
     list = json_object_get(report, "golden");
-    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, o)
+    {
         values += whole(o, "passed") + whole(o, "failed");
         wrong += whole(o, "failed");
     }
@@ -292,7 +299,8 @@ char *conform_page(const json_t *report)
     if (!f) return NULL;
     fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          "<title>Conformance of ", f);
+          "<title>Conformance of ",
+          f);
     escaped(f, text(json_object_get(report, "backend"), "name"));
     fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Conformance of ",
             style);

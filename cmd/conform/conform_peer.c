@@ -71,9 +71,14 @@ int conform_peer_misused(const struct conform_peer *o, int something_else)
 
 int conform_peer(struct conform_peer *o, const struct pl_backend *be)
 {
-    struct walk w = { .be = be, .run = o->run, .prefix = o->prefix, .class_name = o->class_name,
-                      .compression = o->compression, .threshold = (size_t)o->threshold,
-                      .part_bytes = (size_t)o->part_bytes, .patience = o->patience };
+    struct walk w = { .be = be,
+                      .run = o->run,
+                      .prefix = o->prefix,
+                      .class_name = o->class_name,
+                      .compression = o->compression,
+                      .threshold = (size_t)o->threshold,
+                      .part_bytes = (size_t)o->part_bytes,
+                      .patience = o->patience };
     struct swarm_options options = {
         .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1
     };

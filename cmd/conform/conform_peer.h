@@ -16,24 +16,25 @@ struct conform_peer {
     const char *compression;         /* the group's, by averaging.h's names; it decides the parts */
     int64_t threshold, part_bytes;
     struct membership membership;
-    double patience;                 /* s that we wait until it looks for a group */
+    double patience; /* s that we wait until it looks for a group */
 };
 #define CONFORM_PEER_USUAL \
-    { .class_name = "DecentralizedAverager", .compression = "run", .threshold = PL_WIRE_ADAPTIVE, \
-      .part_bytes = PL_PART_BYTES, .patience = 60 }
+    { \
+        .class_name = "DecentralizedAverager", .compression = "run", \
+        .threshold = PL_WIRE_ADAPTIVE, .part_bytes = PL_PART_BYTES, .patience = 60 \
+    }
 
 /* The walk's part of the command line, for the command's own table and text. */
 #define CONFORM_PEER_FIRST 512
 #define CONFORM_PEER_OPTIONS \
     { "peer", required_argument, NULL, CONFORM_PEER_FIRST }, \
-    { "run", required_argument, NULL, CONFORM_PEER_FIRST + 1 }, \
-    { "prefix", required_argument, NULL, CONFORM_PEER_FIRST + 2 }, \
-    { "class", required_argument, NULL, CONFORM_PEER_FIRST + 3 }, \
-    { "wait", required_argument, NULL, CONFORM_PEER_FIRST + 4 }, \
-    { "compression", required_argument, NULL, CONFORM_PEER_FIRST + 5 }, \
-    { "threshold", required_argument, NULL, CONFORM_PEER_FIRST + 6 }, \
-    { "part-bytes", required_argument, NULL, CONFORM_PEER_FIRST + 7 }, \
-    MEMBERSHIP_OPTIONS
+        { "run", required_argument, NULL, CONFORM_PEER_FIRST + 1 }, \
+        { "prefix", required_argument, NULL, CONFORM_PEER_FIRST + 2 }, \
+        { "class", required_argument, NULL, CONFORM_PEER_FIRST + 3 }, \
+        { "wait", required_argument, NULL, CONFORM_PEER_FIRST + 4 }, \
+        { "compression", required_argument, NULL, CONFORM_PEER_FIRST + 5 }, \
+        { "threshold", required_argument, NULL, CONFORM_PEER_FIRST + 6 }, \
+        { "part-bytes", required_argument, NULL, CONFORM_PEER_FIRST + 7 }, MEMBERSHIP_OPTIONS
 #define CONFORM_PEER_SYNOPSIS \
     "       potluck conform --peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--wait S]\n" \
     "                       [--compression C] [--threshold N] [--part-bytes N]\n"
@@ -45,8 +46,7 @@ struct conform_peer {
     "  --prefix P     with --peer: visit a bare averager of this prefix, too\n" \
     "  --class NAME   of that averager in the names of calls (default: DecentralizedAverager)\n" \
     "  --wait S       how long it may take to look for a group (default: 60)\n" \
-    "  --compression C, --threshold N, --part-bytes N  the group's, as for potluck average\n" \
-    MEMBERSHIP_USAGE
+    "  --compression C, --threshold N, --part-bytes N  the group's, as for potluck average\n" MEMBERSHIP_USAGE
 
 /* 1: taken. 0: none of the walk's, or a value that makes no sense, which it has said. */
 int conform_peer_option(struct conform_peer *o, int option, const char *value);

@@ -77,8 +77,8 @@ int conform_report_open(struct conform_report *r, const struct pl_backend *be,
     r->cases = json_array();
     r->golden = json_array();
     r->root = json_pack("{s:s, s:s, s:o, s:{s:o, s:o}, s:{s:I, s:b, s:o?, s:o?}, s:o, s:o, s:o}",
-                        "potluck", PL_VERSION, "date", date, "machine", machine(), "backend", "name",
-                        text_of(be->name), "note", text_of(be->note), "run", "seed",
+                        "potluck", PL_VERSION, "date", date, "machine", machine(), "backend",
+                        "name", text_of(be->name), "note", text_of(be->note), "run", "seed",
                         (json_int_t)options->seed, "quick", options->quick, "filter",
                         options->filter ? text_of(options->filter) : NULL, "beside",
                         options->beside ? text_of(options->beside->note) : NULL, "operations",

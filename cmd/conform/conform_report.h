@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 struct conform_report {
-    json_t *root; /* the whole report */
+    json_t *root;                        /* the whole report */
     json_t *operations, *cases, *golden; /* its lists; borrowed */
 };
 

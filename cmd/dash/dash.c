@@ -46,8 +46,7 @@ static const char usage[] =
     "  --database FILE    where history is kept (default: in memory, gone at the end)\n"
     "  --export DIR       at the end, the page as files that need no server\n"
     "  --every S          seconds between looks (default: 10)\n"
-    "  --json             lines of JSON\n"
-    MEMBERSHIP_USAGE;
+    "  --json             lines of JSON\n" MEMBERSHIP_USAGE;
 
 #define JOIN_MAX 64
 
@@ -76,14 +75,17 @@ static int parse(struct dash *o, int argc, char **argv)
         { "run", required_argument, NULL, 'r' },
         { "target-batch", required_argument, NULL, 't' },
         { "total-steps", required_argument, NULL, 's' },
-        { "folder", required_argument, NULL, 'f' }, { "captions", required_argument, NULL, 'c' },
+        { "folder", required_argument, NULL, 'f' },
+        { "captions", required_argument, NULL, 'c' },
         { "nearest", required_argument, NULL, 'n' },
         { "port", required_argument, NULL, 'p' },
-        { "address", required_argument, NULL, 'a' }, { "host", required_argument, NULL, 'H' },
+        { "address", required_argument, NULL, 'a' },
+        { "host", required_argument, NULL, 'H' },
         { "database", required_argument, NULL, 'd' },
         { "export", required_argument, NULL, 'x' },
         { "every", required_argument, NULL, 'e' },
-        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
+        { "json", no_argument, NULL, 'J' },
+        MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
@@ -269,10 +271,13 @@ int cmd_dash(int argc, char **argv)
         fputs("potluck dash: --run: the name is too long\n", stderr);
         return 2;
     }
-    struct dashboard_options page = { .run = o.run, .target_batch = (double)o.target_batch,
-                                      .total_steps = o.total_steps, .database = o.database };
-    struct swarm_options swarm = { .cmd = "dash", .join = o.join, .join_count = o.join_count,
-                                   .validators = &validators };
+    struct dashboard_options page = { .run = o.run,
+                                      .target_batch = (double)o.target_batch,
+                                      .total_steps = o.total_steps,
+                                      .database = o.database };
+    struct swarm_options swarm = {
+        .cmd = "dash", .join = o.join, .join_count = o.join_count, .validators = &validators
+    };
     more_descriptors();
     sigemptyset(&ends); /* blocked before any thread begins: only sigtimedwait sees them */
     sigaddset(&ends, SIGINT);

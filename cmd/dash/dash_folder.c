@@ -18,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PACE 0.05            /* of the running mean of a step's time: steps differ, an estimate should not */
-#define FINISH_S 20          /* for the last pictures, at the end of a run */
-#define OLD_LINES 400        /* of a log that was there before us: evenly spread */
-#define AMONG "128"          /* pictures that drawings are compared with: a moment's work to decode */
+#define PACE 0.05   /* of the running mean of a step's time: steps differ, an estimate should not */
+#define FINISH_S 20 /* for the last pictures, at the end of a run */
+#define OLD_LINES 400 /* of a log that was there before us: evenly spread */
+#define AMONG "128"   /* pictures that drawings are compared with: a moment's work to decode */
 #define PICTURE_MAX (64u << 20)
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
@@ -35,12 +35,11 @@ void dash_folder_begin(struct dash_folder *f, const char *folder, const char *ca
 static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
 {
     char model[PATH_MAX], out[PATH_MAX];
-    char *args[] = { "potluck", "generate",   "--model",
-                     model,     "--captions", (char *)(uintptr_t)f->captions,
-                     "--out",   out,          "--greedy",
-                     "--quiet", "--threads",  "1",
-                     NULL,      NULL,         "--among",
-                     AMONG,     NULL };
+    char *args[] = {
+        "potluck", "generate", "--model",  model,     "--captions", (char *)(uintptr_t)f->captions,
+        "--out",   out,        "--greedy", "--quiet", "--threads",  "1",
+        NULL,      NULL,       "--among",  AMONG,     NULL
+    };
     if (f->nearest) {
         args[12] = "--nearest";
         args[13] = (char *)(uintptr_t)f->nearest;
@@ -106,14 +105,19 @@ static int tell(struct dashboard *d, const struct line *l, double time, double s
                 struct pl_err *err)
 {
     struct dashboard_metrics m = {
-        .key = DASHBOARD_THIS, .record = { l->step, l->rate, l->samples, l->loss, 1 },
+        .key = DASHBOARD_THIS,
+        .record = { l->step, l->rate, l->samples, l->loss, 1 },
         .expiration = time + METRICS_LIFE,
     };
     struct dashboard_report r = { .key = DASHBOARD_THIS,
                                   .record = { .version = "potluck " PL_VERSION,
                                               .held_out = l->held_out } };
     struct dashboard_look look = {
-        .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1,
+        .time = time,
+        .metrics = &m,
+        .metrics_count = 1,
+        .report = &r,
+        .report_count = 1,
         .step_s = step_s,
     };
     return dashboard_update(d, &look, err);
@@ -135,7 +139,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     double time;
     int rc = PL_OK;
     free(path);
-    if (!file) return PL_OK; /* not begun yet */
+    if (!file) return PL_OK;                                       /* not begun yet */
     if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = 0; /* begun anew */
     if (!fseek(file, f->at, SEEK_SET))
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
@@ -204,7 +208,8 @@ static int folder_for(char path[PATH_MAX], const char *to, const char *name, str
 {
     snprintf(path, PATH_MAX, "%s/%s", to, name);
     return mkdir(path, 0777) && errno != EEXIST
-               ? pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno)) : PL_OK;
+               ? pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno))
+               : PL_OK;
 }
 
 int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err)

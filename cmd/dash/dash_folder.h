@@ -9,14 +9,14 @@
 
 struct dash_folder {
     const char *folder, *captions; /* captions NULL: nothing is drawn */
-    const char *nearest; /* shards that drawings are compared with; NULL: they are not */
+    const char *nearest;           /* shards that drawings are compared with; NULL: they are not */
     struct run_folder now;
-    long at;            /* in the log, behind the last line that was read */
-    double time;        /* of that line */
-    double step_s;      /* that a step takes, running mean; 0: not known yet */
-    double held_out;    /* last loss on pairs that nobody trains on; NAN: none yet */
-    int64_t drawn;      /* step of the last checkpoint that was given to a painter; -1: none */
-    pid_t painter;      /* 0: none at work */
+    long at;         /* in the log, behind the last line that was read */
+    double time;     /* of that line */
+    double step_s;   /* that a step takes, running mean; 0: not known yet */
+    double held_out; /* last loss on pairs that nobody trains on; NAN: none yet */
+    int64_t drawn;   /* step of the last checkpoint that was given to a painter; -1: none */
+    pid_t painter;   /* 0: none at work */
 };
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,

@@ -26,8 +26,9 @@ static char *word(const char *text) { return (char *)(uintptr_t)text; }
 void own_page_start(struct own_page *p, struct swarm *s, const char *const *join, size_t join_count)
 {
     char own[MULTIADDR_TEXT_MAX], target[32], steps[32];
-    char *args[2 * OWN_PAGE_JOIN_MAX + 24] = { "potluck", "dash", "--run", word(p->run), "--port",
-                                               word(p->port ? p->port : "0") };
+    char *args[2 * OWN_PAGE_JOIN_MAX + 24] = {
+        "potluck", "dash", "--run", word(p->run), "--port", word(p->port ? p->port : "0")
+    };
     size_t n = 6;
     if (!p->wanted) return;
     if (!swarm_address(s, own)) args[n++] = "--join", args[n++] = own;

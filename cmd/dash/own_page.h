@@ -17,17 +17,19 @@ struct own_page {
     const char *nearest;  /* --dash-nearest; NULL: drawings are not compared */
     const char *run;
     const struct membership *membership; /* of the peer: the page joins as it; NULL: open swarm */
-    const char *folder;   /* of checkpoints and pictures; NULL: none */
-    int64_t target_batch, total_steps; /* 0: not known */
-    pid_t process;        /* private */
+    const char *folder;                  /* of checkpoints and pictures; NULL: none */
+    int64_t target_batch, total_steps;   /* 0: not known */
+    pid_t process;                       /* private */
 };
 
 #define OWN_PAGE_FIRST 1200
 #define OWN_PAGE_OPTIONS \
     { "dash", no_argument, NULL, OWN_PAGE_FIRST }, \
-    { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
-    { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }, \
-    { "dash-nearest", required_argument, NULL, OWN_PAGE_FIRST + 3 }
+        { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
+        { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }, \
+    { \
+        "dash-nearest", required_argument, NULL, OWN_PAGE_FIRST + 3 \
+    }
 
 #define OWN_PAGE_USAGE \
     "  --dash           serve the run's page on this machine (potluck dash)\n" \

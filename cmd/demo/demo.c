@@ -34,17 +34,16 @@ static const char usage[] =
     "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
     "  --steps N        default: what the bar needs\n"
     "  --seed N         default: 1\n"
-    "  --resume         go on from the newest checkpoint in --out\n"
-    COMPUTE_USAGE;
+    "  --resume         go on from the newest checkpoint in --out\n" COMPUTE_USAGE;
 
 #define QUICK_PAIRS 1024
-#define BATCH 16       /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
+#define BATCH 16 /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
 #define QUICK_STEPS 800
 #define FULL_STEPS 4400
 #define SWARM_STEPS 700
-#define DRAWN 64       /* trained captions that are drawn */
-#define MEASURED 1024  /* trained pairs on which the loss is measured */
+#define DRAWN 64      /* trained captions that are drawn */
+#define MEASURED 1024 /* trained pairs on which the loss is measured */
 
 struct demo {
     struct compute compute;
@@ -170,8 +169,9 @@ static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
         sum.text += (double)B * one.text;
         sum.image += (double)B * one.image;
     }
-    if (n) d->loss = (struct pl_dalle_loss){ sum.total / (double)n, sum.text / (double)n,
-                                             sum.image / (double)n };
+    if (n)
+        d->loss = (struct pl_dalle_loss){ sum.total / (double)n, sum.text / (double)n,
+                                          sum.image / (double)n };
     free(text);
     free(codes);
     return rc;
@@ -185,11 +185,19 @@ static int same_subject(const char *a, const char *b)
     static const char *const who[] = { "woman ", "man ", "person ", "women ", "men ", "people " };
     for (size_t i = 0; i < PL_COUNT(who); i++) {
         size_t k = strlen(who[i]);
-        if (n > k && !strncmp(a, who[i], k)) { a += k; n -= k; break; }
+        if (n > k && !strncmp(a, who[i], k)) {
+            a += k;
+            n -= k;
+            break;
+        }
     }
     for (size_t i = 0; i < PL_COUNT(who); i++) {
         size_t k = strlen(who[i]);
-        if (m > k && !strncmp(b, who[i], k)) { b += k; m -= k; break; }
+        if (m > k && !strncmp(b, who[i], k)) {
+            b += k;
+            m -= k;
+            break;
+        }
     }
     return n == m && !strncmp(a, b, n);
 }
@@ -282,8 +290,9 @@ static int report(const struct demo *d, struct pl_err *err)
                100.0 / (double)d->gallery.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);
     if (d->held_out && d->pairs)
-        puts("                             (most of their parts were not among the pairs trained on; "
-             "--alone has them all)");
+        puts(
+            "                             (most of their parts were not among the pairs trained on; "
+            "--alone has them all)");
     printf("training took %s\n\n", progress_time(gone, d->train_seconds));
     printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
@@ -308,12 +317,12 @@ static int open_all(struct demo *d, struct pl_err *err)
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
     if (!rc)
         rc = reference_images_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
-                          (const char *const *)d->data.without, d->data.withouts,
-                          config.F * config.F, err);
+                                   (const char *const *)d->data.without, d->data.withouts,
+                                   config.F * config.F, err);
     if (!rc && d->pairs) reference_images_limit(&d->gallery, d->pairs);
     if (!rc)
         rc = image_sampler_open(&d->painter, &d->be, NULL, NULL, path,
-                          train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
+                                train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
     if (!rc) rc = pl_dalle_open(&d->painter.model, &config, &d->be, 1, err);
     return rc;
 }
@@ -382,7 +391,8 @@ int cmd_demo(int argc, char **argv)
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",
                 d.gallery.count, d.data.withouts, d.painter.model->params.trainable, d.be.note);
-        page = !d.alone || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
+        page = !d.alone || d.no_dash ? 0
+                                     : demo_page_start(d.out, d.steps); /* a swarm has its own */
         rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);
     }
     if (!rc && end == TRAIN_DONE) {

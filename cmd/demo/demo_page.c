@@ -13,10 +13,23 @@
 pid_t demo_page_start(const char *out, int64_t steps)
 {
     char number[32], page[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
-    char *args[] = { "potluck",  "dash",    "--folder",   (char *)(uintptr_t)out, "--port",
-                     "0",        "--every", "2",          "--total-steps",        number,
-                     "--export", page,      "--captions", captions,
-                     "--nearest", shards,   NULL };
+    char *args[] = { "potluck",
+                     "dash",
+                     "--folder",
+                     (char *)(uintptr_t)out,
+                     "--port",
+                     "0",
+                     "--every",
+                     "2",
+                     "--total-steps",
+                     number,
+                     "--export",
+                     page,
+                     "--captions",
+                     captions,
+                     "--nearest",
+                     shards,
+                     NULL };
     pid_t pid;
     train_data_demo(captions, sizeof captions, "live.txt");
     train_data_demo(shards, sizeof shards, ".");

@@ -20,24 +20,27 @@
 
 #define PEERS DEMO_PEERS
 #define TRAINERS (PEERS - 1)
-#define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
-#define DRAWN_EVERY "100"  /* steps: what the page shows comes from the first trainer's checkpoints */
+#define LINE_BYTES 65536 /* of what a peer prints; its longest line has 600 */
+#define DRAWN_EVERY \
+    "100" /* steps: what the page shows comes from the first trainer's checkpoints */
 #define ARGS_MAX 52
-#define START_LIMIT 30.0   /* s for the bootstrap peer's address */
-#define SHOW_EVERY 0.2     /* s, on a terminal */
-#define SAY_EVERY 10.0     /* s, elsewhere */
+#define START_LIMIT 30.0 /* s for the bootstrap peer's address */
+#define SHOW_EVERY 0.2   /* s, on a terminal */
+#define SAY_EVERY 10.0   /* s, elsewhere */
 
-static const struct { const char *name; double slow; int late, dies, client; } kinds[PEERS] = {
-    { "the door", 0, 0, 0, 0 },
-    { "fast", 0, 0, 0, 0 },
-    { "killed half-way", 0.1, 0, 1, 0 },
-    { "joins late", 0.2, 1, 0, 0 },
+static const struct {
+    const char *name;
+    double slow;
+    int late, dies, client;
+} kinds[PEERS] = {
+    { "the door", 0, 0, 0, 0 },          { "fast", 0, 0, 0, 0 },
+    { "killed half-way", 0.1, 0, 1, 0 }, { "joins late", 0.2, 1, 0, 0 },
     { "slow, a client", 0.5, 0, 0, 1 },
 };
 
 struct peer {
     pid_t pid;
-    int fd;               /* what it prints; -1: ended */
+    int fd; /* what it prints; -1: ended */
     char line[LINE_BYTES];
     size_t n;
     int status, ended, killed;
@@ -95,10 +98,10 @@ static int start_page(struct show *s, struct pl_err *err)
     char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
     char batch[32], steps[32];
     char *out = (char *)(uintptr_t)s->d->out;
-    char *args[] = { "potluck",       "dash",   "--join",   s->address, "--run",          s->run,
-                     "--port",        "0",      "--every",  "2",        "--target-batch", batch,
-                     "--total-steps", steps,    "--export", folder,     "--folder",       out,
-                     "--captions",    captions, "--nearest", shards,  "--json",         NULL };
+    char *args[] = { "potluck",       "dash",   "--join",    s->address, "--run",          s->run,
+                     "--port",        "0",      "--every",   "2",        "--target-batch", batch,
+                     "--total-steps", steps,    "--export",  folder,     "--folder",       out,
+                     "--captions",    captions, "--nearest", shards,     "--json",         NULL };
     train_data_demo(captions, sizeof captions, "live.txt");
     train_data_demo(shards, sizeof shards, ".");
     snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
@@ -137,8 +140,11 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     snprintf(number[7], sizeof number[7], "%ld", threads > TRAINERS ? threads / TRAINERS : 1);
     snprintf(number[8], sizeof number[8], "%g", c->gpu_memory / TRAINERS);
     train_data_demo(held, sizeof held, "holdout.txt");
-#define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
-        for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
+#define ADD(...) \
+    do { \
+        char *more[] = { __VA_ARGS__ }; \
+        for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; \
+    } while (0)
     ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps",
         number[0]);
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
@@ -308,7 +314,8 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
         rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
     if (!rc && d->page) rc = start_page(s, err);
     if (!rc) rc = play(s, err);
-    if (s->page.pid > 0 && !s->page.ended) { /* before the door closes: it writes down what it has seen */
+    if (s->page.pid > 0 &&
+        !s->page.ended) { /* before the door closes: it writes down what it has seen */
         kill(s->page.pid, SIGTERM);
         waitpid(s->page.pid, &s->page.status, 0);
         if (!rc && !s->page.status) fprintf(stderr, "its page stays: %s/page/index.html\n", d->out);

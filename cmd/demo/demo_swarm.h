@@ -7,11 +7,11 @@
 #include "cmd/train/train_job.h"
 
 struct demo_swarm {
-    const char *out;      /* a folder that is there; each other peer gets one in it */
+    const char *out;               /* a folder that is there; each other peer gets one in it */
     const struct compute *compute; /* borrowed; threads and memory are shared among the trainers */
-    int page;             /* 1: serves the swarm's page, and leaves it in out/page */
+    int page;                      /* 1: serves the swarm's page, and leaves it in out/page */
     int64_t steps, target_batch, limit, seed;
-    double peak;          /* learning rate */
+    double peak; /* learning rate */
 };
 
 /* Trains; the first trainer leaves its log and checkpoint in `out` itself. Prints the swarm to

@@ -10,7 +10,9 @@
 
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now)
 {
-    *v = (struct demo_view){ .steps = steps, .target_batch = target_batch, .began = now,
+    *v = (struct demo_view){ .steps = steps,
+                             .target_batch = target_batch,
+                             .began = now,
                              .mark = { { .time = now }, { .time = now } } };
 }
 

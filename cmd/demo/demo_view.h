@@ -12,27 +12,27 @@
 #define DEMO_PACE 20.0      /* s: pace is that of the last one or two of them */
 
 struct demo_peer {
-    const char *kind;       /* "joins late" */
-    const char *state;      /* "training"; NULL: it is not there yet */
-    int is_gone;            /* ended, or killed */
-    int64_t step, samples;  /* its step, and what it has done for the next one */
-    int64_t peers;          /* that it counts, itself included */
-    double loss;            /* mean over its samples of the last step, */
-    int64_t loss_samples;   /* so many; 0: it has made none */
-    double rate;            /* samples a second while it computes */
-    int64_t round_peers;    /* of the last step */
+    const char *kind;      /* "joins late" */
+    const char *state;     /* "training"; NULL: it is not there yet */
+    int is_gone;           /* ended, or killed */
+    int64_t step, samples; /* its step, and what it has done for the next one */
+    int64_t peers;         /* that it counts, itself included */
+    double loss;           /* mean over its samples of the last step, */
+    int64_t loss_samples;  /* so many; 0: it has made none */
+    double rate;           /* samples a second while it computes */
+    int64_t round_peers;   /* of the last step */
     double round_s;
 };
 
 struct demo_view {
     int64_t steps, target_batch;
     struct demo_peer peer[DEMO_PEERS];
-    int64_t trained;        /* samples in steps so far, of everybody */
-    double began;           /* s */
+    int64_t trained; /* samples in steps so far, of everybody */
+    double began;    /* s */
     struct demo_mark {
         double time;
         int64_t step, trained;
-    } mark[2];              /* where all stood some time ago, and later */
+    } mark[2]; /* where all stood some time ago, and later */
 };
 
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now);

@@ -36,8 +36,8 @@ static int grow(struct reference_images *g, size_t *room)
     return PL_OK;
 }
 
-static int add_shard(struct reference_images *g, size_t *room, const char *path, const char *const *without,
-                     size_t withouts, struct pl_err *err)
+static int add_shard(struct reference_images *g, size_t *room, const char *path,
+                     const char *const *without, size_t withouts, struct pl_err *err)
 {
     struct shard *s;
     struct shard_row row;
@@ -70,7 +70,8 @@ static int add_shard(struct reference_images *g, size_t *room, const char *path,
 }
 
 int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
-                 const char *const *without, size_t withouts, int cells, struct pl_err *err)
+                          const char *const *without, size_t withouts, int cells,
+                          struct pl_err *err)
 {
     size_t room = 0;
     int rc = PL_OK;
@@ -113,7 +114,8 @@ static int is_one_of(const char *text, char *const *list, size_t count)
     return 0;
 }
 
-void reference_images_thin(struct reference_images *g, size_t most, char *const *caption, size_t captions)
+void reference_images_thin(struct reference_images *g, size_t most, char *const *caption,
+                           size_t captions)
 {
     size_t kept = 0, spread = 0; /* of those that are evenly spread, the next */
     for (size_t i = 0; i < g->count; i++) {
@@ -168,10 +170,12 @@ static uint64_t distance(const struct pl_image *a, const struct pl_image *b, uin
     return sum;
 }
 
-size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn, size_t own)
+size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn,
+                                size_t own)
 {
     size_t best = own;
-    uint64_t least = distance(drawn, &g->picture[own], UINT64_MAX); /* often the nearest: begin there */
+    uint64_t least = distance(drawn, &g->picture[own],
+                              UINT64_MAX); /* often the nearest: begin there */
     for (size_t i = 0; i < g->count; i++) {
         uint64_t sum = distance(drawn, &g->picture[i], least);
         if (sum < least) {

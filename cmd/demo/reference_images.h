@@ -6,30 +6,34 @@
 #include "cmd/generate/sample_images.h"
 
 struct reference_images {
-    size_t count, cells;  /* pairs; codes a picture */
+    size_t count, cells; /* pairs; codes a picture */
     char **caption;
-    int32_t *codes;       /* (count,cells) */
+    int32_t *codes; /* (count,cells) */
     unsigned char *held_out;
-    uint64_t *row, rows;  /* each pair's row over all shards; rows in all */
+    uint64_t *row, rows;      /* each pair's row over all shards; rows in all */
     struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
 };
 
 /* Every row of the shards that the run's filter lets pass; `without`: captions that were held
  * out. */
 int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
-                 const char *const *without, size_t withouts, int cells, struct pl_err *err);
+                          const char *const *without, size_t withouts, int cells,
+                          struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
 void reference_images_limit(struct reference_images *g, uint64_t limit);
 /* Leaves `most` pairs, evenly spread, beside those of the given captions; before decoding. */
-void reference_images_thin(struct reference_images *g, size_t most, char *const *caption, size_t captions);
+void reference_images_thin(struct reference_images *g, size_t most, char *const *caption,
+                           size_t captions);
 /* Decodes all pictures. */
-int reference_images_decode(struct reference_images *g, struct image_sampler *p, struct pl_err *err);
+int reference_images_decode(struct reference_images *g, struct image_sampler *p,
+                            struct pl_err *err);
 void reference_images_close(struct reference_images *g);
 
 /* The first pair of this caption; g->count: there is none. */
 size_t reference_images_find(const struct reference_images *g, const char *caption);
 /* The pair whose picture has the least squared difference of pixels. Among equals (some flags are
  * the same picture) `own`, else the first. */
-size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn, size_t own);
+size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn,
+                                size_t own);
 
 #endif

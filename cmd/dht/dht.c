@@ -26,8 +26,7 @@ static const char usage[] =
     "  --subkey SUBKEY    store one entry of the key's dictionary\n"
     "  --expires S        seconds until the record is forgotten (default 60, at most 3600)\n"
     "  --owner            sign with a fresh key whose tag becomes the subkey\n"
-    "  --count N          bench: so many records for each figure (default 200)\n"
-    MEMBERSHIP_USAGE
+    "  --count N          bench: so many records for each figure (default 200)\n" MEMBERSHIP_USAGE
     "  --json             lines of JSON\n"
     "\n"
     "Exit status 1: nothing found, refused, or nobody reached.\n";
@@ -79,8 +78,9 @@ static json_t *dictionary_json(const struct dht_dictionary *d)
     for (size_t i = 0; i < d->count; i++) {
         const struct dht_item *item = &d->items[i];
         json_array_append_new(items, json_pack("{s:o,s:o,s:f}", "subkey",
-                              dht_json_of(item->subkey, item->subkey_n), "value",
-                              dht_json_of(item->value, item->n), "expiration", item->expiration));
+                                               dht_json_of(item->subkey, item->subkey_n), "value",
+                                               dht_json_of(item->value, item->n), "expiration",
+                                               item->expiration));
     }
     return items;
 }
@@ -212,8 +212,9 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
     failed = dht_bench(s, &reader, rates, o->count);
     swarm_close(&reader);
     for (int i = 0; i < DHT_BENCH_RATES; i++) {
-        if (o->json) say(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
-                                   "per_second", rates[i]));
+        if (o->json)
+            say(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
+                          "per_second", rates[i]));
         else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
     }
     if (failed)
@@ -226,11 +227,11 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
 static int parse(struct dht_options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "join", required_argument, NULL, 'j' }, { "subkey", required_argument, NULL, 's' },
+        { "join", required_argument, NULL, 'j' },    { "subkey", required_argument, NULL, 's' },
         { "expires", required_argument, NULL, 'e' }, { "latest", no_argument, NULL, 'l' },
-        { "owner", no_argument, NULL, 'o' }, { "count", required_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
-        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+        { "owner", no_argument, NULL, 'o' },         { "count", required_argument, NULL, 'c' },
+        { "json", no_argument, NULL, 'J' },          MEMBERSHIP_OPTIONS,
+        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 }
     };
     const char *words[2] = { NULL, NULL }; /* key, value */
     int option, wanted, count = 0;
@@ -242,8 +243,10 @@ static int parse(struct dht_options *o, int argc, char **argv)
         exit(0);
     }
     o->verb = argv[1];
-    wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ||
-             !strcmp(o->verb, "bench") ? 0 : -1;
+    wanted = !strcmp(o->verb, "get")                                 ? 1
+             : !strcmp(o->verb, "put")                               ? 2
+             : !strcmp(o->verb, "ping") || !strcmp(o->verb, "bench") ? 0
+                                                                     : -1;
     if (wanted < 0) return cmd_misused("dht", "'%.60s': %s", o->verb, verbs);
     argc--, argv++;
     /* Right behind the verb a word may look like an option: -5 is a value. */
@@ -271,7 +274,8 @@ static int parse(struct dht_options *o, int argc, char **argv)
         case 'o': o->owner = 1; break;
         case 'J': o->json = 1; break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
+        default:
+            if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
         }
     }
     while (count < wanted && optind < argc) words[count++] = argv[optind++];
@@ -299,8 +303,9 @@ int cmd_dht(int argc, char **argv)
     int status = 1;
     if (parse(&o, argc, argv)) return 2;
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
-    struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
-                                   .validators = &validators };
+    struct swarm_options swarm = {
+        .cmd = "dht", .join = o.join, .join_count = o.join_count, .validators = &validators
+    };
     if (!strcmp(o.verb, "bench") && o.membership.authority) {
         fputs("potluck dht: bench is for swarms without tokens: signing would be what it "
               "measures\n",

@@ -58,10 +58,7 @@ static void pump(struct stream *s)
     pthread_mutex_unlock(&s->swarm->lock);
 }
 
-static void begin(void *context)
-{
-    pump(context);
-}
+static void begin(void *context) { pump(context); }
 
 static int run(struct stream *s)
 {

@@ -62,7 +62,8 @@ static json_t *value(const struct mp_value *v)
         return json_integer((json_int_t)v->number);
     case MP_FLOAT: return real(v->real);
     case MP_STR: return json_stringn((const char *)v->bytes, v->n);
-    case MP_BIN: case MP_EXT: return hex(v->bytes, v->n);
+    case MP_BIN:
+    case MP_EXT: return hex(v->bytes, v->n);
     case MP_LIST: return list(v);
     case MP_TUPLE: return json_pack("{s:o}", "tuple", list(v));
     case MP_MAP: return map(v);
@@ -99,8 +100,7 @@ static int write_list(struct bytes *out, const json_t *items)
     size_t i;
     json_t *item;
     int rc = mp_list(out, json_array_size(items));
-    json_array_foreach(items, i, item)
-        if (!rc) rc = dht_json_write(out, item);
+    json_array_foreach(items, i, item) if (!rc) rc = dht_json_write(out, item);
     return rc;
 }
 
@@ -124,7 +124,8 @@ static int write_object(struct bytes *out, const json_t *object)
         return rc;
     }
     rc = mp_map(out, json_object_size(object));
-    json_object_foreach((json_t *)(uintptr_t)object, key, item) {
+    json_object_foreach((json_t *)(uintptr_t)object, key, item)
+    {
         if (!rc) rc = mp_text(out, key);
         if (!rc) rc = dht_json_write(out, item);
     }
@@ -135,7 +136,8 @@ int dht_json_write(struct bytes *out, const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_NULL: return mp_nil(out);
-    case JSON_TRUE: case JSON_FALSE: return mp_bool(out, json_is_true(v));
+    case JSON_TRUE:
+    case JSON_FALSE: return mp_bool(out, json_is_true(v));
     case JSON_INTEGER: return mp_int(out, json_integer_value(v));
     case JSON_REAL: return mp_float(out, json_real_value(v));
     case JSON_STRING: return mp_str(out, json_string_value(v), json_string_length(v));

@@ -25,10 +25,7 @@ static const char usage[] =
     "  --target-batch N   that you will train it with: do the others step at so many samples, too\n"
     "  --model NAME       of potluck calc --models (default: run)\n"
     "  --quick            neither bandwidth nor memory and speed\n"
-    "  --json             lines of JSON\n"
-    MEMBERSHIP_USAGE
-    COMPUTE_USAGE
-    "\n"
+    "  --json             lines of JSON\n" MEMBERSHIP_USAGE COMPUTE_USAGE "\n"
     "Exit status 1: no entry peer lets us in, or something else will keep you from taking part.\n";
 
 #define ADDRESSES_MAX 64
@@ -53,15 +50,20 @@ static int add(const char **list, size_t *count, const char *address)
 
 static int parse(struct doctor_options *o, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "join", required_argument, NULL, 'j' }, { "listen", required_argument, NULL, 'l' },
-        { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
-        { "client-mode", no_argument, NULL, 'c' }, { "run", required_argument, NULL, 'r' },
-        { "target-batch", required_argument, NULL, 't' }, { "model", required_argument, NULL, 'm' },
-        { "quick", no_argument, NULL, 'q' }, { "json", no_argument, NULL, 'J' }, COMPUTE_OPTIONS,
-        MEMBERSHIP_OPTIONS,
-        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option options[] = { { "join", required_argument, NULL, 'j' },
+                                             { "listen", required_argument, NULL, 'l' },
+                                             { "announce", required_argument, NULL, 'a' },
+                                             { "identity", required_argument, NULL, 'i' },
+                                             { "client-mode", no_argument, NULL, 'c' },
+                                             { "run", required_argument, NULL, 'r' },
+                                             { "target-batch", required_argument, NULL, 't' },
+                                             { "model", required_argument, NULL, 'm' },
+                                             { "quick", no_argument, NULL, 'q' },
+                                             { "json", no_argument, NULL, 'J' },
+                                             COMPUTE_OPTIONS,
+                                             MEMBERSHIP_OPTIONS,
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
     int option, rc = PL_OK;
     while (rc >= 0 && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
@@ -119,25 +121,30 @@ int cmd_doctor(int argc, char **argv)
     struct pl_err err;
     int rc = PL_OK;
     if (parse(&o, argc, argv)) return 2;
-    struct swarm_options swarm = {
-        .cmd = "doctor", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
-        .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
-        .identity = o.identity
-    };
+    struct swarm_options swarm = { .cmd = "doctor",
+                                   .listen = o.listen,
+                                   .listen_count = o.listen_count,
+                                   .announce = o.announce,
+                                   .announce_count = o.announce_count,
+                                   .join = o.join,
+                                   .join_count = o.join_count,
+                                   .identity = o.identity };
     if (membership_open(&o.membership, &swarm.auth, &err)) {
         struct finding f = { .level = FINDING_BAD, .what = "token" };
         char *advice = strstr(err.text, "; "); /* which side, as every sentence of it ends */
         if (advice) *advice = 0, advice += 2;
         snprintf(f.text, sizeof f.text, "%.500s", err.text);
-        snprintf(f.advice, sizeof f.advice, "%.300s", advice ? advice
-                 : "without a token nobody in this swarm answers: ask its keeper");
+        snprintf(f.advice, sizeof f.advice, "%.300s",
+                 advice ? advice : "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
-    plan = (struct preflight_plan){ .load = o.quick ? 0 : PREFLIGHT_LOAD, .run = o.run, .trains = 1,
-                                  .target_batch = o.target_batch };
+    plan = (struct preflight_plan){ .load = o.quick ? 0 : PREFLIGHT_LOAD,
+                                    .run = o.run,
+                                    .trains = 1,
+                                    .target_batch = o.target_batch };
     if (o.join_count && !o.json)
-        fprintf(stderr, "potluck doctor: asking %zu entry peer%s, for %.0f s at most\n", o.join_count,
-                o.join_count == 1 ? "" : "s", PROBE_LIMIT);
+        fprintf(stderr, "potluck doctor: asking %zu entry peer%s, for %.0f s at most\n",
+                o.join_count, o.join_count == 1 ? "" : "s", PROBE_LIMIT);
     if (o.join_count) rc = preflight_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEERS_ASKED 3       /* to call us; each may take its time */
-#define CLOCK_REFUSED 3.0   /* s; farther off, real hivemind peers refuse to join each other */
+#define PEERS_ASKED 3     /* to call us; each may take its time */
+#define CLOCK_REFUSED 3.0 /* s; farther off, real hivemind peers refuse to join each other */
 
 /* --- what it means ---------------------------------------------------------------------------- */
 
@@ -29,7 +29,7 @@ static void write_finding(struct finding *f, enum finding_level level, const cha
 }
 
 void preflight_finding(struct finding *f, enum finding_level level, const char *what,
-                     const char *format, ...)
+                       const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -37,8 +37,8 @@ void preflight_finding(struct finding *f, enum finding_level level, const char *
     va_end(args);
 }
 
-void preflight_say(struct preflight *c, enum finding_level level, const char *what, const char *format,
-                 ...)
+void preflight_say(struct preflight *c, enum finding_level level, const char *what,
+                   const char *format, ...)
 {
     struct finding f;
     va_list args;
@@ -50,7 +50,9 @@ void preflight_say(struct preflight *c, enum finding_level level, const char *wh
 
 static const char *advice_for(const char *address, int status, const char *why)
 {
-    static const struct { const char *sign, *advice; } list[] = {
+    static const struct {
+        const char *sign, *advice;
+    } list[] = {
         { "not multistream", "your side: something else than a libp2p peer answers there; check "
                              "address and port" },
         { "refused", "their side: nobody listens at that port; ask for the present address, or "
@@ -77,8 +79,9 @@ static const char *advice_for(const char *address, int status, const char *why)
                                   "address" },
         { "the relay ", "their side: the relay is full or in trouble; ask for another address" },
         { "that is ourselves", "your side: this is the address of the identity that you use here" },
-        { " answered", "their side: another peer, or the same with a new key, lives there now "
-                       "(potluck peer keeps its key with --identity); ask for the present address" },
+        { " answered",
+          "their side: another peer, or the same with a new key, lives there now "
+          "(potluck peer keeps its key with --identity); ask for the present address" },
         { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
         { "says nothing", "their side: something takes connections there and says nothing: a peer "
                           "that is frozen, or no libp2p peer; check the port, or take another "
@@ -104,7 +107,9 @@ static const char *advice_for(const char *address, int status, const char *why)
 /* Why it refuses us, or we its answer: what our own kind says; others say less. */
 static const char *refusal_advice(const char *why)
 {
-    static const struct { const char *sign, *advice; } list[] = {
+    static const struct {
+        const char *sign, *advice;
+    } list[] = {
         { "('message: carries no access token", "your side: this swarm asks for an access token "
                                                 "(--authority)" },
         { "message: carries no access token", "your side: this swarm asks for no access tokens: "
@@ -129,13 +134,13 @@ static const char *refusal_advice(const char *why)
 static void entry_refuses(struct preflight_entry *e, int status, const char *why)
 {
     preflight_finding(&e->finding, FINDING_BAD, "entry",
-                    "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
-                    status == PL_ENOTFOUND
-                        ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
-                          "client mode"
-                    : status == PL_EPROTO
-                        ? refusal_advice(why)
-                        : "their side: it is overloaded or frozen; take another entry peer");
+                      "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
+                      status == PL_ENOTFOUND
+                          ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
+                            "client mode"
+                      : status == PL_EPROTO
+                          ? refusal_advice(why)
+                          : "their side: it is overloaded or frozen; take another entry peer");
 }
 
 static void look_at_entry(struct preflight_entry *e)
@@ -148,8 +153,10 @@ static void look_at_entry(struct preflight_entry *e)
     int status = multiaddr_from_text(&p.at, e->address, &err);
     e->clock = NAN;
     if (status) {
-        preflight_finding(&e->finding, FINDING_BAD, "entry", "%.300s: %s\nyour side: an "
-                        "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID", e->address, err.text);
+        preflight_finding(&e->finding, FINDING_BAD, "entry",
+                          "%.300s: %s\nyour side: an "
+                          "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID",
+                          e->address, err.text);
         return;
     }
     if ((status = probe_dial(&p))) {
@@ -157,7 +164,7 @@ static void look_at_entry(struct preflight_entry *e)
         size_t n = strlen(e->address);
         while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
         preflight_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
-                        advice_for(e->address, status, why));
+                          advice_for(e->address, status, why));
         return;
     }
     took = p.seconds;
@@ -168,8 +175,8 @@ static void look_at_entry(struct preflight_entry *e)
     e->clock = pong.clock_error;
     e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
     preflight_finding(&e->finding, FINDING_GOOD, "entry",
-                    "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
-                    1e3 * e->ping_s);
+                      "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
+                      1e3 * e->ping_s);
     e->peer = p.peer;
     e->good = 1;
     pthread_mutex_lock(&c->s->lock);
@@ -232,13 +239,13 @@ static void clocks(struct preflight *c)
     c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
     if (!c->clock_differs)
         preflight_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
-                    fabs(off), fabs(off));
+                      fabs(off), fabs(off));
     else
         preflight_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
-                    "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
-                    "set-ntp true); this program follows where two peers agree, Python peers %s", fabs(off),
-                    off > 0 ? "ahead of" : "behind",
-                    fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
+                      "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
+                      "set-ntp true); this program follows where two peers agree, Python peers %s",
+                      fabs(off), off > 0 ? "ahead of" : "behind",
+                      fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
 }
 
 static void reachability(struct preflight *c)
@@ -248,7 +255,7 @@ static void reachability(struct preflight *c)
     int tried = 0;
     if (!c->options->listen_count) {
         preflight_say(c, FINDING_GOOD, "reach",
-                    "not asked: nothing listens (--client-mode)\n\na client");
+                      "not asked: nothing listens (--client-mode)\n\na client");
         return;
     }
     for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
@@ -259,8 +266,8 @@ static void reachability(struct preflight *c)
         if (!status) {
             multiaddr_text(at, &p.at);
             preflight_say(c, FINDING_GOOD, "reach",
-                        "%.60s has reached us at %.200s\n\nothers can call us", peer,
-                        p.at.length ? at : "our address");
+                          "%.60s has reached us at %.200s\n\nothers can call us", peer,
+                          p.at.length ? at : "our address");
             c->reached = 1;
             return;
         }
@@ -268,13 +275,18 @@ static void reachability(struct preflight *c)
         snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
     }
     if (tried)
-        preflight_say(c, FINDING_BAD, "reach", "others cannot call us: %.250s"
-                    "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
-                    "then --announce the outside address), or join with --client-mode", why);
+        preflight_say(
+            c, FINDING_BAD, "reach",
+            "others cannot call us: %.250s"
+            "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
+            "then --announce the outside address), or join with --client-mode",
+            why);
     else if (!probe_is_stopped(c->s, c->stop))
-        preflight_say(c, FINDING_GOOD, "reach", "not known, no entry peer would try to call us: "
-                    "%.250s (hivemind's peers try public addresses only)"
-                    "\n\nnot known whether others can call us", why);
+        preflight_say(c, FINDING_GOOD, "reach",
+                      "not known, no entry peer would try to call us: "
+                      "%.250s (hivemind's peers try public addresses only)"
+                      "\n\nnot known whether others can call us",
+                      why);
 }
 
 static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
@@ -310,20 +322,25 @@ static void nat(struct preflight *c)
     }
     if (!first) {
         preflight_say(c, FINDING_GOOD, "NAT",
-                    "none between us and the peers that told (this machine)\n\nno NAT");
+                      "none between us and the peers that told (this machine)\n\nno NAT");
         return;
     }
     multiaddr_text(seen, &first->seen);
     if (differ)
-        preflight_say(c, level, "NAT", "other addresses for other peers: %.100s and more"
-                    "\nyour side: several routers, or a provider's shared one (CGNAT): others "
-                    "cannot call you directly; a relay or --client-mode works\nseveral routers", seen);
+        preflight_say(c, level, "NAT",
+                      "other addresses for other peers: %.100s and more"
+                      "\nyour side: several routers, or a provider's shared one (CGNAT): others "
+                      "cannot call you directly; a relay or --client-mode works\nseveral routers",
+                      seen);
     else if (translated)
-        preflight_say(c, level, "NAT", "a router shows you as %.100s and %s ports"
-                    "\nyour side: to be called, forward the listening TCP port in the router and "
-                    "give --announce\nbehind a router", seen, moved ? "changes" : "keeps");
-    else preflight_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
-                     seen);
+        preflight_say(c, level, "NAT",
+                      "a router shows you as %.100s and %s ports"
+                      "\nyour side: to be called, forward the listening TCP port in the router and "
+                      "give --announce\nbehind a router",
+                      seen, moved ? "changes" : "keeps");
+    else
+        preflight_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
+                      seen);
 }
 
 static void relays(struct preflight *c)
@@ -334,14 +351,14 @@ static void relays(struct preflight *c)
         if (c->good[i]->view.relays) {
             peer_id_text(peer, &c->good[i]->peer);
             preflight_say(c, FINDING_GOOD, "relay",
-                        "%.60s carries connections for those who cannot be called\n\na relay",
-                        peer);
+                          "%.60s carries connections for those who cannot be called\n\na relay",
+                          peer);
             return;
         }
     preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
-                needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
-                         "can run potluck peer --relay"
-                       : "; only matters for peers that cannot be called\n\nno relay");
+                  needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
+                           "can run potluck peer --relay"
+                         : "; only matters for peers that cannot be called\n\nno relay");
 }
 
 int preflight_peers(struct preflight *c)
@@ -358,7 +375,7 @@ int preflight_peers(struct preflight *c)
 }
 
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
-                  preflight_tell *tell, void *context)
+                    preflight_tell *tell, void *context)
 {
     struct swarm_options visit = *o;
     struct preflight *c = calloc(1, sizeof *c);
@@ -366,16 +383,19 @@ int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *
     struct pl_err err;
     int rc;
     if (!c) return PL_ENOMEM;
-    *c = (struct preflight){ .s = &s, .options = o, .plan = plan, .tell = tell, .context = context };
+    *c = (struct preflight){
+        .s = &s, .options = o, .plan = plan, .tell = tell, .context = context
+    };
     visit.join_count = 0;
     visit.visitor = 1;
     if (!(rc = swarm_open(&s, &visit, &err))) {
         rc = preflight_peers(c);
         swarm_close(&s);
     } else {
-        preflight_say(c, FINDING_BAD, "network",
-                    "%s\nyour side: is the address to listen at this machine's, and the port free?",
-                    err.text);
+        preflight_say(
+            c, FINDING_BAD, "network",
+            "%s\nyour side: is the address to listen at this machine's, and the port free?",
+            err.text);
     }
     free(c);
     return rc;

@@ -12,38 +12,38 @@
 enum finding_level { FINDING_GOOD, FINDING_WARNING, FINDING_BAD };
 struct finding {
     enum finding_level level;
-    const char *what;  /* "clock" */
-    char text[640];    /* what was found */
-    char advice[400];  /* what to do, and on which side; empty when there is nothing to do */
-    char brief[80];    /* of the text, for a line of all that is well; may be empty */
+    const char *what; /* "clock" */
+    char text[640];   /* what was found */
+    char advice[400]; /* what to do, and on which side; empty when there is nothing to do */
+    char brief[80];   /* of the text, for a line of all that is well; may be empty */
 };
 typedef void preflight_tell(void *context, const struct finding *f);
 
 struct preflight_plan {
-    size_t load;       /* bytes of the record that shows how fast data go; 0: not measured */
-    const char *run;   /* whose peers are looked for; may be NULL */
+    size_t load;          /* bytes of the record that shows how fast data go; 0: not measured */
+    const char *run;      /* whose peers are looked for; may be NULL */
     int64_t target_batch; /* ours, to compare with theirs; 0: not known */
-    int trains;        /* we are going to train it: to be the only one is worth a word */
+    int trains;           /* we are going to train it: to be the only one is worth a word */
 };
-#define PREFLIGHT_LOAD (1u << 20)  /* the doctor's; a step of the run moves 100 MB each way */
+#define PREFLIGHT_LOAD (1u << 20) /* the doctor's; a step of the run moves 100 MB each way */
 
 /* Asks each address of o->join by itself: does it answer, is it a node, how far is its clock, how
  * does it see us, can it reach us, does it relay, and what the plan has beside. We are in nobody's
  * table meanwhile. PL_OK: at least one lets us in. */
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
-                  preflight_tell *tell, void *context);
+                    preflight_tell *tell, void *context);
 
 /* Memory and speed for a model of the calculator (`potluck calc --models`). PL_EUSE: no such
  * model. */
 int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
-                    void *context, struct pl_err *err);
+                      void *context, struct pl_err *err);
 /* The same for a plan, by whoever holds its buffers already; takes 0.3 s at most. */
 void preflight_plan_fits(const struct pl_memory_plan *plan, const struct pl_backend *be,
-                       preflight_tell *tell, void *context);
+                         preflight_tell *tell, void *context);
 
 /* --- before joining --------------------------------------------------------------------------- */
 
-#define PREFLIGHT_PATIENCE 1.0     /* s after the first entry peer's answer; then we join meanwhile */
+#define PREFLIGHT_PATIENCE 1.0 /* s after the first entry peer's answer; then we join meanwhile */
 #define PREFLIGHT_LOAD_SHORT (128u << 10)
 
 struct preflight_join_options {
@@ -52,8 +52,8 @@ struct preflight_join_options {
     int64_t target_batch;                /* see above */
     const struct pl_memory_plan *memory; /* of what will be trained by be; NULL: nothing */
     const struct pl_backend *be;
-    int json, quiet;                     /* quiet: says what is wrong alone */
-    int off;                             /* --no-check: only says why joining has failed */
+    int json, quiet; /* quiet: says what is wrong alone */
+    int off;         /* --no-check: only says why joining has failed */
 };
 #define PREFLIGHT_USAGE \
     "  --no-check       join without looking first: entry peers one by one, clock, who trains the run, whether others\n" \
@@ -65,8 +65,8 @@ struct preflight_join;
  * stderr, one line if all is well, otherwise a line and an advice each; with json as one event on
  * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to do something
  * about it; the node goes on trying. */
-int preflight_join(struct preflight_join **c, struct swarm *s, const struct preflight_join_options *o,
-                 struct pl_err *err);
+int preflight_join(struct preflight_join **c, struct swarm *s,
+                   const struct preflight_join_options *o, struct pl_err *err);
 /* The same for a command that has not looked before, after nobody has let it in: asks each of
  * how->join once more, says on stderr what is wrong with it, and ends err with which side has to do
  * something about it; where nothing is wrong any more, err stays. Returns PL_EIO. */

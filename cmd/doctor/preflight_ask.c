@@ -165,7 +165,10 @@ int probe_call(struct probe *p, const char *name, const struct bytes *request)
 
 /* --- what is known without asking ------------------------------------------------------------- */
 
-struct looking { struct probe *p; struct probe_view *v; };
+struct looking {
+    struct probe *p;
+    struct probe_view *v;
+};
 
 static void look(void *context)
 {

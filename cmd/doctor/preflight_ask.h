@@ -8,7 +8,9 @@
 #define PROBE_LIMIT 10.0 /* s for each question */
 
 /* Whoever asks may be told to stop: from then on every question ends at once, with PL_EAGAIN. */
-struct probe_stop { int wanted; };
+struct probe_stop {
+    int wanted;
+};
 
 struct probe {
     struct swarm *s;
@@ -26,7 +28,7 @@ struct probe {
 };
 
 /* The status of host_dial, ping_peer, autonat_ask, rpc_call_unary. */
-int probe_dial(struct probe *p);      /* PL_OK at once where p->at is connected already */
+int probe_dial(struct probe *p); /* PL_OK at once where p->at is connected already */
 int probe_ping(struct probe *p);
 int probe_reach(struct probe *p);
 int probe_call(struct probe *p, const char *name, const struct bytes *request);
@@ -36,8 +38,8 @@ int probe_is_stopped(struct swarm *s, const struct probe_stop *stop);
 
 /* What a connection shows without asking. */
 struct probe_view {
-    int relays;                    /* the peer carries connections for others */
-    struct multiaddr seen, local;  /* our end as the peer sees it; as we do */
+    int relays;                   /* the peer carries connections for others */
+    struct multiaddr seen, local; /* our end as the peer sees it; as we do */
     int has_seen, has_local;
 };
 /* Waits a little until the peer has said what it serves. */

@@ -13,8 +13,8 @@ struct preflight_entry {
     struct finding finding;
     struct probe_view view;
     struct peer_id peer;
-    double clock, ping_s;  /* its clock minus ours, NAN: not known; there and back */
-    int good;              /* it lets us in */
+    double clock, ping_s; /* its clock minus ours, NAN: not known; there and back */
+    int good;             /* it lets us in */
     pthread_t thread;
     int has_thread;
 };
@@ -23,25 +23,26 @@ struct preflight {
     struct swarm *s;
     const struct swarm_options *options;
     const struct preflight_plan *plan;
-    const struct probe_stop *stop;   /* may be NULL */
+    const struct probe_stop *stop; /* may be NULL */
     preflight_tell *tell;
     void *context;
-    double *first_good;              /* pl_seconds(), under the swarm's lock; may be NULL */
+    double *first_good; /* pl_seconds(), under the swarm's lock; may be NULL */
     struct preflight_entry entries[DHT_INITIAL_MAX];
     size_t count;
     const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that let us in, in the order given */
     size_t good_count;
-    int clock_differs;               /* what is not expired to others may be to us */
-    int reached;                     /* 1: somebody could call us */
+    int clock_differs; /* what is not expired to others may be to us */
+    int reached;       /* 1: somebody could call us */
 };
 
 /* The text, a newline, what to do about it ("": nothing), a newline, the text in brief. */
-__attribute__((format(printf, 4, 5)))
-void preflight_finding(struct finding *f, enum finding_level level, const char *what,
-                     const char *format, ...);
-__attribute__((format(printf, 4, 5)))
-void preflight_say(struct preflight *c, enum finding_level level, const char *what, const char *format,
-                 ...);
+__attribute__((format(printf, 4, 5))) void preflight_finding(struct finding *f,
+                                                             enum finding_level level,
+                                                             const char *what, const char *format,
+                                                             ...);
+__attribute__((format(printf, 4, 5))) void preflight_say(struct preflight *c,
+                                                         enum finding_level level, const char *what,
+                                                         const char *format, ...);
 
 /* All of it. PL_EIO: nobody lets us in. */
 int preflight_peers(struct preflight *c);

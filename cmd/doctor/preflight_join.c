@@ -24,9 +24,9 @@ struct preflight_join {
     double began;
     /* under the swarm's lock */
     double first_good;
-    int parts;                          /* of the check that are not over; the last one says all */
-    int asked;                          /* the network's is over, and said if it was the last */
-    int status;                         /* of that */
+    int parts;  /* of the check that are not over; the last one says all */
+    int asked;  /* the network's is over, and said if it was the last */
+    int status; /* of that */
     struct finding found[FINDINGS_MAX];
     size_t count;
 };
@@ -48,9 +48,9 @@ static void say_json(const struct preflight_join *c, enum finding_level worst)
     char *text;
     for (size_t i = 0; i < c->count; i++) {
         const struct finding *f = &c->found[i];
-        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "what", f->what, "level",
-                                              levels[f->level], "text", f->text, "advice",
-                                              f->advice));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:s,s:s}", "what", f->what, "level",
+                                        levels[f->level], "text", f->text, "advice", f->advice));
     }
     line = json_pack("{s:s,s:s,s:f,s:o}", "event", "check", "level", levels[worst], "seconds",
                      pl_seconds() - c->began, "findings", list);
@@ -123,7 +123,8 @@ static void *run(void *context)
 static void say_waiting(const struct preflight_join *c)
 {
     if (c->o.json) return; /* an event tells the end */
-    fprintf(stderr, "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
+    fprintf(stderr,
+            "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
             c->o.swarm->cmd, WORD_AFTER, PROBE_LIMIT);
 }
 
@@ -141,7 +142,7 @@ static int wait_for_network(struct preflight_join *c)
     while (!c->asked && !c->first_good) pthread_cond_wait(&c->s->changed, &c->s->lock);
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)PREFLIGHT_PATIENCE;
-    while (!c->asked && !pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until)) { }
+    while (!c->asked && !pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until)) {}
     asked = c->asked;
     pthread_mutex_unlock(&c->s->lock);
     return asked;
@@ -160,10 +161,13 @@ static int give_up(const struct preflight_join *c, struct pl_err *err)
     }
     if (!bad) return pl_fail(err, PL_EIO, "nobody lets us join");
     if (differ)
-        return pl_fail(err, PL_EIO, "none of %zu entry peers lets us join, for reasons of their "
-                       "own: see above", c->network.count);
-    return pl_fail(err, PL_EIO, "%s lets us join: %.250s", c->network.count == 1 ? "nobody"
-                   : "none of the entry peers", bad->advice[0] ? bad->advice : bad->text);
+        return pl_fail(err, PL_EIO,
+                       "none of %zu entry peers lets us join, for reasons of their "
+                       "own: see above",
+                       c->network.count);
+    return pl_fail(err, PL_EIO, "%s lets us join: %.250s",
+                   c->network.count == 1 ? "nobody" : "none of the entry peers",
+                   bad->advice[0] ? bad->advice : bad->text);
 }
 
 static struct preflight_join *make(struct swarm *s, const struct preflight_join_options *o)
@@ -172,11 +176,17 @@ static struct preflight_join *make(struct swarm *s, const struct preflight_join_
     if (!c) return NULL;
     c->s = s;
     c->o = *o;
-    c->plan = (struct preflight_plan){ .load = o->off ? 0 : PREFLIGHT_LOAD_SHORT, .run = o->run,
-                                     .target_batch = o->target_batch,
-                                     .trains = o->memory != NULL };
-    c->network = (struct preflight){ .s = s, .options = o->swarm, .plan = &c->plan, .stop = &c->stop,
-                                   .tell = keep, .context = c, .first_good = &c->first_good };
+    c->plan = (struct preflight_plan){ .load = o->off ? 0 : PREFLIGHT_LOAD_SHORT,
+                                       .run = o->run,
+                                       .target_batch = o->target_batch,
+                                       .trains = o->memory != NULL };
+    c->network = (struct preflight){ .s = s,
+                                     .options = o->swarm,
+                                     .plan = &c->plan,
+                                     .stop = &c->stop,
+                                     .tell = keep,
+                                     .context = c,
+                                     .first_good = &c->first_good };
     c->began = pl_seconds();
     return c;
 }
@@ -198,8 +208,8 @@ int preflight_explain(struct swarm *s, const struct swarm_options *how, struct p
     return explain(s, &o, err);
 }
 
-int preflight_join(struct preflight_join **out, struct swarm *s, const struct preflight_join_options *o,
-                 struct pl_err *err)
+int preflight_join(struct preflight_join **out, struct swarm *s,
+                   const struct preflight_join_options *o, struct pl_err *err)
 {
     struct preflight_join *c = NULL;
     int rc;

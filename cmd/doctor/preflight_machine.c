@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE 512          /* of the matrices that are multiplied to see how fast that goes */
+#define SIDE 512 /* of the matrices that are multiplied to see how fast that goes */
 #define TRIES 5
-#define SHORT 0.1          /* s in which the last of them begins */
+#define SHORT 0.1 /* s in which the last of them begins */
 #define LONG 60.0
-#define ALLREDUCE_BITS 8   /* as the run's */
+#define ALLREDUCE_BITS 8 /* as the run's */
 
 /* Operations a second in products of matrices; 0: no memory. At least one, then as many as begin in
  * `limit` seconds. */
@@ -43,8 +43,8 @@ static double operations(const struct pl_memory_plan *plan, const struct pl_memo
     return 2 * passes * use->unshared * plan->model.sequence;
 }
 
-static void memory(const struct pl_memory_plan *plan, double need, double have, preflight_tell *tell,
-                   void *context)
+static void memory(const struct pl_memory_plan *plan, double need, double have,
+                   preflight_tell *tell, void *context)
 {
     struct finding f = { .what = "memory" };
     snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free",
@@ -52,8 +52,10 @@ static void memory(const struct pl_memory_plan *plan, double need, double have, 
     snprintf(f.brief, sizeof f.brief, "%.1f of %.1f GiB", need / 0x1p30, have / 0x1p30);
     if (have > 0 && have < need) {
         f.level = FINDING_BAD;
-        snprintf(f.advice, sizeof f.advice, "your side: close other programs, or take part without "
-                 "training: potluck peer; what takes how much: potluck calc %s", plan->model.name);
+        snprintf(f.advice, sizeof f.advice,
+                 "your side: close other programs, or take part without "
+                 "training: potluck peer; what takes how much: potluck calc %s",
+                 plan->model.name);
     }
     tell(context, &f);
 }
@@ -82,7 +84,7 @@ static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use 
 }
 
 int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
-                    void *context, struct pl_err *err)
+                      void *context, struct pl_err *err)
 {
     struct pl_memory_model m;
     struct pl_memory_plan plan;
@@ -101,7 +103,7 @@ int preflight_machine(const char *model, const struct pl_backend *be, preflight_
 
 /* What lies on a device was allocated, or training had not come so far. */
 void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
-                       preflight_tell *tell, void *context)
+                         preflight_tell *tell, void *context)
 {
     struct pl_memory_plan plan = *training;
     struct pl_memory_use use;

@@ -37,8 +37,9 @@ void preflight_bandwidth(struct preflight *c)
     struct bytes store = { 0 }, find = { 0 };
     size_t n = c->plan->load;
     uint8_t *load = n ? make_load(n) : NULL;
-    struct dht_record r = { .subkey = dht_no_subkey, .subkey_n = sizeof dht_no_subkey,
-                            .value = load, .n = n };
+    struct dht_record r = {
+        .subkey = dht_no_subkey, .subkey_n = sizeof dht_no_subkey, .value = load, .n = n
+    };
     struct probe p = { .s = c->s, .stop = c->stop };
     char brief[32];
     double up = INFINITY, down = INFINITY, slower;
@@ -62,11 +63,11 @@ void preflight_bandwidth(struct preflight *c)
     snprintf(brief, sizeof brief, "\n\n%.1f MB/s", 1e-6 * slower);
     if (!rc)
         preflight_say(c, slower < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
-                    "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * (double)n / up,
-                    1e-6 * (double)n / down,
-                    slower < SLOW ? "\nyour side: a slow line delays the steps of all: take part "
-                                    "with a small --bandwidth, or in --client-mode"
-                                  : brief);
+                      "%.1f MB/s to the first entry peer, %.1f MB/s from it%s",
+                      1e-6 * (double)n / up, 1e-6 * (double)n / down,
+                      slower < SLOW ? "\nyour side: a slow line delays the steps of all: take part "
+                                      "with a small --bandwidth, or in --client-mode"
+                                    : brief);
     else if (!probe_is_stopped(c->s, c->stop))
         preflight_say(c, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
     bytes_clear(&store);
@@ -79,7 +80,7 @@ void preflight_bandwidth(struct preflight *c)
 struct run_view {
     size_t peers;
     int64_t epoch;
-    size_t told;          /* peers that say at how many samples they step: our own kind */
+    size_t told; /* peers that say at how many samples they step: our own kind */
     int64_t least, most;
 };
 
@@ -100,16 +101,17 @@ static void view_run(struct preflight *c, struct run_view *v)
     int has_reports = !get_records(c, &reports, &schema_report) &&
                       reports.type == DHT_FOUND_DICTIONARY;
     memset(v, 0, sizeof *v);
-    for (size_t i = 0; !rc && progress.type == DHT_FOUND_DICTIONARY &&
-                       i < progress.dictionary.count; i++) {
+    for (size_t i = 0;
+         !rc && progress.type == DHT_FOUND_DICTIONARY && i < progress.dictionary.count; i++) {
         const struct dht_item *item = &progress.dictionary.items[i], *report;
         struct progress_record record;
         struct report_record told;
         if (progress_read(&record, item->value, item->n, NULL)) continue;
         v->peers++;
         if (record.epoch > v->epoch) v->epoch = record.epoch;
-        report = has_reports ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)
-                             : NULL;
+        report = has_reports
+                     ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)
+                     : NULL;
         if (!report || report_read(&told, report->value, report->n, NULL) || !told.target_batch)
             continue;
         if (!v->told || told.target_batch < v->least) v->least = told.target_batch;
@@ -126,14 +128,20 @@ static void compare_targets(struct preflight *c, const struct run_view *v)
     int64_t ours = c->plan->target_batch;
     if (!v->told) return;
     if (v->least != v->most)
-        preflight_say(c, FINDING_WARNING, "target", "the peers of \"%.100s\" step at %lld to %lld "
-                    "samples\ntheir side: they have to agree on --target-batch, or each takes the "
-                    "others along too early", c->plan->run, (long long)v->least, (long long)v->most);
+        preflight_say(
+            c, FINDING_WARNING, "target",
+            "the peers of \"%.100s\" step at %lld to %lld "
+            "samples\ntheir side: they have to agree on --target-batch, or each takes the "
+            "others along too early",
+            c->plan->run, (long long)v->least, (long long)v->most);
     else if (ours && ours != v->most)
-        preflight_say(c, FINDING_WARNING, "target", "%zu of the peers of \"%.100s\" tell%s that they "
-                    "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
-                    "%lld", v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most,
-                    (long long)ours, (long long)v->most);
+        preflight_say(
+            c, FINDING_WARNING, "target",
+            "%zu of the peers of \"%.100s\" tell%s that they "
+            "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
+            "%lld",
+            v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most, (long long)ours,
+            (long long)v->most);
 }
 
 /* A name that is spelt otherwise is another run, and nobody would say so. */
@@ -147,13 +155,15 @@ void preflight_run(struct preflight *c)
         snprintf(target, sizeof target, ", of %lld samples each", (long long)v.most);
     if (v.peers)
         preflight_say(c, FINDING_GOOD, "run",
-                    "%zu peer%s train%s \"%.100s\", at step %lld%s\n\n%zu train%s", v.peers,
-                    v.peers == 1 ? "" : "s", v.peers == 1 ? "s" : "", c->plan->run,
-                    (long long)v.epoch, target, v.peers, v.peers == 1 ? "s" : "");
+                      "%zu peer%s train%s \"%.100s\", at step %lld%s\n\n%zu train%s", v.peers,
+                      v.peers == 1 ? "" : "s", v.peers == 1 ? "s" : "", c->plan->run,
+                      (long long)v.epoch, target, v.peers, v.peers == 1 ? "s" : "");
     else
-        preflight_say(c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
-                    "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
-                    "to be spelt as the others spell it, and --join an address of theirs\n"
-                    "nobody trains yet", c->plan->run);
+        preflight_say(
+            c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
+            "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
+            "to be spelt as the others spell it, and --join an address of theirs\n"
+            "nobody trains yet",
+            c->plan->run);
     compare_targets(c, &v);
 }

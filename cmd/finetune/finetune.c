@@ -55,9 +55,7 @@ static const char usage[] =
     "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
     "                   them are compared with those of the checkpoint\n"
     "  --seed N         of initial values and order (default: 1)\n"
-    "  --quiet          no progress\n"
-    COMPUTE_USAGE
-    "\n"
+    "  --quiet          no progress\n" COMPUTE_USAGE "\n"
     "Ctrl-C saves and stops.\n";
 
 #define BYTES_VOCAB 257  /* bytes, and the end of a document */
@@ -129,7 +127,10 @@ struct requests {
 };
 
 /* Sizes that are quick to train from nothing. */
-static const struct { const char *name; struct pl_gpt2_config config; } small[] = {
+static const struct {
+    const char *name;
+    struct pl_gpt2_config config;
+} small[] = {
     { "tiny", { 4, 4, 128, 128, BYTES_VOCAB, 512, 0 } },
     { "small", { 8, 8, 256, 256, BYTES_VOCAB, 1024, 0 } },
 };
@@ -402,9 +403,18 @@ static int run(struct requests *w, struct pl_err *err)
 int cmd_finetune(int argc, char **argv)
 {
     struct requests w = {
-        .size = "tiny", .steps = 200, .batch = 8, .accumulate = 1,
-        .held_out = 16, .evaluate = 50, .save = 100,
-        .keep = 2, .seed = 1, .warmup = 0.1, .bits = 8, .job = { .out = "out/finetune" },
+        .size = "tiny",
+        .steps = 200,
+        .batch = 8,
+        .accumulate = 1,
+        .held_out = 16,
+        .evaluate = 50,
+        .save = 100,
+        .keep = 2,
+        .seed = 1,
+        .warmup = 0.1,
+        .bits = 8,
+        .job = { .out = "out/finetune" },
     };
     struct pl_err err = { "" };
     int option, rc = PL_OK, help = 0;

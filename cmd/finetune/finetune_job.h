@@ -11,14 +11,14 @@ struct finetune_job {
     const char *out;
     struct pl_gpt2 *model; /* borrowed, opened with gradients */
     struct pl_optimizer_options optimizer;
-    double lr, warmup;     /* peak; share of the steps */
+    double lr, warmup; /* peak; share of the steps */
     uint64_t steps;
-    int batch, parts;      /* windows a step, taken in so many parts */
+    int batch, parts;               /* windows a step, taken in so many parts */
     int save_every, evaluate_every; /* steps; 0: at the beginning and the end alone */
     int keep, resume, quiet;
-    int held_out;          /* windows that perplexity is measured on */
-    const char *offload;   /* folder for the optimizer's statistics; NULL: they stay in memory */
-    const char *unit;      /* what an id is: "token", "byte" */
+    int held_out;        /* windows that perplexity is measured on */
+    const char *offload; /* folder for the optimizer's statistics; NULL: they stay in memory */
+    const char *unit;    /* what an id is: "token", "byte" */
     struct corpus_options corpus;
 };
 

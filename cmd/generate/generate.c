@@ -39,16 +39,34 @@ static const char usage[] =
     "  --guidance X     classifier-free guidance (default: 1, none)\n"
     "  --seed N         default: 1\n"
     "  --batch N        pictures drawn at a time (default: 16)\n"
-    "  --quiet          no progress\n"
-    COMPUTE_USAGE;
+    "  --quiet          no progress\n" COMPUTE_USAGE;
 
-#define CAPTION_MAX 4096    /* bytes; a model sees at most a few hundred tokens of them */
+#define CAPTION_MAX 4096 /* bytes; a model sees at most a few hundred tokens of them */
 #define CAPTIONS_MAX 100000
 #define FILE_MAX (64u << 20)
 
-enum { O_MODEL = 1, O_TOKENIZER, O_CODEC, O_CAPTIONS, O_OUT, O_N, O_K, O_P, O_TEMPERATURE, O_GREEDY,
-       O_GUIDANCE, O_SEED, O_BATCH, O_QUIET, O_KEEP, O_CLIP, O_VOCAB, O_CONFIG, O_NEAREST,
-       O_AMONG };
+enum {
+    O_MODEL = 1,
+    O_TOKENIZER,
+    O_CODEC,
+    O_CAPTIONS,
+    O_OUT,
+    O_N,
+    O_K,
+    O_P,
+    O_TEMPERATURE,
+    O_GREEDY,
+    O_GUIDANCE,
+    O_SEED,
+    O_BATCH,
+    O_QUIET,
+    O_KEEP,
+    O_CLIP,
+    O_VOCAB,
+    O_CONFIG,
+    O_NEAREST,
+    O_AMONG
+};
 
 static const struct option options[] = {
     { "model", required_argument, NULL, O_MODEL },
@@ -155,18 +173,21 @@ static int open_parts(struct requests *w, struct image_sampler *p, struct pl_rer
     train_data_demo(tokenizer, sizeof tokenizer, "t5_2k.model");
     train_data_demo(codec, sizeof codec, "codec.safetensors");
     rc = image_sampler_open(p, be, w->model, w->config, w->tokenizer ? w->tokenizer : tokenizer,
-                      w->codec ? w->codec : codec, err);
+                            w->codec ? w->codec : codec, err);
     if (rc || !w->clip) return rc;
     if (!(rc = pl_rerank_open(rank, be, w->clip, w->vocab, err))) w->job.rank = rank;
     return rc;
 }
 
 /* What a perfect drawing of each caption in these shards would give. */
-static int open_gallery(struct requests *w, struct reference_images *g, struct image_sampler *p, struct pl_err *err)
+static int open_gallery(struct requests *w, struct reference_images *g, struct image_sampler *p,
+                        struct pl_err *err)
 {
     struct train_data data = { 0 };
     int F = p->model->config.F, rc = train_data_add(&data, w->nearest, err);
-    if (!rc) rc = reference_images_open(g, (const char *const *)data.path, data.paths, NULL, 0, F * F, err);
+    if (!rc)
+        rc = reference_images_open(g, (const char *const *)data.path, data.paths, NULL, 0, F * F,
+                                   err);
     if (!rc && w->among && (size_t)w->among < g->count)
         reference_images_thin(g, (size_t)w->among, w->job.caption, w->job.count);
     if (!rc) rc = reference_images_decode(g, p, err);
@@ -209,8 +230,10 @@ static int run(struct requests *w)
 
 int cmd_generate(int argc, char **argv)
 {
-    struct requests w = { .model = "out/demo", .seed = 1, .batch = 16,
-                        .job = { .out = "out/pictures", .n = 1, .draw = pl_generate_options() } };
+    struct requests w = { .model = "out/demo",
+                          .seed = 1,
+                          .batch = 16,
+                          .job = { .out = "out/pictures", .n = 1, .draw = pl_generate_options() } };
     struct pl_err err;
     const char *chance = NULL; /* a flag about draws */
     int option, rc = PL_OK;
@@ -232,7 +255,8 @@ int cmd_generate(int argc, char **argv)
         rc = PL_EUSE;
     }
     if (!rc && w.job.draw.greedy && chance) {
-        fprintf(stderr, "potluck generate: --greedy leaves nothing to chance: %s does not go with it\n",
+        fprintf(stderr,
+                "potluck generate: --greedy leaves nothing to chance: %s does not go with it\n",
                 chance);
         rc = PL_EUSE;
     }

@@ -13,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_ONCE 16      /* pictures in memory while they are decoded and scored */
-#define SHEET_MAX 512   /* pictures on the contact sheet: the first ones */
+#define AT_ONCE 16    /* pictures in memory while they are decoded and scored */
+#define SHEET_MAX 512 /* pictures on the contact sheet: the first ones */
 #define SHEET_GAP 4
 
 /* What is being put together over all captions. */
 struct state {
     struct generate_job *job;
     struct progress progress;
-    double begun, cells;     /* pictures of earlier groups; codes a picture */
-    json_t *list;            /* pictures.json */
-    struct pl_image *sheet;  /* (SHEET_MAX) */
+    double begun, cells;    /* pictures of earlier groups; codes a picture */
+    json_t *list;           /* pictures.json */
+    struct pl_image *sheet; /* (SHEET_MAX) */
     char (*label)[24];
     size_t sheets, written, cut;
     size_t own, known; /* nearest to their own picture; whose own picture the gallery has */
@@ -168,7 +168,8 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
                  : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures", count * n);
     for (size_t i = 0; i < count * n && !rc; i++) {
         if (i % n) memcpy(text + i * T, text + (i - 1) * T, T * sizeof *text);
-        else rc = image_sampler_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
+        else
+            rc = image_sampler_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
     }
     s->begun = (double)first * (double)n;
     job->draw.first_image = first * n;
@@ -177,7 +178,8 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
         compute_explain(err, rc, job->painter->model->be, (int64_t)batch, NULL);
     for (size_t i = 0; i < count && !rc; i++)
         if ((rc = finish_caption(s, first + i, codes + i * n * cells, err)))
-            compute_explain(err, rc, job->painter->codec.params.be, 0, job->n > 1 ? "a smaller --n" : NULL);
+            compute_explain(err, rc, job->painter->codec.params.be, 0,
+                            job->n > 1 ? "a smaller --n" : NULL);
     free(text);
     free(codes);
     return rc;

@@ -8,11 +8,12 @@
 struct generate_job {
     struct image_sampler *painter;
     struct pl_rerank *rank; /* NULL: no CLIP, all are kept as they were drawn */
-    const struct reference_images *gallery; /* decoded; NULL: nobody asks what they are nearest to */
-    const char *out;        /* a folder that is there */
+    const struct reference_images
+        *gallery;    /* decoded; NULL: nobody asks what they are nearest to */
+    const char *out; /* a folder that is there */
     char **caption;
     size_t count;
-    int64_t n, keep;        /* pictures a caption; of those, how many stay (0: all) */
+    int64_t n, keep; /* pictures a caption; of those, how many stay (0: all) */
     struct pl_generate_options draw;
     int quiet;
 };

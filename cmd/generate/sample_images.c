@@ -22,8 +22,10 @@ static int find_model(char **file, const char *path, struct pl_err *err)
     *file = NULL;
     if (stat(path, &st)) {
         if (errno != ENOENT) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-        return pl_fail(err, PL_ENOTFOUND, "%s: no model there; 'potluck demo' trains one, --model "
-                       "names another", path);
+        return pl_fail(err, PL_ENOTFOUND,
+                       "%s: no model there; 'potluck demo' trains one, --model "
+                       "names another",
+                       path);
     }
     if (!S_ISDIR(st.st_mode)) {
         *file = strdup(path);
@@ -37,7 +39,7 @@ static int find_model(char **file, const char *path, struct pl_err *err)
 }
 
 int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                       const char *name, struct pl_err *err)
+                             const char *name, struct pl_err *err)
 {
     struct pl_dalle_config config;
     struct st_file *f = NULL;
@@ -46,7 +48,8 @@ int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *b
     int rc = find_model(&file, path, err);
     *model = NULL;
     if (!rc) rc = pl_weights_open(&f, file, err);
-    if (!rc && !pl_safetensors_meta(f, "config")) rc = pl_dalle_config_find(&config, name ? name : "run", err);
+    if (!rc && !pl_safetensors_meta(f, "config"))
+        rc = pl_dalle_config_find(&config, name ? name : "run", err);
     else if (!rc && !(json = pl_checkpoint_json(f, "config", err))) rc = PL_EFORMAT;
     else if (!rc) rc = pl_dalle_config_from_json(&config, json, 0, file, err);
     pl_safetensors_close(f);
@@ -62,7 +65,8 @@ int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *b
 }
 
 int image_sampler_open(struct image_sampler *p, const struct pl_backend *be, const char *model,
-                 const char *config, const char *tokenizer, const char *codec, struct pl_err *err)
+                       const char *config, const char *tokenizer, const char *codec,
+                       struct pl_err *err)
 {
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
@@ -91,11 +95,11 @@ void image_sampler_close(struct image_sampler *p)
 }
 
 int image_sampler_tokens(const struct image_sampler *p, int32_t *tokens, const char *caption,
-                   struct pl_err *err)
+                         struct pl_err *err)
 {
     size_t T = (size_t)p->model->config.T, count;
     int rc = pl_unigram_encode(tokens, T, &count, p->tokenizer, caption, strlen(caption),
-                            UNIGRAM_TRANSFORMERS);
+                               UNIGRAM_TRANSFORMERS);
     if (rc) return pl_fail(err, rc, "caption '%.60s': %s", caption, pl_status_name(rc));
     for (size_t i = count; i < T; i++) tokens[i] = p->model->config.pad;
     return PL_OK;
@@ -112,8 +116,8 @@ static void to_bytes(uint8_t *pixels, const float *x, int side)
         }
 }
 
-int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes, int n,
-                   struct pl_err *err)
+int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes,
+                         int n, struct pl_err *err)
 {
     int F = p->model->config.F, side = F * pl_vqgan_factor(&p->codec.config), rc = PL_OK;
     size_t I = (size_t)F * (size_t)F, pixels = 3 * (size_t)side * (size_t)side;

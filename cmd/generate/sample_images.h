@@ -19,19 +19,20 @@ struct image_sampler {
  * newest "checkpoint-<step>.safetensors" is taken; config: the sizes of one that does not carry its
  * own, a name or a file, NULL: the run's. be is borrowed. */
 int image_sampler_open(struct image_sampler *p, const struct pl_backend *be, const char *model,
-                 const char *config, const char *tokenizer, const char *codec, struct pl_err *err);
+                       const char *config, const char *tokenizer, const char *codec,
+                       struct pl_err *err);
 void image_sampler_close(struct image_sampler *p);
 
 /* tokens (T), cut or padded as in training. */
 int image_sampler_tokens(const struct image_sampler *p, int32_t *tokens, const char *caption,
-                   struct pl_err *err);
+                         struct pl_err *err);
 /* RGB pictures of n images' codes (n,I); the caller clears each, also after an error. */
-int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes, int n,
-                   struct pl_err *err);
+int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes,
+                         int n, struct pl_err *err);
 
 /* Reads the configuration that a checkpoint carries in its metadata, or `config`; opens the model,
  * loads it. */
 int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                       const char *config, struct pl_err *err);
+                             const char *config, struct pl_err *err);
 
 #endif

@@ -30,17 +30,12 @@ static const char usage[] =
     "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
     "  --run ID              refuse malformed records of this run; whose state is kept, whom we help\n"
     "  --client-mode         listen nowhere, serve nothing; needs --join\n"
-    "  --relay               carry connections for peers that cannot be reached\n"
-    MEMBERSHIP_USAGE
-    OWN_PAGE_USAGE
-    "  --json                lines of JSON\n"
-    PREFLIGHT_USAGE "\n";
+    "  --relay               carry connections for peers that cannot be reached\n" MEMBERSHIP_USAGE
+        OWN_PAGE_USAGE "  --json                lines of JSON\n" PREFLIGHT_USAGE "\n";
 
 /* C11 promises 4,095 characters of a text */
 static const char usage_work[] =
-    "Of the run's model, with neither data nor a GPU:\n"
-    PEER_SAVE_USAGE
-    PEER_HELP_USAGE
+    "Of the run's model, with neither data nor a GPU:\n" PEER_SAVE_USAGE PEER_HELP_USAGE
     "  --config C       the run's: run, middle, small, demo, or a JSON file (default: demo)\n"
     "  --optimizer O    the run's: lamb8, lamb32, adamw8 or adamw32 (default: lamb8)\n";
 
@@ -72,19 +67,29 @@ static int take_optimizer(struct peer_options *o, const char *value)
     struct pl_optimizer_options unused;
     o->optimizer = value;
     if (!train_optimizer_named(&unused, value)) return PL_OK;
-    return cmd_misused("peer", "--optimizer: '%.40s' is none of lamb8 lamb32 adamw8 adamw32", value);
+    return cmd_misused("peer", "--optimizer: '%.40s' is none of lamb8 lamb32 adamw8 adamw32",
+                       value);
 }
 
 static int parse(struct peer_options *o, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "listen", required_argument, NULL, 'l' }, { "join", required_argument, NULL, 'j' },
-        { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
-        { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS, OWN_PAGE_OPTIONS,
-        PEER_SAVE_OPTIONS, PEER_HELP_OPTIONS, { "no-check", no_argument, NULL, 'n' }, { "config", required_argument, NULL, 'C' },
-        { "optimizer", required_argument, NULL, 'O' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option options[] = { { "listen", required_argument, NULL, 'l' },
+                                             { "join", required_argument, NULL, 'j' },
+                                             { "announce", required_argument, NULL, 'a' },
+                                             { "identity", required_argument, NULL, 'i' },
+                                             { "run", required_argument, NULL, 'r' },
+                                             { "relay", no_argument, NULL, 'R' },
+                                             { "client-mode", no_argument, NULL, 'c' },
+                                             { "json", no_argument, NULL, 'J' },
+                                             MEMBERSHIP_OPTIONS,
+                                             OWN_PAGE_OPTIONS,
+                                             PEER_SAVE_OPTIONS,
+                                             PEER_HELP_OPTIONS,
+                                             { "no-check", no_argument, NULL, 'n' },
+                                             { "config", required_argument, NULL, 'C' },
+                                             { "optimizer", required_argument, NULL, 'O' },
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
     int option, rc = PL_OK;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
@@ -237,8 +242,9 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
-    const struct preflight_join_options asks = { .swarm = how, .run = o->run, .json = o->json,
-                                               .off = o->no_check };
+    const struct preflight_join_options asks = {
+        .swarm = how, .run = o->run, .json = o->json, .off = o->no_check
+    };
     struct preflight_join *check;
     size_t limited = SIZE_MAX, turns = 0;
     int joined = preflight_join(&check, s, &asks, &err) == PL_OK;
@@ -275,8 +281,10 @@ static int run(struct peer_options *o, struct swarm_options *how, struct work *w
 
 int cmd_peer(int argc, char **argv)
 {
-    struct peer_options o = { .save = PEER_SAVE_DEFAULTS, .help = PEER_HELP_DEFAULTS,
-                              .config = "demo", .optimizer = "lamb8" };
+    struct peer_options o = { .save = PEER_SAVE_DEFAULTS,
+                              .help = PEER_HELP_DEFAULTS,
+                              .config = "demo",
+                              .optimizer = "lamb8" };
     struct validators validators = { 0 };
     struct work work = { .save = NULL };
     struct pl_err err;
@@ -292,11 +300,17 @@ int cmd_peer(int argc, char **argv)
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    struct swarm_options swarm = {
-        .cmd = "peer", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
-        .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
-        .identity = o.identity, .relay = o.relay, .hold = 1, .validators = &validators
-    };
+    struct swarm_options swarm = { .cmd = "peer",
+                                   .listen = o.listen,
+                                   .listen_count = o.listen_count,
+                                   .announce = o.announce,
+                                   .announce_count = o.announce_count,
+                                   .join = o.join,
+                                   .join_count = o.join_count,
+                                   .identity = o.identity,
+                                   .relay = o.relay,
+                                   .hold = 1,
+                                   .validators = &validators };
     if ((rc = open_work(&work, &o, &err))) close_work(&work);
     else rc = run(&o, &swarm, &work, &ends, &err);
     if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);

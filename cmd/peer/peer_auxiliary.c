@@ -19,8 +19,10 @@ struct peer_help {
 static int robust(struct peer_help_options *o, const char *value)
 {
     if (robust_named(&o->clip, &o->verify, &o->validators, value))
-        return cmd_misused("peer", "--robust: '%.40s' is none of none, centered-clip[:RADIUS], "
-                                   "btard[:VALIDATORS]", value);
+        return cmd_misused("peer",
+                           "--robust: '%.40s' is none of none, centered-clip[:RADIUS], "
+                           "btard[:VALIDATORS]",
+                           value);
     return PL_OK;
 }
 
@@ -112,15 +114,26 @@ int peer_help_open(struct peer_help **out, const struct peer_help_options *o,
 {
     struct peer_help *p = calloc(1, sizeof *p);
     enum pl_compression *method = NULL;
-    struct collaboration_options options = {
-        .run = run, .host = s->host, .node = s->node, .key = key, .be = &model->be,
-        .tensors = model->state.count, .schema = model->state.schema,
-        .target_batch = o->target_batch, .matchmaking_time = o->matchmaking_time,
-        .averaging_timeout = o->averaging_timeout, .allreduce_timeout = o->allreduce_timeout,
-        .average_state_every = 1, .group_size = (size_t)o->group_size, .group_bits = o->group_bits,
-        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify,
-        .validation = { .validators = o->verify ? o->validators : 0 }, .auxiliary = 1
-    };
+    struct collaboration_options options = { .run = run,
+                                             .host = s->host,
+                                             .node = s->node,
+                                             .key = key,
+                                             .be = &model->be,
+                                             .tensors = model->state.count,
+                                             .schema = model->state.schema,
+                                             .target_batch = o->target_batch,
+                                             .matchmaking_time = o->matchmaking_time,
+                                             .averaging_timeout = o->averaging_timeout,
+                                             .allreduce_timeout = o->allreduce_timeout,
+                                             .average_state_every = 1,
+                                             .group_size = (size_t)o->group_size,
+                                             .group_bits = o->group_bits,
+                                             .bandwidth = o->bandwidth,
+                                             .clip = o->clip,
+                                             .verify = o->verify,
+                                             .validation = { .validators = o->verify ? o->validators
+                                                                                     : 0 },
+                                             .auxiliary = 1 };
     int rc;
     *out = NULL;
     if (!p) return pl_fail(err, PL_ENOMEM, "--auxiliary: no memory");

@@ -17,21 +17,25 @@ struct peer_help_options {
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip, validators;
 };
 #define PEER_HELP_DEFAULTS \
-    { .compression = "run", .target_batch = 64, .matchmaking_time = 15, .averaging_timeout = 180, \
-      .allreduce_timeout = 60, .bandwidth = PL_BANDWIDTH_UNKNOWN }
+    { \
+        .compression = "run", .target_batch = 64, .matchmaking_time = 15, \
+        .averaging_timeout = 180, .allreduce_timeout = 60, .bandwidth = PL_BANDWIDTH_UNKNOWN \
+    }
 
 #define PEER_HELP_FIRST 1400
 #define PEER_HELP_OPTIONS \
     { "auxiliary", no_argument, NULL, PEER_HELP_FIRST }, \
-    { "target-batch", required_argument, NULL, PEER_HELP_FIRST + 1 }, \
-    { "group-size", required_argument, NULL, PEER_HELP_FIRST + 2 }, \
-    { "matchmaking-time", required_argument, NULL, PEER_HELP_FIRST + 3 }, \
-    { "averaging-timeout", required_argument, NULL, PEER_HELP_FIRST + 4 }, \
-    { "allreduce-timeout", required_argument, NULL, PEER_HELP_FIRST + 5 }, \
-    { "compression", required_argument, NULL, PEER_HELP_FIRST + 6 }, \
-    { "bandwidth", required_argument, NULL, PEER_HELP_FIRST + 7 }, \
-    { "robust", required_argument, NULL, PEER_HELP_FIRST + 8 }, \
-    { "group-bits", required_argument, NULL, PEER_HELP_FIRST + 9 }
+        { "target-batch", required_argument, NULL, PEER_HELP_FIRST + 1 }, \
+        { "group-size", required_argument, NULL, PEER_HELP_FIRST + 2 }, \
+        { "matchmaking-time", required_argument, NULL, PEER_HELP_FIRST + 3 }, \
+        { "averaging-timeout", required_argument, NULL, PEER_HELP_FIRST + 4 }, \
+        { "allreduce-timeout", required_argument, NULL, PEER_HELP_FIRST + 5 }, \
+        { "compression", required_argument, NULL, PEER_HELP_FIRST + 6 }, \
+        { "bandwidth", required_argument, NULL, PEER_HELP_FIRST + 7 }, \
+        { "robust", required_argument, NULL, PEER_HELP_FIRST + 8 }, \
+    { \
+        "group-bits", required_argument, NULL, PEER_HELP_FIRST + 9 \
+    }
 
 #define PEER_HELP_USAGE \
     "  --auxiliary      help two or more who train to average their gradients, with none of our own: we add up\n" \

@@ -8,7 +8,7 @@
 
 struct peer_model {
     const char *config, *kind; /* as they were given; kind: the optimizer's */
-    struct pl_backend be; /* the host's */
+    struct pl_backend be;      /* the host's */
     struct pl_dalle *dalle;
     struct pl_optimizer *optimizer;
     struct optimizer_state state;

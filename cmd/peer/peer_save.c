@@ -29,10 +29,10 @@ struct peer_save {
     struct swarm *s;
     struct peer_model *model;
     struct averager *averager;
-    int64_t epoch;     /* of the newest checkpoint; -1: there is none */
-    int64_t told;      /* an epoch before that, which the swarm was said to be at; -1: none */
+    int64_t epoch; /* of the newest checkpoint; -1: there is none */
+    int64_t told;  /* an epoch before that, which the swarm was said to be at; -1: none */
     struct claims claims;
-    int64_t lead;      /* see claims.h, at the last look */
+    int64_t lead; /* see claims.h, at the last look */
     double due, began;
     pthread_mutex_t lock;
     /* under the lock: what the network's thread changes */
@@ -103,8 +103,9 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
     const struct peer_save *p = context;
     struct pl_err text = *why;
     if (status == PL_EUSE)
-        pl_fail(&text, status, "%.300s; your side: --config %.60s and --optimizer %s are not the run's",
-                why->text, p->model->config, p->model->kind);
+        pl_fail(&text, status,
+                "%.300s; your side: --config %.60s and --optimizer %s are not the run's", why->text,
+                p->model->config, p->model->kind);
     say_trouble(p, donor, text.text);
 }
 
@@ -181,10 +182,11 @@ static void say_behind(struct peer_save *p, int64_t epoch)
 {
     char why[320];
     if (epoch < 0 || epoch >= p->epoch || p->told >= 0) return;
-    snprintf(why, sizeof why,
-             "%.80s holds a checkpoint of step %lld, the swarm is at %lld: nothing is saved until it "
-             "is past that",
-             p->o.folder, (long long)p->epoch, (long long)epoch);
+    snprintf(
+        why, sizeof why,
+        "%.80s holds a checkpoint of step %lld, the swarm is at %lld: nothing is saved until it "
+        "is past that",
+        p->o.folder, (long long)p->epoch, (long long)epoch);
     say_trouble(p, NULL, why);
     p->told = epoch;
 }
@@ -207,8 +209,9 @@ static void save(struct peer_save *p)
     char *path = NULL;
     int64_t epoch;
     int rc = p->status, told = rc == PL_EIO; /* of each donor */
-    if (!rc) rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch,
-                                      &p->load, &err);
+    if (!rc)
+        rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch, &p->load,
+                                  &err);
     state_load_clear(&p->load);
     if (!rc)
         rc = train_job_save(p->model->dalle, p->model->optimizer, (uint64_t)epoch, NULL,
@@ -275,13 +278,20 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o,
 int peer_save_start(struct peer_save *p, struct swarm *s, struct pl_err *err)
 {
     enum pl_compression *method = calloc(p->model->state.count + 1, sizeof *method);
-    const struct averager_options o = {
-        .prefix = p->prefix, .class_name = COLLABORATION_STATE_CLASS, .be = &p->model->be,
-        .tensors = p->model->state.count, .schema = p->model->state.schema, .method = method,
-        .part_bytes = PL_PART_BYTES, .min_size = 2, .request_timeout = SILENCE,
-        .sender_timeout = SILENCE, .bandwidth = PL_BANDWIDTH_UNKNOWN, .client_mode = 1,
-        .donor_failed = on_donor_failed, .donor_context = p
-    };
+    const struct averager_options o = { .prefix = p->prefix,
+                                        .class_name = COLLABORATION_STATE_CLASS,
+                                        .be = &p->model->be,
+                                        .tensors = p->model->state.count,
+                                        .schema = p->model->state.schema,
+                                        .method = method,
+                                        .part_bytes = PL_PART_BYTES,
+                                        .min_size = 2,
+                                        .request_timeout = SILENCE,
+                                        .sender_timeout = SILENCE,
+                                        .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                                        .client_mode = 1,
+                                        .donor_failed = on_donor_failed,
+                                        .donor_context = p };
     int rc = method ? swarm_averager(&p->averager, s, &o, err)
                     : pl_fail(err, PL_ENOMEM, "--save: no memory");
     free(method);

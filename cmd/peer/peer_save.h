@@ -11,17 +11,22 @@
 #include <getopt.h>
 
 struct peer_save_options {
-    const char *folder;            /* NULL: nothing is saved */
-    double every;                  /* s */
+    const char *folder; /* NULL: nothing is saved */
+    double every;       /* s */
     int64_t keep;
 };
-#define PEER_SAVE_DEFAULTS { .every = 600, .keep = 2 }
+#define PEER_SAVE_DEFAULTS \
+    { \
+        .every = 600, .keep = 2 \
+    }
 
 #define PEER_SAVE_FIRST 1300
 #define PEER_SAVE_OPTIONS \
     { "save", required_argument, NULL, PEER_SAVE_FIRST }, \
-    { "save-every", required_argument, NULL, PEER_SAVE_FIRST + 1 }, \
-    { "keep", required_argument, NULL, PEER_SAVE_FIRST + 2 }
+        { "save-every", required_argument, NULL, PEER_SAVE_FIRST + 1 }, \
+    { \
+        "keep", required_argument, NULL, PEER_SAVE_FIRST + 2 \
+    }
 
 #define PEER_SAVE_USAGE \
     "  --save DIR       keep the run's state there, as checkpoints of train's; needs neither data nor GPU\n" \

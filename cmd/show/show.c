@@ -29,7 +29,8 @@ static int ends_with(const char *path, const char *end)
 /* The name counts too: a damaged checkpoint gets its reader's words, not that it is none. */
 static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
 {
-    return head[8] == '{' || ends_with(path, ".safetensors") || pl_torch_begins(head, HEAD_BYTES - 1);
+    return head[8] == '{' || ends_with(path, ".safetensors") ||
+           pl_torch_begins(head, HEAD_BYTES - 1);
 }
 
 /* Tells the kind by the first bytes, and hands the file to its reader. */
@@ -46,8 +47,10 @@ static int show_file(const char *path, const struct show_options *show, struct p
     else if (!rc && ends_with(path, ".model")) rc = show_tokens(path, show, err);
     else if (!rc && is_checkpoint(path, head)) rc = show_safetensors(path, show, err);
     else if (!rc)
-        rc = pl_fail(err, PL_EFORMAT, "%s: expected a Parquet table, a checkpoint (safetensors or "
-                     "PyTorch's) or a tokenizer (*.model)", path);
+        rc = pl_fail(err, PL_EFORMAT,
+                     "%s: expected a Parquet table, a checkpoint (safetensors or "
+                     "PyTorch's) or a tokenizer (*.model)",
+                     path);
     pl_source_close(source);
     return rc;
 }

@@ -19,7 +19,10 @@ static void print_codes(const uint8_t *bytes, size_t n, int all)
     while (side * side < count) side++;
     if (side * side != count) side = count;
     for (size_t i = 0; i < shown; i++)
-        printf("%s%d", all && side && i % side == 0 ? "\n    " : i ? " " : "",
+        printf("%s%d",
+               all && side && i % side == 0 ? "\n    "
+               : i                          ? " "
+                                            : "",
                bytes[2 * i] | bytes[2 * i + 1] << 8);
     if (shown < count) printf(" ... (%zu codes)", count);
 }
@@ -33,8 +36,10 @@ static void print_value(const struct parquet_column *column, const struct parque
     }
     switch (column->type) {
     case PARQUET_BOOLEAN: fputs(v->integer ? "true" : "false", stdout); break;
-    case PARQUET_INT32: case PARQUET_INT64: printf("%lld", (long long)v->integer); break;
-    case PARQUET_FLOAT: case PARQUET_DOUBLE:
+    case PARQUET_INT32:
+    case PARQUET_INT64: printf("%lld", (long long)v->integer); break;
+    case PARQUET_FLOAT:
+    case PARQUET_DOUBLE:
         if (show->json && !isfinite(v->real)) fputs("null", stdout); /* JSON has no word for it */
         else printf("%.17g", v->real);
         break;

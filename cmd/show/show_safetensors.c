@@ -11,8 +11,7 @@
 
 static void print_shape(const struct st_tensor *t, const char *between)
 {
-    for (int i = 0; i < t->dims; i++)
-        printf("%s%lld", i ? between : "", (long long)t->shape[i]);
+    for (int i = 0; i < t->dims; i++) printf("%s%lld", i ? between : "", (long long)t->shape[i]);
 }
 
 static int print_range(const struct st_tensor *t)

@@ -33,7 +33,7 @@ int show_tokens(const char *path, const struct show_options *show, struct pl_err
                UNIGRAM_EXTRA_IDS);
     if (show->caption) {
         rc = pl_unigram_encode(ids, TOKENS_MAX, &count, u, show->caption, strlen(show->caption),
-                            UNIGRAM_TRANSFORMERS);
+                               UNIGRAM_TRANSFORMERS);
         if (!rc && !show->json) printf("the caption is %zu tokens:\n", count);
         for (size_t i = 0; !rc && i < count && i < TOKENS_MAX; i++)
             rc = print_token(u, ids[i], show->json);

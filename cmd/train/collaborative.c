@@ -53,7 +53,10 @@ static void share(struct loop_state *t)
 
 /* --- a peer's state --------------------------------------------------------------------------- */
 
-struct wanted { struct loop_state *t; int64_t least; };
+struct wanted {
+    struct loop_state *t;
+    int64_t least;
+};
 
 /* On the network's thread, which is done with it when the load has ended. */
 static int check(void *context, const struct state_load *state, struct pl_err *err)
@@ -76,9 +79,12 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     if (rc == PL_EUSE) {
         const struct pl_err misfit = *err;
         int most = 2 * state.misfits > v.peers - 1;
-        rc = pl_fail(err, most ? PL_EUSE : PL_EIO, "the others have another model or optimizer: %.300s; "
-                     "your side, if they agree with one another: --config and --optimizer have to be "
-                     "theirs", misfit.text);
+        rc = pl_fail(
+            err, most ? PL_EUSE : PL_EIO,
+            "the others have another model or optimizer: %.300s; "
+            "your side, if they agree with one another: --config and --optimizer have to be "
+            "theirs",
+            misfit.text);
     }
     if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
     if (!rc) rc = t->l->moved(t->l->context, t->epoch);
@@ -89,8 +95,10 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     t->has_mixed = 1;
     collaboration_set_epoch(t->c, t->epoch);
     e.seconds = pl_seconds() - began;
-    e.text = unconfirmed ? "its state comes from one donor that no other confirmed: with one donor alone, "
-                           "it has to be trusted" : NULL;
+    e.text = unconfirmed
+                 ? "its state comes from one donor that no other confirmed: with one donor alone, "
+                   "it has to be trusted"
+                 : NULL;
     tell(t, &e);
     share(t);
     return PL_OK;
@@ -112,8 +120,10 @@ static void catch_up(struct loop_state *t)
     collaboration_look(t->c, &v);
     if (!v.is_unshown || t->told_unshown) return; /* it is tried again */
     t->told_unshown = 1;
-    pl_fail(&say, PL_OK, "others claim to be ahead, and no state of theirs shows it (%.300s): we go "
-            "on from step %lld", err.text, (long long)t->epoch);
+    pl_fail(&say, PL_OK,
+            "others claim to be ahead, and no state of theirs shows it (%.300s): we go "
+            "on from step %lld",
+            err.text, (long long)t->epoch);
     trouble(t, say.text);
 }
 
@@ -162,10 +172,12 @@ void collaborative_trouble(struct loop_state *t, const char *text)
 }
 
 int collaborative_stepped(struct loop_state *t, const struct step_account *a,
-                     const struct collaboration_round *round)
+                          const struct collaboration_round *round)
 {
-    struct collaborative_event e = { .kind = COLLABORATIVE_EPOCH, .samples = a->samples, .round = *round,
-                                .loss = a->samples ? a->loss / (double)a->samples : 0 };
+    struct collaborative_event e = { .kind = COLLABORATIVE_EPOCH,
+                                     .samples = a->samples,
+                                     .round = *round,
+                                     .loss = a->samples ? a->loss / (double)a->samples : 0 };
     int rc = optimizer_state_get(t->l->state, t->host, t->l->value);
     if (rc) return rc;
     t->troubles = 0;
@@ -262,15 +274,29 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     const struct optimizer_state *state = t->l->state;
     const struct collaborative_options *o = t->o;
     struct collaboration_options options = {
-        .run = o->run, .host = t->s->host, .node = t->s->node, .key = o->key, .be = be,
+        .run = o->run,
+        .host = t->s->host,
+        .node = t->s->node,
+        .key = o->key,
+        .be = be,
         .device = o->device,
-        .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
-        .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
-        .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,
-        .group_size = o->group_size, .group_bits = o->group_bits, .bandwidth = o->bandwidth,
-        .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode,
-        .validation = { .validators = o->validators, .data = o->data,
-                        .recompute = t->l->again && !o->delay ? recompute : NULL, .context = t }
+        .tensors = state->count,
+        .schema = state->schema,
+        .target_batch = o->target_batch,
+        .matchmaking_time = o->matchmaking_time,
+        .averaging_timeout = o->averaging_timeout,
+        .allreduce_timeout = o->allreduce_timeout,
+        .average_state_every = o->average_state_every,
+        .group_size = o->group_size,
+        .group_bits = o->group_bits,
+        .bandwidth = o->bandwidth,
+        .clip = o->clip,
+        .verify = o->verify,
+        .client_mode = o->client_mode,
+        .validation = { .validators = o->validators,
+                        .data = o->data,
+                        .recompute = t->l->again && !o->delay ? recompute : NULL,
+                        .context = t }
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
@@ -288,11 +314,13 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     return rc;
 }
 
-int collaborative_run(struct swarm *s, struct collaborative_learner *l, const struct collaborative_options *o,
-                 const struct pl_backend *be, int64_t *epoch, struct pl_err *err)
+int collaborative_run(struct swarm *s, struct collaborative_learner *l,
+                      const struct collaborative_options *o, const struct pl_backend *be,
+                      int64_t *epoch, struct pl_err *err)
 {
     struct loop_state t = { .s = s, .l = l, .o = o, .epoch = *epoch };
-    struct collaborative_event ready = { .kind = COLLABORATIVE_READY }, end = { .kind = COLLABORATIVE_END };
+    struct collaborative_event ready = { .kind = COLLABORATIVE_READY },
+                               end = { .kind = COLLABORATIVE_END };
     struct pl_err why = { "" };
     double began = pl_seconds();
     int loaded, rc = open_collaboration(&t, be, err);

@@ -10,8 +10,8 @@
 /* What a step was made of. */
 struct step_account {
     int64_t samples, batches;
-    double loss;           /* sum over samples */
-    double batch_losses;   /* sum over local batches, as the run's page wants it */
+    double loss;         /* sum over samples */
+    double batch_losses; /* sum over local batches, as the run's page wants it */
     double began;
 };
 
@@ -19,16 +19,16 @@ struct step_account {
 enum flight { FLIGHT_NONE, FLIGHT_LEAVING, FLIGHT_ROUND, FLIGHT_STEP };
 struct delayed {
     enum flight at;
-    float **host;          /* its gradient, in the swarm's order: the round's until it has ended */
-    uint64_t ticket;       /* of the copy that brings it there; 0: none is under way */
+    float **host;    /* its gradient, in the swarm's order: the round's until it has ended */
+    uint64_t ticket; /* of the copy that brings it there; 0: none is under way */
     struct step_account account;
     struct collaboration_round round;
-    int64_t epoch;         /* that it steps from */
+    int64_t epoch; /* that it steps from */
     pthread_t thread;
     int has_thread;
     pthread_mutex_t lock;
-    int is_done;           /* under the lock: the step's thread has nothing more to do */
-    int status;            /* what the thread came to, the gradient's way down or the step */
+    int is_done; /* under the lock: the step's thread has nothing more to do */
+    int status;  /* what the thread came to, the gradient's way down or the step */
     struct pl_err why;
 };
 
@@ -37,9 +37,9 @@ struct loop_state {
     struct collaborative_learner *l;
     const struct collaborative_options *o;
     struct collaboration *c;
-    float **host;          /* gradients or parameters, in the swarm's order */
+    float **host; /* gradients or parameters, in the swarm's order */
     int64_t epoch, troubles;
-    int has_mixed;         /* others' numbers are in our parameters */
+    int has_mixed; /* others' numbers are in our parameters */
     int told_behind, told_unshown;
     struct step_account now;
     struct delayed delayed;
@@ -51,7 +51,7 @@ void collaborative_trouble(struct loop_state *t, const char *text);
 int collaborative_is_hopeless(struct loop_state *t);
 /* After the optimizer's step: the next epoch, what newcomers are given, the records, the event. */
 int collaborative_stepped(struct loop_state *t, const struct step_account *a,
-                     const struct collaboration_round *round);
+                          const struct collaboration_round *round);
 
 int delayed_open(struct loop_state *t);
 /* Whatever happens meanwhile: joins the thread, and forgets the step. */

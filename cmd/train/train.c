@@ -50,9 +50,7 @@ static const char usage[] =
     "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
     "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
     "                   them are compared with those of the checkpoint\n"
-    "  --quiet          no progress\n"
-    COMPUTE_USAGE
-    "\n";
+    "  --quiet          no progress\n" COMPUTE_USAGE "\n";
 
 static const char usage_together[] = /* C11 promises 4,095 characters of a text */
     "Together with others, who give the same --run, --config, --steps and --target-batch:\n"
@@ -79,9 +77,7 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "                   none, step (the optimizer's, as in the run), round (averaging gradients, too: for slow\n"
     "                   links); takes two more buffers of the parameters' size (default: none)\n"
     "  --slow S         let each batch take at least so long\n"
-    "  --epochs N       the same as --steps\n"
-    OWN_PAGE_USAGE
-    PREFLIGHT_USAGE
+    "  --epochs N       the same as --steps\n" OWN_PAGE_USAGE PREFLIGHT_USAGE
     "  --json           lines of JSON on standard output\n"
     "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
@@ -370,8 +366,10 @@ static int run(struct requests *w, struct pl_err *err)
         rc = train_data_cache(&w->data, w->cache, (uint64_t)w->cache_mb * 1000000, err);
     if (!rc && w->parts) rc = train_data_part(&w->data, w->part - 1, w->parts, err);
     if (!rc)
-        rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
-                                  : train_data_demo(path, sizeof path, "t5_2k.model"), err);
+        rc = train_data_tokenizer(&w->data,
+                                  w->tokenizer ? w->tokenizer
+                                               : train_data_demo(path, sizeof path, "t5_2k.model"),
+                                  err);
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
@@ -407,8 +405,10 @@ static int run(struct requests *w, struct pl_err *err)
             char text[256];
             pl_batch_stream_counts(w->data.stream, &counts);
             pl_batch_stream_counts_text(text, sizeof text, &counts);
-            fprintf(stderr, "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
-                    "next: potluck generate --model %s \"a caption\"\n", text, w->job.out, w->job.out);
+            fprintf(stderr,
+                    "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
+                    "next: potluck generate --model %s \"a caption\"\n",
+                    text, w->job.out, w->job.out);
         }
     }
     pl_free(w->held_out.tokens);
@@ -421,12 +421,27 @@ static int run(struct requests *w, struct pl_err *err)
 int cmd_train(int argc, char **argv)
 {
     struct requests w = {
-        .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
-        .target = 64, .evaluate_every = 100, .held_out = { .last = NAN }, .seed = 1, .data_seed = -1,
-        .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
+        .config = "demo",
+        .optimizer = "lamb8",
+        .activations = PL_REVERSIBLE,
+        .steps = 1000,
+        .target = 64,
+        .evaluate_every = 100,
+        .held_out = { .last = NAN },
+        .seed = 1,
+        .data_seed = -1,
+        .save_every = 100,
+        .keep = 2,
+        .cache_mb = 10000,
+        .lr = 0.01,
+        .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
-        .swarm = { .compression = "run", .bandwidth = PL_BANDWIDTH_UNKNOWN, .matchmaking_time = 15, .averaging_timeout = 180,
-                   .allreduce_timeout = 60, .average_state_every = 1 },
+        .swarm = { .compression = "run",
+                   .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                   .matchmaking_time = 15,
+                   .averaging_timeout = 180,
+                   .allreduce_timeout = 60,
+                   .average_state_every = 1 },
     };
     struct pl_err err = { "" };
     int option, rc = PL_OK;
@@ -449,9 +464,10 @@ int cmd_train(int argc, char **argv)
     if (!rc && w.swarm.client_mode && !w.swarm.join_count)
         rc = cmd_misused("train", "--client-mode only calls others: --join MULTIADDR");
     if (!rc && w.swarm.verify && w.swarm.validators > 0 && w.swarm.delay) {
-        fputs("potluck train: --delay makes gradients of two steps' parameters, which nobody can compute "
-              "again: --robust btard:0, or --delay none\n",
-              stderr);
+        fputs(
+            "potluck train: --delay makes gradients of two steps' parameters, which nobody can compute "
+            "again: --robust btard:0, or --delay none\n",
+            stderr);
         rc = PL_EUSE;
     }
     if (w.swarm.run) {

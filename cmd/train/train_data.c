@@ -85,9 +85,9 @@ static int open_shard(void *context, struct pl_source **source, const char *name
     const struct train_data *d = context;
     if (!http_is_url(name)) return pl_source_file(source, name, err);
     for (size_t k = 0; k < d->lists; k++)
-    for (size_t i = 0; i < d->list[k].count; i++)
-        if (!strcmp(d->list[k].url[i], name))
-            return http_source_open(source, d->http, d->cache, name, d->list[k].sha256[i], err);
+        for (size_t i = 0; i < d->list[k].count; i++)
+            if (!strcmp(d->list[k].url[i], name))
+                return http_source_open(source, d->http, d->cache, name, d->list[k].sha256[i], err);
     return http_source_open(source, d->http, d->cache, name, NULL, err);
 }
 
@@ -218,10 +218,17 @@ static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
 static struct pairs_options options_of(struct train_data *d, const struct pl_dalle_config *config)
 {
     return (struct pairs_options){
-        .path = (const char *const *)d->path, .paths = d->paths, .tokenizer = d->tokenizer,
-        .text = config->T, .pad = config->pad, .cells = config->F * config->F, .codes = config->Vi,
-        .without = (const char *const *)d->without, .withouts = d->withouts,
-        .open = d->http ? open_shard : NULL, .open_context = d,
+        .path = (const char *const *)d->path,
+        .paths = d->paths,
+        .tokenizer = d->tokenizer,
+        .text = config->T,
+        .pad = config->pad,
+        .cells = config->F * config->F,
+        .codes = config->Vi,
+        .without = (const char *const *)d->without,
+        .withouts = d->withouts,
+        .open = d->http ? open_shard : NULL,
+        .open_context = d,
     };
 }
 
@@ -256,7 +263,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
     if ((rc = pl_pairs_open(&p, &o, err))) return rc;
     while (!rc && *count < most) {
         rc = pl_pairs_next(p, *tokens + (size_t)*count * (size_t)o.text,
-                        *codes + (size_t)*count * (size_t)o.cells, err);
+                           *codes + (size_t)*count * (size_t)o.cells, err);
         if (!rc && (rc = pl_pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
         pl_pairs_position_clear(&at);
         if (at.epoch) break; /* from the beginning again: there are no more */

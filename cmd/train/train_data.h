@@ -17,7 +17,7 @@ struct train_data {
     struct http_client *http; /* NULL until a URL is met */
     char *first_url;          /* the first that was named: POTLUCK_TOKEN belongs to its origin */
     struct http_cache *cache; /* NULL: what is fetched is not kept */
-    char **without; /* captions held out */
+    char **without;           /* captions held out */
     size_t withouts;
     struct unigram *tokenizer;
     struct stream *stream;

@@ -19,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROLLBACKS_MAX 5 /* in a row without a good step between them: it won't get better by itself */
+#define ROLLBACKS_MAX \
+    5 /* in a row without a good step between them: it won't get better by itself */
 
 struct state {
     const struct train_job *job;
@@ -116,8 +117,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
             rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' has no step", path);
         t->step = (uint64_t)step;
         pl_optimizer_set_steps(t->optimizer, (uint64_t)steps);
-        if (!rc && source)
-            rc = seek(source, json_object_get(training, "data"), path, err);
+        if (!rc && source) rc = seek(source, json_object_get(training, "data"), path, err);
         if (!rc && (rc = pl_trainer_snapshot(t))) pl_fail(err, rc, "%s: no memory", path);
     }
     json_decref(training);
@@ -130,12 +130,12 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
     const struct train_job *job = s->job;
     double rate = s->mean > 0 ? (double)r->samples / s->mean : 0;
     char left[24], took[24];
-    progress_show(&s->progress, force,
-                  "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s gone, %s left",
-                  (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total,
-                  r->loss.text, r->loss.image, rate,
-                  progress_time(took, progress_elapsed(&s->progress)),
-                  progress_time(left, (double)(job->steps - s->t->step) * s->mean));
+    progress_show(
+        &s->progress, force,
+        "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s gone, %s left",
+        (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total, r->loss.text,
+        r->loss.image, rate, progress_time(took, progress_elapsed(&s->progress)),
+        progress_time(left, (double)(job->steps - s->t->step) * s->mean));
 }
 
 /* The samples of one step. PL_EFORMAT: numbers went bad, and the trainer is as it was. */
@@ -147,7 +147,7 @@ static int accumulate(struct state *s, struct pl_err *err)
         const int32_t *text, *codes;
         rc = job->source.next(job->source.context, &text, &codes, err);
         if (rc == PL_EAGAIN && interrupted()) return PL_OK; /* nobody waits for the data */
-        if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
+        if (rc) return rc == PL_EFORMAT ? PL_EIO : rc;      /* bad data is not bad numbers */
         rc = pl_trainer_add(s->t, text, codes, job->micro_batch, err);
     }
     return rc;
@@ -190,8 +190,7 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     json_decref(s->position);
     s->position = s->gathered ? s->gathered : job->source.position(job->source.context);
     s->gathered = NULL;
-    if (!s->position)
-        return pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    if (!s->position) return pl_fail(err, PL_ENOMEM, "no memory for the data position");
     rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
     if (!rc && job->held_out && job->held_out->count && job->held_out->every &&
         (s->t->step % (uint64_t)job->held_out->every == 0 || s->t->step == job->steps))

@@ -13,7 +13,7 @@
 struct train_source {
     /* text (B,T), codes (B,I); valid until the next call. */
     int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
-    json_t *(*position)(void *context);                                  /* new reference */
+    json_t *(*position)(void *context); /* new reference */
     int (*seek)(void *context, const json_t *position, struct pl_err *err);
     /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of
      * another seed; and a name for the data, without a seed: with the same, peers draw the same. */
@@ -25,7 +25,8 @@ struct train_source {
 /* For steps that are not train_job_run's own: what it does after each. */
 struct train_hooks {
     void *state;
-    int (*stepped)(void *state, const struct pl_train_report *r, double seconds, struct pl_err *err);
+    int (*stepped)(void *state, const struct pl_train_report *r, double seconds,
+                   struct pl_err *err);
     /* The next step's samples are complete, though it comes later: going on from a checkpoint of
      * that step takes whatever comes from here on again. */
     void (*gathered)(void *state);
@@ -46,18 +47,19 @@ struct train_held_out {
 };
 
 struct train_job {
-    const char *cmd;   /* for messages */
-    const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
-    const char *published; /* log to draw the curve over; NULL: none */
-    uint64_t steps;    /* to be at when done */
+    const char *cmd;               /* for messages */
+    const char *out;               /* folder for log, checkpoints, curve; made if it is not there */
+    const char *published;         /* log to draw the curve over; NULL: none */
+    uint64_t steps;                /* to be at when done */
     int target_batch, micro_batch; /* the second divides the first */
-    int save_every, keep; /* steps between checkpoints (0: only at the end); how many stay (0: all) */
-    int resume;        /* go on from the newest checkpoint in `out` */
+    int save_every,
+        keep;   /* steps between checkpoints (0: only at the end); how many stay (0: all) */
+    int resume; /* go on from the newest checkpoint in `out` */
     int quiet;
-    double seconds;    /* stop (and save) after so long; 0: no limit */
+    double seconds; /* stop (and save) after so long; 0: no limit */
     struct train_source source;
     struct train_held_out *held_out; /* NULL: none */
-    train_together_fn *together; /* NULL: alone */
+    train_together_fn *together;     /* NULL: alone */
     void *collaborative_context;
 };
 
@@ -74,8 +76,7 @@ int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
  * the data; NULL: of a peer that has none, and whoever goes on from it begins its own. *path, if
  * asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
-                   json_t *position, const char *folder, int keep, char **path,
-                   struct pl_err *err);
+                   json_t *position, const char *folder, int keep, char **path, struct pl_err *err);
 
 /* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
  * source may be NULL. */

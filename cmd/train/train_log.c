@@ -127,8 +127,7 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
     c->step = calloc(room + 1, sizeof(double));
     c->image = calloc(room + 1, sizeof(double));
     c->text = calloc(room + 1, sizeof(double));
-    if (!c->step || !c->image || !c->text)
-        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (!c->step || !c->image || !c->text) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     while (!rc && (entry = next_line(text, bytes, &at))) {
         const json_t *loss = json_object_get(entry, "loss_image");
         if (loss && c->count <= room) {
@@ -155,8 +154,9 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
 {
     char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.png");
     struct train_curve ours = { 0 }, theirs = { 0 };
-    struct pl_plot plot = { .title = "loss", .x_label = "steps", .y_label = "nats a token",
-                            .log_y = 1 };
+    struct pl_plot plot = {
+        .title = "loss", .x_label = "steps", .y_label = "nats a token", .log_y = 1
+    };
     struct pl_curve curves[3];
     struct pl_image image = { 0 };
     size_t n = 0;
@@ -164,12 +164,16 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
     if (!rc && published) rc = train_curve_read(&theirs, published, err);
     if (!rc && ours.count) {
         if (theirs.count)
-            curves[n++] = (struct pl_curve){ .label = "image, reference curve", .x = theirs.step,
-                                             .y = theirs.image, .count = theirs.count };
-        curves[n++] = (struct pl_curve){ .label = "image", .x = ours.step, .y = ours.image,
-                                         .count = ours.count };
-        curves[n++] = (struct pl_curve){ .label = "text", .x = ours.step, .y = ours.text,
-                                         .count = ours.count };
+            curves[n++] = (struct pl_curve){ .label = "image, reference curve",
+                                             .x = theirs.step,
+                                             .y = theirs.image,
+                                             .count = theirs.count };
+        curves[n++] = (struct pl_curve){
+            .label = "image", .x = ours.step, .y = ours.image, .count = ours.count
+        };
+        curves[n++] = (struct pl_curve){
+            .label = "text", .x = ours.step, .y = ours.text, .count = ours.count
+        };
         for (size_t i = 0; i < n; i++) pl_plot_colour(curves[i].colour, i);
         rc = pl_plot_draw(&image, &plot, curves, n);
         if (rc) pl_fail(err, rc, "%s: %s", to, pl_status_name(rc));

@@ -19,14 +19,15 @@ struct learner {
     /* For validators: everybody's samples of an epoch are in an order that its name and the epoch
      * give. */
     int deals;
-    int64_t epoch, dealt;          /* of the parameters; of the order */
-    double seconds_a_sample;       /* ours, running */
+    int64_t epoch, dealt;    /* of the parameters; of the order */
+    double seconds_a_sample; /* ours, running */
 };
 
 /* --- the trainer as a learner ----------------------------------------------------------------- */
 
-#define PATIENCE 0.5 /* of an exchange's time limit: for computing again what a groupmate has sent */
-#define SHARE 0.2    /* of the last batch in our speed */
+#define PATIENCE \
+    0.5           /* of an exchange's time limit: for computing again what a groupmate has sent */
+#define SHARE 0.2 /* of the last batch in our speed */
 
 static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
 {
@@ -83,7 +84,7 @@ static int again(void *context, const struct peer_id *peer, int64_t epoch, uint6
     uint64_t own_samples = l->t->samples;
     struct pl_dalle_loss own_sum = l->t->sum;
     int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->allreduce_timeout ? PL_EAGAIN
-                                                                                      : PL_OK;
+                                                                                        : PL_OK;
     if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
     drop(l);
     rc = deal(l, peer, epoch, NULL);
@@ -131,7 +132,10 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
     return pl_trainer_step_delayed(l->t, &l->report, err);
 }
 
-static int take_in(void *context) { return pl_trainer_apply_delayed(((struct learner *)context)->t); }
+static int take_in(void *context)
+{
+    return pl_trainer_apply_delayed(((struct learner *)context)->t);
+}
 
 static int moved(void *context, int64_t epoch)
 {
@@ -164,18 +168,15 @@ static void say_json(const struct collaborative_event *e)
     char *text;
     for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
     line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
-                     "event", names[e->kind], "epoch", (json_int_t)e->view.epoch,
-                     "global_epoch", (json_int_t)e->view.global_epoch, "peers",
-                     (json_int_t)e->view.peers, "global_samples",
-                     (json_int_t)e->view.global_samples, "local_samples",
+                     "event", names[e->kind], "epoch", (json_int_t)e->view.epoch, "global_epoch",
+                     (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
+                     "global_samples", (json_int_t)e->view.global_samples, "local_samples",
                      (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
                      isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
-                     e->view.samples_per_second, "round", round, "round_status",
-                     e->round.status,
-                     "round_peers", (json_int_t)e->round.peers, "round_verified",
-                     e->round.verified, "seconds", e->seconds, "why",
-                     e->round.status ? e->round.why.text : NULL, "caught",
-                     e->round.banned ? e->round.caught.text : NULL, "text", e->text);
+                     e->view.samples_per_second, "round", round, "round_status", e->round.status,
+                     "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
+                     "seconds", e->seconds, "why", e->round.status ? e->round.why.text : NULL,
+                     "caught", e->round.banned ? e->round.caught.text : NULL, "text", e->text);
     text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
     fflush(stdout);
@@ -197,24 +198,26 @@ static void say_text(const char *cmd, const struct collaborative_event *e, int v
         break;
     case COLLABORATIVE_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
     case COLLABORATIVE_EPOCH:
-        if (e->round.banned)
-            fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
+        if (e->round.banned) fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
         if (e->round.status && e->view.peers > 1)
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
                     (long long)e->view.epoch, e->round.why.text);
         else if (verify && !e->round.verified && e->round.peers > 1)
-            fprintf(stderr,
-                    "\npotluck %s: step %lld could not be verified: it takes three peers or more "
-                    "that can be called, ask for it alike and have the same data; centered-clip in what "
-                    "we reduce\n",
-                    cmd, (long long)e->view.epoch);
+            fprintf(
+                stderr,
+                "\npotluck %s: step %lld could not be verified: it takes three peers or more "
+                "that can be called, ask for it alike and have the same data; centered-clip in what "
+                "we reduce\n",
+                cmd, (long long)e->view.epoch);
         break;
     case COLLABORATIVE_CORRECTED:
         if (e->round.status && e->view.peers > 1)
             fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd,
                     e->round.why.text);
         break;
-    case COLLABORATIVE_READY: case COLLABORATIVE_BATCH: case COLLABORATIVE_END: break;
+    case COLLABORATIVE_READY:
+    case COLLABORATIVE_BATCH:
+    case COLLABORATIVE_END: break;
     }
 }
 
@@ -246,9 +249,10 @@ static int is_interrupted(void *context)
 static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
 {
     size_t n = strlen(note);
-    while (n > REPORT_DEVICE_MAX)
-        do n--;
-        while (n && note[n] != ',');
+    while (n > REPORT_DEVICE_MAX) {
+        n--;
+        while (n && note[n] != ',') n--;
+    }
     snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
 }
 
@@ -259,26 +263,49 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct train_swarm *w = l->w;
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
-    struct collaborative_learner learner = {
-        .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch,
-        .mean = mean, .step = step, .drop = drop, .moved = moved, .rate = rate,
-        .held_out = held_out, .peak = l->t->options.peak, .set_aside = set_aside,
-        .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
-        .again = l->deals ? again : NULL,
-        .beside = p->be->many_threads
-    };
-    struct collaborative_options o = {
-        .run = w->run, .device = device, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
-        .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
-        .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
-        .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
-        .group_size = (size_t)w->group_size, .group_bits = w->group_bits,
-        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify,
-        .validators = l->deals ? w->validators : 0, .data = data,
-        .delay = (enum collaborative_delay)w->delay, .seconds = w->job->seconds,
-        .client_mode = w->client_mode, .load = 1, .key = key, .interrupted = is_interrupted,
-        .tell = tell, .context = l
-    };
+    struct collaborative_learner learner = { .value = p->value,
+                                             .grad = p->grad,
+                                             .state = &l->state,
+                                             .context = l,
+                                             .batch = batch,
+                                             .mean = mean,
+                                             .step = step,
+                                             .drop = drop,
+                                             .moved = moved,
+                                             .rate = rate,
+                                             .held_out = held_out,
+                                             .peak = l->t->options.peak,
+                                             .set_aside = set_aside,
+                                             .aside_grad = aside_grad,
+                                             .step_aside = step_aside,
+                                             .take_in = take_in,
+                                             .again = l->deals ? again : NULL,
+                                             .beside = p->be->many_threads };
+    struct collaborative_options o = { .run = w->run,
+                                       .device = device,
+                                       .compression = w->compression,
+                                       .threshold = PL_WIRE_ADAPTIVE,
+                                       .target_batch = w->job->target_batch,
+                                       .epochs = (int64_t)w->job->steps,
+                                       .average_state_every = w->average_state_every,
+                                       .matchmaking_time = w->matchmaking_time,
+                                       .averaging_timeout = w->averaging_timeout,
+                                       .allreduce_timeout = w->allreduce_timeout,
+                                       .group_size = (size_t)w->group_size,
+                                       .group_bits = w->group_bits,
+                                       .bandwidth = w->bandwidth,
+                                       .clip = w->clip,
+                                       .verify = w->verify,
+                                       .validators = l->deals ? w->validators : 0,
+                                       .data = data,
+                                       .delay = (enum collaborative_delay)w->delay,
+                                       .seconds = w->job->seconds,
+                                       .client_mode = w->client_mode,
+                                       .load = 1,
+                                       .key = key,
+                                       .interrupted = is_interrupted,
+                                       .tell = tell,
+                                       .context = l };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */
     int64_t epoch = (int64_t)l->t->step;
     int rc = l->deals ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
@@ -333,10 +360,14 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                 .hold = 1,
                                 .validators = &validators };
     struct pl_memory_plan memory;
-    struct preflight_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
-                                         .target_batch = job->target_batch,
-                                         .be = trainer->model->params.be, .json = w->json,
-                                         .quiet = job->quiet, .off = w->no_check };
+    struct preflight_join_options asks = { .swarm = &so,
+                                           .run = w->run,
+                                           .memory = &memory,
+                                           .target_batch = job->target_batch,
+                                           .be = trainer->model->params.be,
+                                           .json = w->json,
+                                           .quiet = job->quiet,
+                                           .off = w->no_check };
     struct preflight_join *check = NULL;
     struct swarm s;
     int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,

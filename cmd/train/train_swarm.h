@@ -9,7 +9,7 @@
 #define TRAIN_ADDRESSES_MAX 64
 
 struct train_swarm {
-    const char *run;        /* NULL: train alone */
+    const char *run; /* NULL: train alone */
     const char *join[TRAIN_ADDRESSES_MAX], *listen[TRAIN_ADDRESSES_MAX];
     const char *announce[TRAIN_ADDRESSES_MAX];
     size_t join_count, listen_count, announce_count;
@@ -20,12 +20,12 @@ struct train_swarm {
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every, group_size;
     const char *group_bits;
-    double bandwidth;       /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
-    double clip;            /* against liars: see exchange.h */
-    int verify;             /* see averager.h */
-    double validators;      /* of a verified round, on average */
-    int delay;              /* enum collaborative_delay */
-    double slow;            /* seconds that each local batch takes at least; for demonstrations */
+    double bandwidth;  /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
+    double clip;       /* against liars: see exchange.h */
+    int verify;        /* see averager.h */
+    double validators; /* of a verified round, on average */
+    int delay;         /* enum collaborative_delay */
+    double slow;       /* seconds that each local batch takes at least; for demonstrations */
     /* private */
     struct pl_trainer *trainer;
     const struct train_job *job;

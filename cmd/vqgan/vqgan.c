@@ -26,9 +26,7 @@ static const char usage[] =
     "  --sheet PNG      originals above what the codec makes of them (train, measure)\n"
     "  --side N         of the pictures in pixels (default: the model's nominal resolution)\n"
     "  --sample         encode: draw Gumbel codes as the original does; default: the likeliest\n"
-    "  --seed N         default 1\n"
-    COMPUTE_USAGE
-    "\n"
+    "  --seed N         default 1\n" COMPUTE_USAGE "\n"
     "train:\n"
     "  --config C       demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file in the\n"
     "                   original's words (default: demo)\n"
@@ -64,14 +62,22 @@ int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be
 static int parse(struct vqgan_options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "data", required_argument, NULL, 'd' },    { "weights", required_argument, NULL, 'w' },
-        { "codes", required_argument, NULL, 'c' },   { "out", required_argument, NULL, 'o' },
-        { "sheet", required_argument, NULL, 'p' },   { "config", required_argument, NULL, 'C' },
-        { "init", required_argument, NULL, 'i' },    { "side", required_argument, NULL, 's' },
-        { "seed", required_argument, NULL, 'S' },    { "steps", required_argument, NULL, 'n' },
-        { "batch", required_argument, NULL, 'B' },   { "lr", required_argument, NULL, 'l' },
-        { "sample", no_argument, NULL, 'g' },        { "float32", no_argument, NULL, 'f' },
-        { "help", no_argument, NULL, 'h' },          COMPUTE_OPTIONS,
+        { "data", required_argument, NULL, 'd' },
+        { "weights", required_argument, NULL, 'w' },
+        { "codes", required_argument, NULL, 'c' },
+        { "out", required_argument, NULL, 'o' },
+        { "sheet", required_argument, NULL, 'p' },
+        { "config", required_argument, NULL, 'C' },
+        { "init", required_argument, NULL, 'i' },
+        { "side", required_argument, NULL, 's' },
+        { "seed", required_argument, NULL, 'S' },
+        { "steps", required_argument, NULL, 'n' },
+        { "batch", required_argument, NULL, 'B' },
+        { "lr", required_argument, NULL, 'l' },
+        { "sample", no_argument, NULL, 'g' },
+        { "float32", no_argument, NULL, 'f' },
+        { "help", no_argument, NULL, 'h' },
+        COMPUTE_OPTIONS,
         { 0 },
     };
     int c, bad = 0;
@@ -141,7 +147,8 @@ static int write_codes(const char *path, const int32_t *code, const struct pl_pi
     text = json_dumps(names, JSON_COMPACT);
     rc = w && text ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_add(w, "codes", PL_I32, 3, shape, code);
-    rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : pl_safetensors_write(w, path, err);
+    rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc))
+            : pl_safetensors_write(w, path, err);
     free(text);
     json_decref(names);
     pl_safetensors_writer_free(w);

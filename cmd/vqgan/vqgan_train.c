@@ -17,11 +17,13 @@ static int read_config(struct pl_vqgan_config *config, const char *name, struct 
 }
 
 /* 0, or 1 after a line. */
-static int start_model(struct pl_vqgan *m, const struct vqgan_options *o, const struct pl_backend *be)
+static int start_model(struct pl_vqgan *m, const struct vqgan_options *o,
+                       const struct pl_backend *be)
 {
     struct pl_vqgan_config config;
     struct pl_err err;
-    int rc = o->init ? pl_vqgan_open(m, o->init, be, 1, &err) : read_config(&config, o->config, &err);
+    int rc = o->init ? pl_vqgan_open(m, o->init, be, 1, &err)
+                     : read_config(&config, o->config, &err);
     if (!rc && !o->init) {
         rc = pl_vqgan_init(m, &config, be, 1);
         if (!rc && (rc = pl_vqgan_reset(m, (uint64_t)o->seed))) pl_vqgan_clear(m);
@@ -97,8 +99,9 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
                 (long long)pl_vqgan_fit_steps(f));
     else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch, "a smaller --side");
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = vqgan_fail(&err);
-    else printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),
-                pl_seconds() - progress.start);
+    else
+        printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),
+               pl_seconds() - progress.start);
     pl_vqgan_fit_close(f);
     return rc;
 }

@@ -81,11 +81,11 @@ static int draw(struct pl_image *out, FT_Face face, hb_codepoint_t glyph, int si
     if (rc) return rc;
     memset(square.pixels, 255, (size_t)n * (size_t)n * 3);
     for (int y = 0; y < (int)b->rows; y++)
-    for (int x = 0; x < (int)b->width; x++) {
-        const uint8_t *from = b->buffer + y * b->pitch + 4 * x;
-        uint8_t *to = square.pixels + ((top + y) * n + left + x) * 3;
-        for (int c = 0; c < 3; c++) to[c] = (uint8_t)(from[2 - c] + 255 - from[3]);
-    }
+        for (int x = 0; x < (int)b->width; x++) {
+            const uint8_t *from = b->buffer + y * b->pitch + 4 * x;
+            uint8_t *to = square.pixels + ((top + y) * n + left + x) * 3;
+            for (int c = 0; c < 3; c++) to[c] = (uint8_t)(from[2 - c] + 255 - from[3]);
+        }
     rc = pl_resize(out, &square, side, side, PL_BICUBIC);
     pl_image_clear(&square);
     return rc;

@@ -11,10 +11,9 @@
 static const char *const gender_names[GENDERS] = { "man ", "woman ", "person " };
 enum { MAN, WOMAN, PERSON };
 
-static const char *const tone_names[TONES] = {
-    ": light skin tone", ": medium-light skin tone", ": medium skin tone", ": medium-dark skin tone",
-    ": dark skin tone"
-};
+static const char *const tone_names[TONES] = { ": light skin tone", ": medium-light skin tone",
+                                               ": medium skin tone", ": medium-dark skin tone",
+                                               ": dark skin tone" };
 
 static long find_role(struct hold_out *h, const char *name, size_t n)
 {

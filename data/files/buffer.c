@@ -21,10 +21,7 @@ void pl_buffer_add(struct pl_buffer *b, const void *data, size_t bytes)
     b->bytes += bytes;
 }
 
-void pl_buffer_byte(struct pl_buffer *b, uint8_t byte)
-{
-    pl_buffer_add(b, &byte, 1);
-}
+void pl_buffer_byte(struct pl_buffer *b, uint8_t byte) { pl_buffer_add(b, &byte, 1); }
 
 void pl_buffer_le32(struct pl_buffer *b, uint32_t x)
 {

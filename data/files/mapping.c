@@ -31,7 +31,8 @@ int pl_mapping_open(struct pl_mapping *m, const char *path, struct pl_err *err)
 
 void pl_mapping_let_go(const struct pl_mapping *m, const void *from, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)m->at, at = (uintptr_t)from;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)m->at,
+              at = (uintptr_t)from;
     uintptr_t first, end;
     if (!m->bytes || at < start || at - start > m->bytes || bytes > m->bytes - (at - start)) return;
     first = (at + page - 1) / page * page;

@@ -13,7 +13,7 @@
 
 static const char *const types[PL_DTYPES] = {
     [PL_F64] = "F64", [PL_F32] = "F32", [PL_F16] = "F16", [PL_BF16_T] = "BF16", [PL_I64] = "I64",
-    [PL_I32] = "I32", [PL_I16] = "I16", [PL_I8] = "I8", [PL_U8] = "U8", [PL_BOOL] = "BOOL",
+    [PL_I32] = "I32", [PL_I16] = "I16", [PL_I8] = "I8",   [PL_U8] = "U8",       [PL_BOOL] = "BOOL",
 };
 
 const char *pl_dtype_name(enum pl_dtype t) { return types[t]; }
@@ -42,7 +42,8 @@ static int parse_meta(struct st_file *f, json_t *meta, struct pl_err *err)
     f->meta_key = calloc(n + 1, sizeof *f->meta_key);
     f->meta_value = calloc(n + 1, sizeof *f->meta_value);
     if (!f->meta_key || !f->meta_value) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
-    json_object_foreach(meta, key, value) {
+    json_object_foreach(meta, key, value)
+    {
         if (!json_is_string(value))
             return pl_fail(err, PL_EFORMAT, "%s: __metadata__.%.80s is not a string", f->path, key);
         f->meta_key[f->metas] = (char *)(uintptr_t)key; /* owned by the JSON tree */
@@ -140,7 +141,8 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
                        o->header ? "another type" : why.text);
     f->tensors = calloc(json_object_size(o->header) + 1, sizeof *f->tensors);
     if (!f->tensors) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
-    json_object_foreach(o->header, name, entry) {
+    json_object_foreach(o->header, name, entry)
+    {
         if (!strcmp(name, "__metadata__")) rc = parse_meta(f, entry, err);
         else
             rc = parse_tensor(f, &f->tensors[f->count++], name, entry, bytes + 8 + header,
@@ -245,7 +247,7 @@ int pl_safetensors_writer_meta(struct st_writer *w, const char *key, const char 
 }
 
 int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
-                  const int64_t *shape, const void *data)
+                              const int64_t *shape, const void *data)
 {
     struct pending *t;
     if (w->count == w->room) {

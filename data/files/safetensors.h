@@ -15,7 +15,7 @@ struct st_tensor {
     enum pl_dtype dtype;
     int dims;
     int64_t shape[8];
-    size_t n, bytes; /* elements; bytes = n * pl_dtype_size(dtype) */
+    size_t n, bytes;  /* elements; bytes = n * pl_dtype_size(dtype) */
     const void *data; /* inside the mapping: may be unaligned */
 };
 
@@ -26,7 +26,7 @@ struct st_file {
     size_t count;
     /* safetensors: in order of their data; others: as the file lists them */
     struct st_tensor *tensors;
-    size_t metas;              /* entries of __metadata__ */
+    size_t metas; /* entries of __metadata__ */
     char **meta_key, **meta_value;
     const struct pl_mapping *map; /* private: where tensors lie, but for copies */
     /* private: what holds names, data and remarks, and how to let go of it */
@@ -39,8 +39,9 @@ struct st_file {
 int pl_safetensors_open(struct st_file **f, const char *path, struct pl_err *err);
 void pl_safetensors_close(struct st_file *f);
 
-const struct st_tensor *pl_safetensors_find(const struct st_file *f, const char *name); /* NULL: not there */
-const char *pl_safetensors_meta(const struct st_file *f, const char *key);              /* NULL: not there */
+const struct st_tensor *pl_safetensors_find(const struct st_file *f,
+                                            const char *name);             /* NULL: not there */
+const char *pl_safetensors_meta(const struct st_file *f, const char *key); /* NULL: not there */
 
 /* The values widened or narrowed to float32 (exact for F16, BF16 and small integers); out has
  * t->n elements. */
@@ -56,7 +57,7 @@ struct st_writer;
 struct st_writer *pl_safetensors_writer_new(void); /* NULL: no memory */
 int pl_safetensors_writer_meta(struct st_writer *w, const char *key, const char *value);
 int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
-                  const int64_t *shape, const void *data);
+                              const int64_t *shape, const void *data);
 int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *err);
 void pl_safetensors_writer_free(struct st_writer *w);
 

@@ -35,10 +35,7 @@ static int file_read(struct pl_source *s, uint64_t at, void *out, size_t bytes, 
     return PL_OK;
 }
 
-static void file_close(struct pl_source *s)
-{
-    close(((struct file_source *)s)->fd);
-}
+static void file_close(struct pl_source *s) { close(((struct file_source *)s)->fd); }
 
 static int memory_read(struct pl_source *s, uint64_t at, void *out, size_t bytes,
                        struct pl_err *err)
@@ -48,10 +45,7 @@ static int memory_read(struct pl_source *s, uint64_t at, void *out, size_t bytes
     return PL_OK;
 }
 
-static void memory_close(struct pl_source *s)
-{
-    (void)s;
-}
+static void memory_close(struct pl_source *s) { (void)s; }
 
 int pl_source_file(struct pl_source **out, const char *path, struct pl_err *err)
 {

@@ -95,7 +95,9 @@ int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
         size_t padded = (file->bytes + BLOCK - 1) / BLOCK * BLOCK;
         t->at = padded > left ? t->bytes : file->at + padded;
         switch (p[TYPE]) {
-        case '0': case 0: case '7':
+        case '0':
+        case 0:
+        case '7':
             if (*long_name) snprintf(file->name, sizeof file->name, "%s", long_name);
             else header_name(file->name, p);
             return PL_OK;

@@ -120,7 +120,8 @@ int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *wher
                      parser.problem_mark.line + 1, parser.problem ? parser.problem : "no memory");
     else {
         rc = yaml_document_get_root_node(&r.document)
-                 ? convert(&r, out, 1, 0) : pl_fail(err, PL_EFORMAT, "%s: empty", where);
+                 ? convert(&r, out, 1, 0)
+                 : pl_fail(err, PL_EFORMAT, "%s: empty", where);
         yaml_document_delete(&r.document);
     }
     yaml_parser_delete(&parser);

@@ -82,11 +82,11 @@ static const uint8_t shapes[128][FONT_HEIGHT] = {
 static void dot(struct pl_image *image, int left, int top, int scale, const uint8_t colour[3])
 {
     for (int y = top; y < top + scale; y++)
-    for (int x = left; x < left + scale; x++)
-        if (x >= 0 && y >= 0 && x < image->width && y < image->height)
-            for (int c = 0; c < 3; c++)
-                image->pixels[((size_t)y * (size_t)image->width + (size_t)x) * 3 + (size_t)c] =
-                    colour[c];
+        for (int x = left; x < left + scale; x++)
+            if (x >= 0 && y >= 0 && x < image->width && y < image->height)
+                for (int c = 0; c < 3; c++)
+                    image->pixels[((size_t)y * (size_t)image->width + (size_t)x) * 3 + (size_t)c] =
+                        colour[c];
 }
 
 static int has_shape(unsigned char c)
@@ -104,10 +104,10 @@ void pl_font_text(struct pl_image *image, int left, int top, const char *text, i
         unsigned char c = (unsigned char)*text;
         int known = has_shape(c);
         for (int row = 0; row < FONT_HEIGHT; row++)
-        for (int x = 0; x < 5; x++) {
-            int box = row == 0 || row == FONT_HEIGHT - 1 || x == 0 || x == 4;
-            if (known ? shapes[c][row] >> (4 - x) & 1 : box)
-                dot(image, left + x * scale, top + row * scale, scale, colour);
-        }
+            for (int x = 0; x < 5; x++) {
+                int box = row == 0 || row == FONT_HEIGHT - 1 || x == 0 || x == 4;
+                if (known ? shapes[c][row] >> (4 - x) & 1 : box)
+                    dot(image, left + x * scale, top + row * scale, scale, colour);
+            }
     }
 }

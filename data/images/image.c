@@ -29,7 +29,7 @@ void pl_image_clear(struct pl_image *image)
 }
 
 int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
-                   struct pl_err *err)
+                      struct pl_err *err)
 {
     unsigned long long w = width, h = height;
     if (w < 1 || h < 1 || w > IMAGE_SIDE_MAX || h > IMAGE_SIDE_MAX || w * h > IMAGE_PIXELS_MAX)
@@ -37,13 +37,15 @@ int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char 
                        "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels are read",
                        name, w, h, IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
     if (w * h > IMAGE_PIXELS_FREE && w * h / IMAGE_PIXELS_PER_BYTE > bytes)
-        return pl_fail(err, PL_ELIMIT, "%s: %llu x %llu pixels in %zu bytes; at most %d a byte are "
-                       "believed", name, w, h, bytes, IMAGE_PIXELS_PER_BYTE);
+        return pl_fail(err, PL_ELIMIT,
+                       "%s: %llu x %llu pixels in %zu bytes; at most %d a byte are "
+                       "believed",
+                       name, w, h, bytes, IMAGE_PIXELS_PER_BYTE);
     return PL_OK;
 }
 
 int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
-                   size_t bytes, const char *name, struct pl_err *err)
+                      size_t bytes, const char *name, struct pl_err *err)
 {
     int rc = pl_image_believed(width, height, bytes, name, err);
     if (rc) return rc;
@@ -111,7 +113,9 @@ int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha)
 int pl_image_upright(struct pl_image *image)
 {
     /* Where pixel (x, y) of the upright picture lies: at (x, y), mirrored, with axes exchanged. */
-    static const struct { unsigned char across, down, turned; } lies[9] = {
+    static const struct {
+        unsigned char across, down, turned;
+    } lies[9] = {
         { 0, 0, 0 }, { 0, 0, 0 }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, 0 },
         { 0, 0, 1 }, { 0, 1, 1 }, { 1, 1, 1 }, { 1, 0, 1 },
     };
@@ -123,13 +127,13 @@ int pl_image_upright(struct pl_image *image)
                             image->channels)))
         return rc;
     for (int y = 0; y < out.height; y++)
-    for (int x = 0; x < out.width; x++) {
-        int u = lies[kind].turned ? y : x, v = lies[kind].turned ? x : y;
-        if (lies[kind].across) u = w - 1 - u;
-        if (lies[kind].down) v = h - 1 - v;
-        memcpy(out.pixels + ((size_t)y * (size_t)out.width + (size_t)x) * n,
-               image->pixels + ((size_t)v * (size_t)w + (size_t)u) * n, n);
-    }
+        for (int x = 0; x < out.width; x++) {
+            int u = lies[kind].turned ? y : x, v = lies[kind].turned ? x : y;
+            if (lies[kind].across) u = w - 1 - u;
+            if (lies[kind].down) v = h - 1 - v;
+            memcpy(out.pixels + ((size_t)y * (size_t)out.width + (size_t)x) * n,
+                   image->pixels + ((size_t)v * (size_t)w + (size_t)u) * n, n);
+        }
     out.indexed = image->indexed;
     out.orientation = 1;
     pl_image_clear(image);
@@ -153,7 +157,8 @@ int pl_image_crop(struct pl_image *out, const struct pl_image *in, int left, int
     if (!out->pixels) return PL_OK;
     for (int y = 0; y < height; y++)
         memcpy(out->pixels + (size_t)y * bytes,
-               in->pixels + ((size_t)(top + y) * (size_t)in->width + (size_t)left) *
-                                (size_t)in->channels, bytes);
+               in->pixels +
+                   ((size_t)(top + y) * (size_t)in->width + (size_t)left) * (size_t)in->channels,
+               bytes);
     return PL_OK;
 }

@@ -15,8 +15,8 @@
 
 struct pl_image {
     int width, height;
-    int channels;    /* 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA (alpha not premultiplied) */
-    int indexed;     /* came from a palette or from one bit: resized by nearest [spec images-and-text 2.2] */
+    int channels; /* 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA (alpha not premultiplied) */
+    int indexed; /* came from a palette or from one bit: resized by nearest [spec images-and-text 2.2] */
     int orientation; /* EXIF's, 2 to 8: not upright as the pixels lie; else 0 or 1 */
     uint8_t *pixels; /* rows top down, channels interleaved; pl_image_clear frees it */
 };

@@ -12,10 +12,10 @@ image_decode_fn pl_image_decode_png, pl_image_decode_jpeg, pl_image_decode_webp;
 
 /* Whether a file of so many bytes may claim this size; if not, the sentence for it. */
 int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
-                   struct pl_err *err);
+                      struct pl_err *err);
 
 /* Allocates what it claims, when it is believed. */
 int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
-                   size_t bytes, const char *name, struct pl_err *err);
+                      size_t bytes, const char *name, struct pl_err *err);
 
 #endif

@@ -9,7 +9,8 @@
 #include <setjmp.h>
 #include <string.h>
 
-#define SCANS_MAX 200 /* of a progressive file, each as much work as the whole; real ones have ten */
+#define SCANS_MAX \
+    200 /* of a progressive file, each as much work as the whole; real ones have ten */
 
 struct jpeg {
     struct jpeg_decompress_struct d;
@@ -27,15 +28,9 @@ static void on_error(j_common_ptr c)
     longjmp(j->out, 1);
 }
 
-static void on_message(j_common_ptr c)
-{
-    (void)c;
-}
+static void on_message(j_common_ptr c) { (void)c; }
 
-static void source_begin_end(j_decompress_ptr d)
-{
-    (void)d;
-}
+static void source_begin_end(j_decompress_ptr d) { (void)d; }
 
 static boolean source_more(j_decompress_ptr d)
 {
@@ -64,11 +59,11 @@ static void count_scans(j_common_ptr c)
 static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
 {
     for (int x = 0; x < width; x++)
-    for (int c = 0; c < 3; c++) {
-        unsigned ink = cmyk[4 * x + c], black = cmyk[4 * x + 3];
-        if (!inverted) ink = 255 - ink, black = 255 - black;
-        row[3 * x + c] = (uint8_t)((ink * black + 127) / 255);
-    }
+        for (int c = 0; c < 3; c++) {
+            unsigned ink = cmyk[4 * x + c], black = cmyk[4 * x + 3];
+            if (!inverted) ink = 255 - ink, black = 255 - black;
+            row[3 * x + c] = (uint8_t)((ink * black + 127) / 255);
+        }
 }
 
 /* From the APP1 marker that holds EXIF data. */
@@ -95,7 +90,7 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     print = d->num_components == 4;
     d->out_color_space = print ? JCS_CMYK : d->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     rc = pl_image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
-                        j->source.bytes_in_buffer, name, err);
+                           j->source.bytes_in_buffer, name, err);
     if (rc) return rc;
     image->orientation = orientation(d);
     jpeg_start_decompress(d);
@@ -103,8 +98,8 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
         uint8_t *row = image->pixels +
                        (size_t)d->output_scanline * (size_t)image->width * (size_t)image->channels;
         if (print) {
-            JSAMPARRAY line = d->mem->alloc_sarray((j_common_ptr)d, JPOOL_IMAGE,
-                                                   4 * d->image_width, 1);
+            JSAMPARRAY line = d->mem->alloc_sarray((j_common_ptr)d, JPOOL_IMAGE, 4 * d->image_width,
+                                                   1);
             for (; d->output_scanline < d->output_height; row += 3 * (size_t)image->width) {
                 jpeg_read_scanlines(d, line, 1);
                 cmyk_row(row, line[0], image->width, d->saw_Adobe_marker);
@@ -115,8 +110,8 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     return PL_OK;
 }
 
-int pl_image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
-                      struct pl_err *err)
+int pl_image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes,
+                         const char *name, struct pl_err *err)
 {
     struct jpeg j;
     int rc;

@@ -58,8 +58,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     if (depth == 16) png_set_strip_16(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
-    rc = pl_image_allocate(image, width, height, png_get_channels(png, info), in->bytes,
-                        name, err);
+    rc = pl_image_allocate(image, width, height, png_get_channels(png, info), in->bytes, name, err);
     if (rc) return rc;
     image->indexed = type == PNG_COLOR_TYPE_PALETTE || depth == 1;
     in->rows = malloc(height * sizeof *in->rows);
@@ -72,7 +71,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
 }
 
 int pl_image_decode_png(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
-                     struct pl_err *err)
+                        struct pl_err *err)
 {
     struct input in = { .data = data, .bytes = bytes };
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &in, on_error, on_warning);
@@ -103,10 +102,7 @@ static void give(png_structp png, png_bytep data, png_size_t n)
     out->bytes += n;
 }
 
-static void nothing_to_flush(png_structp png)
-{
-    (void)png;
-}
+static void nothing_to_flush(png_structp png) { (void)png; }
 
 static int encode(png_structp png, png_infop info, struct output *out, const struct pl_image *image)
 {

@@ -3,8 +3,8 @@
 
 #include <webp/decode.h>
 
-int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
-                      struct pl_err *err)
+int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes,
+                         const char *name, struct pl_err *err)
 {
     WebPBitstreamFeatures f;
     size_t stride, room;
@@ -15,7 +15,7 @@ int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t byt
     if (f.has_animation)
         return pl_fail(err, PL_EFORMAT, "%s: an animated WebP; a still picture was expected", name);
     rc = pl_image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, bytes,
-                        name, err);
+                           name, err);
     if (rc) return rc;
     stride = (size_t)image->width * (size_t)image->channels;
     room = stride * (size_t)image->height;

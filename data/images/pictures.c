@@ -74,8 +74,9 @@ int pl_pictures_read(struct pl_pictures *p, const char *path, int side, struct p
            : pl_fail(err, PL_ENOTFOUND, "%s: no .png, .jpg or .webp in this folder", path);
     for (int i = 0; i < n; i++) {
         char *file = rc ? NULL : pl_path_join(path, entries[i]->d_name);
-        if (!rc) rc = file ? add(p, file, entries[i]->d_name, err)
-                           : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        if (!rc)
+            rc = file ? add(p, file, entries[i]->d_name, err)
+                      : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
         free(file);
         free(entries[i]);
     }

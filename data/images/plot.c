@@ -11,13 +11,13 @@
 static const uint8_t black[3] = { 40, 40, 40 }, grey[3] = { 225, 225, 225 };
 
 struct axis {
-    int log, from, to;  /* pixels of the two ends */
-    double low, high;   /* values there (their log10 if log) */
+    int log, from, to; /* pixels of the two ends */
+    double low, high;  /* values there (their log10 if log) */
 };
 
 void pl_plot_colour(uint8_t colour[3], size_t i)
 {
-    static const uint8_t all[][3] = { { 0, 114, 178 },  { 213, 94, 0 },    { 0, 158, 115 },
+    static const uint8_t all[][3] = { { 0, 114, 178 },   { 213, 94, 0 },  { 0, 158, 115 },
                                       { 204, 121, 167 }, { 230, 159, 0 }, { 86, 180, 233 } };
     memcpy(colour, all[i % PL_COUNT(all)], 3);
 }
@@ -77,11 +77,11 @@ static void line(struct pl_image *image, double x0, double y0, double x1, double
     const double half = 1.0;
     double dx = x1 - x0, dy = y1 - y0, length2 = dx * dx + dy * dy;
     for (int y = (int)(fmin(y0, y1) - 2); y <= (int)(fmax(y0, y1) + 2); y++)
-    for (int x = (int)(fmin(x0, x1) - 2); x <= (int)(fmax(x0, x1) + 2); x++) {
-        double t = length2 > 0 ? ((x - x0) * dx + (y - y0) * dy) / length2 : 0;
-        t = t < 0 ? 0 : t > 1 ? 1 : t;
-        blend(image, x, y, half + 0.5 - hypot(x - (x0 + t * dx), y - (y0 + t * dy)), colour);
-    }
+        for (int x = (int)(fmin(x0, x1) - 2); x <= (int)(fmax(x0, x1) + 2); x++) {
+            double t = length2 > 0 ? ((x - x0) * dx + (y - y0) * dy) / length2 : 0;
+            t = t < 0 ? 0 : t > 1 ? 1 : t;
+            blend(image, x, y, half + 0.5 - hypot(x - (x0 + t * dx), y - (y0 + t * dy)), colour);
+        }
 }
 
 static void box(struct pl_image *image, int left, int top, int right, int bottom,

@@ -7,7 +7,7 @@
 struct pl_curve {
     const char *label; /* in the legend; NULL: none */
     const double *x, *y;
-    size_t count;      /* points in order of x; one that is not finite breaks the line */
+    size_t count; /* points in order of x; one that is not finite breaks the line */
     uint8_t colour[3];
 };
 

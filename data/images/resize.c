@@ -79,15 +79,16 @@ static void run(uint8_t *out, const uint8_t *in, const struct taps *t, int n, si
                 int lines, size_t in_pitch, size_t out_pitch, int channels)
 {
     for (int line = 0; line < lines; line++, in += in_pitch, out += out_pitch)
-    for (int i = 0; i < n; i++)
-    for (int c = 0; c < channels; c++) {
-        const uint8_t *from = in + (size_t)t->first[i] * step + c;
-        const int32_t *w = t->weight + (size_t)i * t->room;
-        int32_t sum = 1 << (WEIGHT_BITS - 1); /* |weights| add up to < 2: 2^31 is not reached */
-        for (int j = 0; j < t->count[i]; j++) sum += w[j] * from[(size_t)j * step];
-        sum = sum < 0 ? 0 : sum >> WEIGHT_BITS;
-        out[(size_t)i * step + (size_t)c] = (uint8_t)(sum > 255 ? 255 : sum);
-    }
+        for (int i = 0; i < n; i++)
+            for (int c = 0; c < channels; c++) {
+                const uint8_t *from = in + (size_t)t->first[i] * step + c;
+                const int32_t *w = t->weight + (size_t)i * t->room;
+                int32_t sum = 1 << (WEIGHT_BITS -
+                                    1); /* |weights| add up to < 2: 2^31 is not reached */
+                for (int j = 0; j < t->count[i]; j++) sum += w[j] * from[(size_t)j * step];
+                sum = sum < 0 ? 0 : sum >> WEIGHT_BITS;
+                out[(size_t)i * step + (size_t)c] = (uint8_t)(sum > 255 ? 255 : sum);
+            }
 }
 
 static int pass_rows(struct pl_image *out, const struct pl_image *in, int width,
@@ -135,12 +136,12 @@ static int nearest(struct pl_image *out, const struct pl_image *in, int width, i
     int rc = pl_image_init(out, width, height, in->channels);
     if (rc) return rc;
     for (int y = 0; y < height; y++)
-    for (int x = 0; x < width; x++) {
-        size_t from_y = (size_t)((y + 0.5) * in->height / height);
-        size_t from_x = (size_t)((x + 0.5) * in->width / width);
-        memcpy(out->pixels + ((size_t)y * (size_t)width + (size_t)x) * n,
-               in->pixels + (from_y * (size_t)in->width + from_x) * n, n);
-    }
+        for (int x = 0; x < width; x++) {
+            size_t from_y = (size_t)((y + 0.5) * in->height / height);
+            size_t from_x = (size_t)((x + 0.5) * in->width / width);
+            memcpy(out->pixels + ((size_t)y * (size_t)width + (size_t)x) * n,
+                   in->pixels + (from_y * (size_t)in->width + from_x) * n, n);
+        }
     return PL_OK;
 }
 
@@ -202,10 +203,7 @@ int pl_resize(struct pl_image *out, const struct pl_image *in, int width, int he
 }
 
 /* Half of n, halves to even: round(0.5) is 0, round(1.5) is 2. */
-static int half_to_even(int n)
-{
-    return n / 2 + (n % 2 && n / 2 % 2);
-}
+static int half_to_even(int n) { return n / 2 + (n % 2 && n / 2 % 2); }
 
 int pl_resize_square(struct pl_image *out, const struct pl_image *in, int side,
                      enum pl_filter filter)

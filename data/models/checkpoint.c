@@ -31,7 +31,7 @@ static int add_json(struct st_writer *w, const char *key, json_t *value)
 void pl_checkpoint_turn(float *y, const float *x, size_t rows, size_t columns)
 {
     for (size_t r = 0; r < rows; r++)
-    for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
+        for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
 }
 
 /* A parameter on the host, as the file has it; *to is the caller's, also after an error. */
@@ -56,7 +56,9 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
     void **copy = calloc(p->count + states + 1, sizeof *copy);
     struct st_writer *w = pl_safetensors_writer_new();
     int rc = copy && w ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt"); /* what readers of PyTorch tensors look for */
+    if (!rc)
+        rc = pl_safetensors_writer_meta(w, "format",
+                                        "pt"); /* what readers of PyTorch tensors look for */
     if (!rc) rc = add_json(w, "config", c->config);
     if (!rc) rc = add_json(w, "alias", c->alias);
     if (!rc) rc = add_json(w, "training", c->training);
@@ -66,7 +68,8 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         int64_t other_way[2] = { t->shape[1], t->shape[0] };
         rc = copy_param(&copy[i], c, i, turned);
         if (!rc)
-            rc = pl_safetensors_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
+            rc = pl_safetensors_writer_add(w, t->name, PL_F32, t->dims,
+                                           turned ? other_way : t->shape, copy[i]);
     }
     for (size_t i = 0; !rc && i < states; i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(c->optimizer, i);
@@ -75,7 +78,9 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         void *to = copy[p->count + i] = pl_alloc(s.n, s.element_size);
         state_name(name, p, &s);
         rc = to ? pl_optimizer_state_get(c->optimizer, i, to) : PL_ENOMEM;
-        if (!rc) rc = pl_safetensors_writer_add(w, name, s.element_size == 1 ? PL_U8 : PL_F32, 1, &n, to);
+        if (!rc)
+            rc = pl_safetensors_writer_add(w, name, s.element_size == 1 ? PL_U8 : PL_F32, 1, &n,
+                                           to);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);
@@ -229,10 +234,7 @@ static long long step_of(const char *name)
     return errno || strcmp(end, back) ? -1 : step;
 }
 
-static int is_checkpoint(const struct dirent *d)
-{
-    return step_of(d->d_name) >= 0;
-}
+static int is_checkpoint(const struct dirent *d) { return step_of(d->d_name) >= 0; }
 
 static int by_step(const struct dirent **a, const struct dirent **b)
 {

@@ -13,10 +13,10 @@
  * "optimizer.<parameter's name>.<state1, absmax1, ...>". */
 
 struct pl_checkpoint {
-    const struct pl_params *params;        /* borrowed, all of these */
-    struct pl_optimizer *optimizer;        /* NULL: parameters alone */
+    const struct pl_params *params;  /* borrowed, all of these */
+    struct pl_optimizer *optimizer;  /* NULL: parameters alone */
     int (*turned)(const char *name); /* matrices that the file has rows for columns; NULL: none */
-    json_t *config;   /* the model's sizes; metadata "config"; NULL: none */
+    json_t *config;                  /* the model's sizes; metadata "config"; NULL: none */
     json_t *alias;    /* {"repeated name": "name stored here"}; metadata "alias"; NULL: none */
     json_t *training; /* step, data position, ...; metadata "training"; NULL: none */
 };

@@ -9,17 +9,22 @@
 #define CONFIG_BYTES (1u << 20) /* a configuration is a page */
 #define INTEGER_MAX (1 << 24)   /* pl_dalle_config_check knows the ranges; this only fits an int */
 
-static const struct { const char *key; size_t member; } sizes[] = {
+static const struct {
+    const char *key;
+    size_t member;
+} sizes[] = {
 #define MEMBER(name) offsetof(struct pl_dalle_config, name)
-    { "T", MEMBER(T) }, { "F", MEMBER(F) }, { "dim", MEMBER(D) }, { "depth", MEMBER(L) },
-    { "heads", MEMBER(H) }, { "dim_head", MEMBER(d) }, { "text_tokens", MEMBER(V) },
-    { "image_tokens", MEMBER(Vi) },
+    { "T", MEMBER(T) },           { "F", MEMBER(F) },
+    { "dim", MEMBER(D) },         { "depth", MEMBER(L) },
+    { "heads", MEMBER(H) },       { "dim_head", MEMBER(d) },
+    { "text_tokens", MEMBER(V) }, { "image_tokens", MEMBER(Vi) },
 #undef MEMBER
 };
 
 static const char *const other_keys[] = {
-    "base", "name", "pad", "loss_img_weight", "attn_types", "conv_kernel", "conv_dilation",
-    "shared_ids", "untied", "share_input_output_emb", "reversible", "rotary_emb", "shift_tokens",
+    "base",        "name",          "pad",          "loss_img_weight", "attn_types",
+    "conv_kernel", "conv_dilation", "shared_ids",   "untied",          "share_input_output_emb",
+    "reversible",  "rotary_emb",    "shift_tokens",
 };
 
 /* One object being read; the first trouble is kept. */
@@ -135,7 +140,9 @@ static void read_base(struct reading *r, struct pl_dalle_config *c)
             refuse(r, "base", "\"run\", \"middle\", \"small\" or \"demo\"");
         return;
     }
-    *c = (struct pl_dalle_config){ .pad = 1, .image_weight = 7, .V = 2, .Vi = 1, .name = "unnamed" };
+    *c = (struct pl_dalle_config){
+        .pad = 1, .image_weight = 7, .V = 2, .Vi = 1, .name = "unnamed"
+    };
 }
 
 /* Text ids and codes may be missing where no tokens are (strict 0): a stack alone. */
@@ -165,8 +172,8 @@ int pl_dalle_config_from_json(struct pl_dalle_config *c, const json_t *root, int
     json_t *value;
     if (!json_is_object(root))
         return pl_fail(err, PL_EFORMAT, "%.200s: expected a JSON object", source);
-    json_object_foreach((json_t *)root, key, value)
-        if (strict && !is_known(key)) return refuse(&r, key, "one of the keys there are");
+    json_object_foreach((json_t *)root, key, value) if (strict && !is_known(key)) return refuse(
+        &r, key, "one of the keys there are");
     read_base(&r, c);
     read_sizes(&r, c, strict);
     integer(&r, "conv_kernel", &kernel);
@@ -204,8 +211,7 @@ int pl_dalle_config_read(struct pl_dalle_config *c, const char *path, struct pl_
     if (rc) return rc;
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return pl_fail(err, PL_EFORMAT, "%.200s: line %d: %.120s", path, why.line, why.text);
+    if (!root) return pl_fail(err, PL_EFORMAT, "%.200s: line %d: %.120s", path, why.line, why.text);
     rc = pl_dalle_config_from_json(c, root, 1, path, err);
     json_decref(root);
     return rc;
@@ -221,10 +227,12 @@ static void kind_name(char *name, size_t size, const struct pl_dalle_block *b)
 {
     const char *version = b->kind == PL_MASK_CONV_CORNER ? "@1.6.6" : "";
     switch (b->kind) {
-    case PL_MASK_FULL: case PL_MASK_NONE: snprintf(name, size, "full"); break;
+    case PL_MASK_FULL:
+    case PL_MASK_NONE: snprintf(name, size, "full"); break;
     case PL_MASK_ROW: snprintf(name, size, "axial_row"); break;
     case PL_MASK_COL: snprintf(name, size, "axial_col"); break;
-    case PL_MASK_CONV: case PL_MASK_CONV_CORNER:
+    case PL_MASK_CONV:
+    case PL_MASK_CONV_CORNER:
         if (b->dilation == 1) snprintf(name, size, "conv%d%s", b->kernel, version);
         else snprintf(name, size, "conv%dd%d%s", b->kernel, b->dilation, version);
     }

@@ -58,11 +58,11 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
     if (!list) return NULL;
     add(list, count, "transformer.pos_emb", PL_DALLE_POS_EMB);
     for (int l = 0; l < L; l++)
-    for (size_t i = 0; i < PL_COUNT(tensors); i++) {
-        char name[PL_NAME_MAX - 8];
-        snprintf(name, sizeof name, "transformer.layers.blocks.%d.%s", l, tensors[i].training);
-        add(list, count, name, (long)tensor_index(&m->stack.blocks.list[l], tensors[i].member));
-    }
+        for (size_t i = 0; i < PL_COUNT(tensors); i++) {
+            char name[PL_NAME_MAX - 8];
+            snprintf(name, sizeof name, "transformer.layers.blocks.%d.%s", l, tensors[i].training);
+            add(list, count, name, (long)tensor_index(&m->stack.blocks.list[l], tensors[i].member));
+        }
     add(list, count, "to_logits.0.weight", (long)m->norm_weight);
     add(list, count, "to_logits.0.bias", (long)m->norm_bias);
     add(list, count, "to_logits.1.weight", (long)m->embedding);
@@ -115,7 +115,11 @@ static int parse(struct called *c, const char *name)
 
 static long find_end(const struct pl_dalle *m, const char *name)
 {
-    const struct { const char *name; size_t param; int separate; } ends[] = {
+    const struct {
+        const char *name;
+        size_t param;
+        int separate;
+    } ends[] = {
         { "to_logits.0.weight", m->norm_weight, -1 },
         { "to_logits.0.bias", m->norm_bias, -1 },
         { "to_logits.1.weight", m->embedding, -1 },
@@ -149,8 +153,9 @@ long pl_dalle_find_param(const struct pl_params *params, const char *name)
     struct called c;
     if (!parse(&c, name)) return -1;
     if (c.l < 0) snprintf(official, sizeof official, "model.%.*s", PL_NAME_MAX, c.end);
-    else snprintf(official, sizeof official, "model.transformer.layers.blocks.%d.%s", c.l,
-                  tensors[c.tensor].training);
+    else
+        snprintf(official, sizeof official, "model.transformer.layers.blocks.%d.%s", c.l,
+                 tensors[c.tensor].training);
     return pl_params_find(params, official);
 }
 
@@ -182,9 +187,11 @@ int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err
     for (size_t i = 0; i < rows * half && rc == PL_OK; i++) {
         angle[i] = pos_emb[2 * i];
         if (!isfinite(angle[i]) || pos_emb[2 * i + 1] != angle[i])
-            rc = pl_fail(err, PL_EFORMAT, "pos_emb, row %zu: channels %zu and %zu are %g and %g, "
-                         "expected the same angle", i / half, 2 * (i % half), 2 * (i % half) + 1,
-                         angle[i], pos_emb[2 * i + 1]);
+            rc = pl_fail(err, PL_EFORMAT,
+                         "pos_emb, row %zu: channels %zu and %zu are %g and %g, "
+                         "expected the same angle",
+                         i / half, 2 * (i % half), 2 * (i % half) + 1, angle[i],
+                         pos_emb[2 * i + 1]);
     }
     if (rc == PL_OK) rc = pl_blocks_set_angles(&m->stack.blocks, angle);
     pl_free(angle);

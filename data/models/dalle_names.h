@@ -17,7 +17,7 @@ extern "C" {
 struct pl_dalle_entry {
     char name[PL_NAME_MAX]; /* as training checkpoints have it, "model." in front */
     long param;             /* index, or PL_DALLE_POS_EMB */
-    long first;             /* the earliest entry of the same tensor; itself if there is none before */
+    long first; /* the earliest entry of the same tensor; itself if there is none before */
 };
 /* All of them in the official order (the run: 841); free with free(). NULL: no memory. */
 struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *count);

@@ -231,8 +231,8 @@ static int unshare(struct pl_gpt2 *to, const struct pl_gpt2 *m)
         const struct pl_param *p = &to->params.list[i];
         long from = pl_params_find(&m->params, p->name);
         for (int l = 0; l < config.layers && from < 0; l++)
-        for (int part = 0; part < PL_PRENORM_TENSORS; part++)
-            if (to->stack.part[l][part] == i) from = (long)m->stack.part[l][part];
+            for (int part = 0; part < PL_PRENORM_TENSORS; part++)
+                if (to->stack.part[l][part] == i) from = (long)m->stack.part[l][part];
         rc = m->params.be->copy(pl_params_value(&to->params, i),
                                 pl_params_value(&m->params, (size_t)from), p->n);
     }

@@ -27,8 +27,8 @@ json_t *pl_memory_original_to_json(const struct pl_memory_original *m)
     static const char *const names[] = { "parameters",  "weights",       "weight_gradients_gpu",
                                          "activations", "optimizer_gpu", "gpu_total",
                                          "ram_total" };
-    const double values[] = { m->parameters, m->weights, m->gradients, m->activations, m->optimizer,
-                              m->device, m->host };
+    const double values[] = { m->parameters, m->weights, m->gradients, m->activations,
+                              m->optimizer,  m->device,  m->host };
     json_t *o = numbers(names, values, PL_COUNT(names));
     if (o && json_object_set_new(o, "transfer_seconds", json_real(m->transfer_s))) {
         json_decref(o);
@@ -39,10 +39,10 @@ json_t *pl_memory_original_to_json(const struct pl_memory_original *m)
 
 json_t *pl_memory_use_to_json(const struct pl_memory_use *use)
 {
-    static const char *const names[] = { "parameters", "without_sharing", "gpu_total", "ram_total",
-                                         "allreduce_bytes", "transfer_seconds" };
-    const double values[] = { use->parameters, use->unshared, use->device, use->host,
-                              use->allreduce_bytes, use->transfer_s };
+    static const char *const names[] = { "parameters", "without_sharing", "gpu_total",
+                                         "ram_total",  "allreduce_bytes", "transfer_seconds" };
+    const double values[] = { use->parameters, use->unshared,        use->device,
+                              use->host,       use->allreduce_bytes, use->transfer_s };
     json_t *o = numbers(names, values, PL_COUNT(names)), *terms = json_array();
     int bad = !o || !terms;
     for (int t = 0; !bad && t < PL_TERM_COUNT; t++) {
@@ -73,9 +73,12 @@ static json_t *model(size_t index)
     struct pl_memory_model m;
     json_t *o = NULL;
     if (!pl_memory_model_at(&m, index)) {
-        const double values[] = { m.sequence, m.width, m.hidden, m.layers, m.vocabulary,
-                                  m.published_width, m.heads, m.head_width, m.sets,
-                                  m.sequences_at_once, m.text, m.text_vocabulary };
+        const double values[] = { m.sequence,   m.width,
+                                  m.hidden,     m.layers,
+                                  m.vocabulary, m.published_width,
+                                  m.heads,      m.head_width,
+                                  m.sets,       m.sequences_at_once,
+                                  m.text,       m.text_vocabulary };
         o = numbers(names, values, PL_COUNT(names));
     }
     if (o && (json_object_set_new(o, "name", json_string(m.name)) ||
@@ -93,8 +96,8 @@ json_t *pl_memory_models_to_json(void)
     for (size_t i = 0; !bad && i < pl_memory_models(); i++)
         bad = json_array_append_new(list, model(i));
     for (int t = 0; !bad && t < PL_TERM_COUNT; t++)
-        bad =
-            json_object_set_new(terms, pl_memory_term_name(t), json_string(pl_memory_term_why(t)));
+        bad = json_object_set_new(terms, pl_memory_term_name(t),
+                                  json_string(pl_memory_term_why(t)));
     if (bad || json_object_set(root, "models", list) || json_object_set(root, "terms", terms)) {
         json_decref(root);
         root = NULL;

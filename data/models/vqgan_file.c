@@ -28,7 +28,8 @@ static int get_list(int *out, int *count, const json_t *object, const char *key,
     if (!json_is_array(list) || json_array_size(list) > PL_VQ_LEVELS_MAX)
         return pl_fail(err, PL_EFORMAT, "%s: %s is no list of at most %d numbers", where, key,
                        PL_VQ_LEVELS_MAX);
-    json_array_foreach(list, i, value) {
+    json_array_foreach(list, i, value)
+    {
         json_int_t n = json_integer_value(value);
         if (!json_is_integer(value) || n < 0 || n > 1 << 24)
             return pl_fail(err, PL_EFORMAT, "%s: %s holds something but whole numbers", where, key);
@@ -39,8 +40,7 @@ static int get_list(int *out, int *count, const json_t *object, const char *key,
 }
 
 /* Settings of the original's that make another network. Absent or null, they don't. */
-static int check_kind(const json_t *params, const json_t *dd, const char *where,
-                      struct pl_err *err)
+static int check_kind(const json_t *params, const json_t *dd, const char *where, struct pl_err *err)
 {
     const json_t *conv = json_object_get(dd, "resamp_with_conv"),
                  *attention = json_object_get(dd, "attn_type"),
@@ -53,8 +53,8 @@ static int check_kind(const json_t *params, const json_t *dd, const char *where,
         return pl_fail(err, PL_EFORMAT, "%s: double_z is neither true nor false", where);
     if (conv && !json_is_true(conv))
         return pl_fail(err, PL_EUSE, "%s: resamp_with_conv must be true", where);
-    if (attention && (!json_is_string(attention) ||
-                      strcmp(json_string_value(attention), "vanilla")))
+    if (attention &&
+        (!json_is_string(attention) || strcmp(json_string_value(attention), "vanilla")))
         return pl_fail(err, PL_EUSE, "%s: attn_type must be vanilla", where);
     if (remap && !json_is_null(remap))
         return pl_fail(err, PL_EUSE, "%s: codes with a remap are not known", where);
@@ -78,8 +78,7 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
     if (!rc && !json_object_get(dd, "ch_mult")) { /* the original's default */
         c->levels = 4;
         for (int i = 0; i < 4; i++) c->ch_mult[i] = 1 << i;
-    } else if (!rc)
-        rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
+    } else if (!rc) rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
     if (!rc) rc = get_int(&c->num_res_blocks, dd, "num_res_blocks", where, err);
     if (!rc) rc = get_list(c->attn_resolutions, &c->attns, dd, "attn_resolutions", where, err);
     if (!rc) rc = get_int(&c->resolution, dd, "resolution", where, err);
@@ -183,7 +182,9 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
             }
             memcpy((char *)copy[i] + 2 * k, &h, sizeof h);
         }
-        if (!rc) rc = pl_safetensors_writer_add(w, t->name, half ? PL_F16 : PL_F32, t->dims, t->shape, copy[i]);
+        if (!rc)
+            rc = pl_safetensors_writer_add(w, t->name, half ? PL_F16 : PL_F32, t->dims, t->shape,
+                                           copy[i]);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);

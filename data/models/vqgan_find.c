@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NOMINAL 256 /* resolution of every published model; only what it says about attention counts */
+#define NOMINAL \
+    256 /* resolution of every published model; only what it says about attention counts */
 
 /* The part with "ddconfig": the whole, its "model", or that one's "params". Borrowed. */
 static const json_t *inner(const json_t *json)
@@ -50,8 +51,8 @@ int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struc
 
 /* -- from shapes ------------------------------------------------------------------------------ */
 
-__attribute__((format(printf, 2, 3)))
-static const struct st_tensor *find(const struct st_file *f, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static const struct st_tensor *find(const struct st_file *f,
+                                                                          const char *format, ...)
 {
     char name[120];
     va_list args;
@@ -94,8 +95,8 @@ static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struc
         if (find(f, "encoder.down.%d.attn.0.q.weight", l))
             c->attn_resolutions[c->attns++] = NOMINAL >> l;
     }
-    while (c->num_res_blocks < PL_VQ_RES_MAX && find(f, "encoder.down.0.block.%d.conv1.weight",
-                                                      c->num_res_blocks))
+    while (c->num_res_blocks < PL_VQ_RES_MAX &&
+           find(f, "encoder.down.0.block.%d.conv1.weight", c->num_res_blocks))
         c->num_res_blocks++;
     if ((rc = pl_vqgan_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", f->path, why.text);
     return PL_OK;
@@ -115,14 +116,14 @@ static char *beside(const char *path)
     size_t room = strlen(path) + 40;
     char *out = malloc(room);
     for (size_t k = 0; out && k < 2 + PL_COUNT(names); k++)
-    for (size_t e = 0; e < PL_COUNT(endings); e++) {
-        if (k == 0) snprintf(out, room, "%.*s%s", stem, path, endings[e]);
-        else if (k > 1) snprintf(out, room, "%.*s%s%s", folder, path, names[k - 2], endings[e]);
-        else if (stem - folder > 6 && !strncmp(path + stem - 6, ".model", 6))
-            snprintf(out, room, "%.*s.config%s", stem - 6, path, endings[e]);
-        else continue;
-        if (!access(out, R_OK)) return out;
-    }
+        for (size_t e = 0; e < PL_COUNT(endings); e++) {
+            if (k == 0) snprintf(out, room, "%.*s%s", stem, path, endings[e]);
+            else if (k > 1) snprintf(out, room, "%.*s%s%s", folder, path, names[k - 2], endings[e]);
+            else if (stem - folder > 6 && !strncmp(path + stem - 6, ".model", 6))
+                snprintf(out, room, "%.*s.config%s", stem - 6, path, endings[e]);
+            else continue;
+            if (!access(out, R_OK)) return out;
+        }
     free(out);
     return NULL;
 }

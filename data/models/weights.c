@@ -25,7 +25,8 @@ int pl_weights_open(struct st_file **f, const char *path, struct pl_err *err)
     if (s->size >= sizeof head) rc = pl_source_read(s, 0, head, sizeof head, err);
     pl_source_close(s);
     if (!rc)
-        rc = pl_torch_begins(head, sizeof head) ? pl_torch_open(f, path, err) : pl_safetensors_open(f, path, err);
+        rc = pl_torch_begins(head, sizeof head) ? pl_torch_open(f, path, err)
+                                                : pl_safetensors_open(f, path, err);
     if (!rc) strip_module(*f);
     return rc;
 }

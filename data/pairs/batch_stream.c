@@ -35,7 +35,7 @@ static void fill(struct stream *s, struct slot *slot)
     slot->rc = PL_OK;
     for (int i = 0; !slot->rc && i < s->batch; i++)
         slot->rc = pl_pairs_next(s->pairs, slot->tokens + (size_t)i * text,
-                              slot->codes + (size_t)i * cells, &s->err);
+                                 slot->codes + (size_t)i * cells, &s->err);
     if (!slot->rc && pl_pairs_where(s->pairs, &slot->behind))
         slot->rc = pl_fail(&s->err, PL_ENOMEM, "no memory to note the data's position");
 }
@@ -62,8 +62,8 @@ static void *read_ahead(void *argument)
     return NULL;
 }
 
-int pl_batch_stream_open(struct stream **out, const struct pairs_options *options, int batch, int ahead,
-                struct pl_err *err)
+int pl_batch_stream_open(struct stream **out, const struct pairs_options *options, int batch,
+                         int ahead, struct pl_err *err)
 {
     struct stream *s = NULL;
     int rc;
@@ -135,10 +135,7 @@ static const struct pairs_position *position(const struct stream *s)
     return s->tail ? &s->slot[(s->tail - 1) % (uint64_t)s->slots].behind : &s->start;
 }
 
-char *pl_batch_stream_position(struct stream *s)
-{
-    return pl_pairs_save(s->pairs, position(s));
-}
+char *pl_batch_stream_position(struct stream *s) { return pl_pairs_save(s->pairs, position(s)); }
 
 int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts)
 {
@@ -150,7 +147,8 @@ int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts)
 
 void pl_batch_stream_counts_text(char *text, size_t room, const struct pairs_counts *c)
 {
-    snprintf(text, room, "%llu pairs read: %llu used; dropped: %llu captions under %d characters, "
+    snprintf(text, room,
+             "%llu pairs read: %llu used; dropped: %llu captions under %d characters, "
              "%llu not marked UNLIKELY, %llu sides over 1:%d, %llu without code, %llu held out",
              (unsigned long long)c->rows, (unsigned long long)c->used,
              (unsigned long long)c->caption, PAIRS_CAPTION_CHARACTERS, (unsigned long long)c->nsfw,

@@ -5,7 +5,7 @@
 
 #include "pairs.h"
 
-#define STREAM_AHEAD 4      /* batches */
+#define STREAM_AHEAD 4 /* batches */
 #define STREAM_AHEAD_MAX 64
 
 struct stream;
@@ -18,8 +18,8 @@ struct stream_batch { /* valid until the next call */
 };
 
 /* ahead: batches that may be ready beforehand, 0: STREAM_AHEAD. */
-int pl_batch_stream_open(struct stream **out, const struct pairs_options *options, int batch, int ahead,
-                struct pl_err *err);
+int pl_batch_stream_open(struct stream **out, const struct pairs_options *options, int batch,
+                         int ahead, struct pl_err *err);
 /* Goes on behind the batch after which pl_batch_stream_position gave this text. Before the first batch. */
 int pl_batch_stream_restore(struct stream *s, const char *position, struct pl_err *err);
 /* The next batch; waits for it if need be. An error stays. */

@@ -301,7 +301,7 @@ static int read_table(struct captions *c, const char *path, struct pl_err *err)
         return rc;
     }
     c->table[c->tables++] = copy;
-    while (!(rc = pl_picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) { }
+    while (!(rc = pl_picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) {}
     pl_picture_table_close(t);
     return rc == PL_ENOTFOUND ? PL_OK : rc;
 }
@@ -314,10 +314,7 @@ static int ends_in(const char *name, const char *ending)
     return dot && !strcasecmp(dot, ending);
 }
 
-static int not_hidden(const struct dirent *d)
-{
-    return d->d_name[0] != '.';
-}
+static int not_hidden(const struct dirent *d) { return d->d_name[0] != '.'; }
 
 static int read_folder(struct captions *c, const char *path, int depth, struct pl_err *err)
 {
@@ -419,7 +416,7 @@ static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct capt
 }
 
 int pl_captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
-                     struct pl_err *err)
+                        struct pl_err *err)
 {
     const struct captions_place *p = &c->place[i];
     struct stat st;

@@ -21,11 +21,11 @@ struct captions {
     /* UTF-8, without line breaks; inside another file the path is "x.tar/name.jpg" */
     char **path, **caption;
     struct captions_place *place;
-    size_t without;         /* pictures of a folder that have no caption, and are left out */
+    size_t without; /* pictures of a folder that have no caption, and are left out */
     struct pl_mapping *archive;
     size_t archives;
-    char **table;           /* paths of Parquet files */
-    size_t tables, open;    /* the one that is open, if one is */
+    char **table;        /* paths of Parquet files */
+    size_t tables, open; /* the one that is open, if one is */
     struct picture_table *opened;
 };
 
@@ -45,6 +45,6 @@ void pl_captions_clear(struct captions *c);
 
 /* Picture i, decoded, and how many bytes it is stored in. */
 int pl_captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
-                     struct pl_err *err);
+                        struct pl_err *err);
 
 #endif

@@ -158,7 +158,7 @@ static int held_out(const struct pairs *p, const struct shard_row *row)
 }
 
 uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
-                            struct pairs_counts *counts)
+                               struct pairs_counts *counts)
 {
     double w = row->width, h = row->height;
     if (!row->caption || characters(row->caption, row->caption_bytes) < PAIRS_CAPTION_CHARACTERS)
@@ -180,7 +180,7 @@ int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 /* --- the buffer ---------------------------------------------------------------------------- */
 
 int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
-                    const struct shard_row *row, struct pl_err *err)
+                       const struct shard_row *row, struct pl_err *err)
 {
     int32_t *tokens = p->tokens + (size_t)slot * (size_t)p->o.text;
     uint16_t *codes = p->codes + (size_t)slot * (size_t)p->o.cells;
@@ -188,9 +188,10 @@ int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t 
         n = row->caption_bytes < CAPTION_BYTES_MAX ? row->caption_bytes : CAPTION_BYTES_MAX;
     int rc;
     if (row->code_bytes != 2 * (size_t)p->o.cells)
-        return pl_fail(err, PL_EFORMAT, "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were "
-                       "expected", p->name[shard], (unsigned long long)at, row->code_bytes,
-                       p->o.cells);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were "
+                       "expected",
+                       p->name[shard], (unsigned long long)at, row->code_bytes, p->o.cells);
     for (size_t i = 0; i < (size_t)p->o.cells; i++) {
         int code = shard_code(row->code, i);
         if (code < 0 || code >= p->o.codes)
@@ -199,7 +200,7 @@ int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t 
         codes[i] = (uint16_t)code;
     }
     rc = pl_unigram_encode(tokens, (size_t)p->o.text, &used, p->o.tokenizer, row->caption, n,
-                        UNIGRAM_TRANSFORMERS);
+                           UNIGRAM_TRANSFORMERS);
     if (rc)
         return pl_fail(err, rc, "%s: row %llu: caption: %s", p->name[shard], (unsigned long long)at,
                        pl_status_name(rc));
@@ -252,12 +253,13 @@ int pl_pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_er
     if (rc && rc != PL_ENOTFOUND) return rc;
     if (!p->count) { /* the epoch is over: begin another */
         if (!p->now.used)
-            return pl_fail(err, PL_ENOTFOUND, "no pair of %llu is left: %llu captions too short, "
+            return pl_fail(err, PL_ENOTFOUND,
+                           "no pair of %llu is left: %llu captions too short, "
                            "%llu not NSFW UNLIKELY, %llu too long or wide, %llu without code, %llu "
-                           "held out", (unsigned long long)p->now.rows,
-                           (unsigned long long)p->now.caption, (unsigned long long)p->now.nsfw,
-                           (unsigned long long)p->now.aspect, (unsigned long long)p->now.no_code,
-                           (unsigned long long)p->now.held_out);
+                           "held out",
+                           (unsigned long long)p->now.rows, (unsigned long long)p->now.caption,
+                           (unsigned long long)p->now.nsfw, (unsigned long long)p->now.aspect,
+                           (unsigned long long)p->now.no_code, (unsigned long long)p->now.held_out);
         p->epoch++;
         p->last = p->now;
         pl_pairs_start_epoch(p);

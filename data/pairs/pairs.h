@@ -7,10 +7,10 @@
 #include "data/files/source.h"
 #include "data/text/unigram.h"
 
-#define PAIRS_BUFFER 8192            /* the run's shuffle buffer */
+#define PAIRS_BUFFER 8192 /* the run's shuffle buffer */
 #define PAIRS_BUFFER_MAX (1 << 20)
-#define PAIRS_CAPTION_CHARACTERS 3   /* the run's filter: at least so many, */
-#define PAIRS_ASPECT_MAX 2           /* sides at most 1 : 2, and NSFW exactly UNLIKELY */
+#define PAIRS_CAPTION_CHARACTERS 3 /* the run's filter: at least so many, */
+#define PAIRS_ASPECT_MAX 2         /* sides at most 1 : 2, and NSFW exactly UNLIKELY */
 
 struct pairs_options {
     const char *const *path; /* shards, in any order that stays the same */
@@ -24,8 +24,8 @@ struct pairs_options {
     uint64_t seed;
     const char *const *without; /* captions that are held out; copied */
     size_t withouts;
-    int only_without;                /* 1: the other way round, only those: to measure on */
-    uint64_t limit; /* use only so many rows, evenly spread over the shards; 0: all */
+    int only_without; /* 1: the other way round, only those: to measure on */
+    uint64_t limit;   /* use only so many rows, evenly spread over the shards; 0: all */
     /* Opens a shard that is no file; NULL: all are. Called by the thread that reads. */
     int (*open)(void *context, struct pl_source **source, const char *name, struct pl_err *err);
     void *open_context;
@@ -57,7 +57,7 @@ struct pairs_place {
     uint64_t row;
 };
 struct pairs_position {
-    uint64_t given, epoch;         /* pairs since the beginning; passes completed */
+    uint64_t given, epoch; /* pairs since the beginning; passes completed */
     uint64_t rng[4];
     uint32_t at_shard;             /* index into the epoch's order of shards */
     uint64_t at_row;               /* next row to read there */

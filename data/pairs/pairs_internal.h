@@ -14,33 +14,34 @@ struct text {
 
 struct pairs {
     struct pairs_options o;
-    char **name;        /* of the shards */
-    uint64_t *rows;     /* rows of each */
-    uint64_t *first;    /* rows in all shards before it */
+    char **name;     /* of the shards */
+    uint64_t *rows;  /* rows of each */
+    uint64_t *first; /* rows in all shards before it */
     uint64_t total;
     struct text *without; /* sorted */
     size_t withouts;
-    uint32_t *order;    /* of this epoch */
+    uint32_t *order;     /* of this epoch */
     struct shard *shard; /* the one being read, or NULL */
     uint64_t given, epoch, at_row;
     uint32_t at_shard;
     struct pl_rng rng;
     struct pairs_counts now, last;
-    size_t count;       /* pairs in the buffer: slots slot[0 .. count-1] are in use */
+    size_t count; /* pairs in the buffer: slots slot[0 .. count-1] are in use */
     uint32_t *slot;
     struct pairs_place *place; /* by slot, as are the next two */
     int32_t *tokens;
     uint16_t *codes;
 };
 
-int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err);
+int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index,
+                        struct pl_err *err);
 /* Puts the shards into the order of p->epoch and begins at the first. */
 void pl_pairs_start_epoch(struct pairs *p);
 /* The counter of the first rule that the row breaks, or NULL. */
 uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
-                            struct pairs_counts *counts);
+                               struct pairs_counts *counts);
 /* Tokens and codes of row `at` of a shard into a slot of the buffer. */
 int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
-                    const struct shard_row *row, struct pl_err *err);
+                       const struct shard_row *row, struct pl_err *err);
 
 #endif

@@ -12,9 +12,14 @@ int pl_pairs_where(const struct pairs *p, struct pairs_position *position)
 {
     struct pairs_place *place = realloc(position->place, p->o.buffer * sizeof *place);
     if (!place) return PL_ENOMEM;
-    *position = (struct pairs_position){ .given = p->given, .epoch = p->epoch,
-        .at_shard = p->at_shard, .at_row = p->at_row, .now = p->now, .last = p->last,
-        .count = p->count, .place = place };
+    *position = (struct pairs_position){ .given = p->given,
+                                         .epoch = p->epoch,
+                                         .at_shard = p->at_shard,
+                                         .at_row = p->at_row,
+                                         .now = p->now,
+                                         .last = p->last,
+                                         .count = p->count,
+                                         .place = place };
     memcpy(position->rng, p->rng.s, sizeof position->rng);
     for (size_t i = 0; i < p->count; i++) place[i] = p->place[p->slot[i]];
     return PL_OK;
@@ -90,8 +95,8 @@ static int load_count(const json_t *root, const char *key, uint64_t *out)
 
 static int load_counts(const json_t *root, const char *key, struct pairs_counts *c)
 {
-    uint64_t *slot[] = { &c->rows, &c->used, &c->caption, &c->nsfw, &c->aspect, &c->no_code,
-                         &c->held_out };
+    uint64_t *slot[] = { &c->rows,   &c->used,    &c->caption, &c->nsfw,
+                         &c->aspect, &c->no_code, &c->held_out };
     const json_t *list = json_object_get(root, key);
     if (json_array_size(list) != PL_COUNT(slot)) return 0;
     for (size_t i = 0; i < PL_COUNT(slot); i++)
@@ -152,7 +157,8 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
         rc = pl_shard_seek(s, want[i].place.row, err);
         if (!rc) rc = pl_shard_next(s, &row, err);
         if (!rc && pl_pairs_broken_rule(p, &row, &ignored))
-            rc = pl_fail(err, PL_EUSE, "%s: row %llu was used when the position was saved and is "
+            rc = pl_fail(err, PL_EUSE,
+                         "%s: row %llu was used when the position was saved and is "
                          "now filtered: the data or the held-out captions have changed",
                          p->name[shard], (unsigned long long)want[i].place.row);
         if (!rc) rc = pl_pairs_fill_slot(p, want[i].slot, shard, want[i].place.row, &row, err);
@@ -176,7 +182,8 @@ int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
         goto done;
     }
     if (!same || !json_equal(same, json_object_get(root, "data"))) {
-        rc = pl_fail(err, PL_EUSE, "data position: saved for other shards, seed, buffer, limit or "
+        rc = pl_fail(err, PL_EUSE,
+                     "data position: saved for other shards, seed, buffer, limit or "
                      "held-out captions");
         goto done;
     }

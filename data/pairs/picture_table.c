@@ -134,7 +134,7 @@ static int open_pictures(struct picture_table *t, uint64_t row, struct pl_err *e
 }
 
 int pl_picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
-                          size_t *bytes, struct pl_err *err)
+                             size_t *bytes, struct pl_err *err)
 {
     struct parquet_value v;
     int rc = open_pictures(t, row, err);

@@ -16,8 +16,8 @@ struct picture_table;
 int pl_picture_table_open(struct picture_table **out, const char *path, struct pl_err *err);
 void pl_picture_table_close(struct picture_table *t);
 
-struct picture_row { /* not ended by zero bytes; valid until the next call */
-    uint64_t row;    /* of the file */
+struct picture_row {     /* not ended by zero bytes; valid until the next call */
+    uint64_t row;        /* of the file */
     const char *caption; /* NULL: the file has null */
     size_t caption_bytes;
     const char *key; /* NULL likewise */
@@ -28,6 +28,6 @@ int pl_picture_table_next(struct picture_table *t, struct picture_row *row, stru
 
 /* The picture of a row, valid until the next call; forward is cheap. */
 int pl_picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
-                          size_t *bytes, struct pl_err *err);
+                             size_t *bytes, struct pl_err *err);
 
 #endif

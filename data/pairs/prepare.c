@@ -19,12 +19,12 @@ struct job {
     prepare_watch_fn *watch;
     void *context;
     struct prepare_counts *counts;
-    size_t cells;       /* codes of a picture */
-    float *pixels;      /* (batch,3,side,side) */
-    int32_t *code;      /* (batch,cells) */
-    uint8_t *bytes;     /* one row's code */
-    int waiting;        /* pictures in the batch, */
-    size_t *entry;      /* their entries of the list */
+    size_t cells;        /* codes of a picture */
+    float *pixels;       /* (batch,3,side,side) */
+    int32_t *code;       /* (batch,cells) */
+    uint8_t *bytes;      /* one row's code */
+    int waiting;         /* pictures in the batch, */
+    size_t *entry;       /* their entries of the list */
     int *width, *height; /* and original sizes */
 };
 
@@ -79,9 +79,14 @@ static int write_row(struct job *j, struct shard_writer *w, int i, struct pl_err
 {
     const char *caption = j->list->caption[j->entry[i]];
     char *key = key_of(j->list->path[j->entry[i]]);
-    struct shard_row row = { .caption = caption, .caption_bytes = strlen(caption), .key = key,
-                             .nsfw = j->o->nsfw, .nsfw_bytes = strlen(j->o->nsfw),
-                             .width = j->width[i], .height = j->height[i], .code = j->bytes,
+    struct shard_row row = { .caption = caption,
+                             .caption_bytes = strlen(caption),
+                             .key = key,
+                             .nsfw = j->o->nsfw,
+                             .nsfw_bytes = strlen(j->o->nsfw),
+                             .width = j->width[i],
+                             .height = j->height[i],
+                             .code = j->bytes,
                              .code_bytes = 2 * j->cells };
     int rc;
     if (!key) return pl_fail(err, PL_ENOMEM, "no memory for a row");
@@ -125,9 +130,10 @@ static int make_remark(char *text, size_t room, const struct job *j, size_t firs
         crc = crc32(crc, (const Bytef *)caption, (uInt)strlen(caption) + 1);
         free(key);
     }
-    snprintf(text, room, "{\"side\": %d, \"grid\": %d, \"codes\": %d, \"codec\": \"%.40s\", "
-             "\"first\": %zu, \"entries\": %zu, \"list\": \"%08lx\"}", j->o->side, side,
-             j->codec->config.n_embed, j->o->codec, first, end - first, crc);
+    snprintf(text, room,
+             "{\"side\": %d, \"grid\": %d, \"codes\": %d, \"codec\": \"%.40s\", "
+             "\"first\": %zu, \"entries\": %zu, \"list\": \"%08lx\"}",
+             j->o->side, side, j->codec->config.n_embed, j->o->codec, first, end - first, crc);
     return PL_OK;
 }
 
@@ -142,8 +148,10 @@ static int find_shard(struct job *j, const char *path, const char *remark, size_
     if ((rc = pl_shard_open(&s, path, err))) return rc;
     found = pl_shard_meta(s, REMARK);
     if (!found || strcmp(found, remark) || pl_shard_rows(s) > entries)
-        rc = pl_fail(err, PL_EUSE, "%s: is there already, made from other pictures or otherwise; "
-                     "remove it or choose another folder", path);
+        rc = pl_fail(err, PL_EUSE,
+                     "%s: is there already, made from other pictures or otherwise; "
+                     "remove it or choose another folder",
+                     path);
     else {
         j->counts->entries += entries;
         j->counts->encoded += (size_t)pl_shard_rows(s);
@@ -194,8 +202,9 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
     if (!path) return pl_fail(err, PL_ENOMEM, "no memory for a shard's name");
     snprintf(path, room, "%s/%s-%05zu.parquet", j->o->folder, j->o->stem, number);
     if (first >= j->list->count) { /* behind the last one */
-        rc = access(path, F_OK) ? PL_OK
-             : pl_fail(err, PL_EUSE, "%s: is left from a longer list; remove it", path);
+        rc = access(path, F_OK)
+                 ? PL_OK
+                 : pl_fail(err, PL_EUSE, "%s: is left from a longer list; remove it", path);
         free(path);
         return rc;
     }
@@ -210,11 +219,12 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
 }
 
 int pl_prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
-                   const struct prepare_options *o, prepare_watch_fn *watch, void *context,
-                   struct pl_err *err)
+                      const struct prepare_options *o, prepare_watch_fn *watch, void *context,
+                      struct pl_err *err)
 {
-    struct job j = { .o = o, .codec = codec, .list = list, .watch = watch, .context = context,
-                     .counts = counts };
+    struct job j = {
+        .o = o, .codec = codec, .list = list, .watch = watch, .context = context, .counts = counts
+    };
     int grid = pl_vqgan_codes(&codec->config, o->side), rc;
     size_t B = (size_t)o->batch, side = (size_t)o->side;
     *counts = (struct prepare_counts){ 0 };

@@ -18,12 +18,12 @@ struct prepare_options {
 };
 
 struct prepare_counts {
-    size_t entries;               /* of the list, looked at so far */
-    size_t encoded, broken;       /* the two parts of them */
-    size_t shards, found;         /* shards complete; of these, found complete from a run before, */
-    size_t found_entries;         /* with so many entries */
-    uint64_t picture_bytes;       /* files read in this run, */
-    uint64_t shard_bytes;         /* and the shards written from them */
+    size_t entries;         /* of the list, looked at so far */
+    size_t encoded, broken; /* the two parts of them */
+    size_t shards, found;   /* shards complete; of these, found complete from a run before, */
+    size_t found_entries;   /* with so many entries */
+    uint64_t picture_bytes; /* files read in this run, */
+    uint64_t shard_bytes;   /* and the shards written from them */
 };
 
 /* After every batch (broken NULL), and for each picture that cannot be read, with the sentence why.
@@ -35,7 +35,7 @@ typedef int prepare_watch_fn(void *context, const struct prepare_counts *counts,
  * interrupted run loses and repeats nothing: shards that are there already are checked and kept.
  * PL_ENOTFOUND, and no shard: of the first [0, rows) none can be read, so the list is at fault. */
 int pl_prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
-                   const struct prepare_options *options, prepare_watch_fn *watch, void *context,
-                   struct pl_err *err);
+                      const struct prepare_options *options, prepare_watch_fn *watch, void *context,
+                      struct pl_err *err);
 
 #endif

@@ -6,16 +6,15 @@
 
 enum { CAPTION, NSFW, WIDTH, HEIGHT, CODE, COLUMNS };
 
-static const char *const names[COLUMNS] = {
-    "caption", "NSFW", "original_width", "original_height", "code"
-};
+static const char *const names[COLUMNS] = { "caption", "NSFW", "original_width", "original_height",
+                                            "code" };
 
 struct shard {
     struct pl_source *source;
     struct parquet *table;
     int column[COLUMNS];
-    size_t group;                          /* whose rows the cursors stand in */
-    uint64_t left;                         /* rows left in it */
+    size_t group;                           /* whose rows the cursors stand in */
+    uint64_t left;                          /* rows left in it */
     struct parquet_cursor *cursor[COLUMNS]; /* NULL: no group is open */
 };
 
@@ -46,8 +45,10 @@ static int find_columns(struct shard *s, struct pl_err *err)
         int c = pl_parquet_find(s->table, names[i]), is_number = i == WIDTH || i == HEIGHT;
         enum parquet_type type;
         if (c < 0)
-            return pl_fail(err, PL_EFORMAT, "%s: no flat column '%s'; a shard has caption, NSFW, "
-                           "original_width, original_height and code", s->source->name, names[i]);
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: no flat column '%s'; a shard has caption, NSFW, "
+                           "original_width, original_height and code",
+                           s->source->name, names[i]);
         type = s->table->column[c].type;
         if (is_number ? type != PARQUET_INT32 && type != PARQUET_INT64 && type != PARQUET_FLOAT &&
                             type != PARQUET_DOUBLE
@@ -87,15 +88,9 @@ int pl_shard_open(struct shard **out, const char *path, struct pl_err *err)
     return rc ? rc : pl_shard_open_source(out, source, err);
 }
 
-uint64_t pl_shard_rows(const struct shard *s)
-{
-    return s->table->rows;
-}
+uint64_t pl_shard_rows(const struct shard *s) { return s->table->rows; }
 
-const char *pl_shard_name(const struct shard *s)
-{
-    return s->source->name;
-}
+const char *pl_shard_name(const struct shard *s) { return s->source->name; }
 
 const char *pl_shard_meta(const struct shard *s, const char *key)
 {
@@ -174,7 +169,8 @@ struct shard_writer {
     struct parquet_writer *table;
 };
 
-int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err)
+int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality,
+                         struct pl_err *err)
 {
     static const struct parquet_column columns[] = {
         { .name = (char *)"key", .type = PARQUET_BYTES, .text = 1 },
@@ -196,7 +192,7 @@ int pl_shard_writer_open(struct shard_writer **out, const char *path, int qualit
 }
 
 int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
-                      struct pl_err *err)
+                         struct pl_err *err)
 {
     return pl_parquet_writer_meta(w->table, key, value, err);
 }
@@ -206,7 +202,8 @@ int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, str
     const struct parquet_value v[] = {
         { .bytes = (const uint8_t *)(row->key ? row->key : ""),
           .length = row->key ? strlen(row->key) : 0 },
-        { .null = !row->caption, .bytes = (const uint8_t *)row->caption,
+        { .null = !row->caption,
+          .bytes = (const uint8_t *)row->caption,
           .length = row->caption_bytes },
         { .null = !row->nsfw, .bytes = (const uint8_t *)row->nsfw, .length = row->nsfw_bytes },
         { .integer = (int64_t)row->width },

@@ -18,10 +18,10 @@ struct shard_row {
     size_t caption_bytes;
     const char *nsfw; /* likewise */
     size_t nsfw_bytes;
-    double width, height;     /* original; 0 where the file has null */
-    const uint8_t *code;      /* NULL where the file has null */
+    double width, height; /* original; 0 where the file has null */
+    const uint8_t *code;  /* NULL where the file has null */
     size_t code_bytes;
-    const char *key;          /* for writing only; NULL writes an empty one */
+    const char *key; /* for writing only; NULL writes an empty one */
 };
 
 /* --- reading, row after row; a row's pointers last until the next call */
@@ -40,9 +40,10 @@ void pl_shard_close(struct shard *s);
 
 /* --- writing, Brotli pages; the file appears whole when it is closed */
 struct shard_writer;
-int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err);
+int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality,
+                         struct pl_err *err);
 int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
-                      struct pl_err *err);
+                         struct pl_err *err);
 int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err);
 int pl_shard_writer_close(struct shard_writer *w, struct pl_err *err);
 void pl_shard_writer_discard(struct shard_writer *w);

@@ -13,8 +13,11 @@
 
 #define GZIP_WINDOW (15 + 16) /* zlib's way to say: 32 KiB window, gzip header */
 
-static const struct { int codec; const char *name; } names[] = {
-    { PL_CODEC_NONE, "none" }, { PL_CODEC_SNAPPY, "Snappy" }, { PL_CODEC_GZIP, "gzip" },
+static const struct {
+    int codec;
+    const char *name;
+} names[] = {
+    { PL_CODEC_NONE, "none" },     { PL_CODEC_SNAPPY, "Snappy" }, { PL_CODEC_GZIP, "gzip" },
     { PL_CODEC_BROTLI, "Brotli" }, { PL_CODEC_ZSTD, "Zstd" },
 };
 
@@ -51,7 +54,7 @@ static int gunzip(uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_b
 }
 
 int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
-                    enum pl_codec codec)
+                         enum pl_codec codec)
 {
     size_t n = out_bytes;
     switch (codec) {
@@ -64,8 +67,7 @@ int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_
             snappy_uncompress(in, in_bytes, out, &n) != SNAPPY_OK)
             return PL_EFORMAT;
         break;
-    case PL_CODEC_GZIP:
-        return gunzip(out, out_bytes, in, in_bytes);
+    case PL_CODEC_GZIP: return gunzip(out, out_bytes, in, in_bytes);
     case PL_CODEC_BROTLI:
         if (BrotliDecoderDecompress(in_bytes, in, &n, out) != BROTLI_DECODER_RESULT_SUCCESS)
             return PL_EFORMAT;
@@ -74,16 +76,12 @@ int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_
         n = ZSTD_decompress(out, out_bytes, in, in_bytes);
         if (ZSTD_isError(n)) return PL_EFORMAT;
         break;
-    default:
-        return PL_EFORMAT;
+    default: return PL_EFORMAT;
     }
     return n == out_bytes ? PL_OK : PL_EFORMAT;
 }
 
-static int clamp(int x, int low, int high)
-{
-    return x < low ? low : x > high ? high : x;
-}
+static int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 static int gzip(uint8_t *out, size_t *n, const uint8_t *in, size_t in_bytes, int level)
 {
@@ -116,7 +114,7 @@ static size_t bound(size_t in_bytes, enum pl_codec codec)
 }
 
 int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
-                  enum pl_codec codec, int level)
+                       enum pl_codec codec, int level)
 {
     size_t n = bound(in_bytes, codec);
     void *room = malloc(n + 1);
@@ -131,9 +129,7 @@ int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_
     case PL_CODEC_SNAPPY:
         if (snappy_compress(in, in_bytes, room, &n) != SNAPPY_OK) rc = PL_ENOMEM;
         break;
-    case PL_CODEC_GZIP:
-        rc = gzip(room, &n, in, in_bytes, clamp(level, 1, 9));
-        break;
+    case PL_CODEC_GZIP: rc = gzip(room, &n, in, in_bytes, clamp(level, 1, 9)); break;
     case PL_CODEC_BROTLI:
         if (!BrotliEncoderCompress(clamp(level, 0, 11), BROTLI_DEFAULT_WINDOW, BROTLI_MODE_GENERIC,
                                    in_bytes, in, &n, room))
@@ -143,8 +139,7 @@ int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_
         n = ZSTD_compress(room, n, in, in_bytes, clamp(level, 1, ZSTD_maxCLevel()));
         if (ZSTD_isError(n)) rc = PL_ENOMEM;
         break;
-    default:
-        rc = PL_EUSE;
+    default: rc = PL_EUSE;
     }
     if (rc) {
         free(room);

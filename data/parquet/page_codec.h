@@ -6,7 +6,10 @@
 
 /* Parquet's own numbers. LZO, the two LZ4s and whatever may follow are not read. */
 enum pl_codec {
-    PL_CODEC_NONE = 0, PL_CODEC_SNAPPY = 1, PL_CODEC_GZIP = 2, PL_CODEC_BROTLI = 4,
+    PL_CODEC_NONE = 0,
+    PL_CODEC_SNAPPY = 1,
+    PL_CODEC_GZIP = 2,
+    PL_CODEC_BROTLI = 4,
     PL_CODEC_ZSTD = 6
 };
 
@@ -17,11 +20,11 @@ int pl_page_codec_parse(const char *name);
 
 /* Unpacks to exactly out_bytes; PL_EFORMAT if the input is damaged or gives another length. */
 int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
-                    enum pl_codec codec);
+                         enum pl_codec codec);
 
 /* Packs into new memory (free with free()). level: the codec's own (Brotli 0-11, gzip 1-9,
  * Zstandard 1-22; the others have none), clamped. */
 int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
-                  enum pl_codec codec, int level);
+                       enum pl_codec codec, int level);
 
 #endif

@@ -13,10 +13,7 @@ static const char *const type_names[PARQUET_TYPES] = {
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"
 };
 
-const char *pl_parquet_type_name(enum parquet_type t)
-{
-    return type_names[t];
-}
+const char *pl_parquet_type_name(enum parquet_type t) { return type_names[t]; }
 
 enum repetition { REQUIRED, OPTIONAL, REPEATED };
 

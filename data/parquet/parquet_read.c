@@ -51,8 +51,9 @@ struct parquet_cursor {
     uint32_t *entry_length;
 };
 
-__attribute__((format(printf, 4, 5)))
-static int fail(const struct parquet_cursor *c, struct pl_err *err, int rc, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static int fail(const struct parquet_cursor *c,
+                                                      struct pl_err *err, int rc,
+                                                      const char *format, ...)
 {
     char what[200];
     va_list args;
@@ -106,7 +107,9 @@ static void parse_header(struct thrift_in *in, struct page_header *h)
             h->crc = (uint32_t)pl_thrift_integer(in, &f);
             h->has_crc = 1;
             break;
-        case HEADER_V1: case HEADER_DICTIONARY: case HEADER_V2:
+        case HEADER_V1:
+        case HEADER_DICTIONARY:
+        case HEADER_V2:
             if (f.type == THRIFT_STRUCT) {
                 parse_inner(in, h, f.id);
                 break;
@@ -179,9 +182,10 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
     memcpy(c->page, c->packed, plain);
     if (unpacked == plain && packed == plain) return PL_OK;
     rc = pl_page_codec_unpack(c->page + plain, unpacked - plain, c->packed + plain, packed - plain,
-                         h->is_packed ? (enum pl_codec)c->chunk->codec : PL_CODEC_NONE);
+                              h->is_packed ? (enum pl_codec)c->chunk->codec : PL_CODEC_NONE);
     return rc ? fail(c, err, rc, "%zu bytes do not unpack to %zu by %s", packed - plain,
-                     unpacked - plain, h->is_packed ? codec : "copying") : PL_OK;
+                     unpacked - plain, h->is_packed ? codec : "copying")
+              : PL_OK;
 }
 
 /* --- dictionaries ------------------------------------------------------------------------- */
@@ -189,11 +193,15 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
 static size_t fixed_size(const struct parquet_column *column)
 {
     switch (column->type) {
-    case PARQUET_INT32: case PARQUET_FLOAT: return 4;
-    case PARQUET_INT64: case PARQUET_DOUBLE: return 8;
+    case PARQUET_INT32:
+    case PARQUET_FLOAT: return 4;
+    case PARQUET_INT64:
+    case PARQUET_DOUBLE: return 8;
     case PARQUET_INT96: return 12;
     case PARQUET_FIXED: return (size_t)column->length;
-    case PARQUET_BOOLEAN: case PARQUET_BYTES: case PARQUET_TYPES: break;
+    case PARQUET_BOOLEAN:
+    case PARQUET_BYTES:
+    case PARQUET_TYPES: break;
     }
     return 0;
 }
@@ -275,9 +283,9 @@ static int open_values(struct parquet_cursor *c, const uint8_t *p, const uint8_t
     c->plain_end = end;
     c->bit = 0;
     switch ((int)c->encoding) {
-    case PLAIN:
-        return PL_OK;
-    case PLAIN_DICTIONARY: case RLE_DICTIONARY:
+    case PLAIN: return PL_OK;
+    case PLAIN_DICTIONARY:
+    case RLE_DICTIONARY:
         if (!c->dictionary) return fail(c, err, PL_EFORMAT, "no dictionary precedes it");
         if (p == end) { /* only nulls */
             pl_rle_init(&c->indices, p, 0, 0);
@@ -361,10 +369,7 @@ static int next_page(struct parquet_cursor *c, uint64_t *skip, struct pl_err *er
 
 /* --- values ------------------------------------------------------------------------------- */
 
-static uint64_t get_le64(const uint8_t *p)
-{
-    return get_le32(p) | (uint64_t)get_le32(p + 4) << 32;
-}
+static uint64_t get_le64(const uint8_t *p) { return get_le32(p) | (uint64_t)get_le32(p + 4) << 32; }
 
 static void widen(const struct parquet_column *column, struct parquet_value *v)
 {
@@ -389,7 +394,10 @@ static void widen(const struct parquet_column *column, struct parquet_value *v)
         bits = get_le64(v->bytes);
         memcpy(&v->real, &bits, sizeof bits);
         break;
-    case PARQUET_BOOLEAN: case PARQUET_INT96: case PARQUET_BYTES: case PARQUET_FIXED:
+    case PARQUET_BOOLEAN:
+    case PARQUET_INT96:
+    case PARQUET_BYTES:
+    case PARQUET_FIXED:
     case PARQUET_TYPES: break;
     }
 }
@@ -434,8 +442,8 @@ static int read_value(struct parquet_cursor *c, struct parquet_value *v, struct 
     return PL_OK;
 }
 
-int pl_parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group, size_t column,
-                        struct pl_err *err)
+int pl_parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group,
+                           size_t column, struct pl_err *err)
 {
     struct parquet_cursor *c = NULL;
     *out = NULL;

@@ -33,7 +33,7 @@ struct parquet_writer {
     struct parquet_options options;
     struct writer_column *column;
     size_t columns;
-    size_t rows;         /* of the row group at hand */
+    size_t rows; /* of the row group at hand */
     uint64_t total_rows;
     struct pl_buffer done; /* struct written_chunk, columns of them a row group */
     size_t groups;
@@ -42,8 +42,8 @@ struct parquet_writer {
 };
 
 int pl_parquet_writer_open(struct parquet_writer **out, const char *path,
-                        const struct parquet_column *column, size_t columns,
-                        const struct parquet_options *options, struct pl_err *err)
+                           const struct parquet_column *column, size_t columns,
+                           const struct parquet_options *options, struct pl_err *err)
 {
     struct parquet_writer *w = calloc(1, sizeof *w);
     int rc;
@@ -72,7 +72,7 @@ int pl_parquet_writer_open(struct parquet_writer **out, const char *path,
 }
 
 int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
-                        struct pl_err *err)
+                           struct pl_err *err)
 {
     int last = 0;
     pl_thrift_put_string(&w->meta, &last, 1, key);
@@ -132,7 +132,7 @@ static int flush_page(struct parquet_writer *w, struct writer_column *c, struct 
     pl_buffer_add(&page, c->values.data, c->values.bytes);
     if (!page.failed && !c->values.failed && !c->levels.failed)
         rc = pl_page_codec_pack(&packed, &bytes, page.data, page.bytes, w->options.codec,
-                           w->options.level);
+                                w->options.level);
     if (!rc) {
         put_page_header(&c->chunk, page.bytes, bytes, (uint32_t)crc32(0, packed, (uInt)bytes),
                         c->page_rows);
@@ -174,10 +174,9 @@ static void put_value(struct writer_column *c, const struct parquet_value *v)
     if (c->info.optional) pl_buffer_byte(&c->levels, !v->null);
     if (v->null) return;
     switch (c->info.type) {
-    case PARQUET_INT32:
-        pl_buffer_le32(&c->values, (uint32_t)(int32_t)v->integer);
-        break;
-    case PARQUET_INT64: case PARQUET_DOUBLE:
+    case PARQUET_INT32: pl_buffer_le32(&c->values, (uint32_t)(int32_t)v->integer); break;
+    case PARQUET_INT64:
+    case PARQUET_DOUBLE:
         if (c->info.type == PARQUET_INT64) bits = (uint64_t)v->integer;
         else memcpy(&bits, &v->real, sizeof bits);
         pl_buffer_le32(&c->values, (uint32_t)bits);
@@ -190,7 +189,7 @@ static void put_value(struct writer_column *c, const struct parquet_value *v)
 }
 
 int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
-                       struct pl_err *err)
+                          struct pl_err *err)
 {
     for (size_t i = 0; i < w->columns; i++) {
         struct writer_column *c = &w->column[i];
@@ -209,10 +208,7 @@ int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *
     return w->rows >= w->options.group_rows ? flush_group(w, err) : PL_OK;
 }
 
-uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w)
-{
-    return w->file.bytes;
-}
+uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w) { return w->file.bytes; }
 
 static void put_schema(struct pl_buffer *b, const struct parquet_writer *w)
 {

@@ -16,14 +16,14 @@ struct parquet_writer;
 
 /* Columns are of type INT32, INT64, DOUBLE or BYTES; `column` is copied. */
 int pl_parquet_writer_open(struct parquet_writer **out, const char *path,
-                        const struct parquet_column *column, size_t columns,
-                        const struct parquet_options *options, struct pl_err *err);
+                           const struct parquet_column *column, size_t columns,
+                           const struct parquet_options *options, struct pl_err *err);
 /* A remark in the footer. */
 int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
-                        struct pl_err *err);
+                           struct pl_err *err);
 /* One value a column; null only where the column is optional. */
 int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
-                       struct pl_err *err);
+                          struct pl_err *err);
 /* Bytes written so far, without the row group at hand. */
 uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w);
 /* Completes the file; the writer is gone afterwards, whatever is returned. */

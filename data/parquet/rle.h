@@ -6,11 +6,11 @@
 
 struct rle_in {
     const uint8_t *p, *end;
-    int width;       /* bits of a value, 0..32 */
-    uint64_t left;   /* values left in the run at hand */
-    int packed;      /* it is a bit-packed one */
-    uint32_t value;  /* or else repeats this */
-    uint64_t bits;   /* read but not used yet */
+    int width;      /* bits of a value, 0..32 */
+    uint64_t left;  /* values left in the run at hand */
+    int packed;     /* it is a bit-packed one */
+    uint32_t value; /* or else repeats this */
+    uint64_t bits;  /* read but not used yet */
     int have;
 };
 

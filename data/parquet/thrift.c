@@ -30,10 +30,7 @@ static uint64_t varint(struct thrift_in *in)
     return (uint64_t)bad(in, 0);
 }
 
-static int64_t zigzag(uint64_t x)
-{
-    return (int64_t)(x >> 1) ^ -(int64_t)(x & 1);
-}
+static int64_t zigzag(uint64_t x) { return (int64_t)(x >> 1) ^ -(int64_t)(x & 1); }
 
 int pl_thrift_next(struct thrift_in *in, struct thrift_field *f)
 {
@@ -52,7 +49,9 @@ int64_t pl_thrift_integer(struct thrift_in *in, const struct thrift_field *f)
     case THRIFT_TRUE: return 1;
     case THRIFT_FALSE: return 0;
     case THRIFT_BYTE: return (int8_t)byte(in);
-    case THRIFT_I16: case THRIFT_I32: case THRIFT_I64: return zigzag(varint(in));
+    case THRIFT_I16:
+    case THRIFT_I32:
+    case THRIFT_I64: return zigzag(varint(in));
     default: return bad(in, 0);
     }
 }
@@ -108,17 +107,21 @@ static void skip(struct thrift_in *in, int type, int in_list, int depth)
         return;
     }
     switch (type) {
-    case THRIFT_TRUE: case THRIFT_FALSE:
+    case THRIFT_TRUE:
+    case THRIFT_FALSE:
         if (in_list) byte(in);
         break;
     case THRIFT_BYTE: byte(in); break;
-    case THRIFT_I16: case THRIFT_I32: case THRIFT_I64: varint(in); break;
+    case THRIFT_I16:
+    case THRIFT_I32:
+    case THRIFT_I64: varint(in); break;
     case THRIFT_DOUBLE:
         if (in->end - in->p < 8) bad(in, 1);
         else in->p += 8;
         break;
     case THRIFT_BINARY: pl_thrift_binary(in, &f, &n); break;
-    case THRIFT_LIST: case THRIFT_SET:
+    case THRIFT_LIST:
+    case THRIFT_SET:
         n = pl_thrift_list(in, &f, &element);
         skip_elements(in, n, element, depth + 1);
         break;
@@ -131,10 +134,7 @@ static void skip(struct thrift_in *in, int type, int in_list, int depth)
     }
 }
 
-void pl_thrift_skip(struct thrift_in *in, int type)
-{
-    skip(in, type, 0, 0);
-}
+void pl_thrift_skip(struct thrift_in *in, int type) { skip(in, type, 0, 0); }
 
 void pl_thrift_put_varint(struct pl_buffer *b, uint64_t x)
 {
@@ -142,10 +142,7 @@ void pl_thrift_put_varint(struct pl_buffer *b, uint64_t x)
     pl_buffer_byte(b, (uint8_t)x);
 }
 
-static uint64_t to_zigzag(int64_t x)
-{
-    return (uint64_t)x << 1 ^ (uint64_t)(x >> 63);
-}
+static uint64_t to_zigzag(int64_t x) { return (uint64_t)x << 1 ^ (uint64_t)(x >> 63); }
 
 void pl_thrift_put_field(struct pl_buffer *b, int *last, int id, int type)
 {
@@ -192,7 +189,4 @@ void pl_thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t
     }
 }
 
-void pl_thrift_put_stop(struct pl_buffer *b)
-{
-    pl_buffer_byte(b, THRIFT_STOP);
-}
+void pl_thrift_put_stop(struct pl_buffer *b) { pl_buffer_byte(b, THRIFT_STOP); }

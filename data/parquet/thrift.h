@@ -6,9 +6,19 @@
 #include "data/files/buffer.h"
 
 enum thrift_type {
-    THRIFT_STOP = 0, THRIFT_TRUE = 1, THRIFT_FALSE = 2, THRIFT_BYTE = 3, THRIFT_I16 = 4,
-    THRIFT_I32 = 5, THRIFT_I64 = 6, THRIFT_DOUBLE = 7, THRIFT_BINARY = 8, THRIFT_LIST = 9,
-    THRIFT_SET = 10, THRIFT_MAP = 11, THRIFT_STRUCT = 12
+    THRIFT_STOP = 0,
+    THRIFT_TRUE = 1,
+    THRIFT_FALSE = 2,
+    THRIFT_BYTE = 3,
+    THRIFT_I16 = 4,
+    THRIFT_I32 = 5,
+    THRIFT_I64 = 6,
+    THRIFT_DOUBLE = 7,
+    THRIFT_BINARY = 8,
+    THRIFT_LIST = 9,
+    THRIFT_SET = 10,
+    THRIFT_MAP = 11,
+    THRIFT_STRUCT = 12
 };
 
 /* --- reading. Anything malformed sets `bad`, after which every call gives zero: a parser checks

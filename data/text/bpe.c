@@ -152,7 +152,7 @@ static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, con
 }
 
 int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
-               size_t n)
+                  size_t n)
 {
     struct output o = { ids, room, 0 };
     struct work w = { 0 };
@@ -167,7 +167,7 @@ int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b,
 }
 
 int pl_bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
-                 size_t n)
+                    size_t n)
 {
     size_t count, room = (size_t)length;
     int rc = length < 2 ? PL_EUSE : pl_bpe_encode(row + 1, room - 1, &count, b, text, n);

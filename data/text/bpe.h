@@ -26,12 +26,12 @@ int pl_bpe_end(const struct bpe *b);   /* CLIP's 49407, GPT-2's 50256; -1 if the
  * CLIP's text is cleaned first (clean.h). No start or end is added. PL_OK, PL_ENOMEM or
  * PL_ELIMIT. */
 int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
-               size_t n);
+                  size_t n);
 
 /* A row as CLIP's text tower wants it: start, ids, end, zeros to `length` (77). *cut, if given, is
  * 1 where the text was too long: the row's last id is the end then. */
 int pl_bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
-                 size_t n);
+                    size_t n);
 
 /* The text of ids: bytes, which need not be UTF-8 if they are part of a text. A space follows
  * CLIP's words. The caller frees *out, which ends with a zero byte. PL_EUSE for an id outside. */

@@ -12,7 +12,7 @@
 #include <utf8proc.h>
 #include <zlib.h>
 
-#define FILE_BYTES_MAX (64 << 20)  /* the published ones are below 4 MB */
+#define FILE_BYTES_MAX (64 << 20) /* the published ones are below 4 MB */
 #define IDS_MAX (1 << 20)
 #define SYMBOL_BYTES_MAX 4096
 #define WORD_END "</w>"
@@ -264,16 +264,16 @@ int pl_bpe_open_clip(struct bpe **b, const char *merges, struct pl_err *err)
     int rc = loader_open(&l, CLIP_START + 2, 1, merges, err);
     byte_letters(letter, order);
     for (int ends = 0; ends < 2 && !rc; ends++)
-    for (int i = 0; i < 256 && !rc; i++) {
-        char name[16];
-        size_t n = (size_t)utf8proc_encode_char(letter[order[i]], (uint8_t *)name);
-        if (ends) {
-            memcpy(name + n, WORD_END, strlen(WORD_END));
-            n += strlen(WORD_END);
+        for (int i = 0; i < 256 && !rc; i++) {
+            char name[16];
+            size_t n = (size_t)utf8proc_encode_char(letter[order[i]], (uint8_t *)name);
+            if (ends) {
+                memcpy(name + n, WORD_END, strlen(WORD_END));
+                n += strlen(WORD_END);
+            }
+            (ends ? l.b->last : l.b->letter)[order[i]] = 256 * ends + i;
+            rc = add_name(&l, name, n, 256 * ends + i);
         }
-        (ends ? l.b->last : l.b->letter)[order[i]] = 256 * ends + i;
-        rc = add_name(&l, name, n, 256 * ends + i);
-    }
     if (!rc) rc = read_text(&text, merges, err);
     if (!rc) rc = read_merges(&l, text);
     free(text);
@@ -295,7 +295,8 @@ static int read_vocab(struct loader *l, const json_t *root, const char **spellin
     json_t *value;
     json_int_t size = (json_int_t)json_object_size(root);
     int rc = PL_OK;
-    json_object_foreach((json_t *)(uintptr_t)root, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)root, name, value)
+    {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (id < 0 || id >= size || spelling[id])
             return pl_fail(l->err, PL_EFORMAT, "%s: '%.40s' has no id of its own from 0 to %lld",

@@ -32,16 +32,13 @@ static uint32_t unit(const struct charsmap *m, uint32_t i)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint32_t jump(uint32_t u)
-{
-    return u >> 10 << (u & 512 ? 8 : 0);
-}
+static uint32_t jump(uint32_t u) { return u >> 10 << (u & 512 ? 8 : 0); }
 
 /* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
 static size_t character(const char *text, size_t n, int32_t *c)
 {
-    utf8proc_ssize_t used =
-        utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
+    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4,
+                                             c);
     if (used > 0) return (size_t)used;
     *c = -1;
     return 1;
@@ -58,7 +55,7 @@ static int valid(const char *text, size_t n)
 }
 
 int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
-                  struct pl_err *err)
+                     struct pl_err *err)
 {
     const uint8_t *p = blob;
     const char *value;
@@ -98,7 +95,7 @@ int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const c
 }
 
 size_t pl_charsmap_find(const struct charsmap *m, const char *text, size_t n, int longest,
-                     const char **value)
+                        const char **value)
 {
     size_t found = 0;
     uint32_t node;
@@ -186,7 +183,7 @@ static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
 }
 
 int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
-                        struct charsmap_text *out)
+                           struct charsmap_text *out)
 {
     struct charsmap_text clean = { 0 };
     size_t at = 0, kept = 0;
@@ -209,7 +206,7 @@ int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
 }
 
 int pl_charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
-                        struct charsmap_text *out)
+                           struct charsmap_text *out)
 {
     for (size_t at = 0; at < n;) {
         const char *value;

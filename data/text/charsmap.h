@@ -23,19 +23,19 @@ struct charsmap {
 
 /* Checks a blob, which must outlive *m; no bytes at all mean the empty map. err names `file`. */
 int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
-                  struct pl_err *err);
+                     struct pl_err *err);
 
 /* The shortest (or longest) key that `text` begins with: its length in bytes, with its
  * zero-ended value; 0 if there is none. */
 size_t pl_charsmap_find(const struct charsmap *m, const char *text, size_t n, int longest,
-                     const char **value);
+                        const char **value);
 
 /* Appends the normalised text to *out. The first goes by grapheme clusters, as transformers'
  * tokenizer does; the second takes the longest key everywhere, as sentencepiece does. Bytes that
  * are no UTF-8 become U+FFFD each: before the map in the first, past the map in the second. */
 int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
-                        struct charsmap_text *out);
+                           struct charsmap_text *out);
 int pl_charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
-                        struct charsmap_text *out);
+                           struct charsmap_text *out);
 
 #endif

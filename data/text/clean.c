@@ -20,9 +20,12 @@ static int is_alnum(int32_t c)
 
 static void add_upper(struct points *out, const char *value)
 {
-    static const struct { int32_t from; const char *to; } longer[] = {
-        { 0xDF, "SS" }, { 0x149, "\xca\xbcN" }, { 0xFB00, "FF" }, { 0xFB01, "FI" }, { 0xFB02, "FL" },
-        { 0xFB03, "FFI" }, { 0xFB04, "FFL" },
+    static const struct {
+        int32_t from;
+        const char *to;
+    } longer[] = {
+        { 0xDF, "SS" },   { 0x149, "\xca\xbcN" }, { 0xFB00, "FF" },  { 0xFB01, "FI" },
+        { 0xFB02, "FL" }, { 0xFB03, "FFI" },      { 0xFB04, "FFL" },
     };
     struct points p = { 0 };
     pl_code_points_text(&p, value, strlen(value));
@@ -72,7 +75,8 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
         return 0;
     /* strtoull would pass over "0x" */
     if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0;
-    c = pl_html_number(strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
+    c = pl_html_number(
+        strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
     if (*end != ';' || c == ';') return 0;
     if (c >= 0) pl_code_points_add(out, c);
     return at;
@@ -279,8 +283,11 @@ static int is_ignorable(int32_t c)
     for (size_t i = 0; i < PL_COUNT(middle); i++)
         if (middle[i] == c) return 1;
     switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_ME: case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_SK: return 1;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK: return 1;
     default: return 0;
     }
 }
@@ -298,9 +305,12 @@ static void lower(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
         int32_t c = in->at[i];
-        if (c == 0x130) pl_code_points_text(out, "i\xcc\x87", 3); /* the one letter that becomes two */
+        if (c == 0x130)
+            pl_code_points_text(out, "i\xcc\x87", 3); /* the one letter that becomes two */
         else if (c == SIGMA && ends_word(in, i)) pl_code_points_add(out, FINAL_SIGMA);
-        else pl_code_points_add(out, c < 128 ? c + (c >= 'A' && c <= 'Z' ? 32 : 0) : utf8proc_tolower(c));
+        else
+            pl_code_points_add(out,
+                               c < 128 ? c + (c >= 'A' && c <= 'Z' ? 32 : 0) : utf8proc_tolower(c));
     }
 }
 

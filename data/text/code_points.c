@@ -24,10 +24,7 @@ void pl_code_points_append(struct points *p, const int32_t *c, size_t n)
     p->n += n;
 }
 
-void pl_code_points_add(struct points *p, int32_t c)
-{
-    pl_code_points_append(p, &c, 1);
-}
+void pl_code_points_add(struct points *p, int32_t c) { pl_code_points_append(p, &c, 1); }
 
 size_t pl_code_points_first(int32_t *c, const char *text, size_t n)
 {

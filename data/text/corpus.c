@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #define CHUNK (1u << 16)
-#define PAGE_BYTES 2048u   /* of plain text: ends at the next empty line, */
+#define PAGE_BYTES 2048u     /* of plain text: ends at the next empty line, */
 #define PAGE_MOST (1u << 16) /* or here */
 
 struct reader {
@@ -140,7 +140,7 @@ static int is_empty(const char *line, size_t n)
 }
 
 char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
-                       struct pl_err *err)
+                          struct pl_err *err)
 {
     json_error_t why;
     json_t *root = json_loadb(line, n, JSON_ALLOW_NUL, &why);
@@ -282,8 +282,9 @@ static int add_ids(struct corpus *c, const char *text, size_t n, struct pl_err *
         c->room = need;
     }
     rc = c->o.encode(c->ids + c->count, n, &got, c->o.tokenizer, text, n);
-    if (rc) return pl_fail(err, rc, "%s: document %llu: %s", c->path[c->order[c->next_file - 1]],
-                           (unsigned long long)c->reader.document, pl_status_name(rc));
+    if (rc)
+        return pl_fail(err, rc, "%s: document %llu: %s", c->path[c->order[c->next_file - 1]],
+                       (unsigned long long)c->reader.document, pl_status_name(rc));
     c->count += got < n ? got : n;
     c->ids[c->count++] = c->o.end;
     c->counts.ids += got + 1;

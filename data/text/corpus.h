@@ -49,6 +49,6 @@ struct pl_corpus_counts pl_corpus_counts(const struct corpus *c);
 
 /* The text of a line of JSON, or NULL with a sentence that begins with `where`; free(). */
 char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
-                       struct pl_err *err);
+                          struct pl_err *err);
 
 #endif

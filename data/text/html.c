@@ -5,7 +5,9 @@
 
 #define NAME_MAX_POINTS 32 /* a name's characters before its ';' */
 
-static const struct { const char *name, *value; } names[] = {
+static const struct {
+    const char *name, *value;
+} names[] = {
 #include "html_names.inc"
 };
 
@@ -30,10 +32,7 @@ const char *pl_html_named(const char *name, size_t n)
     return NULL;
 }
 
-int32_t pl_html_windows_1252(int32_t c)
-{
-    return c >= 128 && c < 160 ? high[c - 128] : c;
-}
+int32_t pl_html_windows_1252(int32_t c) { return c >= 128 && c < 160 ? high[c - 128] : c; }
 
 int32_t pl_html_number(uint64_t n)
 {

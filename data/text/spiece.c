@@ -65,8 +65,8 @@ static int valid_utf8(const char *text, size_t n)
 {
     for (size_t at = 0; at < n;) {
         utf8proc_int32_t c;
-        utf8proc_ssize_t used =
-            utf8proc_iterate((const uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
+        utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text + at,
+                                                 (utf8proc_ssize_t)(n - at), &c);
         if (used <= 0) return 0;
         at += (size_t)used;
     }
@@ -88,8 +88,8 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
             p->n = (uint32_t)n;
         } else if (f.number == 2 && f.wire == 5) {
             const uint8_t *b = f.body.at;
-            uint32_t u =
-                (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+            uint32_t u = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
+                         (uint32_t)b[3] << 24;
             memcpy(&p->score, &u, 4);
         } else if (f.number == 3 && f.wire == 0) {
             if (f.value < SPIECE_NORMAL || f.value > SPIECE_BYTE)
@@ -172,7 +172,7 @@ static int read_fields(struct spiece_model *m, struct reader r, const char *file
 }
 
 int pl_spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
-                struct pl_err *err)
+                   struct pl_err *err)
 {
     struct reader r = { data, data, (const uint8_t *)data + bytes };
     size_t count;

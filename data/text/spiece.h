@@ -5,13 +5,18 @@
 
 #include "ref/base.h"
 
-#define SPIECE_FILE_MAX (16u << 20)  /* the largest public models (250,000 pieces) have 4 to 6 MB */
+#define SPIECE_FILE_MAX (16u << 20) /* the largest public models (250,000 pieces) have 4 to 6 MB */
 #define SPIECE_PIECES_MAX (1u << 20)
-#define SPIECE_BYTES_MAX 512         /* of one piece; trainers stop at 16 characters */
-#define SPIECE_SCORE_MAX 1e9f        /* either way; logarithms of probabilities: sums stay finite */
+#define SPIECE_BYTES_MAX 512  /* of one piece; trainers stop at 16 characters */
+#define SPIECE_SCORE_MAX 1e9f /* either way; logarithms of probabilities: sums stay finite */
 
 enum spiece_type {
-    SPIECE_NORMAL = 1, SPIECE_UNKNOWN, SPIECE_CONTROL, SPIECE_USER, SPIECE_UNUSED, SPIECE_BYTE
+    SPIECE_NORMAL = 1,
+    SPIECE_UNKNOWN,
+    SPIECE_CONTROL,
+    SPIECE_USER,
+    SPIECE_UNUSED,
+    SPIECE_BYTE
 };
 
 struct spiece {
@@ -24,15 +29,15 @@ struct spiece {
 struct spiece_model {
     struct spiece *pieces; /* the id is the index */
     size_t count;
-    int unknown;         /* id of the one piece of that type */
-    const uint8_t *map;  /* character map, borrowed; map_bytes may be 0 */
+    int unknown;        /* id of the one piece of that type */
+    const uint8_t *map; /* character map, borrowed; map_bytes may be 0 */
     size_t map_bytes;
     int dummy_prefix, collapse_spaces, escape_spaces; /* the normaliser's settings */
 };
 
 /* Reads a model; `data` must outlive it. err names `file` and the place. On error *m is empty. */
 int pl_spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
-                struct pl_err *err);
+                   struct pl_err *err);
 void pl_spiece_clear(struct spiece_model *m);
 
 #endif

@@ -30,7 +30,7 @@ struct unigram {
     struct spiece_model model;
     struct charsmap map;
     struct edge *edges;
-    uint32_t mask; /* slots - 1 */
+    uint32_t mask;           /* slots - 1 */
     double unknown_score[2]; /* by rules */
     int special[SPECIALS];   /* ids of what a raw text may spell, -1: not in this vocabulary */
     char extra[UNIGRAM_EXTRA_IDS][24]; /* "<extra_id_%d>", whatever the number */
@@ -148,7 +148,7 @@ int pl_unigram_open(struct unigram **u, const char *path, struct pl_err *err)
 }
 
 int pl_unigram_read(struct unigram **u, const void *data, size_t bytes, const char *name,
-                 struct pl_err *err)
+                    struct pl_err *err)
 {
     void *copy = malloc(bytes + 1);
     *u = NULL;
@@ -166,10 +166,7 @@ void pl_unigram_close(struct unigram *u)
     free(u);
 }
 
-int pl_unigram_size(const struct unigram *u)
-{
-    return (int)u->model.count + UNIGRAM_EXTRA_IDS;
-}
+int pl_unigram_size(const struct unigram *u) { return (int)u->model.count + UNIGRAM_EXTRA_IDS; }
 
 /* --- one split -------------------------------------------------------------------------------- */
 
@@ -266,18 +263,17 @@ static size_t white(const uint8_t *s, size_t n)
     if (n >= 2 && s[0] == 0xC2) return s[1] == 0x85 || s[1] == 0xA0 ? 2 : 0;
     if (n < 3 || s[0] < 0xE1 || s[0] > 0xE3) return 0;
     switch (s[0] << 16 | s[1] << 8 | s[2]) {
-    case 0xE19A80:                               /* U+1680 */
-    case 0xE280A8: case 0xE280A9: case 0xE280AF: /* U+2028, U+2029, U+202F */
-    case 0xE2819F: case 0xE38080:                /* U+205F, U+3000 */
-        return 3;
+    case 0xE19A80: /* U+1680 */
+    case 0xE280A8:
+    case 0xE280A9:
+    case 0xE280AF: /* U+2028, U+2029, U+202F */
+    case 0xE2819F:
+    case 0xE38080: /* U+205F, U+3000 */ return 3;
     }
     return s[0] == 0xE2 && s[1] == 0x80 && s[2] <= 0x8A ? 3 : 0; /* U+2000 .. U+200A */
 }
 
-static int marked(const char *s, size_t n)
-{
-    return n >= 3 && !memcmp(s, SPACE_MARK, 3);
-}
+static int marked(const char *s, size_t n) { return n >= 3 && !memcmp(s, SPACE_MARK, 3); }
 
 /* One word, with a mark in front; a mark inside begins another part. */
 static int word(struct output *out, struct work *w, const struct unigram *u, const char *s,
@@ -363,14 +359,16 @@ static int mark_spaces(struct work *w, const struct unigram *u, const char *s, s
     w->text.n = w->marked.n = 0;
     if (pl_charsmap_by_longest(&u->map, s, n, &w->text)) return PL_ENOMEM;
     end = w->text.n;
-    if (m->collapse_spaces) while (end && w->text.at[end - 1] == ' ') end--;
+    if (m->collapse_spaces)
+        while (end && w->text.at[end - 1] == ' ') end--;
     if (!end) return PL_OK;
     space = m->collapse_spaces; /* leading ones go */
     if (m->dummy_prefix && pl_charsmap_append(&w->marked, mark, mark_bytes)) return PL_ENOMEM;
     for (size_t at = 0; at < end; at++) {
         int here = w->text.at[at] == ' ';
         if (!here ? pl_charsmap_append(&w->marked, w->text.at + at, 1)
-                  : !(space && m->collapse_spaces) && pl_charsmap_append(&w->marked, mark, mark_bytes))
+                  : !(space && m->collapse_spaces) &&
+                        pl_charsmap_append(&w->marked, mark, mark_bytes))
             return PL_ENOMEM;
         space = here;
     }
@@ -395,7 +393,7 @@ static void clear(struct work *w)
 }
 
 int pl_unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigram *u,
-                   const char *text, size_t n, enum unigram_rules rules)
+                      const char *text, size_t n, enum unigram_rules rules)
 {
     struct output out = { ids, room, 0 };
     struct work w = { 0 };
@@ -418,7 +416,7 @@ static int hand_over(char **out, size_t *bytes, struct charsmap_text *t)
 }
 
 int pl_unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
-                      size_t n, enum unigram_rules rules)
+                         size_t n, enum unigram_rules rules)
 {
     struct work w = { 0 };
     int rc = rules == UNIGRAM_TRANSFORMERS ? pl_charsmap_by_cluster(&u->map, text, n, &w.marked)
@@ -430,7 +428,8 @@ int pl_unigram_normalize(char **out, size_t *bytes, const struct unigram *u, con
     return rc;
 }
 
-int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids, size_t n)
+int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids,
+                      size_t n)
 {
     struct charsmap_text text = { 0 };
     int rc = PL_OK;
@@ -443,7 +442,8 @@ int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const 
         for (uint32_t k = 0; !rc && k < p.n;) {
             int mark = marked(p.text + k, p.n - k);
             if (!mark) rc = pl_charsmap_append(&text, p.text + k, 1);
-            else if (i) rc = pl_charsmap_append(&text, " ", 1); /* the first piece's is not a space */
+            else if (i)
+                rc = pl_charsmap_append(&text, " ", 1); /* the first piece's is not a space */
             k += mark ? 3 : 1;
         }
     }

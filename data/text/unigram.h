@@ -21,7 +21,7 @@ struct unigram;
  * *u is NULL and err names the file and the place. */
 int pl_unigram_open(struct unigram **u, const char *path, struct pl_err *err);
 int pl_unigram_read(struct unigram **u, const void *data, size_t bytes, const char *name,
-                 struct pl_err *err);
+                    struct pl_err *err);
 void pl_unigram_close(struct unigram *u);
 
 int pl_unigram_size(const struct unigram *u); /* pieces and extra ids: ids are below it */
@@ -33,16 +33,16 @@ int pl_unigram_find(const struct unigram *u, const char *piece, size_t n);
  * that cutting to a maximal length is giving that much room. No end token is added. Bytes that are
  * no UTF-8 pass as U+FFFD. PL_OK or PL_ENOMEM. */
 int pl_unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigram *u,
-                   const char *text, size_t n, enum unigram_rules rules);
+                      const char *text, size_t n, enum unigram_rules rules);
 
 /* The text as the split sees it: without specials, words not yet marked (transformers), or the
  * whole with its marks (sentencepiece). The caller frees *out, which ends with a zero byte. */
 int pl_unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
-                      size_t n, enum unigram_rules rules);
+                         size_t n, enum unigram_rules rules);
 
 /* The text of ids, specials spelt out; the caller frees *out, which ends with a zero byte.
  * PL_EUSE for an id outside the vocabulary. */
 int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids,
-                   size_t n);
+                      size_t n);
 
 #endif

@@ -57,7 +57,8 @@ static int push_written(struct machine *m, int is_float)
     const char *text = pl_pickle_line(m, &n);
     struct pickle_value *v;
     if (!text) return PL_EFORMAT;
-    if (n > PICKLE_NUMBER_MAX) return pl_pickle_refuse(m, PL_ELIMIT, "a number of %zu characters", n);
+    if (n > PICKLE_NUMBER_MAX)
+        return pl_pickle_refuse(m, PL_ELIMIT, "a number of %zu characters", n);
     memcpy(copy, text, n);
     copy[n] = 0;
     if (!is_float && n == 2 && copy[0] == '0') return push_integer(m, PICKLE_BOOL, copy[1] == '1');
@@ -99,8 +100,8 @@ static int push_global(struct machine *m, const char *module, size_t n, const ch
     text[n + 1 + k] = 0;
     if (!pl_pickle_global_known(text, n + k + 1))
         return pl_pickle_refuse(m, PL_EFORMAT,
-                             "it mentions %.*s.%.*s, which no checkpoint needs: refused",
-                             (int)(n < 100 ? n : 100), module, (int)(k < 100 ? k : 100), name);
+                                "it mentions %.*s.%.*s, which no checkpoint needs: refused",
+                                (int)(n < 100 ? n : 100), module, (int)(k < 100 ? k : 100), name);
     if ((v = pl_pickle_value_new(m, PICKLE_GLOBAL))) {
         v->text = text;
         v->bytes = n + k + 1;
@@ -155,7 +156,8 @@ static int push_marked(struct machine *m, enum pickle_kind kind)
 {
     long n = pl_pickle_pop_to_mark(m);
     if (n < 0) return PL_EFORMAT;
-    if (kind == PICKLE_DICT && n % 2) return pl_pickle_refuse(m, PL_EFORMAT, "a key without a value");
+    if (kind == PICKLE_DICT && n % 2)
+        return pl_pickle_refuse(m, PL_EFORMAT, "a key without a value");
     /* The mark's place is free now: the values move down by one. */
     memmove(m->stack + m->depth, m->stack + m->depth + 1, (size_t)n * sizeof *m->stack);
     return push_container(m, kind, (size_t)n);
@@ -201,7 +203,8 @@ static int put_marked(struct machine *m, int pairs)
 /* REDUCE and NEWOBJ. An OrderedDict is a dict from the start, with what its argument lists. */
 static int make_object(struct machine *m)
 {
-    struct pickle_value *args = pl_pickle_pop(m), *global = args ? pl_pickle_pop(m) : NULL, *v, *three[3];
+    struct pickle_value *args = pl_pickle_pop(m), *global = args ? pl_pickle_pop(m) : NULL, *v,
+                        *three[3];
     if (!global) return PL_EFORMAT;
     if (global->kind != PICKLE_GLOBAL)
         return pl_pickle_refuse(m, PL_EFORMAT, "a call of what is no global");
@@ -267,34 +270,35 @@ static int step(struct machine *m, uint8_t opcode)
         return pl_pickle_refuse(m, PL_EFORMAT, "protocol %d, at most %d", (int)x, PROTOCOL_MAX);
     case 0x95: return pl_pickle_little(m, &x, 8); /* FRAME: its length is of no use here */
     case '(': return pl_pickle_push(m, NULL);     /* MARK */
-    case '0': /* POP */
+    case '0':                                     /* POP */
         if (!m->depth) return pl_pickle_refuse(m, PL_EFORMAT, "the stack is empty");
         m->depth--;
         return PL_OK;
-    case '1': return pl_pickle_pop_to_mark(m) < 0 ? PL_EFORMAT : PL_OK;     /* POP_MARK */
-    case '2': return pl_pickle_top(m) ? pl_pickle_push(m, pl_pickle_top(m)) : PL_EFORMAT;       /* DUP */
-    case 'N': return pl_pickle_push_new(m, pl_pickle_value_new(m, PICKLE_NONE));      /* NONE */
-    case 0x88: return push_integer(m, PICKLE_BOOL, 1);            /* NEWTRUE */
-    case 0x89: return push_integer(m, PICKLE_BOOL, 0);            /* NEWFALSE */
-    case 'J': /* BININT */
+    case '1': return pl_pickle_pop_to_mark(m) < 0 ? PL_EFORMAT : PL_OK; /* POP_MARK */
+    case '2': return pl_pickle_top(m) ? pl_pickle_push(m, pl_pickle_top(m)) : PL_EFORMAT; /* DUP */
+    case 'N': return pl_pickle_push_new(m, pl_pickle_value_new(m, PICKLE_NONE));          /* NONE */
+    case 0x88: return push_integer(m, PICKLE_BOOL, 1); /* NEWTRUE */
+    case 0x89: return push_integer(m, PICKLE_BOOL, 0); /* NEWFALSE */
+    case 'J':                                          /* BININT */
         return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int32_t)x);
     case 'K': /* BININT1 */
         return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
     case 'M': /* BININT2 */
         return pl_pickle_little(m, &x, 2) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
-    case 0x8A: return push_long(m, 1);       /* LONG1 */
-    case 0x8B: return push_long(m, 4);       /* LONG4 */
-    case 'I': case 'L': return push_written(m, 0); /* INT, LONG */
-    case 'F': return push_written(m, 1);     /* FLOAT */
-    case 'G': return push_double(m);         /* BINFLOAT */
-    case 'X': return push_text(m, PICKLE_TEXT, 4);  /* BINUNICODE */
-    case 0x8C: return push_text(m, PICKLE_TEXT, 1); /* SHORT_BINUNICODE */
-    case 0x8D: return push_text(m, PICKLE_TEXT, 8); /* BINUNICODE8 */
-    case 'U': return push_text(m, PICKLE_TEXT, 1);  /* SHORT_BINSTRING: Python 2's text */
-    case 'T': return push_text(m, PICKLE_TEXT, 4);  /* BINSTRING */
-    case 'C': return push_text(m, PICKLE_BYTES, 1); /* SHORT_BINBYTES */
-    case 'B': return push_text(m, PICKLE_BYTES, 4); /* BINBYTES */
-    case 0x8E: return push_text(m, PICKLE_BYTES, 8); /* BINBYTES8 */
+    case 0x8A: return push_long(m, 1); /* LONG1 */
+    case 0x8B: return push_long(m, 4); /* LONG4 */
+    case 'I':
+    case 'L': return push_written(m, 0);                 /* INT, LONG */
+    case 'F': return push_written(m, 1);                 /* FLOAT */
+    case 'G': return push_double(m);                     /* BINFLOAT */
+    case 'X': return push_text(m, PICKLE_TEXT, 4);       /* BINUNICODE */
+    case 0x8C: return push_text(m, PICKLE_TEXT, 1);      /* SHORT_BINUNICODE */
+    case 0x8D: return push_text(m, PICKLE_TEXT, 8);      /* BINUNICODE8 */
+    case 'U': return push_text(m, PICKLE_TEXT, 1);       /* SHORT_BINSTRING: Python 2's text */
+    case 'T': return push_text(m, PICKLE_TEXT, 4);       /* BINSTRING */
+    case 'C': return push_text(m, PICKLE_BYTES, 1);      /* SHORT_BINBYTES */
+    case 'B': return push_text(m, PICKLE_BYTES, 4);      /* BINBYTES */
+    case 0x8E: return push_text(m, PICKLE_BYTES, 8);     /* BINBYTES8 */
     case ')': return push_container(m, PICKLE_TUPLE, 0); /* EMPTY_TUPLE */
     case 't': return push_marked(m, PICKLE_TUPLE);       /* TUPLE */
     case 0x85: return push_tuple(m, 1);                  /* TUPLE1 */
@@ -311,33 +315,43 @@ static int step(struct machine *m, uint8_t opcode)
     case 0x8F: return push_container(m, PICKLE_SET, 0);  /* EMPTY_SET */
     case 0x90: return put_marked(m, 0);                  /* ADDITEMS */
     case 0x91: return push_marked(m, PICKLE_SET);        /* FROZENSET */
-    case 'q': return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_remember(m, x); /* BINPUT */
-    case 'r': return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_remember(m, x); /* LONG_BINPUT */
-    case 0x94: return pl_pickle_remember(m, m->memo_next);                     /* MEMOIZE */
-    case 'h': return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_recall(m, x);   /* BINGET */
-    case 'j': return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_recall(m, x);   /* LONG_BINGET */
-    case 'c': return global_lines(m);  /* GLOBAL */
-    case 0x93: return global_stack(m); /* STACK_GLOBAL */
-    case 'R': case 0x81: return make_object(m); /* REDUCE, NEWOBJ */
-    case 'b': return build(m);         /* BUILD */
-    case 'Q': return persistent(m);    /* BINPERSID */
+    case 'q':
+        return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_remember(m, x); /* BINPUT */
+    case 'r':
+        return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_remember(m, x); /* LONG_BINPUT */
+    case 0x94: return pl_pickle_remember(m, m->memo_next);                         /* MEMOIZE */
+    case 'h': return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_recall(m, x); /* BINGET */
+    case 'j':
+        return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_recall(m, x); /* LONG_BINGET */
+    case 'c': return global_lines(m);                                            /* GLOBAL */
+    case 0x93: return global_stack(m);                                           /* STACK_GLOBAL */
+    case 'R':
+    case 0x81: return make_object(m); /* REDUCE, NEWOBJ */
+    case 'b': return build(m);        /* BUILD */
+    case 'Q': return persistent(m);   /* BINPERSID */
     default: break;
     }
-    static const struct { uint8_t code; const char *name; } refused[] = {
-        { 'i', "INST" }, { 'o', "OBJ" }, { 'P', "PERSID" }, { 'S', "STRING" }, { 'V', "UNICODE" },
-        { 'p', "PUT" }, { 'g', "GET" }, { 0x82, "EXT1" }, { 0x83, "EXT2" }, { 0x84, "EXT4" },
-        { 0x92, "NEWOBJ_EX" }, { 0x96, "BYTEARRAY8" }, { 0x97, "NEXT_BUFFER" },
-        { 0x98, "READONLY_BUFFER" },
+    static const struct {
+        uint8_t code;
+        const char *name;
+    } refused[] = {
+        { 'i', "INST" },         { 'o', "OBJ" },
+        { 'P', "PERSID" },       { 'S', "STRING" },
+        { 'V', "UNICODE" },      { 'p', "PUT" },
+        { 'g', "GET" },          { 0x82, "EXT1" },
+        { 0x83, "EXT2" },        { 0x84, "EXT4" },
+        { 0x92, "NEWOBJ_EX" },   { 0x96, "BYTEARRAY8" },
+        { 0x97, "NEXT_BUFFER" }, { 0x98, "READONLY_BUFFER" },
     };
     for (size_t i = 0; i < PL_COUNT(refused); i++)
         if (refused[i].code == opcode)
             return pl_pickle_refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused",
-                                 refused[i].name);
+                                    refused[i].name);
     return pl_pickle_refuse(m, PL_EFORMAT, "0x%02X is no opcode", opcode);
 }
 
-int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
-                size_t bytes, const char *where, struct pl_err *err)
+int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used,
+                   const void *data, size_t bytes, const char *where, struct pl_err *err)
 {
     struct machine m = { .memory = p, .data = data, .bytes = bytes, .where = where, .err = err };
     int rc = PL_OK;

@@ -8,12 +8,12 @@
 
 enum pickle_kind {
     PICKLE_NONE,
-    PICKLE_BOOL,   /* integer: 0 or 1 */
-    PICKLE_INT,    /* integer; `wide`: it did not fit, integer is 0 */
-    PICKLE_FLOAT,  /* real */
-    PICKLE_TEXT,   /* text, bytes: UTF-8, not ended by a zero, may hold some */
-    PICKLE_BYTES,  /* text, bytes */
-    PICKLE_TUPLE,  /* item, count */
+    PICKLE_BOOL,  /* integer: 0 or 1 */
+    PICKLE_INT,   /* integer; `wide`: it did not fit, integer is 0 */
+    PICKLE_FLOAT, /* real */
+    PICKLE_TEXT,  /* text, bytes: UTF-8, not ended by a zero, may hold some */
+    PICKLE_BYTES, /* text, bytes */
+    PICKLE_TUPLE, /* item, count */
     PICKLE_LIST,
     PICKLE_SET,
     PICKLE_DICT,   /* item, count: key, value, key, value, ...; an OrderedDict too */
@@ -29,8 +29,14 @@ struct pickle_value {
     union {
         int64_t integer;
         double real;
-        struct { const char *text; size_t bytes; };
-        struct { struct pickle_value **item; size_t count, room; };
+        struct {
+            const char *text;
+            size_t bytes;
+        };
+        struct {
+            struct pickle_value **item;
+            size_t count, room;
+        };
     };
 };
 
@@ -39,18 +45,18 @@ struct pickle_value {
 #define PICKLE_VALUES_MAX (1 << 22) /* values, and with them the stack */
 #define PICKLE_MEMO_MAX (1 << 22)
 #define PICKLE_MEMORY_MAX (512 << 20) /* a shared list may be copied many times */
-#define PICKLE_DEPTH_MAX 200        /* values inside values, for who walks them */
-#define PICKLE_NUMBER_MAX 1024      /* bytes of a long integer, characters of a written number */
+#define PICKLE_DEPTH_MAX 200          /* values inside values, for who walks them */
+#define PICKLE_NUMBER_MAX 1024        /* bytes of a long integer, characters of a written number */
 
-struct pickle; /* the memory of all values of one or several pickles */
+struct pickle;                      /* the memory of all values of one or several pickles */
 struct pickle *pl_pickle_new(void); /* NULL: no memory */
 void pl_pickle_free(struct pickle *p);
 
 /* Reads one pickle from the first of `bytes`; *used, if given, is its length. Texts lie in `data`,
  * which must outlive the values. Values may be shared, and refer to themselves. `where` begins the
  * sentence. */
-int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
-                size_t bytes, const char *where, struct pl_err *err);
+int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used,
+                   const void *data, size_t bytes, const char *where, struct pl_err *err);
 
 /* Every PICKLE_PERSISTENT value read so far, in order. */
 size_t pl_pickle_persistents(const struct pickle *p, struct pickle_value *const **list);

@@ -17,10 +17,7 @@ struct slab {
 
 /* -- memory ----------------------------------------------------------------------------------- */
 
-struct pickle *pl_pickle_new(void)
-{
-    return calloc(1, sizeof(struct pickle));
-}
+struct pickle *pl_pickle_new(void) { return calloc(1, sizeof(struct pickle)); }
 
 void pl_pickle_free(struct pickle *p)
 {
@@ -52,8 +49,8 @@ void *pl_pickle_take(struct pickle *p, size_t bytes)
     return at;
 }
 
-__attribute__((format(printf, 3, 4)))
-int pl_pickle_refuse(struct machine *m, int status, const char *format, ...)
+__attribute__((format(printf, 3, 4))) int pl_pickle_refuse(struct machine *m, int status,
+                                                           const char *format, ...)
 {
     char what[300];
     va_list args;
@@ -66,7 +63,7 @@ int pl_pickle_refuse(struct machine *m, int status, const char *format, ...)
 int pl_pickle_no_memory(struct machine *m)
 {
     return pl_pickle_refuse(m, PL_ENOMEM, "no memory for its values, of which %d MiB are allowed",
-                         PICKLE_MEMORY_MAX >> 20);
+                            PICKLE_MEMORY_MAX >> 20);
 }
 
 struct pickle_value *pl_pickle_value_new(struct machine *m, enum pickle_kind kind)
@@ -95,7 +92,7 @@ int pl_pickle_push(struct machine *m, struct pickle_value *v)
         struct pickle_value **more;
         if (m->depth >= PICKLE_VALUES_MAX)
             return pl_pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
-                                 PICKLE_VALUES_MAX);
+                                    PICKLE_VALUES_MAX);
         if (!(more = realloc(m->stack, room * sizeof *more))) return pl_pickle_no_memory(m);
         m->stack = more;
         m->room = room;
@@ -144,7 +141,7 @@ const uint8_t *pl_pickle_next(struct machine *m, uint64_t n)
     const uint8_t *p = m->data + m->at;
     if (n > m->bytes - m->at) {
         pl_pickle_refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n,
-                      m->bytes - m->at);
+                         m->bytes - m->at);
         return NULL;
     }
     m->at += (size_t)n;
@@ -180,7 +177,7 @@ int pl_pickle_remember(struct machine *m, uint64_t index)
     if (!v) return PL_EFORMAT;
     if (index >= PICKLE_MEMO_MAX)
         return pl_pickle_refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
-                             PICKLE_MEMO_MAX);
+                                PICKLE_MEMO_MAX);
     if (index >= m->memo_room) {
         size_t room = m->memo_room ? 2 * m->memo_room : 256;
         struct pickle_value **more;
@@ -199,6 +196,6 @@ int pl_pickle_recall(struct machine *m, uint64_t index)
 {
     if (index >= m->memo_room || !m->memo[index])
         return pl_pickle_refuse(m, PL_EFORMAT, "memo %llu was never stored",
-                             (unsigned long long)index);
+                                (unsigned long long)index);
     return pl_pickle_push(m, m->memo[index]);
 }

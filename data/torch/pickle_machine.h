@@ -29,8 +29,8 @@ struct machine {
 /* Memory that lives as long as the values; NULL: none, or more than is allowed. */
 void *pl_pickle_take(struct pickle *p, size_t bytes);
 /* Fills err with the place and this sentence, and returns the status. */
-__attribute__((format(printf, 3, 4)))
-int pl_pickle_refuse(struct machine *m, int status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) int pl_pickle_refuse(struct machine *m, int status,
+                                                           const char *format, ...);
 int pl_pickle_no_memory(struct machine *m);
 
 /* NULL after a refusal. */

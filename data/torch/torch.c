@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PICKLE_BYTES_MAX (64 << 20)  /* names and numbers; storages are elsewhere. Known: below 1 MB */
+#define PICKLE_BYTES_MAX \
+    (64 << 20) /* names and numbers; storages are elsewhere. Known: below 1 MB */
 #define REMARKS_BYTES_MAX (1 << 20)
-#define VISITS_MAX (1 << 22)         /* values looked at: shared ones could be met again and again */
+#define VISITS_MAX (1 << 22) /* values looked at: shared ones could be met again and again */
 
 static const uint8_t zip_magic[] = { 'P', 'K' };
 
@@ -18,7 +19,8 @@ static const uint8_t zip_magic[] = { 'P', 'K' };
  * header would have to be of 100 MB and more to look so. */
 static int is_stream(const uint8_t *p, size_t bytes)
 {
-    if (bytes >= 8 && !memcmp(p, "L1195470", 8)) return 1; /* the first digits of 0x1950a86a20f9... */
+    if (bytes >= 8 && !memcmp(p, "L1195470", 8))
+        return 1; /* the first digits of 0x1950a86a20f9... */
     return bytes >= 4 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 &&
            ((p[2] == 0x8A && p[3] == 0x0A) || p[2] == 0x95);
 }
@@ -53,7 +55,8 @@ static int add_dict(struct torch_reader *r, const struct pickle_value *dict)
     int rc = PL_OK;
     for (size_t i = 0; !rc && i + 1 < dict->count; i += 2) {
         const struct pickle_value *args = pl_torch_tensor_arguments(dict->item[i + 1]);
-        if (args && dict->item[i]->kind == PICKLE_TEXT) rc = pl_torch_add(r, "", dict->item[i], args);
+        if (args && dict->item[i]->kind == PICKLE_TEXT)
+            rc = pl_torch_add(r, "", dict->item[i], args);
     }
     return rc;
 }
@@ -107,7 +110,8 @@ static int add_weights(struct torch_reader *r, const struct pickle_value *root)
     }
     if (holds_tensors(root)) return add_dict(r, root);
     for (size_t i = 0; i < PL_COUNT(keys); i++)
-        if (holds_tensors(pl_pickle_get(root, keys[i]))) return add_dict(r, pl_pickle_get(root, keys[i]));
+        if (holds_tensors(pl_pickle_get(root, keys[i])))
+            return add_dict(r, pl_pickle_get(root, keys[i]));
     if (root->kind == PICKLE_DICT && !root->count) return PL_OK;
     return pl_fail(r->err, PL_EFORMAT,
                    "%s: no tensors in it: neither a dict of tensors nor one under "
@@ -197,17 +201,18 @@ static int read_remarks(struct torch_reader *r)
     if (!f->meta_key || !f->meta_value) rc = pl_torch_no_memory(r);
     else if (!json_is_object(root))
         rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is no JSON object", f->path, name);
-    else json_object_foreach(root, key, value) {
-        const char *string = json_string_value(value);
-        char *k = pl_torch_keep(r->o, strlen(key) + 1),
-             *v = string ? pl_torch_keep(r->o, strlen(string) + 1) : NULL;
-        if (!string)
-            rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
-        else if (!k || !v) rc = pl_torch_no_memory(r);
-        if (rc) break;
-        f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
-        f->meta_value[f->metas++] = memcpy(v, string, strlen(string) + 1);
-    }
+    else json_object_foreach(root, key, value)
+        {
+            const char *string = json_string_value(value);
+            char *k = pl_torch_keep(r->o, strlen(key) + 1),
+                 *v = string ? pl_torch_keep(r->o, strlen(string) + 1) : NULL;
+            if (!string)
+                rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
+            else if (!k || !v) rc = pl_torch_no_memory(r);
+            if (rc) break;
+            f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
+            f->meta_value[f->metas++] = memcpy(v, string, strlen(string) + 1);
+        }
     json_decref(root);
     return rc;
 }
@@ -233,7 +238,8 @@ static int read_zip(struct torch_reader *r)
     memcpy(r->top, name, n);
     r->top[n] = 0;
     rc = check_order(r);
-    if (!rc) rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, PICKLE_BYTES_MAX, r->err);
+    if (!rc)
+        rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, PICKLE_BYTES_MAX, r->err);
     if (!rc) rc = pl_pickle_read(r->pickle, &root, NULL, text, n, r->f->path, r->err);
     if (!rc) rc = add_weights(r, root);
     if (!rc) rc = read_remarks(r);

@@ -30,9 +30,9 @@ struct torch_place {
 struct torch_reader {
     struct st_file *f;
     struct torch_owner *o;
-    struct archive *archive; /* NULL: the older stream */
-    char *top;               /* "archive/" before the members' names */
-    struct torch_place *places;    /* of the older stream, by key */
+    struct archive *archive;    /* NULL: the older stream */
+    char *top;                  /* "archive/" before the members' names */
+    struct torch_place *places; /* of the older stream, by key */
     size_t place_count;
     struct pickle *pickle;
     size_t room, visits;
@@ -46,7 +46,7 @@ struct torch_storage {
     int64_t count, view; /* elements; where a view begins */
 };
 int pl_torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
-                       struct pl_err *err);
+                          struct pl_err *err);
 
 /* By key, for qsort and bsearch. */
 int pl_torch_by_key(const void *a, const void *b);
@@ -59,6 +59,6 @@ int pl_torch_no_memory(struct torch_reader *r);
 const struct pickle_value *pl_torch_tensor_arguments(const struct pickle_value *v);
 /* The tensor of these arguments into r->f, called prefix and key. */
 int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
-              const struct pickle_value *args);
+                 const struct pickle_value *args);
 
 #endif

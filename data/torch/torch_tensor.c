@@ -6,14 +6,18 @@
 #include <string.h>
 
 #define TENSORS_MAX (1 << 20)
-#define COPIES_SPARE (64u << 20) /* views may need more bytes than the file has, but not much more */
+#define COPIES_SPARE \
+    (64u << 20) /* views may need more bytes than the file has, but not much more */
 
-static const struct { const char *name; enum pl_dtype dtype; } storage_types[] = {
-    { "torch FloatStorage", PL_F32 },  { "torch DoubleStorage", PL_F64 },
-    { "torch HalfStorage", PL_F16 },   { "torch BFloat16Storage", PL_BF16_T },
-    { "torch LongStorage", PL_I64 },   { "torch IntStorage", PL_I32 },
-    { "torch ShortStorage", PL_I16 },  { "torch CharStorage", PL_I8 },
-    { "torch ByteStorage", PL_U8 },    { "torch BoolStorage", PL_BOOL },
+static const struct {
+    const char *name;
+    enum pl_dtype dtype;
+} storage_types[] = {
+    { "torch FloatStorage", PL_F32 }, { "torch DoubleStorage", PL_F64 },
+    { "torch HalfStorage", PL_F16 },  { "torch BFloat16Storage", PL_BF16_T },
+    { "torch LongStorage", PL_I64 },  { "torch IntStorage", PL_I32 },
+    { "torch ShortStorage", PL_I16 }, { "torch CharStorage", PL_I8 },
+    { "torch ByteStorage", PL_U8 },   { "torch BoolStorage", PL_BOOL },
 };
 
 void *pl_torch_keep(struct torch_owner *o, size_t bytes)
@@ -38,7 +42,7 @@ int pl_torch_no_memory(struct torch_reader *r)
 /* -- storages --------------------------------------------------------------------------------- */
 
 int pl_torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
-                       struct pl_err *err)
+                          struct pl_err *err)
 {
     const struct pickle_value *id = v->kind == PICKLE_PERSISTENT ? v->item[0] : NULL, *view = NULL;
     size_t i = 0;
@@ -196,8 +200,8 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     int rc;
     if (args->count < 4 || !is_size(args->item[1]))
         return pl_fail(r->err, PL_EFORMAT,
-                       "%s: tensor %.100s is not made of (storage, offset, size, strides)",
-                       path, t->name);
+                       "%s: tensor %.100s is not made of (storage, offset, size, strides)", path,
+                       t->name);
     rc = pl_torch_read_storage(&s, args->item[0], path, r->err);
     if (!rc) rc = read_shape(t, stride, &reach, args->item[2], args->item[3], path, r->err);
     if (!rc) rc = find_storage(r, &s, &data, &bytes);
@@ -219,8 +223,8 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     r->o->copied += t->bytes;
     if (t->bytes > r->o->map.bytes + COPIES_SPARE || r->o->copied > r->o->map.bytes + COPIES_SPARE)
         return pl_fail(r->err, PL_ELIMIT,
-                       "%s: tensor %.100s: views need more memory than the file has bytes",
-                       path, t->name);
+                       "%s: tensor %.100s: views need more memory than the file has bytes", path,
+                       t->name);
     uint8_t *copy = pl_torch_keep(r->o, t->bytes);
     if (!copy) return pl_torch_no_memory(r);
     copy_strided(copy, t, stride, data);
@@ -229,15 +233,15 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
 }
 
 int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
-               const struct pickle_value *args)
+                 const struct pickle_value *args)
 {
     struct st_file *f = r->f;
     size_t n = strlen(prefix) + key->bytes;
     char *name;
     if (n > TORCH_NAME_MAX || memchr(key->text, 0, key->bytes))
         return pl_fail(r->err, PL_EFORMAT,
-                       "%s: a tensor's name of %zu bytes, at most %d and no zero expected",
-                       f->path, n, TORCH_NAME_MAX);
+                       "%s: a tensor's name of %zu bytes, at most %d and no zero expected", f->path,
+                       n, TORCH_NAME_MAX);
     if (f->count == r->room) {
         size_t room = r->room ? 2 * r->room : 64;
         struct st_tensor *more;

@@ -10,9 +10,9 @@
 #include <string.h>
 
 static const char *const storage_names[PL_DTYPES] = {
-    [PL_F64] = "Double", [PL_F32] = "Float", [PL_F16] = "Half", [PL_BF16_T] = "BFloat16",
-    [PL_I64] = "Long", [PL_I32] = "Int", [PL_I16] = "Short", [PL_I8] = "Char", [PL_U8] = "Byte",
-    [PL_BOOL] = "Bool",
+    [PL_F64] = "Double", [PL_F32] = "Float", [PL_F16] = "Half",  [PL_BF16_T] = "BFloat16",
+    [PL_I64] = "Long",   [PL_I32] = "Int",   [PL_I16] = "Short", [PL_I8] = "Char",
+    [PL_U8] = "Byte",    [PL_BOOL] = "Bool",
 };
 
 static void code(struct pl_buffer *b, const char *opcodes)
@@ -64,7 +64,8 @@ static void tensor(struct pl_buffer *b, const struct st_tensor *t, const char *k
     code(b, "t(");
     for (int i = 0; i < t->dims; i++) integer(b, steps[i]);
     /* NEWFALSE, an empty OrderedDict, TUPLE, REDUCE */
-    code(b, "t\x89" "ccollections\nOrderedDict\n)RtR");
+    code(b, "t\x89"
+            "ccollections\nOrderedDict\n)RtR");
 }
 
 static char *remarks(const struct st_file *f)
@@ -86,7 +87,8 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
     struct archive_out *out = NULL;
     char *extra = f->metas ? remarks(f) : NULL;
     int rc = f->metas && !extra ? pl_fail(err, PL_ENOMEM, "%s: no memory", path) : PL_OK;
-    code(&b, "\x80\x02" "ccollections\nOrderedDict\n)R("); /* PROTO 2, an OrderedDict, MARK */
+    code(&b, "\x80\x02"
+             "ccollections\nOrderedDict\n)R("); /* PROTO 2, an OrderedDict, MARK */
     for (size_t i = 0; i < f->count; i++) {
         char key[24];
         snprintf(key, sizeof key, "%zu", i);
@@ -103,7 +105,8 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
         snprintf(name, sizeof name, "archive/data/%zu", i);
         rc = pl_zip_archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
     }
-    if (!rc && extra) rc = pl_zip_archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
+    if (!rc && extra)
+        rc = pl_zip_archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
     if (!rc) rc = pl_zip_archive_add(out, "archive/version", "3\n", 2, err);
     if (!rc) rc = pl_zip_archive_write(out, err);
     pl_zip_archive_discard(out);

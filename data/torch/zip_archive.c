@@ -11,16 +11,16 @@
 #include <unistd.h>
 #include <zip.h>
 
-#define ALIGNMENT 64       /* PyTorch's */
-#define LOCAL_HEADER 30    /* bytes before the name */
-#define PADDING_ID 0x4246  /* "FB", the extra field that PyTorch pads with */
+#define ALIGNMENT 64      /* PyTorch's */
+#define LOCAL_HEADER 30   /* bytes before the name */
+#define PADDING_ID 0x4246 /* "FB", the extra field that PyTorch pads with */
 
 struct archive {
     zip_t *zip;
     char *path;
     const uint8_t *data;
-    uint64_t bytes, at;      /* the source's position */
-    uint64_t last_at;        /* where the last read began */
+    uint64_t bytes, at; /* the source's position */
+    uint64_t last_at;   /* where the last read began */
     zip_error_t error;
 };
 
@@ -29,7 +29,8 @@ static zip_int64_t source_call(void *context, void *data, zip_uint64_t n, zip_so
     struct archive *a = context;
     switch (command) {
     case ZIP_SOURCE_OPEN: a->at = 0; return 0;
-    case ZIP_SOURCE_CLOSE: case ZIP_SOURCE_FREE: return 0;
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_FREE: return 0;
     case ZIP_SOURCE_READ:
         if (n > a->bytes - a->at) n = a->bytes - a->at;
         a->last_at = a->at;
@@ -60,7 +61,7 @@ static zip_int64_t source_call(void *context, void *data, zip_uint64_t n, zip_so
 }
 
 int pl_zip_archive_open(struct archive **out, const char *path, const void *data, size_t bytes,
-                 struct pl_err *err)
+                        struct pl_err *err)
 {
     struct archive *a = calloc(1, sizeof *a);
     zip_source_t *source = NULL;
@@ -128,7 +129,7 @@ static int look(const struct archive *a, size_t index, zip_stat_t *st, struct pl
 }
 
 int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
-                   struct pl_err *err)
+                          struct pl_err *err)
 {
     zip_stat_t st;
     zip_file_t *file;
@@ -155,7 +156,7 @@ int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, si
 }
 
 int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
-                 struct pl_err *err)
+                        struct pl_err *err)
 {
     zip_stat_t st;
     zip_file_t *file;
@@ -218,7 +219,7 @@ int pl_zip_archive_create(struct archive_out **result, const char *path, struct 
 }
 
 int pl_zip_archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
-                struct pl_err *err)
+                       struct pl_err *err)
 {
     static const uint8_t zeros[ALIGNMENT];
     zip_source_t *source = zip_source_buffer(out->zip, data, bytes, 0);

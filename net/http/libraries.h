@@ -18,6 +18,8 @@
 int curl_load(struct pl_err *err);
 int microhttpd_load(struct pl_err *err);
 
+/* The formatter's layout of X-macros does not come to rest. */
+/* clang-format off */
 #define CURL_CALLS(X) \
     X(curl_easy_cleanup) X(curl_easy_escape) X(curl_easy_getinfo) X(curl_easy_init) \
     X(curl_easy_perform) X(curl_easy_reset) X(curl_easy_setopt) X(curl_easy_strerror) \
@@ -31,6 +33,7 @@ int microhttpd_load(struct pl_err *err);
     X(MHD_get_connection_info) X(MHD_get_connection_values) X(MHD_get_daemon_info) \
     X(MHD_lookup_connection_value) X(MHD_queue_response) X(MHD_resume_connection) \
     X(MHD_start_daemon) X(MHD_stop_daemon) X(MHD_suspend_connection)
+/* clang-format on */
 
 #define PL_LOADED(name) extern __typeof__(name) *loaded_##name;
 CURL_CALLS(PL_LOADED)

@@ -27,27 +27,15 @@ struct loop {
     uint8_t *scratch;
 };
 
-uv_loop_t *loop_uv(struct loop *l)
-{
-    return &l->uv;
-}
+uv_loop_t *loop_uv(struct loop *l) { return &l->uv; }
 
-uint8_t *loop_scratch(struct loop *l)
-{
-    return l->scratch;
-}
+uint8_t *loop_scratch(struct loop *l) { return l->scratch; }
 
-double loop_now(const struct loop *l)
-{
-    return (double)uv_now(&l->uv) * 1e-3;
-}
+double loop_now(const struct loop *l) { return (double)uv_now(&l->uv) * 1e-3; }
 
 static _Thread_local const struct loop *mine; /* the loop that this thread runs */
 
-int loop_is_here(const struct loop *l)
-{
-    return mine == l;
-}
+int loop_is_here(const struct loop *l) { return mine == l; }
 
 /* --- timers ----------------------------------------------------------------------------------- */
 

@@ -33,8 +33,8 @@ double loop_now(const struct loop *l);
 struct timer {
     loop_fn *fn;
     void *context;
-    double at;      /* s; private from here */
-    size_t place;   /* in the loop's heap, from 1; 0: not running */
+    double at;    /* s; private from here */
+    size_t place; /* in the loop's heap, from 1; 0: not running */
     struct loop *loop;
 };
 int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);

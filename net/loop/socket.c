@@ -16,8 +16,9 @@ static int is_here(const struct sockaddr *sa)
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
     if (sa->sa_family == AF_INET) return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    return sa->sa_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
-           (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127));
+    return sa->sa_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+            (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127));
 }
 
 static int leads_here(int fd)

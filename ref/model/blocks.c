@@ -28,7 +28,10 @@ static int declare(size_t *index, const struct declaring *at, const char *name, 
     snprintf(whole, sizeof whole, "%slayers.blocks.%d.%c.net.%s", at->prefix, at->l, at->branch,
              name);
     *index = at->params->count;
-    return pl_params_add(at->params, whole, is_scale ? 3 : columns ? 2 : 1,
+    return pl_params_add(at->params, whole,
+                         is_scale  ? 3
+                         : columns ? 2
+                                   : 1,
                          is_scale ? scale : matrix, !strstr(name, "bias"));
 }
 
@@ -78,8 +81,11 @@ int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
                       struct pl_params *params, const char *prefix)
 {
     int rc = PL_OK;
-    *s = (struct pl_blocks){ .config = c, .params = params, .P = c->T + 1,
-                             .S = pl_dalle_positions(c), .E = c->H * c->d,
+    *s = (struct pl_blocks){ .config = c,
+                             .params = params,
+                             .P = c->T + 1,
+                             .S = pl_dalle_positions(c),
+                             .E = c->H * c->d,
                              .R = pl_rotary_channels(c->d) };
     s->list = calloc((size_t)c->L, sizeof *s->list);
     if (!s->list) return PL_ENOMEM;
@@ -147,10 +153,7 @@ void pl_blocks_clear(struct pl_blocks *s)
 
 /* CaiT's initial LayerScale: the deeper a block, the nearer it begins to the identity.
  * [Touvron et al. 2021] */
-static float layer_scale(int l)
-{
-    return l < 18 ? 0.1f : l < 24 ? 1e-5f : 1e-6f;
-}
+static float layer_scale(int l) { return l < 18 ? 0.1f : l < 24 ? 1e-5f : 1e-6f; }
 
 /* Uniform in +-1/sqrt(fan in), PyTorch's default; a shared tensor is drawn once, by its first
  * block. */

@@ -35,8 +35,9 @@ static int norm_shift_backward(const struct pl_blocks *s, float *dx, float *dnor
     const struct pl_backend *be = s->be;
     int D = s->config->D, rc;
     rc = be->shift_backward(dnorm, dh, B, n, D, s->P, s->config->F);
-    return rc ? rc : be->layer_norm_backward(dx, grad(s, weight), grad(s, bias), dnorm, x,
-                                             value(s, weight), B * n, D, PL_NORM_EPS, 1);
+    return rc ? rc
+              : be->layer_norm_backward(dx, grad(s, weight), grad(s, bias), dnorm, x,
+                                        value(s, weight), B * n, D, PL_NORM_EPS, 1);
 }
 
 static int rotate(const struct pl_blocks *s, float *qkv, int B, int n, int back)
@@ -105,14 +106,13 @@ static int ffn_from_saved(const struct pl_blocks *s, const struct pl_block *b,
     struct pl_ffn dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
     int D = s->config->D, rc;
     rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale), M, D);
-    return rc ? rc
-              : be->ffn_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
+    return rc ? rc : be->ffn_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* The same from x alone; k->y is filled on the way. */
 static int ffn_from_input(const struct pl_blocks *s, const struct pl_block *b,
-                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
-                           const float *dy, const float *x, int B, int n)
+                          const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
+                          const float *dy, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
@@ -124,20 +124,17 @@ static int ffn_from_input(const struct pl_blocks *s, const struct pl_block *b,
     /* y comes out of the layer's backward pass, which needs scale * dy: so LayerScale's gradient,
      * which needs y, comes last. */
     if ((rc = norm_shift(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n)) ||
-        (rc = be->fill(dlayer_y, 0, size)) ||
-        (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
+        (rc = be->fill(dlayer_y, 0, size)) || (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
         (rc = be->ffn_backward(k->y, dh, &dlayer, dlayer_y, NULL, k->h, &layer, M, D, 4 * D)))
         return rc;
     return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
 }
 
-int pl_ffn_branch_backward(const struct pl_blocks *s, int l,
-                           const struct pl_ffn_saved *k,
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                            const struct pl_branch_scratch *w, float *dx, const float *dy,
                            const float *x, int B, int n)
 {
     const struct pl_block *b = &s->list[l];
-    int rc = k->z ? ffn_from_saved(s, b, k, w, dy, B * n)
-                  : ffn_from_input(s, b, k, w, dy, x, B, n);
+    int rc = k->z ? ffn_from_saved(s, b, k, w, dy, B * n) : ffn_from_input(s, b, k, w, dy, x, B, n);
     return rc ? rc : norm_shift_backward(s, dx, w->norm, w->dy, x, b->g_weight, b->g_bias, B, n);
 }

@@ -42,8 +42,7 @@ int pl_attention_branch_backward(const struct pl_blocks *s, int l,
                                  const struct pl_attention_saved *k,
                                  const struct pl_branch_scratch *w, float *dx, const float *dy,
                                  const float *x, int B, int n);
-int pl_ffn_branch_backward(const struct pl_blocks *s, int l,
-                           const struct pl_ffn_saved *k,
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                            const struct pl_branch_scratch *w, float *dx, const float *dy,
                            const float *x, int B, int n);
 

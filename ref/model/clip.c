@@ -13,26 +13,38 @@
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "attn.in_proj_weight", PL_QKV_W },  { "attn.in_proj_bias", PL_QKV_B },
     { "attn.out_proj.weight", PL_OUT_W }, { "attn.out_proj.bias", PL_OUT_B },
-    { "ln_1.weight", PL_LN1_WEIGHT },       { "ln_1.bias", PL_LN1_BIAS },
+    { "ln_1.weight", PL_LN1_WEIGHT },     { "ln_1.bias", PL_LN1_BIAS },
     { "mlp.c_fc.weight", PL_FC_W },       { "mlp.c_fc.bias", PL_FC_B },
     { "mlp.c_proj.weight", PL_PROJ_W },   { "mlp.c_proj.bias", PL_PROJ_B },
-    { "ln_2.weight", PL_LN2_WEIGHT },       { "ln_2.bias", PL_LN2_BIAS },
+    { "ln_2.weight", PL_LN2_WEIGHT },     { "ln_2.bias", PL_LN2_BIAS },
 };
 
 struct pl_clip_config pl_clip_vit_b_32(void)
 {
-    return (struct pl_clip_config){ .embed = 512, .image = 224, .patch = 32, .vision_width = 768,
-                                    .vision_layers = 12, .context = 77, .vocab = 49408,
-                                    .text_width = 512, .text_layers = 12 };
+    return (struct pl_clip_config){ .embed = 512,
+                                    .image = 224,
+                                    .patch = 32,
+                                    .vision_width = 768,
+                                    .vision_layers = 12,
+                                    .context = 77,
+                                    .vocab = 49408,
+                                    .text_width = 512,
+                                    .text_layers = 12 };
 }
 
 int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
 {
-    const struct { const char *name; int value, most; } sizes[] = {
-        { "embed_dim", c->embed, 1 << 14 },           { "image_resolution", c->image, 4096 },
-        { "vision_patch_size", c->patch, 4096 },      { "vision_width", c->vision_width, 1 << 14 },
+    const struct {
+        const char *name;
+        int value, most;
+    } sizes[] = {
+        { "embed_dim", c->embed, 1 << 14 },
+        { "image_resolution", c->image, 4096 },
+        { "vision_patch_size", c->patch, 4096 },
+        { "vision_width", c->vision_width, 1 << 14 },
         { "vision_layers", c->vision_layers, PL_PRENORM_LAYERS_MAX },
-        { "context_length", c->context, 1 << 14 },    { "vocab_size", c->vocab, 1 << 24 },
+        { "context_length", c->context, 1 << 14 },
+        { "vocab_size", c->vocab, 1 << 24 },
         { "transformer_width", c->text_width, 1 << 14 },
         { "transformer_layers", c->text_layers, PL_PRENORM_LAYERS_MAX },
     };
@@ -74,14 +86,22 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     m->config = *config;
     int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
     m->vision = (struct pl_prenorm){
-        .params = &m->params, .layers = c->vision_layers, .D = c->vision_width,
-        .H = c->vision_width / PL_CLIP_HEAD, .hidden = 4 * c->vision_width,
-        .activation = PL_QUICKGELU, .mask = PL_MASK_NONE,
+        .params = &m->params,
+        .layers = c->vision_layers,
+        .D = c->vision_width,
+        .H = c->vision_width / PL_CLIP_HEAD,
+        .hidden = 4 * c->vision_width,
+        .activation = PL_QUICKGELU,
+        .mask = PL_MASK_NONE,
     };
     m->text = (struct pl_prenorm){
-        .params = &m->params, .layers = c->text_layers, .D = c->text_width,
-        .H = c->text_width / PL_CLIP_HEAD, .hidden = 4 * c->text_width,
-        .activation = PL_QUICKGELU, .mask = PL_MASK_FULL,
+        .params = &m->params,
+        .layers = c->text_layers,
+        .D = c->text_width,
+        .H = c->text_width / PL_CLIP_HEAD,
+        .hidden = 4 * c->text_width,
+        .activation = PL_QUICKGELU,
+        .mask = PL_MASK_FULL,
     };
     m->text_position = add(&d, "positional_embedding", 2, c->context, T);
     m->text_proj = add(&d, "text_projection", 2, T, c->embed);
@@ -124,8 +144,9 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
     const struct pl_backend *be = m->params.be;
     const struct pl_clip_config *c = &m->config;
     int grid = c->image / c->patch, V = c->vision_width, places = grid * grid, rc = PL_OK;
-    struct pl_conv conv = { .B = B, .C = 3, .H = c->image, .W = c->image, .O = V, .K = c->patch,
-                            .stride = c->patch };
+    struct pl_conv conv = {
+        .B = B, .C = 3, .H = c->image, .W = c->image, .O = V, .K = c->patch, .stride = c->patch
+    };
     size_t row = (size_t)(1 + places) * (size_t)V, map = (size_t)places * (size_t)V;
     float *maps = pl_scratch_take(m->scratch, (size_t)B * map);
     if (!maps) return PL_ENOMEM;
@@ -165,14 +186,16 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     float *h = pl_scratch_take(m->scratch, (size_t)B * (size_t)V);
     rc = x && p && h ? be->put(p, pixels, in * sizeof *p) : PL_ENOMEM;
     if (!rc) rc = patches(m, x, p, B);
-    if (!rc) rc = be->layer_norm(x, x, value(m, m->pre_weight), value(m, m->pre_bias), B * n, V,
-                                 PL_PRENORM_EPS);
+    if (!rc)
+        rc = be->layer_norm(x, x, value(m, m->pre_weight), value(m, m->pre_bias), B * n, V,
+                            PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_pre", x, floats);
     if (!rc) rc = pl_prenorm_forward(&m->vision, x, NULL, B, n, NULL);
     for (int b = 0; b < B && !rc; b++) /* the class's position alone goes on */
         rc = be->copy(h + (size_t)b * (size_t)V, x + (size_t)b * (size_t)n * (size_t)V, (size_t)V);
-    if (!rc) rc = be->layer_norm(h, h, value(m, m->post_weight), value(m, m->post_bias), B, V,
-                                 PL_PRENORM_EPS);
+    if (!rc)
+        rc = be->layer_norm(h, h, value(m, m->post_weight), value(m, m->post_bias), B, V,
+                            PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_post", h, (size_t)B * (size_t)V);
     if (!rc) rc = project(m, vectors, h, m->vision_proj, B, V);
     pl_scratch_give_all(m->scratch);
@@ -235,8 +258,8 @@ void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
     static const float spread[3] = { 0.26862954f, 0.26130258f, 0.27577711f };
     size_t n = (size_t)image * (size_t)image;
     for (size_t c = 0; c < 3; c++)
-    for (size_t i = 0; i < n; i++)
-        pixels[c * n + i] = (rgb[3 * i + c] / 255.0f - mean[c]) / spread[c];
+        for (size_t i = 0; i < n; i++)
+            pixels[c * n + i] = (rgb[3 * i + c] / 255.0f - mean[c]) / spread[c];
 }
 
 static double dot(const float *a, const float *b, int n)
@@ -253,12 +276,12 @@ int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, in
     float scale;
     if ((rc = pl_params_get(&m->params, m->scale, &scale))) return rc;
     for (int t = 0; t < texts; t++)
-    for (int i = 0; i < images; i++) {
-        const float *a = text + (size_t)t * (size_t)E, *b = image + (size_t)i * (size_t)E;
-        double length = sqrt(dot(a, a, E) * dot(b, b, E));
-        logits[(size_t)t * (size_t)images + (size_t)i] = (float)(exp(scale) * dot(a, b, E) /
-                                                                 length);
-    }
+        for (int i = 0; i < images; i++) {
+            const float *a = text + (size_t)t * (size_t)E, *b = image + (size_t)i * (size_t)E;
+            double length = sqrt(dot(a, a, E) * dot(b, b, E));
+            logits[(size_t)t * (size_t)images + (size_t)i] = (float)(exp(scale) * dot(a, b, E) /
+                                                                     length);
+        }
     return PL_OK;
 }
 

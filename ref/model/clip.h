@@ -13,7 +13,7 @@ extern "C" {
 #define PL_CLIP_HEAD 64 /* channels of a head, in every published model */
 
 struct pl_clip_config {
-    int embed;                                    /* width of the common vectors */
+    int embed;                                     /* width of the common vectors */
     int image, patch, vision_width, vision_layers; /* pixels a side of pictures and of patches */
     int context, vocab, text_width, text_layers;
 };
@@ -24,7 +24,7 @@ int pl_clip_check(const struct pl_clip_config *config, struct pl_err *err);
 
 struct pl_clip_model {
     struct pl_clip_config config;
-    struct pl_params params; /* in the official order, under the official names */
+    struct pl_params params;    /* in the official order, under the official names */
     struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_prenorm vision, text;
     size_t conv, class_embedding, vision_position, pre_weight, pre_bias, post_weight, post_bias,

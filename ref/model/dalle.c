@@ -14,10 +14,7 @@
 
 #include <math.h>
 
-static size_t floats(int rows, int columns)
-{
-    return (size_t)rows * (size_t)columns;
-}
+static size_t floats(int rows, int columns) { return (size_t)rows * (size_t)columns; }
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
@@ -127,8 +124,7 @@ int pl_dalle_embed(const struct pl_dalle *m, float *x, const int32_t *ids, int B
     for (int b = 0; b < B && rc == PL_OK; b++, x += floats(n, D), ids += n) {
         rc = m->be->embed(x, pl_params_value(&m->params, m->text_embedding), ids, P, D,
                           pl_dalle_text_rows(c));
-        if (rc == PL_OK && n > P)
-            rc = pl_dalle_embed_image(m, x + floats(P, D), ids + P, n - P);
+        if (rc == PL_OK && n > P) rc = pl_dalle_embed_image(m, x + floats(P, D), ids + P, n - P);
     }
     return rc;
 }

@@ -12,9 +12,23 @@
  * teaches (paper/demo.md). "small" and "middle" are the 6.1 and 29.5 million parameters of the
  * speed comparisons. */
 static const struct pl_dalle_config named[] = {
-    { .name = "run", .T = 256, .F = 32, .D = 1024, .H = 16, .d = 64, .L = 64, .V = 32100,
+    { .name = "run",
+      .T = 256,
+      .F = 32,
+      .D = 1024,
+      .H = 16,
+      .d = 64,
+      .L = 64,
+      .V = 32100,
       .Vi = 8192 },
-    { .name = "middle", .T = 64, .F = 16, .D = 512, .H = 8, .d = 64, .L = 17, .V = 8192,
+    { .name = "middle",
+      .T = 64,
+      .F = 16,
+      .D = 512,
+      .H = 8,
+      .d = 64,
+      .L = 17,
+      .V = 8192,
       .Vi = 8192 },
     { .name = "small", .T = 32, .F = 16, .D = 256, .H = 4, .d = 64, .L = 9, .V = 2100, .Vi = 1024 },
     { .name = "demo", .T = 16, .F = 8, .D = 128, .H = 2, .d = 64, .L = 4, .V = 2100, .Vi = 256 },
@@ -40,10 +54,12 @@ void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation
     static const enum pl_mask_kind kinds[4] = { PL_MASK_ROW, PL_MASK_COL, PL_MASK_ROW,
                                                 PL_MASK_ROW };
     for (int l = 0; l < c->L; l++)
-        c->block[l] = (struct pl_dalle_block){ .group = l % 4, .kind = kinds[l % 4],
-                                               .kernel = 1, .dilation = 1 };
+        c->block[l] = (struct pl_dalle_block){
+            .group = l % 4, .kind = kinds[l % 4], .kernel = 1, .dilation = 1
+        };
     c->block[c->L - 1] = (struct pl_dalle_block){ .group = c->L - 1 < 4 ? c->L - 1 : 4,
-                                                  .kind = PL_MASK_CONV, .kernel = kernel,
+                                                  .kind = PL_MASK_CONV,
+                                                  .kernel = kernel,
                                                   .dilation = dilation };
 }
 
@@ -59,8 +75,9 @@ int pl_dalle_rows(const struct pl_dalle_config *c) { return c->V + c->T + c->Vi;
 void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
 {
     const struct pl_dalle_block *b = &c->block[l];
-    *mask = (struct pl_mask){ .kind = b->kind, .P = c->T + 1, .F = c->F,
-                              .kernel = b->kernel, .dilation = b->dilation };
+    *mask = (struct pl_mask){
+        .kind = b->kind, .P = c->T + 1, .F = c->F, .kernel = b->kernel, .dilation = b->dilation
+    };
 }
 
 int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l)
@@ -88,13 +105,16 @@ static int check_block(const struct pl_dalle_config *c, int l, struct pl_err *er
     if ((b->kind == PL_MASK_CONV || b->kind == PL_MASK_CONV_CORNER) &&
         (b->kernel < 1 || b->kernel > 9999 || b->kernel % 2 == 0 || b->dilation < 1 ||
          b->dilation > 9999))
-        return pl_fail(err, PL_EUSE, "configuration: block %d has kernel %d and dilation %d, "
-                       "expected an odd kernel and a dilation from 1 to 9999", l, b->kernel,
-                       b->dilation);
+        return pl_fail(err, PL_EUSE,
+                       "configuration: block %d has kernel %d and dilation %d, "
+                       "expected an odd kernel and a dilation from 1 to 9999",
+                       l, b->kernel, b->dilation);
     other = &c->block[pl_dalle_first_of_group(c, l)];
     if (other->kind != b->kind || other->kernel != b->kernel || other->dilation != b->dilation)
-        return pl_fail(err, PL_EUSE, "configuration: block %d shares the layer of block %d, but "
-                       "not its kind of attention", l, (int)(other - c->block));
+        return pl_fail(err, PL_EUSE,
+                       "configuration: block %d shares the layer of block %d, but "
+                       "not its kind of attention",
+                       l, (int)(other - c->block));
     return PL_OK;
 }
 

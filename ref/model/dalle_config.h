@@ -21,14 +21,14 @@ struct pl_dalle_block {
 
 struct pl_dalle_config {
     char name[32];
-    int T;     /* text tokens; with the start token P = T + 1 text positions */
-    int F;     /* image codes a side; I = F * F of them; S = T + I positions enter the stack */
-    int D;     /* width */
-    int H, d;  /* heads and their width; H * d need not be D */
-    int L;     /* blocks */
-    int V;     /* text ids; the table has V + T rows for text: one padding id a position */
-    int Vi;    /* image codes' vocabulary */
-    int pad;   /* what captions are padded with: 1 in the run; 0 becomes V + position */
+    int T;    /* text tokens; with the start token P = T + 1 text positions */
+    int F;    /* image codes a side; I = F * F of them; S = T + I positions enter the stack */
+    int D;    /* width */
+    int H, d; /* heads and their width; H * d need not be D */
+    int L;    /* blocks */
+    int V;    /* text ids; the table has V + T rows for text: one padding id a position */
+    int Vi;   /* image codes' vocabulary */
+    int pad;  /* what captions are padded with: 1 in the run; 0 becomes V + position */
     double image_weight;    /* loss = (text + image_weight * image) / (1 + image_weight) */
     int separate_embedding; /* 1: input tables of their own, not the output layer's matrix */
     struct pl_dalle_block block[PL_DALLE_BLOCKS_MAX];

@@ -10,15 +10,18 @@
 #include <string.h>
 
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
-    { "ln_1.weight", PL_LN1_WEIGHT },      { "ln_1.bias", PL_LN1_BIAS },
-    { "attn.c_attn.weight", PL_QKV_W },  { "attn.c_attn.bias", PL_QKV_B },
-    { "attn.c_proj.weight", PL_OUT_W },  { "attn.c_proj.bias", PL_OUT_B },
-    { "ln_2.weight", PL_LN2_WEIGHT },      { "ln_2.bias", PL_LN2_BIAS },
-    { "mlp.c_fc.weight", PL_FC_W },      { "mlp.c_fc.bias", PL_FC_B },
-    { "mlp.c_proj.weight", PL_PROJ_W },  { "mlp.c_proj.bias", PL_PROJ_B },
+    { "ln_1.weight", PL_LN1_WEIGHT },   { "ln_1.bias", PL_LN1_BIAS },
+    { "attn.c_attn.weight", PL_QKV_W }, { "attn.c_attn.bias", PL_QKV_B },
+    { "attn.c_proj.weight", PL_OUT_W }, { "attn.c_proj.bias", PL_OUT_B },
+    { "ln_2.weight", PL_LN2_WEIGHT },   { "ln_2.bias", PL_LN2_BIAS },
+    { "mlp.c_fc.weight", PL_FC_W },     { "mlp.c_fc.bias", PL_FC_B },
+    { "mlp.c_proj.weight", PL_PROJ_W }, { "mlp.c_proj.bias", PL_PROJ_B },
 };
 
-static const struct { const char *name; struct pl_gpt2_config config; } known[] = {
+static const struct {
+    const char *name;
+    struct pl_gpt2_config config;
+} known[] = {
     { "gpt2", { 12, 12, 768, 1024, 50257, 3072, 0 } },
     { "gpt2-medium", { 24, 16, 1024, 1024, 50257, 4096, 0 } },
     { "gpt2-large", { 36, 20, 1280, 1024, 50257, 5120, 0 } },
@@ -33,16 +36,21 @@ int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err
             return PL_OK;
         }
     return pl_fail(err, PL_ENOTFOUND,
-                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, gpt2-xl)",
-                   name);
+                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, gpt2-xl)", name);
 }
 
 int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
 {
-    const struct { const char *name; int value, most; } sizes[] = {
-        { "n_layer", c->layers, PL_PRENORM_LAYERS_MAX }, { "n_head", c->heads, 1024 },
-        { "n_embd", c->width, 1 << 15 },                 { "n_positions", c->positions, 1 << 20 },
-        { "vocab_size", c->vocab, 1 << 24 },             { "n_inner", c->inner, 1 << 18 },
+    const struct {
+        const char *name;
+        int value, most;
+    } sizes[] = {
+        { "n_layer", c->layers, PL_PRENORM_LAYERS_MAX },
+        { "n_head", c->heads, 1024 },
+        { "n_embd", c->width, 1 << 15 },
+        { "n_positions", c->positions, 1 << 20 },
+        { "vocab_size", c->vocab, 1 << 24 },
+        { "n_inner", c->inner, 1 << 18 },
     };
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
@@ -68,8 +76,14 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     m->config = *config;
     int64_t width[1] = { c->width };
     m->stack = (struct pl_prenorm){
-        .params = p, .layers = c->layers, .D = c->width, .H = c->heads,
-        .hidden = c->inner, .groups = c->groups, .activation = PL_GELU_TANH, .mask = PL_MASK_FULL,
+        .params = p,
+        .layers = c->layers,
+        .D = c->width,
+        .H = c->heads,
+        .hidden = c->inner,
+        .groups = c->groups,
+        .activation = PL_GELU_TANH,
+        .mask = PL_MASK_FULL,
     };
     m->tokens = p->count;
     rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);
@@ -215,11 +229,11 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
 static int shifted(int32_t *label, const struct pl_gpt2 *m, const int32_t *labels, int B, int n)
 {
     for (int b = 0; b < B; b++)
-    for (int t = 0; t < n; t++) {
-        int32_t id = t + 1 < n ? labels[(size_t)b * (size_t)n + (size_t)t + 1] : -1;
-        if (id >= m->config.vocab) return PL_EUSE;
-        label[(size_t)b * (size_t)n + (size_t)t] = id < 0 ? -1 : id;
-    }
+        for (int t = 0; t < n; t++) {
+            int32_t id = t + 1 < n ? labels[(size_t)b * (size_t)n + (size_t)t + 1] : -1;
+            if (id >= m->config.vocab) return PL_EUSE;
+            label[(size_t)b * (size_t)n + (size_t)t] = id < 0 ? -1 : id;
+        }
     return PL_OK;
 }
 
@@ -248,7 +262,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     const struct pl_gpt2_config *c = &m->config;
     struct pl_loss_segment all = { 0, n, 0, c->vocab, (float)scale };
     size_t M = (size_t)B * (size_t)n, floats = M * (size_t)c->width;
-    int with_grad = scale > 0 || scale < 0, rc = n > c->positions ? PL_EUSE : check_ids(m, ids, M);
+    int with_grad = scale > 0 || scale<0, rc = n> c->positions ? PL_EUSE : check_ids(m, ids, M);
     int32_t *host = pl_alloc(M, sizeof *host);
     if (!rc && !host) rc = PL_ENOMEM;
     if (!rc) rc = shifted(host, m, labels, B, n);
@@ -258,14 +272,14 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     }
     int32_t *at = put_ids(m, ids, M), *label = put_ids(m, host, M);
     float *x = pl_scratch_take(m->scratch, floats), *y = pl_scratch_take(m->scratch, floats),
-          *dy = NULL,
-          *inputs = NULL;
+          *dy = NULL, *inputs = NULL;
     if (with_grad) {
         dy = pl_scratch_take(m->scratch, floats);
         inputs = pl_scratch_take(m->scratch, (size_t)c->layers * floats);
     }
     rc = at && label && x && y && (!with_grad || (dy && inputs))
-             ? put_mask(m, &key_mask, key_mask, M) : PL_ENOMEM;
+             ? put_mask(m, &key_mask, key_mask, M)
+             : PL_ENOMEM;
     if (!rc) rc = run(m, x, inputs, at, key_mask, B, n);
     if (!rc) rc = last_norm(m, y, x, (int)M);
     if (!rc)

@@ -26,7 +26,7 @@ struct pl_params {
     const struct pl_backend *be; /* borrowed */
     struct pl_param *list;
     size_t count, capacity;
-    size_t total; /* floats in a flat buffer, padding between tensors included (always zero) */
+    size_t total;     /* floats in a flat buffer, padding between tensors included (always zero) */
     size_t trainable; /* elements without the padding: what papers call parameters */
     float *value, *grad; /* backend memory, NULL before pl_params_allocate; grad may stay NULL */
 };

@@ -27,29 +27,47 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
     int64_t D = s->D, hidden = s->hidden;
     assert(s->layers <= PL_PRENORM_LAYERS_MAX && s->D % s->H == 0);
     for (int l = 0; l < s->layers; l++)
-    for (int i = 0; i < PL_PRENORM_TENSORS; i++) {
-        enum pl_prenorm_part part = names[i].part;
-        int64_t shape[2] = { D, 0 };
-        int dims = 1, rc, first = s->groups ? l % s->groups : l, norm = 0;
-        char name[PL_NAME_MAX];
-        switch (part) {
-        case PL_QKV_W: shape[0] = 3 * D; shape[1] = D; dims = 2; break;
-        case PL_QKV_B: shape[0] = 3 * D; break;
-        case PL_OUT_W: shape[1] = D; dims = 2; break;
-        case PL_FC_W: shape[0] = hidden; shape[1] = D; dims = 2; break;
-        case PL_FC_B: shape[0] = hidden; break;
-        case PL_PROJ_W: shape[1] = hidden; dims = 2; break;
-        case PL_LN1_WEIGHT: case PL_LN1_BIAS: case PL_LN2_WEIGHT: case PL_LN2_BIAS: norm = 1; break;
-        case PL_OUT_B: case PL_PROJ_B: break;
+        for (int i = 0; i < PL_PRENORM_TENSORS; i++) {
+            enum pl_prenorm_part part = names[i].part;
+            int64_t shape[2] = { D, 0 };
+            int dims = 1, rc, first = s->groups ? l % s->groups : l, norm = 0;
+            char name[PL_NAME_MAX];
+            switch (part) {
+            case PL_QKV_W:
+                shape[0] = 3 * D;
+                shape[1] = D;
+                dims = 2;
+                break;
+            case PL_QKV_B: shape[0] = 3 * D; break;
+            case PL_OUT_W:
+                shape[1] = D;
+                dims = 2;
+                break;
+            case PL_FC_W:
+                shape[0] = hidden;
+                shape[1] = D;
+                dims = 2;
+                break;
+            case PL_FC_B: shape[0] = hidden; break;
+            case PL_PROJ_W:
+                shape[1] = hidden;
+                dims = 2;
+                break;
+            case PL_LN1_WEIGHT:
+            case PL_LN1_BIAS:
+            case PL_LN2_WEIGHT:
+            case PL_LN2_BIAS: norm = 1; break;
+            case PL_OUT_B:
+            case PL_PROJ_B: break;
+            }
+            if (!norm && first != l) {
+                s->part[l][part] = s->part[first][part];
+                continue;
+            }
+            snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
+            s->part[l][part] = s->params->count;
+            if ((rc = pl_params_add(s->params, name, dims, shape, dims > 1))) return rc;
         }
-        if (!norm && first != l) {
-            s->part[l][part] = s->part[first][part];
-            continue;
-        }
-        snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
-        s->part[l][part] = s->params->count;
-        if ((rc = pl_params_add(s->params, name, dims, shape, dims > 1))) return rc;
-    }
     return PL_OK;
 }
 
@@ -92,7 +110,8 @@ static int take_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s, s
     m->ln_2 = pl_scratch_take(s->scratch, M * D);
     m->act = pl_scratch_take(s->scratch, M * hidden);
     return m->ln_1 && m->qkv && m->o && m->y && m->fc && m->lse && m->middle && m->ln_2 && m->act
-               ? PL_OK : PL_ENOMEM;
+               ? PL_OK
+               : PL_ENOMEM;
 }
 
 static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
@@ -110,7 +129,7 @@ static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 
 /* y = proj(act(fc(ln_2(x)))) */
 static int ffn_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
-                       const float *x, int M)
+                      const float *x, int M)
 {
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
@@ -239,8 +258,9 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
     /* and through the attention branch */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
-    if (!rc) rc = be->attention_backward(wide, d, m->qkv, m->o, m->lse, B, n, s->H, D / s->H, &mask,
-                                         key_mask);
+    if (!rc)
+        rc = be->attention_backward(wide, d, m->qkv, m->o, m->lse, B, n, s->H, D / s->H, &mask,
+                                    key_mask);
     if (!rc)
         rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_QKV_W), M, D, 3 * D, 0);

@@ -19,8 +19,18 @@ extern "C" {
 #define PL_PRENORM_LAYERS_MAX 256
 
 enum pl_prenorm_part { /* of a block; W is [out,in] */
-    PL_LN1_WEIGHT, PL_LN1_BIAS, PL_QKV_W, PL_QKV_B, PL_OUT_W, PL_OUT_B,
-    PL_LN2_WEIGHT, PL_LN2_BIAS, PL_FC_W, PL_FC_B, PL_PROJ_W, PL_PROJ_B
+                       PL_LN1_WEIGHT,
+                       PL_LN1_BIAS,
+                       PL_QKV_W,
+                       PL_QKV_B,
+                       PL_OUT_W,
+                       PL_OUT_B,
+                       PL_LN2_WEIGHT,
+                       PL_LN2_BIAS,
+                       PL_FC_W,
+                       PL_FC_B,
+                       PL_PROJ_W,
+                       PL_PROJ_B
 };
 
 /* What a block's tensors are called, in the order in which their model lists them. */
@@ -30,13 +40,13 @@ struct pl_prenorm_name {
 };
 
 struct pl_prenorm {
-    struct pl_params *params; /* borrowed */
-    struct pl_scratch *scratch;     /* borrowed */
-    int layers, D, H, hidden; /* width, heads, inner width of the feed-forward layer */
+    struct pl_params *params;   /* borrowed */
+    struct pl_scratch *scratch; /* borrowed */
+    int layers, D, H, hidden;   /* width, heads, inner width of the feed-forward layer */
     int groups; /* block l shares the layers of block l % groups, not its norms; 0: shares none */
     enum pl_activation activation;
-    enum pl_mask_kind mask;   /* FULL: causal; NONE: everyone sees everyone */
-    int stored; /* 1: activations are stored for backward, instead of computed again */
+    enum pl_mask_kind mask; /* FULL: causal; NONE: everyone sees everyone */
+    int stored;             /* 1: activations are stored for backward, instead of computed again */
     struct pl_prenorm_made *made; /* (layers) of such a pass; scratch buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
     /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv",

@@ -26,10 +26,7 @@ static inline void pl_scratch_give(struct pl_scratch *scratch, const float *at)
     scratch->give(scratch, at);
 }
 /* After an error, and before a new pass: every buffer is free again. */
-static inline void pl_scratch_give_all(struct pl_scratch *scratch)
-{
-    scratch->give_all(scratch);
-}
+static inline void pl_scratch_give_all(struct pl_scratch *scratch) { scratch->give_all(scratch); }
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct { const char *name; struct pl_vqgan_config config; } known[] = {
+static const struct {
+    const char *name;
+    struct pl_vqgan_config config;
+} known[] = {
     { "gumbel_f8", { 128, { 1, 1, 2, 4 }, 4, 2, { 32 }, 1, 256, 256, 256, 8192, 1, 1e-8f, 32 } },
     { "f16_1024", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 1024, 0, 0, 32 } },
     { "f16_16384", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 16384, 0, 0, 32 } },
@@ -29,8 +32,7 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
             return PL_OK;
         }
     return pl_fail(err, PL_ENOTFOUND,
-                   "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, demo)",
-                   name);
+                   "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, demo)", name);
 }
 
 static int in_range(const char *what, long value, long least, long most, struct pl_err *err)
@@ -54,15 +56,19 @@ int pl_vqgan_check(const struct pl_vqgan_config *c, struct pl_err *err)
     for (int l = 0; !rc && l < c->levels; l++) {
         rc = in_range("ch_mult", c->ch_mult[l], 1, 64, err);
         if (!rc && (c->ch * c->ch_mult[l] > 8192 || c->ch * c->ch_mult[l] % c->norm_groups))
-            rc = pl_fail(err, PL_EUSE, "VQGAN configuration: level %d has %d channels, expected a "
-                         "multiple of %d up to 8192", l, c->ch * c->ch_mult[l], c->norm_groups);
+            rc = pl_fail(err, PL_EUSE,
+                         "VQGAN configuration: level %d has %d channels, expected a "
+                         "multiple of %d up to 8192",
+                         l, c->ch * c->ch_mult[l], c->norm_groups);
     }
     if (!rc && c->ch % c->norm_groups)
         rc = pl_fail(err, PL_EUSE, "VQGAN configuration: ch is %d, expected a multiple of %d",
                      c->ch, c->norm_groups);
     if (!rc && c->gumbel && c->embed_dim != c->z_channels)
-        rc = pl_fail(err, PL_EUSE, "VQGAN configuration: Gumbel codes need embed_dim (%d) equal to "
-                     "z_channels (%d)", c->embed_dim, c->z_channels);
+        rc = pl_fail(err, PL_EUSE,
+                     "VQGAN configuration: Gumbel codes need embed_dim (%d) equal to "
+                     "z_channels (%d)",
+                     c->embed_dim, c->z_channels);
     return rc;
 }
 
@@ -85,13 +91,14 @@ struct list {
     int count, width, groups;
 };
 
-__attribute__((format(printf, 5, 6)))
-static void append(struct list *list, enum pl_vq_kind kind, int out, int K, const char *format, ...)
+__attribute__((format(printf, 5, 6))) static void append(struct list *list, enum pl_vq_kind kind,
+                                                         int out, int K, const char *format, ...)
 {
     struct pl_vq_block *b = &list->blocks[list->count++];
     va_list args;
-    *b = (struct pl_vq_block){ .kind = kind, .in = list->width, .out = out, .K = K,
-                                 .groups = list->groups };
+    *b = (struct pl_vq_block){
+        .kind = kind, .in = list->width, .out = out, .K = K, .groups = list->groups
+    };
     va_start(args, format);
     vsnprintf(b->name, sizeof b->name, format, args);
     va_end(args);
@@ -133,13 +140,11 @@ static void build(struct pl_vqgan *m)
 {
     const struct pl_vqgan_config *c = &m->config;
     struct list e = { .blocks = m->encoder, .width = 3, .groups = c->norm_groups };
-    struct list d = { .blocks = m->decoder, .width = c->z_channels,
-                      .groups = c->norm_groups };
+    struct list d = { .blocks = m->decoder, .width = c->z_channels, .groups = c->norm_groups };
     append(&e, PL_VQ_CONV, c->ch, 3, "encoder.conv_in");
     for (int l = 0; l < c->levels; l++) {
         append_level(&e, c, "encoder.down", l, c->num_res_blocks);
-        if (l < c->levels - 1)
-            append(&e, PL_VQ_DOWN, e.width, 0, "encoder.down.%d.downsample", l);
+        if (l < c->levels - 1) append(&e, PL_VQ_DOWN, e.width, 0, "encoder.down.%d.downsample", l);
     }
     append_middle(&e, "encoder");
     append_end(&e, "encoder", c->z_channels);
@@ -153,19 +158,23 @@ static void build(struct pl_vqgan *m)
     append_end(&d, "decoder", 3);
     m->encoders = e.count;
     m->decoders = d.count;
-    m->quant_conv = (struct pl_vq_block){ .kind = PL_VQ_CONV, .in = c->z_channels,
-                                          .out = c->embed_dim, .K = 1, .name = "quant_conv" };
-    m->post_quant_conv = (struct pl_vq_block){ .kind = PL_VQ_CONV, .in = c->embed_dim,
-                                               .out = c->z_channels, .K = 1,
+    m->quant_conv = (struct pl_vq_block){
+        .kind = PL_VQ_CONV, .in = c->z_channels, .out = c->embed_dim, .K = 1, .name = "quant_conv"
+    };
+    m->post_quant_conv = (struct pl_vq_block){ .kind = PL_VQ_CONV,
+                                               .in = c->embed_dim,
+                                               .out = c->z_channels,
+                                               .K = 1,
                                                .name = "post_quant_conv" };
-    m->proj = (struct pl_vq_block){ .kind = PL_VQ_CONV, .in = c->z_channels, .out = c->n_embed,
-                                    .K = 1, .name = "quantize.proj" };
+    m->proj = (struct pl_vq_block){
+        .kind = PL_VQ_CONV, .in = c->z_channels, .out = c->n_embed, .K = 1, .name = "quantize.proj"
+    };
 }
 
 /* Declares the blocks whose names begin so, in the list's order. */
-__attribute__((format(printf, 4, 5)))
-static int declare(struct pl_params *p, struct pl_vq_block *blocks, int count, const char *format,
-                   ...)
+__attribute__((format(printf, 4, 5))) static int declare(struct pl_params *p,
+                                                         struct pl_vq_block *blocks, int count,
+                                                         const char *format, ...)
 {
     char prefix[64];
     va_list args;
@@ -209,8 +218,10 @@ static int declare_all(struct pl_vqgan *m)
     if (!rc) rc = declare(p, d, m->decoders, "decoder.conv_out");
     if (!rc && m->config.gumbel) rc = pl_vq_declare(&m->proj, p);
     m->table = p->count;
-    if (!rc) rc = pl_params_add(p, m->config.gumbel ? "quantize.embed.weight"
-                                                    : "quantize.embedding.weight", 2, rows, 0);
+    if (!rc)
+        rc = pl_params_add(p,
+                           m->config.gumbel ? "quantize.embed.weight" : "quantize.embedding.weight",
+                           2, rows, 0);
     if (!rc) rc = pl_vq_declare(&m->quant_conv, p);
     if (!rc) rc = pl_vq_declare(&m->post_quant_conv, p);
     return rc;
@@ -328,8 +339,9 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     given = pl_scratch_take(m->scratch, places);
     if (!map.at || !given) return PL_ENOMEM;
     rc = be->put(given, code, places * sizeof *code);
-    if (!rc) rc = be->code_rows(map.at, pl_params_value(&m->params, m->table), (int32_t *)given, B,
-                                c->embed_dim, h * w, c->n_embed);
+    if (!rc)
+        rc = be->code_rows(map.at, pl_params_value(&m->params, m->table), (int32_t *)given, B,
+                           c->embed_dim, h * w, c->n_embed);
     if (!rc && m->watch) m->watch(m->context, "zq", &map);
     if (!rc) rc = run_on(m, &m->post_quant_conv, 1, &map);
     if (!rc) rc = run_on(m, m->decoder, m->decoders, &map);

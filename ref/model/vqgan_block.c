@@ -99,8 +99,16 @@ static void give(const struct pass *s, const struct pl_maps *m)
 /* K x K that keeps the size. */
 static struct pl_conv same_size(const struct pl_maps *x, int out, int K)
 {
-    return (struct pl_conv){ .B = x->B, .C = x->C, .H = x->H, .W = x->W, .O = out, .K = K,
-                             .stride = 1, .top = K / 2, .left = K / 2, .bottom = (K - 1) / 2,
+    return (struct pl_conv){ .B = x->B,
+                             .C = x->C,
+                             .H = x->H,
+                             .W = x->W,
+                             .O = out,
+                             .K = K,
+                             .stride = 1,
+                             .top = K / 2,
+                             .left = K / 2,
+                             .bottom = (K - 1) / 2,
                              .right = (K - 1) / 2 };
 }
 
@@ -300,8 +308,15 @@ static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct 
 /* Zeros only below and to the right, as taming-transformers pads. */
 static struct pl_conv halving(const struct pl_maps *x, int out)
 {
-    return (struct pl_conv){ .B = x->B, .C = x->C, .H = x->H, .W = x->W, .O = out, .K = 3,
-                             .stride = 2, .bottom = 1, .right = 1 };
+    return (struct pl_conv){ .B = x->B,
+                             .C = x->C,
+                             .H = x->H,
+                             .W = x->W,
+                             .O = out,
+                             .K = 3,
+                             .stride = 2,
+                             .bottom = 1,
+                             .right = 1 };
 }
 
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,

@@ -21,13 +21,13 @@ struct pl_maps {
 size_t pl_maps_floats(const struct pl_maps *m);
 
 enum pl_vq_kind {
-    PL_VQ_CONV,  /* K x K, stride 1, the size stays */
-    PL_VQ_RES,   /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))), a 1x1 conv if in != out */
-    PL_VQ_ATTN,  /* x + proj_out(attention over places of norm(x)), one head */
-    PL_VQ_DOWN,  /* zeros at the right and bottom, then 3x3 with stride 2 */
-    PL_VQ_UP,    /* every place four times, then 3x3 */
-    PL_VQ_NORM,  /* group norm */
-    PL_VQ_SWISH  /* x sigmoid(x) */
+    PL_VQ_CONV, /* K x K, stride 1, the size stays */
+    PL_VQ_RES,  /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))), a 1x1 conv if in != out */
+    PL_VQ_ATTN, /* x + proj_out(attention over places of norm(x)), one head */
+    PL_VQ_DOWN, /* zeros at the right and bottom, then 3x3 with stride 2 */
+    PL_VQ_UP,   /* every place four times, then 3x3 */
+    PL_VQ_NORM, /* group norm */
+    PL_VQ_SWISH /* x sigmoid(x) */
 };
 
 struct pl_vq_block {
@@ -43,9 +43,9 @@ int pl_vq_declare(struct pl_vq_block *block, struct pl_params *p);
 
 /* What a forward pass leaves for the backward pass. */
 struct pl_vq_saved {
-    struct pl_maps x;              /* the input: borrowed, must stay */
-    float *middle;                /* RES: what norm2 sees; UP: the doubled map */
-    float *qkv, *attended, *lse;  /* ATTN */
+    struct pl_maps x;            /* the input: borrowed, must stay */
+    float *middle;               /* RES: what norm2 sees; UP: the doubled map */
+    float *qkv, *attended, *lse; /* ATTN */
 };
 
 /* y from x; y->at is a scratch buffer that the caller gives back. saved NULL: forward only.

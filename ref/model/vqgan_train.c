@@ -27,8 +27,9 @@ struct step {
 
 struct pl_vqgan_task pl_vqgan_published_task(void)
 {
-    return (struct pl_vqgan_task){ .l1 = 1, .quantizer = 1, .beta = 0.25f, .legacy = 1,
-                                   .temperature = 0.9f };
+    return (struct pl_vqgan_task){
+        .l1 = 1, .quantizer = 1, .beta = 0.25f, .legacy = 1, .temperature = 0.9f
+    };
 }
 
 static struct pl_maps take_like(struct step *s, const struct pl_maps *other, int channels)
@@ -47,8 +48,13 @@ static float *dtable(const struct step *s) { return pl_params_grad(&s->m->params
 /* The table as a 1x1 convolution from embed_dim to n_embed channels. */
 static struct pl_conv against_table(const struct step *s, const struct pl_maps *map)
 {
-    return (struct pl_conv){ .B = map->B, .C = s->m->config.embed_dim, .H = map->H, .W = map->W,
-                             .O = s->m->config.n_embed, .K = 1, .stride = 1 };
+    return (struct pl_conv){ .B = map->B,
+                             .C = s->m->config.embed_dim,
+                             .H = map->H,
+                             .W = map->W,
+                             .O = s->m->config.n_embed,
+                             .K = 1,
+                             .stride = 1 };
 }
 
 /* zq = e[token],  loss = (1 + beta) mean (zq - z)^2: both terms have the same value. */
@@ -85,8 +91,9 @@ static int nearest_backward(struct step *s, struct pl_maps *dz, const struct pl_
     if (!dz->at) return PL_ENOMEM;
     rc = s->be->copy(dz->at, dzq->at, n);
     if (!rc) rc = s->be->axpy(dz->at, -to_z, s->difference.at, n);
-    if (!rc) rc = s->be->code_rows_backward(dtable(s), s->difference.at, to_table, s->code, dzq->B,
-                                            c->embed_dim, dzq->H * dzq->W, c->n_embed);
+    if (!rc)
+        rc = s->be->code_rows_backward(dtable(s), s->difference.at, to_table, s->code, dzq->B,
+                                       c->embed_dim, dzq->H * dzq->W, c->n_embed);
     give(s, &s->difference);
     return rc;
 }
@@ -108,8 +115,9 @@ static int gumbel_forward(struct step *s, double *loss, const float *noise)
         rc = s->be->put(added.at, noise, pl_maps_floats(&added) * sizeof *noise);
     }
     if (!rc) rc = s->be->gumbel_code(s->code, s->logits.at, added.at, B, c->n_embed, P);
-    if (!rc) rc = s->be->gumbel_soft(s->soft.at, s->logits.at, added.at, s->task->temperature, B,
-                                     c->n_embed, P);
+    if (!rc)
+        rc = s->be->gumbel_soft(s->soft.at, s->logits.at, added.at, s->task->temperature, B,
+                                c->n_embed, P);
     if (!rc) rc = s->be->kl_uniform(loss, s->logits.at, B, c->n_embed, P);
     *loss *= c->kl_weight;
     if (!rc && s->task->soft) rc = s->be->conv_dx(s->zq.at, s->soft.at, table(s), &against);
@@ -129,12 +137,14 @@ static int gumbel_backward(struct step *s, struct pl_maps *dz, const struct pl_m
     int B = dzq->B, P = dzq->H * dzq->W, rc;
     if (!at_soft.at) return PL_ENOMEM;
     rc = s->be->conv(at_soft.at, dzq->at, table(s), NULL, &against);
-    if (!rc) rc = s->be->gumbel_backward(at_soft.at, at_soft.at, s->soft.at, s->logits.at,
-                                         s->task->temperature, c->kl_weight * s->task->quantizer, B,
-                                         c->n_embed, P);
+    if (!rc)
+        rc = s->be->gumbel_backward(at_soft.at, at_soft.at, s->soft.at, s->logits.at,
+                                    s->task->temperature, c->kl_weight * s->task->quantizer, B,
+                                    c->n_embed, P);
     if (!rc && s->task->soft) rc = s->be->conv_dw(dtable(s), NULL, s->soft.at, dzq->at, &against);
-    else if (!rc) rc = s->be->code_rows_backward(dtable(s), dzq->at, 1, s->code, B, c->embed_dim, P,
-                                                 c->n_embed);
+    else if (!rc)
+        rc = s->be->code_rows_backward(dtable(s), dzq->at, 1, s->code, B, c->embed_dim, P,
+                                       c->n_embed);
     if (!rc) rc = pl_vq_backward(&s->m->proj, &s->m->params, s->m->scratch, dz, &at_soft, &s->proj);
     give(s, &at_soft);
     give(s, &s->soft);
@@ -183,8 +193,9 @@ static int forward_backward(struct step *s, struct pl_vqgan_loss *loss, float *y
     s->code = (int32_t *)pl_scratch_take(m->scratch, places);
     if (!s->zq.at || !s->code) return PL_ENOMEM;
     loss->quantizer = 0;
-    if (!t->no_codes) rc = m->config.gumbel ? gumbel_forward(s, &loss->quantizer, noise)
-                                            : nearest_forward(s, &loss->quantizer);
+    if (!t->no_codes)
+        rc = m->config.gumbel ? gumbel_forward(s, &loss->quantizer, noise)
+                              : nearest_forward(s, &loss->quantizer);
     if (!rc && code && !t->no_codes) rc = be->get(code, s->code, places * sizeof *code);
     if (!rc) rc = pl_vqgan_run(m, &m->post_quant_conv, 1, &latent, &s->zq, &s->post_quant_conv);
     if (!rc) rc = pl_vqgan_run(m, m->decoder, m->decoders, &decoded, &latent, s->decoder);

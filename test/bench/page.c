@@ -86,8 +86,12 @@ int main(int argc, char **argv)
     struct dashboard_metrics *m = calloc(peers, sizeof *m);
     struct dashboard_progress *p = calloc(peers, sizeof *p);
     struct dashboard_report *r = calloc(peers, sizeof *r);
-    struct dashboard_look look = { .metrics = m, .progress = p, .report = r, .metrics_count = peers,
-                                   .progress_count = peers, .report_count = peers };
+    struct dashboard_look look = { .metrics = m,
+                                   .progress = p,
+                                   .report = r,
+                                   .metrics_count = peers,
+                                   .progress_count = peers,
+                                   .report_count = peers };
     char path[] = "/tmp/potluck-bench-XXXXXX";
     struct dashboard_options o = {
         .run = "bench", .target_batch = 4096, .total_steps = 31250, .database = path

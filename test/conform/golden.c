@@ -16,11 +16,14 @@
 
 #define JSON_MAX (256u << 20) /* unpacked; the largest golden JSON is a few MB */
 
-static const struct { const char *name; golden_area_fn *run; } areas[] = {
+static const struct {
+    const char *name;
+    golden_area_fn *run;
+} areas[] = {
 #define ENTRY(name) { #name, golden_area_##name },
     GOLDEN_AREAS(ENTRY)
 #undef ENTRY
-    { NULL, NULL }
+        { NULL, NULL }
 };
 
 double golden_tolerance(const struct golden *g, double ref, double fast)
@@ -261,10 +264,7 @@ static int is_companion(const char *name)
     return name[0] == '.' || ends_with(name, ".md") || ends_with(name, ".py");
 }
 
-static int not_hidden(const struct dirent *d)
-{
-    return d->d_name[0] != '.';
-}
+static int not_hidden(const struct dirent *d) { return d->d_name[0] != '.'; }
 
 static void run_area(struct golden *g, golden_area_fn *run, golden_tell *tell, void *context)
 {
@@ -279,7 +279,8 @@ static void run_area(struct golden *g, golden_area_fn *run, golden_tell *tell, v
         char *path = pl_path_join(g->folder, name);
         struct stat st;
         snprintf(stem, sizeof stem, "%s", name);
-        for (int cut = 0; cut < 2; cut++) { /* x.safetensors, x.json.gz, x.io.safetensors stays x.io */
+        for (int cut = 0; cut < 2;
+             cut++) { /* x.safetensors, x.json.gz, x.io.safetensors stays x.io */
             static const char *const ends[] = { ".gz", ".safetensors", ".json" };
             for (size_t k = 0; k < PL_COUNT(ends); k++)
                 if (ends_with(stem, ends[k])) stem[strlen(stem) - strlen(ends[k])] = 0;
@@ -357,9 +358,12 @@ int golden_run(const struct pl_backend *be, const char *folder, const char *filt
     if (g.passed + g.failed + g.skipped == 0 && g.area && !filter)
         return pl_fail(err, PL_EFORMAT, "%s: nothing to replay for area '%s'", folder, g.area);
     if (g.passed + g.failed + g.skipped == 0)
-        return filter ? pl_fail(err, PL_ENOTFOUND, "%s: no case's line contains '%.80s'", folder, filter)
-                      : pl_fail(err, PL_EFORMAT, "%s: no golden area here (its name, or its folders' "
-                                "names, say the area)", folder);
+        return filter ? pl_fail(err, PL_ENOTFOUND, "%s: no case's line contains '%.80s'", folder,
+                                filter)
+                      : pl_fail(err, PL_EFORMAT,
+                                "%s: no golden area here (its name, or its folders' "
+                                "names, say the area)",
+                                folder);
     printf("%ld passed, %ld failed, %ld skipped\n", g.passed, g.failed, g.skipped);
     *failed = g.failed;
     return PL_OK;

@@ -17,8 +17,8 @@ struct golden {
     const char *filter; /* only lines that contain it are run or shown; NULL: all */
     long passed, failed, skipped;
     /* private */
-    const char *file; /* base name of the file at hand */
-    double worst;     /* largest error of the area, as a share of what is allowed, */
+    const char *file;     /* base name of the file at hand */
+    double worst;         /* largest error of the area, as a share of what is allowed, */
     char worst_case[200]; /* and where it was seen */
 };
 

@@ -6,7 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-static const struct { const char *begins; golden_area_fn *run; } kinds[] = {
+static const struct {
+    const char *begins;
+    golden_area_fn *run;
+} kinds[] = {
     { "partition", golden_partition },
     { "load_balance", golden_load_balance },
     { "allreduce", golden_allreduce },

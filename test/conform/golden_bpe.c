@@ -30,7 +30,7 @@ static void compare_text(struct token_replay *r, size_t row, const char *got, si
 {
     if (n != bytes || memcmp(got, want, bytes))
         token_differs(r, "row %zu: %zu bytes \"%.60s\", want %zu \"%.*s\"", row, n, got, bytes,
-                bytes < 60 ? (int)bytes : 60, want);
+                      bytes < 60 ? (int)bytes : 60, want);
 }
 
 /* One text against its ids, and back again if the tokenizer forgets nothing. */
@@ -90,7 +90,7 @@ static void context_rows(struct token_replay *r, const struct st_file *f, const 
             size_t width = (size_t)t->shape[1];
             if (flags && flags[i] & NEEDS_REPAIR) continue;
             if (pl_bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i],
-                             row_bytes(text, i)))
+                                row_bytes(text, i)))
                 token_differs(r, "row %zu: an error", i);
             else compare_ids(r, i, got, width, want + i * width, width);
             r->rows++;
@@ -157,7 +157,8 @@ static void json_column(struct token_replay *r, const json_t *doc, enum column c
     size_t i, k;
     json_t *row;
     token_begin(r, names[column]);
-    json_array_foreach(doc, i, row) {
+    json_array_foreach(doc, i, row)
+    {
         const json_t *text = json_object_get(row, "text"), *ids = json_object_get(row, "ids");
         const json_t *cleaned = json_object_get(row, "cleaned"),
                      *decoded = json_object_get(row, "decoded");

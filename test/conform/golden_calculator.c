@@ -28,7 +28,8 @@ static int start_plan(struct pl_memory_plan *plan, const json_t *models, const c
     if (!shape && *name && (rc = pl_memory_model_named(&m, name, err))) return rc;
     pl_memory_plan_for(plan, &m);
     plan->layers = PL_MEMORY_STORED; /* the command line's, where a case doesn't say */
-    json_object_foreach((json_t *)(uintptr_t)shape, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)shape, key, value)
+    {
         char text[64];
         text_of(text, value);
         if ((rc = pl_memory_set(plan, key, text, err))) return rc;
@@ -42,7 +43,8 @@ static int plan_of(struct pl_memory_plan *plan, const json_t *models, const json
     const char *name = json_string_value(json_object_get(in, "model")), *key;
     const json_t *value;
     int rc = start_plan(plan, models, name ? name : "", err);
-    json_object_foreach((json_t *)(uintptr_t)in, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)in, key, value)
+    {
         char text[64];
         if (rc) return rc;
         if (!strcmp(key, "model") || json_is_null(value)) continue;
@@ -68,7 +70,8 @@ static void one_case(struct golden *g, const json_t *models, const json_t *in, c
     char what[300] = "", wrong[300] = "";
     const json_t *value;
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)in, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)in, key, value)
+    {
         char text[64];
         size_t n = strlen(what);
         text_of(text, value);
@@ -85,11 +88,19 @@ static void one_case(struct golden *g, const json_t *models, const json_t *in, c
         return;
     }
     pl_memory_original(&m, &plan);
-    json_object_foreach((json_t *)(uintptr_t)out, key, value) {
-        const struct { const char *key; double value; } all[] = {
-            { "parameters", m.parameters }, { "weights", m.weights },
-            { "weight_gradients_gpu", m.gradients }, { "activations", m.activations },
-            { "optimizer_gpu", m.optimizer }, { "gpu_total", m.device }, { "ram_total", m.host },
+    json_object_foreach((json_t *)(uintptr_t)out, key, value)
+    {
+        const struct {
+            const char *key;
+            double value;
+        } all[] = {
+            { "parameters", m.parameters },
+            { "weights", m.weights },
+            { "weight_gradients_gpu", m.gradients },
+            { "activations", m.activations },
+            { "optimizer_gpu", m.optimizer },
+            { "gpu_total", m.device },
+            { "ram_total", m.host },
             { "transfer_seconds", m.transfer_s },
         };
         size_t i = 0;
@@ -107,8 +118,9 @@ static void cases(struct golden *g, const json_t *root)
 {
     const json_t *list = json_object_get(root, "cases"), *c;
     size_t i;
-    json_array_foreach((json_t *)(uintptr_t)list, i, c) one_case(
-        g, json_object_get(root, "models"), json_object_get(c, "in"), json_object_get(c, "out"));
+    json_array_foreach((json_t *)(uintptr_t)list, i, c)
+        one_case(g, json_object_get(root, "models"), json_object_get(c, "in"),
+                 json_object_get(c, "out"));
 }
 
 /* --- published shapes ------------------------------------------------------------------------ */

@@ -48,8 +48,8 @@ static void resample(struct golden *g, const struct st_file *f, json_t *config)
     json_t *cases = json_object_get(config, "cases"), *sizes;
     size_t i;
     if (!json_array_size(cases)) golden_fail(g, "cases", "the configuration lists none");
-    json_array_foreach(cases, i, sizes)
-    for (int filter = 0; filter < 2; filter++) {
+    json_array_foreach(cases, i, sizes) for (int filter = 0; filter < 2; filter++)
+    {
         char name[64];
         struct pl_image in, out;
         int width = (int)json_integer_value(json_array_get(sizes, 2));
@@ -91,11 +91,11 @@ static void compare_values(struct golden *g, const struct st_file *f, const char
     if (want && got) {
         int rows = (int)t->shape[1], n = image->width, every = image->height / rows;
         for (int c = 0; c < 3; c++)
-        for (int y = 0; y < rows; y++)
-        for (int x = 0; x < n; x++) {
-            float v = image->pixels[(y * every * n + x) * 3 + c] / 255.0f;
-            got[(c * rows + y) * n + x] = (float)((v - mean[c]) / std[c]);
-        }
+            for (int y = 0; y < rows; y++)
+                for (int x = 0; x < n; x++) {
+                    float v = image->pixels[(y * every * n + x) * 3 + c] / 255.0f;
+                    got[(c * rows + y) * n + x] = (float)((v - mean[c]) / std[c]);
+                }
         golden_case(g, name, golden_absolute(got, want, t->n), 1e-6);
     }
     pl_free(want);
@@ -192,12 +192,14 @@ static void preprocess(struct golden *g, const struct st_file *f, json_t *config
         mean[c] = json_number_value(json_array_get(json_object_get(config, "mean"), c));
         std[c] = json_number_value(json_array_get(json_object_get(config, "std"), c));
     }
-    json_object_foreach(json_object_get(config, "images"), key, how) {
+    json_object_foreach(json_object_get(config, "images"), key, how)
+    {
         json_t *own = json_object_get(how, "n_px");
         if (!strncmp(key, "vq_", 3) && strchr(key, '.')) vq_picture(g, f, key, how);
         else
-            clip_picture(g, f, key, own ? (int)json_integer_value(own)
-                                        : (int)golden_int(g, config, "n_px"), mean, std);
+            clip_picture(g, f, key,
+                         own ? (int)json_integer_value(own) : (int)golden_int(g, config, "n_px"),
+                         mean, std);
     }
     to_bytes(g, f);
 }

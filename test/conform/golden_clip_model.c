@@ -24,10 +24,10 @@ static int read_config(struct golden *g, struct pl_clip_config *c, const json_t 
 {
     struct pl_err err;
     *c = (struct pl_clip_config){
-        get(g, model, "embed_dim"),       get(g, model, "image_resolution"),
-        get(g, model, "vision_patch_size"), get(g, model, "vision_width"),
-        get(g, model, "vision_layers"),   get(g, model, "context_length"),
-        get(g, model, "vocab_size"),      get(g, model, "transformer_width"),
+        get(g, model, "embed_dim"),          get(g, model, "image_resolution"),
+        get(g, model, "vision_patch_size"),  get(g, model, "vision_width"),
+        get(g, model, "vision_layers"),      get(g, model, "context_length"),
+        get(g, model, "vocab_size"),         get(g, model, "transformer_width"),
         get(g, model, "transformer_layers"),
     };
     if (!pl_clip_check(c, &err)) return 1;
@@ -75,8 +75,11 @@ static void look(void *context, const char *name, const float *at, size_t n)
  * "visual.block.3". */
 static void look_block(void *context, const char *name, const float *at, size_t n)
 {
-    static const struct { const char *ours, *theirs; } parts[] = {
-        { "ln_1", "ln_1" }, { "attn", "attn" }, { "fc", "mlp.c_fc" }, { "act", "mlp.gelu" }, { "mlp", "mlp" },
+    static const struct {
+        const char *ours, *theirs;
+    } parts[] = {
+        { "ln_1", "ln_1" },    { "attn", "attn" }, { "fc", "mlp.c_fc" },
+        { "act", "mlp.gelu" }, { "mlp", "mlp" },
     };
     struct looking *l = context;
     char full[80];
@@ -116,7 +119,7 @@ static void normalise(float *out, const float *x, int rows, int E)
 static void transpose(float *out, const float *x, int rows, int columns)
 {
     for (int r = 0; r < rows; r++)
-    for (int c = 0; c < columns; c++) out[c * rows + r] = x[r * columns + c];
+        for (int c = 0; c < columns; c++) out[c * rows + r] = x[r * columns + c];
 }
 
 static int tokens_fit(struct golden *g, const int32_t *tokens, size_t n,
@@ -246,7 +249,7 @@ static void same_ints(struct golden *g, const struct st_file *f, const char *nam
     if (n != (size_t)rows * (size_t)columns) bad = n + 1;
     else
         for (int r = 0; r < rows; r++)
-        for (int k = 0; k < columns; k++) bad += want[r * columns + k] != got[r * step + k];
+            for (int k = 0; k < columns; k++) bad += want[r * columns + k] != got[r * step + k];
     golden_check(g, name, !bad, "%zu of %zu differ", bad, n);
     pl_free(want);
 }

@@ -58,9 +58,11 @@ static int sgd_tensor_open(struct sgd_replay *r, size_t i, const json_t *config)
     snprintf(name, sizeof name, "%zu", i);
     dims = json_object_get(json_object_get(config, "dims"), name);
     snprintf(name, sizeof name, "matrix of tensor %zu", i);
-    golden_check(r->g, name, t->compressed != lists(json_object_get(config, "uncompressed"), i) &&
-                 (size_t)json_integer_value(json_array_get(dims, 0)) == t->rows &&
-                 (axes == 1 || (size_t)json_integer_value(json_array_get(dims, 1)) == t->columns),
+    golden_check(r->g, name,
+                 t->compressed != lists(json_object_get(config, "uncompressed"), i) &&
+                     (size_t)json_integer_value(json_array_get(dims, 0)) == t->rows &&
+                     (axes == 1 ||
+                      (size_t)json_integer_value(json_array_get(dims, 1)) == t->columns),
                  "%zu x %zu, %scompressed", t->rows, t->columns, t->compressed ? "" : "un");
     if (!t->compressed) return PL_OK;
     snprintf(name, sizeof name, "q_init%zu", i);
@@ -269,9 +271,9 @@ static int onebit_open(struct onebit_replay *r, const json_t *config)
 {
     size_t workers;
     r->workers = (int)golden_int(r->g, config, "workers");
-    r->o =
-        (struct pl_onebit){ golden_real(r->g, config, "lr"), golden_real(r->g, config, "beta1"),
-                             golden_real(r->g, config, "beta2"), golden_real(r->g, config, "eps") };
+    r->o = (struct pl_onebit){ golden_real(r->g, config, "lr"), golden_real(r->g, config, "beta1"),
+                               golden_real(r->g, config, "beta2"),
+                               golden_real(r->g, config, "eps") };
     r->p = agg_doubles(r->g, r->f, "p_init", SIZE_MAX, &r->n);
     if (!r->p || r->workers < 1 || r->workers > PEERS_MAX) return PL_EFORMAT;
     workers = (size_t)r->workers;
@@ -438,14 +440,16 @@ int golden_dgc(struct golden *g, const char *path, const char *stem)
     if (config && dgc_open(&r, config)) golden_fail(g, "config", "no steps that can be replayed");
     else if (config && !json_array_size(json_object_get(config, "per_step")))
         golden_fail(g, "per_step", "none");
-    else json_array_foreach(json_object_get(config, "per_step"), step, row) {
-        char name[40];
-        double *grads;
-        snprintf(name, sizeof name, "s%zu.grads", step);
-        grads = agg_doubles(g, f, name, r.workers * r.n, NULL);
-        if (!grads || dgc_step(&r, step, row, grads)) golden_fail(g, name, "cannot be replayed");
-        pl_free(grads);
-    }
+    else json_array_foreach(json_object_get(config, "per_step"), step, row)
+        {
+            char name[40];
+            double *grads;
+            snprintf(name, sizeof name, "s%zu.grads", step);
+            grads = agg_doubles(g, f, name, r.workers * r.n, NULL);
+            if (!grads || dgc_step(&r, step, row, grads))
+                golden_fail(g, name, "cannot be replayed");
+            pl_free(grads);
+        }
     pl_free(r.w);
     pl_free(r.u);
     pl_free(r.acc);

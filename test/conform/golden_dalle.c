@@ -158,7 +158,8 @@ static golden_dalle_fn *kind_of(const struct st_file *f)
     if (pl_safetensors_find(f, "table")) return golden_dalle_rotary;
     if (pl_safetensors_find(f, "key_mask")) return golden_dalle_attention;
     if (pl_safetensors_find(f, "grid.top_k")) return golden_dalle_filters;
-    if (pl_safetensors_meta(f, "config") && strstr(pl_safetensors_meta(f, "config"), "\"case\"")) return golden_dalle_part;
+    if (pl_safetensors_meta(f, "config") && strstr(pl_safetensors_meta(f, "config"), "\"case\""))
+        return golden_dalle_part;
     return NULL;
 }
 

@@ -33,7 +33,8 @@ static void check_totals(struct golden *g, const json_t *facts,
     double tied = 0, free_layers = 0;
     const char *key;
     json_t *want;
-    json_object_foreach((json_t *)totals, key, want) {
+    json_object_foreach((json_t *)totals, key, want)
+    {
         struct pl_dalle_config c = *config;
         struct pl_dalle *m;
         int untied = !strncmp(key, "untied", 6);
@@ -57,8 +58,10 @@ static void check_parts(struct golden *g, const json_t *facts, const struct pl_d
     size_t sum[4] = { 0 };
     for (size_t i = 0; i < m->params.count; i++) {
         const char *name = m->params.list[i].name;
-        int part = strstr(name, "to_logits") ? 0 : strstr(name, "norm") || strstr(name, "scale") ? 1
-                 : strstr(name, "to_") ? 2 : 3;
+        int part = strstr(name, "to_logits")                       ? 0
+                   : strstr(name, "norm") || strstr(name, "scale") ? 1
+                   : strstr(name, "to_")                           ? 2
+                                                                   : 3;
         sum[part] += m->params.list[i].n;
     }
     for (int part = 0; part < 4; part++)
@@ -115,7 +118,8 @@ static void check_state_dict(struct golden *g, const json_t *facts, const struct
     const char *name, *bad = NULL;
     json_t *entry;
     check_count(g, "state_dict_entries", count, json_object_get(facts, "state_dict_entries"));
-    json_object_foreach((json_t *)want, name, entry) {
+    json_object_foreach((json_t *)want, name, entry)
+    {
         const char *first = json_string_value(json_object_get(entry, "same_as"));
         const char *other = json_string_value(json_object_get(renamed, name));
         const struct pl_dalle_entry *own = got && i < count ? &got[i] : NULL;
@@ -161,7 +165,8 @@ static void check_initial(struct golden *g, const json_t *facts,
         pl_dalle_close(m);
         return;
     }
-    json_object_foreach(json_object_get(facts, "initial_layer_scale_by_block"), range, want) {
+    json_object_foreach(json_object_get(facts, "initial_layer_scale_by_block"), range, want)
+    {
         const char *dots = strstr(range, "..");
         long first = strtol(range, NULL, 10),
              last = dots && dots[2] ? strtol(dots + 2, NULL, 10) : c.L - 1;

@@ -42,8 +42,10 @@ static int one_by_one(struct net *net, float *out, const int32_t *text, const in
                net_did(net, "cache", pl_kv_cache_open(&cache, net->m, net->B, &err), &err);
     for (size_t i = 0; good && i < I; i++) {
         for (size_t b = 0; b < B && i > 0; b++) last[b] = codes[b * I + i - 1];
-        good = net_did(net, "cache", i ? pl_kv_cache_step(cache, z, last, &err)
-                                       : pl_kv_cache_begin(cache, z, text, net->B, &err), &err);
+        good = net_did(net, "cache",
+                       i ? pl_kv_cache_step(cache, z, last, &err)
+                         : pl_kv_cache_begin(cache, z, text, net->B, &err),
+                       &err);
         for (size_t b = 0; good && b < B; b++)
             memcpy(out + (b * I + i) * Vi, z + b * Vi, Vi * sizeof *out);
     }

@@ -64,7 +64,8 @@ static int load_params(struct net *net)
         if (!good) return 0;
         loaded++;
     }
-    if (loaded == net->m->params.count || (loaded == without_ends && !pl_safetensors_find(net->f, "text")))
+    if (loaded == net->m->params.count ||
+        (loaded == without_ends && !pl_safetensors_find(net->f, "text")))
         return 1;
     golden_fail(net->g, "param.*", "%zu tensors where %zu were expected", loaded,
                 net->m->params.count);
@@ -87,7 +88,8 @@ static int check_aliases(struct net *net)
     json_t *alias = golden_meta(net->g, net->f, "alias"), *first;
     const char *name;
     int good = json_is_object(alias);
-    json_object_foreach(alias, name, first) {
+    json_object_foreach(alias, name, first)
+    {
         const char *same = json_string_value(first);
         long index = pl_dalle_find(net->m, name);
         if (same && index >= 0 && index == pl_dalle_find(net->m, same)) continue;
@@ -170,7 +172,8 @@ void net_params(struct net *net, const char *prefix, int grad, const char *worst
         seen++;
     }
     if (worst_of) golden_case(net->g, worst_of, worst, allowed);
-    if (seen != net->m->params.count && (seen != without_ends || pl_safetensors_find(net->f, "text")))
+    if (seen != net->m->params.count &&
+        (seen != without_ends || pl_safetensors_find(net->f, "text")))
         golden_fail(net->g, prefix, "%zu tensors where %zu were expected", seen,
                     net->m->params.count);
 }
@@ -334,9 +337,14 @@ static int facts_file(struct golden *g, const char *stem)
 
 int golden_dalle_model(struct golden *g, const struct st_file *f, const char *stem)
 {
-    static const struct { const char *tensor; void (*replay)(struct net *net); } kinds[] = {
-        { "streams", net_stack }, { "losses", net_train },
-        { "greedy.tokens", net_generate }, { "token_logp", net_model },
+    static const struct {
+        const char *tensor;
+        void (*replay)(struct net *net);
+    } kinds[] = {
+        { "streams", net_stack },
+        { "losses", net_train },
+        { "greedy.tokens", net_generate },
+        { "token_logp", net_model },
     };
     if (!f) return facts_file(g, stem);
     for (size_t i = 0; i < PL_COUNT(kinds); i++)

@@ -38,10 +38,10 @@ void net_params(struct net *net, const char *prefix, int grad, const char *worst
  * output. The README has a tolerance for 9 blocks and one for 64; between them we go geometrically. */
 double net_grad_tolerance(const struct net *net, double ref, double fast);
 
-void net_stack(struct net *net);    /* reversible_* */
-void net_model(struct net *net);    /* model_* */
-void net_train(struct net *net);    /* train_* */
-void net_generate(struct net *net); /* generate* */
+void net_stack(struct net *net);                       /* reversible_* */
+void net_model(struct net *net);                       /* model_* */
+void net_train(struct net *net);                       /* train_* */
+void net_generate(struct net *net);                    /* generate* */
 void net_facts(struct golden *g, const json_t *facts); /* run_facts.json */
 
 #endif

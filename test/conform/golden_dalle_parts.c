@@ -32,7 +32,10 @@ static void layer_open(struct layer *a, struct replay *r, const char *prefix, co
     size_t E, M = (size_t)B * (size_t)n;
     char name[200];
     struct pl_err err;
-    *a = (struct layer){ .B = B, .n = n, .D = replay_size(r, "dim"), .H = replay_size(r, "heads"),
+    *a = (struct layer){ .B = B,
+                         .n = n,
+                         .D = replay_size(r, "dim"),
+                         .H = replay_size(r, "heads"),
                          .d = replay_size(r, "dim_head") };
     a->R = pl_rotary_channels(a->d);
     if (pl_mask_parse(&a->mask, kind, &err)) {
@@ -215,7 +218,8 @@ void golden_dalle_attention(struct golden *g, const struct st_file *f)
         replay_open(&r, g, f);
         kind = replay_text(&r, "kind");
         switch (i) {
-        case 0: case 1: whole(&r, kind, cases[i], allowed); break;
+        case 0:
+        case 1: whole(&r, kind, cases[i], allowed); break;
         case 2: forward_only(&r, kind, "x", "norotary.y", 0, allowed); break;
         case 3: forward_only(&r, kind, "x_short", "short.y", 1, allowed); break;
         default: stepwise(&r, kind, allowed);
@@ -235,7 +239,8 @@ struct piece {
 
 static void piece_open(struct piece *p, struct replay *r)
 {
-    *p = (struct piece){ .B = replay_dim(r, "x", 0), .n = replay_dim(r, "x", 1),
+    *p = (struct piece){ .B = replay_dim(r, "x", 0),
+                         .n = replay_dim(r, "x", 1),
                          .D = replay_dim(r, "y", 2) };
     p->floats = (size_t)p->B * (size_t)p->n * (size_t)p->D;
     p->dy = replay_in(r, "dy", p->floats);
@@ -404,7 +409,8 @@ void golden_dalle_part(struct golden *g, const struct st_file *f)
     else {
         p.x = replay_in(&r, "x", p.floats);
         p.dx = replay_zeros(&r, p.floats);
-        if (r.bad) ;
+        if (r.bad)
+            ;
         else if (!strncmp(name, "shift", 5)) shift(&p, &r);
         else if (!strcmp(name, "prenorm")) prenorm(&p, &r, piece_bound);
         else if (!strcmp(name, "layerscale")) layer_scale(&p, &r, piece_bound);

@@ -104,8 +104,8 @@ static struct pl_dalle *untied(struct net *net)
                        NULL);
     }
     if (good)
-        good = net_did(net, "untied", pl_blocks_set_angles(&m->stack.blocks,
-                                                           net->m->stack.blocks.angle), NULL);
+        good = net_did(net, "untied",
+                       pl_blocks_set_angles(&m->stack.blocks, net->m->stack.blocks.angle), NULL);
     free(names);
     if (good) return m;
     pl_dalle_close(m);
@@ -130,9 +130,11 @@ static void compare_layers(struct net *net, const struct pl_dalle *m, const stru
         index = pl_dalle_find(m, name);
         good = index >= 0 && m->params.list[index].n == n;
         if (!good) golden_fail(net->g, t->name, "no tensor %s of %zu elements", name, n);
-        else good = net_did(net, t->name, golden_down(net->g, got + (size_t)l * n,
-                                                      pl_params_grad(&m->params, (size_t)index), n),
-                            NULL);
+        else
+            good = net_did(net, t->name,
+                           golden_down(net->g, got + (size_t)l * n,
+                                       pl_params_grad(&m->params, (size_t)index), n),
+                           NULL);
     }
     if (good) golden_case(net->g, t->name, golden_relative(got, want, t->n), allowed);
     pl_free(want);

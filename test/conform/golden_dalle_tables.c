@@ -87,7 +87,8 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
     json_t *facts = golden_meta(g, f, "facts"), *fact;
     size_t masks = 0;
     const char *key;
-    json_object_foreach(facts, key, fact) {
+    json_object_foreach(facts, key, fact)
+    {
         one_mask(g, f, key, fact);
         masks++;
     }
@@ -117,7 +118,8 @@ static void angles(struct replay *r, int P, int F, int d)
             double *worst = i / (2 * half) >= (size_t)P && i / 2 % half < n ? &far : &near;
             if (!(e <= *worst)) *worst = e;
         }
-        for (size_t i = 0; i < n; i++) { /* position 1 turns by the frequency itself, text by -10 of it */
+        for (size_t i = 0; i < n;
+             i++) { /* position 1 turns by the frequency itself, text by -10 of it */
             e_text = fmax(e_text, fabs((double)angle[half + i] - text[i]) / text[0]);
             e_axis = fmax(e_axis, fabs(angle[n + i] / -10.0 - axis[i]) / axis[n - 1]);
         }
@@ -142,13 +144,13 @@ static void pack(float *qkv, float *part, int which, size_t B, size_t H, size_t 
                  int out)
 {
     for (size_t b = 0; b < B; b++)
-    for (size_t h = 0; h < H; h++)
-    for (size_t p = 0; p < n; p++) {
-        float *packed = qkv + (((b * n + p) * 3 + (size_t)which) * H + h) * d;
-        float *apart = part + ((b * H + h) * n + p) * d;
-        if (out) memcpy(apart, packed, d * sizeof *apart);
-        else memcpy(packed, apart, d * sizeof *apart);
-    }
+        for (size_t h = 0; h < H; h++)
+            for (size_t p = 0; p < n; p++) {
+                float *packed = qkv + (((b * n + p) * 3 + (size_t)which) * H + h) * d;
+                float *apart = part + ((b * H + h) * n + p) * d;
+                if (out) memcpy(apart, packed, d * sizeof *apart);
+                else memcpy(packed, apart, d * sizeof *apart);
+            }
 }
 
 static void rotation(struct replay *r, int P, int F, int d)

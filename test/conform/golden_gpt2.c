@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORWARD 2e-5   /* of a tensor's largest value: README beside the goldens */
+#define FORWARD 2e-5 /* of a tensor's largest value: README beside the goldens */
 #define GRADIENTS 5e-5
 #define FULL 1e-4
 #define AFTER_STEPS 2e-4 /* absolute, over the rate */
@@ -71,8 +71,11 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
     float *want;
     if (!pl_safetensors_find(f, name) || !(want = golden_floats(g, f, name, &count))) return;
     if (count != n) golden_fail(g, name, "%zu values for %zu", n, count);
-    else golden_case(g, name, scale > 0 ? golden_absolute(got, want, n) / scale
-                                        : golden_relative(got, want, n), allowed);
+    else
+        golden_case(g, name,
+                    scale > 0 ? golden_absolute(got, want, n) / scale
+                              : golden_relative(got, want, n),
+                    allowed);
     pl_free(want);
 }
 
@@ -87,8 +90,12 @@ struct looking {
  * out. */
 static void look(void *context, const char *name, const float *at, size_t n)
 {
-    static const struct { const char *ours, *theirs; } parts[] = {
-        { ".qkv", ".c_attn" }, { ".fc", ".c_fc" }, { ".act", ".gelu" },
+    static const struct {
+        const char *ours, *theirs;
+    } parts[] = {
+        { ".qkv", ".c_attn" },
+        { ".fc", ".c_fc" },
+        { ".act", ".gelu" },
     };
     struct looking *l = context;
     char full[60];
@@ -200,8 +207,8 @@ static void check_greedy(struct golden *g, const struct st_file *f, struct pl_gp
     if (n && !rc) {
         golden_check(g, "greedy", !wrong, "%d of %d tokens differ", wrong, n - prompt);
         compare(g, f, "greedy.margin", margin, (size_t)n, 0, 1e-4);
-        golden_check(g, "a full cache", pl_gpt2_next(m, &cache, logits, want) == PL_ELIMIT,
-                     "%s", "it takes one more");
+        golden_check(g, "a full cache", pl_gpt2_next(m, &cache, logits, want) == PL_ELIMIT, "%s",
+                     "it takes one more");
     }
     pl_gpt2_cache_close(&cache, m);
     pl_free(want);
@@ -348,7 +355,8 @@ static void check_adamw(struct golden *g, const struct st_file *f, const json_t 
     options.eps = golden_real(g, how, "eps");
     options.max_grad_norm = json_number_value(json_object_get(how, "clip_grad_norm"));
     options.decay = atof(json_string_value(json_object_get(how, "weight_decay"))
-                             ? json_string_value(json_object_get(how, "weight_decay")) : "0");
+                             ? json_string_value(json_object_get(how, "weight_decay"))
+                             : "0");
     if (pl_safetensors_open(&data, io, &err)) golden_fail(g, "batch", "%s", err.text);
     else {
         ids = batch(g, data, "input_ids", &B, &n);

@@ -240,14 +240,21 @@ static int load_group(struct group_replay *r, const json_t *config)
     double *fraction = weight ? agg_list(r->g, config, "peer_fractions", n, NULL) : NULL;
     int rc = fraction && n <= MEMBERS_MAX ? PL_OK : PL_EFORMAT;
     r->group = (struct pl_group){
-        .member = r->member, .members = (int)n, .elements = r->elements, .method = r->method,
+        .member = r->member,
+        .members = (int)n,
+        .elements = r->elements,
+        .method = r->method,
         .part_bytes = (size_t)golden_int(r->g, config, "part_size_bytes"),
     };
     for (size_t i = 0; !rc && i < n; i++) {
         size_t tensors = inputs_of(r->f, (int)i);
         r->member[i] = (struct pl_member){
-            .role = !tensors ? PL_AUXILIARY : fraction[i] == 0 ? PL_CLIENT : PL_NODE,
-            .weight = weight[i], .fraction = fraction[i], .tensor = r->tensor[i],
+            .role = !tensors           ? PL_AUXILIARY
+                    : fraction[i] == 0 ? PL_CLIENT
+                                       : PL_NODE,
+            .weight = weight[i],
+            .fraction = fraction[i],
+            .tensor = r->tensor[i],
         };
         if (tensors) r->group.tensors = tensors;
         for (size_t k = 0; !rc && k < tensors; k++) {

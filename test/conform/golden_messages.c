@@ -9,10 +9,13 @@
 
 static int method_of(const char *stem)
 {
-    static const struct { const char *name; enum pl_compression method; } names[] = {
-        { "none", PL_COMPRESS_NONE }, { "float16", PL_COMPRESS_FLOAT16 },
+    static const struct {
+        const char *name;
+        enum pl_compression method;
+    } names[] = {
+        { "none", PL_COMPRESS_NONE },           { "float16", PL_COMPRESS_FLOAT16 },
         { "meanstd16", PL_COMPRESS_MEANSTD16 }, { "quantile8", PL_COMPRESS_QUANTILE8 },
-        { "uniform8", PL_COMPRESS_UNIFORM8 }, { "blockwise8", PL_COMPRESS_BLOCKWISE8 },
+        { "uniform8", PL_COMPRESS_UNIFORM8 },   { "blockwise8", PL_COMPRESS_BLOCKWISE8 },
     };
     for (size_t i = 0; i < PL_COUNT(names); i++)
         if (!strcmp(stem + strlen("compress_"), names[i].name)) return (int)names[i].method;
@@ -132,12 +135,14 @@ static void compare_table8(struct golden *g, const char *what, const struct tens
         touched[a[i]] = touched[b[i]] = 1;
     }
     for (int k = 0; k < PL_CODES; k++) {
-        double d = touched[k] ? 0 : relative(float_at(got->buffer + 8, (size_t)k),
-                                             float_at(want->buffer + 8, (size_t)k));
+        double d = touched[k] ? 0
+                              : relative(float_at(got->buffer + 8, (size_t)k),
+                                         float_at(want->buffer + 8, (size_t)k));
         if (!(d <= worst)) worst = d;
     }
-    golden_check(g, what, !wrong && (double)differ <= 2 + 1e-4 * (double)n && worst <= 1e-6 &&
-                 !memcmp(got->buffer, want->buffer, 8),
+    golden_check(g, what,
+                 !wrong && (double)differ <= 2 + 1e-4 * (double)n && worst <= 1e-6 &&
+                     !memcmp(got->buffer, want->buffer, 8),
                  "%zu codes differ, %zu of them away from a border; table %.2g of 1e-6", differ,
                  wrong, worst);
     pl_free(x);
@@ -163,8 +168,10 @@ static void compare_blockwise8(struct golden *g, const char *what, const struct 
         wrong += !(fabs(x - y) * scale <= (spacing / 2 + 1.6e-5) * scale * (1 + 1e-6)) &&
                  abs((int)a[i] - (int)b[i]) > 1;
     }
-    golden_check(g, what, same && !wrong, same ? "%zu decoded values too far off%s"
-                 : "%zu: header, absmax or table differ%s", wrong, "");
+    golden_check(g, what, same && !wrong,
+                 same ? "%zu decoded values too far off%s"
+                      : "%zu: header, absmax or table differ%s",
+                 wrong, "");
 }
 
 static void compare_encoded(struct golden *g, const char *input, const struct tensor_message *got,
@@ -175,14 +182,14 @@ static void compare_encoded(struct golden *g, const char *input, const struct te
     if (got->bytes != want->bytes)
         golden_fail(g, what, "%zu bytes, expected %zu", got->bytes, want->bytes);
     else switch (want->method) {
-    case PL_COMPRESS_MEANSTD16: compare_meanstd(g, what, got, want); break;
-    case PL_COMPRESS_QUANTILE8:
-    case PL_COMPRESS_UNIFORM8: compare_table8(g, what, got, want, x); break;
-    case PL_COMPRESS_BLOCKWISE8: compare_blockwise8(g, what, got, want); break;
-    default:
-        golden_check(g, what, !want->bytes || !memcmp(got->buffer, want->buffer, want->bytes),
-                     "not bit for bit");
-    }
+        case PL_COMPRESS_MEANSTD16: compare_meanstd(g, what, got, want); break;
+        case PL_COMPRESS_QUANTILE8:
+        case PL_COMPRESS_UNIFORM8: compare_table8(g, what, got, want, x); break;
+        case PL_COMPRESS_BLOCKWISE8: compare_blockwise8(g, what, got, want); break;
+        default:
+            golden_check(g, what, !want->bytes || !memcmp(got->buffer, want->buffer, want->bytes),
+                         "not bit for bit");
+        }
 }
 
 /* What the peer's message decodes to, against what the peer's reader made of it. */
@@ -205,7 +212,7 @@ static void compare_decoded(struct golden *g, const char *input, const struct te
         if (!memcmp(y + i * size, want + i * size, size)) continue;
         pl_to_float(&a, m->type.dtype, y + i * size, 1);
         pl_to_float(&b, m->type.dtype, want + i * size, 1);
-        if (a == b && m->type.dtype != PL_F64) continue; /* -0 is 0 */
+        if (a == b && m->type.dtype != PL_F64) continue;                     /* -0 is 0 */
         if (m->method == PL_COMPRESS_MEANSTD16 && m->type.dtype != PL_F64) { /* one last place */
             double ulp = m->type.dtype == PL_F16 ? 0x1p-10 : 0x1p-23;
             if (fabs((double)a - b) <= ulp * fmax(fabs((double)b), 0x1p-14)) continue;
@@ -219,7 +226,8 @@ static void compare_decoded(struct golden *g, const char *input, const struct te
 static void run_message(struct golden *g, const struct st_file *f, const struct st_file *inputs,
                         const json_t *fields, const char *input, enum pl_compression method)
 {
-    const struct st_tensor *x = pl_safetensors_find(inputs, input), *proto = quant_sibling(f, input, "proto");
+    const struct st_tensor *x = pl_safetensors_find(inputs, input),
+                           *proto = quant_sibling(f, input, "proto");
     const struct st_tensor *out = quant_sibling(f, input, "out");
     struct tensor_message got = { .method = method }, want;
     uint8_t *packed = NULL;
@@ -234,8 +242,8 @@ static void run_message(struct golden *g, const struct st_file *f, const struct 
     }
     data = aligned(x);
     type_of(&got.type, x);
-    got.requires_grad = json_is_true(json_object_get(json_object_get(fields, input),
-                                                     "requires_grad"));
+    got.requires_grad = json_is_true(
+        json_object_get(json_object_get(fields, input), "requires_grad"));
     if (!data || tensor_fill(&got, g->be, data, &err)) golden_fail(g, what, "%s", err.text);
     else if (tensor_pack(&packed, &bytes, &got)) golden_fail(g, what, "out of memory");
     else {
@@ -245,8 +253,9 @@ static void run_message(struct golden *g, const struct st_file *f, const struct 
         size_t whole_bytes;
         swapped.buffer = want.buffer;
         swapped.bytes = want.bytes;
-        golden_check(g, what, bytes == proto->n && !tensor_pack(&whole, &whole_bytes, &swapped) &&
-                     whole_bytes == proto->n && !memcmp(whole, proto->data, proto->n),
+        golden_check(g, what,
+                     bytes == proto->n && !tensor_pack(&whole, &whole_bytes, &swapped) &&
+                         whole_bytes == proto->n && !memcmp(whole, proto->data, proto->n),
                      "fields or layout differ: %zu bytes, expected %zu", bytes, proto->n);
         free(whole);
         compare_encoded(g, input, &got, &want, x);
@@ -284,7 +293,8 @@ int quant_compress(struct golden *g, const char *path, const char *stem)
         run_message(g, f, inputs, json_object_get(config, "fields"), name,
                     (enum pl_compression)method);
     }
-    json_object_foreach(json_object_get(config, "raises"), input, why) {
+    json_object_foreach(json_object_get(config, "raises"), input, why)
+    {
         const struct st_tensor *x = inputs ? pl_safetensors_find(inputs, input) : NULL;
         struct pl_wire_type type;
         size_t bytes;
@@ -308,7 +318,8 @@ void quant_inputs(struct golden *g, const char *path)
     struct st_file *f = quant_open_file(g, path);
     json_t *config = f ? golden_meta(g, f, "config") : NULL, *dtype;
     const char *input;
-    json_object_foreach(json_object_get(config, "dtype"), input, dtype) {
+    json_object_foreach(json_object_get(config, "dtype"), input, dtype)
+    {
         const struct st_tensor *t = pl_safetensors_find(f, input);
         golden_check(g, input, t && !strcmp(tensor_dtype_name(t->dtype), json_string_value(dtype)),
                      "expected %s", json_string_value(dtype));
@@ -345,8 +356,9 @@ void quant_streaming(struct golden *g, const char *path)
         }
         golden_check(g, "messages", same && at == stream->n, "not bit for bit");
         if (!rc) tensor_join_take(&whole, &join);
-        golden_check(g, "put together", !rc && whole.bytes == m.bytes &&
-                     !memcmp(whole.buffer, m.buffer, m.bytes), "%s", err.text);
+        golden_check(g, "put together",
+                     !rc && whole.bytes == m.bytes && !memcmp(whole.buffer, m.buffer, m.bytes),
+                     "%s", err.text);
         tensor_clear(&whole);
         tensor_join_clear(&join);
     }
@@ -360,7 +372,8 @@ void quant_adaptive(struct golden *g)
 {
     json_t *root = golden_json(g, "size_adaptive.json"), *row;
     size_t i;
-    json_array_foreach(json_object_get(root, "rows"), i, row) {
+    json_array_foreach(json_object_get(root, "rows"), i, row)
+    {
         long n = golden_int(g, row, "numel");
         const char *chosen = json_string_value(json_object_get(row, "chosen"));
         enum pl_compression got = pl_wire_adaptive((size_t)n);

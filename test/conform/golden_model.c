@@ -38,7 +38,8 @@ static int put(const struct pl_params *params, size_t at, const float *u, int tu
     if (!turned) return pl_params_put(params, at, u);
     if (!(other = pl_alloc(p->n, sizeof *other))) return PL_ENOMEM;
     for (int64_t r = 0; r < p->shape[0]; r++)
-    for (int64_t c = 0; c < p->shape[1]; c++) other[r * p->shape[1] + c] = u[c * p->shape[0] + r];
+        for (int64_t c = 0; c < p->shape[1]; c++)
+            other[r * p->shape[1] + c] = u[c * p->shape[0] + r];
     rc = pl_params_put(params, at, other);
     pl_free(other);
     return rc;
@@ -50,7 +51,8 @@ int golden_counter_fill(struct golden *g, const struct pl_params *params, const 
     const json_t *table = json_object_get(config, "counter"), *row;
     uint64_t seed = (uint64_t)golden_int(g, config, "counter_seed");
     size_t i, filled = 0;
-    json_array_foreach(table, i, row) {
+    json_array_foreach(table, i, row)
+    {
         const char *name = json_string_value(json_array_get(row, 0));
         float offset = (float)json_number_value(json_array_get(row, 2));
         float scale = (float)json_number_value(json_array_get(row, 3)), *u;
@@ -80,13 +82,17 @@ void golden_names(struct golden *g, const json_t *doc, const struct pl_params *p
 {
     const json_t *rows = json_object_get(doc, "tensors"), *row;
     size_t i, good = 0;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         const char *name = json_string_value(json_array_get(row, 0));
         if (i < params->count && name && !strcmp(params->list[i].name, name) &&
             same_shape(&params->list[i], json_array_get(row, 1), turned && turned(name)))
             good++;
-        else golden_fail(g, name ? name : "tensors", "tensor %zu of the model is %s, or its shape "
-                         "differs", i, i < params->count ? params->list[i].name : "none");
+        else
+            golden_fail(g, name ? name : "tensors",
+                        "tensor %zu of the model is %s, or its shape "
+                        "differs",
+                        i, i < params->count ? params->list[i].name : "none");
     }
     golden_check(g, "tensors", good == params->count && good > 0, "%zu of %zu", good,
                  params->count);
@@ -105,8 +111,11 @@ void golden_device(struct golden *g, const struct st_file *f, const char *name, 
     }
     if (count != n || !got || golden_down(g, got, at, n))
         golden_fail(g, name, "%zu values for %zu, or out of memory", n, count);
-    else golden_case(g, name, scale > 0 ? golden_absolute(got, want, n) / scale
-                                        : golden_relative(got, want, n), allowed);
+    else
+        golden_case(g, name,
+                    scale > 0 ? golden_absolute(got, want, n) / scale
+                              : golden_relative(got, want, n),
+                    allowed);
     pl_free(want);
     pl_free(got);
 }

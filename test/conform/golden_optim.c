@@ -10,10 +10,7 @@
 
 #define TENSORS_MAX 1000
 
-static int starts(const char *s, const char *with)
-{
-    return !strncmp(s, with, strlen(with));
-}
+static int starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
 /* --- one optimizer fed from one file ---------------------------------------------------------- */
 
@@ -105,10 +102,12 @@ static int lamb_setup(struct replay *r, int bits)
     r->options.bias_correction = json_is_true(json_object_get(hyper, "bias_correction"));
     if (bits == 8)
         r->options.min_8bit = (size_t)number(hyper, "min_8bit_size", (double)r->options.min_8bit);
-    json_array_foreach(json_object_get(r->config, "groups"), index, group) {
+    json_array_foreach(json_object_get(r->config, "groups"), index, group)
+    {
         size_t k;
         json_t *i;
-        json_array_foreach(json_object_get(group, "idx"), k, i) {
+        json_array_foreach(json_object_get(group, "idx"), k, i)
+        {
             size_t at = (size_t)json_integer_value(i);
             if (at < r->count) r->tensors[at].decay = number(group, "weight_decay", 0);
         }
@@ -232,7 +231,8 @@ static void compare_norms(struct replay *r, long step)
     double worst = 0;
     char what[60];
     if (!json_is_array(json_object_get(row, "tensors"))) return;
-    json_array_foreach(json_object_get(row, "tensors"), i, t) {
+    json_array_foreach(json_object_get(row, "tensors"), i, t)
+    {
         struct pl_lamb_norms n = pl_optimizer_norms(r->o, i < r->count ? i : 0);
         double want[] = { golden_real(r->g, t, "trust_ratio"), golden_real(r->g, t, "weight_norm"),
                           golden_real(r->g, t, "step_norm") };
@@ -297,9 +297,10 @@ static void compare_states(struct replay *r, long step)
         const struct st_tensor *t = name ? tensor_of(r, step, s.tensor, name) : NULL;
         void *got = pl_alloc(s.n, s.element_size);
         if (t && (t->n != s.n || pl_dtype_size(t->dtype) != s.element_size)) {
-            golden_fail(r->g, name, "step %ld tensor %zu: %zu elements of %zu bytes, ours has %zu "
-                        "of %zu", step, s.tensor, t->n, pl_dtype_size(t->dtype), s.n,
-                        s.element_size);
+            golden_fail(r->g, name,
+                        "step %ld tensor %zu: %zu elements of %zu bytes, ours has %zu "
+                        "of %zu",
+                        step, s.tensor, t->n, pl_dtype_size(t->dtype), s.n, s.element_size);
         } else if (!got || pl_optimizer_state_get(r->o, k, got)) {
             golden_fail(r->g, s.name, "step %ld tensor %zu cannot be read", step, s.tensor);
         } else if (t && s.element_size == 1) {
@@ -394,7 +395,8 @@ static void run_chunked(struct golden *g, const char *stem)
         r.options.chunk = 0;
         whole = run_through(&r, &bytes);
         if (!whole) golden_fail(g, "whole tensors", "the steps of %s did not run", file);
-        json_object_foreach(json_object_get(root, "chunk"), size, chunk) {
+        json_object_foreach(json_object_get(root, "chunk"), size, chunk)
+        {
             char what[60];
             snprintf(what, sizeof what, "chunks of %.20s", size);
             r.options.chunk = strtoul(size, NULL, 10);
@@ -407,8 +409,9 @@ static void run_chunked(struct golden *g, const char *stem)
             r.options.chunk = 0;
             r.options.keep_grad = 1;
             other = whole ? run_through(&r, &other_bytes) : NULL;
-            golden_check(g, "gradients kept", other && bytes == other_bytes &&
-                         !memcmp(whole, other, bytes), "not bit for bit what reused buffers give");
+            golden_check(g, "gradients kept",
+                         other && bytes == other_bytes && !memcmp(whole, other, bytes),
+                         "not bit for bit what reused buffers give");
             pl_free(other);
         }
         pl_free(whole);
@@ -425,7 +428,8 @@ static void run_thresholds(struct golden *g, const char *stem)
     size_t i;
     snprintf(file, sizeof file, "%s.json", stem);
     root = golden_json(g, file);
-    json_array_foreach(json_object_get(root, "rows"), i, row) {
+    json_array_foreach(json_object_get(root, "rows"), i, row)
+    {
         struct pl_optimizer_tensor t = { .n = (size_t)golden_int(g, row, "numel") };
         struct pl_optimizer_options options = pl_lamb_options();
         const char *state = json_string_value(json_object_get(row, "state"));
@@ -470,8 +474,10 @@ static void run_schedule(struct golden *g, const char *path)
         double peak = golden_real(g, config, "peak"), worst = 0;
         long warmup = golden_int(g, config, "warmup"), total = golden_int(g, config, "total");
         for (size_t i = 0; i < n; i++) {
-            double want, got = pl_schedule_linear(peak, (uint64_t)warmup, (uint64_t)total,
-                                                  (uint64_t)step[i]), error;
+            double want,
+                got = pl_schedule_linear(peak, (uint64_t)warmup, (uint64_t)total,
+                                         (uint64_t)step[i]),
+                error;
             memcpy(&want, (const char *)lr->data + i * sizeof want, sizeof want);
             error = got == want ? 0 : fabs(got - want) / want;
             if (!(error <= worst)) worst = error;

@@ -22,7 +22,10 @@
 #define JSON_BYTES_MAX (64u << 20)
 
 /* mark: a member of the root, or of the first element of the array "scenarios". */
-static const struct { const char *stem, *mark; protocol_run *run; } kinds[] = {
+static const struct {
+    const char *stem, *mark;
+    protocol_run *run;
+} kinds[] = {
     { "dht_ids", "ids", protocol_dht_ids },
     { "msgpack", "values", protocol_msgpack },
     { "protobuf", "enums", protocol_protobuf },
@@ -86,11 +89,11 @@ static char *quote_large(const char *text, size_t n)
     char *out = malloc(2 * n + 3);
     size_t to = 0;
     int inside = 0;
-    for (size_t i = 0; out && i < n; ) {
+    for (size_t i = 0; out && i < n;) {
         size_t digits = 0;
         if (!inside) digits = strspn(text + i, "0123456789");
-        if (digits > 18 && (text[i + digits] == ',' || strchr(" \r\n}]", text[i + digits])) &&
-            i && strchr(" :[,\n", text[i - 1])) {
+        if (digits > 18 && (text[i + digits] == ',' || strchr(" \r\n}]", text[i + digits])) && i &&
+            strchr(" :[,\n", text[i - 1])) {
             out[to++] = '"';
             memcpy(out + to, text + i, digits);
             to += digits;
@@ -165,8 +168,7 @@ static int value_list(struct golden *g, const json_t *list, struct bytes *out)
     size_t i;
     json_t *item;
     mp_list(out, json_array_size(list));
-    json_array_foreach(list, i, item)
-        if (!protocol_value(g, item, out)) return 0;
+    json_array_foreach(list, i, item) if (!protocol_value(g, item, out)) return 0;
     return 1;
 }
 
@@ -179,7 +181,8 @@ static int value_dictionary(struct golden *g, const json_t *v, struct bytes *out
     int good = (mp_list(&inside, 3), protocol_value(g, json_object_get(v, "maxsize"), &inside)) &&
                protocol_value(g, json_object_get(v, "latest_expiration_time"), &inside);
     mp_list(&inside, json_array_size(items));
-    json_array_foreach(items, i, item) {
+    json_array_foreach(items, i, item)
+    {
         mp_list(&inside, 3);
         good = good && protocol_value(g, json_array_get(item, 0), &inside) &&
                protocol_value(g, json_array_get(item, 1), &inside);
@@ -214,9 +217,9 @@ int protocol_value(struct golden *g, const json_t *value, struct bytes *out)
     if ((x = json_object_get(value, "dht_dictionary"))) return value_dictionary(g, x, out);
     if ((x = json_object_get(value, "map"))) {
         mp_map(out, json_array_size(x));
-        json_array_foreach(x, i, pair)
-            if (!protocol_value(g, json_array_get(pair, 0), out) ||
-                !protocol_value(g, json_array_get(pair, 1), out)) return 0;
+        json_array_foreach(x, i,
+                           pair) if (!protocol_value(g, json_array_get(pair, 0), out) ||
+                                     !protocol_value(g, json_array_get(pair, 1), out)) return 0;
         return 1;
     }
     if ((x = json_object_get(value, "tuple"))) {
@@ -260,11 +263,13 @@ void protocol_dht_ids(struct golden *g, const json_t *root)
     size_t i;
     json_t *c;
     json_array_foreach(json_object_get(root, "ids"), i, c) check_id(g, c, i);
-    json_array_foreach(json_object_get(root, "xor"), i, c) {
+    json_array_foreach(json_object_get(root, "xor"), i, c)
+    {
         struct dht_id a, b, want, got;
         int bits = (int)golden_int(g, c, "common_prefix_bits");
         if (!protocol_id(g, c, "a", &a) || !protocol_id(g, c, "b", &b) ||
-            !protocol_id(g, c, "xor", &want)) continue;
+            !protocol_id(g, c, "xor", &want))
+            continue;
         dht_id_xor(&got, &a, &b);
         golden_check(g, "xor", dht_id_equal(&got, &want), "pair %zu differs", i);
         golden_check(g, "common prefix", dht_id_common_bits(&a, &b) == bits,
@@ -300,7 +305,8 @@ void protocol_msgpack(struct golden *g, const json_t *root)
 {
     size_t i;
     json_t *c;
-    json_array_foreach(json_object_get(root, "values"), i, c) {
+    json_array_foreach(json_object_get(root, "values"), i, c)
+    {
         struct bytes made = { 0 }, raw = { 0 };
         char what[64];
         snprintf(what, sizeof what, "value %zu is written", i);
@@ -318,14 +324,14 @@ void protocol_msgpack(struct golden *g, const json_t *root)
 /* --- protobuf --------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *const messages[] = {
-    &hivemind__access_token__descriptor, &hivemind__request_auth_info__descriptor,
+    &hivemind__access_token__descriptor,       &hivemind__request_auth_info__descriptor,
     &hivemind__response_auth_info__descriptor, &hivemind__node_info__descriptor,
-    &hivemind__ping_request__descriptor, &hivemind__ping_response__descriptor,
-    &hivemind__store_request__descriptor, &hivemind__store_response__descriptor,
-    &hivemind__find_request__descriptor, &hivemind__find_response__descriptor,
-    &hivemind__find_result__descriptor, &hivemind__tensor__descriptor,
-    &hivemind__join_request__descriptor, &hivemind__message_from_leader__descriptor,
-    &hivemind__averaging_data__descriptor, &hivemind__download_request__descriptor,
+    &hivemind__ping_request__descriptor,       &hivemind__ping_response__descriptor,
+    &hivemind__store_request__descriptor,      &hivemind__store_response__descriptor,
+    &hivemind__find_request__descriptor,       &hivemind__find_response__descriptor,
+    &hivemind__find_result__descriptor,        &hivemind__tensor__descriptor,
+    &hivemind__join_request__descriptor,       &hivemind__message_from_leader__descriptor,
+    &hivemind__averaging_data__descriptor,     &hivemind__download_request__descriptor,
     &hivemind__download_data__descriptor,
 };
 
@@ -354,7 +360,9 @@ static int same_element(const ProtobufCFieldDescriptor *f, const void *at, const
     }
     case PROTOBUF_C_TYPE_BOOL: return *(const protobuf_c_boolean *)at == json_is_true(want);
     case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)at == protocol_real(want);
-    case PROTOBUF_C_TYPE_INT32: case PROTOBUF_C_TYPE_UINT32: case PROTOBUF_C_TYPE_ENUM: {
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_ENUM: {
         const json_t *number = json_is_object(want) ? json_object_get(want, "number") : want;
         return *(const int32_t *)at == (int32_t)json_integer_value(number);
     }
@@ -369,7 +377,8 @@ static size_t element_size(const ProtobufCFieldDescriptor *f)
     case PROTOBUF_C_TYPE_BYTES: return sizeof(ProtobufCBinaryData);
     case PROTOBUF_C_TYPE_BOOL: return sizeof(protobuf_c_boolean);
     case PROTOBUF_C_TYPE_DOUBLE: return sizeof(double);
-    case PROTOBUF_C_TYPE_STRING: case PROTOBUF_C_TYPE_MESSAGE: return sizeof(void *);
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_MESSAGE: return sizeof(void *);
     default: return sizeof(int32_t);
     }
 }
@@ -381,7 +390,8 @@ static int same_fields(const ProtobufCMessage *m, const json_t *fields)
     const char *name;
     json_t *field;
     if (!m) return 0;
-    json_object_foreach((json_t *)(uintptr_t)fields, name, field) {
+    json_object_foreach((json_t *)(uintptr_t)fields, name, field)
+    {
         const ProtobufCFieldDescriptor *f =
             protobuf_c_message_descriptor_get_field_by_name(m->descriptor, name);
         const json_t *want = json_object_get(field, "value");
@@ -397,8 +407,8 @@ static int same_fields(const ProtobufCMessage *m, const json_t *fields)
         if (*(const size_t *)((const uint8_t *)m + f->quantifier_offset) != json_array_size(want))
             return 0;
         at = *(const uint8_t *const *)at;
-        json_array_foreach(want, i, element)
-            if (!same_element(f, at + i * element_size(f), element)) return 0;
+        json_array_foreach(want, i, element) if (!same_element(f, at + i * element_size(f),
+                                                               element)) return 0;
     }
     return 1;
 }
@@ -435,7 +445,8 @@ static void check_enum(struct golden *g, const json_t *members, const char *type
     const json_t *want = json_object_get(members, type);
     const char *name;
     json_t *number;
-    json_object_foreach((json_t *)(uintptr_t)want, name, number) {
+    json_object_foreach((json_t *)(uintptr_t)want, name, number)
+    {
         size_t i = 0;
         while (i < count && strcmp(names[i], name)) i++;
         golden_check(g, type, i == (size_t)json_integer_value(number), "%.40s is not %zu", name, i);
@@ -447,10 +458,9 @@ void protocol_protobuf(struct golden *g, const json_t *root)
 #define NAME(name) #name,
     static const char *const codes[] = { AVERAGING_CODES(NAME) };
 #undef NAME
-    static const char *const found[] = {
-        [DHT_NOT_FOUND] = "NOT_FOUND", [DHT_FOUND_REGULAR] = "FOUND_REGULAR",
-        [DHT_FOUND_DICTIONARY] = "FOUND_DICTIONARY"
-    };
+    static const char *const found[] = { [DHT_NOT_FOUND] = "NOT_FOUND",
+                                         [DHT_FOUND_REGULAR] = "FOUND_REGULAR",
+                                         [DHT_FOUND_DICTIONARY] = "FOUND_DICTIONARY" };
     const char *methods[PL_COMPRESSIONS];
     const json_t *enums = json_object_get(root, "enums");
     size_t i;

@@ -51,7 +51,8 @@ static int read_nodes(struct replay *r, const json_t *nodes)
     size_t i;
     json_t *n;
     if (!(r->nodes = calloc(json_array_size(nodes) + 1, sizeof *r->nodes))) return 0;
-    json_array_foreach(nodes, i, n) {
+    json_array_foreach(nodes, i, n)
+    {
         struct bytes peer = { 0 };
         struct dht_id id;
         int good = protocol_id(r->g, n, "node_id", &id) &&
@@ -90,11 +91,11 @@ static int read_calls(struct replay *r, const json_t *calls)
     size_t i;
     json_t *c;
     if (!(r->calls = calloc(json_array_size(calls) + 1, sizeof *r->calls))) return 0;
-    json_array_foreach(calls, i, c)
-        if (!read_call(r, c)) {
-            golden_fail(r->g, "call", "%zu cannot be read", i);
-            return 0;
-        }
+    json_array_foreach(calls, i, c) if (!read_call(r, c))
+    {
+        golden_fail(r->g, "call", "%zu cannot be read", i);
+        return 0;
+    }
     return 1;
 }
 
@@ -175,7 +176,8 @@ static int was_called_back(const struct replay *r, const struct call *c)
     for (size_t i = 0; i < r->call_count; i++) {
         const struct call *back = &r->calls[i];
         if (back->kind == DHT_PING && back->caller == c->callee && back->callee == c->caller &&
-            back->t >= c->t && back->t <= c->t + 3) return 1;
+            back->t >= c->t && back->t <= c->t + 3)
+            return 1;
     }
     return 0;
 }
@@ -290,8 +292,10 @@ static void show(struct bytes *out, const struct mp_value *v)
         break;
     case MP_FLOAT: show_real(out, v->real); break;
     case MP_STR: show_text(out, v->bytes, v->n, 0); break;
-    case MP_BIN: case MP_EXT: show_text(out, v->bytes, v->n, 1); break;
-    case MP_LIST: case MP_TUPLE:
+    case MP_BIN:
+    case MP_EXT: show_text(out, v->bytes, v->n, 1); break;
+    case MP_LIST:
+    case MP_TUPLE:
         add_text(out, v->kind == MP_LIST ? "[" : "(");
         for (size_t i = 0; i < v->n; i++) {
             if (i) add_text(out, ", ");
@@ -361,7 +365,8 @@ static struct call *find_call(struct replay *r, size_t caller, const struct dht_
     for (size_t i = 0; i < r->call_count; i++) {
         struct call *c = &r->calls[i];
         if (c->kind == DHT_FIND && c->caller == caller && c->t >= from && c->t <= until &&
-            dht_id_equal(&r->nodes[c->callee].state.self, &who->id)) return c;
+            dht_id_equal(&r->nodes[c->callee].state.self, &who->id))
+            return c;
     }
     return NULL;
 }
@@ -496,7 +501,8 @@ void protocol_dht_calls(struct golden *g, const json_t *root)
     }
     qsort(r.calls, r.call_count, sizeof *r.calls, by_time);
     find_clock_and_checkers(&r);
-    json_array_foreach(operations, i, op) {
+    json_array_foreach(operations, i, op)
+    {
         double t = golden_real(g, op, "t");
         while (at < r.call_count && r.calls[at].t < t) replay_call(&r, &r.calls[at++]);
         if (strstr(protocol_text(op, "op"), "get(")) replay_get(&r, op);

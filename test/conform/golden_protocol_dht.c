@@ -68,12 +68,15 @@ static void check_buckets(struct golden *g, const struct dht_routing *r, const j
         const struct dht_bucket *b = &r->buckets[i];
         char what[64];
         snprintf(what, sizeof what, "bucket %zu", i);
-        golden_check(g, what, is_id(&b->lower, json_object_get(w, "lower")) &&
-                     b->depth == (int)golden_int(g, w, "depth") &&
-                     (!next || !strcmp(protocol_text(w, "upper"), protocol_text(next, "lower"))) &&
-                     are_ids(b->nodes.at, b->nodes.count, json_object_get(w, "nodes")) &&
-                     are_ids(b->replacements.at, b->replacements.count,
-                             json_object_get(w, "replacements")), "differs");
+        golden_check(g, what,
+                     is_id(&b->lower, json_object_get(w, "lower")) &&
+                         b->depth == (int)golden_int(g, w, "depth") &&
+                         (!next ||
+                          !strcmp(protocol_text(w, "upper"), protocol_text(next, "lower"))) &&
+                         are_ids(b->nodes.at, b->nodes.count, json_object_get(w, "nodes")) &&
+                         are_ids(b->replacements.at, b->replacements.count,
+                                 json_object_get(w, "replacements")),
+                     "differs");
     }
 }
 
@@ -96,13 +99,15 @@ void protocol_routing_table(struct golden *g, const json_t *root)
 {
     size_t i, k;
     json_t *scenario, *item;
-    json_array_foreach(json_object_get(root, "scenarios"), i, scenario) {
+    json_array_foreach(json_object_get(root, "scenarios"), i, scenario)
+    {
         struct dht_routing r;
         struct dht_id self;
         long size = golden_int(g, scenario, "bucket_size");
         long modulo = golden_int(g, scenario, "depth_modulo");
         if (!protocol_id(g, scenario, "node_id", &self) || size < 1 || modulo < 1 ||
-            dht_routing_init(&r, &self, (size_t)size, (int)modulo)) continue;
+            dht_routing_init(&r, &self, (size_t)size, (int)modulo))
+            continue;
         json_array_foreach(json_object_get(scenario, "operations"), k, item)
             routing_step(g, &r, item, k);
         check_buckets(g, &r, json_object_get(scenario, "buckets"));
@@ -118,13 +123,13 @@ static int same_items(struct golden *g, const struct dht_dictionary *d, const js
 {
     const json_t *items = json_object_get(want, "items");
     if (d->latest != protocol_real(json_object_get(want, "latest")) ||
-        d->count != json_array_size(items)) return 0;
+        d->count != json_array_size(items))
+        return 0;
     for (size_t i = 0; i < d->count; i++) {
         const json_t *w = json_array_get(items, i);
         const struct dht_item *item = &d->items[i];
         struct bytes subkey = { 0 }, value = { 0 };
-        int same = protocol_value(g, json_array_get(w, 0), &subkey) &&
-                   json_array_size(w) == 3 &&
+        int same = protocol_value(g, json_array_get(w, 0), &subkey) && json_array_size(w) == 3 &&
                    !wire_hex(&value, json_string_value(json_array_get(w, 1))) &&
                    item->subkey_n == bytes_length(&subkey) && item->n == bytes_length(&value) &&
                    !memcmp(item->subkey, bytes_at(&subkey), item->subkey_n) &&
@@ -203,7 +208,8 @@ void protocol_timed_storage(struct golden *g, const json_t *root)
 {
     size_t i, k;
     json_t *scenario, *op;
-    json_array_foreach(json_object_get(root, "scenarios"), i, scenario) {
+    json_array_foreach(json_object_get(root, "scenarios"), i, scenario)
+    {
         const json_t *most = json_object_get(scenario, "maxsize");
         struct dht_store s;
         dht_store_init(&s, DHT_STORE_MAX);

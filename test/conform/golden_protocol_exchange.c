@@ -14,16 +14,20 @@
 #define PEERS_MAX 64
 #define TENSORS_MAX 256
 #define VALUES_MAX (1 << 26) /* of a peer; the largest recording has 70,000 */
-#define BIN 1.1 /* widths of an 8-bit bin that two encodings of nearly the same values may be apart */
+#define BIN \
+    1.1 /* widths of an 8-bit bin that two encodings of nearly the same values may be apart */
 
-struct stream { size_t caller, callee; const json_t *messages; };
+struct stream {
+    size_t caller, callee;
+    const json_t *messages;
+};
 
 struct recording {
     struct golden *g;
     size_t peers, tensors, values;
     struct group group;
-    size_t place[PEERS_MAX];     /* of recorded peer k in the group */
-    size_t recorded[PEERS_MAX];  /* the reverse */
+    size_t place[PEERS_MAX];    /* of recorded peer k in the group */
+    size_t recorded[PEERS_MAX]; /* the reverse */
     double weight[PEERS_MAX], share[PEERS_MAX];
     float *input[PEERS_MAX], *output[PEERS_MAX]; /* (values) */
     size_t elements[TENSORS_MAX];
@@ -78,9 +82,11 @@ static int read_settings(struct recording *r, const json_t *root)
     r->tensors = json_array_size(shapes);
     r->part_bytes = (size_t)golden_int(r->g, s, "part_size_bytes");
     if (r->tensors > TENSORS_MAX) return 0;
-    json_array_foreach(shapes, t, shape) {
+    json_array_foreach(shapes, t, shape)
+    {
         r->elements[t] = 1;
-        json_array_foreach(shape, d, size) {
+        json_array_foreach(shape, d, size)
+        {
             json_int_t n = json_integer_value(size);
             if (n < 0 || n > VALUES_MAX || r->elements[t] * (size_t)n > VALUES_MAX) return 0;
             r->elements[t] *= (size_t)n;
@@ -135,8 +141,10 @@ static void check_schema_hash(struct recording *r, const json_t *root, const jso
             for (size_t d = 0; d < json_array_size(shape) && d < PL_WIRE_DIMS_MAX; d++)
                 tensors[t].type.size[d] = json_integer_value(json_array_get(shape, d));
         }
-        golden_check(r->g, "schema hash", !group_schema_hash(hash, tensors, r->tensors) &&
-                     !memcmp(hash, want.bytes, sizeof hash), "another one");
+        golden_check(r->g, "schema hash",
+                     !group_schema_hash(hash, tensors, r->tensors) &&
+                         !memcmp(hash, want.bytes, sizeof hash),
+                     "another one");
     }
     free(tensors);
 }
@@ -167,8 +175,10 @@ static int read_peers(struct recording *r, const json_t *root)
             !peer_id_parse(&id, bytes_at(&raw), bytes_length(&raw))) {
             char text[PEER_ID_TEXT_MAX];
             peer_id_text(text, &id);
-            golden_check(r->g, "peer", !json_object_get(p, "peer_id") ||
-                         !strcmp(text, protocol_text(p, "peer_id")), "is %s", text);
+            golden_check(r->g, "peer",
+                         !json_object_get(p, "peer_id") ||
+                             !strcmp(text, protocol_text(p, "peer_id")),
+                         "is %s", text);
             place = group_find(&r->group, &id);
         }
         bytes_clear(&raw);
@@ -195,7 +205,8 @@ static int read_begin(struct recording *r, const json_t *messages)
 {
     size_t i;
     json_t *m;
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         struct bytes raw = { 0 };
         Hivemind__MessageFromLeader *begin = NULL;
         struct peer_id peer;
@@ -225,7 +236,8 @@ static int read_streams(struct recording *r, const json_t *root)
     size_t i;
     json_t *s;
     if (!(r->streams = calloc(json_array_size(streams) + 1, sizeof *r->streams))) return 0;
-    json_array_foreach(streams, i, s) {
+    json_array_foreach(streams, i, s)
+    {
         const char *protocol = protocol_text(s, "protocol");
         struct stream *to = &r->streams[r->stream_count];
         to->caller = (size_t)golden_int(r->g, s, "caller");
@@ -304,7 +316,8 @@ static int message_at(struct recording *r, const struct stream *s, const char *d
     size_t k;
     json_t *m;
     if (!s) return 0;
-    json_array_foreach(s->messages, k, m) {
+    json_array_foreach(s->messages, k, m)
+    {
         if (strcmp(protocol_text(m, "dir"), direction) ||
             strcmp(protocol_text(m, "type"), "AveragingData"))
             continue;
@@ -361,7 +374,7 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
     struct recording *r = p->r;
     size_t other = r->recorded[peer];
     const struct stream *s = way == ALLREDUCE_OUT ? stream_between(r, p->k, other)
-                                                 : stream_between(r, other, p->k);
+                                                  : stream_between(r, other, p->k);
     struct part_message got, want;
     struct bytes raw = { 0 };
     struct pl_err err = { "" };
@@ -404,9 +417,8 @@ static void on_over(void *context, int status, const struct pl_err *err)
     p->status = status;
     p->err = *err;
 }
-static const struct allreduce_port port = {
-    on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL, NULL
-};
+static const struct allreduce_port port = { on_peer, on_send, is_busy, on_way, on_way, on_credit,
+                                            on_work, on_over, NULL,    NULL,   NULL };
 
 static void work(struct replay *p)
 {
@@ -427,7 +439,7 @@ static void feed(struct replay *p, enum allreduce_way way)
         for (size_t place = 0; place < r->group.count; place++) {
             size_t other = r->recorded[place];
             const struct stream *s = way == ALLREDUCE_OUT ? stream_between(r, p->k, other)
-                                                         : stream_between(r, other, p->k);
+                                                          : stream_between(r, other, p->k);
             struct bytes raw = { 0 };
             if (place != r->place[p->k] &&
                 message_at(r, s, way == ALLREDUCE_OUT ? "response" : "request", i, &raw)) {
@@ -482,14 +494,14 @@ static void replay_peer(struct recording *r, size_t k)
     struct replay p = { .r = r, .k = k };
     float *x = malloc((r->values + 1) * sizeof *x), *tensor[TENSORS_MAX];
     struct allreduce_options o = { .be = r->g->be,
-                                  .group = &r->group,
-                                  .tensors = r->tensors,
-                                  .elements = r->elements,
-                                  .method = r->method,
-                                  .tensor = tensor,
-                                  .weight = r->weight[k],
-                                  .share = r->share,
-                                  .part_bytes = r->part_bytes };
+                                   .group = &r->group,
+                                   .tensors = r->tensors,
+                                   .elements = r->elements,
+                                   .method = r->method,
+                                   .tensor = tensor,
+                                   .weight = r->weight[k],
+                                   .share = r->share,
+                                   .part_bytes = r->part_bytes };
     if (!x) return;
     memcpy(x, r->input[k], r->values * sizeof *x);
     for (size_t t = 0, at = 0; t < r->tensors; at += r->elements[t++]) tensor[t] = x + at;

@@ -21,9 +21,9 @@ static void same_text(struct golden *g, const char *what, const char *got, const
 
 static void check_names(struct golden *g, const json_t *c)
 {
-    const char *prefix = protocol_text(c, "prefix"), *classes[] = { "DecentralizedAverager",
-                                                                   "GradientAverager",
-                                                                   "TrainingStateAverager" };
+    const char *prefix = protocol_text(c, "prefix"),
+               *classes[] = { "DecentralizedAverager", "GradientAverager",
+                              "TrainingStateAverager" };
     const json_t *names = json_object_get(c, "rpc_names"), *declare = json_object_get(c, "declare"),
                  *withdraw = json_object_get(c, "withdraw");
     char key[GROUP_KEY_MAX] = "", name[GROUP_NAME_MAX], download[GROUP_KEY_MAX];
@@ -55,7 +55,8 @@ static void check_names(struct golden *g, const json_t *c)
         golden_check(g, "id of the state's key", dht_id_equal(&id, &expected), "another id");
     golden_check(g, "values of declarations",
                  !strcmp(protocol_text(declare, "value_on_wire"), "c3") &&
-                     !strcmp(protocol_text(withdraw, "value_on_wire"), "c2"), "not true and false");
+                     !strcmp(protocol_text(withdraw, "value_on_wire"), "c2"),
+                 "not true and false");
     golden_check(g, "withdrawal",
                  nextafter(protocol_real(json_object_get(declare, "expiration")), INFINITY) ==
                      protocol_real(json_object_get(withdraw, "expiration")),
@@ -79,11 +80,12 @@ static void check_sample(struct golden *g, const json_t *c, size_t size, size_t 
                  count);
     if (!sample || !protocol_id(g, c, "group_id", &id)) return;
     for (size_t i = 0; i < size; i++)
-        golden_check(g, "sample", !group_next_bits(bits, wide, id.bytes, size, i, target) &&
-                     json_array_size(sample) == size &&
-                     (json_int_t)strtoul(bits, NULL, 2) ==
-                         json_integer_value(json_array_get(sample, i)), "number %zu is %s", i,
-                     bits);
+        golden_check(g, "sample",
+                     !group_next_bits(bits, wide, id.bytes, size, i, target) &&
+                         json_array_size(sample) == size &&
+                         (json_int_t)strtoul(bits, NULL, 2) ==
+                             json_integer_value(json_array_get(sample, i)),
+                     "number %zu is %s", i, bits);
 }
 
 static void check_bits(struct golden *g, const json_t *c)
@@ -154,9 +156,11 @@ static void check_descriptors(struct golden *g, const json_t *list, const struct
     json_t *row, *value;
     if (!list) return;
     mp_list(&text, json_array_size(list));
-    json_array_foreach(list, i, row) {
+    json_array_foreach(list, i, row)
+    {
         mp_map(&text, json_object_size(row));
-        json_object_foreach(row, key, value) {
+        json_object_foreach(row, key, value)
+        {
             mp_str(&text, key, strlen(key));
             mp_str(&text, json_is_string(value) ? json_string_value(value) : "",
                    json_string_length(value));
@@ -259,8 +263,10 @@ static void check_balance(struct golden *g, const json_t *c)
     }
     if (!stated || same || n < 3) golden_check(g, "shares", same, "other whole numbers");
     else /* two elements of rounding on either side */
-        golden_case(g, "shares as good", fmax(0, slowest(ours, bandwidth, n, (double)total) /
-                                              slowest(theirs, bandwidth, n, (double)total) - 1),
+        golden_case(g, "shares as good",
+                    fmax(0, slowest(ours, bandwidth, n, (double)total) /
+                                    slowest(theirs, bandwidth, n, (double)total) -
+                                1),
                     4.0 * (double)n / (double)total + 1e-6);
     golden_check(g, "shares sum", sum == total, "to %zu, expected %zu", sum, total);
     free(bandwidth);
@@ -318,9 +324,11 @@ static void check_partition(struct golden *g, const json_t *c)
         size_t d;
         json_t *size;
         elements[t] = 1;
-        json_array_foreach(json_array_get(shapes, t), d, size) {
+        json_array_foreach(json_array_get(shapes, t), d, size)
+        {
             json_int_t n = json_integer_value(size);
-            elements[t] *= n < 0 || n > INT32_MAX ? 0 : (size_t)n; /* no recording's: cuts nothing */
+            elements[t] *= n < 0 || n > INT32_MAX ? 0
+                                                  : (size_t)n; /* no recording's: cuts nothing */
         }
         method[t] = method_for(protocol_text(c, "compression"), elements[t]);
     }
@@ -331,7 +339,7 @@ static void check_partition(struct golden *g, const json_t *c)
         size_t owner = (size_t)parts[p].owner;
         if (want)
             seen += (size_t)same_part(&parts[p],
-                                  json_array_get(json_array_get(want, owner), next[owner]++));
+                                      json_array_get(json_array_get(want, owner), next[owner]++));
     }
     for (size_t i = 0; i < peers; i++)
         rc = rc || (want && next[i] != json_array_size(json_array_get(want, i)));
@@ -343,8 +351,8 @@ static void check_partition(struct golden *g, const json_t *c)
                          json_integer_value(json_array_get(counts, t)) == (json_int_t)of,
                      "tensor %zu: %zu", t, of);
     }
-    golden_check(g, "parts", !rc && (!want || seen == count),
-                 "%s; %zu of %zu as recorded", err.text, seen, count);
+    golden_check(g, "parts", !rc && (!want || seen == count), "%s; %zu of %zu as recorded",
+                 err.text, seen, count);
     pl_free(parts);
     free(elements);
     free(next);

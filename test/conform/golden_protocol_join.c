@@ -44,8 +44,8 @@ static void on_over(void *context, int status)
     ((struct leader *)context)->over = status == PL_OK;
 }
 static const struct matchmaking_port port = {
-    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL,
-    NULL, on_over
+    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL, NULL,
+    on_over
 };
 
 static double expiration_of(const struct bytes *request)
@@ -74,7 +74,8 @@ static double begin_of(struct golden *g, const json_t *joins)
     double early = 0, taken = INFINITY;
     size_t i;
     json_t *c;
-    json_array_foreach(joins, i, c) {
+    json_array_foreach(joins, i, c)
+    {
         const json_t *first = json_array_get(json_object_get(c, "responses"), 0);
         struct bytes raw = { 0 };
         double e = wire_member(g, c, "request", &raw) ? expiration_of(&raw) : 0;
@@ -186,10 +187,10 @@ static void ignore_over(void *context, int status, const struct pl_err *err)
 {
     (void)context, (void)status, (void)err;
 }
-static const struct allreduce_port reducer_port = {
-    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL,
-    NULL, NULL
-};
+static const struct allreduce_port reducer_port = { ignore_peer, reducer_send,  never_busy,
+                                                    ignore_way,  reducer_close, ignore_credit,
+                                                    queue_job,   ignore_over,   NULL,
+                                                    NULL,        NULL };
 
 static void run_jobs(struct reducer *r)
 {
@@ -220,21 +221,22 @@ static void check_first(struct golden *g, const json_t *c, const struct group *g
     enum pl_compression method = PL_COMPRESS_NONE;
     struct reducer r = { 0 };
     struct allreduce_options o = { .group = group,
-                                  .tensors = 1,
-                                  .elements = &elements,
-                                  .method = &method,
-                                  .tensor = &tensor,
-                                  .weight = 1,
-                                  .share = fraction,
-                                  .part_bytes = PL_PART_BYTES,
-                                  .be = g->be };
+                                   .tensors = 1,
+                                   .elements = &elements,
+                                   .method = &method,
+                                   .tensor = &tensor,
+                                   .weight = 1,
+                                   .share = fraction,
+                                   .part_bytes = PL_PART_BYTES,
+                                   .be = g->be };
     json_t *response;
     if (!json_is_string(request) || wire_hex(&raw, json_string_value(request)) ||
         part_message_read(&m, bytes_at(&raw), bytes_length(&raw), &err)) {
         golden_fail(g, what, "%s", err.text);
         goto done;
     }
-    json_array_foreach(responses, i, response) { /* one of them, twice or once */
+    json_array_foreach(responses, i, response)
+    { /* one of them, twice or once */
         if (i && want != code_of(response)) golden_fail(g, what, "answers differ");
         want = code_of(response);
         check_bytes(g, response, what, 1);
@@ -272,23 +274,23 @@ static int read_group(struct golden *g, const json_t *joins, const struct peer_i
 {
     size_t i, k;
     json_t *c, *response;
-    json_array_foreach(joins, i, c)
-        json_array_foreach(json_object_get(c, "responses"), k, response) {
-            struct bytes raw = { 0 };
-            Hivemind__MessageFromLeader *m;
-            struct peer_id peer;
-            if (code_of(response) != MSG_BEGIN_ALLREDUCE || !wire_member(g, response, "hex", &raw))
-                continue;
-            m = message_unpack(&hivemind__message_from_leader__descriptor, bytes_at(&raw),
-                               bytes_length(&raw), NULL);
-            for (size_t p = 0; m && p < m->n_gathered; p++)
-                if (!peer_id_parse(&peer, m->ordered_peer_ids[p].data, m->ordered_peer_ids[p].len))
-                    group_add(group, &peer, m->gathered[p].data, m->gathered[p].len, NULL);
-            if (m && m->group_id.len == sizeof group->id)
-                memcpy(group->id, m->group_id.data, sizeof group->id);
-            if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
-            bytes_clear(&raw);
-        }
+    json_array_foreach(joins, i, c) json_array_foreach(json_object_get(c, "responses"), k, response)
+    {
+        struct bytes raw = { 0 };
+        Hivemind__MessageFromLeader *m;
+        struct peer_id peer;
+        if (code_of(response) != MSG_BEGIN_ALLREDUCE || !wire_member(g, response, "hex", &raw))
+            continue;
+        m = message_unpack(&hivemind__message_from_leader__descriptor, bytes_at(&raw),
+                           bytes_length(&raw), NULL);
+        for (size_t p = 0; m && p < m->n_gathered; p++)
+            if (!peer_id_parse(&peer, m->ordered_peer_ids[p].data, m->ordered_peer_ids[p].len))
+                group_add(group, &peer, m->gathered[p].data, m->gathered[p].len, NULL);
+        if (m && m->group_id.len == sizeof group->id)
+            memcpy(group->id, m->group_id.data, sizeof group->id);
+        if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+        bytes_clear(&raw);
+    }
     if (group_find(group, leader) < 0) return 0;
     group->self = (size_t)group_find(group, leader);
     return 1;
@@ -331,9 +333,9 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
         goto done;
     json_array_foreach(list, i, c) if (!read_peer(g, c, "peer_id_bytes", &peers[i])) goto done;
     memcpy(o.schema_hash, hash.bytes, sizeof o.schema_hash);
-    json_array_foreach(joins, i, c) { /* the key that was taken is the leader's */
-        if (first_answer(c) == MSG_ACCEPTED &&
-            wire_member(g, c, "request", &raw)) {
+    json_array_foreach(joins, i, c)
+    { /* the key that was taken is the leader's */
+        if (first_answer(c) == MSG_ACCEPTED && wire_member(g, c, "request", &raw)) {
             Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
                                                       bytes_at(&raw), bytes_length(&raw), NULL);
             if (r) snprintf(key, sizeof key, "%s", r->group_key);
@@ -343,7 +345,8 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     }
     o.key = key;
     matchmaking_init(&l.m, &o, &port, &l);
-    json_array_foreach(joins, i, c) {
+    json_array_foreach(joins, i, c)
+    {
         int idle = first_answer(c) == MSG_NOT_LOOKING_FOR_GROUP;
         if (!idle && l.m.state == MATCHMAKING_IDLE && !l.over)
             matchmaking_begin(&l.m, begin - o.min_time, begin, begin + 600);
@@ -374,12 +377,15 @@ static void check_request(struct golden *g, const json_t *event, const struct by
         golden_fail(g, "join request", "%s", err.text);
         return;
     }
-    golden_check(g, "join request", group_key_is_valid(r->group_key) &&
-                 !strcmp(r->group_key, protocol_text(event, "group_key")) &&
-                 !gather_read(&said, r->gather.data, r->gather.len, &err), "%s", err.text);
+    golden_check(g, "join request",
+                 group_key_is_valid(r->group_key) &&
+                     !strcmp(r->group_key, protocol_text(event, "group_key")) &&
+                     !gather_read(&said, r->gather.data, r->gather.len, &err),
+                 "%s", err.text);
     golden_check(g, "join request's parts",
                  wire_says(event, "schema_hash", r->schema_hash.data, r->schema_hash.len) &&
-                     wire_says(event, "gather", r->gather.data, r->gather.len), "differ");
+                     wire_says(event, "gather", r->gather.data, r->gather.len),
+                 "differ");
     message_pack(&again, &r->base);
     wire_same(g, "join request is written", &again, raw);
     protobuf_c_message_free_unpacked(&r->base, NULL);
@@ -412,8 +418,10 @@ static void check_leader(struct golden *g, const json_t *event, const json_t *pe
             rc = pl_fail(&err, PL_EFORMAT, "another peer at place %zu", i);
         if (!rc) rc = group_add(&group, &peer, m->gathered[i].data, m->gathered[i].len, &err);
     }
-    golden_check(g, "leader's message", !rc && m->code == code_of(event) &&
-                 group.count == json_array_size(json_object_get(event, "order")), "%s", err.text);
+    golden_check(g, "leader's message",
+                 !rc && m->code == code_of(event) &&
+                     group.count == json_array_size(json_object_get(event, "order")),
+                 "%s", err.text);
     group_clear(&group);
     if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
 }
@@ -422,7 +430,8 @@ void protocol_training_trace(struct golden *g, const json_t *root)
 {
     size_t i;
     json_t *e;
-    json_array_foreach(json_object_get(root, "events"), i, e) {
+    json_array_foreach(json_object_get(root, "events"), i, e)
+    {
         const char *type = protocol_text(e, "type");
         struct bytes raw = { 0 };
         if (json_object_get(e, "hex") && wire_member(g, e, "hex", &raw)) {

@@ -39,7 +39,8 @@ static int read_record(struct golden *g, const json_t *c, struct record *r, stru
 {
     memset(parts, 0, 3 * sizeof *parts);
     if (!wire_member(g, c, "key", &parts[0]) || !wire_member(g, c, "subkey", &parts[1]) ||
-        !wire_member(g, c, "value", &parts[2])) return 0;
+        !wire_member(g, c, "value", &parts[2]))
+        return 0;
     r->key = bytes_at(&parts[0]);
     r->key_n = bytes_length(&parts[0]);
     r->subkey = bytes_at(&parts[1]);
@@ -87,10 +88,9 @@ static void sign_anew(struct golden *g, const struct validators *v, const struct
 
 void protocol_signatures(struct golden *g, const json_t *root)
 {
-    static const char *const tags[2][3] = {
-        { "private_key_pkcs1_der", "owner_tag", "public_key_openssh" },
-        { "private_key2_pkcs1_der", "owner_tag2", "" }
-    };
+    static const char *const tags[2][3] = { { "private_key_pkcs1_der", "owner_tag",
+                                              "public_key_openssh" },
+                                            { "private_key2_pkcs1_der", "owner_tag2", "" } };
     const json_t *example = json_object_get(root, "signed_bytes_example");
     struct validators v = { 0 };
     struct rsa_key keys[2];
@@ -115,7 +115,8 @@ void protocol_signatures(struct golden *g, const json_t *root)
     for (i = 0; i < 3; i++) bytes_clear(&parts[i]);
     bytes_clear(&want);
     if (keys[0].key) v.key = &keys[0];
-    json_array_foreach(json_object_get(root, "records"), i, c) {
+    json_array_foreach(json_object_get(root, "records"), i, c)
+    {
         if (read_record(g, c, &r, parts) && wire_member(g, c, "stripped_value", &want)) {
             bytes_clear(&out);
             record_strip(&out, r.value, r.n);
@@ -140,7 +141,8 @@ void protocol_schema(struct golden *g, const json_t *root)
         golden_fail(g, "prefix", "too long");
         return;
     }
-    json_array_foreach(json_object_get(root, "records"), i, c) {
+    json_array_foreach(json_object_get(root, "records"), i, c)
+    {
         struct bytes parts[3], value = { 0 }, stripped = { 0 };
         struct record r;
         struct dht_id id;
@@ -229,7 +231,8 @@ static void check_exchange(struct golden *g, struct auth *client, struct auth *s
     bytes_clear(&out);
     good = good && !auth_sign_response(&out, server, heard, "\x28\x01", 2) &&
            !auth_check_response(&plain, &n, client, nonce, now, bytes_at(&out), bytes_length(&out),
-                                &err) && n == 2 && !memcmp(plain, "\x28\x01", 2);
+                                &err) &&
+           n == 2 && !memcmp(plain, "\x28\x01", 2);
     golden_check(g, "our response", good, "%s", err.text);
     bytes_clear(&out);
 }
@@ -245,9 +248,11 @@ static void check_token(struct golden *g, const json_t *root, EVP_PKEY *authorit
         !auth_token_read(token, bytes_at(&raw), bytes_length(&raw))) {
         golden_check(g, "token's key",
                      is_text(&token->public_key, protocol_text(want, "public_key")), "differs");
-        golden_check(g, "token", is_text(&token->username, protocol_text(want, "username")) &&
-                     is_text(&token->expiration, protocol_text(want, "expiration_time")) &&
-                     is_text(&token->signature, protocol_text(want, "signature")), "fields differ");
+        golden_check(g, "token",
+                     is_text(&token->username, protocol_text(want, "username")) &&
+                         is_text(&token->expiration, protocol_text(want, "expiration_time")) &&
+                         is_text(&token->signature, protocol_text(want, "signature")),
+                     "fields differ");
         auth_token_write(&out, token);
         wire_same(g, "token is written", &out, &raw);
         bytes_clear(&out);
@@ -260,8 +265,10 @@ static void check_token(struct golden *g, const json_t *root, EVP_PKEY *authorit
     }
     if (!auth_token_issue(&issued, secret, "bob", bytes_at(&token->public_key),
                           bytes_length(&token->public_key), now + 0.5))
-        golden_check(g, "our token", !auth_token_check(&issued, authority, now, &err) &&
-                     auth_token_check(&issued, authority, now + 1, NULL), "%s", err.text);
+        golden_check(g, "our token",
+                     !auth_token_check(&issued, authority, now, &err) &&
+                         auth_token_check(&issued, authority, now + 1, NULL),
+                     "%s", err.text);
     auth_token_clear(&issued);
     bytes_clear(&raw);
     bytes_clear(&out);
@@ -336,26 +343,26 @@ static void check_view(struct golden *g, const json_t *c, size_t at)
     const json_t *peers = json_object_get(c, "peers"), *own = json_object_get(c, "local");
     const json_t *want = json_object_get(c, "result");
     struct progress_record *records = calloc(json_array_size(peers) + 1, sizeof *records);
-    struct progress_local mine = {
-        .epoch = golden_int(g, own, "epoch"), .samples = golden_int(g, own, "samples_accumulated"),
-        .samples_per_second = golden_real(g, own, "ema_samples_per_second")
-    };
+    struct progress_local mine = { .epoch = golden_int(g, own, "epoch"),
+                                   .samples = golden_int(g, own, "samples_accumulated"),
+                                   .samples_per_second = golden_real(g, own,
+                                                                     "ema_samples_per_second") };
     struct progress_view v;
     size_t i, count = 0;
     json_t *peer;
     char what[64];
     if (!records) return;
-    json_array_foreach(peers, i, peer)
-        if (json_is_object(peer)) read_peer(peer, &records[count++]);
+    json_array_foreach(peers, i, peer) if (json_is_object(peer)) read_peer(peer, &records[count++]);
     progress_see(&v, records, count, json_array_size(peers) > 0, &mine,
                  golden_real(g, c, "target_batch_size"), golden_real(g, c, "now"));
     snprintf(what, sizeof what, "global progress %zu", at);
-    golden_check(g, what, v.epoch == golden_int(g, want, "global_epoch") &&
-                 v.samples == golden_int(g, want, "samples_accumulated") &&
-                 (long)v.peers == golden_int(g, want, "num_peers") &&
-                 (long)v.clients == golden_int(g, want, "num_clients") &&
-                 close_to(v.eta, golden_real(g, want, "eta_next_epoch")) &&
-                 close_to(v.next_fetch, golden_real(g, want, "next_fetch_time")),
+    golden_check(g, what,
+                 v.epoch == golden_int(g, want, "global_epoch") &&
+                     v.samples == golden_int(g, want, "samples_accumulated") &&
+                     (long)v.peers == golden_int(g, want, "num_peers") &&
+                     (long)v.clients == golden_int(g, want, "num_clients") &&
+                     close_to(v.eta, golden_real(g, want, "eta_next_epoch")) &&
+                     close_to(v.next_fetch, golden_real(g, want, "next_fetch_time")),
                  "epoch %lld samples %lld peers %zu eta %.17g next %.17g", (long long)v.epoch,
                  (long long)v.samples, v.peers, v.eta, v.next_fetch);
     free(records);
@@ -368,11 +375,12 @@ static void check_performance(struct golden *g, const json_t *c)
     json_t *step;
     performance_init(&p, golden_real(g, c, "alpha"));
     golden_check(g, "performance before the first sample", performance_get(&p) == 1e-20, "differs");
-    json_array_foreach(json_object_get(c, "steps"), i, step) {
+    json_array_foreach(json_object_get(c, "steps"), i, step)
+    {
         performance_add(&p, golden_real(g, step, "task_size"), golden_real(g, step, "interval"));
         golden_check(g, "performance",
                      close_to(performance_get(&p), golden_real(g, step, "samples_per_second")) &&
-                     close_to(p.mean, golden_real(g, step, "ema_seconds_per_sample")),
+                         close_to(p.mean, golden_real(g, step, "ema_seconds_per_sample")),
                      "%.17g at step %zu", performance_get(&p), i);
     }
 }
@@ -413,8 +421,10 @@ void protocol_progress(struct golden *g, const json_t *root)
     if (json_object_get(root, "metrics_key")) {
         const char *key = protocol_text(root, "key"), *metrics = protocol_text(root, "metrics_key");
         size_t n = strlen(key) > 9 ? strlen(key) - 9 : 0; /* without _progress */
-        golden_check(g, "metrics_key", !strncmp(key, metrics, n) && !strcmp(key + n, "_progress") &&
-                     strlen(metrics) > n && !strcmp(metrics + n, "_metrics"), "differs");
+        golden_check(g, "metrics_key",
+                     !strncmp(key, metrics, n) && !strcmp(key + n, "_progress") &&
+                         strlen(metrics) > n && !strcmp(metrics + n, "_metrics"),
+                     "differs");
     }
     check_record(g, root, "record_value_hex", "record_value", 1);
     check_record(g, root, "metrics_value_hex", "metrics_value", 0);

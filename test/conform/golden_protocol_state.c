@@ -16,8 +16,9 @@ static void check_announcement(struct golden *g, const json_t *c)
     int good;
     if (wire_member(g, c, "subkey", &subkey)) {
         good = !mp_read(&v, bytes_at(&subkey), bytes_length(&subkey), NULL);
-        golden_check(g, "who announces", good && v->kind == MP_BIN &&
-                     !peer_id_parse(&id, v->bytes, v->n), "is no peer");
+        golden_check(g, "who announces",
+                     good && v->kind == MP_BIN && !peer_id_parse(&id, v->bytes, v->n),
+                     "is no peer");
         if (good) mp_free(v);
     }
     if (wire_member(g, c, "value", &raw) &&
@@ -38,14 +39,12 @@ static void same_leaf(struct golden *g, const struct state_leaf *leaf, const jso
     int good = 0;
     if (!strcmp(protocol_text(want, "type"), "tensor"))
         good = leaf->kind == STATE_TENSOR && leaf->index == golden_int(g, want, "index");
-    else if (strcmp(protocol_text(want, "type"), "value"))
-        good = 0;
+    else if (strcmp(protocol_text(want, "type"), "value")) good = 0;
     else if (!json_is_number(value)) /* True, None, a name: read as a number that says nothing */
         good = leaf->kind == STATE_COUNT;
     else if (json_is_integer(value))
         good = leaf->kind == STATE_COUNT && leaf->index == json_integer_value(value);
-    else
-        good = leaf->kind == STATE_REAL && leaf->real == protocol_real(value);
+    else good = leaf->kind == STATE_REAL && leaf->real == protocol_real(value);
     golden_check(g, "leaf", good, "number %zu differs", i);
 }
 
@@ -69,7 +68,8 @@ static void check_metadata(struct golden *g, const json_t *root, const struct st
                      (long long)t.epoch);
         golden_check(g, "group bits", !strcmp(t.group_bits, protocol_text(want, "group_bits")),
                      "differ");
-        json_array_foreach(json_object_get(want, "optimizer_metadata"), i, leaf) {
+        json_array_foreach(json_object_get(want, "optimizer_metadata"), i, leaf)
+        {
             value = json_object_get(leaf, "value");
             whole = whole && (!value || json_is_number(value));
             if (i < t.count) same_leaf(g, &t.leaves[i], leaf, i);
@@ -101,7 +101,8 @@ static void check_tensors(struct golden *g, const json_t *root, const struct sta
                  *sums = json_object_get(root, "parameter_sums");
     size_t t, d;
     json_t *shape, *size;
-    json_array_foreach(shapes, t, shape) {
+    json_array_foreach(shapes, t, shape)
+    {
         const struct tensor_message *m = t < l->count ? &l->tensors[t] : NULL;
         const char *hex = json_string_value(json_array_get(after, t));
         int good = m && m->type.dims == (int)json_array_size(shape);
@@ -134,7 +135,8 @@ static void give_again(struct golden *g, const json_t *messages, const struct st
     for (size_t t = 0; tensors && t < l->count; t++)
         tensors[t] = (struct state_tensor){ l->tensors[t].type, l->tensors[t].method,
                                             l->tensors[t].buffer };
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         struct bytes want = { 0 }, got = { 0 };
         if (!strcmp(protocol_text(m, "dir"), "response") &&
             !strcmp(protocol_text(m, "type"), "DownloadData") && wire_member(g, m, "hex", &want)) {
@@ -156,7 +158,8 @@ static void replay(struct golden *g, const json_t *root, const json_t *messages)
     size_t i;
     json_t *m;
     int rc = PL_OK;
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         struct bytes raw = { 0 };
         if (!rc && !strcmp(protocol_text(m, "dir"), "response") &&
             !strcmp(protocol_text(m, "type"), "DownloadData") && wire_member(g, m, "hex", &raw))
@@ -179,10 +182,11 @@ void protocol_state_download(struct golden *g, const json_t *root)
     json_t *c;
     json_array_foreach(json_object_get(root, "all_averagers_declarations"), i, c)
         check_announcement(g, c);
-    json_array_foreach(json_object_get(root, "streams"), i, c)
-        if (strstr(protocol_text(c, "protocol"), "rpc_download_state")) {
-            replay(g, root, json_object_get(c, "messages"));
-            downloads++;
-        }
+    json_array_foreach(json_object_get(root, "streams"), i,
+                       c) if (strstr(protocol_text(c, "protocol"), "rpc_download_state"))
+    {
+        replay(g, root, json_object_get(c, "messages"));
+        downloads++;
+    }
     golden_check(g, "downloads", downloads > 0, "none is recorded");
 }

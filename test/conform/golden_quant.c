@@ -104,8 +104,9 @@ const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem,
 /* stem is "<case>.<signed|unsigned>.<rule>.<block>", or the case alone for the run's own rule. */
 static void one_blockwise(struct golden *g, const struct st_file *f, const char *stem)
 {
-    struct blockwise c = { .g = g, .what = stem, .map = PL_MAP_SIGNED, .rule = PL_RULE_RUN,
-                           .block = 4096 };
+    struct blockwise c = {
+        .g = g, .what = stem, .map = PL_MAP_SIGNED, .rule = PL_RULE_RUN, .block = 4096
+    };
     char name[200], *kind = NULL, *rule = NULL, *block = NULL;
     float *x;
     snprintf(name, sizeof name, "%s", stem);

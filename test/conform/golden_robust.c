@@ -165,7 +165,8 @@ int golden_centered_clip(struct golden *g, const char *path, const char *stem)
     config = golden_meta(g, f, "config");
     if (config && !json_object_size(json_object_get(config, "cases")))
         golden_fail(g, "cases", "none there");
-    json_object_foreach(json_object_get(config, "cases"), name, meta) {
+    json_object_foreach(json_object_get(config, "cases"), name, meta)
+    {
         struct clip_case c = { .g = g, .f = f, .name = name };
         if (clip_open(&c, meta)) golden_fail(g, name, "cannot be replayed");
         else {
@@ -276,8 +277,10 @@ static void lots(struct btard_case *c)
     }
     golden_check(c->g, "commitments to lots", !wrong, "%zu wrong", wrong);
     pl_btard_seed(seed, x[0], (int)c->n);
-    golden_check(c->g, "seed", !memcmp(seed, c->seed, PL_HASH_BYTES) &&
-                 hash_is(seed, json_object_get(lot, "seed_hex")), "another seed");
+    golden_check(c->g, "seed",
+                 !memcmp(seed, c->seed, PL_HASH_BYTES) &&
+                     hash_is(seed, json_object_get(lot, "seed_hex")),
+                 "another seed");
 }
 
 static void aggregates(struct btard_case *c)
@@ -315,8 +318,7 @@ static void reports(struct btard_case *c)
         agg_compare(c->g, c->f, "norms", norm, c->n * c->n, 1e-6);
         for (size_t k = 0; k < c->n * c->n; k++) worst = fmax(worst, fabs(s[k] - c->s[k]));
         golden_case(c->g, "s", worst, 1e-6);
-    } else
-        golden_fail(c->g, "s", "out of memory");
+    } else golden_fail(c->g, "s", "out of memory");
     pl_free(z);
     pl_free(s);
     pl_free(norm);
@@ -356,19 +358,23 @@ static void verdict(struct btard_case *c)
         failed[j] = !pl_btard_sum_holds(&c->b, v.sums[j]);
         wrong += pl_btard_votes(&recompute, &c->b, c->norms, (int)c->n, (int)j) != (int)votes[j];
     }
-    golden_check(
-        c->g, "verification 1",
-        liars_are(json_object_get(c->doc, "step_7_verification_1_accused_[sender,aggregator]"),
-                  v.liars, c->n),
-        "others accused");
+    golden_check(c->g, "verification 1",
+                 liars_are(json_object_get(c->doc,
+                                           "step_7_verification_1_accused_[sender,aggregator]"),
+                           v.liars, c->n),
+                 "others accused");
     golden_case(c->g, "column sums", worst, 1e-6);
-    golden_check(c->g, "verification 2", marks_are(json_object_get(c->doc,
-                 "verification_2_failed_columns"), failed, c->n), "other columns");
-    golden_check(c->g, "verification 2, corrected", marks_are(json_object_get(c->doc,
-                 "verification_2_failed_after_correcting_v1"), v.shifted, c->n), "other columns");
+    golden_check(c->g, "verification 2",
+                 marks_are(json_object_get(c->doc, "verification_2_failed_columns"), failed, c->n),
+                 "other columns");
+    golden_check(c->g, "verification 2, corrected",
+                 marks_are(json_object_get(c->doc, "verification_2_failed_after_correcting_v1"),
+                           v.shifted, c->n),
+                 "other columns");
     golden_check(c->g, "votes", !wrong, "%zu columns have other votes", wrong);
-    golden_check(c->g, "verification 3", marks_are(json_object_get(c->doc,
-                 "verification_3_columns"), v.recompute, c->n), "other columns");
+    golden_check(c->g, "verification 3",
+                 marks_are(json_object_get(c->doc, "verification_3_columns"), v.recompute, c->n),
+                 "other columns");
     pl_free(want);
     pl_free(votes);
 }
@@ -404,7 +410,8 @@ static void validators(struct btard_case *c)
             return;
         }
     }
-    json_array_foreach(json_object_get(step, "rounds"), index, row) {
+    json_array_foreach(json_object_get(step, "rounds"), index, row)
+    {
         uint8_t seed[PL_HASH_BYTES];
         size_t half = n / 2, count = 0;
         char what[40];
@@ -414,11 +421,12 @@ static void validators(struct btard_case *c)
         for (size_t k = 0; !rc && k < half; k++)
             if (caught(c, order[half + k])) found[count++] = order[half + k];
         snprintf(what, sizeof what, "validators, round %zu", index);
-        golden_check(c->g, what, !rc && hash_is(seed, json_object_get(row, "seed_hex")) &&
-                     list_is(json_object_get(row, "order"), order, n) &&
-                     list_is(json_object_get(row, "validators"), order, half) &&
-                     list_is(json_object_get(row, "targets"), order + half, half) &&
-                     list_is(json_object_get(row, "caught_by_hash_mismatch"), found, count),
+        golden_check(c->g, what,
+                     !rc && hash_is(seed, json_object_get(row, "seed_hex")) &&
+                         list_is(json_object_get(row, "order"), order, n) &&
+                         list_is(json_object_get(row, "validators"), order, half) &&
+                         list_is(json_object_get(row, "targets"), order + half, half) &&
+                         list_is(json_object_get(row, "caught_by_hash_mismatch"), found, count),
                      "another order, or others caught");
     }
 }
@@ -434,7 +442,8 @@ static int btard_load(struct btard_case *c)
         return PL_EFORMAT;
     all = c->n * c->n * c->d;
     c->b = (struct pl_btard){
-        .hash = sha256, .tau = golden_real(c->g, c->config, "tau"),
+        .hash = sha256,
+        .tau = golden_real(c->g, c->config, "tau"),
         .delta_max = golden_real(c->g, c->config, "delta_max"),
         .tolerance = golden_real(c->g, c->config, "tol"),
         .iterations = (int)golden_int(c->g, c->config, "iterations"),

@@ -21,8 +21,8 @@ static void ids_row(struct token_replay *r, const char *text, size_t n, const in
         while (i < count && i < got_count && got[i] == want[i]) i++;
         if (got_count != count || i < count)
             token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
-                    i < got_count && i < room ? got[i] : -1, got_count, i < count ? want[i] : -1,
-                    count);
+                          i < got_count && i < room ? got[i] : -1, got_count,
+                          i < count ? want[i] : -1, count);
     }
     pl_free(got);
     r->rows++;
@@ -37,7 +37,7 @@ static void text_row(struct token_replay *r, const char *text, size_t n, const c
         token_differs(r, "row %zu: out of memory", r->rows);
     else if (got_bytes != bytes || memcmp(got, want, bytes))
         token_differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got,
-                bytes, bytes < 40 ? (int)bytes : 40, want);
+                      bytes, bytes < 40 ? (int)bytes : 40, want);
     free(got);
     r->rows++;
 }
@@ -110,7 +110,8 @@ static void json_rows(struct token_replay *r, const json_t *doc, const char *nam
     char what[64];
     snprintf(what, sizeof what, "json %s", name);
     token_begin(r, what);
-    json_array_foreach(doc, index, row) {
+    json_array_foreach(doc, index, row)
+    {
         const json_t *text = json_object_get(row, "text"), *want = json_object_get(row, name);
         const char *s = json_string_value(text);
         size_t n = json_string_length(text);
@@ -123,8 +124,7 @@ static void json_rows(struct token_replay *r, const json_t *doc, const char *nam
                 ids[i] = (int32_t)json_integer_value(json_array_get(want, i));
             if (ids) ids_row(r, s, n, ids, count, SIZE_MAX, rules);
             pl_free(ids);
-        } else
-            token_differs(r, "row %zu has no text or no %s", index, name);
+        } else token_differs(r, "row %zu has no text or no %s", index, name);
     }
     token_end(r);
 }

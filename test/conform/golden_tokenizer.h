@@ -6,9 +6,9 @@
 #include "golden.h"
 
 struct rows {
-    const char *bytes;      /* strings: inside the file; NULL for ids */
-    int32_t *ids;           /* ids; NULL for strings */
-    int32_t *offset;        /* row r is [offset[r], offset[r + 1]) */
+    const char *bytes; /* strings: inside the file; NULL for ids */
+    int32_t *ids;      /* ids; NULL for strings */
+    int32_t *offset;   /* row r is [offset[r], offset[r + 1]) */
     size_t count;
 };
 
@@ -25,7 +25,7 @@ struct bpe;
 struct unigram;
 struct token_replay {
     struct golden *g;
-    struct bpe *b;     /* whichever the file belongs to */
+    struct bpe *b; /* whichever the file belongs to */
     struct unigram *u;
     char what[96], first[200];
     size_t rows, wrong;

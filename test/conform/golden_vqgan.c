@@ -70,7 +70,8 @@ static void check_names(struct golden *g, const char *path)
     }
     golden_names(g, doc, &m.params, NULL);
     parts = json_object_get(doc, "by_part");
-    json_object_foreach(parts, part, value) {
+    json_object_foreach(parts, part, value)
+    {
         size_t sum = 0;
         for (size_t i = 0; i < m.params.count; i++) {
             const char *name = m.params.list[i].name;
@@ -155,8 +156,11 @@ static void compare(struct golden *g, const struct st_file *f, const char *which
     if (!(want = golden_floats(g, f, name, &count))) return;
     got = count == n ? download(g, device, n) : NULL;
     if (!got) golden_fail(g, name, "%zu values for %zu, or out of memory", n, count);
-    else golden_case(g, name, scale > 0 ? golden_absolute(got, want, n) / scale
-                                        : golden_relative(got, want, n), allowed);
+    else
+        golden_case(g, name,
+                    scale > 0 ? golden_absolute(got, want, n) / scale
+                              : golden_relative(got, want, n),
+                    allowed);
     pl_free(want);
     pl_free(got);
 }

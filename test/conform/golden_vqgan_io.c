@@ -93,22 +93,22 @@ static void look_at_logits(struct look *l, const float *host, const struct pl_ma
     mean = most + places;
     lse = mean + places;
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        const float *at = host + (size_t)b * (size_t)N * (size_t)P + (size_t)p;
-        size_t i = (size_t)b * (size_t)P + (size_t)p;
-        double sum = 0, exps = 0;
-        float top = -INFINITY;
-        for (int n = 0; n < N; n++) {
-            float x = at[(size_t)n * (size_t)P];
-            sum += x;
-            if (x > top) top = x;
-            if (i < first) row[i * (size_t)N + (size_t)n] = x;
+        for (int p = 0; p < P; p++) {
+            const float *at = host + (size_t)b * (size_t)N * (size_t)P + (size_t)p;
+            size_t i = (size_t)b * (size_t)P + (size_t)p;
+            double sum = 0, exps = 0;
+            float top = -INFINITY;
+            for (int n = 0; n < N; n++) {
+                float x = at[(size_t)n * (size_t)P];
+                sum += x;
+                if (x > top) top = x;
+                if (i < first) row[i * (size_t)N + (size_t)n] = x;
+            }
+            for (int n = 0; n < N; n++) exps += exp((double)at[(size_t)n * (size_t)P] - top);
+            most[i] = top;
+            mean[i] = (float)(sum / N);
+            lse[i] = (float)(top + log(exps));
         }
-        for (int n = 0; n < N; n++) exps += exp((double)at[(size_t)n * (size_t)P] - top);
-        most[i] = top;
-        mean[i] = (float)(sum / N);
-        lse[i] = (float)(top + log(exps));
-    }
     compare(l, "logits.max", most, places);
     compare(l, "logits.mean", mean, places);
     compare(l, "logits.logsumexp", lse, places);
@@ -230,10 +230,10 @@ static float *picture(struct look *l, const json_t *config, int shape[3])
     if (u && x) {
         golden_counter(u, "image", (uint64_t)golden_int(l->g, config, "counter_seed"), n);
         for (int c = 0; c < 3; c++)
-        for (int i = 0; i < shape[1]; i++)
-        for (int j = 0; j < shape[2]; j++)
-            x[(c * shape[1] + i) * shape[2] + j] =
-                2 * (u[(c * h + i / times_h) * w + j / times_w] * 0.5f + 0.5f) - 1;
+            for (int i = 0; i < shape[1]; i++)
+                for (int j = 0; j < shape[2]; j++)
+                    x[(c * shape[1] + i) * shape[2] + j] =
+                        2 * (u[(c * h + i / times_h) * w + j / times_w] * 0.5f + 0.5f) - 1;
     }
     pl_free(u);
     return x;
@@ -389,8 +389,8 @@ static void decode_given(struct look *l)
     const struct st_tensor *t = find(l, "decoded", full);
     size_t f = (size_t)pl_vqgan_factor(&l->m->config);
     float *x = NULL;
-    if (!code || !t || t->dims != 4 || !n || t->n != 3 * n * f * f ||
-        (size_t)t->shape[2] % f || (size_t)t->shape[3] % f || pl_vqgan_count_invalid(l->m, code, n)) {
+    if (!code || !t || t->dims != 4 || !n || t->n != 3 * n * f * f || (size_t)t->shape[2] % f ||
+        (size_t)t->shape[3] % f || pl_vqgan_count_invalid(l->m, code, n)) {
         golden_fail(l->g, full, "codes and pictures do not belong together");
     } else {
         pixels = t->n;

@@ -58,8 +58,11 @@ static void compare(struct one *o, const char *rest, const float *device, size_t
     snprintf(name, sizeof name, "%s.%s", o->name, rest);
     if (!want || !got || count != n || golden_down(o->g, got, device, n))
         golden_fail(o->g, name, "%zu values for %zu, or out of memory", n, count);
-    else golden_case(o->g, name, gradient ? golden_absolute(got, want, n) / o->largest
-                                          : golden_relative(got, want, n), VQGAN_BLOCKS);
+    else
+        golden_case(o->g, name,
+                    gradient ? golden_absolute(got, want, n) / o->largest
+                             : golden_relative(got, want, n),
+                    VQGAN_BLOCKS);
     pl_free(want);
     pl_free(got);
 }
@@ -107,16 +110,16 @@ static void compare_codes(struct one *o, const void *device, size_t n)
 static int is_hard(struct one *o, const float *table, const float *zq, int B, int D, int P, int N)
 {
     for (int b = 0; b < B; b++)
-    for (int p = 0; p < P; p++) {
-        double least = INFINITY;
-        for (int n = 0; n < N; n++) {
-            double worst = 0;
-            for (int d = 0; d < D; d++)
-                worst = fmax(worst, fabs((double)zq[(b * D + d) * P + p] - table[n * D + d]));
-            least = fmin(least, worst);
+        for (int p = 0; p < P; p++) {
+            double least = INFINITY;
+            for (int n = 0; n < N; n++) {
+                double worst = 0;
+                for (int d = 0; d < D; d++)
+                    worst = fmax(worst, fabs((double)zq[(b * D + d) * P + p] - table[n * D + d]));
+                least = fmin(least, worst);
+            }
+            if (least > 1e-5) return 0;
         }
-        if (least > 1e-5) return 0;
-    }
     (void)o;
     return 1;
 }
@@ -182,14 +185,16 @@ static void run_gumbel(struct one *o)
         if (!rc) rc = be->gumbel_soft(soft, logits, noise, (float)tau, B, N, P);
         if (!rc) rc = be->gumbel_code(code, logits, noise, B, N, P);
         if (!rc) rc = be->kl_uniform(&kl, logits, B, N, P);
-        if (!rc) rc = hard ? be->code_rows(zq, table, code, B, D, P, N)
-                           : be->conv_dx(zq, soft, table, &against);
+        if (!rc)
+            rc = hard ? be->code_rows(zq, table, code, B, D, P, N)
+                      : be->conv_dx(zq, soft, table, &against);
         if (!rc) rc = be->conv(a, dzq, table, NULL, &against);
         if (!rc) rc = be->gumbel_backward(a, a, soft, logits, (float)tau, (float)klw, B, N, P);
         if (!rc) rc = be->conv_dx(dz, a, w, &proj);
         if (!rc) rc = be->conv_dw(dw, db, a, z, &proj);
-        if (!rc) rc = hard ? be->code_rows_backward(dtable, dzq, 1, code, B, D, P, N)
-                           : be->conv_dw(dtable, NULL, soft, dzq, &against);
+        if (!rc)
+            rc = hard ? be->code_rows_backward(dtable, dzq, 1, code, B, D, P, N)
+                      : be->conv_dw(dtable, NULL, soft, dzq, &against);
         o->failed = rc != PL_OK;
     }
     if (o->failed) {
@@ -362,8 +367,9 @@ static void compare_after(struct training *t, int steps)
     snprintf(start, sizeof start, "after%d.", steps);
     for (size_t i = 0; i < t->f->count; i++) {
         const char *name = t->f->tensors[i].name;
-        long at = strncmp(name, start, strlen(start)) ? -1
-                  : pl_params_find(&t->m.params, name + strlen(start));
+        long at = strncmp(name, start, strlen(start))
+                      ? -1
+                      : pl_params_find(&t->m.params, name + strlen(start));
         size_t n;
         float *want, *got;
         if (at < 0) continue;
@@ -442,7 +448,8 @@ static int set_up(struct training *t, const json_t *config)
     t->noise_step = (size_t)t->B * (size_t)t->m.config.n_embed * (size_t)(t->H / factor) *
                     (size_t)(t->W / factor);
     if (t->m.config.gumbel && !(t->noise = golden_floats(t->g, t->f, "noise", &n))) return 0;
-    if (t->noise && (n % t->noise_step || n / t->noise_step < pl_safetensors_find(t->f, "step_losses")->n)) {
+    if (t->noise &&
+        (n % t->noise_step || n / t->noise_step < pl_safetensors_find(t->f, "step_losses")->n)) {
         golden_fail(t->g, "noise", "not as many values as the steps need");
         return 0;
     }

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *stem; void (*run)(struct golden *, const json_t *); } kinds[] = {
+static const struct {
+    const char *stem;
+    void (*run)(struct golden *, const json_t *);
+} kinds[] = {
     { "peer_ids", golden_wire_keys },
     { "multiaddr", golden_wire_multiaddr },
     { "multistream", golden_wire_multistream },
@@ -127,17 +130,22 @@ static void check_key(struct golden *g, const json_t *key)
     snprintf(what, sizeof what, "%.80s public key", name);
     wire_same(g, what, &me.public_key, &shared);
     snprintf(what, sizeof what, "%.80s peer id", name);
-    golden_check(g, what, me.id.length == bytes_length(&id) &&
-                 !memcmp(me.id.bytes, bytes_at(&id), me.id.length), "another peer id");
+    golden_check(g, what,
+                 me.id.length == bytes_length(&id) &&
+                     !memcmp(me.id.bytes, bytes_at(&id), me.id.length),
+                 "another peer id");
     peer_id_text(text, &me.id);
     snprintf(what, sizeof what, "%.80s base58", name);
-    golden_check(g, what, base58 && !strcmp(text, base58) &&
-                 !peer_id_from_text(&back, base58, strlen(base58)) && peer_id_equal(&back, &me.id),
+    golden_check(g, what,
+                 base58 && !strcmp(text, base58) &&
+                     !peer_id_from_text(&back, base58, strlen(base58)) &&
+                     peer_id_equal(&back, &me.id),
                  "gave %s", text);
     if (cid) {
         snprintf(what, sizeof what, "%.80s cid", name);
-        golden_check(g, what, !peer_id_from_text(&back, cid, strlen(cid)) &&
-                     peer_id_equal(&back, &me.id), "not read back");
+        golden_check(g, what,
+                     !peer_id_from_text(&back, cid, strlen(cid)) && peer_id_equal(&back, &me.id),
+                     "not read back");
     }
     snprintf(what, sizeof what, "%.80s private key is written", name);
     identity_serialize(&me, &out);
@@ -150,8 +158,10 @@ static void check_key(struct golden *g, const json_t *key)
         uint8_t made[SIGNATURE_MAX];
         size_t n;
         snprintf(what, sizeof what, "%.80s signature verifies", name);
-        golden_check(g, what, !public_key_verify(bytes_at(&shared), bytes_length(&shared),
-                     bytes_at(&msg), bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)), "no");
+        golden_check(g, what,
+                     !public_key_verify(bytes_at(&shared), bytes_length(&shared), bytes_at(&msg),
+                                        bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)),
+                     "no");
         if (bytes_length(&sig)) sig.data[sig.begin + bytes_length(&sig) / 2] ^= 1;
         snprintf(what, sizeof what, "%.80s altered signature is refused", name);
         golden_check(g, what,
@@ -165,8 +175,10 @@ static void check_key(struct golden *g, const json_t *key)
             golden_check(g, what, n == bytes_length(&sig) && !memcmp(made, bytes_at(&sig), n),
                          "another signature");
         else
-            golden_check(g, what, !public_key_verify(bytes_at(&shared), bytes_length(&shared),
-                         bytes_at(&msg), bytes_length(&msg), made, n), "does not verify");
+            golden_check(g, what,
+                         !public_key_verify(bytes_at(&shared), bytes_length(&shared),
+                                            bytes_at(&msg), bytes_length(&msg), made, n),
+                         "does not verify");
     }
 done:
     identity_clear(&me);
@@ -183,7 +195,8 @@ void golden_wire_keys(struct golden *g, const json_t *root)
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(root, "keys"), i, entry) check_key(g, entry);
-    json_array_foreach(json_object_get(root, "must_be_rejected"), i, entry) {
+    json_array_foreach(json_object_get(root, "must_be_rejected"), i, entry)
+    {
         struct bytes key = { 0 };
         const char *why = json_string_value(json_object_get(entry, "why"));
         EVP_PKEY *parsed = NULL;
@@ -191,12 +204,15 @@ void golden_wire_keys(struct golden *g, const json_t *root)
         enum key_type type;
         if (json_object_get(entry, "private_key_protobuf")) {
             if (wire_member(g, entry, "private_key_protobuf", &key))
-                golden_check(g, why ? why : "refused", identity_parse(&me, bytes_at(&key),
-                             bytes_length(&key), NULL) != 0, "was accepted");
+                golden_check(g, why ? why : "refused",
+                             identity_parse(&me, bytes_at(&key), bytes_length(&key), NULL) != 0,
+                             "was accepted");
             identity_clear(&me);
         } else if (wire_member(g, entry, "public_key_protobuf", &key)) {
-            golden_check(g, why ? why : "refused", public_key_parse(&parsed, &type, NULL,
-                         bytes_at(&key), bytes_length(&key)) != 0, "was accepted");
+            golden_check(g, why ? why : "refused",
+                         public_key_parse(&parsed, &type, NULL, bytes_at(&key),
+                                          bytes_length(&key)) != 0,
+                         "was accepted");
         }
         EVP_PKEY_free(parsed);
         bytes_clear(&key);
@@ -215,8 +231,10 @@ static void check_address(struct golden *g, const char *text, const char *printe
         return;
     }
     snprintf(what, sizeof what, "%.200s from text", text);
-    golden_check(g, what, !multiaddr_from_text(&a, text, &err) && a.length == bytes_length(&want) &&
-                 !memcmp(a.bytes, bytes_at(&want), a.length), "%s", err.text);
+    golden_check(g, what,
+                 !multiaddr_from_text(&a, text, &err) && a.length == bytes_length(&want) &&
+                     !memcmp(a.bytes, bytes_at(&want), a.length),
+                 "%s", err.text);
     snprintf(what, sizeof what, "%.200s from binary", text);
     back[0] = 0;
     if (!multiaddr_parse(&b, bytes_at(&want), bytes_length(&want))) multiaddr_text(back, &b);
@@ -229,17 +247,20 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
     size_t i;
     json_t *entry;
     struct multiaddr a;
-    json_array_foreach(json_object_get(root, "pairs"), i, entry) {
+    json_array_foreach(json_object_get(root, "pairs"), i, entry)
+    {
         const char *text = json_string_value(json_object_get(entry, "text"));
         check_address(g, text, text ? text : "",
                       json_string_value(json_object_get(entry, "binary")));
     }
-    json_array_foreach(json_object_get(root, "text_alias"), i, entry) {
+    json_array_foreach(json_object_get(root, "text_alias"), i, entry)
+    {
         const char *same = json_string_value(json_object_get(entry, "same_as"));
         check_address(g, json_string_value(json_object_get(entry, "text")), same ? same : "",
                       json_string_value(json_object_get(entry, "binary")));
     }
-    json_array_foreach(json_object_get(root, "invalid_text"), i, entry) {
+    json_array_foreach(json_object_get(root, "invalid_text"), i, entry)
+    {
         char what[200];
         if (!json_is_string(entry)) {
             golden_fail(g, "invalid_text", "%zu is no text", i);
@@ -249,15 +270,17 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
         golden_check(g, what, multiaddr_from_text(&a, json_string_value(entry), NULL) != 0,
                      "accepted");
     }
-    json_array_foreach(json_object_get(root, "invalid_binary"), i, entry) {
+    json_array_foreach(json_object_get(root, "invalid_binary"), i, entry)
+    {
         struct bytes raw = { 0 };
         const char *why = json_string_value(json_object_get(entry, "why"));
         if (wire_member(g, entry, "hex", &raw))
-            golden_check(g, why ? why : "refused", multiaddr_parse(&a, bytes_at(&raw),
-                         bytes_length(&raw)) != 0, "accepted");
+            golden_check(g, why ? why : "refused",
+                         multiaddr_parse(&a, bytes_at(&raw), bytes_length(&raw)) != 0, "accepted");
         bytes_clear(&raw);
     }
-    json_array_foreach(json_object_get(root, "base58"), i, entry) {
+    json_array_foreach(json_object_get(root, "base58"), i, entry)
+    {
         struct bytes raw = { 0 };
         const char *text = json_string_value(json_object_get(entry, "text"));
         char got[BASE58_TEXT_MAX], what[220];
@@ -265,9 +288,11 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
         size_t n;
         snprintf(what, sizeof what, "base58 '%.150s'", text ? text : "?");
         if (text && wire_member(g, entry, "hex", &raw))
-            golden_check(g, what, !base58_encode(got, bytes_at(&raw), bytes_length(&raw)) &&
-                         !strcmp(got, text) && !base58_decode(back, &n, text, strlen(text)) &&
-                         n == bytes_length(&raw) && !memcmp(back, bytes_at(&raw), n), "differs");
+            golden_check(g, what,
+                         !base58_encode(got, bytes_at(&raw), bytes_length(&raw)) &&
+                             !strcmp(got, text) && !base58_decode(back, &n, text, strlen(text)) &&
+                             n == bytes_length(&raw) && !memcmp(back, bytes_at(&raw), n),
+                         "differs");
         bytes_clear(&raw);
     }
 }
@@ -304,8 +329,7 @@ static void join(const json_t *pieces, struct bytes *out)
 {
     size_t i;
     json_t *piece;
-    json_array_foreach(pieces, i, piece)
-        if (wire_hex(out, json_string_value(piece))) return;
+    json_array_foreach(pieces, i, piece) if (wire_hex(out, json_string_value(piece))) return;
 }
 
 struct allreduce_tokens {
@@ -335,8 +359,7 @@ static void check_exchange(struct golden *g, const json_t *entry)
     for (int i = 0; i < proposals; i++) wanted[i] = t->asked[i + 1];
     n = tokens_of(&listener, t->answered);
     for (int i = 1; i < n; i++)
-        if (strcmp(t->answered[i], "na"))
-            strcpy(t->served.name[t->served.count++], t->answered[i]);
+        if (strcmp(t->answered[i], "na")) strcpy(t->served.name[t->served.count++], t->answered[i]);
     multistream_dial(&d, wanted, (size_t)proposals, &from_dialer);
     multistream_listen(&l, find_served, &t->served, &from_listener);
     for (int turn = 0; turn < 2 * TOKENS && (rc_d == PL_EAGAIN || rc_l == PL_EAGAIN); turn++) {
@@ -391,7 +414,8 @@ void golden_wire_multistream(struct golden *g, const json_t *root)
 {
     size_t i;
     json_t *entry;
-    json_array_foreach(json_object_get(root, "tokens"), i, entry) {
+    json_array_foreach(json_object_get(root, "tokens"), i, entry)
+    {
         const char *text = json_string_value(json_object_get(entry, "text"));
         struct bytes got = { 0 }, want = { 0 };
         char what[60];
@@ -403,7 +427,8 @@ void golden_wire_multistream(struct golden *g, const json_t *root)
         bytes_clear(&got);
         bytes_clear(&want);
     }
-    json_array_foreach(json_object_get(root, "invalid"), i, entry) {
+    json_array_foreach(json_object_get(root, "invalid"), i, entry)
+    {
         const char *why = json_string_value(json_object_get(entry, "why"));
         struct bytes raw = { 0 };
         if (wire_member(g, entry, "hex", &raw))

@@ -99,7 +99,8 @@ static void check_fields(struct golden *g, const char *name, const json_t *entry
                same_text(json_object_get(entry, "agentVersion"), m->agent) &&
                same_bytes(entry, "signedPeerRecord", m->record, m->record_bytes) &&
                same_address(json_object_get(entry, "observedAddr"), &m->observed);
-    json_array_foreach(addresses, i, want) { /* those that cannot be read are left out */
+    json_array_foreach(addresses, i, want)
+    { /* those that cannot be read are left out */
         const char *text = json_string_value(want);
         if (multiaddr_from_text(&address, text ? text : "", NULL)) continue;
         good = good && read < m->address_count && same_address(want, &m->addresses[read++]);
@@ -208,8 +209,10 @@ static void check_body(struct golden *g, const char *name, const json_t *entry,
     char what[120];
     if (!json_object_get(entry, "message")) return;
     snprintf(what, sizeof what, "%.80s without its length", name);
-    golden_check(g, what, !get_delimited(&c, &body, &n, c.left) && !c.left &&
-                 same_bytes(entry, "message", body, n), "differs");
+    golden_check(g, what,
+                 !get_delimited(&c, &body, &n, c.left) && !c.left &&
+                     same_bytes(entry, "message", body, n),
+                 "differs");
 }
 
 /* What a reader leaves out by the protocol's rules: unknown fields, addresses of protocols that it
@@ -246,10 +249,12 @@ static void check_identify(struct golden *g, const char *name, const json_t *ent
             wire_same(g, what, &out, &raw);
         } else { /* other parts or another order: the same fields */
             rc = identify_get(&again, bytes_at(&out), bytes_length(&out));
-            golden_check(g, what, !rc && again.address_count == m.address_count &&
-                         again.protocol_count == m.protocol_count &&
-                         again.record_bytes == m.record_bytes &&
-                         multiaddr_equal(&again.observed, &m.observed), "reads differently");
+            golden_check(g, what,
+                         !rc && again.address_count == m.address_count &&
+                             again.protocol_count == m.protocol_count &&
+                             again.record_bytes == m.record_bytes &&
+                             multiaddr_equal(&again.observed, &m.observed),
+                         "reads differently");
             if (!rc) check_fields(g, name, entry, &again);
             identify_clear(&again);
         }
@@ -263,8 +268,9 @@ void golden_wire_identify(struct golden *g, const json_t *root)
 {
     const char *name;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)root, name, entry)
-        if (json_object_get(entry, "delimited")) check_identify(g, name, entry);
+    json_object_foreach((json_t *)(uintptr_t)root, name,
+                        entry) if (json_object_get(entry, "delimited"))
+        check_identify(g, name, entry);
 }
 
 /* --- look-ups --------------------------------------------------------------------------------- */
@@ -325,7 +331,8 @@ void golden_wire_kad(struct golden *g, const json_t *root)
     static const char *const members[] = { "request_delimited", "response" };
     const char *name;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)root, name, entry) {
+    json_object_foreach((json_t *)(uintptr_t)root, name, entry)
+    {
         for (size_t i = 0; i < PL_COUNT(members); i++) {
             struct bytes raw = { 0 };
             struct kad_message m = { 0 };
@@ -335,8 +342,10 @@ void golden_wire_kad(struct golden *g, const json_t *root)
             if (wire_member(g, entry, members[i], &raw) &&
                 !golden_wire_kad_message(g, what, &raw, &m) && i == 0) {
                 snprintf(what, sizeof what, "%.60s key", name);
-                golden_check(g, what, m.type == KAD_FIND_NODE &&
-                             same_bytes(entry, "target", m.key, m.key_bytes), "is not the target");
+                golden_check(g, what,
+                             m.type == KAD_FIND_NODE &&
+                                 same_bytes(entry, "target", m.key, m.key_bytes),
+                             "is not the target");
             }
             kad_clear(&m);
             bytes_clear(&raw);
@@ -350,7 +359,8 @@ void golden_wire_relay(struct golden *g, const json_t *root)
 {
     const char *name;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)root, name, entry) {
+    json_object_foreach((json_t *)(uintptr_t)root, name, entry)
+    {
         enum relay_protocol p = strncmp(name, "stop", 4) ? RELAY_HOP : RELAY_STOP;
         struct bytes raw = { 0 }, want = { 0 }, out = { 0 };
         struct relay_message m, again;
@@ -363,7 +373,8 @@ void golden_wire_relay(struct golden *g, const json_t *root)
             golden_check(g, name, !rc, "status %d", rc);
             if (!rc) relay_put(&out, p, &m);
             if (rc || is_plain(p == RELAY_HOP ? &libp2p__hop_message__descriptor
-                                              : &libp2p__stop_message__descriptor, body)) {
+                                              : &libp2p__stop_message__descriptor,
+                               body)) {
                 bytes_varint(&want, body.left);
                 bytes_add(&want, body.at, body.left);
             } else {
@@ -407,9 +418,11 @@ int golden_wire_unary_message(struct golden *g, const char *what, const struct b
         } else {
             struct rpc_unary back = { .data = NULL };
             c = (struct cursor){ bytes_at(&out), bytes_length(&out) };
-            golden_check(g, what, !rpc_unary_get(&c, &back, RPC_UNARY_MAX, &want) && !c.left &&
-                         back.kind == m->kind && back.n == m->n &&
-                         !memcmp(back.data, m->data, m->n), "reads differently");
+            golden_check(g, what,
+                         !rpc_unary_get(&c, &back, RPC_UNARY_MAX, &want) && !c.left &&
+                             back.kind == m->kind && back.n == m->n &&
+                             !memcmp(back.data, m->data, m->n),
+                         "reads differently");
         }
     }
     bytes_clear(&out);
@@ -452,10 +465,12 @@ void golden_wire_unary(struct golden *g, const json_t *root)
     const char *name;
     json_t *entry, *refused;
     size_t i;
-    json_object_foreach((json_t *)(uintptr_t)root, name, entry) {
+    json_object_foreach((json_t *)(uintptr_t)root, name, entry)
+    {
         if (json_is_object(entry) && json_object_get(entry, "delimited"))
             check_unary(g, name, entry);
-        json_array_foreach(json_is_array(entry) ? entry : NULL, i, refused) {
+        json_array_foreach(json_is_array(entry) ? entry : NULL, i, refused)
+        {
             const char *why = json_string_value(json_object_get(refused, "why"));
             struct bytes raw = { 0 };
             if (wire_member(g, refused, "delimited", &raw)) {
@@ -490,8 +505,10 @@ static void check_stream_frame(struct golden *g, const json_t *entry)
     rc = rpc_frame_get(&c, &f, RPC_MESSAGE_MAX, &want);
     golden_check(g, what, !rc && !c.left && want == bytes_length(&raw), "status %d", rc);
     if (!rc) {
-        golden_check(g, what, f.marker == (is_message ? RPC_MESSAGE : RPC_END) &&
-                     same_bytes(entry, "protobuf", f.data, f.n), "another kind or body");
+        golden_check(g, what,
+                     f.marker == (is_message ? RPC_MESSAGE : RPC_END) &&
+                         same_bytes(entry, "protobuf", f.data, f.n),
+                     "another kind or body");
         if (text) {
             rc = rpc_error_text(error, sizeof error, &f);
             rpc_printable(shown, sizeof shown, (const uint8_t *)text, strlen(text));

@@ -85,10 +85,10 @@ static int x25519(uint8_t out[32], const struct bytes *mine, const uint8_t their
     EVP_PKEY *b = theirs ? EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, NULL, theirs, 32) : NULL;
     EVP_PKEY_CTX *ctx = a && b ? EVP_PKEY_CTX_new(a, NULL) : NULL;
     size_t n = 32;
-    int good = !theirs ? a && EVP_PKEY_get_raw_public_key(a, out, &n) == 1
-                       : ctx && EVP_PKEY_derive_init(ctx) > 0 &&
-                             EVP_PKEY_derive_set_peer(ctx, b) > 0 &&
-                             EVP_PKEY_derive(ctx, out, &n) > 0;
+    int good = !theirs
+                   ? a && EVP_PKEY_get_raw_public_key(a, out, &n) == 1
+                   : ctx && EVP_PKEY_derive_init(ctx) > 0 && EVP_PKEY_derive_set_peer(ctx, b) > 0 &&
+                         EVP_PKEY_derive(ctx, out, &n) > 0;
     EVP_PKEY_CTX_free(ctx);
     EVP_PKEY_free(a);
     EVP_PKEY_free(b);
@@ -148,9 +148,10 @@ static void check_publics(struct golden *g, const json_t *h, const struct values
         snprintf(ephemeral, sizeof ephemeral, "%s_ephemeral_public", sides[i]);
         snprintf(text, sizeof text, "%s_signed_message", sides[i]);
         snprintf(what, sizeof what, "%s public keys, what is signed", sides[i]);
-        golden_check(g, what, wire_says(h, stat, v->s[i], 32) &&
-                                  wire_says(h, ephemeral, v->e[i], 32) &&
-                     wire_says(h, text, message, sizeof message), "differ");
+        golden_check(g, what,
+                     wire_says(h, stat, v->s[i], 32) && wire_says(h, ephemeral, v->e[i], 32) &&
+                         wire_says(h, text, message, sizeof message),
+                     "differ");
     }
     for (size_t i = 0; i < 3; i++) {
         const char *from = json_string_value(json_object_get(json_array_get(wire, i), "from"));
@@ -164,19 +165,21 @@ static void check_trace(struct golden *g, const struct side *s, const json_t *tr
 {
     size_t i;
     json_t *step;
-    json_array_foreach(trace, i, step) {
+    json_array_foreach(trace, i, step)
+    {
         const char *name = json_string_value(json_object_get(step, "step"));
         const struct noise_trace *t = (int)i < s->steps ? &s->seen[i] : NULL;
         struct cursor value = value_of(v, i);
         char what[100];
         snprintf(what, sizeof what, "%s step %zu (%.20s)", who, i, name ? name : "?");
-        golden_check(g, what, t && name && !strcmp(t->step, name) && equals(step, "h", t->h) &&
-                     equals(step, "ck", t->ck) &&
-                     (t->has_key ? equals(step, "k", t->k)
-                                 : !json_is_string(json_object_get(step, "k"))) &&
-                     t->n == (uint64_t)golden_int(g, step, "n") &&
-                     wire_says(step, "value", value.at, value.left), "state differs after %s",
-                     t ? t->step : "nothing");
+        golden_check(g, what,
+                     t && name && !strcmp(t->step, name) && equals(step, "h", t->h) &&
+                         equals(step, "ck", t->ck) &&
+                         (t->has_key ? equals(step, "k", t->k)
+                                     : !json_is_string(json_object_get(step, "k"))) &&
+                         t->n == (uint64_t)golden_int(g, step, "n") &&
+                         wire_says(step, "value", value.at, value.left),
+                     "state differs after %s", t ? t->step : "nothing");
     }
     golden_check(g, who, !trace || (int)i == s->steps, "%zu steps, we took %d", i, s->steps);
 }
@@ -193,7 +196,8 @@ static void check_transport(struct golden *g, struct side *a, struct side *b, co
 {
     size_t i, sent[2] = { 0, 0 };
     json_t *entry;
-    json_array_foreach(list, i, entry) {
+    json_array_foreach(list, i, entry)
+    {
         const char *who = json_string_value(json_object_get(entry, "from"));
         const json_t *n = json_object_get(entry, "n");
         struct side *from = who && !strcmp(who, "initiator") ? a : b, *to = from == a ? b : a;
@@ -227,9 +231,9 @@ static void check_transport(struct golden *g, struct side *a, struct side *b, co
 static void check_refusal(struct golden *g, const json_t *h, const json_t *entry, int by_initiator)
 {
     const char *why = json_string_value(json_object_get(entry, "why"));
-    const char *member = by_initiator                           ? "message2"
-                         : json_object_get(entry, "message1")   ? "message1"
-                                                                : "message3";
+    const char *member = by_initiator                         ? "message2"
+                         : json_object_get(entry, "message1") ? "message1"
+                                                              : "message3";
     struct side s = { .steps = 0 };
     struct bytes first = { 0 }, message = { 0 };
     struct pl_err err;
@@ -287,15 +291,20 @@ static void check_handshake(struct golden *g, const json_t *h)
     }
     check_trace(g, &a, json_object_get(h, "initiator_trace"), "initiator", &values);
     check_trace(g, &b, json_object_get(h, "responder_trace"), "responder", &values);
-    golden_check(g, "handshake hash", a.steps && b.steps &&
-                 wire_says(h, "handshake_hash", a.seen[a.steps - 1].h, 32) &&
-                 wire_says(h, "handshake_hash", b.seen[b.steps - 1].h, 32), "differs");
-    golden_check(g, "both know each other", a.secure->established && b.secure->established &&
-                 peer_id_equal(&a.secure->remote, &b.me.id) &&
-                 peer_id_equal(&b.secure->remote, &a.me.id), "not established");
+    golden_check(g, "handshake hash",
+                 a.steps && b.steps && wire_says(h, "handshake_hash", a.seen[a.steps - 1].h, 32) &&
+                     wire_says(h, "handshake_hash", b.seen[b.steps - 1].h, 32),
+                 "differs");
+    golden_check(g, "both know each other",
+                 a.secure->established && b.secure->established &&
+                     peer_id_equal(&a.secure->remote, &b.me.id) &&
+                     peer_id_equal(&b.secure->remote, &a.me.id),
+                 "not established");
     noise_keys(a.secure, first, second);
-    golden_check(g, "keys", equals(h, "key_initiator_to_responder", first) &&
-                 equals(h, "key_responder_to_initiator", second), "differ");
+    golden_check(g, "keys",
+                 equals(h, "key_initiator_to_responder", first) &&
+                     equals(h, "key_responder_to_initiator", second),
+                 "differ");
     check_transport(g, &a, &b, json_object_get(h, "transport"));
 done:
     for (size_t i = 0; i < 3; i++) bytes_clear(&values.wire[i]);
@@ -310,8 +319,10 @@ void golden_wire_noise(struct golden *g, const json_t *root)
     json_t *h;
     const char *name = json_string_value(json_object_get(root, "protocol"));
     const char *prologue = json_string_value(json_object_get(root, "prologue"));
-    golden_check(g, "protocol", (!name || !strcmp(name, "Noise_XX_25519_ChaChaPoly_SHA256")) &&
-                 (!prologue || !*prologue), "another, or a prologue");
+    golden_check(g, "protocol",
+                 (!name || !strcmp(name, "Noise_XX_25519_ChaChaPoly_SHA256")) &&
+                     (!prologue || !*prologue),
+                 "another, or a prologue");
     json_array_foreach(json_object_get(root, "handshakes"), i, h) check_handshake(g, h);
 }
 
@@ -406,7 +417,8 @@ void golden_wire_noise_session(struct golden *g, const json_t *root)
     size_t i, greeting;
     json_t *piece;
     int rc, agreed;
-    json_array_foreach(json_object_get(root, "pieces"), i, piece) {
+    json_array_foreach(json_object_get(root, "pieces"), i, piece)
+    {
         const char *dir = json_string_value(json_array_get(piece, 0));
         int is_in = dir && !strcmp(dir, "in");
         if ((!is_in && (!dir || strcmp(dir, "out"))) ||
@@ -445,15 +457,21 @@ void golden_wire_noise_session(struct golden *g, const json_t *root)
     golden_check(g, "every message decrypts", rc == PL_OK, "%s", err.text);
     peer_id_text(text, &a.secure->remote);
     golden_check(g, "the peer", peer && !strcmp(peer, text), "is %s", text);
-    golden_check(g, "our first bytes", bytes_length(&ours) <= bytes_length(&out) &&
-                 !memcmp(bytes_at(&ours), bytes_at(&out), bytes_length(&ours)), "differ");
-    golden_check(g, "our identity is in our payload", bytes_length(&a.payload) &&
-                 memmem(bytes_at(&a.payload), bytes_length(&a.payload), bytes_at(&a.me.public_key),
-                        bytes_length(&a.me.public_key)), "is not");
+    golden_check(g, "our first bytes",
+                 bytes_length(&ours) <= bytes_length(&out) &&
+                     !memcmp(bytes_at(&ours), bytes_at(&out), bytes_length(&ours)),
+                 "differ");
+    golden_check(g, "our identity is in our payload",
+                 bytes_length(&a.payload) &&
+                     memmem(bytes_at(&a.payload), bytes_length(&a.payload),
+                            bytes_at(&a.me.public_key), bytes_length(&a.me.public_key)),
+                 "is not");
     if (!a.secure->established || bytes_length(&ours) > bytes_length(&out)) goto done;
     noise_keys(a.secure, first, second);
-    check_sent(g, first, (struct cursor){ bytes_at(&out) + bytes_length(&ours),
-                                          bytes_length(&out) - bytes_length(&ours) }, &sent);
+    check_sent(g, first,
+               (struct cursor){ bytes_at(&out) + bytes_length(&ours),
+                                bytes_length(&out) - bytes_length(&ours) },
+               &sent);
     agreed = a.secure->muxer_agreed &&
              memmem(bytes_at(&a.payload), bytes_length(&a.payload), "/yamux/1.0.0", 12);
     check_frames(g, "frames of streams", &plain, agreed);

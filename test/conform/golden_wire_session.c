@@ -117,14 +117,17 @@ static void check_call(struct golden *g, const struct session *s, const char *wh
     bytes_add(&reply_raw, answered.at, answered.left);
     if (!golden_wire_unary_message(g, what, &request_raw, &request) &&
         !golden_wire_unary_message(g, what, &reply_raw, &reply)) {
-        golden_check(g, what, request.kind == RPC_REQUEST && reply.kind != RPC_REQUEST &&
-                     !memcmp(request.call_id, reply.call_id, RPC_CALL_ID) &&
-                     request.proto_bytes == strlen(protocol) &&
-                     !memcmp(request.proto, protocol, request.proto_bytes),
+        golden_check(g, what,
+                     request.kind == RPC_REQUEST && reply.kind != RPC_REQUEST &&
+                         !memcmp(request.call_id, reply.call_id, RPC_CALL_ID) &&
+                         request.proto_bytes == strlen(protocol) &&
+                         !memcmp(request.proto, protocol, request.proto_bytes),
                      "request and answer do not belong together");
         if (hex && !wire_hex(&want, hex))
-            golden_check(g, what, reply.n == bytes_length(&want) &&
-                         !memcmp(reply.data, bytes_at(&want), reply.n), "another response");
+            golden_check(g, what,
+                         reply.n == bytes_length(&want) &&
+                             !memcmp(reply.data, bytes_at(&want), reply.n),
+                         "another response");
     }
     bytes_clear(&request_raw);
     bytes_clear(&reply_raw);
@@ -164,8 +167,7 @@ static void check_talk(struct golden *g, const struct session *s, const struct t
         rc = multistream_receive(&dialer, &answered, &ours);
         golden_check(g, what, !rc, "the answer is not taken: status %d", rc);
     }
-    if (!rc && !strcmp(p.name, "/ipfs/id/1.0.0"))
-        check_identity(g, s, what, answered, !t->theirs);
+    if (!rc && !strcmp(p.name, "/ipfs/id/1.0.0")) check_identity(g, s, what, answered, !t->theirs);
     else if (!rc && !strcmp(p.name, "/ipfs/id/push/1.0.0"))
         check_identity(g, s, what, asked, t->theirs);
     else if (!rc && !strcmp(p.name, "/ipfs/kad/1.0.0")) check_lookups(g, what, asked, answered);
@@ -181,7 +183,8 @@ static void check_session(struct golden *g, const char *name, const json_t *entr
     if (!s) return;
     s->entry = entry;
     golden_wire_replay(g, name, entry);
-    json_array_foreach(json_object_get(entry, "frames"), i, frame) {
+    json_array_foreach(json_object_get(entry, "frames"), i, frame)
+    {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         int in = dir && !strcmp(dir, "in");
         struct bytes raw = { 0 };
@@ -207,6 +210,6 @@ void golden_wire_dht_session(struct golden *g, const json_t *root)
 {
     const char *name;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)root, name, entry)
-        if (json_object_get(entry, "frames")) check_session(g, name, entry);
+    json_object_foreach((json_t *)(uintptr_t)root, name,
+                        entry) if (json_object_get(entry, "frames")) check_session(g, name, entry);
 }

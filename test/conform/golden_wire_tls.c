@@ -58,8 +58,10 @@ static void check_signed_key(struct golden *g, const json_t *entry)
     unsigned char *der = NULL;
     int n = object ? i2d_ASN1_OBJECT(object, &der) : 0;
     if (n > 0) bytes_add(&name, der, (size_t)n);
-    golden_check(g, "the extension's name", (!oid || !strcmp(oid, "1.3.6.1.4.1.53594.1.1")) &&
-                 (!oid || says(entry, "oid_der", &name)), "differs");
+    golden_check(g, "the extension's name",
+                 (!oid || !strcmp(oid, "1.3.6.1.4.1.53594.1.1")) &&
+                     (!oid || says(entry, "oid_der", &name)),
+                 "differs");
     if (wire_member(g, entry, "host_private_key_protobuf", &key) &&
         wire_member(g, entry, "certificate_spki", &spki) &&
         wire_member(g, entry, "signed_key_der", &want)) {
@@ -80,7 +82,8 @@ static void check_signed_key(struct golden *g, const json_t *entry)
                              !public_key_verify(bytes_at(&me.public_key),
                                                 bytes_length(&me.public_key), bytes_at(&text),
                                                 bytes_length(&text), bytes_at(&got),
-                                                bytes_length(&got)), "is not the host's");
+                                                bytes_length(&got)),
+                         "is not the host's");
     }
     OPENSSL_free(der);
     ASN1_OBJECT_free(object);

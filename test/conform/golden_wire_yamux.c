@@ -13,15 +13,20 @@ static const char *const types[] = { "data", "window", "ping", "goaway" };
 
 static int frame_flags(const json_t *entry)
 {
-    static const struct { const char *name; int bit; } flags[] = {
-        { "SYN", YAMUX_SYN }, { "ACK", YAMUX_ACK }, { "FIN", YAMUX_FIN }, { "RST", YAMUX_RST } };
+    static const struct {
+        const char *name;
+        int bit;
+    } flags[] = {
+        { "SYN", YAMUX_SYN }, { "ACK", YAMUX_ACK }, { "FIN", YAMUX_FIN }, { "RST", YAMUX_RST }
+    };
     int bits = 0;
     size_t i;
     json_t *flag;
-    json_array_foreach(json_object_get(entry, "flags"), i, flag)
-        for (size_t k = 0; k < PL_COUNT(flags); k++)
-            if (json_is_string(flag) && !strcmp(json_string_value(flag), flags[k].name))
-                bits |= flags[k].bit;
+    json_array_foreach(json_object_get(entry, "flags"), i,
+                       flag) for (size_t k = 0; k < PL_COUNT(flags);
+                                  k++) if (json_is_string(flag) &&
+                                           !strcmp(json_string_value(flag), flags[k].name))
+        bits |= flags[k].bit;
     return bits;
 }
 
@@ -53,14 +58,17 @@ static void check_frame(struct golden *g, const json_t *entry, const struct byte
     struct bytes out = { 0 }, body = { 0 };
     struct yamux_frame f;
     int rc = yamux_frame_get(&c, &f);
-    golden_check(g, what, !rc && type && !strcmp(types[f.type], type) &&
-                 f.flags == frame_flags(entry) &&
-                 f.stream == (uint32_t)golden_int(g, entry, "stream") &&
-                 f.length == (uint32_t)golden_int(g, entry, "length") &&
-                 golden_int(g, entry, "version") == 0, "read otherwise");
+    golden_check(g, what,
+                 !rc && type && !strcmp(types[f.type], type) && f.flags == frame_flags(entry) &&
+                     f.stream == (uint32_t)golden_int(g, entry, "stream") &&
+                     f.length == (uint32_t)golden_int(g, entry, "length") &&
+                     golden_int(g, entry, "version") == 0,
+                 "read otherwise");
     if (!rc && hex)
-        golden_check(g, what, !wire_hex(&body, hex) && bytes_length(&body) == c.left &&
-                     !memcmp(bytes_at(&body), c.at, c.left), "another body");
+        golden_check(g, what,
+                     !wire_hex(&body, hex) && bytes_length(&body) == c.left &&
+                         !memcmp(bytes_at(&body), c.at, c.left),
+                     "another body");
     if (!rc) {
         yamux_frame_put(&out, &f);
         bytes_add(&out, c.at, c.left);
@@ -75,7 +83,8 @@ static int we_dialled(struct golden *g, const json_t *frames)
 {
     size_t i;
     json_t *frame;
-    json_array_foreach(frames, i, frame) {
+    json_array_foreach(frames, i, frame)
+    {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         long id = golden_int(g, frame, "stream");
         if (id && dir && frame_flags(frame) & YAMUX_SYN)
@@ -115,7 +124,8 @@ void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
     json_t *frame;
     int rc = PL_OK;
     yamux_init(&session.y, we_dialled(g, json_object_get(entry, "frames")), &events, &session, 0);
-    json_array_foreach(json_object_get(entry, "frames"), i, frame) {
+    json_array_foreach(json_object_get(entry, "frames"), i, frame)
+    {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         int in = dir && !strcmp(dir, "in"), syn = frame_flags(frame) & YAMUX_SYN;
         long id = golden_int(g, frame, "stream");
@@ -138,9 +148,10 @@ void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
         }
         bytes_clear(&raw);
     }
-    golden_check(g, what ? what : "session", rc == PL_OK && session.opened == opened &&
-                 session.taken == body, "%s; %zu streams of %zu, %zu bytes of %zu", err.text,
-                 session.opened, opened, session.taken, body);
+    golden_check(g, what ? what : "session",
+                 rc == PL_OK && session.opened == opened && session.taken == body,
+                 "%s; %zu streams of %zu, %zu bytes of %zu", err.text, session.opened, opened,
+                 session.taken, body);
     yamux_clear(&session.y);
     bytes_clear(&session.out);
 }
@@ -149,9 +160,9 @@ void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
 
 struct call {
     uint32_t id;
-    int theirs;            /* the stream was opened by the other side */
-    int cut;               /* the recording leaves bodies out */
-    struct bytes said[2];  /* bodies, out and in */
+    int theirs;           /* the stream was opened by the other side */
+    int cut;              /* the recording leaves bodies out */
+    struct bytes said[2]; /* bodies, out and in */
 };
 
 /* The first stream of a recording; a call has one. */
@@ -159,7 +170,8 @@ static void read_call(struct golden *g, struct call *call, const json_t *frames)
 {
     size_t i;
     json_t *frame;
-    json_array_foreach(frames, i, frame) {
+    json_array_foreach(frames, i, frame)
+    {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         int in = dir && !strcmp(dir, "in");
         struct bytes raw = { 0 };
@@ -240,8 +252,9 @@ static void check_result(struct golden *g, const char *what, const json_t *want,
             good += (size_t)is_answer(json_is_array(want) ? json_array_get(want, count) : want,
                                       f.marker == RPC_END, f.data, f.n);
     }
-    golden_check(g, what, good == count && !c.left &&
-                 (!json_is_array(want) || json_array_size(want) == count),
+    golden_check(g, what,
+                 good == count && !c.left &&
+                     (!json_is_array(want) || json_array_size(want) == count),
                  "%zu of %zu answers are the result's", good, count);
 }
 
@@ -280,7 +293,8 @@ void golden_wire_yamux(struct golden *g, const json_t *root)
 {
     size_t i;
     json_t *entry;
-    json_array_foreach(json_object_get(root, "frames"), i, entry) {
+    json_array_foreach(json_object_get(root, "frames"), i, entry)
+    {
         char what[40];
         struct bytes raw = { 0 };
         snprintf(what, sizeof what, "frame %zu", i);
@@ -288,7 +302,8 @@ void golden_wire_yamux(struct golden *g, const json_t *root)
         else golden_fail(g, what, "cannot be made");
         bytes_clear(&raw);
     }
-    json_array_foreach(json_object_get(root, "session"), i, entry) {
+    json_array_foreach(json_object_get(root, "session"), i, entry)
+    {
         const char *what = json_string_value(json_object_get(entry, "what"));
         golden_wire_replay(g, what, entry);
         check_call(g, what ? what : "session", entry);

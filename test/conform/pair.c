@@ -14,21 +14,34 @@
 #define QUICK_WORK 2e6 /* bytes, or tenths of operations: what --quick still runs */
 #define ASIDE_WORK 2e5 /* what is run again with arguments that begin anywhere */
 
-static const struct { const char *name; size_t offset; } operations[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+} operations[] = {
 #define ENTRY(name, type) { #name, offsetof(struct pl_backend, name) },
     PL_OPERATIONS(ENTRY)
 #undef ENTRY
 };
 
-static const struct { const char *name; pair_fn *run; } components[] = {
+static const struct {
+    const char *name;
+    pair_fn *run;
+} components[] = {
 #define ENTRY(name) { #name, pair_##name },
     PAIRS(ENTRY)
 #undef ENTRY
 };
 
 static const int thread_counts[] = { 1, 2, 3 };
-enum { STEP_REF, STEP_BE, STEP_THREADS, STEP_TIME_REF = STEP_THREADS + PL_COUNT(thread_counts),
-       STEP_TIME_BE, STEP_TIME_BESIDE, STEP_END };
+enum {
+    STEP_REF,
+    STEP_BE,
+    STEP_THREADS,
+    STEP_TIME_REF = STEP_THREADS + PL_COUNT(thread_counts),
+    STEP_TIME_BE,
+    STEP_TIME_BESIDE,
+    STEP_END
+};
 
 /* ---- runs ---- */
 
@@ -100,7 +113,8 @@ static int is_light(const struct pair_run *r)
 
 static int is_too_much(const struct pair_run *r)
 {
-    if (r->aside && !is_light(r)) return 1; /* shapes may be drawn: another one than the first time */
+    if (r->aside && !is_light(r))
+        return 1; /* shapes may be drawn: another one than the first time */
     return r->options->quick && (r->large || fmax(r->flops / 10, r->bytes) > QUICK_WORK);
 }
 
@@ -110,8 +124,7 @@ static int wanted(const struct pair_run *r, int step)
     switch (step) {
     case STEP_REF: return !r->large;
     case STEP_BE: return r->op->native && !is_small(r);
-    case STEP_TIME_REF:
-        return is_timed(r) && !r->large && r->seconds[0] < BENCH_SECONDS;
+    case STEP_TIME_REF: return is_timed(r) && !r->large && r->seconds[0] < BENCH_SECONDS;
     case STEP_TIME_BE: return is_timed(r) && r->op->native;
     case STEP_TIME_BESIDE: return is_timed(r) && r->options->beside;
     default: /* a device's threads are not the host's; timing runs at the caller's count */
@@ -154,7 +167,7 @@ int pair_next(struct pair *p)
     if (!r->ran) {
         int t = r->step - STEP_THREADS;
         p->side[1]->set_threads(t >= 0 && t < (int)PL_COUNT(thread_counts) ? thread_counts[t]
-                                                                            : r->options->threads);
+                                                                           : r->options->threads);
         r->spent = 0;
         restore(p, side);
     }
@@ -209,9 +222,16 @@ static void note_rate(struct pair_run *r)
 
 static struct pair_outcome outcome_of(struct pair_run *r)
 {
-    struct pair_outcome t = { .op = r->op->name, .line = r->line, .why = r->why[0] ? r->why : NULL,
-                              .worst_name = r->worst_name, .worst = r->worst, .ref = NAN, .be = NAN,
-                              .beside = NAN, .flops = r->flops, .bytes = r->bytes };
+    struct pair_outcome t = { .op = r->op->name,
+                              .line = r->line,
+                              .why = r->why[0] ? r->why : NULL,
+                              .worst_name = r->worst_name,
+                              .worst = r->worst,
+                              .ref = NAN,
+                              .be = NAN,
+                              .beside = NAN,
+                              .flops = r->flops,
+                              .bytes = r->bytes };
     double work = r->flops > 0 ? r->flops : r->bytes;
     if (!is_timed(r)) return t;
     t.ref = r->seconds[0];
@@ -334,7 +354,8 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
     pl_backend_ref(&ref);
     run.device = be->alloc != ref.alloc;
     for (size_t i = 0; i < PAIR_OPERATIONS; i++)
-        run.ops[i] = (struct op){ .name = operations[i].name, .offset = operations[i].offset,
+        run.ops[i] = (struct op){ .name = operations[i].name,
+                                  .offset = operations[i].offset,
                                   .native = !same_entry(&ref, be, operations[i].offset) };
     for (run.aside = 0; run.aside <= (run.device && options->timing != PAIR_BENCH);
          run.aside++, run.met = 0)

@@ -20,8 +20,8 @@
 
 struct pair {
     const struct pl_backend *side[2]; /* the reference, the backend under test */
-    struct pl_rng rng;                /* seeded anew for every component: a filter changes nothing */
-    struct pair_run *run;             /* private */
+    struct pl_rng rng;    /* seeded anew for every component: a filter changes nothing */
+    struct pair_run *run; /* private */
 };
 
 /* One argument on both sides: at[0] is host memory, at[1] the backend's. */
@@ -29,10 +29,22 @@ struct pair_any {
     int id;
     size_t n;
 };
-struct pair_f32 { float *at[2]; struct pair_any any; };
-struct pair_f64 { double *at[2]; struct pair_any any; };
-struct pair_i32 { int32_t *at[2]; struct pair_any any; };
-struct pair_u8 { uint8_t *at[2]; struct pair_any any; };
+struct pair_f32 {
+    float *at[2];
+    struct pair_any any;
+};
+struct pair_f64 {
+    double *at[2];
+    struct pair_any any;
+};
+struct pair_i32 {
+    int32_t *at[2];
+    struct pair_any any;
+};
+struct pair_u8 {
+    uint8_t *at[2];
+    struct pair_any any;
+};
 
 /* Begins a case of operation `op` (its name in PL_OPERATIONS) and closes the one before, whose
  * buffers end here. 0: filtered out, or left to the reference; then go on with the next case. */
@@ -127,7 +139,7 @@ struct pair_options {
     int quick; /* leaves out what takes long where every operation is slow, as in an emulation */
     /* times: in place of the checks that need more than one run, or on top of them all */
     enum pair_timing { PAIR_UNTIMED, PAIR_BENCH, PAIR_CHECK_AND_TIME } timing;
-    int threads;     /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
+    int threads; /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
     double at_least; /* bytes, or tenths of operations: cases of less work are not timed */
     const struct pl_backend *beside; /* also timed, in host memory; NULL: nobody */
     /* Told about each case and, at the end, each operation; NULL: nobody is. Quiet: only failures

@@ -16,23 +16,23 @@ static const struct shape shapes[] = {
     { 1, 9, 2, 8, { PL_MASK_FULL, 9, 0, 0, 0 }, 2 },
     { 1, 270, 1, 24, { PL_MASK_FULL, 270, 0, 0, 0 }, 2 }, /* tiles of queries that see nothing */
     { 2, 11, 2, 7, { PL_MASK_NONE, 1, 4, 0, 0 }, 1 },
-    { 1, 50, 12, 64, { PL_MASK_NONE, 50, 0, 0, 0 }, 0 },        /* CLIP's image tower */
+    { 1, 50, 12, 64, { PL_MASK_NONE, 50, 0, 0, 0 }, 0 }, /* CLIP's image tower */
     { 1, 3 + 25, 2, 9, { PL_MASK_ROW, 3, 5, 0, 0 }, 1 },
-    { 2, 3 + 17, 3, 16, { PL_MASK_COL, 3, 5, 0, 0 }, 0 },       /* ends within a row */
+    { 2, 3 + 17, 3, 16, { PL_MASK_COL, 3, 5, 0, 0 }, 0 }, /* ends within a row */
     { 1, 2 + 36, 1, 24, { PL_MASK_CONV, 2, 6, 3, 1 }, 1 },
     { 1, 2 + 49, 2, 12, { PL_MASK_CONV, 2, 7, 5, 2 }, 0 },
     { 1, 3 + 36, 2, 10, { PL_MASK_CONV_CORNER, 3, 6, 3, 1 }, 0 },
-    { 1, 5, 2, 6, { PL_MASK_ROW, 9, 3, 0, 0 }, 0 },             /* within the text */
-    { 1, 4 + 1, 2, 6, { PL_MASK_COL, 4, 1, 0, 0 }, 0 },         /* a grid of one cell */
-    { 3, 17 + 63, 4, 32, { PL_MASK_ROW, 17, 8, 0, 0 }, 0 },     /* the demo's */
+    { 1, 5, 2, 6, { PL_MASK_ROW, 9, 3, 0, 0 }, 0 },         /* within the text */
+    { 1, 4 + 1, 2, 6, { PL_MASK_COL, 4, 1, 0, 0 }, 0 },     /* a grid of one cell */
+    { 3, 17 + 63, 4, 32, { PL_MASK_ROW, 17, 8, 0, 0 }, 0 }, /* the demo's */
     { 3, 17 + 63, 4, 32, { PL_MASK_COL, 17, 8, 0, 0 }, 0 },
     { 3, 17 + 63, 4, 32, { PL_MASK_CONV, 17, 8, 5, 1 }, 0 },
     { 1, 320, 8, 64, { PL_MASK_COL, 65, 16, 0, 0 }, 0 },
-    { 1, 600, 1, 20, { PL_MASK_FULL, 17, 25, 0, 0 }, 1 },       /* one head, many queries */
+    { 1, 600, 1, 20, { PL_MASK_FULL, 17, 25, 0, 0 }, 1 }, /* one head, many queries */
     { 1, 530, 1, 70, { PL_MASK_NONE, 530, 0, 0, 0 }, 2 },
-    { 1, 300, 1, 12, { PL_MASK_ROW, 3, 70, 0, 0 }, 1 },         /* a wide grid */
-    { 1, 64, 1, 8, { PL_MASK_ROW, 0, 8, 0, 0 }, 0 },            /* no text */
-    { 2, 20, 2, 9, { PL_MASK_COL, 17, 7, 0, 0 }, 0 },           /* fewer cells than columns */
+    { 1, 300, 1, 12, { PL_MASK_ROW, 3, 70, 0, 0 }, 1 }, /* a wide grid */
+    { 1, 64, 1, 8, { PL_MASK_ROW, 0, 8, 0, 0 }, 0 },    /* no text */
+    { 2, 20, 2, 9, { PL_MASK_COL, 17, 7, 0, 0 }, 0 },   /* fewer cells than columns */
 };
 
 /* Too long for the reference: one head of one sequence stands for all. */
@@ -41,8 +41,8 @@ static const struct shape large[] = {
     { 1, 1280, 16, 64, { PL_MASK_ROW, 257, 32, 0, 0 }, 0 },
     { 1, 1280, 16, 64, { PL_MASK_COL, 257, 32, 0, 0 }, 0 },
     { 1, 1280, 16, 64, { PL_MASK_CONV, 257, 32, 11, 1 }, 0 },
-    { 1, 1024, 12, 64, { PL_MASK_FULL, 1024, 0, 0, 0 }, 0 },    /* GPT-2 */
-    { 1, 1024, 1, 512, { PL_MASK_NONE, 1024, 0, 0, 0 }, 0 },    /* VQGAN */
+    { 1, 1024, 12, 64, { PL_MASK_FULL, 1024, 0, 0, 0 }, 0 }, /* GPT-2 */
+    { 1, 1024, 1, 512, { PL_MASK_NONE, 1024, 0, 0, 0 }, 0 }, /* VQGAN */
 };
 
 static const char *const kinds[] = { "full", "row", "col", "conv", "corner", "none" };
@@ -240,8 +240,7 @@ static void to_all(float *all, const float *one, const struct shape *s, int part
     size_t d = (size_t)s->d, row = (size_t)s->H * d, vectors = (size_t)s->n * (size_t)parts;
     for (size_t i = 0; i < vectors; i++)
         for (size_t c = 0; c < d; c++)
-            all[((size_t)b * vectors + i) * row + (size_t)h * d + c] =
-                one[i * d + c] + (float)more;
+            all[((size_t)b * vectors + i) * row + (size_t)h * d + c] = one[i * d + c] + (float)more;
 }
 
 /* The bounds of all heads: o and lse, or dqkv if there is dout. */
@@ -332,7 +331,7 @@ static void backward(struct pair *p, const struct shape *s, int is_large, int bf
     size_t nd = (size_t)s->n * (size_t)s->d;
     int b = s->B / 2, h = s->H / 2;
     float *want = NULL;
-    work(p, s, 5); /* the scores again, and four products of gradients */
+    work(p, s, 5);  /* the scores again, and four products of gradients */
     if (is_large) { /* what the forward pass leaves, head by head */
         pair_large(p);
         p->side[1]->attention(o.at[1], lse.at[1], qkv.at[1], s->B, s->n, s->H, s->d, &s->mask,
@@ -412,7 +411,9 @@ static void all(struct pair *p, const struct shape *s)
 static struct shape any_shape(struct pair *p, int text, int side, int channels)
 {
     int P = pair_int(p, 1, text), F = pair_int(p, 1, side);
-    struct shape s = { pair_int(p, 1, 3), pair_int(p, 1, P + F * F), pair_int(p, 1, 4),
+    struct shape s = { pair_int(p, 1, 3),
+                       pair_int(p, 1, P + F * F),
+                       pair_int(p, 1, 4),
                        pair_int(p, 1, channels),
                        { (enum pl_mask_kind)pair_int(p, 0, PL_MASK_NONE), P, F,
                          2 * pair_int(p, 0, 3) + 1, pair_int(p, 1, 2) },

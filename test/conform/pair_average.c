@@ -19,8 +19,8 @@ static struct pl_coded message(struct pair *p, enum pl_compression method, size_
     for (int k = 0; k < PL_CODES; k++) x.table[k] = (float)pair_int(p, -1000, 1000) / 300;
     for (size_t i = 0; i < n; i++) {
         float value = (float)pair_int(p, -100000, 100000) / 70000;
-        uint16_t half =
-            i % 7 ? pl_half_from_float(value) : (uint16_t)(0x8000 | i % 1024); /* subnormal */
+        uint16_t half = i % 7 ? pl_half_from_float(value)
+                              : (uint16_t)(0x8000 | i % 1024); /* subnormal */
         if (method == PL_COMPRESS_NONE) memcpy(at + 4 * i, &value, 4);
         else if (method == PL_COMPRESS_FLOAT16) memcpy(at + 2 * i, &half, 2);
         else at[i] = (char)pair_int(p, 0, 255);
@@ -76,8 +76,8 @@ static void sum_all(struct pair *p, size_t first, int senders, size_t n)
 static void settle(struct pair *p, size_t first, int senders, size_t n, float weight)
 {
     struct pl_sender from[5];
-    if (!pair_case(p, "average_apply", "%s first, %d senders n%zu weight %g", names[first],
-                   senders, n, weight))
+    if (!pair_case(p, "average_apply", "%s first, %d senders n%zu weight %g", names[first], senders,
+                   n, weight))
         return;
     senders_of(p, from, first, senders, n);
     struct pair_f32 x = pair_host_f32(p, n);
@@ -102,10 +102,13 @@ static void answer(struct pair *p, size_t c, size_t n, float weight)
     pair_share(p, sum.any);
     pair_work(p, 0, 6 * (double)n);
     PAIR(p, average_delta8, codes.at[side], table.at[side], sum.at[side], weight, &x, n);
-    pair_check(p, !p->side[1]->average_delta(delta, sum.at[1], weight, &x, n) &&
-                      !p->side[1]->uniform8_encode(want_codes, want, delta, n), "no memory");
-    pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
-                      !memcmp(want, pair_result(p, table.any, 1), sizeof want),
+    pair_check(p,
+               !p->side[1]->average_delta(delta, sum.at[1], weight, &x, n) &&
+                   !p->side[1]->uniform8_encode(want_codes, want, delta, n),
+               "no memory");
+    pair_check(p,
+               !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
+                   !memcmp(want, pair_result(p, table.any, 1), sizeof want),
                "not what encoding the delta gives");
 }
 
@@ -124,11 +127,13 @@ static void reply(struct pair *p, size_t first, int senders, size_t n, float wei
     uint8_t *want_codes = (uint8_t *)pair_scratch(p, n / 4 + 16);
     pair_work(p, 0, (1 + bytes[first] + senders) * (double)n);
     PAIR(p, average_reduce8, codes.at[side], table.at[side], from, senders, weight, x, n);
-    pair_check(p, !p->side[1]->average_sum(sum, from, senders, n) &&
-                      !p->side[1]->average_delta8(want_codes, want, sum, weight, x, n),
+    pair_check(p,
+               !p->side[1]->average_sum(sum, from, senders, n) &&
+                   !p->side[1]->average_delta8(want_codes, want, sum, weight, x, n),
                "no memory");
-    pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
-                      !memcmp(want, pair_result(p, table.any, 1), sizeof want),
+    pair_check(p,
+               !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
+                   !memcmp(want, pair_result(p, table.any, 1), sizeof want),
                "not what is answered once the sum is there");
 }
 

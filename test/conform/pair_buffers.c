@@ -55,7 +55,7 @@ static struct buffer *new_buffer(struct pair *p, struct pair_any *any, size_t n,
     *any = (struct pair_any){ .id = r->count++, .n = n };
     b->raw[0] = pair_must(pl_alloc(bytes + 2 * GUARD, 1));
     b->raw[1] = pair_must(host_only ? pl_alloc(bytes + 2 * GUARD, 1)
-                               : p->side[1]->alloc(bytes + 2 * GUARD + b->aside));
+                                    : p->side[1]->alloc(bytes + 2 * GUARD + b->aside));
     if (!host_only && (uintptr_t)b->raw[1] % 64)
         pair_fail(r, "alloc gave memory that is not aligned to 64 bytes");
     b->raw[1] += b->aside;
@@ -68,10 +68,7 @@ static void share(struct pair *p, struct buffer *b)
     if (pair_push(p, b, 1, b->raw[0])) pair_fail(p->run, "put failed");
 }
 
-void pair_share(struct pair *p, struct pair_any any)
-{
-    share(p, &p->run->buffers[any.id]);
-}
+void pair_share(struct pair *p, struct pair_any any) { share(p, &p->run->buffers[any.id]); }
 
 void pair_take(struct pair *p, struct pair_any any)
 {
@@ -79,14 +76,14 @@ void pair_take(struct pair *p, struct pair_any any)
     if (pair_bring(p, b->raw[0], b, 1)) pair_fail(p->run, "get failed");
 }
 
-#define DEFINE_BUFFER(name, type, host_only)                                                     \
-    static struct pair_##name new_##name(struct pair *p, size_t n, int host)                     \
-    {                                                                                            \
-        struct pair_##name x;                                                                    \
-        struct buffer *b = new_buffer(p, &x.any, n, sizeof(type), host);                         \
-        for (int s = 0; s < 2; s++) x.at[s] = (type *)(void *)(b->raw[s] + GUARD);               \
-        share(p, b); /* poison, until values come */                                            \
-        return x;                                                                                \
+#define DEFINE_BUFFER(name, type, host_only) \
+    static struct pair_##name new_##name(struct pair *p, size_t n, int host) \
+    { \
+        struct pair_##name x; \
+        struct buffer *b = new_buffer(p, &x.any, n, sizeof(type), host); \
+        for (int s = 0; s < 2; s++) x.at[s] = (type *)(void *)(b->raw[s] + GUARD); \
+        share(p, b); /* poison, until values come */ \
+        return x; \
     }
 DEFINE_BUFFER(f32, float, 0)
 DEFINE_BUFFER(f64, double, 1)

@@ -3,14 +3,14 @@
 
 #include <math.h>
 
-static const struct { int B, D, P, N; } shapes[] = {
-    { 1, 1, 1, 1 },
-    { 2, 3, 5, 7 },
-    { 2, 10, 65, 67 },     /* one more than a strip of places */
-    { 2, 3, 300, 300 },    /* several strides of a block of places, and of codes */
-    { 1, 256, 130, 1000 },
-    { 4, 16, 64, 256 },    /* the demo's codec */
-    { 1, 256, 1024, 512 }, /* the run's map, fewer codes */
+static const struct {
+    int B, D, P, N;
+} shapes[] = {
+    { 1, 1, 1, 1 },        { 2, 3, 5, 7 },
+    { 2, 10, 65, 67 },  /* one more than a strip of places */
+    { 2, 3, 300, 300 }, /* several strides of a block of places, and of codes */
+    { 1, 256, 130, 1000 }, { 4, 16, 64, 256 }, /* the demo's codec */
+    { 1, 256, 1024, 512 },                     /* the run's map, fewer codes */
 };
 
 /* Codes must be equal unless the two best are close: the bound of the contract. */

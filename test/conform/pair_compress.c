@@ -46,7 +46,8 @@ static void float16_back(struct pair *p, size_t n)
     struct pair_f32 x = pair_host_f32(p, n);
     struct pair_u8 in = pair_host_u8(p, 2 * n);
     for (size_t i = 0; i < n; i++) {
-        uint16_t h = (uint16_t)(n > 60000 ? i : pl_rng_u64(&p->rng)); /* large: every half there is */
+        uint16_t h = (uint16_t)(n > 60000 ? i
+                                          : pl_rng_u64(&p->rng)); /* large: every half there is */
         if ((h & 0x7c00) == 0x7c00 && h & 0x3ff) h = 0x7c00;
         memcpy(in.at[0] + 2 * i, &h, sizeof h);
     }
@@ -111,7 +112,8 @@ static float half_back(const uint8_t *halves, size_t i)
 }
 
 /* Halves follow from the statistics that came out, which may be a last place off. */
-static void meanstd16(struct pair *p, size_t rows, size_t D, double mean, double deviation, float bad)
+static void meanstd16(struct pair *p, size_t rows, size_t D, double mean, double deviation,
+                      float bad)
 {
     if (!pair_case(p, "meanstd16_encode", "rows%zu D%zu mean%g%s", rows, D, mean,
                    bad == 0     ? ""
@@ -141,7 +143,8 @@ static void meanstd16(struct pair *p, size_t rows, size_t D, double mean, double
             float z = (x.at[0][i] - m[i / D]) / s[i / D], got = half_back(h, i);
             float want = z < -65504 ? -65504 : z > 65504 ? 65504 : z;
             want = pl_half_to_float(pl_half_from_float(want));
-            if (memcmp(&got, &want, sizeof got) && !(isnan(got) && isnan(want)) && !wrong++) first = i;
+            if (memcmp(&got, &want, sizeof got) && !(isnan(got) && isnan(want)) && !wrong++)
+                first = i;
         }
         pair_check(p, !wrong, "%zu halves are not those of mean and deviation, the first at %zu",
                    wrong, first);
@@ -152,7 +155,9 @@ static void meanstd16_back(struct pair *p, size_t rows, size_t D, enum pl_dtype 
 {
     size_t n = rows * D, size = pl_dtype_size(type);
     if (!pair_case(p, "meanstd16_decode", "rows%zu D%zu %s", rows, D,
-                   type == PL_F64 ? "float64" : type == PL_F32 ? "float32" : "float16"))
+                   type == PL_F64   ? "float64"
+                   : type == PL_F32 ? "float32"
+                                    : "float16"))
         return;
     struct pair_f32 mu = host_normal(p, rows, 0, 3), sigma = host_normal(p, rows, 1, 0.2);
     struct pair_u8 in = pair_host_u8(p, 2 * n);
@@ -194,9 +199,9 @@ static void quantile8(struct pair *p, size_t n, int ties, float bad)
 
 static void quantiles_and_rows(struct pair *p)
 {
-    static const struct { size_t rows, D; } shapes[] = {
-        { 1, 1 }, { 3, 7 }, { 700, 1 }, { 64, 1024 }, { 2, 70001 }, { 512, 1024 }
-    };
+    static const struct {
+        size_t rows, D;
+    } shapes[] = { { 1, 1 }, { 3, 7 }, { 700, 1 }, { 64, 1024 }, { 2, 70001 }, { 512, 1024 } };
     static const enum pl_dtype types[] = { PL_F32, PL_F64, PL_F16 };
     static const size_t large[] = { 1, 2, 257, 4097, 100000, 100001, 524288, 2 * 524288 + 5 };
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {

@@ -11,29 +11,29 @@ static const struct pl_conv shapes[] = {
     /* B, C, H, W, O, K, stride, top, left, bottom, right */
     { 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0 },
     { 2, 3, 6, 8, 32, 3, 1, 1, 1, 1, 1 },
-    { 2, 32, 7, 5, 32, 3, 2, 0, 0, 1, 1 },       /* VQGAN's halving of an odd map */
-    { 1, 5, 9, 7, 6, 5, 3, 1, 2, 0, 3 },         /* odd everywhere, other padding on each side */
-    { 3, 7, 5, 6, 9, 2, 3, 0, 1, 0, 0 },         /* a stride larger than the kernel */
+    { 2, 32, 7, 5, 32, 3, 2, 0, 0, 1, 1 }, /* VQGAN's halving of an odd map */
+    { 1, 5, 9, 7, 6, 5, 3, 1, 2, 0, 3 },   /* odd everywhere, other padding on each side */
+    { 3, 7, 5, 6, 9, 2, 3, 0, 1, 0, 0 },   /* a stride larger than the kernel */
     { 2, 4, 33, 33, 5, 4, 2, 1, 1, 1, 1 },
-    { 3, 33, 8, 8, 70, 3, 1, 1, 1, 1, 1 },       /* one more than a block of channels */
-    { 1, 3, 2, 3, 4, 3, 1, 2, 2, 2, 2 },         /* more padding than picture */
-    { 1, 2, 3, 1100, 3, 3, 1, 1, 1, 1, 1 },      /* long rows */
+    { 3, 33, 8, 8, 70, 3, 1, 1, 1, 1, 1 },  /* one more than a block of channels */
+    { 1, 3, 2, 3, 4, 3, 1, 2, 2, 2, 2 },    /* more padding than picture */
+    { 1, 2, 3, 1100, 3, 3, 1, 1, 1, 1, 1 }, /* long rows */
     { 1, 130, 5, 5, 2, 1, 2, 0, 0, 0, 0 },
-    { 40, 16, 8, 8, 16, 3, 1, 1, 1, 1, 1 },      /* many small pictures */
+    { 40, 16, 8, 8, 16, 3, 1, 1, 1, 1, 1 }, /* many small pictures */
     { 2, 32, 64, 64, 32, 3, 1, 1, 1, 1, 1 },
-    { 3, 16, 4, 4, 16, 3, 1, 2, 2, 2, 2 },       /* all padding a 3 x 3 kernel can see */
-    { 2, 17, 13, 22, 19, 3, 1, 1, 1, 1, 1 },     /* tiles of 4 x 4 cut off at every side */
-    { 1, 70, 9, 17, 67, 3, 1, 0, 1, 1, 0 },      /* more channels than a block, uneven padding */
-    { 5, 18, 7, 3, 16, 3, 1, 0, 0, 0, 0 },       /* one tile a row, none padded */
-    { 1, 16, 3, 1100, 20, 3, 1, 1, 1, 1, 1 },    /* long rows, deep enough for tiles */
-    { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },       /* a product of matrices, */
-    { 3, 40, 23, 31, 300, 1, 1, 0, 0, 0, 0 },    /* in several pieces, */
-    { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },         /* and no such product: padded */
-    { 2, 3, 12, 20, 21, 4, 4, 0, 0, 0, 0 },      /* patches, each place once, */
-    { 1, 3, 12, 22, 5, 4, 4, 0, 0, 0, 0 },       /* and such that leave some out */
+    { 3, 16, 4, 4, 16, 3, 1, 2, 2, 2, 2 },    /* all padding a 3 x 3 kernel can see */
+    { 2, 17, 13, 22, 19, 3, 1, 1, 1, 1, 1 },  /* tiles of 4 x 4 cut off at every side */
+    { 1, 70, 9, 17, 67, 3, 1, 0, 1, 1, 0 },   /* more channels than a block, uneven padding */
+    { 5, 18, 7, 3, 16, 3, 1, 0, 0, 0, 0 },    /* one tile a row, none padded */
+    { 1, 16, 3, 1100, 20, 3, 1, 1, 1, 1, 1 }, /* long rows, deep enough for tiles */
+    { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },    /* a product of matrices, */
+    { 3, 40, 23, 31, 300, 1, 1, 0, 0, 0, 0 }, /* in several pieces, */
+    { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },      /* and no such product: padded */
+    { 2, 3, 12, 20, 21, 4, 4, 0, 0, 0, 0 },   /* patches, each place once, */
+    { 1, 3, 12, 22, 5, 4, 4, 0, 0, 0, 0 },    /* and such that leave some out */
 };
 static const struct pl_conv timed[] = {
-    { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 },   /* the run's VQGAN: its middle, its widest map, */
+    { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 }, /* the run's VQGAN: its middle, its widest map, */
     { 1, 128, 256, 256, 128, 3, 1, 1, 1, 1, 1 },
     { 1, 128, 256, 256, 128, 3, 2, 0, 0, 1, 1 }, /* its first halving */
     { 1, 256, 32, 32, 8192, 1, 1, 0, 0, 0, 0 },  /* and its logits */
@@ -86,8 +86,8 @@ static float *absolute(struct pair *p, const float *x, size_t n)
 
 /* Where outputs may be taken in tiles, each bound becomes the largest within 3 places: see
  * conv.h. */
-static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c, size_t planes, int H,
-                     int W)
+static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c, size_t planes,
+                     int H, int W)
 {
     float *out = pair_scratch(p, planes * (size_t)H * (size_t)W);
     int reach = c->K == 3 && c->stride == 1 ? 3 : 0;
@@ -213,7 +213,8 @@ static void transpose(struct pair *p, int y_step, int x_step, int B, int R, int 
 {
     size_t nx = (size_t)B * (size_t)R * (size_t)x_step, ny = (size_t)B * (size_t)C * (size_t)y_step;
     if (!pair_case(p, "transpose", "B%d %dx%d of %d to %d", B, R, C, x_step, y_step)) return;
-    struct pair_f32 x = pair_normal(p, nx, 1), y = pair_normal(p, ny, 1); /* what lies beyond stays */
+    struct pair_f32 x = pair_normal(p, nx, 1),
+                    y = pair_normal(p, ny, 1); /* what lies beyond stays */
     pair_work(p, 0, 8.0 * B * R * C);
     PAIR(p, transpose, y.at[side], y_step, x.at[side], x_step, B, R, C);
     pair_exact(p, "y", y.any);

@@ -2,11 +2,13 @@
  * exact. */
 #include "pairs.h"
 
-static const struct { int M, D, rows; } shapes[] = {
+static const struct {
+    int M, D, rows;
+} shapes[] = {
     { 1, 1, 1 },
-    { 37, 5, 3 },       /* every row many times */
-    { 7, 33, 1000 },    /* most rows never */
-    { 600, 2, 5 },      /* rows that go on for several strides of a block */
+    { 37, 5, 3 },    /* every row many times */
+    { 7, 33, 1000 }, /* most rows never */
+    { 600, 2, 5 },   /* rows that go on for several strides of a block */
     { 5120, 128, 2372 + 512 },
     { 1280, 1024, 32356 + 8192 },
 };

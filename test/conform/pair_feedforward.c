@@ -7,10 +7,10 @@
 #include <string.h>
 
 #define EPS 0x1p-24
-#define GELU 4e-7        /* of |x|: the contract's */
-#define GELU_SLOPE 1e-6  /* absolute: the contract's */
-#define SLOPE_MAX 1.13   /* of |gelu'| */
-#define BEND_MAX 0.8     /* of |gelu''| */
+#define GELU 4e-7       /* of |x|: the contract's */
+#define GELU_SLOPE 1e-6 /* absolute: the contract's */
+#define SLOPE_MAX 1.13  /* of |gelu'| */
+#define BEND_MAX 0.8    /* of |gelu''| */
 
 static const char *const kinds[] = { "gelu", "gelu_tanh", "quickgelu", "swish" };
 
@@ -91,22 +91,23 @@ static void grow(float *bound, struct factor a, struct factor b, int rows, int c
                  const float *start, int start_row, int bf16)
 {
     for (int i = 0; i < rows; i++)
-    for (int j = 0; j < cols; j++) {
-        double came = 0, first = start ? fabs(start[(size_t)i * (size_t)start_row + (size_t)j]) : 0;
-        double absolute = first, squares = first * first, made;
-        for (int k = 0; k < n; k++) {
-            size_t at_a = (size_t)i * (size_t)a.row + (size_t)k * (size_t)a.step;
-            size_t at_b = (size_t)j * (size_t)b.row + (size_t)k * (size_t)b.step;
-            double t = fabs((double)a.value[at_a] * b.value[at_b]);
-            absolute += t;
-            squares += t * t;
-            if (a.error) came += a.error[at_a] * fabs(b.value[at_b]);
-            if (b.error) came += b.error[at_b] * fabs(a.value[at_a]);
+        for (int j = 0; j < cols; j++) {
+            double came = 0,
+                   first = start ? fabs(start[(size_t)i * (size_t)start_row + (size_t)j]) : 0;
+            double absolute = first, squares = first * first, made;
+            for (int k = 0; k < n; k++) {
+                size_t at_a = (size_t)i * (size_t)a.row + (size_t)k * (size_t)a.step;
+                size_t at_b = (size_t)j * (size_t)b.row + (size_t)k * (size_t)b.step;
+                double t = fabs((double)a.value[at_a] * b.value[at_b]);
+                absolute += t;
+                squares += t * t;
+                if (a.error) came += a.error[at_a] * fabs(b.value[at_b]);
+                if (b.error) came += b.error[at_b] * fabs(a.value[at_a]);
+            }
+            made = (n + 8) * EPS * absolute;
+            if (bf16) made = fmax(made, 0x1p-6 * sqrt(squares));
+            bound[(size_t)i * (size_t)cols + (size_t)j] = (float)(came + made);
         }
-        made = (n + 8) * EPS * absolute;
-        if (bf16) made = fmax(made, 0x1p-6 * sqrt(squares));
-        bound[(size_t)i * (size_t)cols + (size_t)j] = (float)(came + made);
-    }
 }
 
 /* Hidden values and their errors, as the layer has them on the way. */
@@ -150,8 +151,10 @@ static struct layer layer(struct pair *p, int D, int C, double deviation)
 {
     size_t dc = (size_t)D * (size_t)C;
     struct layer l = {
-        .W1 = pair_normal(p, 2 * dc, deviation / sqrt(D)), .b1 = pair_normal(p, 2 * (size_t)C, deviation),
-        .W2 = pair_normal(p, dc, deviation / sqrt(C)), .b2 = pair_normal(p, (size_t)D, deviation),
+        .W1 = pair_normal(p, 2 * dc, deviation / sqrt(D)),
+        .b1 = pair_normal(p, 2 * (size_t)C, deviation),
+        .W2 = pair_normal(p, dc, deviation / sqrt(C)),
+        .b2 = pair_normal(p, (size_t)D, deviation),
     };
     for (int s = 0; s < 2; s++)
         l.at[s] = (struct pl_ffn){ l.W1.at[s], l.b1.at[s], l.W2.at[s], l.b2.at[s] };
@@ -295,7 +298,7 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
         struct pair_f32 dy = pair_poison(p, md), dx = pair_poison(p, md);
         struct layer dw = layer(p, D, C, 0);
         struct pl_ffn few = { pair_scratch(p, 2 * dc), pair_scratch(p, 2 * (size_t)C),
-                               pair_scratch(p, dc), pair_scratch(p, (size_t)D) };
+                              pair_scratch(p, dc), pair_scratch(p, (size_t)D) };
         memset(dy.at[0], 0, md * sizeof(float));
         for (int i = 0; i < ROWS; i++)
             memcpy(dy.at[0] + (size_t)rows[i] * (size_t)D, few_dy + i * D,
@@ -317,21 +320,25 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
     compare_rows(p, "y", y.any, rows, few_y, D, bound);
 }
 
-static const struct { int M, D, C; } shapes[] = {
-    { 1, 1, 1 }, { 3, 5, 7 }, { 33, 17, 65 },
-    { 11, 12, 20 }, { 9, 8, 12 }, { 5, 7, 4 }, /* as many in packs as there are turns */
+static const struct {
+    int M, D, C;
+} shapes[] = {
+    { 1, 1, 1 },      { 3, 5, 7 },     { 33, 17, 65 },
+    { 11, 12, 20 },   { 9, 8, 12 },    { 5, 7, 4 }, /* as many in packs as there are turns */
     { 130, 64, 129 }, { 70, 33, 300 },
 };
-static const struct { int M, D, C; } large[] = { { 5120, 128, 512 }, { 1280, 1024, 4096 } };
+static const struct {
+    int M, D, C;
+} large[] = { { 5120, 128, 512 }, { 1280, 1024, 4096 } };
 
 void pair_feedforward(struct pair *p)
 {
     static const size_t sizes[] = { 1, 37, 4099, 1u << 20 };
     int precisions = 1;
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
-    for (int kind = PL_GELU; kind <= PL_SWISH; kind++)
-    for (int in_place = 0; in_place <= 1; in_place++)
-        activations(p, sizes[i], (enum pl_activation)kind, in_place);
+        for (int kind = PL_GELU; kind <= PL_SWISH; kind++)
+            for (int in_place = 0; in_place <= 1; in_place++)
+                activations(p, sizes[i], (enum pl_activation)kind, in_place);
     for (int in_place = 0; in_place <= 1; in_place++) {
         geglu(p, 1, 1, in_place);
         geglu(p, 5, 33, in_place);

@@ -6,13 +6,14 @@
 #define EPS 0x1p-24
 #define NORM_EPS 1e-6f
 
-static const struct { int B, C, P, G; double mean; } shapes[] = {
-    { 1, 1, 1, 1, 0 },
-    { 2, 6, 5, 3, 0 },
-    { 3, 32, 33, 32, 10 },  /* a channel a group, and a mean ten times the deviation */
-    { 2, 96, 48, 32, -1 },
-    { 1, 64, 1027, 4, 0 },
-    { 4, 16, 4096, 4, 0 },  /* the demo's codec */
+static const struct {
+    int B, C, P, G;
+    double mean;
+} shapes[] = {
+    { 1, 1, 1, 1, 0 },          { 2, 6, 5, 3, 0 },
+    { 3, 32, 33, 32, 10 }, /* a channel a group, and a mean ten times the deviation */
+    { 2, 96, 48, 32, -1 },      { 1, 64, 1027, 4, 0 },
+    { 4, 16, 4096, 4, 0 },      /* the demo's codec */
     { 1, 128, 65536, 32, 0.5 }, /* the run's VQGAN, its widest map */
 };
 
@@ -95,7 +96,8 @@ static void backward(struct pair *p, int B, int C, int P, int G, double around)
     PAIR(p, group_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
          x.at[side], gain.at[side], B, C, P, G, NORM_EPS);
     pair_within(p, "dx", dx.any, 32 * EPS, bound);
-    pair_within(p, "dgain", dgain.any, 32 * EPS, of_gain); /* sums go on in double after 1024 terms */
+    pair_within(p, "dgain", dgain.any, 32 * EPS,
+                of_gain); /* sums go on in double after 1024 terms */
     pair_within(p, "doffset", doffset.any, 32 * EPS, of_offset);
 }
 

@@ -4,10 +4,19 @@
 
 #include <math.h>
 
-static const struct { size_t n, block; enum pl_rule rule; } cases[] = { /* block 0: float moments */
-    { 1, 0, PL_RULE_RUN },      { 37, 0, PL_RULE_RUN },     { 70003, 0, PL_RULE_RUN },
-    { 1, 4096, PL_RULE_RUN },   { 5000, 256, PL_RULE_LUT }, { 999, 100, PL_RULE_CUDA },
-    { 70001, 4096, PL_RULE_RUN }, { 30100, 100, PL_RULE_CUDA }, /* hundreds of blocks */
+static const struct {
+    size_t n, block;
+    enum pl_rule rule;
+} cases[] = {
+    /* block 0: float moments */
+    { 1, 0, PL_RULE_RUN },
+    { 37, 0, PL_RULE_RUN },
+    { 70003, 0, PL_RULE_RUN },
+    { 1, 4096, PL_RULE_RUN },
+    { 5000, 256, PL_RULE_LUT },
+    { 999, 100, PL_RULE_CUDA },
+    { 70001, 4096, PL_RULE_RUN },
+    { 30100, 100, PL_RULE_CUDA }, /* hundreds of blocks */
     { 200000, 150000, PL_RULE_RUN },
     { 1024 * 4096, 4096, PL_RULE_RUN }, /* the run's largest matrices [TTT 3.1] */
 };

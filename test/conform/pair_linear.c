@@ -4,30 +4,28 @@
 #include <math.h>
 #include <stdio.h>
 
-struct shape { int M, K, N; };
+struct shape {
+    int M, K, N;
+};
 
 static const struct shape shapes[] = {
-    { 1, 1, 1 },
-    { 3, 5, 7 },
-    { 13, 33, 67 },      /* one more than a tile each way */
-    { 1, 257, 300 },     /* one token: generation */
-    { 130, 17, 129 },
-    { 40, 1031, 19 },    /* longer than a slab of the summed dimension */
-    { 50, 768, 579 },    /* CLIP's image: few rows by weights of several panels and slabs, */
-    { 77, 1536, 130 },   /* with lines that get in each other's way */
-    { 128, 513, 65 },
-    { 320, 128, 384 },   /* the demo's qkv */
+    { 1, 1, 1 },       { 3, 5, 7 },       { 13, 33, 67 }, /* one more than a tile each way */
+    { 1, 257, 300 },                                      /* one token: generation */
+    { 130, 17, 129 },  { 40, 1031, 19 }, /* longer than a slab of the summed dimension */
+    { 50, 768, 579 },  /* CLIP's image: few rows by weights of several panels and slabs, */
+    { 77, 1536, 130 }, /* with lines that get in each other's way */
+    { 128, 513, 65 },  { 320, 128, 384 }, /* the demo's qkv */
     { 320, 512, 128 },
 };
 
 /* Too large for sums in double of every element: samples stand for them. */
 static const struct shape large[] = {
-    { 5120, 128, 1024 },   /* the demo's W1 */
-    { 5120, 512, 128 },    /* the demo's W2 */
-    { 1280, 1024, 3072 },  /* the run's qkv */
-    { 1280, 1024, 8192 },  /* the run's W1 */
-    { 1280, 4096, 1024 },  /* the run's W2 */
-    { 256, 1024, 32356 },  /* the run's text logits */
+    { 5120, 128, 1024 },  /* the demo's W1 */
+    { 5120, 512, 128 },   /* the demo's W2 */
+    { 1280, 1024, 3072 }, /* the run's qkv */
+    { 1280, 1024, 8192 }, /* the run's W1 */
+    { 1280, 4096, 1024 }, /* the run's W2 */
+    { 256, 1024, 32356 }, /* the run's text logits */
 };
 #define SAMPLES 2000
 
@@ -144,7 +142,10 @@ static void one(struct pair *p, enum kind kind, struct shape h, int add, int bf1
     const struct pl_backend *be = p->side[1];
     struct product q;
     if (!pair_case(p, names[kind], "M%d K%d N%d%s%s", h.M, h.K, h.N,
-                   !add ? "" : kind == DX ? " add" : " bias", bf16 ? " bf16" : ""))
+                   !add         ? ""
+                   : kind == DX ? " add"
+                                : " bias",
+                   bf16 ? " bf16" : ""))
         return;
     q = prepare(p, kind, h, add);
     if (is_large) pair_large(p);
@@ -160,16 +161,16 @@ void pair_linear(struct pair *p)
     if (p->side[1]->set_precision(PL_BF16) == PL_OK) precisions = 2;
     p->side[1]->set_precision(PL_FLOAT32);
     for (int bf16 = 0; bf16 < precisions; bf16++)
-    for (size_t i = 0; i < PL_COUNT(shapes) + 4; i++) {
-        struct shape h;
-        if (i < PL_COUNT(shapes)) h = shapes[i];
-        else h = (struct shape){ pair_int(p, 1, 150), pair_int(p, 1, 600), pair_int(p, 1, 150) };
-        for (int kind = FORWARD; kind <= DW; kind++)
-        for (int add = 0; add <= 1; add++)
-            one(p, (enum kind)kind, h, add, bf16, 0);
-    }
+        for (size_t i = 0; i < PL_COUNT(shapes) + 4; i++) {
+            struct shape h;
+            if (i < PL_COUNT(shapes)) h = shapes[i];
+            else
+                h = (struct shape){ pair_int(p, 1, 150), pair_int(p, 1, 600), pair_int(p, 1, 150) };
+            for (int kind = FORWARD; kind <= DW; kind++)
+                for (int add = 0; add <= 1; add++) one(p, (enum kind)kind, h, add, bf16, 0);
+        }
     for (int bf16 = 0; bf16 < precisions; bf16++)
-    for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
-    for (int kind = FORWARD; kind <= DW; kind++)
-        one(p, (enum kind)kind, large[i], 1, bf16, 1);
+        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
+            for (int kind = FORWARD; kind <= DW; kind++)
+                one(p, (enum kind)kind, large[i], 1, bf16, 1);
 }

@@ -26,9 +26,20 @@ static const struct shape shapes[] = {
 
 /* The demo's and the run's: sampled rows stand for all. */
 static const struct shape large[] = {
-    { 64, 80, 128, 2372 + 512, 2, { { 0, 16, 0, 2372, 0.125f }, { 16, 80, 2372, 2884, 0.875f } }, 0 },
-    { 1, 1280, 1024, 32356 + 8192, 2,
-      { { 0, 256, 0, 32356, 0.125f }, { 256, 1280, 32356, 40548, 0.875f } }, 0 },
+    { 64,
+      80,
+      128,
+      2372 + 512,
+      2,
+      { { 0, 16, 0, 2372, 0.125f }, { 16, 80, 2372, 2884, 0.875f } },
+      0 },
+    { 1,
+      1280,
+      1024,
+      32356 + 8192,
+      2,
+      { { 0, 256, 0, 32356, 0.125f }, { 256, 1280, 32356, 40548, 0.875f } },
+      0 },
 };
 
 struct given {
@@ -50,9 +61,12 @@ static const struct pl_loss_segment *segment_of(const struct shape *s, int posit
 static struct given given(struct pair *p, const struct shape *s, int gradients)
 {
     size_t n = rows(s), D = (size_t)s->D, V = (size_t)s->V;
-    struct given g = { .x = pair_normal(p, n * D, 1), .W = pair_normal(p, V * D, 1 / sqrt(s->D)),
-                       .b = pair_normal(p, V, 1), .label = pair_ids(p, n, 0, 0),
-                       .loss = pair_host_f64(p, (size_t)s->segments), .logp = pair_poison(p, n) };
+    struct given g = { .x = pair_normal(p, n * D, 1),
+                       .W = pair_normal(p, V * D, 1 / sqrt(s->D)),
+                       .b = pair_normal(p, V, 1),
+                       .label = pair_ids(p, n, 0, 0),
+                       .loss = pair_host_f64(p, (size_t)s->segments),
+                       .logp = pair_poison(p, n) };
     if (gradients) {
         g.dx = pair_poison(p, n * D);
         g.dW = pair_normal(p, V * D, 1e-3);
@@ -167,7 +181,8 @@ static void small(struct pair *p, const struct shape *s, int gradients, int bf16
         for (int v = seg->col0; v < seg->col1; v++) {
             double dz = fabs(z[v - seg->col0]), q = dz;
             double e, own_x, own_W;
-            if (v == g.label.at[0][r]) q = 1 - dz; /* dz = q - 1 there, and 1 - dz loses its last bits */
+            if (v == g.label.at[0][r])
+                q = 1 - dz; /* dz = q - 1 there, and 1 - dz loses its last bits */
             e = scale * (3 * error * q + 4e-7 * (q + dz));
             own_x = (seg->col1 - seg->col0 + 8) * EPS + round; /* terms of dx's sums */
             own_W = ((double)n + 8) * EPS + round;
@@ -253,17 +268,21 @@ void pair_loss(struct pair *p)
     if (p->side[1]->set_precision(PL_BF16) == PL_OK) precisions = 2;
     p->side[1]->set_precision(PL_FLOAT32);
     for (int bf16 = 0; bf16 < precisions; bf16++)
-    for (int gradients = 0; gradients <= 1; gradients++) {
-        for (size_t i = 0; i < PL_COUNT(shapes); i++) small(p, &shapes[i], gradients, bf16);
-        for (int i = 0; i < 3; i++) {
-            int S = pair_int(p, 2, 40), V = pair_int(p, 4, 300), cut = pair_int(p, 1, S - 1);
-            int col = pair_int(p, 1, V - 2);
-            struct shape s = { pair_int(p, 1, 3), S, pair_int(p, 1, 50), V, 2,
-                               { { 0, cut, 0, col, 0.125f }, { cut, S, col, V, 0.875f } },
-                               pair_int(p, 0, 4) };
-            small(p, &s, gradients, bf16);
+        for (int gradients = 0; gradients <= 1; gradients++) {
+            for (size_t i = 0; i < PL_COUNT(shapes); i++) small(p, &shapes[i], gradients, bf16);
+            for (int i = 0; i < 3; i++) {
+                int S = pair_int(p, 2, 40), V = pair_int(p, 4, 300), cut = pair_int(p, 1, S - 1);
+                int col = pair_int(p, 1, V - 2);
+                struct shape s = { pair_int(p, 1, 3),
+                                   S,
+                                   pair_int(p, 1, 50),
+                                   V,
+                                   2,
+                                   { { 0, cut, 0, col, 0.125f }, { cut, S, col, V, 0.875f } },
+                                   pair_int(p, 0, 4) };
+                small(p, &s, gradients, bf16);
+            }
+            for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
+                sampled(p, &large[i], gradients, bf16);
         }
-        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
-            sampled(p, &large[i], gradients, bf16);
-    }
 }

@@ -7,20 +7,17 @@
 #define EPS 0x1p-24
 #define NORM_EPS 1e-5f
 
-static const struct { int M, D; double mean; } shapes[] = {
-    { 1, 1, 0 },
-    { 3, 7, 0 },
-    { 5, 33, 100 },   /* a mean a hundred times the deviation */
-    { 130, 65, 0 },
-    { 17000, 3, 0 },  /* many rows */
-    { 2, 20011, 0 },  /* long rows */
-    { 9, 36, 3 },     /* fours: fewer than a warp has threads, and more, and not as many each; */
-    { 77, 200, 0 },
-    { 35, 388, 1 },
-    { 130, 772, 0 },
-    { 19, 1028, 0 },  /* and more than a warp may want to hold */
-    { 5120, 128, 0 },
-    { 1280, 1024, 0 },
+static const struct {
+    int M, D;
+    double mean;
+} shapes[] = {
+    { 1, 1, 0 },      { 3, 7, 0 },       { 5, 33, 100 }, /* a mean a hundred times the deviation */
+    { 130, 65, 0 },   { 17000, 3, 0 },                   /* many rows */
+    { 2, 20011, 0 },                                     /* long rows */
+    { 9, 36, 3 }, /* fours: fewer than a warp has threads, and more, and not as many each; */
+    { 77, 200, 0 },   { 35, 388, 1 },    { 130, 772, 0 },
+    { 19, 1028, 0 }, /* and more than a warp may want to hold */
+    { 5120, 128, 0 }, { 1280, 1024, 0 },
 };
 
 /* One row's statistics in double: mean, 1/sqrt(var + eps), root of the mean square. */
@@ -55,9 +52,10 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
         double mean, inverse, rms;
         moments(&mean, &inverse, &rms, row, D);
         for (int i = 0; i < D; i++)
-            bound[(size_t)m * (size_t)D + (size_t)i] =
-                (float)(fabs(gain.at[0][i]) * (fabs(row[i] - mean) + rms) * inverse +
-                        fabs(offset.at[0][i]));
+            bound[(size_t)m * (size_t)D + (size_t)i] = (float)(fabs(gain.at[0][i]) *
+                                                                   (fabs(row[i] - mean) + rms) *
+                                                                   inverse +
+                                                               fabs(offset.at[0][i]));
     }
     pair_work(p, 0, 8.0 * (double)n);
     PAIR(p, layer_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], M, D, NORM_EPS);
@@ -105,7 +103,8 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add, 
     pair_work(p, 0, 12.0 * (double)n);
     PAIR(p, layer_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
          x.at[side], gain.at[side], M, D, NORM_EPS, add);
-    pair_within(p, "dx", dx.any, 32 * EPS, bound); /* twice the error of h, of inverse, of the sums */
+    pair_within(p, "dx", dx.any, 32 * EPS,
+                bound); /* twice the error of h, of inverse, of the sums */
     pair_within(p, "dgain", dgain.any, (M + 24) * EPS, of_gain);
     pair_within(p, "doffset", doffset.any, (M + 8) * EPS, of_offset);
 }

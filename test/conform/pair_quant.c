@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum what { NORMAL, DECADES, BORDERS, QUOTIENTS, BITS, STRANGE };
-static const char *const names[] = { "normal",    "decades", "borders",
-                                     "quotients", "bits",    "strange" };
+static const char *const names[] = {
+    "normal", "decades", "borders", "quotients", "bits", "strange"
+};
 
 #define A_LARGEST 256 /* quotients by one */
 
@@ -42,11 +43,20 @@ static float draw(struct pair *p, enum what what, size_t i, const float book[PL_
     }
 }
 
-static const struct { size_t n, block; enum what what; } cases[] = {
-    { 1, 4096, NORMAL },      { 3, 1, NORMAL },          { 4095, 64, DECADES },
-    { 70001, 4096, NORMAL },  { 12345, 256, DECADES },   { 9 * 255, 4096, BORDERS },
+static const struct {
+    size_t n, block;
+    enum what what;
+} cases[] = {
+    { 1, 4096, NORMAL },
+    { 3, 1, NORMAL },
+    { 4095, 64, DECADES },
+    { 70001, 4096, NORMAL },
+    { 12345, 256, DECADES },
+    { 9 * 255, 4096, BORDERS },
     { 100 * A_LARGEST, A_LARGEST, QUOTIENTS },
-    { 100003, 1000, BITS },   { 20000, 37, STRANGE },    { 8192, 100000, NORMAL },
+    { 100003, 1000, BITS },
+    { 20000, 37, STRANGE },
+    { 8192, 100000, NORMAL },
     { 1024 * 4096, 4096, NORMAL }, /* the run's largest matrices [TTT 3.1] */
 };
 
@@ -57,7 +67,8 @@ static void one(struct pair *p, size_t k, enum pl_map map, enum pl_rule rule)
     float book[PL_CODES], largest = 0;
     pl_codebook(book, map, rule);
     if (!pair_case(p, "quantize", "n%zu block%zu %s %s %s", n, block, map ? "unsigned" : "signed",
-                   rules[rule], names[cases[k].what])) return;
+                   rules[rule], names[cases[k].what]))
+        return;
     struct pair_f32 x = pair_poison(p, n), absmax = pair_poison(p, pl_blocks(n, block));
     struct pair_u8 codes = pair_u8_poison(p, n);
     for (size_t i = 0; i < n; i++) x.at[0][i] = draw(p, cases[k].what, i, book, &largest);

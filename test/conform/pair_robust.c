@@ -27,7 +27,8 @@ static void clip(struct pair *p, int n, size_t d, double tau, int weighted, floa
     struct pl_clip_result result;
     double *weight = NULL;
     if (!pair_case(p, "centered_clip", "n%d d%zu tau%g%s%s", n, d, tau, weighted ? " weighted" : "",
-                   bad != 0 ? " with a value that is none" : "")) return;
+                   bad != 0 ? " with a value that is none" : ""))
+        return;
     struct pair_f32 x = pair_host_f32(p, (size_t)n * d);
     struct pair_f64 v = pair_host_f64(p, d);
     fill(p, x, n, d, bad);
@@ -46,7 +47,8 @@ static void clip(struct pair *p, int n, size_t d, double tau, int weighted, floa
 static void median(struct pair *p, int n, size_t d, int upper, float bad)
 {
     if (!pair_case(p, "median", "n%d d%zu %s%s", n, d, upper ? "upper" : "lower",
-                   bad != 0 ? " with a value that is none" : "")) return;
+                   bad != 0 ? " with a value that is none" : ""))
+        return;
     struct pair_f32 x = pair_host_f32(p, (size_t)n * d), m = pair_host_f32(p, d);
     fill(p, x, n, d, bad);
     for (size_t k = 0; k < d; k += 5) x.at[0][k] = k % 2 ? -0.0f : 0;

@@ -5,23 +5,23 @@
 
 #include "pair.h"
 
-#define GUARD 64         /* bytes on either side; keeps the alignment */
+#define GUARD 64 /* bytes on either side; keeps the alignment */
 /* Around buffers and in pure outputs, read as floats: a signalling NaN, so that arithmetic on it
  * shows too (it turns quiet); as an id: far out of range. */
 #define POISON(i) ((const uint8_t[4]){ 0x5A, 0x5A, 0xA5, 0x7F }[(i) % 4])
-#define BUFFERS_MAX 64   /* arguments of one operation; the widest has 14 */
-#define CASES_MOST 8192  /* that can be run again */
+#define BUFFERS_MAX 64  /* arguments of one operation; the widest has 14 */
+#define CASES_MOST 8192 /* that can be run again */
 #define COUNT_ONE(name, type) +1
 enum { PAIR_OPERATIONS = 0 PL_OPERATIONS(COUNT_ONE) };
 #undef COUNT_ONE
 
 struct buffer {
     int host_only, compared;
-    size_t n, size;   /* elements, bytes of one */
-    size_t bytes;     /* n * size, without guards */
-    uint8_t *raw[2];  /* both sides, guards included; raw[1] is the backend's memory, */
-    size_t aside;     /* so many bytes behind where alloc gave it */
-    uint8_t *before;  /* what both sides held before the first run, guards included */
+    size_t n, size;    /* elements, bytes of one */
+    size_t bytes;      /* n * size, without guards */
+    uint8_t *raw[2];   /* both sides, guards included; raw[1] is the backend's memory, */
+    size_t aside;      /* so many bytes behind where alloc gave it */
+    uint8_t *before;   /* what both sides held before the first run, guards included */
     uint8_t *after[2]; /* host copies after the first run of each side, guards included */
 };
 
@@ -55,7 +55,7 @@ struct pair_run {
     int large, left_out, step, ran;
     double flops, bytes;
     double started, seconds[3], spent; /* of ref, the backend, the one beside */
-    double worst; /* largest error as a share of its bound */
+    double worst;                      /* largest error as a share of its bound */
     char worst_name[40];
 };
 

@@ -1,15 +1,14 @@
 /* pair_shift.c - token shift: every channel is a copy, so exact. */
 #include "pairs.h"
 
-static const struct { int B, n, D, P, F; } shapes[] = {
-    { 1, 1, 1, 1, 1 },
-    { 1, 5, 6, 9, 2 },    /* a prefix that ends within the text */
-    { 2, 3 + 25, 7, 3, 5 },
-    { 2, 3 + 13, 9, 3, 5 }, /* one that ends within a row of the image */
-    { 1, 4 + 1, 10, 4, 1 }, /* a grid of one cell */
-    { 3, 17, 8, 17, 0 },    /* text alone */
-    { 64, 80, 128, 17, 8 },
-    { 1, 1280, 1024, 257, 32 },
+static const struct {
+    int B, n, D, P, F;
+} shapes[] = {
+    { 1, 1, 1, 1, 1 },      { 1, 5, 6, 9, 2 },      /* a prefix that ends within the text */
+    { 2, 3 + 25, 7, 3, 5 }, { 2, 3 + 13, 9, 3, 5 }, /* one that ends within a row of the image */
+    { 1, 4 + 1, 10, 4, 1 },                         /* a grid of one cell */
+    { 3, 17, 8, 17, 0 },                            /* text alone */
+    { 64, 80, 128, 17, 8 }, { 1, 1280, 1024, 257, 32 },
 };
 
 static void both(struct pair *p, int B, int n, int D, int P, int F)

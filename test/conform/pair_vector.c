@@ -33,7 +33,8 @@ static void axpy(struct pair *p, size_t n)
     for (size_t i = 0; i < n; i++) terms[i] = fabsf(a * x.at[0][i]) + fabsf(y.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
     PAIR(p, axpy, y.at[side], a, x.at[side], n);
-    pair_within(p, "y", y.any, 0x1p-23, terms); /* two roundings of half an ulp each, of either term */
+    pair_within(p, "y", y.any, 0x1p-23,
+                terms); /* two roundings of half an ulp each, of either term */
 }
 
 static void scale(struct pair *p, size_t n)

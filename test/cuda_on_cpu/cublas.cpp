@@ -31,14 +31,16 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
                       int ld, int is_a)
 {
     float *out = (float *)malloc(((size_t)rows * (size_t)k + 1) * sizeof *out);
-    int across =
-        is_a ? op == CUBLAS_OP_N : op == CUBLAS_OP_T; /* element (row, i) lies at row + i ld */
+    int across = is_a ? op == CUBLAS_OP_N
+                      : op == CUBLAS_OP_T; /* element (row, i) lies at row + i ld */
     for (int r = 0; out && r < rows; r++)
-    for (int i = 0; i < k; i++) {
-        size_t j = across ? at(r, i, ld) : at(i, r, ld);
-        out[(size_t)r * (size_t)k + (size_t)i] = type == CUDA_R_32F
-            ? ((const float *)data)[j] : pl_bf16_to_float(((const uint16_t *)data)[j]);
-    }
+        for (int i = 0; i < k; i++) {
+            size_t j = across ? at(r, i, ld) : at(i, r, ld);
+            out[(size_t)r * (size_t)k + (size_t)i] = type == CUDA_R_32F
+                                                         ? ((const float *)data)[j]
+                                                         : pl_bf16_to_float(
+                                                               ((const uint16_t *)data)[j]);
+        }
     return out;
 }
 
@@ -70,20 +72,20 @@ static void do_gemm(void *g_)
     a = operand(g->A, g->type_a, g->op_a, m, k, g->lda, 1);
     b = operand(g->B, g->type_b, g->op_b, n, k, g->ldb, 0);
     for (int j = 0; a && b && j < n; j++)
-    for (int i = 0; i < m; i++) {
-        const float *p = a + (size_t)i * (size_t)k, *q = b + (size_t)j * (size_t)k;
-        double s[4] = { 0 };
-        int l = 0;
-        for (; l + 4 <= k; l += 4)
-            for (int e = 0; e < 4; e++) s[e] += (double)p[l + e] * q[l + e];
-        for (; l < k; l++) s[0] += (double)p[l] * q[l];
-        s[0] = al * ((s[0] + s[1]) + (s[2] + s[3]));
-        size_t to = at(i, j, g->ldc);
-        /* with beta 0, C may hold anything, and NaN too */
-        if (be != 0) s[0] += be * (wide ? c[to] : pl_bf16_to_float(c16[to]));
-        if (wide) c[to] = (float)s[0];
-        else c16[to] = pl_bf16_from_float((float)s[0]);
-    }
+        for (int i = 0; i < m; i++) {
+            const float *p = a + (size_t)i * (size_t)k, *q = b + (size_t)j * (size_t)k;
+            double s[4] = { 0 };
+            int l = 0;
+            for (; l + 4 <= k; l += 4)
+                for (int e = 0; e < 4; e++) s[e] += (double)p[l + e] * q[l + e];
+            for (; l < k; l++) s[0] += (double)p[l] * q[l];
+            s[0] = al * ((s[0] + s[1]) + (s[2] + s[3]));
+            size_t to = at(i, j, g->ldc);
+            /* with beta 0, C may hold anything, and NaN too */
+            if (be != 0) s[0] += be * (wide ? c[to] : pl_bf16_to_float(c16[to]));
+            if (wide) c[to] = (float)s[0];
+            else c16[to] = pl_bf16_from_float((float)s[0]);
+        }
     emu_device_access(0, g->device);
     if (!a || !b) emu_fault(cudaErrorMemoryAllocation);
     free(a);
@@ -106,8 +108,24 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
         return CUBLAS_STATUS_INVALID_VALUE;
     g = (struct gemm *)malloc(sizeof *g);
     if (!g) return CUBLAS_STATUS_ALLOC_FAILED;
-    *g = { op_a, op_b, m, n, k, lda, ldb, ldc, handle->device, *(const float *)alpha,
-           *(const float *)beta, A, B, type_a, type_b, type_c, C };
-    return emu_enqueue(handle->stream, do_gemm, g, free) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                       : CUBLAS_STATUS_ALLOC_FAILED;
+    *g = { op_a,
+           op_b,
+           m,
+           n,
+           k,
+           lda,
+           ldb,
+           ldc,
+           handle->device,
+           *(const float *)alpha,
+           *(const float *)beta,
+           A,
+           B,
+           type_a,
+           type_b,
+           type_c,
+           C };
+    return emu_enqueue(handle->stream, do_gemm, g, free) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_ALLOC_FAILED;
 }

@@ -42,11 +42,18 @@ struct dim3 {
 
 /* ---- the runtime's functions, as far as cuda/ calls them: see streams.cpp ---- */
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
-                   cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100,
-                   cudaErrorInvalidDevice = 101, cudaErrorNoKernelImageForDevice = 209,
-                   cudaErrorInvalidResourceHandle = 400,
-                   cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorLaunchFailure = 719 };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
+    cudaErrorLaunchFailure = 719
+};
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost,
@@ -90,7 +97,8 @@ struct cudaFuncAttributes {
     int ptxVersion;
 };
 cudaError_t emu_attributes(struct cudaFuncAttributes *a);
-template <class K> static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, K *)
+template <class K>
+static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, K *)
 {
     return emu_attributes(a);
 }
@@ -170,8 +178,9 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
         stream,
         [](void *l_) {
             launched *l = (launched *)l_;
-            emu_fault(emu_run_on(l->device, l->name, l->grid, l->block,
-                                 [](void *c) { (*(decltype(call) *)c)(); }, &l->call));
+            emu_fault(emu_run_on(
+                l->device, l->name, l->grid, l->block, [](void *c) { (*(decltype(call) *)c)(); },
+                &l->call));
         },
         new launched{ name, grid, block, emu_device(), call },
         [](void *l) { delete (launched *)l; });
@@ -236,7 +245,12 @@ static inline float __fdividef(float a, float b) { return a / b; } /* a device's
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 /* Threads of a block take turns, so plain arithmetic is atomic here. */
-template <class T> static inline T atomicAdd(T *at, T v) { T old = *at; *at = old + v; return old; }
+template <class T> static inline T atomicAdd(T *at, T v)
+{
+    T old = *at;
+    *at = old + v;
+    return old;
+}
 template <class T> static inline T atomicMax(T *at, T v)
 {
     T old = *at;
@@ -289,17 +303,27 @@ template <class T> struct emu_cell {
     struct emu_array *a;
     size_t i;
     T &raw(void) const { return ((T *)a->data)[i < a->count ? i : a->count]; /* one spare */ }
-    operator T() const { emu_shared_read(a, i); return raw(); }
-    T operator=(T v) const { emu_shared_write(a, i); return raw() = v; }
+    operator T() const
+    {
+        emu_shared_read(a, i);
+        return raw();
+    }
+    T operator=(T v) const
+    {
+        emu_shared_write(a, i);
+        return raw() = v;
+    }
     T operator=(const emu_cell &o) const { return *this = (T)o; }
-    T operator+=(T v) const { return *this = (T)*this + v; }
-    T operator-=(T v) const { return *this = (T)*this - v; }
-    T operator*=(T v) const { return *this = (T)*this * v; }
+    T operator+=(T v) const { return *this = (T) * this + v; }
+    T operator-=(T v) const { return *this = (T) * this - v; }
+    T operator*=(T v) const { return *this = (T) * this * v; }
 };
 template <class T> struct emu_shared {
     struct emu_array *a;
     emu_shared(const void *site, const char *name, size_t count)
-        : a(emu_shared_array(site, name, count, sizeof(T))) {}
+        : a(emu_shared_array(site, name, count, sizeof(T)))
+    {
+    }
     template <class I> emu_cell<T> operator[](I i) const { return emu_cell<T>{ a, (size_t)i }; }
 };
 template <class T> using cuda_shared = emu_shared<T>;

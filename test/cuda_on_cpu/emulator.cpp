@@ -16,7 +16,7 @@
 
 #define THREADS_MAX 1024 /* of a block: CUDA's own limit */
 #define STACK_BYTES (256 << 10)
-#define SHARED_BYTES                                                                               \
+#define SHARED_BYTES \
     (48 << 10) /* of a block, without asking for more: CUDA's limit on every device */
 #define ARRAYS_MAX 32
 
@@ -83,8 +83,8 @@ cudaError_t emu_out_of_reach(const char *name, int argument)
 {
     emu_device_access(1, -1);
     if (!breach[0]) {
-        snprintf(breach, sizeof breach, "kernel %s: argument %d is no address that the device reaches", name,
-                 argument);
+        snprintf(breach, sizeof breach,
+                 "kernel %s: argument %d is no address that the device reaches", name, argument);
         fprintf(stderr, "cuda-on-cpu: %s\n", breach);
     }
     emu_device_access(0, -1);
@@ -170,8 +170,8 @@ static void prepare(struct fiber *f)
 #endif
 #if defined(__x86_64__)
     {
-        void **top =
-            (void **)(f->stack + STACK_BYTES) - 3; /* aligned as if fiber_main were called */
+        void **top = (void **)(f->stack + STACK_BYTES) -
+                     3; /* aligned as if fiber_main were called */
         void (*entry)(void) = fiber_main;
         top[0] = top[1] = NULL;
         top--;
@@ -435,8 +435,8 @@ static uint64_t stride_of(uint64_t n, unsigned seed)
 static void run_blocks(dim3 grid, const int *turn)
 {
     uint64_t n = (uint64_t)grid.x * grid.y * grid.z, stride = stride_of(n, emu_order);
-    for (uint64_t i = 0, at = emu_order > 1 ? emu_order % n : 0;
-         i < n && last_error == cudaSuccess; i++, at = (at + stride) % n) {
+    for (uint64_t i = 0, at = emu_order > 1 ? emu_order % n : 0; i < n && last_error == cudaSuccess;
+         i++, at = (at + stride) % n) {
         uint64_t b = emu_order == 1 ? n - 1 - i : at;
         blockIdx.x = (unsigned)(b % grid.x);
         blockIdx.y = (unsigned)(b / grid.x % grid.y);

@@ -298,7 +298,8 @@ static void open_memory(int open, int device)
 #if defined(__SANITIZE_ADDRESS__)
     for (struct block *b = blocks; b; b = b->next) {
         if (b->device == PINNED) continue;
-        if (open && (device < 0 || b->device == device)) ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+        if (open && (device < 0 || b->device == device))
+            ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
         else ASAN_POISON_MEMORY_REGION(b->p, b->bytes);
     }
 #else
@@ -449,8 +450,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 /* Row after row; each is a copy like any other. */
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
-                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
-                              cudaStream_t s)
+                              size_t bytes, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
 {
     cudaError_t error = to_step < bytes || from_step < bytes ? cudaErrorInvalidValue : cudaSuccess;
     for (size_t r = 0; r < rows && error == cudaSuccess; r++)

@@ -12,10 +12,7 @@
 
 static char folder[] = "/tmp/potluck-fuzz-captions-XXXXXX";
 
-static void leave(void)
-{
-    rmdir(folder);
-}
+static void leave(void) { rmdir(folder); }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -35,8 +35,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (symlink(file, link)) abort();
     }
     const char *path[] = { data[0] & 1 ? link : file };
-    struct corpus_options o = { .path = path, .paths = 1, .encode = encode, .end = 256, .window = 7,
-                                .buffer = 1 + data[0] % 3, .every = data[0] >> 4 };
+    struct corpus_options o = { .path = path,
+                                .paths = 1,
+                                .encode = encode,
+                                .end = 256,
+                                .window = 7,
+                                .buffer = 1 + data[0] % 3,
+                                .every = data[0] >> 4 };
     if (pl_corpus_open(&c, &o, NULL)) return 0;
     for (int i = 0; i < 64 && !pl_corpus_next(c, ids, NULL); i++) continue;
     pl_corpus_close(c);

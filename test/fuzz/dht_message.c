@@ -19,8 +19,9 @@ static void serve(struct dht_state *s, enum dht_call call, const uint8_t *data, 
     double now = 1000;
     if (!dht_serve(s, call, now, &caller, data, n, &answer, &r, &err)) {
         struct dht_answer back; /* our own answers are good ones */
-        if (bytes_length(&answer) && dht_read_answer(&back, call, r.count, bytes_at(&answer),
-                                                     bytes_length(&answer), &err)) abort();
+        if (bytes_length(&answer) &&
+            dht_read_answer(&back, call, r.count, bytes_at(&answer), bytes_length(&answer), &err))
+            abort();
         if (bytes_length(&answer)) dht_answer_clear(&back);
         if (r.has_id) {
             struct dht_record *records;
@@ -70,8 +71,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         dht_state_init(&node, &self, 0, &signatures_only);
     }
     switch (data[0] % 8) {
-    case 0: case 1: case 2: serve(&node, (enum dht_call)(data[0] % 8), data + 1, n - 1); break;
-    case 3: case 4: search(data + 1, n - 1, (size_t)(data[0] % 8) - 2); break;
+    case 0:
+    case 1:
+    case 2: serve(&node, (enum dht_call)(data[0] % 8), data + 1, n - 1); break;
+    case 3:
+    case 4: search(data + 1, n - 1, (size_t)(data[0] % 8) - 2); break;
     default: {
         enum dht_call call = (enum dht_call)(data[0] % 8 - 5);
         if (!dht_read_answer(&a, call, 1, data + 1, n - 1, &err)) dht_answer_clear(&a);

@@ -15,7 +15,8 @@ static void once_more(const struct bytes *first)
     if (mp_read(&v, bytes_at(first), bytes_length(first), NULL)) abort();
     mp_write(&second, v);
     if (bytes_length(&second) != bytes_length(first) ||
-        memcmp(bytes_at(&second), bytes_at(first), bytes_length(first))) abort();
+        memcmp(bytes_at(&second), bytes_at(first), bytes_length(first)))
+        abort();
     mp_free(v);
     bytes_clear(&second);
 }

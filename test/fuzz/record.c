@@ -29,7 +29,8 @@ static void tokens(const uint8_t *data, size_t n)
     }
     if (!auth_token_read(&token, data, n)) auth_token_clear(&token);
     if (!auth_time_parse(&time, data, n) &&
-        (auth_time_write(text, time) || auth_time_parse(&again, text, strlen(text)) || again != time))
+        (auth_time_write(text, time) || auth_time_parse(&again, text, strlen(text)) ||
+         again != time))
         abort();
     if (!auth_check_request(&plain, &plain_n, nonce, &a, 0, data, n, &err)) abort(); /* forged! */
     if (!auth_check_response(&plain, &plain_n, &a, nonce, 0, data, n, &err)) abort();

@@ -21,10 +21,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const struct pl_part parts[PARTS] = {
-    { .owner = 0, .length = LENGTH }, { .tensor = 1, .owner = 1, .length = LENGTH },
-    { .tensor = 2, .owner = 2, .length = LENGTH }, { .tensor = 3, .owner = 2, .length = 1 }
-};
+static const struct pl_part parts[PARTS] = { { .owner = 0, .length = LENGTH },
+                                             { .tensor = 1, .owner = 1, .length = LENGTH },
+                                             { .tensor = 2, .owner = 2, .length = LENGTH },
+                                             { .tensor = 3, .owner = 2, .length = 1 } };
 static const float values[PARTS][LENGTH] = { { 1, -2, 3, 0, 5 }, { 0 }, { 1e20f, 1, 2 }, { 4 } };
 
 /* Everybody has sent what the mean has come to. */
@@ -64,7 +64,8 @@ static const float *travel(void *context, size_t part, const float *x, float *ro
 static int recompute(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor)
 {
-    static float copy[PARTS][LENGTH], *const tensors[PARTS] = { copy[0], copy[1], copy[2], copy[3] };
+    static float copy[PARTS][LENGTH], *const tensors[PARTS] = { copy[0], copy[1], copy[2],
+                                                                copy[3] };
     (void)peer, (void)claim;
     memcpy(copy, values, sizeof copy);
     *tensor = tensors;
@@ -154,18 +155,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     double now = 0;
     if (!groups[0].count) make_groups();
     for (size_t i = 0; i < PEERS; i++) {
-        struct verifier_view v = { .group = &groups[i], .me = &keys[i], .count = PEERS, .self = i,
-                                  .parts = parts, .limit = LIMIT,
-                                  .part_count = PARTS, .aggregate = aggregate, .sent = sent,
-                                  .received = received, .decode = decode, .travel = travel,
-                                  .recompute = recompute,
-                                  .claim = { .samples = 1 }, .validators = 1,
-                                  .context = i < 2 ? &r[i] : NULL };
+        struct verifier_view v = { .group = &groups[i],
+                                   .me = &keys[i],
+                                   .count = PEERS,
+                                   .self = i,
+                                   .parts = parts,
+                                   .limit = LIMIT,
+                                   .part_count = PARTS,
+                                   .aggregate = aggregate,
+                                   .sent = sent,
+                                   .received = received,
+                                   .decode = decode,
+                                   .travel = travel,
+                                   .recompute = recompute,
+                                   .claim = { .samples = 1 },
+                                   .validators = 1,
+                                   .context = i < 2 ? &r[i] : NULL };
         assert(!verifier_open(&r[i], &v, NULL));
     }
     verifier_hear(r[0], 1, data, n); /* what is no packet harms nobody */
     for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
-        for (int busy = 1; busy; ) {
+        for (int busy = 1; busy;) {
             busy = 0;
             for (size_t i = 0; i < PEERS; i++) {
                 if (now < verifier_wake(r[i])) continue;

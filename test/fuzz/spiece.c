@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         char *back;
         if (pl_unigram_encode(ids, 256, &count, u, (const char *)data + 2, text, rules)) continue;
         if (count > 256) count = 256;
-        if (pl_unigram_decode(&back, &length, u, ids, count)) abort(); /* our own ids always decode */
+        if (pl_unigram_decode(&back, &length, u, ids, count))
+            abort(); /* our own ids always decode */
         free(back);
     }
     pl_unigram_close(u);

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct pl_err err;
     struct pickle *p = pl_pickle_new();
     const struct pickle_value *v;
-    if (p && !pl_pickle_read(p, &v, NULL, data, bytes, "fuzz", &err)) pl_pickle_get(v, "state_dict");
+    if (p && !pl_pickle_read(p, &v, NULL, data, bytes, "fuzz", &err))
+        pl_pickle_get(v, "state_dict");
     pl_pickle_free(p);
     if (fd < 0) return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);

@@ -128,8 +128,8 @@ static void start(void)
     struct pl_err err;
     for (size_t i = 0; i < BYTES; i++) content[i] = (uint8_t)i;
     /* in memory where that is: what is remembered goes to the disk at once, thousands of times */
-    snprintf(path, sizeof path, "%s/potluck-fuzz-%ld", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm",
-             (long)getpid());
+    snprintf(path, sizeof path, "%s/potluck-fuzz-%ld",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (long)getpid());
     snprintf(state, sizeof state, "%s.upload", path);
     if (curl_load(&err) || pl_file_write(path, content, BYTES, &err)) abort();
     atexit(clean);

@@ -29,15 +29,9 @@ static void use(struct side *s, struct yamux_stream *t)
     }
 }
 
-static void on_opened(void *context, struct yamux_stream *t)
-{
-    t->user = context;
-}
+static void on_opened(void *context, struct yamux_stream *t) { t->user = context; }
 
-static void on_change(void *context, struct yamux_stream *t)
-{
-    use(context, t);
-}
+static void on_change(void *context, struct yamux_stream *t) { use(context, t); }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

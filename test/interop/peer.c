@@ -471,7 +471,8 @@ static int token_times(void)
     size_t room = 0;
     int64_t time;
     for (ssize_t n; (n = getdelim(&line, &room, 0, stdin)) > 0;)
-        puts(auth_time_parse(&time, line, (size_t)n - 1) || auth_time_write(text, time) ? "-" : text);
+        puts(auth_time_parse(&time, line, (size_t)n - 1) || auth_time_write(text, time) ? "-"
+                                                                                        : text);
     free(line);
     return 0;
 }
@@ -488,8 +489,14 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--token-times")) return token_times();
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(argv[i], "--client-mode")) { o.client_mode = 1; continue; }
-        if (!strcmp(argv[i], "--relay")) { o.relay = 1; continue; }
+        if (!strcmp(argv[i], "--client-mode")) {
+            o.client_mode = 1;
+            continue;
+        }
+        if (!strcmp(argv[i], "--relay")) {
+            o.relay = 1;
+            continue;
+        }
         if (!strcmp(argv[i], "--listen") && o.listen_count < PL_COUNT(listen))
             listen[o.listen_count++] = value;
         else if (!strcmp(argv[i], "--identity")) identity = value;

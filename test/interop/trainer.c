@@ -166,9 +166,10 @@ static json_t *sample(const struct toy *t)
     json_t *values = json_array();
     for (size_t k = 0; k < t->start.count; k++)
         for (size_t i = 0; i < TAKEN; i++)
-            json_array_append_new(values, json_real(t->value[t->tensors[k].offset +
-                                                             i * (t->start.elements[k] - 1) /
-                                                                 (TAKEN - 1)]));
+            json_array_append_new(
+                values,
+                json_real(
+                    t->value[t->tensors[k].offset + i * (t->start.elements[k] - 1) / (TAKEN - 1)]));
     return values;
 }
 
@@ -189,10 +190,10 @@ static void tell(void *context, const struct collaborative_event *e)
                      "epoch", (json_int_t)e->view.epoch, "global_epoch",
                      (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
                      "global_samples", (json_int_t)e->view.global_samples, "local_samples",
-                     (json_int_t)e->samples, "loss", e->loss, "round", round, "round_status", e->round.status,
-                     "round_peers", (json_int_t)e->round.peers, "seconds", e->seconds, "why",
-                     e->round.status ? e->round.why.text : NULL, "text", e->text, "checksums",
-                     checksums(context), "sample", sample(context));
+                     (json_int_t)e->samples, "loss", e->loss, "round", round, "round_status",
+                     e->round.status, "round_peers", (json_int_t)e->round.peers, "seconds",
+                     e->seconds, "why", e->round.status ? e->round.why.text : NULL, "text", e->text,
+                     "checksums", checksums(context), "sample", sample(context));
     text = json_dumps(line, JSON_COMPACT);
     puts(text);
     fflush(stdout);
@@ -202,33 +203,54 @@ static void tell(void *context, const struct collaborative_event *e)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "run", 1, NULL, 'r' }, { "model", 1, NULL, 'm' }, { "targets", 1, NULL, 't' }, { "join", 1, NULL, 'j' },
-        { "client-mode", 0, NULL, 'c' }, { "target-batch", 1, NULL, 'T' }, { "batch", 1, NULL, 'b' },
-        { "step-seconds", 1, NULL, 's' }, { "matchmaking-time", 1, NULL, 'M' }, { "averaging-timeout", 1, NULL, 'A' },
-        { "epochs", 1, NULL, 'e' }, { "seconds", 1, NULL, 'S' }, { "lr", 1, NULL, 'l' }, { "warmup", 1, NULL, 'w' },
-        { "noise", 1, NULL, 'n' }, { "seed", 1, NULL, 'd' }, { "compression", 1, NULL, 'C' }, { "listen", 1, NULL, 'L' }, { "save", 1, NULL, 'v' },
-        { "delay", 1, NULL, 'D' }, { "group-size", 1, NULL, 'g' }, { "group-bits", 1, NULL, 'B' },
-        { 0 }
-    };
+    static const struct option options[] = { { "run", 1, NULL, 'r' },
+                                             { "model", 1, NULL, 'm' },
+                                             { "targets", 1, NULL, 't' },
+                                             { "join", 1, NULL, 'j' },
+                                             { "client-mode", 0, NULL, 'c' },
+                                             { "target-batch", 1, NULL, 'T' },
+                                             { "batch", 1, NULL, 'b' },
+                                             { "step-seconds", 1, NULL, 's' },
+                                             { "matchmaking-time", 1, NULL, 'M' },
+                                             { "averaging-timeout", 1, NULL, 'A' },
+                                             { "epochs", 1, NULL, 'e' },
+                                             { "seconds", 1, NULL, 'S' },
+                                             { "lr", 1, NULL, 'l' },
+                                             { "warmup", 1, NULL, 'w' },
+                                             { "noise", 1, NULL, 'n' },
+                                             { "seed", 1, NULL, 'd' },
+                                             { "compression", 1, NULL, 'C' },
+                                             { "listen", 1, NULL, 'L' },
+                                             { "save", 1, NULL, 'v' },
+                                             { "delay", 1, NULL, 'D' },
+                                             { "group-size", 1, NULL, 'g' },
+                                             { "group-bits", 1, NULL, 'B' },
+                                             { 0 } };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
     struct collaborative_options o = { .compression = "run",
-                                  .threshold = PL_WIRE_ADAPTIVE,
-                                  .target_batch = 128,
-                                  .epochs = 1000000,
-                                  .average_state_every = 1,
-                                  .matchmaking_time = 4,
-                                  .averaging_timeout = 60,
-                                  .allreduce_timeout = 30,
-                                  .load = 1,
-                                  .bandwidth = PL_BANDWIDTH_UNKNOWN,
-                                  .tell = tell,
-                                  .context = &t };
-    struct collaborative_learner l = {
-        .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved,
-        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in, .beside = 1
-    };
+                                       .threshold = PL_WIRE_ADAPTIVE,
+                                       .target_batch = 128,
+                                       .epochs = 1000000,
+                                       .average_state_every = 1,
+                                       .matchmaking_time = 4,
+                                       .averaging_timeout = 60,
+                                       .allreduce_timeout = 30,
+                                       .load = 1,
+                                       .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                                       .tell = tell,
+                                       .context = &t };
+    struct collaborative_learner l = { .context = &t,
+                                       .batch = batch,
+                                       .mean = mean,
+                                       .step = step,
+                                       .drop = drop,
+                                       .moved = moved,
+                                       .set_aside = set_aside,
+                                       .aside_grad = aside_grad,
+                                       .step_aside = step_aside,
+                                       .take_in = take_in,
+                                       .beside = 1 };
     struct swarm_options so = { .cmd = "trainer", .listen = listen, .listen_count = 1 };
     const char *join[8];
     struct validators validators = { 0 };
@@ -244,8 +266,13 @@ int main(int argc, char **argv)
         case 'r': o.run = optarg; break;
         case 'm': t.model = optarg; break;
         case 't': t.targets = optarg; break;
-        case 'j': if (so.join_count < PL_COUNT(join)) join[so.join_count++] = optarg; break;
-        case 'c': o.client_mode = 1; so.listen_count = 0; break;
+        case 'j':
+            if (so.join_count < PL_COUNT(join)) join[so.join_count++] = optarg;
+            break;
+        case 'c':
+            o.client_mode = 1;
+            so.listen_count = 0;
+            break;
         case 'T': o.target_batch = atoll(optarg); break;
         case 'b': t.batch = atoll(optarg); break;
         case 's': t.step_seconds = atof(optarg); break;
@@ -262,7 +289,11 @@ int main(int argc, char **argv)
         case 'v': t.save = optarg; break;
         case 'g': o.group_size = (size_t)atoll(optarg); break;
         case 'B': o.group_bits = optarg; break;
-        case 'D': o.delay = !strcmp(optarg, "round") ? COLLABORATIVE_DELAY_ROUND : !strcmp(optarg, "step") ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_NONE; break;
+        case 'D':
+            o.delay = !strcmp(optarg, "round")  ? COLLABORATIVE_DELAY_ROUND
+                      : !strcmp(optarg, "step") ? COLLABORATIVE_DELAY_STEP
+                                                : COLLABORATIVE_DELAY_NONE;
+            break;
         default: return 2;
         }
     }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GROUP 32        /* work-items of a group where nothing else is said */
+#define GROUP 32 /* work-items of a group where nothing else is said */
 #define KERNELS_MAX 96
 #define PLATFORMS_MAX 8
 
@@ -19,14 +19,22 @@ static cl_context context;
 static cl_command_queue queue;
 static cl_program program;
 static void *nothing; /* where a NULL points */
-static struct { void *p; size_t bytes; } scratch[OCL_SLOTS];
-static struct { const char *name; cl_kernel kernel; } kernels[KERNELS_MAX];
+static struct {
+    void *p;
+    size_t bytes;
+} scratch[OCL_SLOTS];
+static struct {
+    const char *name;
+    cl_kernel kernel;
+} kernels[KERNELS_MAX];
 
 static int status(cl_int error)
 {
     if (error == CL_SUCCESS) return PL_OK;
     return error == CL_MEM_OBJECT_ALLOCATION_FAILURE || error == CL_OUT_OF_RESOURCES ||
-           error == CL_OUT_OF_HOST_MEMORY ? PL_ENOMEM : PL_EDEVICE;
+                   error == CL_OUT_OF_HOST_MEMORY
+               ? PL_ENOMEM
+               : PL_EDEVICE;
 }
 
 /* Pointers that both sides share, doubles, and floats with denormals: bits have to be right. */
@@ -177,8 +185,14 @@ static cl_int set(cl_kernel k, cl_uint at, const char *letters, va_list *args)
             p = va_arg(*args, const void *);
             error = clSetKernelArgSVMPointer(k, at, p ? p : nothing);
             break;
-        case 'i': i = va_arg(*args, int); error = clSetKernelArg(k, at, sizeof i, &i); break;
-        case 'z': z = va_arg(*args, size_t); error = clSetKernelArg(k, at, sizeof z, &z); break;
+        case 'i':
+            i = va_arg(*args, int);
+            error = clSetKernelArg(k, at, sizeof i, &i);
+            break;
+        case 'z':
+            z = va_arg(*args, size_t);
+            error = clSetKernelArg(k, at, sizeof z, &z);
+            break;
         case 'f':
             f = (float)va_arg(*args, double);
             error = clSetKernelArg(k, at, sizeof f, &f);

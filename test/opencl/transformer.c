@@ -154,7 +154,7 @@ int ocl_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M
 }
 
 int ocl_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
-                      const float *x, const struct pl_ffn *w, int M, int D, int C)
+                     const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
     size_t hidden = (size_t)some * (size_t)C;

@@ -15,13 +15,13 @@ struct averager_walk {
     const char *prefix, *class_name;
     enum averager_kind kind;
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], key[GROUP_KEY_MAX];
-    struct state_load state;          /* downloaded; the tensors' shapes tell the schema */
+    struct state_load state; /* downloaded; the tensors' shapes tell the schema */
     uint8_t schema[SCHEMA_HASH_BYTES];
     int has_schema;
-    double begins;                    /* its declared time */
-    int declared;                     /* whether we have seen any */
-    int search_over;                  /* it has ended before that: a trainer that is alone needs no group */
-    struct bytes gather;              /* ours */
+    double begins;       /* its declared time */
+    int declared;        /* whether we have seen any */
+    int search_over;     /* it has ended before that: a trainer that is alone needs no group */
+    struct bytes gather; /* ours */
     struct group group;
 };
 

@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDENTIFY_WAIT 2.0   /* s until it has said what it serves */
-#define LOOK_EVERY 0.3      /* s between looks at its declaration */
-#define ROOM 1.5            /* s that all our questions may need before its own time comes */
-#define BEGIN_AFTER 3.0     /* s behind its time: a leader's second message, as the original waits */
-#define DOWNLOAD_TRIES 3    /* where the stream is reset */
+#define IDENTIFY_WAIT 2.0 /* s until it has said what it serves */
+#define LOOK_EVERY 0.3    /* s between looks at its declaration */
+#define ROOM 1.5          /* s that all our questions may need before its own time comes */
+#define BEGIN_AFTER 3.0   /* s behind its time: a leader's second message, as the original waits */
+#define DOWNLOAD_TRIES 3  /* where the stream is reset */
 
 const char *walk_code(int code)
 {
@@ -31,7 +31,10 @@ const char *walk_code(int code)
 
 /* --- what it serves and tells ----------------------------------------------------------------- */
 
-struct serving { struct averager_walk *a; int count; };
+struct serving {
+    struct averager_walk *a;
+    int count;
+};
 
 static void count_served(void *context)
 {
@@ -151,8 +154,7 @@ static void download(struct averager_walk *a)
     size_t messages = 0;
     /* A busy original may reset the stream though the request's end came with it (talk.h): its own
      * newcomers ask again, too. */
-    for (int i = 0; i < DOWNLOAD_TRIES && rc == PL_EIO; i++)
-        rc = ask_for_state(a, &messages, &err);
+    for (int i = 0; i < DOWNLOAD_TRIES && rc == PL_EIO; i++) rc = ask_for_state(a, &messages, &err);
     if (rc && !messages && !announced)
         walk_clause(a->w, "hivemind 7", "whoever shares nothing ends the call without a message",
                     rc == PL_ENOTFOUND, "%s", err.text);
@@ -417,9 +419,7 @@ static void round_with(struct averager_walk *a)
 static void one_averager(struct walk *w, const char *prefix, const char *class_name,
                          enum averager_kind kind)
 {
-    struct averager_walk a = {
-        .w = w, .prefix = prefix, .class_name = class_name, .kind = kind
-    };
+    struct averager_walk a = { .w = w, .prefix = prefix, .class_name = class_name, .kind = kind };
     struct pl_err err;
     int rc = group_key(a.key, prefix, "", &err);
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIVES 20.0        /* s of what we store */
-#define BRIEFLY 1.5       /* s of what shall be seen to vanish */
-#define LARGE 600000      /* bytes: more than twice a stream's window, each way */
+#define LIVES 20.0   /* s of what we store */
+#define BRIEFLY 1.5  /* s of what shall be seen to vanish */
+#define LARGE 600000 /* bytes: more than twice a stream's window, each way */
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
@@ -119,7 +119,10 @@ static void seen_clear(struct seen *v)
 
 /* --- 1.5: the storage rules ------------------------------------------------------------------- */
 
-struct text { uint8_t at[64]; size_t n; };
+struct text {
+    uint8_t at[64];
+    size_t n;
+};
 
 static struct text packed(const char *word)
 {
@@ -136,8 +139,13 @@ static int put(struct walk *w, const struct dht_id *key, const char *subkey, con
                double expiration, int in_cache)
 {
     struct text s = subkey ? packed(subkey) : (struct text){ { 0xc0 }, 1 }, v = packed(value);
-    struct dht_record r = { .key = *key, .subkey = s.at, .subkey_n = s.n, .value = v.at, .n = v.n,
-                            .expiration = expiration, .in_cache = in_cache };
+    struct dht_record r = { .key = *key,
+                            .subkey = s.at,
+                            .subkey_n = s.n,
+                            .value = v.at,
+                            .n = v.n,
+                            .expiration = expiration,
+                            .in_cache = in_cache };
     return store(w, &r);
 }
 

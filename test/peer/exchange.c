@@ -130,7 +130,8 @@ void walk_exchange(struct averager_walk *a)
 {
     const char *what = "each part is answered in order, in its own compression, without a weight; "
                        "then the stream ends";
-    struct allreduce_walk x = { .a = a, .values_known = a->group.count == 2 && a->kind == AVERAGER_BARE };
+    struct allreduce_walk x = { .a = a,
+                                .values_known = a->group.count == 2 && a->kind == AVERAGER_BARE };
     struct pl_err err = { "" }, unused = { "" };
     int its_place = group_find(&a->group, &a->w->talk.peer), rc = cut(&x, &err);
     if (rc) {

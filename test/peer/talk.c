@@ -132,7 +132,7 @@ static void begin_channel(void *context)
 }
 
 void talk_stream(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
-                  size_t want, struct said *s)
+                 size_t want, struct said *s)
 {
     struct question q = {
         .t = t, .name = protocol, .data = data, .n = n, .want = want, .finish = finish, .said = s
@@ -256,10 +256,7 @@ static void stream_send_end(void *context)
     if (!s->status) rpc_end(s->stream);
 }
 
-void talk_send_end(struct talk_stream *s)
-{
-    loop_call(host_loop(s->t->host), stream_send_end, s);
-}
+void talk_send_end(struct talk_stream *s) { loop_call(host_loop(s->t->host), stream_send_end, s); }
 
 static void stream_send_last(void *context)
 {

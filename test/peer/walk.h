@@ -12,16 +12,16 @@
 struct swarm;
 
 struct walk {
-    struct talk talk;                 /* with the peer */
-    struct swarm *swarm;              /* a client of its DHT, for what lies at other nodes */
-    struct auth *auth;                /* our token, if the swarm is moderated; NULL */
-    struct multiaddr address;         /* of the peer, with its ID */
+    struct talk talk;         /* with the peer */
+    struct swarm *swarm;      /* a client of its DHT, for what lies at other nodes */
+    struct auth *auth;        /* our token, if the swarm is moderated; NULL */
+    struct multiaddr address; /* of the peer, with its ID */
     const struct pl_backend *be;
-    const char *run;                  /* --run; NULL */
-    const char *prefix, *class_name;  /* --prefix: a bare averager; NULL */
-    const char *compression;          /* how tensors are cut: the group's setting */
+    const char *run;                 /* --run; NULL */
+    const char *prefix, *class_name; /* --prefix: a bare averager; NULL */
+    const char *compression;         /* how tensors are cut: the group's setting */
     size_t threshold, part_bytes;
-    double patience;                  /* s that we wait until it looks for a group */
+    double patience; /* s that we wait until it looks for a group */
     long passed, failed, skipped;
 };
 
@@ -29,8 +29,8 @@ struct walk {
 __attribute__((format(printf, 5, 6))) int walk_clause(struct walk *w, const char *section,
                                                       const char *what, int good, const char *why,
                                                       ...);
-__attribute__((format(printf, 4, 5)))
-void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...);
+__attribute__((format(printf, 4, 5))) void walk_skip(struct walk *w, const char *section,
+                                                     const char *what, const char *why, ...);
 
 /* A call's message as a moderated swarm wants it; the answer has to bear the nonce. In dht.c. */
 void walk_sign(struct walk *w, struct bytes *out, uint8_t nonce[AUTH_NONCE],

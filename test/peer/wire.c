@@ -64,7 +64,8 @@ static void encryption(struct walk *w, int security, const char *section, const 
     } else {
         loop_call(host_loop(w->talk.host), begin_dial, &d);
         pthread_mutex_lock(&w->talk.lock);
-        while (!d.done) pthread_cond_wait(&w->talk.changed, &w->talk.lock); /* the dial has its own limit */
+        while (!d.done)
+            pthread_cond_wait(&w->talk.changed, &w->talk.lock); /* the dial has its own limit */
         pthread_mutex_unlock(&w->talk.lock);
         if (d.said.status && optional && strstr(d.said.why, "no encryption in common"))
             walk_skip(w, section, what, "switched off there");
@@ -248,7 +249,7 @@ static void kad(struct walk *w)
 static void raw_call(struct walk *w, const struct bytes *frame, size_t want, struct said *s)
 {
     talk_stream(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want,
-                 s);
+                s);
 }
 
 /* Longest first: the answer's beginning says how long it is. */

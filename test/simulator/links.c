@@ -13,8 +13,11 @@ static const struct kind {
     double part, up[2], down[2], client;
 } kinds[] = {
     { 0.25, { 300, 1000 }, { 300, 1000 }, 0.1 }, /* rented machines */
-    { 0.40, { 100, 500 }, { 100, 500 }, 0.4 },   /* fibre, half of it behind a router that nobody opens */
-    { 0.35, { 25, 50 }, { 100, 500 }, 0.5 },     /* cable and VDSL: slow uplinks */
+    { 0.40,
+      { 100, 500 },
+      { 100, 500 },
+      0.4 }, /* fibre, half of it behind a router that nobody opens */
+    { 0.35, { 25, 50 }, { 100, 500 }, 0.5 }, /* cable and VDSL: slow uplinks */
 };
 
 static double between(const double ends[2], double x)
@@ -37,7 +40,8 @@ void link_draw(struct link *l, struct pl_rng *rng)
 double link_draw_public(struct pl_rng *rng)
 {
     struct link l;
-    do link_draw(&l, rng); while (l.client);
+    do link_draw(&l, rng);
+    while (l.client);
     return l.up;
 }
 
@@ -62,10 +66,7 @@ size_t link_peer_of(const struct peer_id *id)
     return (size_t)plain;
 }
 
-int link_hops(size_t peers)
-{
-    return 1 + (int)ceil(log((double)peers) / log(20));
-}
+int link_hops(size_t peers) { return 1 + (int)ceil(log((double)peers) / log(20)); }
 
 /* As the run's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for 8
  * bits. */

@@ -9,7 +9,7 @@ struct blob;
 
 struct event {
     double at;
-    uint64_t order;        /* the queue's */
+    uint64_t order; /* the queue's */
     int kind, last;
     size_t peer;
     uint32_t life, stamp;

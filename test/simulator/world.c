@@ -12,9 +12,9 @@
 /* s of a local batch: at its end a peer reports, and sees whether to search or to step */
 #define BATCH_MIN 1.0
 #define BATCH_MAX 5.0
-#define SILENT 0.3              /* of those who leave: without a word */
+#define SILENT 0.3 /* of those who leave: without a word */
 #define BITS_MAX 12
-#define NEARLY_ALL 0.95         /* of the peers: the step is over when they are done */
+#define NEARLY_ALL 0.95 /* of the peers: the step is over when they are done */
 #define KEY "run_grad_averager.0b"
 
 /* --- a peer's step ---------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static void on_over(void *context, int status)
     struct meeting *g = status ? NULL : world_meeting(w, &p->m.group);
     if (!g) {
         world_at(w, w->now,
-           (struct event){ .kind = E_BEGIN, .peer = p->self, .life = p->life, .last = 1 });
+                 (struct event){ .kind = E_BEGIN, .peer = p->self, .life = p->life, .last = 1 });
         return;
     }
     group_clear(&p->m.group);
@@ -68,10 +68,18 @@ static void on_over(void *context, int status)
     if (!g->seen++) world_begin_exchange(w, g);
 }
 
-static const struct matchmaking_port port = {
-    world_on_declare, world_on_look_up, world_on_ask, world_on_leave, world_on_answer, NULL, NULL,
-    NULL, NULL, NULL, NULL, on_over
-};
+static const struct matchmaking_port port = { world_on_declare,
+                                              world_on_look_up,
+                                              world_on_ask,
+                                              world_on_leave,
+                                              world_on_answer,
+                                              NULL,
+                                              NULL,
+                                              NULL,
+                                              NULL,
+                                              NULL,
+                                              NULL,
+                                              on_over };
 
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)
 {
@@ -156,14 +164,14 @@ static void come(struct world *w, struct peer *p)
     p->reports = 0;
     matchmaking_init(&p->m, &o, &port, p);
     world_at(w, w->now - w->o.life_s * log(1 - pl_rng_uniform(&w->rng)),
-       (struct event){ .kind = E_DIES, .peer = p->self, .life = p->life });
+             (struct event){ .kind = E_DIES, .peer = p->self, .life = p->life });
 }
 
 static void hang_up(struct world *w, struct stream *s)
 {
     world_at(w, w->now + 0.1,
-       (struct event){
-           .kind = E_LEADER_GONE, .peer = s->asker, .life = s->asker_life, .stream = s });
+             (struct event){
+                 .kind = E_LEADER_GONE, .peer = s->asker, .life = s->asker_life, .stream = s });
 }
 
 static void die(struct world *w, struct peer *p)

@@ -21,31 +21,31 @@ struct world_options {
     size_t peers;
     uint64_t seed;
     int steps;
-    double accumulate_s;  /* s for a global batch: larger swarms take larger ones */
-    double life_s;        /* mean life of a peer; its successor comes at once */
-    int bits;             /* of the group keys: 0, everybody under one */
-    size_t target;        /* size at which a group begins; 0: none */
-    int rounds;           /* of averaging in a step, each in another group: 1 without bits */
-    int expect;           /* 1: a leader expects whoever reports; once all have come it begins */
-    int stated;           /* 1: peers state their bandwidth, and shares follow it */
-    size_t values;        /* float32 to be averaged, in tensors of the run's sizes */
+    double accumulate_s; /* s for a global batch: larger swarms take larger ones */
+    double life_s;       /* mean life of a peer; its successor comes at once */
+    int bits;            /* of the group keys: 0, everybody under one */
+    size_t target;       /* size at which a group begins; 0: none */
+    int rounds;          /* of averaging in a step, each in another group: 1 without bits */
+    int expect;          /* 1: a leader expects whoever reports; once all have come it begins */
+    int stated;          /* 1: peers state their bandwidth, and shares follow it */
+    size_t values;       /* float32 to be averaged, in tensors of the run's sizes */
 };
 
 struct world_result {
-    double step_s;        /* mean time of a step: accumulation, search, exchange, tries again */
-    double averaging_s;   /* of it, behind the last sample */
-    double failed;        /* share of peers' rounds that ended without a mean */
-    double tries;         /* groups that a finished round took, on average */
-    double group;         /* mean size of the groups that were begun */
-    double spread;        /* what is left of the peers' differences after a step: 0, all agree */
-    double moved;         /* bytes that a peer sends in exchanges, a step */
-    double control;       /* bytes that a peer moves for matchmaking, a step */
-    double replica;       /* bytes a second that the busiest node of the DHT gives in a search */
-    double looks_lost;    /* share of looks at the declarations that nobody answered in time */
-    double dead;          /* peers that a leader expects in vain, on average */
-    double progress;      /* bytes a second that a node gives to looks at everybody's progress */
-    double unheard;       /* share of those looks that nobody has the uplink to answer */
-    size_t records_fit;   /* progress records that a dictionary of the DHT holds */
+    double step_s;      /* mean time of a step: accumulation, search, exchange, tries again */
+    double averaging_s; /* of it, behind the last sample */
+    double failed;      /* share of peers' rounds that ended without a mean */
+    double tries;       /* groups that a finished round took, on average */
+    double group;       /* mean size of the groups that were begun */
+    double spread;      /* what is left of the peers' differences after a step: 0, all agree */
+    double moved;       /* bytes that a peer sends in exchanges, a step */
+    double control;     /* bytes that a peer moves for matchmaking, a step */
+    double replica;     /* bytes a second that the busiest node of the DHT gives in a search */
+    double looks_lost;  /* share of looks at the declarations that nobody answered in time */
+    double dead;        /* peers that a leader expects in vain, on average */
+    double progress;    /* bytes a second that a node gives to looks at everybody's progress */
+    double unheard;     /* share of those looks that nobody has the uplink to answer */
+    size_t records_fit; /* progress records that a dictionary of the DHT holds */
     uint64_t events;
 };
 

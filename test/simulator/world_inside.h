@@ -9,13 +9,13 @@
 #include "queue.h"
 #include "net/hivemind/averaging/matchmaking.h"
 
-#define MATCHMAKING_TIME 15.0   /* the run's */
+#define MATCHMAKING_TIME 15.0 /* the run's */
 #define ALLREDUCE_TIMEOUT 60.0
-#define SENDER_TIMEOUT 15.0     /* a silent groupmate is noticed; the run: matchmaking_time */
+#define SENDER_TIMEOUT 15.0 /* a silent groupmate is noticed; the run: matchmaking_time */
 #define REPLICAS 5
-#define MET_NONE 0              /* no round yet */
-#define MET_NOBODY UINT64_MAX   /* a round without a group */
-#define ORPHAN SIZE_MAX         /* whose declaration it was is gone without a word */
+#define MET_NONE 0            /* no round yet */
+#define MET_NOBODY UINT64_MAX /* a round without a group */
+#define ORPHAN SIZE_MAX       /* whose declaration it was is gone without a word */
 
 /* A message in flight, shared by all whom it is sent to. */
 struct blob {
@@ -33,12 +33,12 @@ struct stream { /* an asker's question to a leader */
 /* A group that was found, once for all of its members. */
 struct meeting {
     uint8_t id[DHT_ID_BYTES];
-    size_t *member, count, seen;     /* in the order that the engines agreed on */
+    size_t *member, count, seen; /* in the order that the engines agreed on */
     uint32_t *life;
-    double *fraction, *bytes;        /* (count) of the reducing; what each sends */
+    double *fraction, *bytes; /* (count) of the reducing; what each sends */
     double ends, limit;
     int failed, over;
-    uint64_t number;                 /* from 1 */
+    uint64_t number; /* from 1 */
 };
 
 struct peer {
@@ -48,19 +48,19 @@ struct peer {
     struct stream *asked;
     struct meeting *meeting;
     size_t self;
-    uint32_t life, wake;             /* generations: what belongs to older ones is void */
-    double value;                    /* what is averaged: a number that stands for all */
+    uint32_t life, wake; /* generations: what belongs to older ones is void */
+    double value;        /* what is averaged: a number that stands for all */
     double ready, deadline, uplink_free;
     int round, attempts, done, looking, triggered;
-    int left_silently;               /* who had this number before */
-    int reports;                     /* it takes part in this step, and says so */
-    double batch, phase;             /* s, of its local batches */
-    size_t expects;                  /* 0: has not been needed in this step */
-    uint64_t met;                    /* the group of its last round */
+    int left_silently;   /* who had this number before */
+    int reports;         /* it takes part in this step, and says so */
+    double batch, phase; /* s, of its local batches */
+    size_t expects;      /* 0: has not been needed in this step */
+    uint64_t met;        /* the group of its last round */
     double met_trigger;
-    uint8_t said[32];                /* its gather message */
-    double declared;                 /* 0: not */
-    size_t place;                    /* in its key's list, when declared */
+    uint8_t said[32]; /* its gather message */
+    double declared;  /* 0: not */
+    size_t place;     /* in its key's list, when declared */
     char key[GROUP_KEY_MAX], bits[GROUP_BITS_MAX + 1];
 };
 
@@ -69,7 +69,7 @@ struct key {
     struct matchmaking_candidate *list; /* in order of coming */
     size_t *owner, count, room;
     double free[REPLICAS], uplink[REPLICAS];
-    double given;                    /* bytes by each replica in this search */
+    double given; /* bytes by each replica in this search */
 };
 
 /* Whose report outlives it. */
@@ -102,7 +102,7 @@ struct world {
     struct meeting **meetings;
     size_t meeting_count, meeting_room, undone;
     struct stream *streams;
-    struct blob *last;               /* what was sent last: most are sent to many */
+    struct blob *last; /* what was sent last: most are sent to many */
     size_t *elements, tensors;
     enum pl_compression *method;
     uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost;

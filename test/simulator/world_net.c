@@ -7,10 +7,10 @@
 #include <string.h>
 
 #define DHT_CALL_LIMIT 3.0
-#define NEAREST 20              /* nodes that a look asks */
-#define ENTRY_BYTES 60          /* a declaration as it travels: peer id, time, framing */
-#define NEIGHBOURS_BYTES 1200   /* twenty ids and peer ids */
-#define CALL_BYTES 300          /* a call's own frames, both ways */
+#define NEAREST 20            /* nodes that a look asks */
+#define ENTRY_BYTES 60        /* a declaration as it travels: peer id, time, framing */
+#define NEIGHBOURS_BYTES 1200 /* twenty ids and peer ids */
+#define CALL_BYTES 300        /* a call's own frames, both ways */
 
 void *world_need(struct world *w, void *p)
 {
@@ -34,7 +34,8 @@ void world_settle(struct peer *p)
     p->wake++;
     if (isfinite(wake))
         world_at(p->w, fmax(wake, p->w->now),
-           (struct event){ .kind = E_TICK, .peer = p->self, .life = p->life, .stamp = p->wake });
+                 (struct event){
+                     .kind = E_TICK, .peer = p->self, .life = p->life, .stamp = p->wake });
 }
 
 /* A message leaves behind all that its sender has sent before. */
@@ -134,7 +135,7 @@ void world_on_look_up(void *context)
     w->looks_lost += !answered;
     p->looking = answered > 0;
     world_at(w, w->now + latest + (double)link_hops(w->o.peers) * 2 * LINK_DELAY,
-       (struct event){ .kind = E_LOOKED, .peer = p->self, .life = p->life });
+             (struct event){ .kind = E_LOOKED, .peer = p->self, .life = p->life });
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -166,20 +167,25 @@ void world_on_ask(void *context, const struct peer_id *leader, const uint8_t *da
     size_t to = link_peer_of(leader);
     struct peer *q = &w->peer[to];
     if (!s) return;
-    *s = (struct stream){ .asker = p->self, .leader = to, .asker_life = p->life,
-                          .leader_life = q->life, .open = 1, .next = w->streams };
+    *s = (struct stream){ .asker = p->self,
+                          .leader = to,
+                          .asker_life = p->life,
+                          .leader_life = q->life,
+                          .open = 1,
+                          .next = w->streams };
     w->streams = s;
     p->asked = s;
     if (peer_id_equal(&q->m.o.self, leader)) {
         world_at(w, sent(w, p, q, n),
-           (struct event){ .kind = E_REQUEST,
-                           .peer = to,
-                           .life = q->life,
-                           .stream = s,
-                           .blob = blob(w, data, n) });
+                 (struct event){ .kind = E_REQUEST,
+                                 .peer = to,
+                                 .life = q->life,
+                                 .stream = s,
+                                 .blob = blob(w, data, n) });
     } else if (!q->left_silently) { /* the connection fails; else nothing comes back at all */
         world_at(w, w->now + 4 * p->link.delay,
-           (struct event){ .kind = E_LEADER_GONE, .peer = p->self, .life = p->life, .stream = s });
+                 (struct event){
+                     .kind = E_LEADER_GONE, .peer = p->self, .life = p->life, .stream = s });
     }
 }
 
@@ -192,8 +198,8 @@ void world_on_leave(void *context)
     if (!s->open) return;
     s->open = 0;
     world_at(p->w, sent(p->w, p, &p->w->peer[s->leader], 20),
-       (struct event){
-           .kind = E_ASKER_GONE, .peer = s->leader, .life = s->leader_life, .stream = s });
+             (struct event){
+                 .kind = E_ASKER_GONE, .peer = s->leader, .life = s->leader_life, .stream = s });
 }
 
 void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
@@ -201,10 +207,10 @@ void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n,
     struct peer *p = context;
     struct stream *s = stream;
     world_at(p->w, sent(p->w, p, &p->w->peer[s->asker], n),
-       (struct event){ .kind = E_ANSWER,
-                       .peer = s->asker,
-                       .life = s->asker_life,
-                       .stream = s,
-                       .blob = blob(p->w, data, n),
-                       .last = last });
+             (struct event){ .kind = E_ANSWER,
+                             .peer = s->asker,
+                             .life = s->asker_life,
+                             .stream = s,
+                             .blob = blob(p->w, data, n),
+                             .last = last });
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define LOCAL_BATCH 2.5 /* s, a usual one; whoever trains reports after each */
-#define FRESH_LOOKS 2    /* of each step: before the update, and behind it */
+#define FRESH_LOOKS 2   /* of each step: before the update, and behind it */
 
 /* --- what a record takes ---------------------------------------------------------------------- */
 
@@ -18,8 +18,9 @@
  * many of them a dictionary of the DHT holds. */
 static int measure_record(size_t *bytes, size_t *fit)
 {
-    const struct progress_record r = { .epoch = 10000, .samples = 1000, .samples_per_second = 1,
-                                       .time = 1.7e9 };
+    const struct progress_record r = {
+        .epoch = 10000, .samples = 1000, .samples_per_second = 1, .time = 1.7e9
+    };
     struct rsa_key key = { 0 };
     struct validators v = { .key = &key };
     struct bytes subkey = { 0 }, plain = { 0 }, value = { 0 }, out = { 0 };
@@ -85,8 +86,7 @@ int world_progress_load(struct world *w, double *a_second, double *lost)
     free(records);
     *a_second = (double)(looks * w->o.peers * n * w->record_bytes) / w->o.accumulate_s;
     *lost = 1;
-    for (int k = 0; k < REPLICAS; k++)
-        *lost *= 1 - fmin(1, w->progress_uplink[k] / *a_second);
+    for (int k = 0; k < REPLICAS; k++) *lost *= 1 - fmin(1, w->progress_uplink[k] / *a_second);
     return PL_OK;
 }
 

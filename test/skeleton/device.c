@@ -129,10 +129,7 @@ static struct pl_moments moments_here(const struct pl_moments *m)
 
 /* ---- the operations ---- */
 
-static int my_fill(float *x, float value, size_t n)
-{
-    return there(host.fill(here(x), value, n));
-}
+static int my_fill(float *x, float value, size_t n) { return there(host.fill(here(x), value, n)); }
 
 static int my_copy(float *y, const float *x, size_t n)
 {
@@ -144,10 +141,7 @@ static int my_axpy(float *y, float a, const float *x, size_t n)
     return there(host.axpy(here(y), a, here(x), n));
 }
 
-static int my_scale(float *x, float a, size_t n)
-{
-    return there(host.scale(here(x), a, n));
-}
+static int my_scale(float *x, float a, size_t n) { return there(host.scale(here(x), a, n)); }
 
 static int my_sumsq(double *sum, const float *x, size_t n)
 {
@@ -175,8 +169,9 @@ static int my_layer_norm(float *y, const float *x, const float *gain, const floa
     return there(host.layer_norm(here(y), here(x), here(gain), here(offset), M, D, eps));
 }
 
-static int my_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const
-                                  float *x, const float *gain, int M, int D, float eps, int add)
+static int my_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                                  const float *x, const float *gain, int M, int D, float eps,
+                                  int add)
 {
     return there(host.layer_norm_backward(here(dx), here(dgain), here(doffset), here(dy), here(x),
                                           here(gain), M, D, eps, add));
@@ -187,8 +182,8 @@ static int my_scale_add(float *y, const float *x, const float *s, int M, int D, 
     return there(host.scale_add(here(y), here(x), here(s), M, D, sign));
 }
 
-static int my_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const
-                                   float *s, int M, int D)
+static int my_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x,
+                                   const float *s, int M, int D)
 {
     return there(host.layer_scale_backward(here(dx), here(ds), here(dy), here(x), here(s), M, D));
 }
@@ -198,8 +193,8 @@ static int my_embed(float *y, const float *table, const int32_t *ids, int M, int
     return there(host.embed(here(y), here(table), here(ids), M, D, rows));
 }
 
-static int my_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M, int D, int
-                             rows)
+static int my_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M, int D,
+                             int rows)
 {
     return there(host.embed_backward(here(dtable), here(dy), here(ids), M, D, rows));
 }
@@ -219,8 +214,8 @@ static int my_activation(float *y, const float *x, size_t n, enum pl_activation 
     return there(host.activation(here(y), here(x), n, kind));
 }
 
-static int my_activation_backward(float *dx, const float *dy, const float *x, size_t n, enum
-                                  pl_activation kind)
+static int my_activation_backward(float *dx, const float *dy, const float *x, size_t n,
+                                  enum pl_activation kind)
 {
     return there(host.activation_backward(here(dx), here(dy), here(x), n, kind));
 }
@@ -241,13 +236,13 @@ static int my_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, in
     return there(host.ffn(here(y), here(z), here(x), &w_here, M, D, C));
 }
 
-static int my_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                            float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
+static int my_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
+                           const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     struct pl_ffn dw_here = feed_here(dw);
     struct pl_ffn w_here = feed_here(w);
-    return there(host.ffn_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x),
-                                    &w_here, M, D, C));
+    return there(host.ffn_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x), &w_here,
+                                   M, D, C));
 }
 
 static int my_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d,
@@ -256,37 +251,37 @@ static int my_rotary(float *x, const float *cosine, const float *sine, int B, in
     return there(host.rotary(here(x), here(cosine), here(sine), B, n, G, d, R, inverse));
 }
 
-static int my_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d, const
-                        struct pl_mask *mask, const uint8_t *key_mask)
+static int my_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
+                        const struct pl_mask *mask, const uint8_t *key_mask)
 {
     return there(host.attention(here(o), here(lse), here(qkv), B, n, H, d, mask, here(key_mask)));
 }
 
 static int my_attention_backward(float *dqkv, const float *do_, const float *qkv, const float *o,
-                                 const float *lse, int B, int n, int H, int d, const struct pl_mask
-                                 *mask, const uint8_t *key_mask)
+                                 const float *lse, int B, int n, int H, int d,
+                                 const struct pl_mask *mask, const uint8_t *key_mask)
 {
     return there(host.attention_backward(here(dqkv), here(do_), here(qkv), here(o), here(lse), B, n,
                                          H, d, mask, here(key_mask)));
 }
 
-static int my_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int
-                             S, int H, int d, int p, const struct pl_mask *mask)
+static int my_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B,
+                             int S, int H, int d, int p, const struct pl_mask *mask)
 {
-    return there(host.attention_step(here(o), here(k_cache), here(v_cache), here(qkv), B, S, H, d,
-                                     p, mask));
+    return there(
+        host.attention_step(here(o), here(k_cache), here(v_cache), here(qkv), B, S, H, d, p, mask));
 }
 
-static int my_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x, const
-                   float *W, const float *b, const int32_t *label, const struct pl_loss_segment
-                   *segment, int segments, int B, int S, int D, int V)
+static int my_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x,
+                   const float *W, const float *b, const int32_t *label,
+                   const struct pl_loss_segment *segment, int segments, int B, int S, int D, int V)
 {
     return there(host.loss(loss, here(logp), here(dx), here(dW), here(db), here(x), here(W),
                            here(b), here(label), segment, segments, B, S, D, V));
 }
 
-static int my_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv
-                   *c)
+static int my_conv(float *y, const float *x, const float *w, const float *b,
+                   const struct pl_conv *c)
 {
     return there(host.conv(here(y), here(x), here(w), here(b), c));
 }
@@ -296,8 +291,8 @@ static int my_conv_dx(float *dx, const float *dy, const float *w, const struct p
     return there(host.conv_dx(here(dx), here(dy), here(w), c));
 }
 
-static int my_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv
-                      *c)
+static int my_conv_dw(float *dw, float *db, const float *dy, const float *x,
+                      const struct pl_conv *c)
 {
     return there(host.conv_dw(here(dw), here(db), here(dy), here(x), c));
 }
@@ -318,9 +313,9 @@ static int my_group_norm(float *y, const float *x, const float *gain, const floa
     return there(host.group_norm(here(y), here(x), here(gain), here(offset), B, C, P, G, eps));
 }
 
-static int my_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const
-                                  float *x, const float *gain, int B, int C, int P, int G, float
-                                  eps)
+static int my_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                                  const float *x, const float *gain, int B, int C, int P, int G,
+                                  float eps)
 {
     return there(host.group_norm_backward(here(dx), here(dgain), here(doffset), here(dy), here(x),
                                           here(gain), B, C, P, G, eps));
@@ -337,8 +332,8 @@ static int my_nearest_code(int32_t *code, const float *z, const float *table, in
     return there(host.nearest_code(here(code), here(z), here(table), B, D, P, N));
 }
 
-static int my_code_rows(float *z, const float *table, const int32_t *code, int B, int D, int P, int
-                        N)
+static int my_code_rows(float *z, const float *table, const int32_t *code, int B, int D, int P,
+                        int N)
 {
     return there(host.code_rows(here(z), here(table), here(code), B, D, P, N));
 }
@@ -349,14 +344,14 @@ static int my_code_rows_backward(float *dtable, const float *dz, float scale, co
     return there(host.code_rows_backward(here(dtable), here(dz), scale, here(code), B, D, P, N));
 }
 
-static int my_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int
-                          P)
+static int my_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N,
+                          int P)
 {
     return there(host.gumbel_code(here(code), here(logits), here(noise), B, N, P));
 }
 
-static int my_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int
-                          B, int N, int P)
+static int my_gumbel_soft(float *y, const float *logits, const float *noise, float temperature,
+                          int B, int N, int P)
 {
     return there(host.gumbel_soft(here(y), here(logits), here(noise), temperature, B, N, P));
 }
@@ -373,33 +368,33 @@ static int my_gumbel_backward(float *dlogits, const float *a, const float *y, co
                                       kl_weight, B, N, P));
 }
 
-static int my_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1, float
-                         l2, size_t n)
+static int my_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1,
+                         float l2, size_t n)
 {
     return there(host.pixel_loss(loss, here(dy), here(y), here(x), l1, l2, n));
 }
 
-static int my_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block, enum
-                       pl_map map, enum pl_rule rule)
+static int my_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
+                       enum pl_map map, enum pl_rule rule)
 {
     return there(host.quantize(here(codes), here(absmax), here(x), n, block, map, rule));
 }
 
-static int my_dequantize(float *y, const uint8_t *codes, const float *absmax, size_t n, size_t
-                         block, const float book[PL_CODES])
+static int my_dequantize(float *y, const uint8_t *codes, const float *absmax, size_t n,
+                         size_t block, const float book[PL_CODES])
 {
     return there(host.dequantize(here(y), here(codes), here(absmax), n, block, book));
 }
 
-static int my_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, const struct
-                   pl_moments *moments, size_t n, const struct pl_lamb *step)
+static int my_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
+                   const struct pl_moments *moments, size_t n, const struct pl_lamb *step)
 {
     struct pl_moments m = moments_here(moments);
     return there(host.lamb(norms, here(p), here(u), here(g), &m, n, step));
 }
 
-static int my_adam(float *p, const float *g, const struct pl_moments *moments, size_t n, const
-                   struct pl_adam *step)
+static int my_adam(float *p, const float *g, const struct pl_moments *moments, size_t n,
+                   const struct pl_adam *step)
 {
     struct pl_moments m = moments_here(moments);
     return there(host.adam(here(p), here(g), &m, n, step));

@@ -39,9 +39,9 @@
 #define HOSTS_MAX 32
 #define MTU 1500
 #define INSIDE htonl(0x100) /* from a router's address to the host's behind it */
-#define QUEUE_S 0.1    /* s of its rate that a direction's queue holds; more is dropped */
+#define QUEUE_S 0.1         /* s of its rate that a direction's queue holds; more is dropped */
 #define TOGETHER_S 2e-4 /* s that a packet may wait for the next: fewer calls, 1 % of the delay */
-#define READS_MAX 64   /* packets from a host before the others get their turn */
+#define READS_MAX 64    /* packets from a host before the others get their turn */
 
 struct packet {
     double at; /* s: when it comes out */
@@ -127,8 +127,8 @@ static struct packet *leave(struct direction *d)
 /* A checksum's 16-bit word after one of the words that it is of has changed. [RFC 1624, eq. 3] */
 static void mend(uint8_t *sum, const uint8_t *was, const uint8_t *is)
 {
-    uint32_t s = (uint16_t)~(sum[0] << 8 | sum[1]);
-    s += (uint16_t)~(was[0] << 8 | was[1]);
+    uint32_t s = (uint16_t) ~(sum[0] << 8 | sum[1]);
+    s += (uint16_t) ~(was[0] << 8 | was[1]);
     s += (uint32_t)(is[0] << 8 | is[1]);
     s = (s & 0xffff) + (s >> 16);
     s = ~((s & 0xffff) + (s >> 16));
@@ -277,12 +277,14 @@ static int make_host(struct host *h, char *text, uint64_t seed)
     *colon = 0;
     h->name = text;
     if (sscanf(colon + 1, "%15[0-9.]:%c:%lf:%lf:%lf:%lf:%7[a-z]%n", address, &h->side, &up, &down,
-               &delay, &loss, door, &end) != 7 || colon[1 + end]) return -1;
+               &delay, &loss, door, &end) != 7 ||
+        colon[1 + end])
+        return -1;
     h->closed = !strcmp(door, "closed");
     if (inet_pton(AF_INET, address, &h->address) != 1 || h->address & INSIDE ||
-        (h->side != 'a' && h->side != 'b') ||
-        !(up > 0) || !(down > 0) || !(delay >= 0) || !(loss >= 0 && loss <= 100) ||
-        (!h->closed && strcmp(door, "open"))) return -1;
+        (h->side != 'a' && h->side != 'b') || !(up > 0) || !(down > 0) || !(delay >= 0) ||
+        !(loss >= 0 && loss <= 100) || (!h->closed && strcmp(door, "open")))
+        return -1;
     make_direction(&h->up, up, delay, loss, seed);
     make_direction(&h->down, down, delay, loss, ~seed);
     open_device(h);

@@ -161,7 +161,7 @@ static void run_apply(struct allreduce_job_of *job)
         if (x->o.verify && a->n) memcpy(values_of(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
             job->status = pl_apply_delta(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
-                                           a->method, a->data, a->n, NULL);
+                                         a->method, a->data, a->n, NULL);
     }
     for (size_t k = 0; !job->status && k < x->own_count; k++)
         if (x->own[k] >= job->begin && x->own[k] < job->end)
@@ -208,13 +208,14 @@ static void go(struct allreduce *x, double now)
         allreduce_reduce_go(x);
         if (x->missing)
             allreduce_give_up(x, PL_EIO,
-                             "a peer's values are missing, and a round without them can't be "
-                             "verified");
+                              "a peer's values are missing, and a round without them can't be "
+                              "verified");
         else if (all_answered(x)) {
             if (x->report.reducers_lost)
-                allreduce_give_up(x, PL_EIO, x->misfit.text[0] ? x->misfit.text
-                                            : x->refusal.text[0] ? x->refusal.text
-                                            : x->gone.text);
+                allreduce_give_up(x, PL_EIO,
+                                  x->misfit.text[0]    ? x->misfit.text
+                                  : x->refusal.text[0] ? x->refusal.text
+                                                       : x->gone.text);
             else if (x->o.verify && !x->verified) allreduce_verify_go(x, now);
             else apply(x);
         }
@@ -237,7 +238,9 @@ static void run_encode(struct allreduce_job_of *job)
     struct allreduce *x = job->x;
     const struct pl_part *part = &x->parts[job->part];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    struct part_message m = { .weight = x->o.weight, .elements = part->length, .has_part = 1,
+    struct part_message m = { .weight = x->o.weight,
+                              .elements = part->length,
+                              .has_part = 1,
                               .method = allreduce_method(x, part) };
     uint8_t *buffer;
     if (job->part == x->out[job->peer].part[0]) {
@@ -315,8 +318,10 @@ static void note_refusal(struct allreduce *x, size_t peer)
     char name[PEER_ID_TEXT_MAX];
     if (x->refusal.text[0]) return;
     peer_id_text(name, &x->o.group->members[peer].peer);
-    pl_fail(&x->refusal, PL_EIO, "%.60s takes no more of our parts: we were too slow for it, or its "
-            "--part-bytes (ours: %zu) or --compression is not ours", name, x->o.part_bytes);
+    pl_fail(&x->refusal, PL_EIO,
+            "%.60s takes no more of our parts: we were too slow for it, or its "
+            "--part-bytes (ours: %zu) or --compression is not ours",
+            name, x->o.part_bytes);
 }
 
 static void take_answer(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n)
@@ -361,7 +366,7 @@ static void take_answer(struct allreduce *x, double now, size_t peer, const uint
 /* --- events ----------------------------------------------------------------------------------- */
 
 void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
-                      const uint8_t *data, size_t n)
+                       const uint8_t *data, size_t n)
 {
     if (x->cancelled || x->applying) return;
     if (way == ALLREDUCE_OUT) take_answer(x, now, peer, data, n);
@@ -383,7 +388,7 @@ void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduc
 }
 
 void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
-                     const char *why)
+                      const char *why)
 {
     if (x->cancelled || x->applying) return;
     if (way == ALLREDUCE_IN) {
@@ -420,7 +425,7 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
 }
 
 int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
-                       double elapsed, double timeout)
+                        double elapsed, double timeout)
 {
     double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
     if (!x->port->moved || timeout <= 0) return 0;
@@ -455,10 +460,9 @@ static void check_reducer(struct allreduce *x, double now, size_t peer)
     int patience;
     if (now < reducer_until(x, peer, &patience)) return;
     if (patience && allreduce_is_moving(x, peer, ALLREDUCE_OUT, out->part[out->answered],
-                                       now - out->since, x->o.reducer_timeout))
+                                        now - out->since, x->o.reducer_timeout))
         out->checked = now;
-    else
-        lose_reducer(x, peer, "no answer in time");
+    else lose_reducer(x, peer, "no answer in time");
 }
 
 double allreduce_wake(const struct allreduce *x)
@@ -478,8 +482,9 @@ void allreduce_tick(struct allreduce *x, double now)
         x->is_late = !x->cancelled && !x->applying;
         if (x->is_late) allreduce_reduce_late(x);
         allreduce_verify_expire(x, now);
-        allreduce_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
-                                       : "the exchange took longer than its time limit");
+        allreduce_give_up(x, PL_EAGAIN,
+                          x->misfit.text[0] ? x->misfit.text
+                                            : "the exchange took longer than its time limit");
     }
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; p < x->count; p++) check_reducer(x, now, p);
@@ -557,7 +562,8 @@ static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 {
     size_t bytes = 0;
     if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
-    for (size_t k = 0; k < x->own_count; k++) bytes += allreduce_part_bytes(x, &x->parts[x->own[k]]);
+    for (size_t k = 0; k < x->own_count; k++)
+        bytes += allreduce_part_bytes(x, &x->parts[x->own[k]]);
     return bytes * (x->count - 1) < own_values * sizeof(float);
 }
 
@@ -619,7 +625,7 @@ static int place_answers(struct allreduce *x, struct pl_err *err)
 }
 
 int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
-                  const struct allreduce_port *port, void *context, double now, struct pl_err *err)
+                   const struct allreduce_port *port, void *context, double now, struct pl_err *err)
 {
     struct allreduce *x = calloc(1, sizeof *x);
     int rc = PL_ENOMEM;

@@ -24,32 +24,38 @@
 /* Computes again what a groupmate should have sent, into `tensor`, by what it says of it. PL_OK;
  * PL_ENOTFOUND or whatever else: it can't be told here. On a helper thread; may take its time. */
 typedef int allreduce_recompute(void *context, const struct peer_id *peer,
-                               const struct verifier_claim *claim, float *const *tensor);
+                                const struct verifier_claim *claim, float *const *tensor);
 
 /* Of verified rounds: whose gradients are computed again, and how. */
 struct allreduce_validation {
-    double validators;             /* a round, on average; the same in the whole group */
-    uint64_t samples_max;          /* nobody may claim more; 0: any number */
-    const char *data;              /* what others must have to compute the same; NULL: "" */
+    double validators;              /* a round, on average; the same in the whole group */
+    uint64_t samples_max;           /* nobody may claim more; 0: any number */
+    const char *data;               /* what others must have to compute the same; NULL: "" */
     allreduce_recompute *recompute; /* NULL: we validate nobody */
-    void *context;                 /* its */
+    void *context;                  /* its */
 };
 
 /* parts of ours that are open at once: what a fast sender may be ahead */
 #define ALLREDUCE_WINDOW 4
 #define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
-#define ALLREDUCE_HEADERS 512 /* bytes of a message beside the part's values and tables */
+#define ALLREDUCE_HEADERS 512       /* bytes of a message beside the part's values and tables */
 
 /* Memory for what a round keeps until its end: the messages that came for our parts, and answers.
  * Lent to one round after another, it is new to the system once only. Zero-initialise to begin. */
 struct allreduce_memory {
-    struct allreduce_room { uint8_t *data; size_t n; int is_new; } messages, answers;
+    struct allreduce_room {
+        uint8_t *data;
+        size_t n;
+        int is_new;
+    } messages, answers;
 };
 void allreduce_memory_clear(struct allreduce_memory *m);
 
 /* s that a groupmate may be silent while most of the others go on; the timeouts hold in any case. It
  * waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
-struct allreduce_patience { double sender, reducer; };
+struct allreduce_patience {
+    double sender, reducer;
+};
 
 struct allreduce_options {
     const struct pl_backend *be;
@@ -61,18 +67,18 @@ struct allreduce_options {
     double weight;                     /* of ours; 0: we only listen and help */
     const double *share;               /* (group->count): who reduces how much */
     size_t part_bytes;
-    double sender_timeout;  /* s that we wait for a part; 0: for ever */
-    double reducer_timeout; /* s for an answer */
-    double time_limit;      /* s for all of it */
+    double sender_timeout;                     /* s that we wait for a part; 0: for ever */
+    double reducer_timeout;                    /* s for an answer */
+    double time_limit;                         /* s for all of it */
     const struct allreduce_patience *patience; /* (group->count); NULL: the timeouts alone */
-    double weight_max;      /* nobody may weigh more; 0: PART_WEIGHT_MAX alone */
-    double clip;            /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
+    double weight_max;                         /* nobody may weigh more; 0: PART_WEIGHT_MAX alone */
+    double clip; /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
     /* BTARD, see allreduce_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
-    const struct identity *me;      /* borrowed: signs what we tell then */
-    struct verifier_claim claim;     /* what our values are of */
+    const struct identity *me;   /* borrowed: signs what we tell then */
+    struct verifier_claim claim; /* what our values are of */
     struct allreduce_validation validation;
-    struct random_source chance;           /* of our lots */
+    struct random_source chance;     /* of our lots */
     struct allreduce_memory *memory; /* borrowed until allreduce_close; NULL: memory of its own */
 };
 
@@ -82,7 +88,7 @@ struct allreduce;
 /* the engine's; a helper thread calls run(job), then the engine wants it back */
 struct allreduce_job {
     void (*run)(struct allreduce_job *job);
-    void *owner;               /* these two are the port's */
+    void *owner; /* these two are the port's */
     struct allreduce_job *next;
 };
 
@@ -125,8 +131,8 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer);
 enum allreduce_conduct {
     ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
     ALLREDUCE_DELIVERED, /* all that was */
-    ALLREDUCE_REFUSED,   /* it has said that it does not answer: its own trouble, or we were too slow */
-    ALLREDUCE_WITHHELD   /* silent, gone, or what it sent was of no use */
+    ALLREDUCE_REFUSED, /* it has said that it does not answer: its own trouble, or we were too slow */
+    ALLREDUCE_WITHHELD /* silent, gone, or what it sent was of no use */
 };
 /* latest: s that its slowest part took to come. A reducer that did not answer may have waited for a
  * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
@@ -143,8 +149,8 @@ const char *allreduce_differs(const struct allreduce *x);
 struct allreduce_report {
     /* of all values: how many differences are there, own ones included */
     size_t values, received;
-    size_t senders_lost;        /* peers whose data are missing in parts that we reduced */
-    size_t reducers_lost;       /* peers that did not answer in full */
+    size_t senders_lost;  /* peers whose data are missing in parts that we reduced */
+    size_t reducers_lost; /* peers that did not answer in full */
     /* the least that any of our own parts is a mean over; 0: no parts */
     double weight;
     size_t bytes_out, bytes_in; /* of messages */
@@ -153,7 +159,8 @@ struct allreduce_report {
 
 /* Begins at once. The options' pointers are borrowed until `over`. */
 int allreduce_open(struct allreduce **x, const struct allreduce_options *o,
-                  const struct allreduce_port *port, void *context, double now, struct pl_err *err);
+                   const struct allreduce_port *port, void *context, double now,
+                   struct pl_err *err);
 /* After `over`, or before anything else was called. NULL may be closed. */
 void allreduce_close(struct allreduce *x);
 /* Ends it without a result: `over` comes, with PL_EAGAIN. */
@@ -162,12 +169,12 @@ void allreduce_cancel(struct allreduce *x, double now);
 /* The longest message that anybody can send honestly. */
 size_t allreduce_message_max(const struct allreduce *x);
 void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
-                      const uint8_t *data, size_t n);
+                       const uint8_t *data, size_t n);
 /* The other side has sent everything. */
 void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduce_way way);
 /* The stream is lost; why, for whoever reads what the round says. */
 void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
-                     const char *why);
+                      const char *why);
 /* Of verification. PL_EPROTO: not what this round's peers tell each other. */
 int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n);
 void allreduce_drained(struct allreduce *x, double now, size_t peer);

@@ -266,15 +266,19 @@ static void note_misfit(struct allreduce *x, size_t peer, const struct pl_part *
     if (x->misfit.text[0]) return;
     peer_id_text(name, &who->peer);
     if (m->method != ours && m->elements == (whole < rest ? whole : rest))
-        pl_fail(&x->misfit, PL_EPROTO, "%.60s sends parts of %zu values (%s), we send parts of %zu "
+        pl_fail(&x->misfit, PL_EPROTO,
+                "%.60s sends parts of %zu values (%s), we send parts of %zu "
                 "(%s); your side, if the others agree with it, else its: --compression",
                 name, m->elements, pl_compression_name(m->method), part->length,
                 pl_compression_name(ours));
     else
-        pl_fail(&x->misfit, PL_EPROTO, "%.60s sends a part of %zu values (%zu bytes) where ours has "
-                "%zu (%zu bytes at most, --part-bytes %zu); your side, if the others agree with it, "
-                "else its: --part-bytes", name, m->elements, m->elements * per_value, part->length,
-                part->length * per_value, x->o.part_bytes);
+        pl_fail(
+            &x->misfit, PL_EPROTO,
+            "%.60s sends a part of %zu values (%zu bytes) where ours has "
+            "%zu (%zu bytes at most, --part-bytes %zu); your side, if the others agree with it, "
+            "else its: --part-bytes",
+            name, m->elements, m->elements * per_value, part->length, part->length * per_value,
+            x->o.part_bytes);
 }
 
 /* Everybody is answered in the compression that they send. */
@@ -285,13 +289,14 @@ static void note_differs(struct allreduce *x, size_t peer, const struct pl_part 
     char name[PEER_ID_TEXT_MAX];
     if (x->differs.text[0] || m->method == ours) return;
     peer_id_text(name, &x->o.group->members[peer].peer);
-    pl_fail(&x->differs, PL_OK, "%.60s sends %s where we send %s; both are understood, nothing has "
-            "to be done (--compression)", name, pl_compression_name(m->method),
-            pl_compression_name(ours));
+    pl_fail(&x->differs, PL_OK,
+            "%.60s sends %s where we send %s; both are understood, nothing has "
+            "to be done (--compression)",
+            name, pl_compression_name(m->method), pl_compression_name(ours));
 }
 
 void allreduce_reduce_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
-                             size_t n)
+                              size_t n)
 {
     struct in_peer *in = &x->in[peer];
     struct contribution c = { .peer = peer };
@@ -357,11 +362,12 @@ static void note_left_out(struct allreduce *x, const struct contribution *c)
     if (x->left_out.text[0]) return;
     peer_id_text(name, &x->o.group->members[c->peer].peer);
     if (!is_weight(x, c->part.weight))
-        pl_fail(&x->left_out, PL_EPROTO, "%.60s is left out: its weight is %g, expected 0 to %g", name,
-                c->part.weight, weight_max(x));
+        pl_fail(&x->left_out, PL_EPROTO, "%.60s is left out: its weight is %g, expected 0 to %g",
+                name, c->part.weight, weight_max(x));
     else
-        pl_fail(&x->left_out, PL_EPROTO, "%.60s is left out: its values are not finite, or beyond %g",
-                name, (double)PART_VALUE_MAX);
+        pl_fail(&x->left_out, PL_EPROTO,
+                "%.60s is left out: its values are not finite, or beyond %g", name,
+                (double)PART_VALUE_MAX);
 }
 
 /* Everybody's values of the part, ours first. */
@@ -421,8 +427,7 @@ void allreduce_reduce_run(struct allreduce_job_of *job)
     for (size_t i = 0; !job->status && i < s->arrived; i++)
         if (!s->from[i].bad) job->status = reply(job, &s->from[i], own);
     if (!job->status && own && !x->o.verify)
-        job->status = pl_reducer_delta(own, &job->reducer,
-                                       x->o.tensor[part->tensor] + part->start);
+        job->status = pl_reducer_delta(own, &job->reducer, x->o.tensor[part->tensor] + part->start);
 }
 
 /* Parts that are answered make room for the next, in order. */
@@ -534,10 +539,9 @@ void allreduce_reduce_tick(struct allreduce *x, double now)
         int patience;
         if (now < sender_until(x, p, &patience)) continue;
         if (patience && allreduce_is_moving(x, p, ALLREDUCE_IN, x->own[in->next], now - in->since,
-                                           x->o.sender_timeout))
+                                            x->o.sender_timeout))
             in->checked = now;
-        else
-            allreduce_ban(x, p, 1);
+        else allreduce_ban(x, p, 1);
     }
 }
 

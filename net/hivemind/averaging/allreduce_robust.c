@@ -62,13 +62,13 @@ static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
     return rc;
 }
 
-#define TRIES 3              /* the radius is to fit the distances from where it leads to */
+#define TRIES 3 /* the radius is to fit the distances from where it leads to */
 /* of the radius: half a group unclipped halves the way to go, or better */
 #define CONVERGED 1e-7
 #define ITERATIONS_MAX 100
 
 int allreduce_aggregate(struct allreduce *x, const struct slot *s, struct pl_reducer *r,
-                       float *aggregate, double *tau)
+                        float *aggregate, double *tau)
 {
     size_t d = r->n;
     float *values = pl_alloc(x->count * d, sizeof *values);

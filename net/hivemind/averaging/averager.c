@@ -13,10 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-double averager_now(const struct averager *a)
-{
-    return dht_node_time(a->node);
-}
+double averager_now(const struct averager *a) { return dht_node_time(a->node); }
 
 const char *averager_group_key(const struct averager *a) { return a->key; }
 const char *averager_group_bits(const struct averager *a) { return a->bits; }
@@ -88,8 +85,7 @@ static void ban_liars(struct averager *a)
         bans_add(&a->bans, loop_now(a->loop), peer);
         a->result.banned++;
         peer_id_text(name, peer);
-        pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME,
-                lie);
+        pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, lie);
     }
 }
 
@@ -112,15 +108,15 @@ static void next_key(struct averager *a)
 /* Why nobody was found, as far as a search can tell. */
 static void no_group(struct averager *a)
 {
-    const char *why = !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
-                      : a->mm.met_misfits
-                          ? "who was there averages other tensors; your side, if they agree with "
-                            "one another: another model, or other options than theirs"
-                      : a->mm.met_refusals
-                          ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
-                            "get in: it has caught us cheating, and lets us in again after a while, "
-                            "or it does not speak our version of the protocol"
-                          : a->ask_why.text;
+    const char *why =
+        !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
+        : a->mm.met_misfits ? "who was there averages other tensors; your side, if they agree with "
+                              "one another: another model, or other options than theirs"
+        : a->mm.met_refusals
+            ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
+              "get in: it has caught us cheating, and lets us in again after a while, "
+              "or it does not speak our version of the protocol"
+            : a->ask_why.text;
     pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
             why[0] ? ": " : "", why);
 }
@@ -136,7 +132,8 @@ static void on_turn(void *context)
         a->result.seconds = loop_now(a->loop) - a->allreduce_began;
         ban_liars(a);
         averager_note_conduct(a);
-        pl_fail(&a->left_out, PL_OK, "%s", allreduce_left_out(a->x) ? allreduce_left_out(a->x) : "");
+        pl_fail(&a->left_out, PL_OK, "%s",
+                allreduce_left_out(a->x) ? allreduce_left_out(a->x) : "");
         pl_fail(&a->differs, PL_OK, "%s", allreduce_differs(a->x) ? allreduce_differs(a->x) : "");
         averager_exchange_clear(a);
         if (a->allreduce_status == PL_OK) finish(a, PL_OK);
@@ -177,16 +174,14 @@ void averager_turn(struct averager *a)
 /* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
  * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
  * need none. */
-static double stated_bandwidth(const struct averager *a)
-{
-    return a->hidden ? 0 : a->o.bandwidth;
-}
+static double stated_bandwidth(const struct averager *a) { return a->hidden ? 0 : a->o.bandwidth; }
 
 /* What groupmates are told of us. */
 static int write_gather(struct averager *a, const struct averager_step *s)
 {
     static const uint8_t nil[] = { 0xc0 };
-    struct gather said = { .bandwidth = stated_bandwidth(a), .user = s->gather ? s->gather : nil,
+    struct gather said = { .bandwidth = stated_bandwidth(a),
+                           .user = s->gather ? s->gather : nil,
                            .user_n = s->gather ? s->gather_n : sizeof nil };
     struct bytes verifies = { 0 };
     int rc = PL_OK;
@@ -346,7 +341,8 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     a->elements = pl_alloc(o->tensors, sizeof *a->elements);
     a->method = pl_alloc(o->tensors, sizeof *a->method);
     a->schema = pl_alloc(o->tensors, sizeof *a->schema);
-    if (!a->elements || !a->method || !a->schema || group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
+    if (!a->elements || !a->method || !a->schema ||
+        group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
         dht_id_of_text(&a->key_id, a->key) || dht_id_of_text(&a->state_id, a->state_key) ||
         mp_bin(&a->subkey, host_id(a->host)->bytes, host_id(a->host)->length))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");

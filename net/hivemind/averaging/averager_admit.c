@@ -7,7 +7,8 @@
 
 void averager_refuse_caller(struct rpc_stream *s)
 {
-    rpc_fail(s, "PermissionError('this run is moderated, and you have shown no valid access token')");
+    rpc_fail(s,
+             "PermissionError('this run is moderated, and you have shown no valid access token')");
 }
 
 int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
@@ -39,7 +40,8 @@ static void on_met(void *context, int status)
 void averager_meet(struct averager *a)
 {
     averager_meet_cancel(a);
-    if (!dht_node_has_tokens(a->node) || !(a->meetings = calloc(a->group.count, sizeof *a->meetings)))
+    if (!dht_node_has_tokens(a->node) ||
+        !(a->meetings = calloc(a->group.count, sizeof *a->meetings)))
         return;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct group_member *m = &a->group.members[i];

@@ -16,7 +16,7 @@ struct asker {
     struct averager *a;
     struct rpc_stream *stream;
     int has_asked;
-    struct dht_task *proof;  /* its token is being asked for; of the other streams, too */
+    struct dht_task *proof; /* its token is being asked for; of the other streams, too */
     struct asker *next;
 };
 
@@ -26,7 +26,7 @@ struct part_stream {
     struct rpc_stream *stream;
     struct dht_task *proof;
     struct peer_id peer;
-    uint8_t *first;          /* while parked */
+    uint8_t *first; /* while parked */
     size_t first_n;
     size_t place;
     int attached;
@@ -99,7 +99,7 @@ struct averager {
     char rpc_samples[GROUP_NAME_MAX];
     char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
     struct dht_id key_id, state_id;
-    struct bytes subkey;     /* our peer id, as it stands in the DHT */
+    struct bytes subkey; /* our peer id, as it stands in the DHT */
     size_t *elements;
     enum pl_compression *method;
     struct schema_tensor *schema;
@@ -115,22 +115,26 @@ struct averager {
     averager_done *done;
     void *done_context;
     struct bytes gather;
-    uint64_t search_number;  /* to verify: drawn for each search, and part of what it tells */
-    int hidden;              /* 1: it says that others cannot call us */
+    uint64_t search_number; /* to verify: drawn for each search, and part of what it tells */
+    int hidden;             /* 1: it says that others cannot call us */
     struct averager_result result;
     struct pl_err why, caught, differs, left_out;
     struct bans bans;
     struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
-    struct timer turn;       /* goes on with the step from the loop itself */
+    struct timer turn; /* goes on with the step from the loop itself */
 
     /* the search */
     struct matchmaking mm;
     struct timer search_timer, reach_timer;
     struct dht_task *lookup;
     struct rpc_stream *asking;
-    struct { struct peer_id leader; struct bytes request; struct dht_task *proof; } ask; /* not sent yet */
+    struct {
+        struct peer_id leader;
+        struct bytes request;
+        struct dht_task *proof;
+    } ask; /* not sent yet */
     int ask_failed;
-    struct pl_err ask_why;   /* of the last leader who could not be asked */
+    struct pl_err ask_why; /* of the last leader who could not be asked */
     struct asker *askers;
     size_t asker_count;
     int found, found_status;
@@ -142,15 +146,15 @@ struct averager {
     struct allreduce *x;
     struct allreduce_memory memory; /* its, from one to the next */
     struct timer allreduce_timer;
-    struct out_stream *out;  /* (group) */
-    struct part_stream **in; /* (group) */
+    struct out_stream *out;    /* (group) */
+    struct part_stream **in;   /* (group) */
     struct part_stream *parts; /* all of them */
     size_t parked_bytes;
     double *share, allreduce_began;
     struct peer_id *protected_peers; /* of the newest group; see host_protect */
     size_t protected_count;
     struct allreduce_patience *patience; /* (group) */
-    struct allreduce_job *done_here; /* jobs that no helper thread could take */
+    struct allreduce_job *done_here;     /* jobs that no helper thread could take */
     int allreduce_over, allreduce_status;
     struct telling *tellings; /* calls of verification that are under way */
 
@@ -167,9 +171,10 @@ struct averager {
         struct state_load load;
         struct donor *donors;
         size_t count, at;
-        struct state_load kept;  /* the first that nobody has confirmed, while others are asked */
+        struct state_load kept; /* the first that nobody has confirmed, while others are asked */
         struct peer_id kept_donor;
-        struct state_claim given[STATE_TWICE_TRIES]; /* those that were given, sampled by our own seed */
+        struct state_claim
+            given[STATE_TWICE_TRIES]; /* those that were given, sampled by our own seed */
         size_t given_count;
         struct witness *witness;
         size_t witness_count, witnesses_left;
@@ -183,7 +188,10 @@ struct averager {
         struct timer next;
         int busy;
     } load;
-    struct { struct peer_id peer; double at; } sampled[STATE_ANSWERS_A_SECOND]; /* whom we gave samples */
+    struct {
+        struct peer_id peer;
+        double at;
+    } sampled[STATE_ANSWERS_A_SECOND]; /* whom we gave samples */
     size_t sampled_next;
     struct donor_failure failed[DONOR_FAILURES_MAX];
     size_t failed_count;
@@ -209,21 +217,22 @@ void averager_join_close(struct averager *a);
 void averager_search_says(struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. */
 void averager_look_at_reach(struct averager *a);
-int averager_cannot_be_called(const struct averager *a); /* not even through a relay; 0 for a client */
-void averager_search(struct averager *a);      /* begins one */
+int averager_cannot_be_called(
+    const struct averager *a);            /* not even through a relay; 0 for a client */
+void averager_search(struct averager *a); /* begins one */
 void averager_search_cancel(struct averager *a);
 
 int averager_round_open(struct averager *a, struct pl_err *err);
 void averager_round_close(struct averager *a);
-void averager_exchange(struct averager *a);    /* with a->group; ends with averager_turn */
+void averager_exchange(struct averager *a); /* with a->group; ends with averager_turn */
 void averager_exchange_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
-void averager_refuse_parked(struct averager *a); /* nobody will take them */
+void averager_refuse_parked(struct averager *a);                  /* nobody will take them */
 
 /* What the exchange that has ended says of each groupmate, kept for the next groups. */
 void averager_note_conduct(struct averager *a);
 
-void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
+void averager_drive(struct averager *a); /* after whatever happens to the exchange */
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
 /* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on.

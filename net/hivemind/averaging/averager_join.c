@@ -293,10 +293,9 @@ static void on_abandoned(void *context, const struct peer_id *leader)
     reliability_failed(a->reliability, now, now - a->o.min_matchmaking_time, leader);
 }
 
-static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_expected,
-    is_paused, is_proven, on_abandoned, on_over
-};
+static const struct matchmaking_port port = { on_declare, on_look_up, on_ask,       on_leave,
+                                              on_answer,  refuses,    is_absent,    is_expected,
+                                              is_paused,  is_proven,  on_abandoned, on_over };
 
 static void on_time(void *context)
 {
@@ -366,11 +365,15 @@ void averager_search_cancel(struct averager *a)
 
 int averager_join_open(struct averager *a, struct pl_err *err)
 {
-    struct matchmaking_options o = { .self = *host_id(a->host), .key = a->key,
+    struct matchmaking_options o = { .self = *host_id(a->host),
+                                     .key = a->key,
                                      .min_time = a->o.min_matchmaking_time,
                                      .request_timeout = a->o.request_timeout,
-                                     .verify = a->o.verify, .target_size = a->o.target_size, .min_size = a->o.min_size,
-                                     .client_mode = a->o.client_mode, .chance = a->o.chance };
+                                     .verify = a->o.verify,
+                                     .target_size = a->o.target_size,
+                                     .min_size = a->o.min_size,
+                                     .client_mode = a->o.client_mode,
+                                     .chance = a->o.chance };
     memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
     matchmaking_init(&a->mm, &o, &port, a);
     if (a->o.client_mode) return PL_OK;

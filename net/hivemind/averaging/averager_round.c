@@ -341,10 +341,9 @@ static void on_over(void *context, int status, const struct pl_err *err)
     averager_turn(a);
 }
 
-static const struct allreduce_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell,
-    on_give, moved
-};
+static const struct allreduce_port port = { on_open,       on_send,   is_busy, on_finish,
+                                            on_close,      on_credit, on_work, on_over,
+                                            averager_tell, on_give,   moved };
 
 /* --- time ------------------------------------------------------------------------------------- */
 
@@ -394,9 +393,9 @@ static void set_patience(struct averager *a)
         slowest = fmax(slowest, a->patience[i].sender);
     }
     for (size_t i = 0; i < a->group.count; i++)
-        a->patience[i].reducer =
-            reliability_is_proven(a->reliability, &a->group.members[i].peer)
-                ? a->o.sender_timeout + RELIABILITY_SILENCE : 2 * slowest;
+        a->patience[i].reducer = reliability_is_proven(a->reliability, &a->group.members[i].peer)
+                                     ? a->o.sender_timeout + RELIABILITY_SILENCE
+                                     : 2 * slowest;
 }
 
 /* Failures first: what good the unproven peers of a group have done takes back what others among them
@@ -429,8 +428,7 @@ void averager_note_conduct(struct averager *a)
  * the next group. */
 void averager_protect(struct averager *a, const struct group *g)
 {
-    while (a->protected_count)
-        host_unprotect(a->host, &a->protected_peers[--a->protected_count]);
+    while (a->protected_count) host_unprotect(a->host, &a->protected_peers[--a->protected_count]);
     free(a->protected_peers);
     a->protected_peers = g ? calloc(g->count, sizeof *a->protected_peers) : NULL;
     for (size_t i = 0; a->protected_peers && i < g->count; i++)
@@ -461,15 +459,25 @@ static int prepare(struct averager *a)
 
 void averager_exchange(struct averager *a)
 {
-    struct allreduce_options o = {
-        .be = a->o.be, .group = &a->group, .tensors = a->o.tensors, .elements = a->elements,
-        .method = a->method, .tensor = a->step.tensor, .weight = a->o.auxiliary ? 0 : a->step.weight,
-        .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
-        .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
-        .weight_max = a->o.weight_max, .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
-        .verify = averager_can_verify(a), .me = host_identity(a->host), .claim = a->step.claim,
-        .validation = a->o.validation, .chance = a->o.chance, .memory = &a->memory
-    };
+    struct allreduce_options o = { .be = a->o.be,
+                                   .group = &a->group,
+                                   .tensors = a->o.tensors,
+                                   .elements = a->elements,
+                                   .method = a->method,
+                                   .tensor = a->step.tensor,
+                                   .weight = a->o.auxiliary ? 0 : a->step.weight,
+                                   .part_bytes = a->o.part_bytes,
+                                   .sender_timeout = a->o.sender_timeout,
+                                   .reducer_timeout = a->o.reducer_timeout,
+                                   .time_limit = a->o.allreduce_timeout,
+                                   .weight_max = a->o.weight_max,
+                                   .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
+                                   .verify = averager_can_verify(a),
+                                   .me = host_identity(a->host),
+                                   .claim = a->step.claim,
+                                   .validation = a->o.validation,
+                                   .chance = a->o.chance,
+                                   .memory = &a->memory };
     struct part_stream *p, *next;
     int rc = prepare(a);
     a->result.verified = o.verify;

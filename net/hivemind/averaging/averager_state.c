@@ -72,10 +72,7 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
 
 /* --- giving ----------------------------------------------------------------------------------- */
 
-size_t averager_downloads(const struct averager *a)
-{
-    return a->giving_count;
-}
+size_t averager_downloads(const struct averager *a) { return a->giving_count; }
 
 static void give_next(struct averager *a);
 
@@ -159,8 +156,10 @@ static void begin_giving(struct giving *g)
     struct state_snapshot *s = g->a->snapshot;
     g->snapshot = s;
     s->users++;
-    g->source = (struct state_source){ .metadata = s->metadata, .metadata_n = s->metadata_n,
-                                       .tensors = s->tensors, .count = s->count };
+    g->source = (struct state_source){ .metadata = s->metadata,
+                                       .metadata_n = s->metadata_n,
+                                       .tensors = s->tensors,
+                                       .count = s->count };
     pace_begin(&g->pace, loop_now(g->a->loop));
     timer_start(g->a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
     give(g);
@@ -232,8 +231,8 @@ static void end_load(struct averager *a, int status)
     averager_loaded *loaded = a->load.loaded;
     struct state_load state = a->load.load;
     const struct peer_id donor = a->load.kept_donor.length ? a->load.kept_donor
-                                 : a->load.at ? a->load.donors[a->load.at - 1].peer
-                                              : (struct peer_id){ 0 };
+                                 : a->load.at              ? a->load.donors[a->load.at - 1].peer
+                                                           : (struct peer_id){ 0 };
     struct pl_err why = a->load.why;
     state.misfits = a->load.misfits;
     memset(&a->load.load, 0, sizeof a->load.load);
@@ -330,7 +329,8 @@ static int was_given(struct averager *a)
     int same = 0;
     if (!c.samples) return 0;
     for (size_t i = 0; i < a->load.given_count; i++)
-        same |= state_claims_match(&c, &a->load.given[i], a->elements, a->o.tensors) == STATE_AGREES;
+        same |= state_claims_match(&c, &a->load.given[i], a->elements, a->o.tensors) ==
+                STATE_AGREES;
     if (a->load.given_count < STATE_TWICE_TRIES) a->load.given[a->load.given_count++] = c;
     else free(c.samples);
     return same;
@@ -359,8 +359,8 @@ void averager_state_judged(struct averager *a)
     free(claims[0].samples);
     averager_witnesses_clear(a);
     if (verdict == STATE_REFUTED) {
-        next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: %zu other donors agree on other parameters",
-                              other));
+        next_donor(a, pl_fail(&a->load.why, PL_EPROTO,
+                              "state: %zu other donors agree on other parameters", other));
         return;
     }
     if (verdict == STATE_CONFIRMED) {
@@ -398,8 +398,8 @@ static void open_donor(struct averager *a)
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
     pace_begin(&a->load.pace, loop_now(a->loop));
     state_load_expect(&a->load.load, a->schema, a->o.tensors);
-    a->load.stream = rpc_open(a->host, donor, a->rpc[AVERAGER_DOWNLOAD], state_load_message_max(&a->load.load), limit,
-                              &events, a);
+    a->load.stream = rpc_open(a->host, donor, a->rpc[AVERAGER_DOWNLOAD],
+                              state_load_message_max(&a->load.load), limit, &events, a);
     if (!a->load.stream) {
         pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
         try_donor(a);
@@ -415,8 +415,10 @@ static void on_donor_admitted(void *context, int status)
     struct averager *a = context;
     a->load.proof = NULL;
     if (!status) open_donor(a);
-    else next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: the donor has shown no valid access "
-                               "token"));
+    else
+        next_donor(a, pl_fail(&a->load.why, PL_EPROTO,
+                              "state: the donor has shown no valid access "
+                              "token"));
 }
 
 static void ask_donor(void *context)
@@ -444,10 +446,7 @@ static void ask_donor(void *context)
     if (!a->load.proof) on_donor_admitted(a, PL_EAGAIN);
 }
 
-static void try_donor(struct averager *a)
-{
-    timer_start(a->loop, &a->load.next, 0, ask_donor, a);
-}
+static void try_donor(struct averager *a) { timer_start(a->loop, &a->load.next, 0, ask_donor, a); }
 
 static int by_priority(const void *a_, const void *b_)
 {

@@ -149,8 +149,7 @@ int group_append(struct group *g, const struct peer_id *peer, const uint8_t *sai
 int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
               struct pl_err *err)
 {
-    if (group_find(g, peer) >= 0)
-        return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+    if (group_find(g, peer) >= 0) return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
     return group_append(g, peer, said, n, err);
 }
 
@@ -218,8 +217,7 @@ int group_shares(size_t *share, const struct group *g, size_t total, struct pl_e
 {
     double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
     int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory"), all_hidden = 1;
-    for (size_t i = 0; i < g->count; i++)
-        all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
+    for (size_t i = 0; i < g->count; i++) all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
     for (size_t i = 0; !rc && i < g->count; i++)
         bandwidth[i] = bandwidth_of(&g->members[i].gather, all_hidden);
     if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
@@ -306,7 +304,8 @@ static size_t below(struct twister *t, size_t n)
 {
     int digits = digits_of(n);
     size_t r;
-    do r = twister_next(t) >> (32 - digits); while (r >= n);
+    do r = twister_next(t) >> (32 - digits);
+    while (r >= n);
     return r;
 }
 
@@ -328,7 +327,8 @@ static int sample(size_t *element, struct twister *t, size_t n, size_t size, siz
             *element = drawn[j];
             drawn[j] = drawn[n - i - 1];
         } else {
-            do *element = below(t, n); while (drawn[*element] == SIZE_MAX);
+            do *element = below(t, n);
+            while (drawn[*element] == SIZE_MAX);
             drawn[*element] = SIZE_MAX;
         }
     }
@@ -343,7 +343,8 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
     size_t n = buckets, length = strlen(bits), element;
     char all[2 * GROUP_BITS_MAX + 1];
     int digits, rc;
-    if (!n) for (n = 1; n < size; ) n *= 2;
+    if (!n)
+        for (n = 1; n < size;) n *= 2;
     if (!size || size > n || place >= size || n > GROUP_PEERS_MAX || length > GROUP_BITS_MAX)
         return PL_EUSE;
     seed_by_id(&t, id);

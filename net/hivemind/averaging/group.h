@@ -41,7 +41,7 @@ int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, si
 /* What a peer says of itself to its groupmates. */
 enum group_mode { GROUP_FULL, GROUP_CLIENT, GROUP_AUXILIARY };
 struct gather {
-    double bandwidth;    /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */
+    double bandwidth; /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */
     enum group_mode mode;
     const uint8_t *user; /* msgpack of whatever the averager's user wants to tell; borrowed */
     size_t user_n;
@@ -53,7 +53,7 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
 /* A group that has been found, in the order that all of its peers know. */
 struct group_member {
     struct peer_id peer;
-    uint8_t *said;       /* its gather message, read without error */
+    uint8_t *said; /* its gather message, read without error */
     size_t said_n;
     struct gather gather; /* points into it */
 };

@@ -132,8 +132,7 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     m->leader = *leader;
     m->state = MATCHMAKING_ASKING;
     m->until = now + m->o.request_timeout;
-    if (m->is_doubtful)
-        m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
+    if (m->is_doubtful) m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
     m->port->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
 done:
     bytes_clear(&out);
@@ -181,7 +180,8 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
 }
 
 /* Whoever has not answered is asked again after a pause, if our own time does not come meanwhile. */
-static int may_ask(const struct matchmaking *m, double now, const struct matchmaking_attempt *before)
+static int may_ask(const struct matchmaking *m, double now,
+                   const struct matchmaking_attempt *before)
 {
     return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
@@ -248,7 +248,9 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     struct group g = { 0 };
     struct peer_id peer;
     int rc = message->group_id.len == sizeof g.id &&
-             message->n_ordered_peer_ids == message->n_gathered ? PL_OK : PL_EPROTO;
+                     message->n_ordered_peer_ids == message->n_gathered
+                 ? PL_OK
+                 : PL_EPROTO;
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
                                   *said = &message->gathered[i];
@@ -278,8 +280,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
     if ((message->code != MSG_GROUP_DISBANDED && message->code != MSG_CANCELLED) ||
         peer_id_parse(&next, message->suggested_leader.data, message->suggested_leader.len) ||
         peer_id_equal(&next, &m->o.self) || matchmaking_refuses(m, &next) ||
-        matchmaking_is_paused(m, &next) ||
-        m->hops++ >= MATCHMAKING_HOPS_MAX)
+        matchmaking_is_paused(m, &next) || m->hops++ >= MATCHMAKING_HOPS_MAX)
         return 0;
     m->state = MATCHMAKING_LOOKING;
     m->port->leave(m->context);
@@ -354,7 +355,8 @@ double matchmaking_wake(const struct matchmaking *m)
 {
     switch (m->state) {
     case MATCHMAKING_IDLE: return INFINITY;
-    case MATCHMAKING_ASKING: case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
+    case MATCHMAKING_ASKING:
+    case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
     case MATCHMAKING_LOOKING: break;
     }
     return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->look_at));
@@ -404,8 +406,7 @@ static void choose_candidates(struct matchmaking *m, double now,
 {
     for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
         if (found[i].expiration > now && isfinite(found[i].expiration) &&
-            !peer_id_equal(&found[i].peer, &m->o.self) &&
-            !matchmaking_refuses(m, &found[i].peer) &&
+            !peer_id_equal(&found[i].peer, &m->o.self) && !matchmaking_refuses(m, &found[i].peer) &&
             !matchmaking_is_paused(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
             m->candidates[m->candidate_count++] = found[i];
 }

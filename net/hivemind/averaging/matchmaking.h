@@ -20,14 +20,14 @@
 #include "net/hivemind/messages/averaging_code.h"
 #include "group.h"
 
-#define MATCHMAKING_LOOK_EVERY 0.3   /* s between looks at the declarations; the original: no pause */
+#define MATCHMAKING_LOOK_EVERY 0.3 /* s between looks at the declarations; the original: no pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
 /* Peers of whom we know only what others tell; anybody can make them up. So many may leave us without
  * an answer in a window, one in the windows after that until one of them does answer; the rest is not
  * asked. Each is given an eighth of the window, so that more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_DOUBTFUL_SHARE 8.0
-#define MATCHMAKING_WAITING_MAX 256  /* join requests that wait while we ask somebody ourselves */
+#define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask somebody ourselves */
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
 #define MATCHMAKING_AGAIN 2.0
@@ -43,17 +43,17 @@
 
 struct matchmaking_options {
     struct peer_id self;
-    const char *key;           /* the group key; borrowed */
+    const char *key; /* the group key; borrowed */
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
-    double min_time;           /* s that we give others to find us, M */
-    double request_timeout;    /* s for a leader's first answer */
-    int verify;                /* 1: a group has to reduce as a whole: shares stay as they are */
-    size_t target_size;        /* a group of this size begins at once; 0: no such size */
-    size_t min_size;           /* auxiliary peers do not count: with them alone nothing is averaged */
-    int client_mode;           /* 1: nobody can ask us, we lead nobody */
-    const uint8_t *gather;     /* borrowed while it searches */
+    double min_time;        /* s that we give others to find us, M */
+    double request_timeout; /* s for a leader's first answer */
+    int verify;             /* 1: a group has to reduce as a whole: shares stay as they are */
+    size_t target_size;     /* a group of this size begins at once; 0: no such size */
+    size_t min_size;        /* auxiliary peers do not count: with them alone nothing is averaged */
+    int client_mode;        /* 1: nobody can ask us, we lead nobody */
+    const uint8_t *gather;  /* borrowed while it searches */
     size_t gather_n;
-    struct random_source chance;      /* of the groups that we lead: their names, and who comes where */
+    struct random_source chance; /* of the groups that we lead: their names, and who comes where */
 };
 
 /* What the engine wants done. None of these may call the engine. */
@@ -106,40 +106,41 @@ struct matchmaking {
     const struct matchmaking_port *port;
     void *context;
 
-    struct group group;        /* after a good end; the caller may take it (and leave zeros) */
+    struct group group; /* after a good end; the caller may take it (and leave zeros) */
     /* Of this search: others declared; some of them average other tensors; some take us for no
      * groupmate at all, because of what we did or how we ask. */
     int met, met_misfits, met_refusals;
     /* private */
     enum matchmaking_state state;
     double scheduled, deadline;
-    double begin;              /* E: when we would lead; INFINITY while we have not declared */
-    double window_ends;        /* the same; without a declaration, when we had hoped to have a leader */
-    double asked;              /* the expiration in our last request */
-    double until;              /* ASKING, FOLLOWING: not longer than that */
+    double begin;       /* E: when we would lead; INFINITY while we have not declared */
+    double window_ends; /* the same; without a declaration, when we had hoped to have a leader */
+    double asked;       /* the expiration in our last request */
+    double until;       /* ASKING, FOLLOWING: not longer than that */
     double look_at;
     int declared, looking_up, seen, hops, hidden;
     size_t expected;
-    int patience, lonely;      /* times that our own time may pass, or has passed, without anybody else */
-    struct peer_id leader;     /* of ASKING, FOLLOWING */
-    int is_doubtful;           /* of ASKING: the leader */
-    int unanswered;            /* doubtful ones that have not answered in this window */
-    int distrust;              /* 1: none has answered in an earlier one */
-    struct group followers;    /* in the order in which they came */
-    void **streams;            /* of the followers */
+    int patience,
+        lonely; /* times that our own time may pass, or has passed, without anybody else */
+    struct peer_id leader;  /* of ASKING, FOLLOWING */
+    int is_doubtful;        /* of ASKING: the leader */
+    int unanswered;         /* doubtful ones that have not answered in this window */
+    int distrust;           /* 1: none has answered in an earlier one */
+    struct group followers; /* in the order in which they came */
+    void **streams;         /* of the followers */
     struct matchmaking_candidate *candidates;
     struct matchmaking_attempt { /* at a declaration */
         struct matchmaking_candidate of;
-        double again;          /* INFINITY: it has answered */
+        double again; /* INFINITY: it has answered */
         int count;
-    } *tried;
+    } * tried;
     size_t candidate_count, tried_count, tried_room;
     struct matchmaking_waiting {
         void *stream;
         struct peer_id peer;
         uint8_t *request;
         size_t n;
-    } *waiting;
+    } * waiting;
     size_t waiting_count;
 };
 

@@ -77,13 +77,13 @@ static int demote_unproven(struct matchmaking *m)
         if (m->port->proven(m->context, &g->members[i].peer)) proven++;
         else unproven++;
     }
-    if (proven < MATCHMAKING_PROVEN_MIN ||
-        proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
+    if (proven < MATCHMAKING_PROVEN_MIN || proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
         return PL_OK;
     for (size_t i = 0; i < g->count; i++) {
         struct group_member *f = &g->members[i];
         int rc = reduces(&f->gather) && !m->port->proven(m->context, &f->peer)
-                     ? group_set_bandwidth(f, 0) : PL_OK;
+                     ? group_set_bandwidth(f, 0)
+                     : PL_OK;
         if (rc) return rc;
     }
     return PL_OK;

@@ -25,7 +25,8 @@ static const struct reliability_peer *find(const struct reliability *r, const st
 static int makes_room_for(const struct reliability_peer *a, const struct reliability_peer *b,
                           double now)
 {
-    const int a_gone = a->heard + RELIABILITY_KEPT < now, b_gone = b->heard + RELIABILITY_KEPT < now;
+    const int a_gone = a->heard + RELIABILITY_KEPT < now,
+              b_gone = b->heard + RELIABILITY_KEPT < now;
     if (a_gone != b_gone) return b_gone;
     if (a->proven != b->proven) return a->proven;
     return a->proven ? b->heard < a->heard : b->seen > a->seen;
@@ -89,8 +90,7 @@ static void fail_unproven(struct reliability *r, double now, double began)
                                        RELIABILITY_UNPROVEN_MAX);
 }
 
-void reliability_failed(struct reliability *r, double now, double began,
-                        const struct peer_id *peer)
+void reliability_failed(struct reliability *r, double now, double began, const struct peer_id *peer)
 {
     struct reliability_peer *p = add(r, now, peer);
     if (!p->proven) fail_unproven(r, now, began);

@@ -37,7 +37,7 @@
 #define RELIABILITY_UNPROVEN_BASE 5.0
 /* s: honest newcomers wait no longer than this for those who come under a new name each time */
 #define RELIABILITY_UNPROVEN_MAX 120.0
-#define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
+#define RELIABILITY_REGAINED 0.25     /* failures that one good round takes back */
 #define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
 
 struct reliability {
@@ -46,7 +46,8 @@ struct reliability {
         struct peer_id peer;
         double failures; /* less what good rounds have taken back */
         double until;    /* on back-off */
-        double latest;   /* s that a first part of a good round took to come; the slowest, and decaying */
+        double
+            latest; /* s that a first part of a good round took to come; the slowest, and decaying */
         double seen, heard; /* for the first time; when it was last there */
         int proven;
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */

@@ -59,7 +59,8 @@ static int merge_own(struct dht_result *best, struct dht_node *n, const struct d
             used = !dht_result_merge(best, NULL, key, &(struct dht_teller){ NULL, now },
                                      both[i]->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                                      bytes_at(&packed), bytes_length(&packed),
-                                     both[i]->expiration) && i == 1;
+                                     both[i]->expiration) &&
+                   i == 1;
         bytes_clear(&packed);
     }
     return used;
@@ -158,7 +159,7 @@ void dht_get_turn(struct dht_node *n)
 {
     struct getting *get;
     do { /* from the start: callbacks change the list */
-        for (get = n->gets; get && get->started; get = get->next) { }
+        for (get = n->gets; get && get->started; get = get->next) {}
         if (get) start(get);
     } while (get);
 }
@@ -172,7 +173,8 @@ struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int 
     if (!t) return NULL;
     for (get = n->gets; get; get = get->next) /* a search begun before can't promise the latest */
         if (dht_id_equal(&get->key, key) && get->sufficient >= sufficient &&
-            !(latest && get->started)) break;
+            !(latest && get->started))
+            break;
     if (!get) {
         if (!(get = calloc(1, sizeof *get))) {
             free(t);

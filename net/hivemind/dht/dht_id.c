@@ -38,10 +38,7 @@ int dht_id_compare(const struct dht_id *a, const struct dht_id *b)
     return memcmp(a->bytes, b->bytes, DHT_ID_BYTES);
 }
 
-int dht_id_equal(const struct dht_id *a, const struct dht_id *b)
-{
-    return !dht_id_compare(a, b);
-}
+int dht_id_equal(const struct dht_id *a, const struct dht_id *b) { return !dht_id_compare(a, b); }
 
 void dht_id_xor(struct dht_id *out, const struct dht_id *a, const struct dht_id *b)
 {

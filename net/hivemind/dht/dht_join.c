@@ -13,16 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPKEEP_EVERY 10.0    /* s */
+#define UPKEEP_EVERY 10.0 /* s */
 /* s between tries to reach initial peers that are not connected: two halves of a swarm that lost each
  * other, or began apart because one's entry was not up yet, meet through them. Twice as long each time */
 #define RETRY_FIRST 1.0
 #define RETRY_EVERY 30.0
-#define SILENT_LIMIT 120.0   /* s; a node not heard of for so long is pinged */
-#define SILENT_AT_ONCE 4     /* pings per upkeep */
+#define SILENT_LIMIT 120.0 /* s; a node not heard of for so long is pinged */
+#define SILENT_AT_ONCE 4   /* pings per upkeep */
 /* s after which a bucket is searched; in the original only on request */
 #define REFRESH_EVERY 900.0
-#define SELF_EVERY 300.0     /* s between searches for our own id */
+#define SELF_EVERY 300.0 /* s between searches for our own id */
 
 /* --- the clock -------------------------------------------------------------------------------- */
 
@@ -73,11 +73,13 @@ static void on_voice(void *context, const struct dht_contact *who, const struct 
 static void ask_voices(struct dht_node *n)
 {
     struct dht_contact near[DHT_CLOCK_PEERS];
-    size_t count = dht_routing_nearest(&n->state.routing, near, DHT_CLOCK_PEERS, &n->state.self, NULL);
+    size_t count = dht_routing_nearest(&n->state.routing, near, DHT_CLOCK_PEERS, &n->state.self,
+                                       NULL);
     n->corrected = 1;
     n->voice_count = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_initial(n, &near[i].peer, n->initial_count) && !dht_ask_ping(n, &near[i].peer, 0, on_voice, n))
+        if (!is_initial(n, &near[i].peer, n->initial_count) &&
+            !dht_ask_ping(n, &near[i].peer, 0, on_voice, n))
             n->voices_awaited++;
 }
 
@@ -194,7 +196,8 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
         settle(it, err->text);
         return;
     }
-    if (it->is_protected) host_unprotect(it->node->host, &it->peer); /* another may answer there now */
+    if (it->is_protected)
+        host_unprotect(it->node->host, &it->peer); /* another may answer there now */
     it->is_protected = 0;
     it->peer = *peer;
     if (peer_id_equal(peer, host_id(it->node->host))) settle(it, "this is our own address");
@@ -217,7 +220,8 @@ static void on_retry(void *context)
     for (size_t i = 0; i < n->initial_count; i++) {
         struct initial *it = &n->initials[i];
         if (it->state == INITIAL_GOOD && host_is_connected(n->host, &it->peer) &&
-            (n->called_back || n->wants_client_mode)) continue;
+            (n->called_back || n->wants_client_mode))
+            continue;
         missing = 1;
         if (it->state == INITIAL_TRYING) continue;
         if (!n->joining) n->join_began = loop_now(n->loop);

@@ -67,7 +67,8 @@ static int asks_too_often(struct dht_node *n)
 static void on_proof(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_task *t = context, **at = &t->node->admissions;
-    int admitted = dht_node_admits(t->node, &who->peer); /* its answer's signature has been checked */
+    int admitted = dht_node_admits(t->node,
+                                   &who->peer); /* its answer's signature has been checked */
     (void)r;
     while (*at != t) at = &(*at)->next;
     *at = t->next;

@@ -237,8 +237,9 @@ int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *d
     memset(r, 0, sizeof *r);
     r->call = call;
     if (!(r->message = message_unpack(types[call], data, n, err))) return PL_EPROTO;
-    rc = call == DHT_PING ? read_ping(r, err) : call == DHT_STORE ? read_store(r, err)
-       : read_find(r, err);
+    rc = call == DHT_PING    ? read_ping(r, err)
+         : call == DHT_STORE ? read_store(r, err)
+                             : read_find(r, err);
     if (rc) dht_request_clear(r);
     return rc;
 }
@@ -257,7 +258,8 @@ static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
 {
     size_t n = m->n_nearest_node_ids;
     f->type = m->type == DHT_FOUND_REGULAR || m->type == DHT_FOUND_DICTIONARY
-            ? (enum dht_found_type)m->type : DHT_NOT_FOUND;
+                  ? (enum dht_found_type)m->type
+                  : DHT_NOT_FOUND;
     f->value = m->value.data;
     f->n = m->value.len;
     f->expiration = m->expiration_time;
@@ -316,8 +318,9 @@ int dht_read_answer(struct dht_answer *a, enum dht_call call, size_t count, cons
     memset(a, 0, sizeof *a);
     a->call = call;
     if (!(a->message = message_unpack(types[call], data, n, err))) return PL_EPROTO;
-    rc = call == DHT_PING ? read_ping_answer(a, err)
-       : call == DHT_STORE ? read_store_answer(a, count, err) : read_find_answer(a, count, err);
+    rc = call == DHT_PING    ? read_ping_answer(a, err)
+         : call == DHT_STORE ? read_store_answer(a, count, err)
+                             : read_find_answer(a, count, err);
     if (rc) dht_answer_clear(a);
     return rc;
 }

@@ -46,13 +46,13 @@ int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dh
 /* Requests as the server reads them. Views live until dht_request_clear. */
 struct dht_request {
     enum dht_call call;
-    int has_id;              /* 1: the caller is a node with this id */
+    int has_id; /* 1: the caller is a node with this id */
     struct dht_id id;
-    int validate;            /* ping */
+    int validate;               /* ping */
     struct dht_record *records; /* store */
-    struct dht_id *keys;     /* find */
+    struct dht_id *keys;        /* find */
     size_t count;
-    void *message;           /* private */
+    void *message; /* private */
 };
 /* PL_EPROTO with a sentence for what no node sends: fields of different lengths, keys that are
  * not 20 bytes, too many. */
@@ -82,12 +82,12 @@ struct dht_answer {
     enum dht_call call;
     int has_id;
     struct dht_id id;
-    double dht_time;         /* ping; 0: not told */
+    double dht_time; /* ping; 0: not told */
     int available;
     uint8_t *ok;             /* store: as many as were asked for */
     struct dht_found *found; /* find: as many as were asked for */
     size_t count;
-    void *message;           /* private */
+    void *message; /* private */
 };
 /* count: how many records or keys the request had. PL_EPROTO with a sentence. Neighbours whose ids
  * make no sense are left out. */

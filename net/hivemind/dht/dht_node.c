@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#define VALIDATIONS_MAX 128   /* callers that wait until we have called them back */
+#define VALIDATIONS_MAX 128 /* callers that wait until we have called them back */
 /* s; a peer with a new id gets our records again after that: ids are free */
 #define HAND_OVER_AGAIN 60.0
 
@@ -44,10 +44,7 @@ int dht_node_avoids(const struct dht_node *n, const struct peer_id *peer)
     return (b && loop_now(n->loop) < b->until) || is_late_initial(n, peer);
 }
 
-double dht_node_patience(const struct dht_node *n)
-{
-    return DHT_SEARCH_PATIENCE + 2 * n->answer_s;
-}
+double dht_node_patience(const struct dht_node *n) { return DHT_SEARCH_PATIENCE + 2 * n->answer_s; }
 
 void dht_node_answered(struct dht_node *n, const struct peer_id *peer, double seconds)
 {

@@ -11,21 +11,21 @@
 #include "dht_clock.h"
 #include "dht_result.h"
 
-#define DHT_CALL_LIMIT 3.0       /* s for one call, as the original */
-#define DHT_DIAL_LIMIT 10.0      /* s to reach an initial peer */
-#define DHT_JOIN_LIMIT 3.0       /* s for the other initial peers once one has answered */
-#define DHT_INITIAL_MAX 64       /* initial peers */
+#define DHT_CALL_LIMIT 3.0  /* s for one call, as the original */
+#define DHT_DIAL_LIMIT 10.0 /* s to reach an initial peer */
+#define DHT_JOIN_LIMIT 3.0  /* s for the other initial peers once one has answered */
+#define DHT_INITIAL_MAX 64  /* initial peers */
 
 struct dht_node;
 
 struct dht_node_options {
-    const char *const *join;     /* multiaddrs with /p2p; none: the first node of a DHT */
+    const char *const *join; /* multiaddrs with /p2p; none: the first node of a DHT */
     size_t join_count;
-    int client_mode;             /* 1: serves nothing and is not to be called */
+    int client_mode;                     /* 1: serves nothing and is not to be called */
     const struct validators *validators; /* borrowed; NULL: signatures are checked, ours not made */
-    struct auth *auth;           /* borrowed; NULL: no tokens */
-    double call_limit_s;         /* 0: DHT_CALL_LIMIT */
-    int hold;                    /* 1: initial peers are asked from dht_node_enter on */
+    struct auth *auth;                   /* borrowed; NULL: no tokens */
+    double call_limit_s;                 /* 0: DHT_CALL_LIMIT */
+    int hold;                            /* 1: initial peers are asked from dht_node_enter on */
 };
 
 /* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
@@ -46,10 +46,10 @@ double dht_node_time(const struct dht_node *n);
 struct dht_status {
     struct dht_id id;
     int joined, client_mode;
-    int reachable;        /* 0: others cannot call us; we behave like a client until they can */
-    int relayed;          /* 1: others call us through a relay */
-    double clock_offset;  /* what dht_node_time adds */
-    double clock_error;   /* median difference to others' clocks; NAN: not known */
+    int reachable;       /* 0: others cannot call us; we behave like a client until they can */
+    int relayed;         /* 1: others call us through a relay */
+    double clock_offset; /* what dht_node_time adds */
+    double clock_error;  /* median difference to others' clocks; NAN: not known */
     size_t nodes, records, cached, initial, initial_answered;
     uint64_t calls_made, calls_failed, calls_served;
 };
@@ -91,17 +91,16 @@ struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, co
                                 double expiration, dht_stored *stored, void *context);
 
 struct dht_pong {
-    double seconds;      /* there and back */
-    double clock_error;  /* its clock minus our DHT time; NAN: it did not say */
+    double seconds;     /* there and back */
+    double clock_error; /* its clock minus our DHT time; NAN: it did not say */
     int has_id, available;
     struct dht_id id;
-    const char *error;   /* a sentence when status is not PL_OK */
+    const char *error; /* a sentence when status is not PL_OK */
 };
 typedef void dht_pinged(void *context, int status, const struct dht_pong *pong);
 /* validate: 1 lets it call us back, see `available`. */
 struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
                                dht_pinged *pinged, void *context);
-
 
 /* PL_OK: a member. Anything else: it has shown no valid token. */
 typedef void dht_admitted(void *context, int status);

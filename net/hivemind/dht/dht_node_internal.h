@@ -8,15 +8,16 @@
 #include "dht_search.h"
 #include "dht_serve.h"
 
-#define BLACKLIST_FIRST 5.0     /* s, doubled with every further failure */
+#define BLACKLIST_FIRST 5.0 /* s, doubled with every further failure */
 /* s; the original goes on doubling, and loses repaired peers for hours */
 #define BLACKLIST_LONGEST 300.0
 #define BLACKLIST_MAX 1024
 
-#define DHT_MEMBERS_MAX 4096    /* four times the largest run; whoever had to go is asked again */
-#define DHT_REFUSALS_MAX 256    /* strangers that are not asked again for a while; the oldest goes */
-#define DHT_REFUSAL_TIME 10.0   /* s; an honest peer's token may be a moment late */
-#define DHT_PROOFS_A_SECOND 100 /* an RSA signature of ours takes a millisecond: a tenth of a core */
+#define DHT_MEMBERS_MAX 4096  /* four times the largest run; whoever had to go is asked again */
+#define DHT_REFUSALS_MAX 256  /* strangers that are not asked again for a while; the oldest goes */
+#define DHT_REFUSAL_TIME 10.0 /* s; an honest peer's token may be a moment late */
+#define DHT_PROOFS_A_SECOND \
+    100 /* an RSA signature of ours takes a millisecond: a tenth of a core */
 
 /* `until`: of a member the DHT time at which its token expires; of a refusal the loop's time. */
 struct dht_member {
@@ -34,12 +35,12 @@ struct blacklisted {
 struct initial {
     struct dht_node *node;
     struct multiaddr address;
-    struct peer_id peer;        /* once known */
+    struct peer_id peer; /* once known */
     struct host_wait *dialling;
     enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
-    double clock_error;         /* NAN: not known */
+    double clock_error; /* NAN: not known */
     int available, is_protected;
-    char why[320];              /* INITIAL_BAD; may begin with the address */
+    char why[320]; /* INITIAL_BAD; may begin with the address */
 };
 
 struct dht_node {
@@ -50,15 +51,15 @@ struct dht_node {
     struct validators fallback; /* when none were given */
     struct auth *auth;
     double call_limit, clock_offset, clock_error;
-    double answer_s;            /* what answers take, smoothed; 0: none has come yet */
-    int serves;                 /* 1: our handlers are registered */
-    int wants_client_mode;      /* as opened; state.client_mode also says that nobody reaches us */
+    double answer_s;       /* what answers take, smoothed; 0: none has come yet */
+    int serves;            /* 1: our handlers are registered */
+    int wants_client_mode; /* as opened; state.client_mode also says that nobody reaches us */
     int closing;
     /* an initial peer has called us, be it on the connection that we made */
     int called_back;
-    struct reach *reach;        /* dht_reach.c */
+    struct reach *reach; /* dht_reach.c */
 
-    struct timer turn;          /* collects what one turn of the loop asks for */
+    struct timer turn; /* collects what one turn of the loop asks for */
     struct outgoing *outgoing;
     struct dht_walk *walks;
     struct getting *gets;
@@ -70,31 +71,34 @@ struct dht_node {
     struct dht_member *members; /* dht_members.c */
     struct dht_member refusals[DHT_REFUSALS_MAX];
     size_t member_count, refusal_count, refusal_next;
-    double proofs_since;        /* loop time */
-    int proofs;                 /* asked for within this second */
+    double proofs_since; /* loop time */
+    int proofs;          /* asked for within this second */
     struct dht_task *admissions;
 
     struct blacklisted *blacklist;
     size_t blacklist_count;
     /* cached and used: see dht_get.c */
-    struct refetch { struct dht_id key; double at; } refetches[64];
+    struct refetch {
+        struct dht_id key;
+        double at;
+    } refetches[64];
     size_t refetch_count;
     struct timer refetch_timer;
 
     struct initial *initials;
     size_t initial_count;
     struct timer join_timer, upkeep_timer, retry_timer;
-    double join_began;          /* loop time */
-    int joined, joining;        /* joining: initial peers are being asked */
-    int held;                   /* not before dht_node_enter */
+    double join_began;   /* loop time */
+    int joined, joining; /* joining: initial peers are being asked */
+    int held;            /* not before dht_node_enter */
     dht_joined *on_joined;
     void *on_joined_context;
     /* nodes whose clocks are asked for because initial peers say that ours is off */
     double voices[DHT_INITIAL_MAX + DHT_CLOCK_PEERS];
     size_t voice_count;
     int voices_awaited, corrected; /* corrected: for this entry they have been asked */
-    double refreshed;           /* loop time of the last look at ourselves */
-    double retry_after;         /* s until initial peers that are not there are tried again */
+    double refreshed;              /* loop time of the last look at ourselves */
+    double retry_after;            /* s until initial peers that are not there are tried again */
 
     uint64_t calls_made, calls_failed, calls_served;
 };
@@ -102,7 +106,12 @@ struct dht_node {
 /* A pending request of the user's, in the list of what it waits for. */
 struct dht_task {
     struct dht_node *node;
-    union { dht_got *got; dht_stored *stored; dht_pinged *pinged; dht_admitted *admitted; };
+    union {
+        dht_got *got;
+        dht_stored *stored;
+        dht_pinged *pinged;
+        dht_admitted *admitted;
+    };
     void *context;
     int cancelled;
     struct dht_task *next;
@@ -171,9 +180,9 @@ void dht_join_close(struct dht_node *n);
 
 /* --- dht_reach.c: can others open connections to us? */
 int dht_reach_open(struct dht_node *n);
-void dht_reach_look(struct dht_node *n);   /* after entering, and in each upkeep */
+void dht_reach_look(struct dht_node *n);           /* after entering, and in each upkeep */
 int dht_reach_is_closed(const struct dht_node *n); /* nobody could call us directly */
-int dht_reach_is_open(const struct dht_node *n); /* 1 also while it is not known */
+int dht_reach_is_open(const struct dht_node *n);   /* 1 also while it is not known */
 int dht_reach_is_known(const struct dht_node *n);
 int dht_reach_is_relayed(const struct dht_node *n);
 void dht_reach_close(struct dht_node *n);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIND_KEYS 16           /* of one call, as the original */
+#define FIND_KEYS 16 /* of one call, as the original */
 #define STORE_RECORDS 256
 #define STORE_BYTES (1u << 20) /* of one call, or one record that is longer */
 
@@ -25,7 +25,7 @@ struct outgoing {
     size_t count, bytes;
     struct rpc_request *request; /* NULL: not sent yet */
     uint8_t nonce[AUTH_NONCE];
-    double sent;                 /* loop time */
+    double sent; /* loop time */
     struct outgoing *next;
 };
 
@@ -186,8 +186,9 @@ static void on_reply(void *context, const struct rpc_result *r)
         fail(o, rc, r->error);
         return;
     }
-    if (n->auth) rc = auth_check_response(&data, &length, n->auth, o->nonce, dht_node_time(n), data,
-                                          length, &err);
+    if (n->auth)
+        rc = auth_check_response(&data, &length, n->auth, o->nonce, dht_node_time(n), data, length,
+                                 &err);
     if (!rc)
         rc = dht_read_answer(&a, o->call, o->call == DHT_PING ? 0 : o->count, data, length, &err);
     if (rc) {
@@ -208,7 +209,8 @@ static int write_request(struct bytes *out, const struct outgoing *o)
 {
     /* When we ask whether we can be reached, we have to say who we are. */
     const struct dht_id *self = o->validate && !o->node->wants_client_mode
-                              ? &o->node->state.self : dht_state_self(&o->node->state);
+                                    ? &o->node->state.self
+                                    : dht_state_self(&o->node->state);
     struct dht_record *records;
     struct dht_id keys[FIND_KEYS];
     size_t i = 0;

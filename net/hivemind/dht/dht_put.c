@@ -16,7 +16,8 @@ struct putting {
     int started, invalid;
     struct dht_contact to[DHT_BUCKET_SIZE + 1]; /* length 0: ourselves */
     size_t count, tried, under_way, accepted, refused;
-    size_t passed, late; /* the first of `to` were passed over; so many of them have yet to answer */
+    size_t passed,
+        late; /* the first of `to` were passed over; so many of them have yet to answer */
     struct timer patience;
     int told;
 };
@@ -61,8 +62,10 @@ static void keep_declaration(struct putting *p)
 
 static void finish(struct putting *p)
 {
-    int status = p->invalid ? PL_EPROTO : p->accepted + p->refused == 0 ? PL_EIO
-               : p->accepted >= p->refused ? PL_OK : PL_EAGAIN;
+    int status = p->invalid                      ? PL_EPROTO
+                 : p->accepted + p->refused == 0 ? PL_EIO
+                 : p->accepted >= p->refused     ? PL_OK
+                                                 : PL_EAGAIN;
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
     if (status != PL_EPROTO) keep_declaration(p);
     p->told = 1;
@@ -149,7 +152,7 @@ void dht_put_turn(struct dht_node *n)
 {
     struct putting *p;
     do { /* from the start: callbacks change the list */
-        for (p = n->puts; p && p->started; p = p->next_put) { }
+        for (p = n->puts; p && p->started; p = p->next_put) {}
         if (p) {
             struct dht_walk *w;
             p->started = 1;
@@ -166,8 +169,11 @@ static int make_record(struct putting *p, struct dht_node *n, const struct dht_i
                        double expiration)
 {
     const struct validators *v = n->state.validators;
-    struct record r = { .key = p->record.key.bytes, .key_n = DHT_ID_BYTES, .value = value,
-                        .n = value_n, .expiration = expiration };
+    struct record r = { .key = p->record.key.bytes,
+                        .key_n = DHT_ID_BYTES,
+                        .value = value,
+                        .n = value_n,
+                        .expiration = expiration };
     int rc;
     p->record.caller = &n->self;
     p->record.key = *key;
@@ -213,7 +219,8 @@ struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, co
 void dht_put_close(struct dht_node *n)
 {
     while (n->puts) {
-        if (!n->puts->told && !n->puts->task.cancelled) n->puts->task.stored(n->puts->task.context, PL_EAGAIN);
+        if (!n->puts->told && !n->puts->task.cancelled)
+            n->puts->task.stored(n->puts->task.context, PL_EAGAIN);
         free_putting(n->puts);
     }
 }

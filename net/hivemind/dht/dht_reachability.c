@@ -19,20 +19,23 @@
 
 #define LOOK_EVERY 300.0 /* s */
 #define LOOK_LIMIT 20.0  /* s for dialling us; the other side gives up after AUTONAT_LIMIT */
-#define PATIENCE 5.0     /* s that a first averaging waits for the first look, which takes moments */
-#define PEERS_ASKED 3    /* one alone may be on our side of the router, or in trouble itself */
+#define PATIENCE 5.0  /* s that a first averaging waits for the first look, which takes moments */
+#define PEERS_ASKED 3 /* one alone may be on our side of the router, or in trouble itself */
 #define RELAYS_USED 2
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
 
 struct reach {
     struct dht_node *node;
     struct host_watch watch;
-    double entered;       /* loop time; 0: not yet */
-    double looked;        /* loop time; 0: never */
-    int is_known;         /* 1: a look has ended */
-    int is_closed;        /* 1: they could not dial us */
+    double entered; /* loop time; 0: not yet */
+    double looked;  /* loop time; 0: never */
+    int is_known;   /* 1: a look has ended */
+    int is_closed;  /* 1: they could not dial us */
     size_t pending, could, could_not;
-    struct look { struct reach *reach; struct autonat_question *question; } looks[PEERS_ASKED];
+    struct look {
+        struct reach *reach;
+        struct autonat_question *question;
+    } looks[PEERS_ASKED];
 };
 
 static void on_identified(void *context, const struct peer_id *peer)
@@ -125,7 +128,8 @@ static void ask_again(struct dht_node *n)
         struct look *l = &r->looks[r->pending];
         struct multiaddr seen; /* told with its first words; behind a router we ask about it */
         if (n->initials[i].state != INITIAL_GOOD ||
-            host_observed(n->host, &n->initials[i].peer, &seen)) continue;
+            host_observed(n->host, &n->initials[i].peer, &seen))
+            continue;
         l->reach = r;
         l->question = autonat_ask(n->host, &n->initials[i].peer, LOOK_LIMIT, on_looked, l);
         r->pending += l->question != NULL;

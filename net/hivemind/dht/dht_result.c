@@ -34,7 +34,8 @@ void dht_result_clear(struct dht_result *r)
 static int add_claim(struct dht_result *r, const struct record *record, enum dht_class class)
 {
     const uint8_t yes = 0xc3, no = 0xc2;
-    struct dht_claim c = { .expiration = record->expiration, .own = class == DHT_DECLARATION,
+    struct dht_claim c = { .expiration = record->expiration,
+                           .own = class == DHT_DECLARATION,
                            .told = 1 };
     if (record->n != 1 || (record->value[0] != yes && record->value[0] != no) ||
         record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
@@ -92,7 +93,8 @@ static void settle_claims(struct dht_result *r, double now)
     size_t kept = 0;
     if (r->claim_count) qsort(r->claims, r->claim_count, sizeof *r->claims, by_peer);
     for (size_t i = 0, k; i < r->claim_count; i = k) {
-        for (k = i + 1; k < r->claim_count && peer_id_equal(&r->claims[k].peer, &r->claims[i].peer);)
+        for (k = i + 1;
+             k < r->claim_count && peer_id_equal(&r->claims[k].peer, &r->claims[i].peer);)
             k++;
         kept += keep_claims(r->claims + kept, r->claims + i, k - i, now);
     }
@@ -171,7 +173,8 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     if (isnan(item->expiration) || !is_valid(v, record, from)) return PL_EAGAIN;
     if ((rc = add_claim(r, record, taken.from.class))) return rc;
     if (!is_newer) return PL_EAGAIN;
-    if (r->type == DHT_FOUND_REGULAR) forget(r); /* only now is it certain that there is a newer one */
+    if (r->type == DHT_FOUND_REGULAR)
+        forget(r); /* only now is it certain that there is a newer one */
     if ((rc = dht_dictionary_put(&r->dictionary, -INFINITY, &taken))) return rc;
     r->type = DHT_FOUND_DICTIONARY;
     /* What the node claims for the whole counts for nothing. */
@@ -194,7 +197,7 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
                                  .n = item->n,
                                  .expiration = item->expiration };
         int rc = item->subkey_n > RECORD_SUBKEY_MAX ? PL_EAGAIN
-               : merge_item(r, v, from, &record, item);
+                                                    : merge_item(r, v, from, &record, item);
         if (rc == PL_ENOMEM) return rc;
         if (!rc) changed = 1;
     }
@@ -205,8 +208,12 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
                      const struct dht_teller *from, enum dht_found_type type, const uint8_t *value,
                      size_t n, double expiration)
 {
-    struct record regular = { .key = key->bytes, .key_n = DHT_ID_BYTES, .subkey = dht_no_subkey,
-                              .subkey_n = sizeof dht_no_subkey, .value = value, .n = n,
+    struct record regular = { .key = key->bytes,
+                              .key_n = DHT_ID_BYTES,
+                              .subkey = dht_no_subkey,
+                              .subkey_n = sizeof dht_no_subkey,
+                              .value = value,
+                              .n = n,
                               .expiration = expiration };
     struct dht_dictionary d;
     int rc;

@@ -93,8 +93,7 @@ int dht_search_next(struct dht_search *s, struct dht_contact *who)
 static struct dht_search_node *awaited(struct dht_search *s, const struct dht_id *who)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (is_awaited(&s->nodes[i]) && dht_id_equal(&s->nodes[i].who.id, who))
-            return &s->nodes[i];
+        if (is_awaited(&s->nodes[i]) && dht_id_equal(&s->nodes[i].who.id, who)) return &s->nodes[i];
     return NULL;
 }
 

@@ -21,8 +21,13 @@
 #define DHT_SEARCH_PATIENCE 1.0  /* s of silence beyond what answers usually take */
 #define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
 
-enum dht_search_state { SEARCH_CANDIDATE, SEARCH_ASKED, SEARCH_LATE, SEARCH_ANSWERED,
-                        SEARCH_FAILED };
+enum dht_search_state {
+    SEARCH_CANDIDATE,
+    SEARCH_ASKED,
+    SEARCH_LATE,
+    SEARCH_ANSWERED,
+    SEARCH_FAILED
+};
 
 struct dht_search_node {
     struct dht_contact who;
@@ -34,12 +39,12 @@ struct dht_search_node {
 struct dht_search {
     struct dht_id key, self;
     size_t beam, workers;
-    double sufficient;       /* an expiration; INFINITY: ask all of the beam */
-    double now;              /* s on the caller's clock; the caller keeps it up to date */
-    double time;             /* DHT time, likewise; INFINITY: not known, no record lives too long */
-    double patience;         /* s of silence until a node is late; INFINITY: never */
-    int one_will_do;         /* 1: one answer is enough to end without those who are late */
-    int nodes_only;          /* 1: what is found under the key is of no interest */
+    double sufficient; /* an expiration; INFINITY: ask all of the beam */
+    double now;        /* s on the caller's clock; the caller keeps it up to date */
+    double time;       /* DHT time, likewise; INFINITY: not known, no record lives too long */
+    double patience;   /* s of silence until a node is late; INFINITY: never */
+    int one_will_do;   /* 1: one answer is enough to end without those who are late */
+    int nodes_only;    /* 1: what is found under the key is of no interest */
     const struct validators *validators;
     struct dht_result best;
     struct dht_search_node *nodes; /* by distance to the key, all states */

@@ -72,8 +72,12 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
 
 static struct record view_record(const struct dht_record *r)
 {
-    return (struct record){ .key = r->key.bytes, .key_n = DHT_ID_BYTES, .subkey = r->subkey,
-                            .subkey_n = r->subkey_n, .value = r->value, .n = r->n,
+    return (struct record){ .key = r->key.bytes,
+                            .key_n = DHT_ID_BYTES,
+                            .subkey = r->subkey,
+                            .subkey_n = r->subkey_n,
+                            .value = r->value,
+                            .n = r->n,
                             .expiration = r->expiration };
 }
 
@@ -85,7 +89,8 @@ static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
     struct bytes subkey = { 0 };
     struct record record = view_record(r);
     int rc = PL_EAGAIN;
-    if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX) rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
+    if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX)
+        rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
     record.subkey = bytes_at(&subkey);
     record.subkey_n = bytes_length(&subkey);
     if (!rc) rc = check_and_put(s, to, now, r, &record);

@@ -17,7 +17,7 @@
 
 struct dht_state {
     struct dht_id self;
-    int client_mode;       /* 1: nobody calls us */
+    int client_mode; /* 1: nobody calls us */
     size_t replicas;
     struct dht_routing routing;
     struct dht_store storage, cache;
@@ -41,8 +41,8 @@ const struct dht_entry *dht_state_get(struct dht_state *s, double now, const str
  * out. A ping with `validate` and an id is answered with dht_serve_validated after calling it
  * back. PL_EPROTO: err's sentence is the answer. Clear r with dht_request_clear in any case. */
 int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
-              const uint8_t *data, size_t n, struct bytes *answer,
-              struct dht_request *r, struct pl_err *err);
+              const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
+              struct pl_err *err);
 int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer);
 
 /* The records of our main storage that a node should get which we have just met and not yet put in

@@ -83,7 +83,7 @@ void dht_walk_turn(struct dht_node *n)
 {
     struct dht_walk *w;
     do { /* from the start: callbacks change the list */
-        for (w = n->walks; w && !w->fresh; w = w->next) { }
+        for (w = n->walks; w && !w->fresh; w = w->next) {}
         if (w) {
             w->fresh = 0;
             advance(w);

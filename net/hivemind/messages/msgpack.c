@@ -8,8 +8,19 @@
 
 /* First bytes of the forms that are not one byte alone. */
 enum {
-    NIL = 0xc0, FALSE_ = 0xc2, TRUE_ = 0xc3, BIN8 = 0xc4, EXT8 = 0xc7, FLOAT32 = 0xca, FLOAT64 = 0xcb,
-    UINT8 = 0xcc, INT8 = 0xd0, FIXEXT1 = 0xd4, STR8 = 0xd9, LIST16 = 0xdc, MAP16 = 0xde
+    NIL = 0xc0,
+    FALSE_ = 0xc2,
+    TRUE_ = 0xc3,
+    BIN8 = 0xc4,
+    EXT8 = 0xc7,
+    FLOAT32 = 0xca,
+    FLOAT64 = 0xcb,
+    UINT8 = 0xcc,
+    INT8 = 0xd0,
+    FIXEXT1 = 0xd4,
+    STR8 = 0xd9,
+    LIST16 = 0xdc,
+    MAP16 = 0xde
 };
 
 struct reader {
@@ -19,7 +30,7 @@ struct reader {
 
 static int is_utf8(const uint8_t *s, size_t n)
 {
-    for (size_t i = 0; i < n; ) {
+    for (size_t i = 0; i < n;) {
         uint32_t c = s[i++], least;
         int more = c < 0x80 ? 0 : (c >> 5) == 6 ? 1 : (c >> 4) == 14 ? 2 : (c >> 3) == 30 ? 3 : -1;
         if (more < 0 || (size_t)more > n - i) return 0;
@@ -206,7 +217,7 @@ int mp_is_text(const struct mp_value *v, const char *text)
 const struct mp_value *mp_get(const struct mp_value *v, const char *key)
 {
     if (v->kind != MP_MAP) return NULL;
-    for (size_t i = v->n; i-- > 0; )
+    for (size_t i = v->n; i-- > 0;)
         if (mp_is_text(&v->item[2 * i], key)) return &v->item[2 * i + 1];
     return NULL;
 }

@@ -32,9 +32,9 @@ enum mp_kind {
 
 struct mp_value {
     enum mp_kind kind;
-    int8_t code;               /* MP_EXT */
-    int negative;              /* MP_INT: the number is (int64_t)number, else it is number */
-    size_t n;                  /* bytes, elements, or pairs */
+    int8_t code;  /* MP_EXT */
+    int negative; /* MP_INT: the number is (int64_t)number, else it is number */
+    size_t n;     /* bytes, elements, or pairs */
     union {
         int truth;             /* MP_BOOL */
         uint64_t number;       /* MP_INT */

@@ -172,8 +172,8 @@ int part_message_is_sound(const struct part_message *m)
     case PL_COMPRESS_FLOAT16: return halves_finite(m->buffer, n);
     case PL_COMPRESS_MEANSTD16: /* one row: its mean and deviation follow */
         return halves_finite(m->buffer, n) && floats_within(m->buffer + 2 * n, 2, PART_FACTOR_MAX);
-    case PL_COMPRESS_UNIFORM8: case PL_COMPRESS_QUANTILE8:
-        return floats_within(m->buffer + 8, PL_CODES, PART_VALUE_MAX);
+    case PL_COMPRESS_UNIFORM8:
+    case PL_COMPRESS_QUANTILE8: return floats_within(m->buffer + 8, PL_CODES, PART_VALUE_MAX);
     case PL_COMPRESS_BLOCKWISE8: /* two counts, then scales and table */
         blocks = field_le64(m->buffer);
         return floats_within(m->buffer + 16, (size_t)blocks + PL_CODES, PART_FACTOR_MAX);

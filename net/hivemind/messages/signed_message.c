@@ -33,8 +33,7 @@ int signed_message_write(struct bytes *out, struct signed_message *m, const stru
     int has_key = peer_id_key(&me->id, &inside) != NULL, rc;
     signed_hash(m->hash, m->body, m->n);
     rc = write_statement(&statement, m, round);
-    if (!rc)
-        rc = identity_sign(me, signature, &n, bytes_at(&statement), bytes_length(&statement));
+    if (!rc) rc = identity_sign(me, signature, &n, bytes_at(&statement), bytes_length(&statement));
     bytes_clear(&statement);
     if (rc) return rc;
     bytes_u8(out, m->stage);

@@ -69,8 +69,9 @@ enum state_match state_claims_match(const struct state_claim *a, const struct st
     return epochs && near_time ? STATE_OTHER_TIME : STATE_DIFFERS;
 }
 
-enum state_verdict state_claims_judge(size_t *agree, size_t *other, const struct state_claim *claims,
-                                      size_t count, const size_t *elements, size_t tensors)
+enum state_verdict state_claims_judge(size_t *agree, size_t *other,
+                                      const struct state_claim *claims, size_t count,
+                                      const size_t *elements, size_t tensors)
 {
     *agree = 1;
     *other = 0;

@@ -13,18 +13,21 @@
 
 #include "ref/base.h"
 
-#define STATE_SAMPLES_EACH 1024      /* of a tensor: misses a change of a hundredth of it once in 30,000 */
-#define STATE_SAMPLES_MAX 16384      /* of all tensors: 64 KiB for each donor that is asked */
-#define STATE_SEED 8                 /* bytes */
+#define STATE_SAMPLES_EACH \
+    1024 /* of a tensor: misses a change of a hundredth of it once in 30,000 */
+#define STATE_SAMPLES_MAX 16384 /* of all tensors: 64 KiB for each donor that is asked */
+#define STATE_SEED 8            /* bytes */
 
-#define STATE_APART 0.2              /* relative distance of states that agree; after rounds it is 1e-4 to 6e-3 */
-#define STATE_TENSOR_APART 0.5       /* relative distance of a tensor that differs, */
-#define STATE_PART_APART 0.1         /* which this share of all parameters may: there are tensors that are noise alone */
-#define STATE_EPOCHS_APART 3         /* epochs later a donor's samples may have become others */
+#define STATE_APART \
+    0.2 /* relative distance of states that agree; after rounds it is 1e-4 to 6e-3 */
+#define STATE_TENSOR_APART 0.5 /* relative distance of a tensor that differs, */
+#define STATE_PART_APART \
+    0.1 /* which this share of all parameters may: there are tensors that are noise alone */
+#define STATE_EPOCHS_APART 3 /* epochs later a donor's samples may have become others */
 
 struct state_claim {
-    int64_t epoch;                   /* -1: not known */
-    float *samples;                  /* free() */
+    int64_t epoch;  /* -1: not known */
+    float *samples; /* free() */
 };
 
 /* How many samples are taken of tensors with so many elements. */
@@ -41,7 +44,8 @@ enum state_verdict { STATE_CONFIRMED, STATE_UNCONFIRMED, STATE_REFUTED };
 /* The first claim is the one to judge. Confirmed: another one agrees with it, and at least as many as agree with
  * any that differs. Refuted: more agree on something else, two at least. *agree: the first and those that
  * agree with it; *other: the most that agree on something else. */
-enum state_verdict state_claims_judge(size_t *agree, size_t *other, const struct state_claim *claims,
-                                      size_t count, const size_t *elements, size_t tensors);
+enum state_verdict state_claims_judge(size_t *agree, size_t *other,
+                                      const struct state_claim *claims, size_t count,
+                                      const size_t *elements, size_t tensors);
 
 #endif

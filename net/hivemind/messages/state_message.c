@@ -88,8 +88,8 @@ static int charge(struct state_load *l, size_t n, struct pl_err *err)
     l->received += n;
     if (l->messages > messages)
         return pl_fail(err, PL_ELIMIT, "state: more than %zu messages", messages);
-    if (l->received > l->bytes_max + l->bytes_max / 16 + metadata_max(l) +
-                          l->tensors_max * STATE_HEADER_MAX)
+    if (l->received >
+        l->bytes_max + l->bytes_max / 16 + metadata_max(l) + l->tensors_max * STATE_HEADER_MAX)
         return pl_fail(err, PL_ELIMIT, "state: %zu bytes came, our model's state has at most %zu",
                        l->received, l->bytes_max);
     return PL_OK;
@@ -141,8 +141,10 @@ static int add_piece(struct state_load *l, const struct field *piece, struct pl_
     l->begun = rc == PL_EAGAIN;
     if (rc == PL_EAGAIN) return PL_OK;
     if (rc == PL_EUSE)
-        return pl_fail(err, rc, "peer's state has different tensors than our model (parameter %zu: "
-                       "%.200s)", l->count, why.text);
+        return pl_fail(err, rc,
+                       "peer's state has different tensors than our model (parameter %zu: "
+                       "%.200s)",
+                       l->count, why.text);
     return rc ? pl_fail(err, rc, "state: %.300s", why.text) : keep_tensor(l, err);
 }
 
@@ -168,8 +170,10 @@ int state_load_finish(const struct state_load *l, struct pl_err *err)
         return pl_fail(err, PL_ENOTFOUND, "state: the peer shares nothing");
     if (!l->metadata) return pl_fail(err, PL_EFORMAT, "state: without metadata");
     if (l->count < l->expected)
-        return pl_fail(err, PL_EUSE, "peer's state has different tensors than our model (theirs has "
-                       "%zu, ours has %zu parameters)", l->count, l->expected);
+        return pl_fail(err, PL_EUSE,
+                       "peer's state has different tensors than our model (theirs has "
+                       "%zu, ours has %zu parameters)",
+                       l->count, l->expected);
     return PL_OK;
 }
 

@@ -7,19 +7,20 @@
 #include "net/hivemind/averaging/group.h"
 #include "tensor_message.h"
 
-#define STATE_PRIORITY_LIFE 30.0         /* s until an announcement expires; it is renewed as often */
-#define STATE_METADATA_MAX (4u << 20)    /* the run's 300 parameters make 40 kB */
+#define STATE_PRIORITY_LIFE 30.0      /* s until an announcement expires; it is renewed as often */
+#define STATE_METADATA_MAX (4u << 20) /* the run's 300 parameters make 40 kB */
 #define STATE_TENSORS_MAX (1u << 20)
 
 /* Limits that follow from the tensors that a newcomer expects: an optimizer's state is some arrays
  * for each parameter, each no larger than it. */
-#define STATE_BYTES_FACTOR 4             /* LAMB and Adam: parameters and two moments, all float32; one to spare */
-#define STATE_BYTES_EACH 16384u          /* of each parameter: tables of codes, norms, counts */
-#define STATE_TENSORS_EACH 16            /* the 8-bit LAMB of the run has 10 for each parameter */
-#define STATE_METADATA_BASE 65536u       /* names and settings that are not of one parameter */
-#define STATE_METADATA_EACH 1024         /* the run has 133 bytes for each parameter */
-#define STATE_HEADER_MAX 256             /* bytes of a tensor's message beside its buffer */
-#define STATE_PIECE_MIN 1024             /* hivemind sends pieces of 65536; empty ones would never end */
+#define STATE_BYTES_FACTOR \
+    4 /* LAMB and Adam: parameters and two moments, all float32; one to spare */
+#define STATE_BYTES_EACH 16384u    /* of each parameter: tables of codes, norms, counts */
+#define STATE_TENSORS_EACH 16      /* the 8-bit LAMB of the run has 10 for each parameter */
+#define STATE_METADATA_BASE 65536u /* names and settings that are not of one parameter */
+#define STATE_METADATA_EACH 1024   /* the run has 133 bytes for each parameter */
+#define STATE_HEADER_MAX 256       /* bytes of a tensor's message beside its buffer */
+#define STATE_PIECE_MIN 1024       /* hivemind sends pieces of 65536; empty ones would never end */
 
 /* A donor's side: what it hands on, frozen. */
 struct state_tensor {
@@ -48,14 +49,15 @@ struct state_load {
     size_t metadata_n;
     struct tensor_message *tensors;
     size_t count;
-    size_t confirmed;        /* after a load: donors that agree on it; 1: nobody but its own (state_claim.h) */
-    size_t misfits;          /* after a load that failed: donors whose state is of another model */
+    size_t
+        confirmed; /* after a load: donors that agree on it; 1: nobody but its own (state_claim.h) */
+    size_t misfits; /* after a load that failed: donors whose state is of another model */
     /* private */
     const struct schema_tensor *schema; /* (expected) of the first tensors; borrowed; NULL: any */
     size_t expected, bytes_max, tensors_max, metadata_max;
     struct tensor_join join;
     size_t room, bytes, received, messages;
-    int begun;               /* a tensor is half there */
+    int begun; /* a tensor is half there */
 };
 /* Expects these tensors first, and behind them no more than their optimizer's state takes: whatever
  * is beyond is refused before it is kept. A zeroed state_load takes any. */

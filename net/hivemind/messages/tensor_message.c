@@ -11,8 +11,8 @@
 
 static const char *const dtypes[PL_DTYPES] = {
     [PL_F64] = "float64", [PL_F32] = "float32", [PL_F16] = "float16", [PL_BF16_T] = "bfloat16",
-    [PL_I64] = "int64", [PL_I32] = "int32", [PL_I16] = "int16", [PL_I8] = "int8",
-    [PL_U8] = "uint8", [PL_BOOL] = "bool",
+    [PL_I64] = "int64",   [PL_I32] = "int32",   [PL_I16] = "int16",   [PL_I8] = "int8",
+    [PL_U8] = "uint8",    [PL_BOOL] = "bool",
 };
 
 const char *tensor_dtype_name(enum pl_dtype t) { return dtypes[t]; }
@@ -65,7 +65,8 @@ static int pack(uint8_t **out, size_t *out_bytes, const Hivemind__Tensor *t)
 static void describe(Hivemind__Tensor *t, uint32_t *sizes, const struct tensor_message *m)
 {
     for (int i = 0; i < m->type.dims; i++) {
-        assert(m->type.size[i] <= UINT32_MAX); /* tensor_fill's caller sends what the wire can say */
+        assert(m->type.size[i] <=
+               UINT32_MAX); /* tensor_fill's caller sends what the wire can say */
         sizes[i] = (uint32_t)m->type.size[i];
     }
     t->n_size = (size_t)m->type.dims;
@@ -85,10 +86,7 @@ int tensor_pack(uint8_t **out, size_t *out_bytes, const struct tensor_message *m
     return pack(out, out_bytes, &t);
 }
 
-size_t tensor_pieces(size_t bytes)
-{
-    return bytes ? pl_blocks(bytes, TENSOR_PIECE) : 1;
-}
+size_t tensor_pieces(size_t bytes) { return bytes ? pl_blocks(bytes, TENSOR_PIECE) : 1; }
 
 int tensor_pack_piece(uint8_t **out, size_t *out_bytes, const struct tensor_message *m, size_t i)
 {

@@ -107,15 +107,18 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
     struct bytes message = { 0 };
     int64_t until;
     int rc = auth_token_message(&message, t);
-    if (!rc) rc = rsa_public_verify(authority, bytes_at(&message), bytes_length(&message),
-                                    bytes_at(&t->signature), bytes_length(&t->signature));
+    if (!rc)
+        rc = rsa_public_verify(authority, bytes_at(&message), bytes_length(&message),
+                               bytes_at(&t->signature), bytes_length(&t->signature));
     bytes_clear(&message);
     if (rc)
         return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
-        return pl_fail(err, PL_EPROTO, "access token: its expiration_time '%.*s' is no UTC time "
-                       "without a zone", (int)(bytes_length(&t->expiration) < 40
-                       ? bytes_length(&t->expiration) : 40), (const char *)bytes_at(&t->expiration));
+        return pl_fail(err, PL_EPROTO,
+                       "access token: its expiration_time '%.*s' is no UTC time "
+                       "without a zone",
+                       (int)(bytes_length(&t->expiration) < 40 ? bytes_length(&t->expiration) : 40),
+                       (const char *)bytes_at(&t->expiration));
     if ((double)until / AUTH_SECOND < now)
         return pl_fail(err, PL_EPROTO, "access token: expired at %.*s UTC, %.1f s ago",
                        (int)bytes_length(&t->expiration), (const char *)bytes_at(&t->expiration),
@@ -179,9 +182,8 @@ int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *send
     struct field f;
     while (c.left) {
         if (field_next(&c, &f)) return pl_fail(err, PL_EPROTO, "request: no message");
-        if (f.number == AUTH_SENDER &&
-            (f.type != FIELD_DELIMITED || f.n != sender->length ||
-             memcmp(f.data, sender->bytes, f.n)))
+        if (f.number == AUTH_SENDER && (f.type != FIELD_DELIMITED || f.n != sender->length ||
+                                        memcmp(f.data, sender->bytes, f.n)))
             return pl_fail(err, PL_EPROTO, "request: signed for another peer's use");
     }
     return PL_OK;
@@ -223,8 +225,8 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
     if (!wire || copy_token(&token, wire))
         return pl_fail(err, PL_EPROTO, "message: carries no access token");
     rc = auth_token_check(&token, a->authority, now, err);
-    if (!rc && !auth_time_parse(&until, bytes_at(&token.expiration),
-                                bytes_length(&token.expiration)))
+    if (!rc &&
+        !auth_time_parse(&until, bytes_at(&token.expiration), bytes_length(&token.expiration)))
         a->until = (double)until / AUTH_SECOND;
     if (!rc && rsa_public_parse(&key, bytes_at(&token.public_key), bytes_length(&token.public_key)))
         rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
@@ -249,8 +251,9 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
     const struct bytes *mine = &a->key->text;
     int rc = check(a, now, m->client_access_token, &m->base, &m->signature, rest, err);
     if (rc) return rc;
-    if (m->service_public_key.len && (m->service_public_key.len != bytes_length(mine) ||
-        memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
+    if (m->service_public_key.len &&
+        (m->service_public_key.len != bytes_length(mine) ||
+         memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
         return pl_fail(err, PL_EPROTO, "request: meant for another peer");
     if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
         return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);

@@ -10,8 +10,8 @@
 #include "auth_nonce.h"
 #include "net/hivemind/records/rsa_key.h"
 
-#define AUTH_TEXT_MAX 512        /* of a user name or an expiration */
-#define AUTH_RENEW_BEFORE 60.0   /* s before its end that a token should be renewed */
+#define AUTH_TEXT_MAX 512      /* of a user name or an expiration */
+#define AUTH_RENEW_BEFORE 60.0 /* s before its end that a token should be renewed */
 
 struct auth_token {
     struct bytes username, public_key; /* key: OpenSSH text */
@@ -49,7 +49,7 @@ struct auth {
      * AUTH_SENDER, so that whoever gets it cannot pass it on as its own; hivemind keeps fields that it
      * does not know, and the signature holds. */
     struct peer_id self;
-    double until;              /* after a check that passed: when the other side's token expires */
+    double until; /* after a check that passed: when the other side's token expires */
     struct auth_nonces nonces;
 };
 void auth_clear(struct auth *a); /* frees token and nonces */

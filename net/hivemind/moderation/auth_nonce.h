@@ -11,24 +11,26 @@
 #include "net/bytes.h"
 
 #define AUTH_NONCE 8
-#define AUTH_TIME_LIMIT 60.0    /* s that a request's clock may differ */
-#define AUTH_NONCE_LIFE 120.0   /* s: a request of a clock that is as early as may be, until it is too late */
+#define AUTH_TIME_LIMIT 60.0 /* s that a request's clock may differ */
+#define AUTH_NONCE_LIFE \
+    120.0 /* s: a request of a clock that is as early as may be, until it is too late */
 /* A key that is alone may hold a quarter, 273 requests a second; hivemind's busiest pair of peers made 165
  * each. 5 MB, which are touched only as they fill. */
 #define AUTH_NONCES_MAX 131072
-#define AUTH_NONCE_HOLDERS 65536 /* counters; members whose hashes meet share theirs, nobody can choose whose */
+#define AUTH_NONCE_HOLDERS \
+    65536 /* counters; members whose hashes meet share theirs, nobody can choose whose */
 
 struct auth_nonces {
     /* a ring, oldest first */
     struct auth_nonce {
-        uint8_t id[16];          /* hash of key and nonce */
+        uint8_t id[16]; /* hash of key and nonce */
         double until;
-        uint16_t key, user;      /* their counters */
-        uint32_t next;           /* in its bucket, + 1; 0: the last */
-    } *ring;
-    uint32_t *bucket;            /* (AUTH_NONCES_MAX) ring place + 1 */
-    uint32_t *by_key, *by_user;  /* (AUTH_NONCE_HOLDERS) entries that they hold */
-    uint8_t secret[16];          /* of the hashes: collisions cannot be made */
+        uint16_t key, user; /* their counters */
+        uint32_t next;      /* in its bucket, + 1; 0: the last */
+    } * ring;
+    uint32_t *bucket;           /* (AUTH_NONCES_MAX) ring place + 1 */
+    uint32_t *by_key, *by_user; /* (AUTH_NONCE_HOLDERS) entries that they hold */
+    uint8_t secret[16];         /* of the hashes: collisions cannot be made */
     size_t first, count;
 };
 void auth_nonces_clear(struct auth_nonces *a);

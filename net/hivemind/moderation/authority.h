@@ -9,7 +9,7 @@
 #define AUTHORITY_USERS_MAX 100000
 #define AUTHORITY_LIST_MAX (16u << 20) /* bytes of an allowlist */
 #define AUTHORITY_NAME_MAX 64
-#define AUTHORITY_BODY_MAX 8192        /* bytes of a request: one public key in JSON */
+#define AUTHORITY_BODY_MAX 8192 /* bytes of a request: one public key in JSON */
 
 struct authority_user {
     char name[AUTHORITY_NAME_MAX + 1];
@@ -17,9 +17,9 @@ struct authority_user {
 };
 
 struct authority {
-    const struct rsa_key *key;   /* signs; borrowed */
-    double life_s;               /* of a token */
-    const char *coordinator_ip;  /* borrowed; where a first peer listens; NULL: not told */
+    const struct rsa_key *key;  /* signs; borrowed */
+    double life_s;              /* of a token */
+    const char *coordinator_ip; /* borrowed; where a first peer listens; NULL: not told */
     int coordinator_port;
     struct authority_user *users;
     size_t user_count;

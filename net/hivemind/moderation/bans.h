@@ -9,7 +9,7 @@
 
 #include "net/libp2p/peer/peer_id.h"
 
-#define BANS_MAX 256      /* the first that ends makes way: identities cost nothing, memory does */
+#define BANS_MAX 256 /* the first that ends makes way: identities cost nothing, memory does */
 /* s: some hundred rounds; an end, because memory that has gone bad is replaced */
 #define BANS_TIME 600.0
 #define BANS_BACK_OFF 30.0 /* s: the next round or two go on without it */
@@ -20,7 +20,7 @@ struct bans {
     struct ban {
         struct peer_id peer;
         double until;
-        double back_off;  /* s: the last one; 0: a ban */
+        double back_off; /* s: the last one; 0: a ban */
     } items[BANS_MAX];
     size_t count;
 };

@@ -250,8 +250,9 @@ int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_it
 int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subkey, size_t subkey_n,
                          const void *value, size_t n, double expiration)
 {
-    struct dht_item item = { (uint8_t *)(uintptr_t)subkey, (uint8_t *)(uintptr_t)value, subkey_n, n,
-                             expiration, { 0 }, 0 }; /* only read */
+    struct dht_item item = {
+        (uint8_t *)(uintptr_t)subkey, (uint8_t *)(uintptr_t)value, subkey_n, n, expiration, { 0 }, 0
+    }; /* only read */
     return dht_dictionary_put(d, now, &item);
 }
 
@@ -346,8 +347,7 @@ int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n,
     if ((rc = mp_read(&v, data, n, err))) return rc;
     if (v->kind != MP_EXT || v->code != MP_DICTIONARY_CODE)
         rc = pl_fail(err, PL_EFORMAT, "DHT dictionary: another kind of value");
-    else if (!(rc = mp_read(&parts, v->bytes, v->n, err)))
-        rc = read_parts(d, parts, err);
+    else if (!(rc = mp_read(&parts, v->bytes, v->n, err))) rc = read_parts(d, parts, err);
     mp_free(parts);
     mp_free(v);
     if (rc) dht_dictionary_clear(d);

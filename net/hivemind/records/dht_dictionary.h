@@ -25,7 +25,7 @@ struct dht_item {
     size_t subkey_n, n;
     double expiration;
     struct dht_origin from;
-    uint64_t hash;           /* of the subkey */
+    uint64_t hash; /* of the subkey */
 };
 
 struct dht_dictionary {

@@ -192,11 +192,10 @@ static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
             const struct dht_item *item = &d->items[k];
             if (item->from.class != class) continue;
             records[n] = (struct stored){ e, k };
-            stakes[n] = (struct dht_stake){
-                &item->from, item->expiration,
-                DHT_RECORD_COST + item->subkey_n + item->n + DHT_RECORD_COST / d->count,
-                &records[n], 0
-            };
+            stakes[n] = (struct dht_stake){ &item->from, item->expiration,
+                                            DHT_RECORD_COST + item->subkey_n + item->n +
+                                                DHT_RECORD_COST / d->count,
+                                            &records[n], 0 };
             n++;
         }
     }
@@ -336,8 +335,8 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
 static int holds(const struct dht_store *s, const struct dht_id *key, const struct dht_item *item)
 {
     const struct dht_entry *e = find(s, key);
-    return e && (!item->subkey ||
-                 dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n));
+    return e &&
+           (!item->subkey || dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n));
 }
 
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,

@@ -32,7 +32,7 @@ struct dht_store {
     size_t count, room;
     struct hash_index by_key;
     size_t bytes, class_bytes[DHT_CLASSES], bytes_max;
-    double size_max;            /* keys; INFINITY: no limit */
+    double size_max; /* keys; INFINITY: no limit */
 };
 
 void dht_store_init(struct dht_store *s, size_t bytes_max);

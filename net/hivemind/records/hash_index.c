@@ -38,7 +38,8 @@ uint64_t hash_bytes(const void *data, size_t n)
 {
     static pthread_once_t drawn = PTHREAD_ONCE_INIT;
     const uint8_t *at = data;
-    uint64_t v[4] = { 0x736f6d6570736575, 0x646f72616e646f6d, 0x6c7967656e657261, 0x7465646279746573 };
+    uint64_t v[4] = { 0x736f6d6570736575, 0x646f72616e646f6d, 0x6c7967656e657261,
+                      0x7465646279746573 };
     uint64_t last = (uint64_t)n << 56, word = 0;
     pthread_once(&drawn, draw_key);
     for (int i = 0; i < 4; i++) v[i] ^= key[i % 2];

@@ -12,7 +12,10 @@
 
 /* Zero-initialise to begin. */
 struct hash_index {
-    struct hash_slot { uint64_t hash; size_t next_to; } *slots; /* position + 1; 0: free */
+    struct hash_slot {
+        uint64_t hash;
+        size_t next_to;
+    } * slots;          /* position + 1; 0: free */
     size_t room, count; /* room: a power of two, or 0 */
 };
 

@@ -86,8 +86,8 @@ static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
     struct bytes raw = { 0 };
     int rc = PL_EFORMAT;
     if (EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &e) &&
-        EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_N, &n) &&
-        BN_num_bits(n) <= RSA_BITS_MAX && (!exponent || BN_is_word(e, exponent))) {
+        EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_N, &n) && BN_num_bits(n) <= RSA_BITS_MAX &&
+        (!exponent || BN_is_word(e, exponent))) {
         put_string(&raw, "ssh-rsa", 7);
         put_number(&raw, e);
         put_number(&raw, n);
@@ -253,8 +253,7 @@ int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *sig
     uint8_t raw[RSA_TEXT_MAX];
     size_t length;
     int good;
-    if (signature_n > RSA_TEXT_MAX ||
-        base64_read_loose(raw, &length, signature, signature_n))
+    if (signature_n > RSA_TEXT_MAX || base64_read_loose(raw, &length, signature, signature_n))
         return PL_EPROTO;
     if (!(md = EVP_MD_CTX_new())) return PL_ENOMEM;
     good = EVP_DigestVerifyInit(md, &ctx, EVP_sha256(), NULL, key) > 0 && set_padding(ctx, key) &&

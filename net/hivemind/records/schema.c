@@ -14,34 +14,52 @@
 #define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
 #define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
 
-const struct schema schema_progress = { "_progress", PROGRESS_LIVES, RECORD_VALUE_MAX, 1, 0, 6, {
-    { "peer_id", SCHEMA_BYTES },
-    { "epoch", SCHEMA_COUNT },
-    { "samples_accumulated", SCHEMA_COUNT },
-    { "samples_per_second", SCHEMA_RATE },
-    { "time", SCHEMA_REAL },
-    { "client_mode", SCHEMA_BOOL },
-} };
+const struct schema schema_progress = { "_progress",
+                                        PROGRESS_LIVES,
+                                        RECORD_VALUE_MAX,
+                                        1,
+                                        0,
+                                        6,
+                                        {
+                                            { "peer_id", SCHEMA_BYTES },
+                                            { "epoch", SCHEMA_COUNT },
+                                            { "samples_accumulated", SCHEMA_COUNT },
+                                            { "samples_per_second", SCHEMA_RATE },
+                                            { "time", SCHEMA_REAL },
+                                            { "client_mode", SCHEMA_BOOL },
+                                        } };
 
-const struct schema schema_metrics = { "_metrics", METRICS_LIVES, RECORD_VALUE_MAX, 0, 0, 5, {
-    { "step", SCHEMA_COUNT },
-    { "samples_per_second", SCHEMA_RATE },
-    { "samples_accumulated", SCHEMA_COUNT },
-    { "loss", SCHEMA_REAL },
-    { "mini_steps", SCHEMA_COUNT },
-} };
+const struct schema schema_metrics = { "_metrics",
+                                       METRICS_LIVES,
+                                       RECORD_VALUE_MAX,
+                                       0,
+                                       0,
+                                       5,
+                                       {
+                                           { "step", SCHEMA_COUNT },
+                                           { "samples_per_second", SCHEMA_RATE },
+                                           { "samples_accumulated", SCHEMA_COUNT },
+                                           { "loss", SCHEMA_REAL },
+                                           { "mini_steps", SCHEMA_COUNT },
+                                       } };
 
-const struct schema schema_report = { "_report", METRICS_LIVES, REPORT_VALUE_MAX, 0, 1, 9, {
-    { "version", SCHEMA_BYTES },
-    { "reach", SCHEMA_COUNT },
-    { "rounds", SCHEMA_COUNT },
-    { "failed", SCHEMA_COUNT },
-    { "retried", SCHEMA_COUNT },
-    { "sent", SCHEMA_COUNT },
-    { "received", SCHEMA_COUNT },
-    { "uncompressed", SCHEMA_COUNT },
-    { "held_out", SCHEMA_REAL },
-} };
+const struct schema schema_report = { "_report",
+                                      METRICS_LIVES,
+                                      REPORT_VALUE_MAX,
+                                      0,
+                                      1,
+                                      9,
+                                      {
+                                          { "version", SCHEMA_BYTES },
+                                          { "reach", SCHEMA_COUNT },
+                                          { "rounds", SCHEMA_COUNT },
+                                          { "failed", SCHEMA_COUNT },
+                                          { "retried", SCHEMA_COUNT },
+                                          { "sent", SCHEMA_COUNT },
+                                          { "received", SCHEMA_COUNT },
+                                          { "uncompressed", SCHEMA_COUNT },
+                                          { "held_out", SCHEMA_REAL },
+                                      } };
 
 static int fits(enum schema_kind kind, const struct mp_value *v)
 {

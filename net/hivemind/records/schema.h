@@ -6,9 +6,9 @@
 #include "net/hivemind/messages/msgpack.h"
 
 enum schema_kind {
-    SCHEMA_COUNT,  /* an integer >= 0, not a boolean */
-    SCHEMA_REAL,   /* 64-bit float; NaN and infinities too */
-    SCHEMA_RATE,   /* the same, not below 0 */
+    SCHEMA_COUNT, /* an integer >= 0, not a boolean */
+    SCHEMA_REAL,  /* 64-bit float; NaN and infinities too */
+    SCHEMA_RATE,  /* the same, not below 0 */
     SCHEMA_BYTES,
     SCHEMA_BOOL
 };
@@ -19,11 +19,11 @@ struct schema_field {
 };
 
 struct schema {
-    const char *suffix;  /* guards the key PREFIX + suffix */
-    double life_s;       /* see validate.h */
-    size_t value_max;    /* bytes of a record's value, its signature included */
-    int nil_allowed;     /* 1: a peer may take its record back */
-    int more_allowed;    /* 1: other fields too, which nobody looks at */
+    const char *suffix; /* guards the key PREFIX + suffix */
+    double life_s;      /* see validate.h */
+    size_t value_max;   /* bytes of a record's value, its signature included */
+    int nil_allowed;    /* 1: a peer may take its record back */
+    int more_allowed;   /* 1: other fields too, which nobody looks at */
     size_t count;
     struct schema_field fields[10]; /* in the order in which hivemind writes them */
 };

@@ -164,8 +164,9 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
     plain.n = bytes_length(stripped);
     rc = exact && !rsa_public_is_canonical(key, owner, owner_n) ? PL_EPROTO : PL_OK;
     if (!rc) rc = record_message(&message, &plain);
-    if (!rc) rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), signature,
-                                    signature_n);
+    if (!rc)
+        rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), signature,
+                               signature_n);
     EVP_PKEY_free(key);
     bytes_clear(&message);
     return rc == PL_EPROTO ? pl_fail(err, rc, "record: the signature is not its owner's") : rc;

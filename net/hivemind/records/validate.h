@@ -40,7 +40,10 @@ struct record {
 
 struct validators {
     const struct rsa_key *key; /* our own, borrowed; NULL: nothing is signed */
-    struct { struct dht_id key; const struct schema *schema; } guards[VALIDATORS_GUARDS_MAX];
+    struct {
+        struct dht_id key;
+        const struct schema *schema;
+    } guards[VALIDATORS_GUARDS_MAX];
     size_t count;
 };
 

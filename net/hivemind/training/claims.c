@@ -82,7 +82,7 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
     for (size_t i = 0; i < count; i += n) {
         struct claimant *before = find(c, &records[i].peer);
         struct progress_record *r;
-        for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer); ) n++;
+        for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer);) n++;
         if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
         if (!(r = own_record(before, records + i, n, now))) continue;
         next->list[next->count++] = renewed(before, r, now);
@@ -92,8 +92,8 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
     return taken;
 }
 
-int claims_see(struct claims *c, struct progress_record *records, size_t count,
-               double target_batch, double now, size_t *counted)
+int claims_see(struct claims *c, struct progress_record *records, size_t count, double target_batch,
+               double now, size_t *counted)
 {
     struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
     struct progress_record *taken = malloc((count + 1) * sizeof *taken);
@@ -169,8 +169,7 @@ int claims_can_be_shown(const struct claims *c, int64_t own, double now)
 
 void claims_round(struct claims *c, const struct group *g)
 {
-    for (size_t i = 0; i < c->count; i++)
-        c->list[i].is_mate = group_find(g, &c->list[i].peer) >= 0;
+    for (size_t i = 0; i < c->count; i++) c->list[i].is_mate = group_find(g, &c->list[i].peer) >= 0;
 }
 
 /* --- doubts ----------------------------------------------------------------------------------- */

@@ -20,11 +20,11 @@
 /* Epochs that a saved state may be past the lead: records lag a step behind the states, and the swarm
  * may step once more between our look and the download. */
 #define CLAIMS_SLACK 2
-#define CLAIMS_MAX 4096       /* peers that are remembered: four times the largest group */
-#define CLAIMS_MATES_MIN 2    /* of our last round: one alone decides nothing */
-#define CLAIMS_DOUBT_MIN 30.0 /* s: half a record's life */
+#define CLAIMS_MAX 4096        /* peers that are remembered: four times the largest group */
+#define CLAIMS_MATES_MIN 2     /* of our last round: one alone decides nothing */
+#define CLAIMS_DOUBT_MIN 30.0  /* s: half a record's life */
 #define CLAIMS_DOUBT_MAX 480.0 /* after five times in a row: an honest peer is asked again soon */
-#define CLAIMS_SILENT 35.0    /* s without a new report; a living peer reports every 30 */
+#define CLAIMS_SILENT 35.0     /* s without a new report; a living peer reports every 30 */
 
 struct claims {
     struct claimant {
@@ -37,8 +37,8 @@ struct claims {
         int doubts;           /* in a row */
         int is_listed;        /* in the last look */
         int is_client;
-        int is_mate;          /* was in the last common round of gradients */
-    } *list;                  /* by peer id */
+        int is_mate; /* was in the last common round of gradients */
+    } * list;        /* by peer id */
     size_t count;
 };
 
@@ -46,8 +46,8 @@ struct claims {
 size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n);
 /* Everybody else's records as they lie in the DHT now. Moves those that count to the front, one for
  * each peer, with a speed in bounds; *counted: how many they are. PL_ENOMEM: none counts. */
-int claims_see(struct claims *c, struct progress_record *records, size_t count,
-               double target_batch, double now, size_t *counted);
+int claims_see(struct claims *c, struct progress_record *records, size_t count, double target_batch,
+               double now, size_t *counted);
 /* The lead by the last look, as we are at epoch `own`; -1: nobody is listed. */
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
 /* 1: of those beyond `own` somebody can be asked for a state; clients can't. */

@@ -13,8 +13,8 @@
 #define LOADS_MAX 3     /* downloads in one try: of donors ahead of the records that we have seen */
 #define TRY_PAUSE 0.5   /* s after a download that failed, twice as long after each other one */
 #define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
-#define TRY_SHARE 4.0   /* downloads' times that we train before the next: they take a fifth */
-#define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
+#define TRY_SHARE 4.0      /* downloads' times that we train before the next: they take a fifth */
+#define STATE_WEIGHT 1.0   /* of everybody in rounds of the parameters, as in hivemind */
 
 void request_complete(struct request *w, int status)
 {
@@ -62,10 +62,7 @@ static struct progress_record own_record(const struct collaboration *c)
                                      .client_mode = c->o.client_mode };
 }
 
-static void report_again(void *context)
-{
-    collaboration_report(context);
-}
+static void report_again(void *context) { collaboration_report(context); }
 
 /* Nothing before the first samples, and nothing of a peer that has stopped training. */
 void collaboration_report(struct collaboration *c)
@@ -142,9 +139,8 @@ static void see(struct collaboration *c, const struct dht_result *r)
     own = own_record(c);
     mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
     count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
-    if (!c->o.auxiliary &&
-        target_watch_see(&c->watch, records, count, &own, c->o.target_batch, collaboration_now(c),
-                         &say))
+    if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
+                                            collaboration_now(c), &say))
         collaboration_remark(c, say.text);
     liveness_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
@@ -224,8 +220,7 @@ static void begin_add(void *context)
     if (w->number) {
         c->samples = progress_plus(c->samples, w->number);
         c->last_epoch_with_samples = c->epoch;
-        if (c->view.epoch == c->epoch)
-            c->view.samples = progress_plus(c->view.samples, w->number);
+        if (c->view.epoch == c->epoch) c->view.samples = progress_plus(c->view.samples, w->number);
         collaboration_report(c);
     }
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
@@ -243,7 +238,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
                                             double seconds)
 {
     struct request w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
-                again = { .c = c };
+                   again = { .c = c };
     if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
@@ -322,8 +317,10 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     training_state_clear(&t);
     w->is_beyond |= epoch > most;
     if (epoch > most)
-        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected %lld at most by what the "
-                       "others report", (long long)epoch, (long long)most);
+        return pl_fail(err, PL_EPROTO,
+                       "state: of epoch %lld, expected %lld at most by what the "
+                       "others report",
+                       (long long)epoch, (long long)most);
     return w->check ? w->check(w->check_context, state, err) : PL_OK;
 }
 
@@ -373,10 +370,12 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
     int rc = PL_EIO, is_beyond = 1;
     for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
         struct request look = { .c = c };
-        struct request w = {
-            .c = c, .number = most, .check = check, .check_context = context, .state = state,
-            .err = err
-        };
+        struct request w = { .c = c,
+                             .number = most,
+                             .check = check,
+                             .check_context = context,
+                             .state = state,
+                             .err = err };
         memset(state, 0, sizeof *state);
         request_wait(&look, begin_look_again);
         rc = request_wait(&w, begin_load);
@@ -512,18 +511,30 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
     struct averager_options o = {
         .prefix = prefix,
         .class_name = which == GRADIENT ? "GradientAverager" : COLLABORATION_STATE_CLASS,
-        .bits = c->o.group_bits, .target_size = c->o.group_size,
-        .be = c->o.be, .tensors = c->o.tensors, .schema = c->o.schema, .method = c->o.method,
-        .part_bytes = PL_PART_BYTES, .min_size = 2, .min_matchmaking_time = c->o.matchmaking_time,
-        .request_timeout = 3, .sender_timeout = c->o.matchmaking_time,
-        .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
-        .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
-        .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
-        .auxiliary = c->o.auxiliary, .absent = is_absent, .reports = reports,
+        .bits = c->o.group_bits,
+        .target_size = c->o.group_size,
+        .be = c->o.be,
+        .tensors = c->o.tensors,
+        .schema = c->o.schema,
+        .method = c->o.method,
+        .part_bytes = PL_PART_BYTES,
+        .min_size = 2,
+        .min_matchmaking_time = c->o.matchmaking_time,
+        .request_timeout = 3,
+        .sender_timeout = c->o.matchmaking_time,
+        .reducer_timeout = 2 * c->o.matchmaking_time,
+        .allreduce_timeout = c->o.allreduce_timeout,
+        .bandwidth = c->o.bandwidth,
+        .verify = c->o.verify && which == GRADIENT,
+        .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip,
+        .client_mode = c->o.client_mode,
+        .auxiliary = c->o.auxiliary,
+        .absent = is_absent,
+        .reports = reports,
         .absent_context = c,
         .reliability = &c->reliability,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
-                                          : STATE_WEIGHT
+                                        : STATE_WEIGHT
     };
     if (which == GRADIENT) {
         o.validation = c->o.validation;
@@ -559,7 +570,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->view = (struct progress_view){ .eta = INFINITY };
     c->helped = c->lead = -1;
     performance_init(&c->speed, PERFORMANCE_ALPHA);
-    c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN,
+    c->totals = (struct report_record){ .version = "potluck " PL_VERSION,
+                                        .held_out = NAN,
                                         .target_batch = o->target_batch };
     if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {

@@ -22,7 +22,8 @@
 #include "progress.h"
 #include "peer_report.h"
 
-#define COLLABORATION_PATIENCE 2 /* matchmaking times without anybody, then our own gradient will do */
+#define COLLABORATION_PATIENCE \
+    2 /* matchmaking times without anybody, then our own gradient will do */
 
 /* Target batches that one peer's gradient may weigh: whoever waited for a round that failed has
  * more than its share, and may give it, but groupmates must not have to believe any number. */
@@ -35,25 +36,26 @@ struct collaboration;
 
 struct collaboration_options {
     const char *run;
-    struct host *host;         /* these three are borrowed and outlive it */
-    struct dht_node *node;     /* with validators that guard the run and sign by `key` */
+    struct host *host;     /* these three are borrowed and outlive it */
+    struct dht_node *node; /* with validators that guard the run and sign by `key` */
     const struct rsa_key *key;
     const struct pl_backend *be; /* for averaging, in host memory */
     const char *device;          /* what computes, for the run's page; NULL: not told */
-    size_t tensors;            /* the parameters, in the swarm's order: decayed ones first */
+    size_t tensors;              /* the parameters, in the swarm's order: decayed ones first */
     const struct schema_tensor *schema;
     const enum pl_compression *method;
     int64_t target_batch;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
-    size_t group_size;         /* a group of so many begins at once; 0: whoever comes in time */
-    const char *group_bits;    /* see averager.h; borrowed until it is open. NULL: one group of all */
+    size_t group_size;           /* a group of so many begins at once; 0: whoever comes in time */
+    const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
     double bandwidth;
-    double clip;               /* see exchange.h; 0: the mean */
-    int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
-    struct allreduce_validation validation; /* but samples_max; called while collaboration_average waits */
+    double clip; /* see exchange.h; 0: the mean */
+    int verify;  /* see averager.h: of the gradients; parameters by CenteredClip */
+    struct allreduce_validation
+        validation; /* but samples_max; called while collaboration_average waits */
     int client_mode;
-    int auxiliary;             /* has no gradient: of what is below only _enter, _look, _help, _close */
+    int auxiliary; /* has no gradient: of what is below only _enter, _look, _help, _close */
 };
 
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
@@ -64,13 +66,13 @@ int collaboration_open(struct collaboration **c, const struct collaboration_opti
 void collaboration_close(struct collaboration *c);
 
 struct collaboration_view {
-    int64_t epoch, samples;               /* ours */
-    int64_t global_epoch;                 /* the lead of the others (claims.h) if it is beyond ours */
-    int is_unshown;                       /* 1: several downloads have not shown the lead */
-    int64_t global_samples;               /* of our epoch, everybody's */
-    size_t peers;                         /* ourselves included */
-    double eta_s;                         /* until the next common step */
-    double samples_per_second;            /* ours */
+    int64_t epoch, samples;    /* ours */
+    int64_t global_epoch;      /* the lead of the others (claims.h) if it is beyond ours */
+    int is_unshown;            /* 1: several downloads have not shown the lead */
+    int64_t global_samples;    /* of our epoch, everybody's */
+    size_t peers;              /* ourselves included */
+    double eta_s;              /* until the next common step */
+    double samples_per_second; /* ours */
 };
 void collaboration_look(struct collaboration *c, struct collaboration_view *v);
 
@@ -90,9 +92,9 @@ void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
 void collaboration_raise_epoch(struct collaboration *c);
 
 enum collaboration_advice {
-    COLLABORATION_GO_ON,    /* with the next local batch */
-    COLLABORATION_UPDATE,   /* the target batch is there */
-    COLLABORATION_CATCH_UP  /* the others may be ahead: if their state shows it, take it over and
+    COLLABORATION_GO_ON,   /* with the next local batch */
+    COLLABORATION_UPDATE,  /* the target batch is there */
+    COLLABORATION_CATCH_UP /* the others may be ahead: if their state shows it, take it over and
                              * drop what was accumulated; else go on. Comes with pauses */
 };
 /* So many samples more are in the gradient; they took so long. */
@@ -101,14 +103,15 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
 
 /* How the last rounds went. */
 struct collaboration_round {
-    int status;         /* PL_OK: averaged; else the caller's own gradient stands */
-    size_t peers;       /* in the group; 1: alone */
-    int verified;       /* 1: by BTARD */
-    int banned;         /* who was caught lying; the last of them: */
+    int status;   /* PL_OK: averaged; else the caller's own gradient stands */
+    size_t peers; /* in the group; 1: alone */
+    int verified; /* 1: by BTARD */
+    int banned;   /* who was caught lying; the last of them: */
     struct pl_err caught;
     double seconds;
-    int ahead;          /* of parameters: 1: raise the epoch by one, see collaboration_raise_epoch */
-    uint8_t group[DHT_ID_BYTES]; /* what the round is called by all of its peers; zeros: there was none */
+    int ahead; /* of parameters: 1: raise the epoch by one, see collaboration_raise_epoch */
+    uint8_t group
+        [DHT_ID_BYTES]; /* what the round is called by all of its peers; zeros: there was none */
     struct pl_err why;
 };
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
@@ -134,7 +137,8 @@ void collaboration_correct(const struct collaboration *c, float *const *paramete
  * to average their gradients it takes its share of the sums, and what comes of them, into `tensor`,
  * borrowed until _close. 1: a round has ended, *r says how. Nothing happens while fewer than two
  * train. */
-int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r);
+int collaboration_help(struct collaboration *c, float *const *tensor,
+                       struct collaboration_round *r);
 
 /* Of the key that the parameters are averaged under; a state names them. */
 void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);

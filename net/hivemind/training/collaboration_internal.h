@@ -23,7 +23,7 @@ struct collaboration {
     size_t *elements;
     struct averager *a[AVERAGERS];
     struct dht_id progress_id, metrics_id, report_id;
-    struct bytes subkey;             /* our owner tag */
+    struct bytes subkey; /* our owner tag */
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
@@ -31,44 +31,44 @@ struct collaboration {
     int64_t epoch, samples, last_epoch_with_samples;
     struct performance speed;
     struct progress_view view;
-    size_t others;                   /* peers in it beside us, who count */
-    size_t paused;                   /* of those: on back-off, in no group of ours for now */
-    double viewed;                   /* DHT time of the last view */
+    size_t others; /* peers in it beside us, who count */
+    size_t paused; /* of those: on back-off, in no group of ours for now */
+    double viewed; /* DHT time of the last view */
     int updating, closing, has_reported;
     struct dht_task *fetch, *leaving;
     struct timer fetch_timer, report_timer;
-    struct report_record totals;     /* of both kinds of rounds */
+    struct report_record totals; /* of both kinds of rounds */
     struct liveness attendance;
-    struct reliability reliability;  /* of both kinds of rounds */
+    struct reliability reliability; /* of both kinds of rounds */
     struct claims claims;
-    int64_t lead;                    /* see claims.h, by the last look */
-    int tries;                       /* downloads in a row that have not shown it */
-    double next_try, load_began;     /* DHT time */
+    int64_t lead;                /* see claims.h, by the last look */
+    int tries;                   /* downloads in a row that have not shown it */
+    double next_try, load_began; /* DHT time */
     struct target_watch watch;
     struct pl_err remarks[REMARKS_MAX]; /* not told yet */
     size_t remark_count;
     int told_differs, told_left_out;
-    struct request *fetch_waits;        /* who wants to hear of the next view */
+    struct request *fetch_waits; /* who wants to hear of the next view */
 
     /* the gradient round */
     struct request *gradient_waits;
     struct collaboration_round gradient;
-    int averaging;                   /* it has our gradient, and has not ended */
-    int delayed;                     /* local batches go on beside it */
-    int has_begun;                   /* its end has begun the next epoch: advance does not */
-    int64_t next_samples;            /* accumulated for that */
-    int nothing;                     /* what we had was no gradient (the training thread's) */
+    int averaging;        /* it has our gradient, and has not ended */
+    int delayed;          /* local batches go on beside it */
+    int has_begun;        /* its end has begun the next epoch: advance does not */
+    int64_t next_samples; /* accumulated for that */
+    int nothing;          /* what we had was no gradient (the training thread's) */
     int alone;
     double triggered_at;
 
     /* an auxiliary peer's */
-    int64_t helping, helped;         /* epoch of the round under way; of the last good one, -1: none */
+    int64_t helping, helped; /* epoch of the round under way; of the last good one, -1: none */
     int help_ended;
 
     /* the state round: values before and after, tensor by tensor */
     float **before, **after;
     int state_running, state_ended;
-    int state_void;                  /* the parameters that it began with are not ours any more */
+    int state_void; /* the parameters that it began with are not ours any more */
     struct request *state_waits;
     struct collaboration_round state;
 };
@@ -92,7 +92,7 @@ struct request {
     struct state_load *state;
     struct pl_err *err;
     int is_beyond; /* a state was of an epoch beyond the lead */
-    int left; /* averagers still to be closed */
+    int left;      /* averagers still to be closed */
 };
 
 /* Tells the thread that waits for it. */

@@ -43,8 +43,8 @@ static void tell_report(struct collaboration *c)
     struct bytes value = { 0 };
     dht_node_status(c->o.node, &status);
     c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
-                      : status.relayed                     ? REPORT_RELAYED
-                                                           : REPORT_DIRECT;
+                      : status.relayed                      ? REPORT_RELAYED
+                                                            : REPORT_DIRECT;
     if (!report_write(&value, &c->totals))
         collaboration_store(c, &c->report_id, &value, REPORT_LIFE);
     bytes_clear(&value);
@@ -92,8 +92,9 @@ static void begin_tell(void *context)
 
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
 {
-    struct request w = { .c = c,
-                      .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
+    struct request w = {
+        .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples }
+    };
     request_wait(&w, begin_tell);
 }
 
@@ -131,7 +132,8 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
 static void begin_metrics(void *context)
 {
     struct request *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) request_complete(w, PL_ENOMEM);
+    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w))
+        request_complete(w, PL_ENOMEM);
 }
 
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)

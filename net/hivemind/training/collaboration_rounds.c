@@ -71,16 +71,14 @@ static void on_gradient(void *context, const struct averager_result *r)
     if (w) request_complete(w, r->status);
 }
 
-size_t collaboration_expected(const struct collaboration *c)
-{
-    return c->others - c->paused + 1;
-}
+size_t collaboration_expected(const struct collaboration *c) { return c->others - c->paused + 1; }
 
 void collaboration_schedule(struct collaboration *c)
 {
     double now = collaboration_now(c);
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
-                               .deadline = now + c->o.averaging_timeout, .untriggered = 1,
+                               .deadline = now + c->o.averaging_timeout,
+                               .untriggered = 1,
                                .claim = { .epoch = c->epoch },
                                .patience = COLLABORATION_PATIENCE };
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
@@ -99,7 +97,8 @@ static int join_round(struct collaboration *c, float *const *gradient)
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
                                      "averaging: no round could be begun");
         c->gradient.peers = 1;
-    } else if (!gradient || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
+    } else if (!gradient || (!c->others &&
+                             !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
         c->alone = 1;
         averager_cancel(a);
     } else {
@@ -205,7 +204,7 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r)
 {
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
-                settle = { .c = c };
+                   settle = { .c = c };
     int rc = request_wait(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
@@ -380,4 +379,3 @@ void collaboration_correct(const struct collaboration *c, float *const *paramete
         for (size_t i = 0; i < c->elements[t]; i++)
             parameter[t][i] += c->after[t][i] - c->before[t][i];
 }
-

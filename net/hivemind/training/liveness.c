@@ -40,7 +40,7 @@ static int has_shown_nothing(const struct attendee *p)
 }
 
 int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
-                   size_t *counted)
+                 size_t *counted)
 {
     struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
     *counted = count;

@@ -33,7 +33,7 @@ struct liveness {
         int misses;      /* such rounds in a row, with a report of its own between them */
         double due;      /* rounds in which we should have met it, while we never have */
         int is_met;      /* it has been in a round with us */
-    } *list;             /* by peer id */
+    } * list;            /* by peer id */
     size_t count;
 };
 
@@ -41,7 +41,7 @@ struct liveness {
  * without the samples and speeds that do not; *counted: how many they are. Who has been in no record for a record's life is forgotten: one look
  * alone may miss some. PL_ENOMEM: all count. */
 int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
-                   size_t *counted);
+                 size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
 void liveness_round(struct liveness *a, const struct group *g, double trigger);
 /* The same for every round that we have waited for: in a group of a limited size we meet only some. */

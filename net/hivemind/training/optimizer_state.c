@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Leaves of one parameter, in the order of the alphabet. */
-static const char *const leaves_32[] = { "state1", "state2", "step", "step_norm", "trust_ratio",
-                                         "weight_norm" };
+static const char *const leaves_32[] = { "state1",    "state2",      "step",
+                                         "step_norm", "trust_ratio", "weight_norm" };
 static const char *const leaves_8[] = { "absmax1",     "absmax2",    "qmap1", "qmap2",
                                         "state1",      "state2",     "step",  "step_norm",
                                         "trust_ratio", "weight_norm" };
@@ -58,7 +58,7 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
         if (decayed) s->decayed = n;
     }
     for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
-    for (size_t k = pl_optimizer_state_count(optimizer); k-- > 0; )
+    for (size_t k = pl_optimizer_state_count(optimizer); k-- > 0;)
         s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
     return PL_OK;
 }
@@ -245,8 +245,7 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
         else if (!strcmp(names[k], "weight_norm")) add_scalar(m, norms.weight);
         else if (!strncmp(names[k], "qmap", 4)) {
             type.size[0] = PL_CODES;
-            if ((data = add_moment(m, &type)))
-                pl_codebook(data, map_of(names[k]), s->options.rule);
+            if ((data = add_moment(m, &type))) pl_codebook(data, map_of(names[k]), s->options.rule);
         } else {
             struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
             if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
@@ -329,7 +328,8 @@ static int all_sound(const struct optimizer_state *s, const struct tensor_messag
     float *x;
     if (m->type.dtype != PL_F32) return 1;
     if (!(x = pl_alloc(n, sizeof *x))) return 0;
-    if (!decode(x, s, m)) while (i < n && isfinite(x[i]) && x[i] >= least) i++;
+    if (!decode(x, s, m))
+        while (i < n && isfinite(x[i]) && x[i] >= least) i++;
     pl_free(x);
     return i == n;
 }
@@ -416,12 +416,15 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                                "state: parameter %zu has no \"%s\" of %zu elements as ours has", i,
                                names[k], a.n);
             if (!put && !all_sound(s, m, strcmp(names[k], "state1") ? 0 : -FLT_MAX))
-                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not finite, or "
-                               "negative where it cannot be", names[k], i);
+                return pl_fail(err, PL_EFORMAT,
+                               "state: \"%s\" of parameter %zu is not finite, or "
+                               "negative where it cannot be",
+                               names[k], i);
             if (!put && a.element_size == 1 && !strcmp(names[k], "state2") &&
                 !codes_sound(s, m, leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32),
                              leaf_tensor(s, l, leaf - 4, pl_blocks(a.n, s->options.block), PL_F32)))
-                return pl_fail(err, PL_EFORMAT, "state: parameter %zu has negative second moments", i);
+                return pl_fail(err, PL_EFORMAT, "state: parameter %zu has negative second moments",
+                               i);
             if (put) {
                 if (!(data = pl_alloc(a.n, a.element_size)))
                     return pl_fail(err, PL_ENOMEM, "state: no memory");

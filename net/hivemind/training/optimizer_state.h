@@ -13,14 +13,14 @@
 #define STATE_STEPS_MAX 1000000000LL /* epochs, steps: one a second for 30 years */
 
 struct optimizer_state {
-    struct pl_optimizer *optimizer;       /* borrowed, as be */
+    struct pl_optimizer *optimizer; /* borrowed, as be */
     struct pl_optimizer_options options;
     const struct pl_backend *be;
     size_t count;
-    struct pl_optimizer_tensor *tensors;  /* in the optimizer's order */
-    struct schema_tensor *schema;         /* in the swarm's order */
-    size_t *order;                        /* the swarm's i-th is the optimizer's order[i]-th */
-    size_t *first;                        /* (count) its first array among the optimizer's */
+    struct pl_optimizer_tensor *tensors; /* in the optimizer's order */
+    struct schema_tensor *schema;        /* in the swarm's order */
+    size_t *order;                       /* the swarm's i-th is the optimizer's order[i]-th */
+    size_t *first;                       /* (count) its first array among the optimizer's */
     size_t decayed;
 };
 /* types: (count) shapes in the optimizer's order, which was opened with these tensors. */

@@ -56,7 +56,8 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
             return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
-    if (r->banned < 0 || r->target_batch < 0) return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
+    if (r->banned < 0 || r->target_batch < 0)
+        return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
     r->held_out = mp_get(v, schema_report.fields[8].name)->real;
     return PL_OK;
 }

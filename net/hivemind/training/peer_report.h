@@ -7,9 +7,9 @@
 
 #include "net/hivemind/records/schema.h"
 
-#define REPORT_LIFE 600.0      /* s, as of the metrics beside it */
-#define REPORT_VERSION_MAX 40  /* characters: a name, a number, something behind it */
-#define REPORT_DEVICE_MAX 60   /* of what computes, as its backend names it */
+#define REPORT_LIFE 600.0     /* s, as of the metrics beside it */
+#define REPORT_VERSION_MAX 40 /* characters: a name, a number, something behind it */
+#define REPORT_DEVICE_MAX 60  /* of what computes, as its backend names it */
 
 enum report_reach {
     REPORT_UNKNOWN,
@@ -23,15 +23,15 @@ enum report_reach {
 struct report_record {
     char version[REPORT_VERSION_MAX + 1]; /* printable ASCII; others' letters become '?' */
     char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not told */
-    enum report_reach reach;  /* how others call it; a number from the future is REPORT_UNKNOWN */
-    int64_t rounds;           /* of gradients and parameters that gave a mean */
-    int64_t failed;           /* for which there was a group, or should have been one, and which did not */
-    int64_t retried;          /* groups that fell apart and were followed by another try */
-    int64_t banned;           /* groupmates that were caught lying, and refused for a while */
-    int64_t sent, received;   /* bytes of these rounds' messages */
-    int64_t uncompressed;     /* what `sent` would have been with four bytes a value */
-    int64_t target_batch;     /* samples that it steps at; 0: not told */
-    double held_out;          /* loss on pairs that nobody trains on; NAN: not measured */
+    enum report_reach reach; /* how others call it; a number from the future is REPORT_UNKNOWN */
+    int64_t rounds;          /* of gradients and parameters that gave a mean */
+    int64_t failed;  /* for which there was a group, or should have been one, and which did not */
+    int64_t retried; /* groups that fell apart and were followed by another try */
+    int64_t banned;  /* groupmates that were caught lying, and refused for a while */
+    int64_t sent, received; /* bytes of these rounds' messages */
+    int64_t uncompressed;   /* what `sent` would have been with four bytes a value */
+    int64_t target_batch;   /* samples that it steps at; 0: not told */
+    double held_out;        /* loss on pairs that nobody trains on; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);
 int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err);

@@ -11,15 +11,16 @@
 #define PROGRESS_REPORT_EVERY 30.0 /* s, also without a change */
 #define PROGRESS_FETCH_MIN 0.5     /* s between looks at the others' records */
 #define PROGRESS_FETCH_MAX 10.0
-#define PROGRESS_FETCH_ALONE 3.0   /* while there are no records at all */
+#define PROGRESS_FETCH_ALONE 3.0 /* while there are no records at all */
 
 struct progress_record {
     struct peer_id peer;
-    int64_t epoch, samples;      /* accumulated in the epoch */
+    int64_t epoch, samples; /* accumulated in the epoch */
     double samples_per_second;
-    double time;                 /* DHT time of the measurement */
+    double time; /* DHT time of the measurement */
     int client_mode;
-    uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it; set by whoever read it from the DHT */
+    uint8_t owner
+        [DHT_ID_BYTES]; /* hash of the key that signed it; set by whoever read it from the DHT */
 };
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);
@@ -29,7 +30,7 @@ int progress_read(struct progress_record *r, const uint8_t *data, size_t n, stru
 /* Everybody's progress as seen at one moment. */
 struct progress_view {
     int64_t epoch;
-    int64_t samples;   /* at most INT64_MAX */
+    int64_t samples; /* at most INT64_MAX */
     size_t peers, clients;
     double eta;        /* DHT time at which the target batch is expected to be there */
     double next_fetch; /* DHT time for the next look */
@@ -47,7 +48,7 @@ void progress_see(struct progress_view *v, const struct progress_record *records
 
 /* Exponential average of seconds per sample, corrected for its start at 0. */
 struct performance {
-    double alpha; /* 0.1 in the original */
+    double alpha;           /* 0.1 in the original */
     double mean, remainder; /* private; remainder: (1 - alpha)^k */
 };
 void performance_init(struct performance *p, double alpha);

@@ -14,9 +14,9 @@ static double samples_at(const struct progress_record *r, int64_t epoch, double 
 }
 
 struct look {
-    int64_t epoch;            /* the others' newest */
-    double told;              /* samples of that epoch, by the records */
-    double samples, speed;    /* the same, with what came since; of all */
+    int64_t epoch;         /* the others' newest */
+    double told;           /* samples of that epoch, by the records */
+    double samples, speed; /* the same, with what came since; of all */
 };
 
 static struct look look_at(const struct progress_record *others, size_t count,
@@ -46,10 +46,12 @@ static int tell_early(struct target_watch *w, double most, double samples, int64
 {
     double about = fmin(most, fmax(w->seen, (w->base + w->came - samples) / w->steps));
     w->told_early = 1;
-    pl_fail(say, PL_OK, "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
-            "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
-            "to be theirs; else that of whoever steps first and takes all along", w->steps,
-            fmin(w->seen, about), about, (long long)target);
+    pl_fail(
+        say, PL_OK,
+        "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
+        "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
+        "to be theirs; else that of whoever steps first and takes all along",
+        w->steps, fmin(w->seen, about), about, (long long)target);
     return 1;
 }
 
@@ -79,8 +81,8 @@ static int see_early(struct target_watch *w, const struct look *l, int64_t targe
     w->last_steps = steps;
     if (w->early < TARGET_WATCH_STEPS || w->told_early) return 0;
     most = (w->base + TARGET_WATCH_FASTER * w->came) / w->steps;
-    return most < TARGET_WATCH_EARLY * (double)target
-               ? tell_early(w, most, l->samples, target, say) : 0;
+    return most < TARGET_WATCH_EARLY * (double)target ? tell_early(w, most, l->samples, target, say)
+                                                      : 0;
 }
 
 /* --- steps that nobody comes to --------------------------------------------------------------- */
@@ -108,9 +110,11 @@ static int see_late(struct target_watch *w, const struct progress_record *others
     }
     if (++w->late < TARGET_WATCH_ALONE || w->told_late) return 0;
     w->told_late = 1;
-    pl_fail(say, PL_OK, "nobody has come to our last %d steps, at --target-batch %lld, though the "
+    pl_fail(say, PL_OK,
+            "nobody has come to our last %d steps, at --target-batch %lld, though the "
             "others had %lld samples by then and went on; your side, if they agree: --target-batch "
-            "has to be theirs, which is more", w->late, (long long)target, (long long)samples);
+            "has to be theirs, which is more",
+            w->late, (long long)target, (long long)samples);
     return 1;
 }
 

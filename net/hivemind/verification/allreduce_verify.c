@@ -133,23 +133,23 @@ static int recompute(void *context, size_t peer, const struct verifier_claim *cl
 int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
 {
     const struct verifier_view view = { .group = x->o.group,
-                                       .me = x->o.me,
-                                       .limit = x->o.reducer_timeout,
-                                       .count = x->count,
-                                       .self = x->self,
-                                       .parts = x->parts,
-                                       .part_count = x->part_count,
-                                       .claim = x->o.claim,
-                                       .validators = x->o.validation.validators,
-                                       .samples_max = x->o.validation.samples_max,
-                                       .chance = x->o.chance,
-                                       .context = x,
-                                       .aggregate = aggregate,
-                                       .sent = sent,
-                                       .received = received,
-                                       .decode = decode,
-                                       .travel = travel,
-                                       .recompute = x->o.validation.recompute ? recompute : NULL };
+                                        .me = x->o.me,
+                                        .limit = x->o.reducer_timeout,
+                                        .count = x->count,
+                                        .self = x->self,
+                                        .parts = x->parts,
+                                        .part_count = x->part_count,
+                                        .claim = x->o.claim,
+                                        .validators = x->o.validation.validators,
+                                        .samples_max = x->o.validation.samples_max,
+                                        .chance = x->o.chance,
+                                        .context = x,
+                                        .aggregate = aggregate,
+                                        .sent = sent,
+                                        .received = received,
+                                        .decode = decode,
+                                        .travel = travel,
+                                        .recompute = x->o.validation.recompute ? recompute : NULL };
     if (!(x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     return verifier_open(&x->verifier, &view, err);
@@ -183,7 +183,8 @@ void allreduce_verify_go(struct allreduce *x, double now)
  * who may be computing a gradient (verifier_is_slow). */
 double allreduce_verify_wake(const struct allreduce *x)
 {
-    return x->verifying && !x->verifying_job && !x->verified ? verifier_wake(x->verifier) : INFINITY;
+    return x->verifying && !x->verifying_job && !x->verified ? verifier_wake(x->verifier)
+                                                             : INFINITY;
 }
 
 void allreduce_verify_expire(struct allreduce *x, double now)

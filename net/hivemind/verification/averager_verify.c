@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define AVERAGER_DATA_MAX 64 /* characters that name the data; a hash's are enough */
-#define TELL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
+#define TELL_LIMIT 30.0      /* s for a call, where reducers are given no limit */
 
 /* A call of ours that has not been answered yet. It may outlive its round: the last messages of one
  * that holds are for those who still wait for them. */
@@ -35,7 +35,8 @@ static size_t read_terms(struct mp_value **v, const struct gather *g)
     size_t n;
     *v = NULL;
     if (mp_read(v, g->user, g->user_n, NULL) || (*v)->kind != MP_STR) return 0;
-    for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--) ;
+    for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--)
+        ;
     return n;
 }
 
@@ -142,8 +143,7 @@ static void on_told(void *context, struct rpc_call *call, const uint8_t *data, s
     int place = a->x && !a->allreduce_over ? group_find(&a->group, rpc_caller(call)) : -1;
     if (place < 0 || allreduce_told(a->x, loop_now(a->loop), (size_t)place, data, n))
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
-    else
-        rpc_reply(call, "", 0);
+    else rpc_reply(call, "", 0);
     averager_drive(a);
 }
 

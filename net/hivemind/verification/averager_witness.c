@@ -41,8 +41,8 @@ static int has_parameters(const struct averager *a)
     if (!s || s->count < a->o.tensors) return 0;
     for (size_t t = 0; t < a->o.tensors; t++) {
         size_t n;
-        if (s->tensors[t].type.dtype != PL_F32 ||
-            pl_wire_elements(&n, &s->tensors[t].type, NULL) || n != a->elements[t])
+        if (s->tensors[t].type.dtype != PL_F32 || pl_wire_elements(&n, &s->tensors[t].type, NULL) ||
+            n != a->elements[t])
             return 0;
     }
     return 1;
@@ -82,10 +82,7 @@ int averager_witness_open(struct averager *a, struct pl_err *err)
     return PL_OK;
 }
 
-void averager_witness_close(struct averager *a)
-{
-    rpc_unserve(a->host, a->rpc_samples);
-}
+void averager_witness_close(struct averager *a) { rpc_unserve(a->host, a->rpc_samples); }
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
@@ -98,7 +95,8 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
     for (size_t i = 0; c.samples && i < a->o.tensors; i++) {
         const struct tensor_message *m = &l->tensors[i];
         float *values = pl_alloc(a->elements[i], sizeof *values);
-        if (values && !pl_wire_decode(values, a->o.be, m->method, &m->type, m->buffer, m->bytes, NULL))
+        if (values &&
+            !pl_wire_decode(values, a->o.be, m->method, &m->type, m->buffer, m->bytes, NULL))
             at += state_samples_take(c.samples + at, values, a->elements, a->o.tensors, i, seed);
         pl_free(values);
     }
@@ -129,7 +127,8 @@ static void on_samples(void *context, const struct rpc_result *r)
         w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
         for (size_t i = 0; i < samples(a); i++) {
             const uint8_t *b = r->data + 8 + 4 * i;
-            uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+            uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
+                            (uint32_t)b[3] << 24;
             memcpy(&w->claim.samples[i], &bits, sizeof bits);
         }
     }
@@ -169,7 +168,8 @@ void averager_ask_witnesses(struct averager *a)
     for (size_t i = 0; i < a->load.witness_count; i++) {
         struct witness *w = &a->load.witness[i];
         if (!averager_must_ask(a, &w->peer)) ask(w);
-        else if (!(w->proof = dht_node_admit(a->node, &w->peer, on_witness_admitted, w))) has_said(a);
+        else if (!(w->proof = dht_node_admit(a->node, &w->peer, on_witness_admitted, w)))
+            has_said(a);
     }
     has_said(a);
 }

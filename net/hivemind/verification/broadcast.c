@@ -155,8 +155,11 @@ static void forward(struct broadcast *b, int stage, size_t to, size_t of)
  * that was lost is sent again on request. */
 static void send_own(struct broadcast *b, int stage, const void *body, size_t n)
 {
-    struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
-                                .to = SIGNED_TO_ALL, .body = body, .n = n };
+    struct signed_message m = { .stage = (uint8_t)stage,
+                                .from = (uint16_t)b->self,
+                                .to = SIGNED_TO_ALL,
+                                .body = body,
+                                .n = n };
     struct cell *c = cell_of(b, stage, b->self);
     if (signed_message_write(&c->message, &m, b->o.me, b->o.round)) {
         b->failed = PL_ENOMEM;
@@ -189,8 +192,9 @@ static void send_pair(struct broadcast *b, size_t to)
 void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
                          size_t n)
 {
-    struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
-                                .to = (uint16_t)to, .body = body, .n = n };
+    struct signed_message m = {
+        .stage = (uint8_t)stage, .from = (uint16_t)b->self, .to = (uint16_t)to, .body = body, .n = n
+    };
     enter(b, now, stage);
     if (signed_message_write(&b->pair[to], &m, b->o.me, b->o.round)) b->failed = PL_ENOMEM;
     else send_pair(b, to);
@@ -340,9 +344,8 @@ static int may_come(const struct broadcast *b, double now, double limit, size_t 
                     const struct signed_message *m)
 {
     if (m->stage >= 2 * b->o.stages || m->from >= b->count || m->from == b->self) return 0;
-    if (m->stage % b->o.stages < b->o.pairs
-            ? is_list(b, m->stage) || m->to >= b->count
-            : m->to != SIGNED_TO_ALL)
+    if (m->stage % b->o.stages < b->o.pairs ? is_list(b, m->stage) || m->to >= b->count
+                                            : m->to != SIGNED_TO_ALL)
         return 0;
     /* A pair's message for us comes from its sender. */
     if (m->to == b->self && peer != m->from) return 0;
@@ -412,8 +415,8 @@ static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, siz
     }
 }
 
-void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer,
-                    const uint8_t *data, size_t n)
+void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, const uint8_t *data,
+                    size_t n)
 {
     struct cursor c = { data, n };
     const uint8_t *frame;

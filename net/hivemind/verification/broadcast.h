@@ -24,7 +24,7 @@
 #include "net/hivemind/messages/signed_message.h"
 
 struct broadcast_options {
-    const struct group *group;    /* borrowed, and `me` */
+    const struct group *group; /* borrowed, and `me` */
     const struct identity *me;
     uint8_t round[PL_HASH_BYTES]; /* hash of all that honest peers of a round have in common */
     int stages, pairs;            /* the first `pairs` stages have no common messages */
@@ -47,13 +47,13 @@ enum frame_kind {
 #define FRAME_START (1 + PL_HASH_BYTES) /* kind and round */
 
 struct cell {
-    struct bytes message;        /* as it was signed; empty: none yet */
+    struct bytes message; /* as it was signed; empty: none yet */
     uint8_t hash[PL_HASH_BYTES];
-    size_t head;                 /* bytes before the body */
+    size_t head; /* bytes before the body */
 };
 
 struct packet {
-    size_t to;                   /* SIZE_MAX: everybody else */
+    size_t to; /* SIZE_MAX: everybody else */
     struct bytes data;
     struct packet *next;
 };
@@ -61,20 +61,20 @@ struct packet {
 struct broadcast {
     struct broadcast_options o;
     size_t count, self;
-    struct cell *cell;           /* (2 stages, count): messages, then lists */
-    struct bytes *pair;          /* (count): our own of a stage of pairs, for each peer */
-    uint8_t *forwarded;          /* (2 stages, count, count): receiver, sender */
-    uint8_t *needs;              /* (count, 2 count): what a peer lacks of the stage, need_stage */
-    int *need_stage;             /* (count) */
-    uint8_t *guilty;             /* (count): a proof against it has been seen */
-    uint8_t *elsewhere;          /* (count): it speaks of another round under this group's name */
-    size_t *frames;              /* (count): taken from a peer */
-    int stage;                   /* that we are in: we have sent its message */
-    int is_patient;              /* others may be long at work: nothing is late */
-    double since;                /* s: of the last message that brought us on */
-    double asked;                /* s: for what is missing; or the stage's begin */
+    struct cell *cell;  /* (2 stages, count): messages, then lists */
+    struct bytes *pair; /* (count): our own of a stage of pairs, for each peer */
+    uint8_t *forwarded; /* (2 stages, count, count): receiver, sender */
+    uint8_t *needs;     /* (count, 2 count): what a peer lacks of the stage, need_stage */
+    int *need_stage;    /* (count) */
+    uint8_t *guilty;    /* (count): a proof against it has been seen */
+    uint8_t *elsewhere; /* (count): it speaks of another round under this group's name */
+    size_t *frames;     /* (count): taken from a peer */
+    int stage;          /* that we are in: we have sent its message */
+    int is_patient;     /* others may be long at work: nothing is late */
+    double since;       /* s: of the last message that brought us on */
+    double asked;       /* s: for what is missing; or the stage's begin */
     struct packet *out, **out_end;
-    int failed;                  /* PL_ENOMEM */
+    int failed; /* PL_ENOMEM */
 };
 
 /* frames of one peer: for each stage and groupmate a message, a list, heads of both; and questions,
@@ -98,8 +98,8 @@ void broadcast_send(struct broadcast *b, double now, int stage, const void *body
 void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
                          size_t n);
 /* Packet data that a peer has sent. limit: s of the stage; 0: none. */
-void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer,
-                    const uint8_t *data, size_t n);
+void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, const uint8_t *data,
+                    size_t n);
 /* To be called after broadcast_hear and in time: sends the list once everything is there, and asks
  * for what is missing, each `every` s; 0: never. */
 void broadcast_tick(struct broadcast *b, double now, double every);

@@ -101,9 +101,13 @@ static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v
 static int reserve(struct verifier *r)
 {
     const struct verifier_view *v = &r->v;
-    struct broadcast_options o = { .group = v->group, .me = v->me, .stages = VERIFIER_PHASES,
-                                   .pairs = VERIFIER_COMMIT, .fits = fits,
-                                   .contradicts = verifier_contradicts, .context = r };
+    struct broadcast_options o = { .group = v->group,
+                                   .me = v->me,
+                                   .stages = VERIFIER_PHASES,
+                                   .pairs = VERIFIER_COMMIT,
+                                   .fits = fits,
+                                   .contradicts = verifier_contradicts,
+                                   .context = r };
     r->waiting = calloc(v->count, sizeof *r->waiting);
     r->own_hash = calloc(v->count, PL_HASH_BYTES);
     r->sent_digest = calloc(v->count, PL_HASH_BYTES);
@@ -370,8 +374,7 @@ static void report(struct verifier *r, struct bytes *out)
         int rc;
         bytes_take(&own, bytes_length(&own));
         rc = r->v.sent(r->v.context, p, &own);
-        if (rc == 1)
-            x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
+        if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
         if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
         t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
         bytes_add(out, &t, sizeof t);
@@ -488,7 +491,7 @@ void verifier_step(struct verifier *r)
         if (r->phase == VERIFIER_SENT) {
             if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) say_next(r);
         } else if (r->phase == VERIFIER_AGREE ? broadcast_is_full(&r->b, r->phase)
-                                             : broadcast_is_common(&r->b, r->phase)) {
+                                              : broadcast_is_common(&r->b, r->phase)) {
             judge(r);
             if (!r->over) say_next(r);
         } else {

@@ -57,11 +57,11 @@ enum verifier_phase {
 /* Of a peer's values, by its data. */
 enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
 
-#define VERIFIER_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
+#define VERIFIER_PEERS_MAX 256 /* each of whom hears each: 65,536 messages a phase are enough */
 /* bytes of a part that is opened, with the hashes beside it: a unary call takes 4 MiB. The run's
  * parts take up to 2 MiB */
 #define VERIFIER_SHOWN_MAX (3u << 20)
-#define VERIFIER_PARTS_MAX 90000u   /* a hash of each has to fit into as much */
+#define VERIFIER_PARTS_MAX 90000u /* a hash of each has to fit into as much */
 /* bytes of a peer's packets that wait for the helper thread, beside four of the longest: it may be
  * computing a gradient */
 #define VERIFIER_WAITING_MAX (1u << 20)
@@ -75,17 +75,17 @@ struct verifier_claim {
 
 /* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
 struct verifier_view {
-    const struct group *group;     /* borrowed */
-    const struct identity *me;     /* borrowed: signs */
-    size_t count, self;            /* the group's */
+    const struct group *group; /* borrowed */
+    const struct identity *me; /* borrowed: signs */
+    size_t count, self;        /* the group's */
     const struct pl_part *parts;
     size_t part_count;
-    struct verifier_claim claim;    /* of ours */
-    double limit;                  /* s without anything new until a round is given up; 0: none */
+    struct verifier_claim claim; /* of ours */
+    double limit;                /* s without anything new until a round is given up; 0: none */
     /* how many are drawn in a round, on average; at most half of those who have samples */
     double validators;
-    uint64_t samples_max;          /* nobody may claim more; 0: any number */
-    struct random_source chance;          /* of the number that everybody draws by, and of what hides it */
+    uint64_t samples_max;        /* nobody may claim more; 0: any number */
+    struct random_source chance; /* of the number that everybody draws by, and of what hides it */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);
@@ -109,23 +109,23 @@ struct verifier {
     struct verifier_view v;
     struct broadcast b;
     struct packet *inbox, **inbox_end, *batch; /* packets from peers: `to` is the sender's place */
-    size_t *waiting;               /* (count): bytes of a peer's packets in the inbox */
-    double now;                    /* s, of the step under way */
-    int phase, phase_before;       /* ours, -1 before the first message; at the step's begin */
-    struct bytes body;             /* of the message that is being made */
+    size_t *waiting;                           /* (count): bytes of a peer's packets in the inbox */
+    double now;                                /* s, of the step under way */
+    int phase, phase_before; /* ours, -1 before the first message; at the step's begin */
+    struct bytes body;       /* of the message that is being made */
     uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
-    uint8_t *own_hash;             /* (count, PL_HASH_BYTES): of each reducer's aggregates */
-    uint8_t *sent_hash;            /* (parts, PL_HASH_BYTES): of what we have sent */
-    uint8_t *sent_digest;          /* (count, PL_HASH_BYTES): over those for each reducer */
-    size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
-    int *order;                    /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
-    size_t drawable, drawn;        /* who has samples; of them, validators */
-    uint8_t *opinion;              /* (count): ours of each, enum verifier_opinion */
-    size_t opened;                 /* the part of OPEN */
-    uint8_t *banned;               /* (count): proven to lie */
-    uint8_t *charged;              /* (count): has cost us the round, without a proof */
-    int over, status;              /* PL_OK: the round holds. PL_EIO: void */
-    struct pl_err err;             /* with the reason */
+    uint8_t *own_hash;            /* (count, PL_HASH_BYTES): of each reducer's aggregates */
+    uint8_t *sent_hash;           /* (parts, PL_HASH_BYTES): of what we have sent */
+    uint8_t *sent_digest;         /* (count, PL_HASH_BYTES): over those for each reducer */
+    size_t longest, longest_sent; /* values of a part; bytes that one can travel as */
+    int *order;             /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
+    size_t drawable, drawn; /* who has samples; of them, validators */
+    uint8_t *opinion;       /* (count): ours of each, enum verifier_opinion */
+    size_t opened;          /* the part of OPEN */
+    uint8_t *banned;        /* (count): proven to lie */
+    uint8_t *charged;       /* (count): has cost us the round, without a proof */
+    int over, status;       /* PL_OK: the round holds. PL_EIO: void */
+    struct pl_err err;      /* with the reason */
 };
 
 int verifier_open(struct verifier **r, const struct verifier_view *v, struct pl_err *err);

@@ -66,8 +66,7 @@ void verifier_send_pairs(struct verifier *r)
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         digest_pair(r, r->v.self, i, r->sent_digest + i * PL_HASH_BYTES);
         memcpy(body, r->sent_digest + i * PL_HASH_BYTES, PL_HASH_BYTES);
-        if (i != r->v.self)
-            broadcast_send_pair(&r->b, r->now, VERIFIER_SENT, i, body, sizeof body);
+        if (i != r->v.self) broadcast_send_pair(&r->b, r->now, VERIFIER_SENT, i, body, sizeof body);
     }
 }
 

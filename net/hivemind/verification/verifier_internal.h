@@ -19,9 +19,9 @@ enum accusation {
 #define ACCUSATION_BYTES 5 /* what, and of which part */
 
 /* Where a COMMIT holds what. */
-#define COMMIT_LOT PL_HASH_BYTES             /* behind the hash of its own aggregates */
-#define COMMIT_CLAIM (2 * PL_HASH_BYTES)     /* epoch, samples */
-#define COMMIT_DENIED (COMMIT_CLAIM + 16)    /* (count): 1, its SENT is missing or does not fit */
+#define COMMIT_LOT PL_HASH_BYTES          /* behind the hash of its own aggregates */
+#define COMMIT_CLAIM (2 * PL_HASH_BYTES)  /* epoch, samples */
+#define COMMIT_DENIED (COMMIT_CLAIM + 16) /* (count): 1, its SENT is missing or does not fit */
 #define COMMIT_DIGESTS(count) (COMMIT_DENIED + (count)) /* (count, PL_HASH_BYTES) */
 
 /* A message without its head. */

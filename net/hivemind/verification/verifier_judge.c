@@ -292,10 +292,10 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
     b = checks(tau, sum_tolerance(a, part->length, tau, n));
     if (!pl_btard_sum_holds(&b, sum))
         verifier_ban(r, (size_t)part->owner,
-                    "a reducer's aggregate is not what its group's values give");
+                     "a reducer's aggregate is not what its group's values give");
     else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
         verifier_ban(r, (size_t)part->owner,
-                    "a reducer's radius is far from its group's distances");
+                     "a reducer's radius is far from its group's distances");
 }
 
 /* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
@@ -332,7 +332,7 @@ static const float *shown(const struct verifier *r, size_t peer, float *room, in
 /* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it
  * does not show them. */
 static int judge_shown(struct verifier *r, struct desk *d, size_t peer, const float *a, double tau,
-                        double *pull)
+                       double *pull)
 {
     size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
     struct told t;
@@ -364,7 +364,7 @@ static void judge_opened(struct verifier *r, struct desk *d)
     for (size_t k = 0; all && k < part->length; k++) squares += pull[k] * pull[k];
     if (all && !(sqrt(squares) <= sum_tolerance(a, part->length, tau, r->v.count)))
         verifier_ban(r, (size_t)part->owner,
-                    "a reducer's aggregate is not what the values that were shown give");
+                     "a reducer's aggregate is not what the values that were shown give");
     pl_free(pull);
 }
 

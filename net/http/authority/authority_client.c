@@ -128,8 +128,7 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
         return "your side: --authority-ca has to be its certificate (PEM), the FILE.crt that its "
                "keeper gives out";
     case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT:
-        return "your side: --authority reads https://NAME:PORT";
+    case CURLE_URL_MALFORMAT: return "your side: --authority reads https://NAME:PORT";
     case CURLE_SSL_CONNECT_ERROR:
         return "your side: something else than an authority answers there; check --authority's "
                "address and port";
@@ -153,13 +152,17 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
         return pl_fail(err, PL_EUSE,
                        "authority %.100s: the secret of %.100s is not on its list; your side: ask "
                        "its keeper for one (potluck authority --invite), and give it by "
-                       "--token-file", ask->url, ask->secret_from ? ask->secret_from : "ours");
+                       "--token-file",
+                       ask->url, ask->secret_from ? ask->secret_from : "ours");
     if (status >= 500)
-        return pl_fail(err, PL_EAGAIN, "authority %.100s answers with status %ld; its keeper's "
-                       "side: it is in trouble itself", ask->url, status);
-    return pl_fail(err, PL_EUSE, "authority %.100s answers with status %ld, expected 200; your "
-                   "side: something else than an authority answers there; check --authority", ask->url,
-                   status);
+        return pl_fail(err, PL_EAGAIN,
+                       "authority %.100s answers with status %ld; its keeper's "
+                       "side: it is in trouble itself",
+                       ask->url, status);
+    return pl_fail(err, PL_EUSE,
+                   "authority %.100s answers with status %ld, expected 200; your "
+                   "side: something else than an authority answers there; check --authority",
+                   ask->url, status);
 }
 
 /* PL_EAGAIN: worth another try. */
@@ -218,8 +221,10 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
     if (rc) return rc;
     if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for it, whoever answers */
-        return pl_fail(err, PL_EUSE, "authority %.100s: no address of an authority; your side: "
-                       "--authority reads https://NAME:PORT", ask->url[0] ? ask->url : "''");
+        return pl_fail(err, PL_EUSE,
+                       "authority %.100s: no address of an authority; your side: "
+                       "--authority reads https://NAME:PORT",
+                       ask->url[0] ? ask->url : "''");
     for (int i = 0;; i++) {
         bytes_clear(&answer);
         answer.limit = AUTHORITY_ANSWER_MAX;
@@ -234,13 +239,17 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     bytes_clear(&answer);
     if (rc) return rc;
     if ((rc = auth_token_check(&t, authority, now, &why)))
-        pl_fail(err, rc, "authority %.100s gives a token that is none: %.200s; its keeper's side; "
-                "yours, if your clock is wrong (timedatectl set-ntp true)", ask->url, why.text);
+        pl_fail(err, rc,
+                "authority %.100s gives a token that is none: %.200s; its keeper's side; "
+                "yours, if your clock is wrong (timedatectl set-ntp true)",
+                ask->url, why.text);
     if (!rc &&
         (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
          memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
-        rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key; its keeper's "
-                     "side", ask->url);
+        rc = pl_fail(err, PL_EPROTO,
+                     "authority %.200s: the token is for another key; its keeper's "
+                     "side",
+                     ask->url);
     if (rc) {
         auth_token_clear(&t);
         EVP_PKEY_free(authority);

@@ -7,16 +7,16 @@
 
 #define AUTHORITY_ANSWER_MAX 65536
 #define AUTHORITY_TIMEOUT_S 20L
-#define AUTHORITY_TRIES 10     /* with 1, 2, 4, ... s between them, as the run's volunteers did */
+#define AUTHORITY_TRIES 10 /* with 1, 2, 4, ... s between them, as the run's volunteers did */
 
 struct authority_ask {
-    const char *url;           /* "https://host:port", before /api */
-    const char *user_token;    /* ours, from whoever keeps the allowlist */
-    const char *ca_file;       /* PEM to trust; NULL: the system's */
+    const char *url;                  /* "https://host:port", before /api */
+    const char *user_token;           /* ours, from whoever keeps the allowlist */
+    const char *ca_file;              /* PEM to trust; NULL: the system's */
     const char *organization, *model; /* of the query; NULL: empty */
-    const char *secret_from;   /* the file of user_token, for messages; may be NULL */
-    int tries;                 /* 0: AUTHORITY_TRIES */
-    long timeout_s;            /* of a try; 0: AUTHORITY_TIMEOUT_S */
+    const char *secret_from;          /* the file of user_token, for messages; may be NULL */
+    int tries;                        /* 0: AUTHORITY_TRIES */
+    long timeout_s;                   /* of a try; 0: AUTHORITY_TIMEOUT_S */
 };
 
 /* Fills auth->token and auth->authority (which the caller frees with EVP_PKEY_free) for auth->key;

@@ -18,10 +18,10 @@ struct authority_server {
     struct MHD_Daemon *daemon;
     struct connections connections; /* MHD's thread alone sees them, */
     struct failures failures;       /* and these */
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock;           /* of everything below */
     struct authority *authority;
     const char *allow_path;
-    struct stat seen;     /* the list's file as it was last read */
+    struct stat seen; /* the list's file as it was last read */
     struct pl_err complaint;
     size_t issued, refused;
 };
@@ -47,8 +47,10 @@ static int read_list(struct authority_server *s, struct pl_err *err)
     size_t n;
     int rc = pl_file_read(&text, &n, s->allow_path, AUTHORITY_LIST_MAX, &why);
     if (rc)
-        return pl_fail(err, rc, "--allow %.300s; potluck authority --invite USER --allow FILE begins "
-                       "a list", why.text);
+        return pl_fail(err, rc,
+                       "--allow %.300s; potluck authority --invite USER --allow FILE begins "
+                       "a list",
+                       why.text);
     if ((rc = authority_read(s->authority, text, n, &why)))
         pl_fail(err, rc, "--allow %.200s: %.200s", s->allow_path, why.text);
     free(text);
@@ -75,8 +77,8 @@ static void follow_list(struct authority_server *s)
 
 static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const void *json, size_t n)
 {
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(n, (void *)(uintptr_t)json, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)json,
+                                                             MHD_RESPMEM_MUST_COPY);
     enum MHD_Result queued;
     if (!r) return MHD_NO;
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
@@ -103,7 +105,8 @@ static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection 
     int status;
     pthread_mutex_lock(&s->lock);
     follow_list(s);
-    status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body), wall());
+    status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body),
+                            wall());
     s->issued += status == 200;
     s->refused += status != 200;
     pthread_mutex_unlock(&s->lock);
@@ -188,13 +191,15 @@ int authority_server_open(struct authority_server **out, struct authority *a,
                                      MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
                                      connections_limit(&s->connections),
                                      MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
-                                     &s->connections,
-                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S,
-                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, s, MHD_OPTION_END);
+                                     &s->connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                                     (unsigned)AUTHORITY_IDLE_S, MHD_OPTION_NOTIFY_COMPLETED,
+                                     on_over, s, MHD_OPTION_END);
         if (!s->daemon)
-            rc = pl_fail(err, PL_EIO,
-                         "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "
-                         "--port free", address ? address : "0.0.0.0", port, strerror(errno));
+            rc = pl_fail(
+                err, PL_EIO,
+                "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "
+                "--port free",
+                address ? address : "0.0.0.0", port, strerror(errno));
     }
     if (rc) authority_server_close(s);
     else *out = s;

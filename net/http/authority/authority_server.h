@@ -32,7 +32,7 @@ void authority_server_counts(struct authority_server *s, size_t *issued, size_t 
 int certificate_make(struct bytes *cert, struct bytes *key, const char *name, struct pl_err *err);
 /* PL_OK: both are what they should be, and belong together. PL_EFORMAT with a sentence that names
  * the file. */
-int certificate_check(const char *cert, const char *cert_path, const char *key, const char *key_path,
-                      struct pl_err *err);
+int certificate_check(const char *cert, const char *cert_path, const char *key,
+                      const char *key_path, struct pl_err *err);
 
 #endif

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #define HASH 32
-#define SHARE 16 /* the folder is looked through whenever so small a part of the limit has been added */
+#define SHARE \
+    16 /* the folder is looked through whenever so small a part of the limit has been added */
 
 struct http_cache {
     char folder[PATH_MAX];
@@ -46,10 +47,7 @@ int http_cache_open(struct http_cache **out, const char *folder, uint64_t limit,
     return PL_OK;
 }
 
-void http_cache_close(struct http_cache *c)
-{
-    free(c);
-}
+void http_cache_close(struct http_cache *c) { free(c); }
 
 void http_cache_key(char key[HTTP_CACHE_KEY], const char *identity, uint64_t block)
 {

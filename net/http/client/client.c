@@ -12,15 +12,16 @@
 
 #define REDIRECTS_MAX 5
 #define REDIRECT_BODY_MAX 65536 /* bytes that are read past, so that the connection can be kept */
-#define FIRST_TRIES 6   /* of who has never brought a byte: its name may be wrong */
+#define FIRST_TRIES 6           /* of who has never brought a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0
 #define POLL_MS 200
-#define QUIET_S 3.0     /* the least silence that is taken for a broken connection: a lost packet is
+#define QUIET_S \
+    3.0                 /* the least silence that is taken for a broken connection: a lost packet is
                          * sent again within a second or two */
 #define QUIET_RATIO 4.0 /* the silence that is given up, of the longest that ended by itself */
 #define QUIET_DECAY 0.75 /* with each answer, as an outage is over */
-#define TRICKLE 100     /* bytes/s over stall_s: another connection may be better */
-#define MUCH_BYTES 4096 /* a broken answer that brought so many is continued at once */
+#define TRICKLE 100      /* bytes/s over stall_s: another connection may be better */
+#define MUCH_BYTES 4096  /* a broken answer that brought so many is continued at once */
 
 /* One request under way. */
 struct request {
@@ -43,16 +44,16 @@ struct request {
 
 /* How a part fares. */
 struct attempt {
-    int bare;      /* tries in a row without a byte */
-    double wait;   /* before the next one, s */
-    double after;  /* not before this time */
+    int bare;     /* tries in a row without a byte */
+    double wait;  /* before the next one, s */
+    double after; /* not before this time */
     int is_active;
 };
 
 struct http_client {
     struct http_client_options o;
     CURLM *multi;
-    double quiet;     /* a connection that is silent for longer is given up, s */
+    double quiet;      /* a connection that is silent for longer is given up, s */
     double not_before; /* a busy server named this time */
     int has_brought;   /* it has brought something at some time */
     struct request request[HTTP_CLIENT_CONNECTIONS_MAX];
@@ -60,15 +61,11 @@ struct http_client {
 
 struct http_client_options http_client_options(void)
 {
-    return (struct http_client_options){
-        .connections = 4, .tries = 12, .wait_s = 0.5, .stall_s = 20
-    };
+    return (
+        struct http_client_options){ .connections = 4, .tries = 12, .wait_s = 0.5, .stall_s = 20 };
 }
 
-static double least_silence(const struct http_client *c)
-{
-    return fmin(c->o.stall_s, QUIET_S);
-}
+static double least_silence(const struct http_client *c) { return fmin(c->o.stall_s, QUIET_S); }
 
 int http_client_open(struct http_client **out, const struct http_client_options *options,
                      struct pl_err *err)
@@ -339,9 +336,11 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
         snprintf(round->why, sizeof round->why, "an empty file");
     else if (r->status >= 400 || (r->status && r->status != 200 && r->status != 206))
         snprintf(round->why, sizeof round->why, "the server answers %ld", r->status);
-    else snprintf(round->why, sizeof round->why, "%.200s", r->library[0] ? r->library
-                                                           : code ? curl_easy_strerror(code)
-                                                                  : "the answer ends too early");
+    else
+        snprintf(round->why, sizeof round->why, "%.200s",
+                 r->library[0] ? r->library
+                 : code        ? curl_easy_strerror(code)
+                               : "the answer ends too early");
     if (!is_passing(r, code)) round->fatal = 1;
     r->part = p;
     plan_next(c, r);
@@ -358,8 +357,7 @@ static int give_up_the_silent(struct http_client *c, struct round *round)
         if (!r->part || now - r->heard < c->quiet) continue;
         snprintf(r->library, sizeof r->library, "nothing came for %.0f s", now - r->heard);
         /* Before its first byte the server may just be slow: it gets longer the next time. */
-        if (r->part->got == r->had)
-            c->quiet = fmin(2 * c->quiet, c->o.stall_s);
+        if (r->part->got == r->had) c->quiet = fmin(2 * c->quiet, c->o.stall_s);
         finish(c, r, CURLE_OPERATION_TIMEDOUT, round);
         count++;
     }
@@ -441,8 +439,7 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             complete = round.answered;
         }
         active -= give_up_the_silent(c, &round);
-        if (round.fatal)
-            rc = pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, round.why);
+        if (round.fatal) rc = pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, round.why);
         else if (!complete)
             curl_multi_poll(c->multi, NULL, 0, active ? POLL_MS : POLL_MS / 4, NULL);
     }

@@ -13,12 +13,12 @@
 #define HTTP_TAG_MAX 200
 
 struct http_client_options {
-    int connections;  /* to one server at once: 4 */
-    int tries;        /* of a part, in a row that bring nothing, before giving up: 12, which is five
+    int connections; /* to one server at once: 4 */
+    int tries;       /* of a part, in a row that bring nothing, before giving up: 12, which is five
                        * minutes; at most 6, a quarter of a minute, until a first byte has come */
-    double wait_s;    /* before the second try; doubles each time, up to a minute, or what a busy
+    double wait_s;   /* before the second try; doubles each time, up to a minute, or what a busy
                        * server's Retry-After says: 0.5 */
-    int stall_s;      /* a connection that brings nothing for so long is given up, or sooner where
+    int stall_s;     /* a connection that brings nothing for so long is given up, or sooner where
                        * answers come quickly: 20 */
     /* "Authorization: Bearer": each request and each redirect asks http_token_for. Borrowed. */
     struct http_credential credential[HTTP_CREDENTIALS_MAX];

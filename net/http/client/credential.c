@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HOST_MAX 253    /* characters of a DNS name [RFC 1035 2.3.4] */
+#define HOST_MAX 253 /* characters of a DNS name [RFC 1035 2.3.4] */
 #define HTTPS_PORT 443
 
 struct origin {
@@ -69,8 +69,7 @@ int http_may_see(const char *url, const char *home)
     return a.is_ipv6 ? !memcmp(a.address, b.address, sizeof a.address) : !strcmp(a.host, b.host);
 }
 
-const char *http_token_for(const char *url, const struct http_credential *credentials,
-                           size_t count)
+const char *http_token_for(const char *url, const struct http_credential *credentials, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (credentials[i].token && http_may_see(url, credentials[i].home))

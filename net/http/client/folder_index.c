@@ -28,7 +28,10 @@ int http_index_is(const char *text, size_t bytes)
 /* The character that an & begins; *n: how many signs it takes. An & that begins none is itself. */
 static char reference(const char *at, const char *end, size_t *n)
 {
-    static const struct { const char *name; char sign; } named[] = {
+    static const struct {
+        const char *name;
+        char sign;
+    } named[] = {
         { "&amp;", '&' }, { "&lt;", '<' }, { "&gt;", '>' }, { "&quot;", '"' }, { "&apos;", '\'' }
     };
     char digits[8] = "", *stop;
@@ -253,8 +256,8 @@ int http_index_read(char ***name, size_t *count, const char *page, size_t bytes,
     }
     if (!rc && (rc = finish(&l))) pl_fail(err, rc, "%.200s: no memory", url);
     if (!rc && !l.count)
-        rc = pl_fail(err, PL_ENOTFOUND, "%.200s: a page with no link to a *" SUFFIX
-                     " beside it", url);
+        rc = pl_fail(err, PL_ENOTFOUND, "%.200s: a page with no link to a *" SUFFIX " beside it",
+                     url);
     if (rc) {
         for (size_t i = 0; i < l.count; i++) free(l.name[i]);
         free(l.name);

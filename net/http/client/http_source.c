@@ -174,8 +174,7 @@ static int begin(struct http_source *h, const char *url, struct pl_err *err)
                                url, err);
     if (rc) return rc;
     h->s.size = h->file.size;
-    if (h->want[0])
-        snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
+    if (h->want[0]) snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
     else
         snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url,
                  (unsigned long long)h->file.size, h->file.tag);

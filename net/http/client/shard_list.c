@@ -86,7 +86,8 @@ static int from_json(struct http_list *l, const json_t *root, const char *base, 
     int rc = PL_OK;
     if (!json_is_array(entries))
         return pl_fail(err, PL_EFORMAT, "%.200s: no array of shards", base);
-    json_array_foreach(entries, i, e) {
+    json_array_foreach(entries, i, e)
+    {
         const json_t *url = json_is_string(e) ? e : json_object_get(e, "url");
         const json_t *sha = json_object_get(e, "sha256");
         if (!json_is_string(url) || (sha && !json_is_string(sha)))
@@ -111,8 +112,8 @@ static int from_lines(struct http_list *l, const char *text, size_t bytes, const
         if (!stop) stop = end;
         while (stop > line && (stop[-1] == '\r' || stop[-1] == ' ')) stop--;
         if (stop == line || *line == '#') continue;
-        for (n = 0; line + n < stop && line[n] != ' ' && line[n] != '\t'; n++) { }
-        for (k = n; line + k < stop && (line[k] == ' ' || line[k] == '\t'); k++) { }
+        for (n = 0; line + n < stop && line[n] != ' ' && line[n] != '\t'; n++) {}
+        for (k = n; line + k < stop && (line[k] == ' ' || line[k] == '\t'); k++) {}
         rc = add(l, base, line, n, line + k < stop ? line + k : NULL, (size_t)(stop - line) - k,
                  err);
     }
@@ -140,8 +141,8 @@ int http_list_parse(struct http_list *l, const char *text, size_t bytes, const c
     int rc;
     memset(l, 0, sizeof *l);
     rc = root                         ? from_json(l, root, url, err)
-       : http_index_is(text, bytes) ? from_page(l, text, bytes, url, err)
-                                    : from_lines(l, text, bytes, url, err);
+         : http_index_is(text, bytes) ? from_page(l, text, bytes, url, err)
+                                      : from_lines(l, text, bytes, url, err);
     json_decref(root);
     if (!rc && !l->count) rc = pl_fail(err, PL_ENOTFOUND, "%.200s: an empty list", url);
     if (rc) http_list_clear(l);

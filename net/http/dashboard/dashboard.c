@@ -48,10 +48,7 @@ static const char *type_of(const char *name)
     return "text/plain; version=0.0.4; charset=utf-8";
 }
 
-static char *dump(const json_t *o)
-{
-    return json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(13));
-}
+static char *dump(const json_t *o) { return json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(13)); }
 
 static int put(struct dashboard *d, const char *path, const json_t *o, struct pl_err *err)
 {
@@ -178,11 +175,21 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     metrics_sum(&sums, m, s->metrics_count);
     progress_see(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
     *to = (struct feed_state){
-        .run = d->run, .time = now, .target = d->target, .total_steps = d->total_steps,
-        .loss = s->metrics_count ? sums.loss : NAN, .step = sums.step > 0 ? sums.step : 0,
-        .peers = sums.peers, .samples = sums.samples, .samples_per_second = sums.samples_per_second,
-        .eta = NAN, .schedule_eta = NAN, .rows = d->rows, .held_out = seen_held_out(s),
-        .phase = searching ? FEED_MATCHING : FEED_ACCUMULATING, .searching = searching,
+        .run = d->run,
+        .time = now,
+        .target = d->target,
+        .total_steps = d->total_steps,
+        .loss = s->metrics_count ? sums.loss : NAN,
+        .step = sums.step > 0 ? sums.step : 0,
+        .peers = sums.peers,
+        .samples = sums.samples,
+        .samples_per_second = sums.samples_per_second,
+        .eta = NAN,
+        .schedule_eta = NAN,
+        .rows = d->rows,
+        .held_out = seen_held_out(s),
+        .phase = searching ? FEED_MATCHING : FEED_ACCUMULATING,
+        .searching = searching,
         .banned = seen_banned(s),
     };
     memcpy(to->total, d->total, sizeof to->total);
@@ -308,8 +315,10 @@ int dashboard_open(struct dashboard **out, struct http_server *server,
     if (!rc) rc = history_totals(d->history, d->total, err);
     if (!rc && server) rc = put_files(d, err);
     if (!rc) rc = publish_history(d, 0, err);
-    if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[], s:[]}", "checkpoints", "samples",
-                                              "captions"), err);
+    if (!rc)
+        rc = dashboard_files(d,
+                             json_pack("{s:[], s:[], s:[]}", "checkpoints", "samples", "captions"),
+                             err);
     if (rc) dashboard_close(d);
     else *out = d;
     return rc;
@@ -332,8 +341,8 @@ static int write_into(const char *folder, const char *name, const void *data, si
                       struct pl_err *err)
 {
     char *path = pl_path_join(folder, name);
-    int rc =
-        path ? pl_file_write(path, data, n, err) : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    int rc = path ? pl_file_write(path, data, n, err)
+                  : pl_fail(err, PL_ENOMEM, "page: out of memory");
     free(path);
     return rc;
 }
@@ -347,8 +356,12 @@ static int make_folder(const char *path, struct pl_err *err)
 int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err)
 {
     int drawn = publish_history(d, d->last.time, err);
-    const struct { const char *name; const json_t *value; } feeds[] = { /* as just drawn */
-        { "api/state.json", d->state }, { "api/peers.json", d->peers },
+    const struct {
+        const char *name;
+        const json_t *value;
+    } feeds[] = {
+        /* as just drawn */
+        { "api/state.json", d->state },    { "api/peers.json", d->peers },
         { "api/history.json", d->points }, { "api/board.json", d->board },
         { "api/files.json", d->files },
     };

@@ -15,10 +15,10 @@
 
 #include <jansson.h>
 
-#define DASHBOARD_EVERY 10.0       /* s between looks, as the original's auxiliary peer */
+#define DASHBOARD_EVERY 10.0        /* s between looks, as the original's auxiliary peer */
 #define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */
-#define DASHBOARD_POINTS 600       /* of the history on the page: one for each 1.5 of its pixels */
-#define DASHBOARD_ROWS 200         /* of the tables of peers and accounts */
+#define DASHBOARD_POINTS 600        /* of the history on the page: one for each 1.5 of its pixels */
+#define DASHBOARD_ROWS 200          /* of the tables of peers and accounts */
 
 /* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which signs
  * nothing, by this. */
@@ -37,7 +37,7 @@ struct dashboard_report { /* of our own peers only */
     struct report_record record;
 };
 struct dashboard_look {
-    double time; /* DHT time */
+    double time;                     /* DHT time */
     const struct distance *distance; /* of peers in `progress`, from the machine of the page */
     size_t distance_count;
     const struct dashboard_metrics *metrics;
@@ -53,8 +53,8 @@ struct dashboard_look {
 
 struct dashboard_options {
     const char *run;
-    double target_batch; /* samples a step; 0: not known */
-    int64_t total_steps; /* of the schedule; 0: not known */
+    double target_batch;  /* samples a step; 0: not known */
+    int64_t total_steps;  /* of the schedule; 0: not known */
     const char *database; /* NULL: in memory */
 };
 

@@ -13,7 +13,7 @@ struct dht_look {
     struct dashboard_report *report;
     size_t metrics_count, progress_count, report_count;
     size_t searching; /* peers that look for a group */
-    size_t refused; /* records that do not fit their schema */
+    size_t refused;   /* records that do not fit their schema */
 };
 
 /* Fills one of the lists anew, at most DASHBOARD_RECORDS_MAX. PL_ENOMEM or PL_OK. */

@@ -47,16 +47,14 @@ json_t *feed_state_json(const struct feed_state *s)
 {
     static const char *const phase[] = { "accumulating", "matching", "averaging" };
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
-    json_t *o =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
-                  "run", s->run, "problem", problem, "time", feed_real(s->time), "target",
-                  feed_real(s->target), "loss", feed_real(s->loss), "samples_per_second",
-                  feed_real(s->samples_per_second), "eta", feed_real(s->eta), "schedule_eta",
-                  feed_real(s->schedule_eta), "step", (json_int_t)s->step, "total_steps",
-                  s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
-                  (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
-                  (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
-                  phase[s->phase]);
+    json_t *o = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}", "run",
+        s->run, "problem", problem, "time", feed_real(s->time), "target", feed_real(s->target),
+        "loss", feed_real(s->loss), "samples_per_second", feed_real(s->samples_per_second), "eta",
+        feed_real(s->eta), "schedule_eta", feed_real(s->schedule_eta), "step", (json_int_t)s->step,
+        "total_steps", s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
+        (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients", (json_int_t)s->clients,
+        "rows", (json_int_t)s->rows, "phase", phase[s->phase]);
     if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
               json_object_set_new(o, "history_version", json_integer(s->history_version)) ||
               json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
@@ -73,15 +71,16 @@ json_t *feed_state_json(const struct feed_state *s)
 static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
-    json_t *more =
-        r ? json_pack("{s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version",
-                      r->version, "device", *r->device ? r->device : NULL, "banned",
-                      (json_int_t)r->banned, "reach", reach[r->reach], "rounds",
-                      (json_int_t)r->rounds, "failed", (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
-                      (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
-                      feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
-                      "held_out", feed_real(r->held_out))
-          : json_pack("{s:n, s:n, s:n}", "version", "device", "reach");
+    json_t *more = r ? json_pack("{s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                                 "version", r->version, "device", *r->device ? r->device : NULL,
+                                 "banned", (json_int_t)r->banned, "reach", reach[r->reach],
+                                 "rounds", (json_int_t)r->rounds, "failed", (json_int_t)r->failed,
+                                 "retried", (json_int_t)r->retried, "sent", (json_int_t)r->sent,
+                                 "received", (json_int_t)r->received, "compression",
+                                 feed_real(
+                                     feed_compression((double)r->uncompressed, (double)r->sent)),
+                                 "held_out", feed_real(r->held_out))
+                     : json_pack("{s:n, s:n, s:n}", "version", "device", "reach");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
     return rc;
@@ -111,9 +110,9 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
         o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", name, "id", id,
                       "key", p->key, "state",
                       !strcmp(p->key, DASHBOARD_THIS) ? "local"
-                      : !g             ? "quiet"
-                      : g->client_mode ? "client"
-                                       : "reachable",
+                      : !g                            ? "quiet"
+                      : g->client_mode                ? "client"
+                                                      : "reachable",
                       "step",
                       g   ? json_integer(g->epoch)
                       : m ? json_integer(m->step)
@@ -137,8 +136,9 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
 
 json_t *feed_history_json(const struct history_point *points, size_t count)
 {
-    static const char *const columns[] = { "time", "step", "peers", "samples", "loss",
-                                           "samples_per_second", "held_out", "sent", "failed" };
+    static const char *const columns[] = { "time",     "step", "peers",
+                                           "samples",  "loss", "samples_per_second",
+                                           "held_out", "sent", "failed" };
     json_t *root = json_object();
     for (size_t c = 0; root && c < PL_COUNT(columns); c++) {
         json_t *list = json_array();
@@ -188,8 +188,8 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 #define PROMETHEUS_MAX 16384 /* 18 metrics, each with a line of help and a run's name */
 
 /* Appends; what does not fit is left out, and the caller sees *at at the end. */
-__attribute__((format(printf, 3, 4)))
-static void append(char *text, size_t *at, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t *at, const char *format,
+                                                         ...)
 {
     va_list args;
     int n;
@@ -212,7 +212,9 @@ static void label(char out[256], const char *value)
 
 char *feed_prometheus(const struct feed_state *s, size_t watchers)
 {
-    const struct { const char *name, *help; double value;
+    const struct {
+        const char *name, *help;
+        double value;
     } all[] = {
         { "loss", "Training loss, mean over all mini-steps reported", s->loss },
         { "peers", "Peers that reported within their record's lifetime", (double)s->peers },

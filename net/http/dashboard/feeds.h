@@ -25,13 +25,13 @@ struct feed_state {
     const char *run, *problem;
     double time, target, loss, samples_per_second, eta, schedule_eta; /* eta: s from now */
     int64_t step, total_steps, samples, rows; /* rows: points written so far */
-    int64_t history_version, files_version; /* change when there is more to fetch */
+    int64_t history_version, files_version;   /* change when there is more to fetch */
     size_t peers, clients;
     enum feed_phase phase;
-    size_t searching;                 /* peers that look for a group */
-    int64_t banned;                   /* groupmates caught lying, as present peers count */
-    double held_out;                  /* mean over those who measure it; NAN: nobody does */
-    int64_t total[HISTORY_COUNTS];    /* since the history began */
+    size_t searching;              /* peers that look for a group */
+    int64_t banned;                /* groupmates caught lying, as present peers count */
+    double held_out;               /* mean over those who measure it; NAN: nobody does */
+    int64_t total[HISTORY_COUNTS]; /* since the history began */
 };
 /* How many times less was sent than four bytes a value would have been; NAN: nothing was. */
 double feed_compression(double uncompressed, double sent);

@@ -25,7 +25,7 @@ enum statement {
 
 /* A tally's total grows by what is new since the last count, or by all of it if the peer began
  * anew. */
-#define GROWS(i)                                                                        \
+#define GROWS(i) \
     "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i \
     " END, l" #i " = ?" #i
 
@@ -33,8 +33,8 @@ static const char *const sql[STATEMENTS] = {
     [ADD] = "INSERT INTO point (time, step, peers, samples, loss, rate, held_out, sent, failed) "
             "VALUES (?,?,?,?,?,?,?,?,?)",
     [TALLY] = "INSERT INTO tally VALUES (?7, ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?2, ?3, ?4, ?5, ?6) "
-              "ON CONFLICT (key) DO UPDATE SET "
-              GROWS(1) ", " GROWS(2) ", " GROWS(3) ", " GROWS(4) ", " GROWS(5) ", " GROWS(6),
+              "ON CONFLICT (key) DO UPDATE SET " GROWS(1) ", " GROWS(2) ", " GROWS(3) ", " GROWS(
+                  4) ", " GROWS(5) ", " GROWS(6),
     /* As reals: sums of integers that overflow are errors. */
     [TOTALS] = "SELECT total(n1), total(n2), total(n3), total(n4), total(n5), total(n6) FROM tally",
     /* Of one step the larger report counts; `part` is what the present step has been counted
@@ -52,12 +52,11 @@ static const char *const sql[STATEMENTS] = {
         "ELSE part END, "
         "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
         "ELSE part_s END, last_step = max(last_step, ?4), last = max(last, ?3)",
-    [POINTS] =
-        "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
-        "avg(held_out), max(sent), max(failed) FROM point, "
-        "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
-        "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
-        "ORDER BY 1 LIMIT ?1",
+    [POINTS] = "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
+               "avg(held_out), max(sent), max(failed) FROM point, "
+               "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
+               "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
+               "ORDER BY 1 LIMIT ?1",
     [BOARD] = "SELECT key, peer, samples, steps, last_step, seconds, first, last FROM account "
               "ORDER BY samples DESC, key LIMIT ?",
     [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
@@ -67,9 +66,8 @@ static const char *const sql[STATEMENTS] = {
         "DELETE FROM account WHERE key IN (SELECT key FROM account ORDER BY samples DESC, "
         "last DESC LIMIT -1 OFFSET ?)",
     /* Of those without an account, and so never many: what they sent goes with them. */
-    [PRUNE_TALLIES] =
-        "DELETE FROM tally WHERE key NOT IN (SELECT key FROM account) AND "
-        "(SELECT count(*) FROM tally) > ?",
+    [PRUNE_TALLIES] = "DELETE FROM tally WHERE key NOT IN (SELECT key FROM account) AND "
+                      "(SELECT count(*) FROM tally) > ?",
 };
 static const char schema[] =
     "CREATE TABLE run (name TEXT NOT NULL);"

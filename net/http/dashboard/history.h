@@ -12,11 +12,11 @@
 struct history;
 
 struct history_point {
-    double time; /* s since 1970 */
+    double time;                  /* s since 1970 */
     int64_t step, peers, samples; /* the swarm's */
     double loss, samples_per_second;
-    double held_out;              /* loss on pairs that nobody trains on; NAN: not measured */
-    double sent, failed;          /* totals so far: bytes, rounds */
+    double held_out;     /* loss on pairs that nobody trains on; NAN: not measured */
+    double sent, failed; /* totals so far: bytes, rounds */
 };
 
 /* What peers report as counts since they began; the run's totals outlive the peers. */
@@ -35,8 +35,8 @@ enum history_count {
 struct history_account {
     char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
     int64_t samples, steps, last_step;
-    double seconds;       /* samples / samples a second of their time */
-    double first, last;   /* seen */
+    double seconds;     /* samples / samples a second of their time */
+    double first, last; /* seen */
 };
 
 /* path NULL: in memory only. A file of another program, or of another run, is refused. */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ENTRIES_MAX 100000 /* of a folder that are looked at */
+#define ENTRIES_MAX 100000            /* of a folder that are looked at */
 #define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand, with their codes */
 #define NEAREST_BYTES_MAX 4096
 #define CAPTIONS_SHOWN 64
@@ -179,7 +179,8 @@ static json_t *captions_of(const struct run_folder *f, const char *folder)
     if (pl_file_read_text(&text, path, PICTURES_BYTES_MAX, NULL)) return list;
     root = json_loads(text, 0, NULL);
     free(text);
-    json_array_foreach(json_object_get(root, "pictures"), i, picture) {
+    json_array_foreach(json_object_get(root, "pictures"), i, picture)
+    {
         json_t *caption = json_object_get(picture, "caption");
         const char *words = json_string_value(caption);
         if (!words || (last && !strcmp(words, last))) continue; /* several of one caption */
@@ -214,11 +215,10 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
         snprintf(name, sizeof name, "samples/%06lld/sheet.png", (long long)f->sample_step[i]);
         if (!has_sample(before, f->sample_step[i]))
             rc = put_file(s, folder, name, path, "image/png", NULL, err);
-        json_array_append_new(samples,
-                              json_pack("{s:s, s:I, s:I, s:I}", "path", path + 1, "step",
-                                        (json_int_t)f->sample_step[i], "own",
-                                        (json_int_t)f->sample_own[i], "of",
-                                        (json_int_t)f->sample_of[i]));
+        json_array_append_new(samples, json_pack("{s:s, s:I, s:I, s:I}", "path", path + 1, "step",
+                                                 (json_int_t)f->sample_step[i], "own",
+                                                 (json_int_t)f->sample_own[i], "of",
+                                                 (json_int_t)f->sample_of[i]));
     }
     if (rc) {
         json_decref(checkpoints);

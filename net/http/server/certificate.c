@@ -70,8 +70,8 @@ int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *
     return good ? PL_OK : pl_fail(err, PL_EUSE, "no certificate could be made for '%.80s'", name);
 }
 
-int certificate_check(const char *cert, const char *cert_path, const char *key, const char *key_path,
-                      struct pl_err *err)
+int certificate_check(const char *cert, const char *cert_path, const char *key,
+                      const char *key_path, struct pl_err *err)
 {
     BIO *c = BIO_new_mem_buf(cert, -1), *k = BIO_new_mem_buf(key, -1);
     X509 *x = c ? PEM_read_bio_X509(c, NULL, NULL, NULL) : NULL;
@@ -80,8 +80,9 @@ int certificate_check(const char *cert, const char *cert_path, const char *key, 
     if (!x) rc = pl_fail(err, PL_EFORMAT, "%.300s: no certificate (PEM)", cert_path);
     else if (!p) rc = pl_fail(err, PL_EFORMAT, "%.300s: no private key (PEM)", key_path);
     else if (X509_check_private_key(x, p) != 1)
-        rc = pl_fail(err, PL_EFORMAT, "%.200s is the certificate of another key than that of %.200s",
-                     cert_path, key_path);
+        rc = pl_fail(err, PL_EFORMAT,
+                     "%.200s is the certificate of another key than that of %.200s", cert_path,
+                     key_path);
     ERR_clear_error();
     EVP_PKEY_free(p);
     X509_free(x);

@@ -30,8 +30,8 @@ static void end_connection(struct slot *slot)
 
 static void start(struct connections *c, struct MHD_Connection *mhd, void **context)
 {
-    const union MHD_ConnectionInfo *fd =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd,
+                                                                 MHD_CONNECTION_INFO_CONNECTION_FD);
     const union MHD_ConnectionInfo *remote =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     struct connection *connection = calloc(1, sizeof *connection);
@@ -48,8 +48,7 @@ static void start(struct connections *c, struct MHD_Connection *mhd, void **cont
     getsockname(connection->fd, (struct sockaddr *)&local, &n);
     http_address_of(&connection->local, (struct sockaddr *)&local);
     http_address_of(&connection->remote, remote->client_addr);
-    while ((evicted = slots_take_overdue(&c->slots, now - HTTP_REQUEST_S)))
-        end_connection(evicted);
+    while ((evicted = slots_take_overdue(&c->slots, now - HTTP_REQUEST_S))) end_connection(evicted);
     if (slots_add(&c->slots, &connection->slot, &evicted, &connection->remote, 1, now))
         end_connection(&connection->slot);
     else if (evicted) end_connection(evicted);

@@ -20,7 +20,7 @@ struct connections {
 };
 
 struct connection {
-    struct slot slot;                   /* the first member */
+    struct slot slot; /* the first member */
     struct http_address remote, local;
     int fd;
     /* During a request: called when another needs the slot; NULL: nothing to do. */

@@ -9,8 +9,8 @@
 
 #include "slots.h"
 
-#define HTTP_HOST_MAX 254  /* a DNS name has 253 characters, and a zero behind them */
-#define HTTP_HOSTS_MAX 16  /* names of one page: its machine's, its proxies' */
+#define HTTP_HOST_MAX 254 /* a DNS name has 253 characters, and a zero behind them */
+#define HTTP_HOSTS_MAX 16 /* names of one page: its machine's, its proxies' */
 
 struct http_hosts {
     char name[HTTP_HOSTS_MAX][HTTP_HOST_MAX];

@@ -27,13 +27,13 @@ struct event {
 };
 
 struct watcher {
-    struct slot slot;    /* the first member; of the watchers' slots */
+    struct slot slot; /* the first member; of the watchers' slots */
     struct http_server *server;
     struct MHD_Connection *connection;
     struct connection *held; /* its connection's place */
-    struct event *event; /* being sent; NULL: nothing */
+    struct event *event;     /* being sent; NULL: nothing */
     size_t at;
-    unsigned long seen;  /* number of the last one begun */
+    unsigned long seen; /* number of the last one begun */
     int asleep;
     int gone; /* has left, and is not counted any more */
     struct watcher *next, **link;
@@ -44,7 +44,7 @@ struct http_server {
     struct http_hosts hosts;
     struct connections connections; /* MHD's thread alone sees them, */
     struct slots watched;           /* and who holds how many watchers */
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock;           /* of everything below */
     struct published {
         char path[HTTP_PATH_MAX];
         struct MHD_Response *answer, *packed; /* packed: may be NULL */
@@ -84,8 +84,8 @@ static int add_headers(struct MHD_Response *r, const char *type)
 static struct MHD_Response *answer(const char *type, const void *data, size_t n)
 {
     /* MHD copies; its prototype takes a pointer to what it will not change. */
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(n, (void *)(uintptr_t)data, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)data,
+                                                             MHD_RESPMEM_MUST_COPY);
     if (r && add_headers(r, type)) {
         MHD_destroy_response(r);
         return NULL;
@@ -112,8 +112,8 @@ static struct MHD_Response *packed_answer(const char *type, const void *data, si
 
 static int takes_gzip(struct MHD_Connection *connection)
 {
-    const char *list =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT_ENCODING);
+    const char *list = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+                                                   MHD_HTTP_HEADER_ACCEPT_ENCODING);
     return list && strstr(list, "gzip") && !strstr(list, "gzip;q=0");
 }
 
@@ -306,8 +306,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (!strcmp(url, s->paths[i].path))
             r = s->paths[i].packed && takes_gzip(connection) ? s->paths[i].packed
                                                              : s->paths[i].answer;
-    queued =
-        MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND, r ? r : s->missing);
+    queued = MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
+                                r ? r : s->missing);
     pthread_mutex_unlock(&s->lock);
     return queued;
 }
@@ -350,13 +350,14 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     connections_init(&s->connections, HTTP_CONNECTIONS_MAX);
     s->watched.limit = s->connections.slots.limit * HTTP_WATCHERS_MAX / HTTP_CONNECTIONS_MAX;
     errno = 0;
-    s->daemon = MHD_start_daemon(
-        flags, (uint16_t)port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR,
-        (struct sockaddr *)&where, MHD_OPTION_CONNECTION_LIMIT, connections_limit(&s->connections),
-        MHD_OPTION_NOTIFY_CONNECTION, connections_notify, &s->connections,
-        MHD_OPTION_NOTIFY_COMPLETED, on_over, s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, s,
+                                 MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&where,
+                                 MHD_OPTION_CONNECTION_LIMIT, connections_limit(&s->connections),
+                                 MHD_OPTION_NOTIFY_CONNECTION, connections_notify, &s->connections,
+                                 MHD_OPTION_NOTIFY_COMPLETED, on_over, s,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+                                 MHD_OPTION_END);
     if (!s->daemon) {
         rc = pl_fail(err, PL_EIO, "web server: cannot listen on %s port %d: %s", address, port,
                      errno ? strerror(errno) : "refused");

@@ -15,7 +15,7 @@
 #define HTTP_CONNECTION_BYTES 8192 /* headers of a request, and buffers of its answer */
 #define HTTP_IDLE_S 20
 #define HTTP_PATHS_MAX 64
-#define HTTP_PATH_MAX 64           /* characters */
+#define HTTP_PATH_MAX 64 /* characters */
 
 struct http_server;
 

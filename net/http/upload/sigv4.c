@@ -9,10 +9,7 @@
 
 #define HASH 32
 
-static void add(struct pl_buffer *b, const char *text)
-{
-    pl_buffer_add(b, text, strlen(text));
-}
+static void add(struct pl_buffer *b, const char *text) { pl_buffer_add(b, text, strlen(text)); }
 
 /* The headers' names with ; between them. */
 static void add_names(struct pl_buffer *b, const char *const *headers)

@@ -14,7 +14,8 @@ struct sigv4 {
 
 struct sigv4_request {
     const char *method;
-    const char *path, *query;   /* as they stand in the address, percent-encoded; the query's pairs sorted,
+    const char *path,
+        *query; /* as they stand in the address, percent-encoded; the query's pairs sorted,
                                  * each with its "=", "" without one */
     const char *const *headers; /* "name:value" in lower case, sorted by name, NULL at the end */
     const char *sha256;         /* of the body, hexadecimal, or "UNSIGNED-PAYLOAD" */

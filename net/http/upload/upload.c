@@ -8,9 +8,8 @@
 
 struct http_upload_options http_upload_options(void)
 {
-    return (struct http_upload_options){
-        .tries = 6, .wait_s = 0.5, .stall_s = 20, .piece = 8 << 20
-    };
+    return (
+        struct http_upload_options){ .tries = 6, .wait_s = 0.5, .stall_s = 20, .piece = 8 << 20 };
 }
 
 int upload_put(struct upload *u)

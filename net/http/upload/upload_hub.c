@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE 512               /* bytes that the hub judges a file by */
-#define REGULAR_MAX (10u << 20)  /* larger ones go to the storage, whatever the hub says */
+#define SAMPLE 512              /* bytes that the hub judges a file by */
+#define REGULAR_MAX (10u << 20) /* larger ones go to the storage, whatever the hub says */
 #define LFS_JSON "application/vnd.git-lfs+json"
 
 static int no_memory(const struct upload *u)
@@ -97,7 +97,8 @@ static json_t *part_urls(const struct upload *u, json_t *header, size_t chunk)
     const char *key;
     if (parts > UPLOAD_PARTS_MAX) parts = 0;
     for (size_t i = 0; urls && i < parts; i++) json_array_append_new(urls, json_null());
-    json_object_foreach(header, key, value) {
+    json_object_foreach(header, key, value)
+    {
         unsigned long number = strspn(key, "0123456789") == strlen(key) ? strtoul(key, NULL, 10)
                                                                         : 0;
         if (number < 1 || number > parts || !json_is_string(value)) continue;
@@ -149,8 +150,9 @@ static int send_action(struct upload *u, json_t *action)
     json_t *header = json_object_get(action, "header"), *value, *state;
     const char *url = json_string_value(json_object_get(action, "href")), *key;
     const json_t *chunk = json_object_get(header, "chunk_size");
-    long long piece = json_is_integer(chunk) ? json_integer_value(chunk)
-                      : json_is_string(chunk) ? atoll(json_string_value(chunk)) : 0;
+    long long piece = json_is_integer(chunk)  ? json_integer_value(chunk)
+                      : json_is_string(chunk) ? atoll(json_string_value(chunk))
+                                              : 0;
     char lines[16][HTTP_TAG_MAX * 4];
     const char *headers[18] = { "Content-Type: application/octet-stream" };
     struct allreduce x;
@@ -169,7 +171,8 @@ static int send_action(struct upload *u, json_t *action)
         json_decref(state);
         return rc;
     }
-    json_object_foreach(header, key, value) {
+    json_object_foreach(header, key, value)
+    {
         if (n == 16 || !json_is_string(value)) break;
         snprintf(lines[n], sizeof lines[n], "%.100s: %.600s", key, json_string_value(value));
         headers[n + 1] = lines[n];
@@ -216,7 +219,9 @@ static int to_storage(struct upload *u)
     why = json_string_value(json_object_get(json_object_get(object, "error"), "message"));
     if (!object || json_object_get(object, "error"))
         rc = pl_fail(u->err, PL_EIO, "%.200s: the storage refuses: %.200s", url,
-                     !object ? "no object" : why ? why : "it does not say why");
+                     !object ? "no object"
+                     : why   ? why
+                             : "it does not say why");
     else if (json_object_get(actions, "upload"))
         rc = send_action(u, json_object_get(actions, "upload"));
     verify = json_object_get(actions, "verify");

@@ -68,17 +68,19 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
 int upload_ask(struct upload *u, struct allreduce *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes)
 {
-    const char *token =
-        u->bare ? NULL : http_token_for(url, u->o->credential, HTTP_CREDENTIALS_MAX);
+    const char *token = u->bare ? NULL
+                                : http_token_for(url, u->o->credential, HTTP_CREDENTIALS_MAX);
     struct curl_slist *list = NULL;
     CURL *e = u->easy;
     CURLcode code;
-    *x = (struct allreduce){ .data = data, .bytes = bytes, .offset = -1, .length = -1,
-                            .answer = &u->answer };
+    *x = (struct allreduce){
+        .data = data, .bytes = bytes, .offset = -1, .length = -1, .answer = &u->answer
+    };
     u->answer.bytes = 0;
     /* The next address may be the server's own choice, and hold a signature of its own. */
     if (http_may_see(u->url, u->url) && strncasecmp(url, "https://", 8)) {
-        snprintf(x->library, sizeof x->library, "an https server leads to an address without https");
+        snprintf(x->library, sizeof x->library,
+                 "an https server leads to an address without https");
         return PL_EUSE;
     }
     for (; headers && *headers; headers++) {
@@ -126,7 +128,9 @@ int upload_ask(struct upload *u, struct allreduce *x, const char *method, const 
     if (!code) return PL_OK;
     if (!x->library[0]) snprintf(x->library, sizeof x->library, "%s", curl_easy_strerror(code));
     return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-           code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ? PL_EUSE : PL_EIO;
+                   code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT
+               ? PL_EUSE
+               : PL_EIO;
 }
 
 void upload_wait(double *wait)
@@ -221,8 +225,8 @@ void upload_forget(const struct upload *u)
 /* -- in parts --------------------------------------------------------------------------------- */
 
 /* One part until it is there. */
-static int send_part(struct upload *u, struct allreduce *x, json_t *state, size_t part, size_t piece,
-                     upload_part_fn *send)
+static int send_part(struct upload *u, struct allreduce *x, json_t *state, size_t part,
+                     size_t piece, upload_part_fn *send)
 {
     size_t at = part * piece, n = u->file.bytes - at < piece ? u->file.bytes - at : piece;
     double wait = u->o->wait_s;

@@ -30,7 +30,7 @@ struct upload {
     const char *url, *path;
     struct pl_mapping file;
     char sha256[65], location[HTTP_URL_MAX];
-    int bare;                /* 1: without a token: an address that is signed itself */
+    int bare; /* 1: without a token: an address that is signed itself */
     /* of the last request, at most UPLOAD_ANSWER_MAX, with a zero behind it */
     struct pl_buffer answer;
     struct pl_err *err;

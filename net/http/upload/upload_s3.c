@@ -35,8 +35,11 @@ static int find_place(struct place *p, const struct upload *u)
     curl_free(port);
     curl_free(path);
     curl_url_cleanup(url);
-    return good ? PL_OK : pl_fail(u->err, PL_EUSE, "%.200s: not the address of an object, "
-                                  "https://ENDPOINT/BUCKET/NAME", u->url);
+    return good ? PL_OK
+                : pl_fail(u->err, PL_EUSE,
+                          "%.200s: not the address of an object, "
+                          "https://ENDPOINT/BUCKET/NAME",
+                          u->url);
 }
 
 /* A signed request for the object with a query, "" for none. */
@@ -47,8 +50,12 @@ static int ask(struct upload *u, struct allreduce *x, const char *method, const 
     char host[310], sum[100], date[40], session[4200], url[HTTP_URL_MAX + ID_MAX * 3 + 100];
     char signature[SIGV4_HEADER_MAX], authorization[SIGV4_HEADER_MAX + 20], when[20];
     const char *signed_headers[] = { host, sum, date, u->o->session ? session : NULL, NULL };
-    const char *headers[] = { sum, date, authorization, "Content-Type: application/octet-stream",
-                              u->o->session ? session : NULL, NULL };
+    const char *headers[] = { sum,
+                              date,
+                              authorization,
+                              "Content-Type: application/octet-stream",
+                              u->o->session ? session : NULL,
+                              NULL };
     unsigned char digest[EVP_MAX_MD_SIZE];
     time_t now = time(NULL);
     struct tm utc;
@@ -63,11 +70,9 @@ static int ask(struct upload *u, struct allreduce *x, const char *method, const 
     snprintf(date, sizeof date, "x-amz-date:%s", when);
     if (u->o->session)
         snprintf(session, sizeof session, "x-amz-security-token:%.4000s", u->o->session);
-    rc = sigv4_authorization(signature,
-                             &(struct sigv4){ u->o->key_id, u->o->secret, u->o->region, "s3",
-                                              when },
-                             &(struct sigv4_request){ method, place.path, query, signed_headers,
-                                                      strchr(sum, ':') + 1 });
+    rc = sigv4_authorization(
+        signature, &(struct sigv4){ u->o->key_id, u->o->secret, u->o->region, "s3", when },
+        &(struct sigv4_request){ method, place.path, query, signed_headers, strchr(sum, ':') + 1 });
     if (rc) return pl_fail(u->err, rc, "%.200s: cannot be signed", u->url);
     snprintf(authorization, sizeof authorization, "Authorization: %s", signature);
     snprintf(url, sizeof url, "%s%s%s", u->url, *query ? "?" : "", query);
@@ -160,7 +165,8 @@ static int complete(struct upload *u, const json_t *state)
     size_t i;
     int rc = id_query(query, sizeof query, u, state, 0);
     pl_buffer_add(&b, "<CompleteMultipartUpload>", 25);
-    json_array_foreach(tags, i, tag) {
+    json_array_foreach(tags, i, tag)
+    {
         if (!is_plain(json_string_value(tag)))
             rc = pl_fail(u->err, PL_EFORMAT, "%.200s: part %zu has an ETag that is none", u->url,
                          i + 1);

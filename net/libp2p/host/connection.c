@@ -102,8 +102,9 @@ static void push(struct connection *l)
         rc = conn_flush(&l->conn);
         n = bytes_length(&l->conn.wire);
         if (rc) {
-            connection_end(l, rc, "connection: %s", rc == PL_ELIMIT ? "the peer does not read our answers"
-                                                              : pl_status_name(rc));
+            connection_end(l, rc, "connection: %s",
+                           rc == PL_ELIMIT ? "the peer does not read our answers"
+                                           : pl_status_name(rc));
             return;
         }
         budget_count(l);
@@ -144,8 +145,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct connection *l = stream->data;
     if (n > 0) connection_carried(l, (const uint8_t *)buf->base, (size_t)n);
-    else if (n < 0) connection_end(l, PL_EIO, "connection lost: %s",
-                             n == UV_EOF ? "the peer closed it" : uv_strerror((int)n));
+    else if (n < 0)
+        connection_end(l, PL_EIO, "connection lost: %s",
+                       n == UV_EOF ? "the peer closed it" : uv_strerror((int)n));
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -166,7 +168,7 @@ static void on_timer(void *context)
         l->queue_seen = queue;
         if (loop_now(l->host->loop) >= l->progress_at + HOST_STALL_LIMIT) {
             connection_end(l, PL_EIO, "connection: the peer has taken nothing for %.0f s",
-                     HOST_STALL_LIMIT);
+                           HOST_STALL_LIMIT);
             return;
         }
     }
@@ -249,10 +251,7 @@ static void free_link(struct connection *l)
     host_handle_closed(h);
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    free_link(handle->data);
-}
+static void on_closed(uv_handle_t *handle) { free_link(handle->data); }
 
 /* Tells everybody who was on it. They may open and close what they like: nothing of this link is
  * found any more. */

@@ -82,7 +82,8 @@ static void on_tcp(uv_connect_t *req, int status)
         free_if_idle(d);
         return;
     }
-    if (!status && connection_start(l, d->expected.length ? &d->expected : NULL)) status = UV_ENOMEM;
+    if (!status && connection_start(l, d->expected.length ? &d->expected : NULL))
+        status = UV_ENOMEM;
     if (status) connection_end(l, PL_EIO, "%s", uv_strerror(status));
 }
 
@@ -149,7 +150,8 @@ static void resolve(struct dial *d)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
     hints.ai_family = d->target.name_family == 4   ? AF_INET
-                      : d->target.name_family == 6 ? AF_INET6 : AF_UNSPEC;
+                      : d->target.name_family == 6 ? AF_INET6
+                                                   : AF_UNSPEC;
     d->resolve.data = d;
     d->resolving = !uv_getaddrinfo(loop_uv(d->host->loop), &d->resolve, on_resolved, d->target.name,
                                    NULL, &hints);

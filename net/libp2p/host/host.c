@@ -68,7 +68,8 @@ void host_link_open(struct connection *l)
     }
     first = !p->links;
     for (struct connection *old = p->links; old; old = old->next_of_peer)
-        if (!old->ending && ++count == most) connection_end(old, PL_OK, "a newer connection took its place");
+        if (!old->ending && ++count == most)
+            connection_end(old, PL_OK, "a newer connection took its place");
     l->peer = p;
     l->next_of_peer = p->links;
     p->links = l;
@@ -206,10 +207,7 @@ struct loop *host_loop(const struct host *h) { return h->loop; }
 const struct peer_id *host_id(const struct host *h) { return &h->me->id; }
 const struct identity *host_identity(const struct host *h) { return h->me; }
 
-static void on_settle(uv_prepare_t *prepare)
-{
-    host_settle(prepare->data);
-}
+static void on_settle(uv_prepare_t *prepare) { host_settle(prepare->data); }
 
 static void on_sweep(void *context)
 {
@@ -229,10 +227,7 @@ static void free_host(struct host *h)
     free(h);
 }
 
-static void on_settle_closed(uv_handle_t *handle)
-{
-    host_handle_closed(handle->data);
-}
+static void on_settle_closed(uv_handle_t *handle) { host_handle_closed(handle->data); }
 
 /* Every link and listener, the settling and the goodbye count as one; with the last the host
  * goes. */

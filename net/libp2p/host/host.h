@@ -21,26 +21,26 @@
 /* written on a connection before all others have had their turn: a look-up among thousands of known
  * peers takes a tenth of a millisecond, and one read brings 1,600 of them */
 #define ANSWERS_A_TURN 32
-#define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */
-#define HOST_STALL_LIMIT 10.0      /* s that a socket may take nothing of what waits for it */
-#define HOST_GOODBYE_LIMIT 1.0     /* s for the last bytes at the end, as long as none move */
-#define HOST_GOODBYE_MAX 30.0      /* s for them in all: 7 MB at 2 Mbit/s */
-#define HOST_PROTOCOLS_MAX 128     /* that we serve */
+#define HOST_STREAM_LIMIT 10.0 /* s to agree on a stream's protocol */
+#define HOST_STALL_LIMIT 10.0  /* s that a socket may take nothing of what waits for it */
+#define HOST_GOODBYE_LIMIT 1.0 /* s for the last bytes at the end, as long as none move */
+#define HOST_GOODBYE_MAX 30.0  /* s for them in all: 7 MB at 2 Mbit/s */
+#define HOST_PROTOCOLS_MAX 128 /* that we serve */
 #define HOST_LISTEN_MAX 16
 
 struct host;
 
 struct host_options {
-    const struct identity *me;     /* borrowed until host_close */
-    const char *const *listen;     /* "/ip4/0.0.0.0/tcp/0" and so on; none: a peer that only dials */
+    const struct identity *me; /* borrowed until host_close */
+    const char *const *listen; /* "/ip4/0.0.0.0/tcp/0" and so on; none: a peer that only dials */
     size_t listen_count;
-    const char *const *announce;   /* multiaddrs told to others in place of the listening ones */
+    const char *const *announce; /* multiaddrs told to others in place of the listening ones */
     size_t announce_count;
-    int securities;                /* CONN_NOISE | CONN_TLS; 0: both */
+    int securities; /* CONN_NOISE | CONN_TLS; 0: both */
     /* 1: serves neither look-ups nor relays, is in no routing table */
     int client_mode;
-    int relay;                     /* 1: carries connections for others */
-    const char *agent;             /* NULL: "potluck/VERSION" */
+    int relay;         /* 1: carries connections for others */
+    const char *agent; /* NULL: "potluck/VERSION" */
 };
 
 /* l is borrowed and outlives the host. When it returns, the host listens. */
@@ -133,7 +133,7 @@ struct stream_events {
 /* To a peer, connecting first if need be. What is written at once travels with the negotiation.
  * timeout_s: to connect and agree. NULL: no memory. */
 struct stream *stream_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                             double timeout_s, const struct stream_events *events, void *context);
+                           double timeout_s, const struct stream_events *events, void *context);
 /* Serving: called with each new stream that has agreed on `protocol`; sets its events.
  *
  * Request and answer take turns on it: while an answer waits to be taken, or more than ANSWERS_MAX

@@ -54,8 +54,7 @@ static void on_connection(uv_stream_t *server, int status)
         connection_end(l, PL_EIO, "the caller is gone");
     else if ((no = h->closing ? "closing" : budget_admit(l)))
         connection_end(l, PL_ELIMIT, "%s", no);
-    else if (connection_start(l, NULL))
-        connection_end(l, PL_ENOMEM, "out of memory");
+    else if (connection_start(l, NULL)) connection_end(l, PL_ENOMEM, "out of memory");
 }
 
 int host_listen(struct host *h, const char *text, struct pl_err *err)

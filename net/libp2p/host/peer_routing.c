@@ -68,9 +68,9 @@ static void on_wait_late(void *context)
     struct pl_err err;
     peer_id_text(peer, &w->peer);
     pl_fail(&err, PL_EAGAIN, "%s: %s%s%s", w->peer.length ? peer : "dialled peer",
-            d && d->link && !d->connecting ? "connected, but it says nothing" : "no connection in time",
-            w->seek && w->seek->why.text[0] ? "; " : "",
-            w->seek ? w->seek->why.text : "");
+            d && d->link && !d->connecting ? "connected, but it says nothing"
+                                           : "no connection in time",
+            w->seek && w->seek->why.text[0] ? "; " : "", w->seek ? w->seek->why.text : "");
     if (d) dial_abandon(d);
     wait_finish(w, PL_EAGAIN, NULL, &err);
 }
@@ -83,8 +83,8 @@ static void on_settled(void *context)
     wait_finish(w, w->status, NULL, &why);
 }
 
-static struct host_wait *new_wait(struct host *h, const struct peer_id *peer, struct peer_routing *s,
-                                  host_done *done, void *context)
+static struct host_wait *new_wait(struct host *h, const struct peer_id *peer,
+                                  struct peer_routing *s, host_done *done, void *context)
 {
     struct host_wait *w = calloc(1, sizeof *w);
     if (!w) return NULL;
@@ -197,10 +197,7 @@ static const struct address *next_address(const struct peer_routing *s, double n
 
 static void step(void *context);
 
-static void step_soon(struct peer_routing *s)
-{
-    timer_start(s->host->loop, &s->timer, 0, step, s);
-}
+static void step_soon(struct peer_routing *s) { timer_start(s->host->loop, &s->timer, 0, step, s); }
 
 static void on_found(void *context, int status, const char *why)
 {
@@ -239,8 +236,8 @@ static void step(void *context)
         peer_routing_over(s, PL_EUSE);
         return;
     }
-    while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) && s->tried_count < PL_COUNT(s->tried) &&
-           (a = next_address(s, loop_now(h->loop)))) {
+    while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) &&
+           s->tried_count < PL_COUNT(s->tried) && (a = next_address(s, loop_now(h->loop)))) {
         struct multiaddr at = a->at;
         struct dial *d = dial_new(h, &at, &s->peer->id);
         s->tried[s->tried_count++] = at;

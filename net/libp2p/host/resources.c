@@ -22,13 +22,13 @@
  * protocol   half of all streams, so that others can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
     /*                    connections streams  held       unsent  reservations circuits dial-backs */
-    [SCOPE_SYSTEM] =    { 1024,      16384, 256 * MIB, 256 * MIB,        128,      128,      240 },
-    [SCOPE_RESERVED] =  { 512,       16384, 512 * MIB, 1024 * MIB,       128,      128,      240 },
-    [SCOPE_TRANSIENT] = { 128,       0,     0,         0,                0,        0,        0 },
-    [SCOPE_SUBNET] =    { 256,       8192,  192 * MIB, 128 * MIB,        32,       32,       20 },
-    [SCOPE_MACHINE] =   { 256,       8192,  192 * MIB, 128 * MIB,        32,       32,       40 },
-    [SCOPE_PEER] =      { 8,         2048,  96 * MIB,  64 * MIB,         1,        16,       3 },
-    [SCOPE_PROTOCOL] =  { 0,         8192,  0,         0,                0,        0,        0 },
+    [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240 },
+    [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240 },
+    [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0 },
+    [SCOPE_SUBNET] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 20 },
+    [SCOPE_MACHINE] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 40 },
+    [SCOPE_PEER] = { 8, 2048, 96 * MIB, 64 * MIB, 1, 16, 3 },
+    [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0 },
 };
 
 void resources_init(struct resources *r, size_t descriptors)
@@ -42,8 +42,8 @@ void resources_init(struct resources *r, size_t descriptors)
     if (most >= table[SCOPE_SYSTEM][RESOURCE_CONNECTIONS]) return;
     if (most < 8) most = 8;
     for (enum scope_kind k = SCOPE_SYSTEM; k <= SCOPE_MACHINE; k++)
-        r->limits[k][RESOURCE_CONNECTIONS] =
-            table[k][RESOURCE_CONNECTIONS] * most / table[SCOPE_SYSTEM][RESOURCE_CONNECTIONS];
+        r->limits[k][RESOURCE_CONNECTIONS] = table[k][RESOURCE_CONNECTIONS] * most /
+                                             table[SCOPE_SYSTEM][RESOURCE_CONNECTIONS];
     for (enum scope_kind k = SCOPE_RESERVED; k <= SCOPE_MACHINE; k++)
         if (!r->limits[k][RESOURCE_CONNECTIONS]) r->limits[k][RESOURCE_CONNECTIONS] = 1;
 }
@@ -69,7 +69,8 @@ size_t resources_limit(const struct resources *r, enum scope_kind scope, enum re
 static struct scope *find(const struct resources *r, const struct scope *wanted)
 {
     struct scope *s = r->scopes;
-    while (s && (s->kind != wanted->kind || memcmp(s->key, wanted->key, sizeof s->key))) s = s->next;
+    while (s && (s->kind != wanted->kind || memcmp(s->key, wanted->key, sizeof s->key)))
+        s = s->next;
     return s;
 }
 
@@ -103,7 +104,10 @@ static struct scope *enter_subnet(struct resources *r, const struct multiaddr *r
     int machine = multiaddr_reach(remote) == REACH_LOOPBACK;
     if (multiaddr_target(&t, remote)) t.family = 0;
     key[0] = (uint8_t)t.family;
-    memcpy(key + 1, t.ip, t.family == 4 ? (machine ? 4 : 3) : t.family == 6 ? (machine ? 16 : 8) : 0);
+    memcpy(key + 1, t.ip,
+           t.family == 4   ? (machine ? 4 : 3)
+           : t.family == 6 ? (machine ? 16 : 8)
+                           : 0);
     return enter(r, machine ? SCOPE_MACHINE : SCOPE_SUBNET, key, sizeof key);
 }
 

@@ -29,8 +29,16 @@ enum resource {
     RESOURCES
 };
 
-enum scope_kind { SCOPE_SYSTEM, SCOPE_RESERVED, SCOPE_TRANSIENT, SCOPE_SUBNET, SCOPE_MACHINE,
-                  SCOPE_PEER, SCOPE_PROTOCOL, SCOPES };
+enum scope_kind {
+    SCOPE_SYSTEM,
+    SCOPE_RESERVED,
+    SCOPE_TRANSIENT,
+    SCOPE_SUBNET,
+    SCOPE_MACHINE,
+    SCOPE_PEER,
+    SCOPE_PROTOCOL,
+    SCOPES
+};
 
 struct scope {
     enum scope_kind kind;
@@ -55,11 +63,11 @@ struct resources {
 /* Zero-initialise to begin. */
 struct account {
     void *owner;
-    struct resources *of;       /* NULL: closed, nothing is charged */
+    struct resources *of;        /* NULL: closed, nothing is charged */
     struct scope *subnet, *peer; /* no peer before the handshake */
     size_t used[RESOURCES];
-    double active_at;           /* s; when it last did anything: the owner's figure */
-    int dialled;                /* 1: by us */
+    double active_at; /* s; when it last did anything: the owner's figure */
+    int dialled;      /* 1: by us */
     struct account *next, *prev;
 };
 

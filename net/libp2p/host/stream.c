@@ -224,7 +224,6 @@ static void arrived(struct stream *c)
     if (c->events.readable && (n || ended)) c->events.readable(c->context, c);
 }
 
-
 static void agreed(struct stream *c)
 {
     const struct service *service;
@@ -259,8 +258,8 @@ static void select_protocol(struct stream *c)
     struct bytes out = { 0 };
     int rc = multistream_receive(&c->select, &cursor, &out);
     size_t used = bytes_length(&s->in) - cursor.left;
-    if (bytes_length(&out)) yamux_write(&l->conn.yamux, s, bytes_at(&out), bytes_length(&out),
-                                        &l->conn.frames);
+    if (bytes_length(&out))
+        yamux_write(&l->conn.yamux, s, bytes_at(&out), bytes_length(&out), &l->conn.frames);
     bytes_clear(&out);
     if (used) yamux_took(&l->conn.yamux, s, used, &l->conn.frames);
     connection_touch(l);
@@ -276,7 +275,8 @@ static void tell_reset(struct stream *c)
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     if (c->remains) {
-        if (!c->paused || !bytes_length(&c->remains->in)) stream_fail(c, PL_EIO, c->remains->why.text);
+        if (!c->paused || !bytes_length(&c->remains->in))
+            stream_fail(c, PL_EIO, c->remains->why.text);
         return;
     }
     if (c->state != STREAM_OPEN || !c->stream->reset || c->stream->in_ended) return;
@@ -350,8 +350,7 @@ void stream_on_opened(void *context, struct yamux_stream *s)
     struct connection *l = context;
     struct bytes out = { 0 };
     struct stream *c = NULL;
-    if (l->peer && !l->ending && !budget_stream(l) &&
-        !(c = new_channel(l->host, l, &l->peer->id)))
+    if (l->peer && !l->ending && !budget_stream(l) && !(c = new_channel(l->host, l, &l->peer->id)))
         resources_release(&l->account, RESOURCE_STREAMS, 1);
     if (!c) {
         yamux_release(&l->conn.yamux, s, &l->conn.frames);
@@ -429,7 +428,7 @@ static void on_connected(void *context, int status, const struct peer_id *peer,
 }
 
 static struct stream *dialled(struct host *h, const struct peer_id *peer, const char *protocol,
-                               double timeout_s, const struct stream_events *events, void *context)
+                              double timeout_s, const struct stream_events *events, void *context)
 {
     struct stream *c = new_channel(h, NULL, peer);
     if (!c) return NULL;
@@ -444,7 +443,7 @@ static struct stream *dialled(struct host *h, const struct peer_id *peer, const 
 }
 
 struct stream *stream_open_on(struct connection *l, const char *protocol, double timeout_s,
-                                const struct stream_events *events, void *context)
+                              const struct stream_events *events, void *context)
 {
     struct stream *c = dialled(l->host, &l->peer->id, protocol, timeout_s, events, context);
     if (c) attach(c, l);
@@ -452,8 +451,8 @@ struct stream *stream_open_on(struct connection *l, const char *protocol, double
 }
 
 static struct stream *open_how(struct host *h, const struct peer_id *peer, const char *protocol,
-                                double timeout_s, int may_ask, const struct stream_events *events,
-                                void *context)
+                               double timeout_s, int may_ask, const struct stream_events *events,
+                               void *context)
 {
     struct connection *l = connection_best(host_peer(h, peer));
     struct stream *c = dialled(h, peer, protocol, timeout_s, events, context);
@@ -468,14 +467,14 @@ static struct stream *open_how(struct host *h, const struct peer_id *peer, const
 }
 
 struct stream *stream_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                             double timeout_s, const struct stream_events *events, void *context)
+                           double timeout_s, const struct stream_events *events, void *context)
 {
     return open_how(h, peer, protocol, timeout_s, 1, events, context);
 }
 
 struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
-                                   double timeout_s, const struct stream_events *events,
-                                   void *context)
+                                 double timeout_s, const struct stream_events *events,
+                                 void *context)
 {
     return open_how(h, peer, protocol, timeout_s, 0, events, context);
 }
@@ -500,10 +499,7 @@ struct host *stream_host(const struct stream *c) { return c->host; }
 struct connection *stream_link(const struct stream *c) { return c->link; }
 
 /* 1 while its stream can be used. */
-static int is_live(const struct stream *c)
-{
-    return c->stream && !c->link->ending;
-}
+static int is_live(const struct stream *c) { return c->stream && !c->link->ending; }
 
 const uint8_t *stream_data(const struct stream *c, size_t *n, int *ended)
 {
@@ -533,10 +529,7 @@ void stream_took(struct stream *c, size_t n)
     connection_touch(c->link);
 }
 
-void stream_pause(struct stream *c)
-{
-    c->paused = 1;
-}
+void stream_pause(struct stream *c) { c->paused = 1; }
 
 void stream_resume(struct stream *c)
 {
@@ -564,7 +557,8 @@ void stream_write(struct stream *c, const void *data, size_t n)
 {
     if (c->finished || c->state == STREAM_FAILED) return;
     if (!c->stream) {
-        if (bytes_add(&c->early, data, n) && c->link) connection_end(c->link, PL_ENOMEM, "out of memory");
+        if (bytes_add(&c->early, data, n) && c->link)
+            connection_end(c->link, PL_ENOMEM, "out of memory");
     } else if (is_live(c)) {
         int rc;
         count_answer(c);

@@ -5,7 +5,7 @@
 
 #define GREETING_SHOWN 40 /* characters of what another protocol says first */
 #define GREETING_LEAST 3  /* fewer say nothing */
-#define TRIM_ABOVE 4096 /* bytes of an empty buffer that are worth keeping */
+#define TRIM_ABOVE 4096   /* bytes of an empty buffer that are worth keeping */
 
 static const char *const noise_only[] = { "/noise" };
 static const char *const tls_only[] = { "/tls/1.0.0" };
@@ -93,8 +93,10 @@ static void open_muxer(struct conn *c, double now)
 
 static int no_agreement(int rc, const char *what, struct pl_err *err)
 {
-    return pl_fail(err, PL_EPROTO, rc == PL_ENOTFOUND ? "connection: no %s in common"
-                                                      : "connection: %s: not multistream", what);
+    return pl_fail(err, PL_EPROTO,
+                   rc == PL_ENOTFOUND ? "connection: no %s in common"
+                                      : "connection: %s: not multistream",
+                   what);
 }
 
 /* What a server of another kind greets with: its first line says which. */
@@ -190,8 +192,9 @@ int conn_flush(struct conn *c)
 void conn_took(struct conn *c, size_t n, double seconds)
 {
     double high = seconds > 0 ? (double)n / seconds * CONN_WIRE_S : CONN_WIRE_HIGH;
-    c->wire_high = high > CONN_WIRE_HIGH ? CONN_WIRE_HIGH
-                 : high < CONN_WIRE_LOW ? CONN_WIRE_LOW : (size_t)high;
+    c->wire_high = high > CONN_WIRE_HIGH  ? CONN_WIRE_HIGH
+                   : high < CONN_WIRE_LOW ? CONN_WIRE_LOW
+                                          : (size_t)high;
 }
 
 /* A burst leaves its room behind; a connection that is quiet again gives it back. */

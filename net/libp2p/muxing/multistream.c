@@ -15,8 +15,9 @@ int multistream_token(struct bytes *out, const char *text, size_t n)
 int multistream_dial(struct multistream *m, const char *const *wanted, size_t count,
                      struct bytes *out)
 {
-    *m = (struct multistream){ .wanted = wanted, .wanted_count = count, .proposed = 1,
-                               .agreed = -1 };
+    *m = (struct multistream){
+        .wanted = wanted, .wanted_count = count, .proposed = 1, .agreed = -1
+    };
     multistream_token(out, header, strlen(header));
     return multistream_token(out, wanted[0], strlen(wanted[0]));
 }

@@ -419,8 +419,7 @@ static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct b
         return PL_OK;
     }
     if (f->flags & YAMUX_ACK) taken(y, s);
-    if (f->length > s->granted)
-        return protocol_error(out, err, "more data than credit", f->stream);
+    if (f->length > s->granted) return protocol_error(out, err, "more data than credit", f->stream);
     s->granted -= f->length;
     return PL_OK;
 }
@@ -536,7 +535,4 @@ int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *er
     return put(out, YAMUX_PING, YAMUX_SYN, 0, ++y->ping_value);
 }
 
-double yamux_due(const struct yamux *y)
-{
-    return fmin(dead_at(y), y->ping_at);
-}
+double yamux_due(const struct yamux *y) { return fmin(dead_at(y), y->ping_at); }

@@ -5,7 +5,7 @@
 
 #include "net/buffer_queue.h"
 
-#define YAMUX_WINDOW 262144u          /* credit of a new stream, by the protocol */
+#define YAMUX_WINDOW 262144u /* credit of a new stream, by the protocol */
 /* what a busy stream's window grows to; the original's figure */
 #define YAMUX_WINDOW_MAX (16u << 20)
 #define YAMUX_MESSAGE_MAX (65u << 20) /* what it grows to for one awaited message */
@@ -17,7 +17,7 @@
 /* s without the answer, nor anything else: the peer is dead. On a slow line a ping waits behind
  * data, and so does its answer. */
 #define YAMUX_PING_LIMIT 10.0
-#define YAMUX_LINGER_TICKS 2          /* pings that a released stream may make no progress */
+#define YAMUX_LINGER_TICKS 2 /* pings that a released stream may make no progress */
 
 enum yamux_type { YAMUX_DATA, YAMUX_WINDOW_UPDATE, YAMUX_PING, YAMUX_GO_AWAY };
 enum { YAMUX_SYN = 1, YAMUX_ACK = 2, YAMUX_FIN = 4, YAMUX_RST = 8 };
@@ -33,17 +33,17 @@ int yamux_frame_get(struct cursor *c, struct yamux_frame *f);
 
 struct yamux_stream {
     uint32_t id;
-    struct bytes in;      /* arrived and not yet taken; the reader calls yamux_took */
-    int in_ended;         /* 1: FIN came; what is in `in` is the last of it */
-    int out_ended;        /* 1: we said FIN, or will once `waiting` is out */
-    int reset;            /* 1: either side reset it; nothing more comes or goes */
+    struct bytes in;             /* arrived and not yet taken; the reader calls yamux_took */
+    int in_ended;                /* 1: FIN came; what is in `in` is the last of it */
+    int out_ended;               /* 1: we said FIN, or will once `waiting` is out */
+    int reset;                   /* 1: either side reset it; nothing more comes or goes */
     struct buffer_queue waiting; /* written by us; goes out as credit and room allow */
-    void *user;           /* the layer above */
+    void *user;                  /* the layer above */
     /* private */
-    uint32_t credit;      /* bytes that we may still send */
-    uint32_t window;      /* bytes that the other side may have under way or unread */
-    uint32_t granted;     /* of the window: what it still may send */
-    double granted_at;    /* s; when credit was last given */
+    uint32_t credit;   /* bytes that we may still send */
+    uint32_t window;   /* bytes that the other side may have under way or unread */
+    uint32_t granted;  /* of the window: what it still may send */
+    double granted_at; /* s; when credit was last given */
     int acked, fin_sent, remote_opened, released, ready, idle_ticks;
     int answers;   /* 1: what waits in it counts in the connection's answers, too */
     size_t waited; /* waiting at the last tick, for the released */
@@ -60,14 +60,14 @@ struct yamux_events {
 struct yamux {
     struct yamux_events events;
     void *context;
-    double now;        /* s on the caller's clock; the caller keeps it up to date */
-    size_t room;       /* data bytes that may still be appended to out; the caller refills it */
-    size_t held;       /* bytes in all streams' in */
-    size_t unsent;     /* bytes in all streams' waiting */
-    size_t answers;    /* of them in streams that the other side has opened, and asks on */
-    size_t count;      /* streams */
-    double rtt;        /* s of the last ping; 0 before it */
-    int remote_going;  /* 1: the other side wants no new streams */
+    double now;       /* s on the caller's clock; the caller keeps it up to date */
+    size_t room;      /* data bytes that may still be appended to out; the caller refills it */
+    size_t held;      /* bytes in all streams' in */
+    size_t unsent;    /* bytes in all streams' waiting */
+    size_t answers;   /* of them in streams that the other side has opened, and asks on */
+    size_t count;     /* streams */
+    double rtt;       /* s of the last ping; 0 before it */
+    int remote_going; /* 1: the other side wants no new streams */
     /* private */
     struct yamux_stream **buckets, *ready_first, *ready_last;
     size_t bucket_count, inbound, unacked, grown;

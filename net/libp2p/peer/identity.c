@@ -94,7 +94,8 @@ int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, co
     case KEY_SECP256K1:
         if (n == 33) *key = secp256k1_key(data, n, NULL);
         break;
-    case KEY_RSA: case KEY_ECDSA:
+    case KEY_RSA:
+    case KEY_ECDSA:
         *key = n ? d2i_PUBKEY(NULL, &end, (long)n) : NULL;
         if (*key && (end != data + n || !is_type(*key, (enum key_type)frame->type))) {
             EVP_PKEY_free(*key);
@@ -120,7 +121,9 @@ int public_key_verify(const uint8_t *key_in, size_t key_bytes, const void *data,
     if (!rc) {
         const EVP_MD *hash = type == KEY_ED25519 ? NULL : EVP_sha256();
         rc = ctx && EVP_DigestVerifyInit(ctx, NULL, hash, NULL, key) == 1 &&
-             EVP_DigestVerify(ctx, signature, signature_bytes, data, n) == 1 ? PL_OK : PL_EPROTO;
+                     EVP_DigestVerify(ctx, signature, signature_bytes, data, n) == 1
+                 ? PL_OK
+                 : PL_EPROTO;
     }
     EVP_PKEY_free(key);
     EVP_MD_CTX_free(ctx);
@@ -144,7 +147,8 @@ static int public_data(const struct identity *me, struct bytes *out)
             n = 33;
         }
         return write_frame(out, me->type, raw, n);
-    case KEY_RSA: case KEY_ECDSA: break;
+    case KEY_RSA:
+    case KEY_ECDSA: break;
     }
     if ((length = i2d_PUBKEY(me->key, &der)) <= 0) return PL_ENOMEM;
     length = write_frame(out, me->type, der, (size_t)length);
@@ -186,7 +190,8 @@ static EVP_PKEY *private_key(enum key_type type, const uint8_t *data, size_t n)
     case KEY_SECP256K1:
         if (n == 32 && !secp256k1_point(point, data)) key = secp256k1_key(point, 33, data);
         break;
-    case KEY_RSA: case KEY_ECDSA:
+    case KEY_RSA:
+    case KEY_ECDSA:
         key = n ? d2i_PrivateKey(type == KEY_RSA ? EVP_PKEY_RSA : EVP_PKEY_EC, NULL, &end, (long)n)
                 : NULL;
         if (key && (end != data + n || !is_type(key, type))) {
@@ -201,7 +206,8 @@ static EVP_PKEY *private_key(enum key_type type, const uint8_t *data, size_t n)
 int identity_parse(struct identity *me, const uint8_t *in, size_t bytes, struct pl_err *err)
 {
     Libp2p__PrivateKey *frame = bytes <= PRIVATE_KEY_MAX
-                                    ? libp2p__private_key__unpack(NULL, bytes, in) : NULL;
+                                    ? libp2p__private_key__unpack(NULL, bytes, in)
+                                    : NULL;
     int rc = PL_OK;
     memset(me, 0, sizeof *me);
     if (!frame || frame->type > KEY_ECDSA) {

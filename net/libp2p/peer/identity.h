@@ -10,8 +10,8 @@
 
 enum key_type { KEY_RSA = 0, KEY_ED25519 = 1, KEY_SECP256K1 = 2, KEY_ECDSA = 3 };
 
-#define PUBLIC_KEY_MAX 2048  /* serialised; RSA of 8192 bits takes about 1,100 */
-#define SIGNATURE_MAX 1024   /* RSA of 8192 bits */
+#define PUBLIC_KEY_MAX 2048 /* serialised; RSA of 8192 bits takes about 1,100 */
+#define SIGNATURE_MAX 1024  /* RSA of 8192 bits */
 
 struct identity {
     enum key_type type;

@@ -9,20 +9,39 @@
 
 enum kind { NOTHING, IP4, IP6, PORT, NAME, PATH, PEER };
 
-enum { C_IP4 = 4, C_TCP = 6, C_IP6 = 41, C_DNS = 53, C_DNS4 = 54, C_DNS6 = 55, C_DNSADDR = 56,
-       C_CIRCUIT = 290, C_P2P = 421 };
+enum {
+    C_IP4 = 4,
+    C_TCP = 6,
+    C_IP6 = 41,
+    C_DNS = 53,
+    C_DNS4 = 54,
+    C_DNS6 = 55,
+    C_DNSADDR = 56,
+    C_CIRCUIT = 290,
+    C_P2P = 421
+};
 
 static const struct protocol {
     const char *name;
     unsigned code;
     enum kind kind;
 } protocols[] = {
-    { "ip4", C_IP4, IP4 }, { "tcp", C_TCP, PORT }, { "ip6", C_IP6, IP6 }, { "dns", C_DNS, NAME },
-    { "dns4", C_DNS4, NAME }, { "dns6", C_DNS6, NAME }, { "udp", 273, PORT },
-    { "p2p-circuit", C_CIRCUIT, NOTHING }, { "unix", 400, PATH }, { "p2p", C_P2P, PEER },
-    { "quic-v1", 461, NOTHING }, { "ws", 477, NOTHING },
+    { "ip4", C_IP4, IP4 },
+    { "tcp", C_TCP, PORT },
+    { "ip6", C_IP6, IP6 },
+    { "dns", C_DNS, NAME },
+    { "dns4", C_DNS4, NAME },
+    { "dns6", C_DNS6, NAME },
+    { "udp", 273, PORT },
+    { "p2p-circuit", C_CIRCUIT, NOTHING },
+    { "unix", 400, PATH },
+    { "p2p", C_P2P, PEER },
+    { "quic-v1", 461, NOTHING },
+    { "ws", 477, NOTHING },
     /* never dialled, but peers that we keep addresses of may have them */
-    { "dnsaddr", C_DNSADDR, NAME }, { "tls", 448, NOTHING }, { "quic", 460, NOTHING },
+    { "dnsaddr", C_DNSADDR, NAME },
+    { "tls", 448, NOTHING },
+    { "quic", 460, NOTHING },
     { "wss", 478, NOTHING },
     { "ipfs", C_P2P, PEER }, /* p2p's old name: read, never printed (the first match prints) */
 };
@@ -47,7 +66,8 @@ static int next_part(struct cursor *c, const struct protocol **p, const uint8_t 
     case IP4: *n = 4; break;
     case IP6: *n = 16; break;
     case PORT: *n = 2; break;
-    case NAME: case PATH:
+    case NAME:
+    case PATH:
         if (get_delimited(c, value, n, 255) || *n == 0 || memchr(*value, 0, *n)) return PL_EFORMAT;
         if ((*p)->kind == NAME && memchr(*value, '/', *n)) return PL_EFORMAT;
         return PL_OK;
@@ -99,7 +119,8 @@ void multiaddr_text(char *text, const struct multiaddr *a)
         case IP4: inet_ntop(AF_INET, value, shown, sizeof shown); break;
         case IP6: ip6_text(shown, sizeof shown, value); break;
         case PORT: snprintf(shown, sizeof shown, "%u", value[0] * 256u + value[1]); break;
-        case NAME: case PATH:
+        case NAME:
+        case PATH:
             for (size_t i = 0; i < n; i++) /* UTF-8 as it is */
                 shown[i] = value[i] >= 32 && value[i] != 127 ? (char)value[i] : '?';
             shown[n] = 0;
@@ -146,16 +167,10 @@ int multiaddr_add_peer(struct multiaddr *a, const struct peer_id *id)
     return add(a, C_P2P, id->bytes, id->length, 1);
 }
 
-int multiaddr_add_circuit(struct multiaddr *a)
-{
-    return add(a, C_CIRCUIT, NULL, 0, 0);
-}
+int multiaddr_add_circuit(struct multiaddr *a) { return add(a, C_CIRCUIT, NULL, 0, 0); }
 
 /* The text up to the next slash. */
-static size_t part_length(const char *text)
-{
-    return strcspn(text, "/");
-}
+static size_t part_length(const char *text) { return strcspn(text, "/"); }
 
 static int add_text(struct multiaddr *a, const struct protocol *p, const char *value, size_t n,
                     struct pl_err *err)
@@ -169,7 +184,8 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
     memcpy(copy, value, n);
     copy[n] = 0;
     switch (p->kind) {
-    case IP4: case IP6:
+    case IP4:
+    case IP6:
         if (inet_pton(p->kind == IP4 ? AF_INET : AF_INET6, copy, raw) == 1)
             return add(a, p->code, raw, p->kind == IP4 ? 4 : 16, 0);
         return pl_fail(err, PL_EFORMAT, "address: /%s/%.80s is no IP address", p->name, copy);

@@ -5,7 +5,7 @@
 
 #include "peer_id.h"
 
-#define MULTIADDR_MAX 512  /* bytes; two peer IDs, a name of 255 and their frames fit */
+#define MULTIADDR_MAX 512 /* bytes; two peer IDs, a name of 255 and their frames fit */
 #define MULTIADDR_TEXT_MAX 1024
 
 struct multiaddr {
@@ -23,12 +23,12 @@ void multiaddr_text(char *text, const struct multiaddr *a);
 
 /* What a dialer needs. */
 struct multiaddr_target {
-    int family;          /* 4, 6, or 0 for a name */
-    uint8_t ip[16];      /* ip4 uses the first 4 */
-    char name[256];      /* dns, dns4, dns6 */
-    int name_family;     /* 0 any, 4, 6 */
+    int family;      /* 4, 6, or 0 for a name */
+    uint8_t ip[16];  /* ip4 uses the first 4 */
+    char name[256];  /* dns, dns4, dns6 */
+    int name_family; /* 0 any, 4, 6 */
     uint16_t port;
-    struct peer_id peer; /* the last /p2p; length 0 if absent */
+    struct peer_id peer;  /* the last /p2p; length 0 if absent */
     struct peer_id relay; /* the /p2p in front of /p2p-circuit; length 0: direct */
 };
 /* PL_OK for ip or name + tcp [+ p2p] [+ p2p-circuit [+ p2p]] and nothing else; PL_ENOTFOUND for an

@@ -4,8 +4,8 @@
 
 #include "ref/base.h"
 
-#define PEER_ID_MAX 44       /* identity multihash of a key of at most 42 bytes */
-#define PEER_ID_TEXT_MAX 64  /* base58 text, the zero byte included */
+#define PEER_ID_MAX 44      /* identity multihash of a key of at most 42 bytes */
+#define PEER_ID_TEXT_MAX 64 /* base58 text, the zero byte included */
 
 struct peer_id {
     uint8_t length; /* 0: none */

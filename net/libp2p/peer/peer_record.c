@@ -89,8 +89,9 @@ static int check_envelope(struct peer_id *signer, const Libp2p__Envelope *e)
         return PL_ENOMEM;
     key.end += libp2p__public_key__pack(e->public_key, to);
     rc = signed_bytes(&text, e->payload.data, e->payload.len);
-    if (!rc) rc = public_key_verify(bytes_at(&key), bytes_length(&key), bytes_at(&text),
-                                    bytes_length(&text), e->signature.data, e->signature.len);
+    if (!rc)
+        rc = public_key_verify(bytes_at(&key), bytes_length(&key), bytes_at(&text),
+                               bytes_length(&text), e->signature.data, e->signature.len);
     if (!rc) peer_id_of_key(signer, bytes_at(&key), bytes_length(&key));
     bytes_clear(&text);
     bytes_clear(&key);

@@ -52,10 +52,7 @@ static void drop(struct peers *t, struct peer *p)
     free_peer(p);
 }
 
-static int is_held(const struct peer *p)
-{
-    return p->links || p->seek;
-}
+static int is_held(const struct peer *p) { return p->links || p->seek; }
 
 static int make_room(struct peers *t)
 {
@@ -248,8 +245,10 @@ enum reach multiaddr_reach(const struct multiaddr *a)
         static const uint8_t loopback[16] = { [15] = 1 }, mapped[12] = { [10] = 255, [11] = 255 };
         if (!memcmp(ip, loopback, 16)) return REACH_LOOPBACK;
         if (!memcmp(ip, mapped, 12)) ip += 12; /* ::ffff:a.b.c.d is a.b.c.d */
-        else return (ip[0] & 0xfe) == 0xfc || (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80)
-                        ? REACH_PRIVATE : REACH_PUBLIC;
+        else
+            return (ip[0] & 0xfe) == 0xfc || (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80)
+                       ? REACH_PRIVATE
+                       : REACH_PUBLIC;
     } else if (t.family != 4) {
         return strcmp(t.name, "localhost") ? REACH_PUBLIC : REACH_LOOPBACK;
     }

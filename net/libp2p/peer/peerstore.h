@@ -5,17 +5,17 @@
 
 #include "multiaddr.h"
 
-#define PEERS_MAX 8192             /* known at once; a swarm of thousands is met in small pieces */
-#define PEER_ADDRESSES_MAX 16      /* of one peer; honest ones have a handful */
-#define PEER_PROTOCOLS_MAX 256     /* that one peer may claim */
+#define PEERS_MAX 8192         /* known at once; a swarm of thousands is met in small pieces */
+#define PEER_ADDRESSES_MAX 16  /* of one peer; honest ones have a handful */
+#define PEER_PROTOCOLS_MAX 256 /* that one peer may claim */
 #define PEER_PROTOCOL_TEXT_MAX 16384 /* bytes of their names */
-#define BACKOFF_FIRST 5.0          /* s until an address that failed is dialled again; doubles */
+#define BACKOFF_FIRST 5.0            /* s until an address that failed is dialled again; doubles */
 #define BACKOFF_MAX 300.0
 
 struct address {
-    struct multiaddr at;  /* without the peer's own /p2p at the end */
-    double expires;       /* s; INFINITY: never */
-    double retry_at;      /* s; not dialled by itself before */
+    struct multiaddr at; /* without the peer's own /p2p at the end */
+    double expires;      /* s; INFINITY: never */
+    double retry_at;     /* s; not dialled by itself before */
     int failures;
 };
 
@@ -24,19 +24,19 @@ struct peer_routing;
 
 struct peer {
     struct peer_id id;
-    uint8_t place[32];      /* where Kademlia puts it: its ID's SHA-256 */
+    uint8_t place[32]; /* where Kademlia puts it: its ID's SHA-256 */
     struct address *addresses;
     size_t address_count;
-    char *protocols;        /* as identify named them: texts, each ending in a zero byte */
+    char *protocols; /* as identify named them: texts, each ending in a zero byte */
     size_t protocol_bytes;
-    int identified;         /* 1: we know its protocols */
+    int identified; /* 1: we know its protocols */
     int serves_kad;
-    uint64_t record_seq;    /* of its newest signed record */
+    uint64_t record_seq;       /* of its newest signed record */
     struct multiaddr observed; /* our address as it sees it; length 0: unknown */
-    struct connection *links;     /* open connections, newest first */
-    struct peer_routing *seek;      /* the search for it that is under way */
-    double seen;            /* s, when we last had to do with it */
-    struct peer *next;      /* in its bucket */
+    struct connection *links;  /* open connections, newest first */
+    struct peer_routing *seek; /* the search for it that is under way */
+    double seen;               /* s, when we last had to do with it */
+    struct peer *next;         /* in its bucket */
 };
 
 struct peers {

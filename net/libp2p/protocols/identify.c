@@ -38,10 +38,7 @@ static void finish(struct allreduce *x)
     free(x);
 }
 
-static void on_late(void *context)
-{
-    finish(context);
-}
+static void on_late(void *context) { finish(context); }
 
 static struct allreduce *begin(struct host *h)
 {

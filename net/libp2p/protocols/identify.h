@@ -6,9 +6,9 @@
 #include "net/libp2p/host/host.h"
 #include "net/libp2p/peer/peer_record.h"
 
-#define IDENTIFY_PART_MAX 8192  /* bytes of one part, as the original reads them */
+#define IDENTIFY_PART_MAX 8192 /* bytes of one part, as the original reads them */
 #define IDENTIFY_PARTS_MAX 10
-#define IDENTIFY_LIMIT 60.0     /* s */
+#define IDENTIFY_LIMIT 60.0       /* s */
 #define IDENTIFY_ADDRESSES_MAX 64 /* that we look at; a peer keeps 16 */
 #define IDENTIFY_PROTOCOLS_MAX 128
 
@@ -18,10 +18,10 @@ struct identify_message {
     size_t public_key_bytes, record_bytes; /* 0: absent */
     struct multiaddr addresses[IDENTIFY_ADDRESSES_MAX];
     size_t address_count;
-    struct multiaddr observed;             /* length 0: absent */
+    struct multiaddr observed; /* length 0: absent */
     const char *protocols[IDENTIFY_PROTOCOLS_MAX];
     size_t protocol_count;
-    const char *protocol_version, *agent;  /* NULL: absent */
+    const char *protocol_version, *agent; /* NULL: absent */
     void *owned;
 };
 /* One delimited part, or several when it is long. */

@@ -33,10 +33,7 @@ static void finish(struct answering *a)
     free(a);
 }
 
-static void on_idle(void *context)
-{
-    finish(context);
-}
+static void on_idle(void *context) { finish(context); }
 
 /* The nearest so far, nearest first. */
 struct nearest {

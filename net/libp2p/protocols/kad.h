@@ -5,18 +5,24 @@
 
 #include "net/libp2p/host/host.h"
 
-#define KAD_REQUEST_MAX 16384    /* bytes; an honest one has one key */
-#define KAD_RESPONSE_MAX 262144  /* twenty peers with sixteen addresses need a fifth of it */
-#define KAD_CLOSER 20            /* peers in an answer */
-#define KAD_ADDRESSES_MAX 16     /* of a peer in an answer */
-#define KAD_AT_ONCE 10           /* peers asked in a round */
+#define KAD_REQUEST_MAX 16384   /* bytes; an honest one has one key */
+#define KAD_RESPONSE_MAX 262144 /* twenty peers with sixteen addresses need a fifth of it */
+#define KAD_CLOSER 20           /* peers in an answer */
+#define KAD_ADDRESSES_MAX 16    /* of a peer in an answer */
+#define KAD_AT_ONCE 10          /* peers asked in a round */
 #define KAD_ROUNDS 3
-#define KAD_ANSWER_LIMIT 10.0    /* s */
-#define KAD_IDLE_LIMIT 60.0      /* s that an asker may leave its stream open */
-#define KAD_CANDIDATES_MAX 128   /* in a search */
+#define KAD_ANSWER_LIMIT 10.0  /* s */
+#define KAD_IDLE_LIMIT 60.0    /* s that an asker may leave its stream open */
+#define KAD_CANDIDATES_MAX 128 /* in a search */
 
-enum kad_type { KAD_PUT_VALUE, KAD_GET_VALUE, KAD_ADD_PROVIDER, KAD_GET_PROVIDERS, KAD_FIND_NODE,
-                KAD_PING };
+enum kad_type {
+    KAD_PUT_VALUE,
+    KAD_GET_VALUE,
+    KAD_ADD_PROVIDER,
+    KAD_GET_PROVIDERS,
+    KAD_FIND_NODE,
+    KAD_PING
+};
 
 struct kad_peer {
     struct peer_id id;
@@ -26,9 +32,9 @@ struct kad_peer {
 };
 struct kad_message {
     int type;
-    uint8_t key[64];    /* a peer ID; longer ones are cut when read, and match nobody */
+    uint8_t key[64]; /* a peer ID; longer ones are cut when read, and match nobody */
     size_t key_bytes;
-    int cluster;        /* clusterLevelRaw; mirrored in the answer */
+    int cluster; /* clusterLevelRaw; mirrored in the answer */
     struct kad_peer *closer;
     size_t closer_count;
 };

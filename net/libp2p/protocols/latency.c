@@ -9,10 +9,10 @@
 struct entry {
     struct latency *owner;
     struct distance at;
-    int known;         /* an answer, or none in time, has been seen */
-    int pinging;       /* stays where it is until that has ended */
+    int known;   /* an answer, or none in time, has been seen */
+    int pinging; /* stays where it is until that has ended */
     int wanted;
-    double due;        /* s, monotonic */
+    double due; /* s, monotonic */
 };
 
 struct latency {
@@ -98,7 +98,7 @@ static void look(void *context)
         if ((e = find(d, &l->peers[k]))) e->wanted = 1;
     for (size_t k = 0; k < l->count; k++) {
         if (find(d, &l->peers[k])) continue;
-        for (e = d->list; e < d->list + LATENCY_MAX && (e->wanted || e->pinging); e++) { }
+        for (e = d->list; e < d->list + LATENCY_MAX && (e->wanted || e->pinging); e++) {}
         if (e == d->list + LATENCY_MAX) break;
         *e = (struct entry){ .owner = d, .at.peer = l->peers[k], .wanted = 1 };
     }
@@ -108,7 +108,7 @@ static void look(void *context)
 }
 
 size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
-                      size_t count)
+                    size_t count)
 {
     struct look l = { d, out, peers, count < LATENCY_MAX ? count : LATENCY_MAX, 0 };
     return loop_call(host_loop(d->host), look, &l) ? 0 : l.found;

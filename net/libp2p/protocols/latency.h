@@ -5,10 +5,10 @@
 
 #include "net/libp2p/host/host.h"
 
-#define LATENCY_MAX 256      /* peers; a page's table shows 200 */
-#define LATENCY_AT_ONCE 8    /* pings under way */
-#define LATENCY_EVERY 60.0   /* s between two of one peer */
-#define LATENCY_TIMEOUT 5.0  /* s to connect, agree and answer */
+#define LATENCY_MAX 256     /* peers; a page's table shows 200 */
+#define LATENCY_AT_ONCE 8   /* pings under way */
+#define LATENCY_EVERY 60.0  /* s between two of one peer */
+#define LATENCY_TIMEOUT 5.0 /* s to connect, agree and answer */
 
 struct distance {
     struct peer_id peer;
@@ -23,7 +23,7 @@ int latency_open(struct latency **d, struct host *h);
  * pinged. Stores in out (room for LATENCY_MAX) what is known and returns how many that are: a
  * peer that was not tried yet is not among them. From any thread but the loop's. */
 size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
-                      size_t count);
+                    size_t count);
 /* No ping begins any more: before the host is closed, which ends those under way. From any thread
  * but the loop's. NULL may be stopped. */
 void latency_stop(struct latency *d);

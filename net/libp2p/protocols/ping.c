@@ -37,10 +37,7 @@ static void tell(struct pinging *p, int status, const char *why)
     if (done) done(context, status, status ? 0 : rtt, copy.text);
 }
 
-static void on_late(void *context)
-{
-    tell(context, PL_EAGAIN, "no answer to a ping in time");
-}
+static void on_late(void *context) { tell(context, PL_EAGAIN, "no answer to a ping in time"); }
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
@@ -82,10 +79,7 @@ static void on_opened(void *context, struct stream *c)
     stream_listen(c, &events, p);
 }
 
-int ping_start(struct host *h)
-{
-    return host_serve(h, PING, on_opened, h);
-}
+int ping_start(struct host *h) { return host_serve(h, PING, on_opened, h); }
 
 /* --- client ----------------------------------------------------------------------------------- */
 
@@ -111,8 +105,9 @@ static void on_echo(void *context, struct stream *c)
 int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,
               void *context)
 {
-    static const struct stream_events events = { .open = on_agreed, .readable = on_echo,
-                                                  .failed = on_failed };
+    static const struct stream_events events = { .open = on_agreed,
+                                                 .readable = on_echo,
+                                                 .failed = on_failed };
     struct pinging *p = calloc(1, sizeof *p);
     if (!p) return PL_ENOMEM;
     p->host = h;

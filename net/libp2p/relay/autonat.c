@@ -71,8 +71,7 @@ int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
         if (!pb->dial_response) goto done;
         m->status = pb->dial_response->status;
         if (pb->dial_response->status_text)
-            rpc_printable(m->text, sizeof m->text,
-                          (const uint8_t *)pb->dial_response->status_text,
+            rpc_printable(m->text, sizeof m->text, (const uint8_t *)pb->dial_response->status_text,
                           strlen(pb->dial_response->status_text));
         if (pb->dial_response->has_addr) add_address(m, &pb->dial_response->addr);
     } else {
@@ -241,7 +240,8 @@ static void on_request(void *context, struct stream *c)
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (is_too_much(j->host, l, stream_peer(c))) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
+    else if (is_too_much(j->host, l, stream_peer(c)))
+        answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);
 }
 
@@ -261,7 +261,7 @@ static void on_request_late(void *context)
 static void on_asked(void *context, struct stream *c)
 {
     static const struct stream_events events = { .readable = on_request,
-                                                  .failed = on_request_failed };
+                                                 .failed = on_request_failed };
     struct host *h = context;
     struct dialling_back *j = calloc(1, sizeof *j);
     if (!j) {
@@ -334,8 +334,8 @@ static void on_answer(void *context, struct stream *c)
     } else if (m.status == AUTONAT_OK) {
         tell(a, PL_OK, m.address_count ? &m.addresses[0] : NULL, "");
     } else {
-        pl_fail(&err, 0, "%s%s%s", m.status == AUTONAT_DIAL_ERROR ? "it could not reach us"
-                                                                   : "it did not try",
+        pl_fail(&err, 0, "%s%s%s",
+                m.status == AUTONAT_DIAL_ERROR ? "it could not reach us" : "it did not try",
                 m.text[0] ? ": " : "", m.text);
         tell(a, m.status == AUTONAT_DIAL_ERROR ? PL_EIO : PL_EPROTO, NULL, err.text);
     }
@@ -347,10 +347,7 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
     tell(context, status, NULL, why);
 }
 
-static void on_late(void *context)
-{
-    tell(context, PL_EAGAIN, NULL, "no answer in time");
-}
+static void on_late(void *context) { tell(context, PL_EAGAIN, NULL, "no answer in time"); }
 
 /* Ours, and where the other side sees us with the ports that we listen on: behind a router our own
  * address is one that it must not try (keep_own_addresses), and would never say so. */

@@ -5,12 +5,17 @@
 #include "net/libp2p/host/host.h"
 
 #define AUTONAT_MESSAGE_MAX 8192
-#define AUTONAT_ADDRESSES_MAX 8  /* of a request, that are tried */
-#define AUTONAT_LIMIT 20.0       /* s to dial somebody back */
-#define AUTONAT_CHARGED_S 60.0   /* how long a dial-back counts; how many may: resources.c */
+#define AUTONAT_ADDRESSES_MAX 8 /* of a request, that are tried */
+#define AUTONAT_LIMIT 20.0      /* s to dial somebody back */
+#define AUTONAT_CHARGED_S 60.0  /* how long a dial-back counts; how many may: resources.c */
 
-enum autonat_status { AUTONAT_OK = 0, AUTONAT_DIAL_ERROR = 100, AUTONAT_REFUSED = 101,
-                      AUTONAT_BAD_REQUEST = 200, AUTONAT_INTERNAL_ERROR = 300 };
+enum autonat_status {
+    AUTONAT_OK = 0,
+    AUTONAT_DIAL_ERROR = 100,
+    AUTONAT_REFUSED = 101,
+    AUTONAT_BAD_REQUEST = 200,
+    AUTONAT_INTERNAL_ERROR = 300
+};
 
 struct autonat_message {
     int is_response;

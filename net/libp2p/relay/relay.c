@@ -57,11 +57,11 @@ static void carrier_failed(void *context, struct stream *c, int status, const ch
 /* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it
  * fails. */
 static struct connection *carry(struct host *h, struct stream *c, int inbound,
-                          const struct multiaddr *remote, const struct peer_id *expected)
+                                const struct multiaddr *remote, const struct peer_id *expected)
 {
     static const struct stream_events events = { .readable = carrier_readable,
-                                                  .drained = carrier_drained,
-                                                  .failed = carrier_failed };
+                                                 .drained = carrier_drained,
+                                                 .failed = carrier_failed };
     struct connection *l = connection_new(h, inbound);
     const char *no;
     if (!l) {
@@ -109,10 +109,7 @@ static void drop_stopping(struct stopping *s)
     free(s);
 }
 
-static void on_stopping_late(void *context)
-{
-    drop_stopping(context);
-}
+static void on_stopping_late(void *context) { drop_stopping(context); }
 
 static void on_stopping_failed(void *context, struct stream *c, int status, const char *why)
 {
@@ -149,7 +146,7 @@ static void on_stop_message(void *context, struct stream *c)
 static void on_stop(void *context, struct stream *c)
 {
     static const struct stream_events events = { .readable = on_stop_message,
-                                                  .failed = on_stopping_failed };
+                                                 .failed = on_stopping_failed };
     struct host *h = context;
     struct stopping *s = calloc(1, sizeof *s);
     if (!s) {
@@ -171,8 +168,8 @@ struct relay_user {
     struct host *host;
     struct peer_id relay;
     struct stream *channel; /* while asking */
-    struct multiaddr at;     /* our address through it; length 0: no reservation */
-    struct timer timer;      /* the next time to ask */
+    struct multiaddr at;    /* our address through it; length 0: no reservation */
+    struct timer timer;     /* the next time to ask */
     struct relay_user *next;
 };
 
@@ -229,7 +226,7 @@ static void on_reserved(void *context, struct stream *c)
 static void ask(void *context)
 {
     static const struct stream_events events = { .readable = on_reserved,
-                                                  .failed = on_reserve_failed };
+                                                 .failed = on_reserve_failed };
     struct relay_user *u = context;
     struct relay_message m = { .type = HOP_RESERVE };
     stream_close(u->channel);
@@ -362,7 +359,7 @@ struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const 
                               relay_dial_done *done, void *context)
 {
     static const struct stream_events events = { .readable = on_dial_answer,
-                                                  .failed = on_dial_failed };
+                                                 .failed = on_dial_failed };
     struct relay_message m = { .type = HOP_CONNECT, .peer = *to };
     struct multiaddr direct;
     struct multiaddr_target t;

@@ -90,10 +90,7 @@ void relay_serve_stop_all(struct relay *r)
     while (r->reservations) drop_reservation(r, r->reservations);
 }
 
-static void on_late(void *context)
-{
-    finish(context);
-}
+static void on_late(void *context) { finish(context); }
 
 static struct relay_message our_limit(int type, int status)
 {
@@ -197,8 +194,9 @@ static void on_stop_answer(void *context, struct stream *c)
 
 static void connect_circuit(struct circuit *k, const struct relay_message *ask)
 {
-    static const struct stream_events events = { .readable = on_stop_answer, .drained = on_taken,
-                                                  .failed = on_gone };
+    static const struct stream_events events = { .readable = on_stop_answer,
+                                                 .drained = on_taken,
+                                                 .failed = on_gone };
     struct host *h = k->host;
     struct relay_message m = our_limit(STOP_CONNECT, 0);
     struct connection *l = connection_best(host_peer(h, &ask->peer));
@@ -214,7 +212,7 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
     } else if (same >= RELAY_CIRCUITS_PER_PEER) {
         refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
     } else if (!(k->sides[1].channel = stream_open_on(l, STOP, RELAY_LIMIT, &events,
-                                                       &k->sides[1]))) {
+                                                      &k->sides[1]))) {
         refuse(k, RELAY_CONNECTION_FAILED);
     } else {
         m.peer = *stream_peer(k->sides[0].channel);
@@ -301,12 +299,12 @@ static void on_hop_request(void *context, struct stream *c)
 
 void relay_serve_hop(void *context, struct stream *c)
 {
-    static const struct stream_events events = { .readable = on_hop_request, .drained = on_taken,
-                                                  .failed = on_gone };
+    static const struct stream_events events = { .readable = on_hop_request,
+                                                 .drained = on_taken,
+                                                 .failed = on_gone };
     struct host *h = context;
     struct circuit *k = calloc(1, sizeof *k);
-    if (!k || open_account(&k->account, c) ||
-        resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
+    if (!k || open_account(&k->account, c) || resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
         if (k) resources_close(&k->account);
         free(k);
         stream_close(c);

@@ -64,7 +64,7 @@ struct rpc_call {
     struct peer_id caller;
     struct rpc_service *service; /* NULL once the handler has it */
     uint8_t id[RPC_CALL_ID];
-    struct timer timer;      /* for the request to arrive */
+    struct timer timer; /* for the request to arrive */
     int in_handler, answered;
     loop_fn *cancelled;
     void *cancelled_context;
@@ -149,15 +149,11 @@ static void call_failed(void *context, struct stream *c, int status, const char 
     cancel_call(context);
 }
 
-static void on_request_late(void *context)
-{
-    free_call(context);
-}
+static void on_request_late(void *context) { free_call(context); }
 
 static void on_unary(void *context, struct stream *c)
 {
-    static const struct stream_events events = { .readable = call_readable,
-                                                  .failed = call_failed };
+    static const struct stream_events events = { .readable = call_readable, .failed = call_failed };
     struct rpc_service *service = context;
     struct rpc_call *call = calloc(1, sizeof *call);
     if (!call) {
@@ -175,15 +171,13 @@ static void on_unary(void *context, struct stream *c)
 
 int rpc_serve_unary(struct host *h, const char *name, rpc_unary_handler *handler, void *context)
 {
-    struct rpc_service s = { .host = h, .name = (char *)(uintptr_t)name, .unary = handler,
-                             .context = context };
+    struct rpc_service s = {
+        .host = h, .name = (char *)(uintptr_t)name, .unary = handler, .context = context
+    };
     return rpc_add_service(&s, on_unary);
 }
 
-const struct peer_id *rpc_caller(const struct rpc_call *call)
-{
-    return &call->caller;
-}
+const struct peer_id *rpc_caller(const struct rpc_call *call) { return &call->caller; }
 
 void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context)
 {
@@ -191,10 +185,7 @@ void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context)
     call->cancelled_context = context;
 }
 
-int rpc_is_cancelled(const struct rpc_call *call)
-{
-    return !call->channel;
-}
+int rpc_is_cancelled(const struct rpc_call *call) { return !call->channel; }
 
 static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *data, size_t n)
 {
@@ -310,8 +301,12 @@ static void on_request_over(void *context)
 static int send_request(struct rpc_request *r, const struct peer_id *peer, const char *name,
                         const void *data, size_t n)
 {
-    struct rpc_unary m = { .kind = RPC_REQUEST, .data = data, .n = n, .proto = name,
-                           .proto_bytes = strlen(name), .peer = peer->bytes,
+    struct rpc_unary m = { .kind = RPC_REQUEST,
+                           .data = data,
+                           .n = n,
+                           .proto = name,
+                           .proto_bytes = strlen(name),
+                           .peer = peer->bytes,
                            .peer_bytes = peer->length };
     struct bytes out = { 0 };
     int rc = PL_ENOMEM;
@@ -329,7 +324,7 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
                                    void *context)
 {
     static const struct stream_events events = { .readable = request_readable,
-                                                  .failed = request_failed };
+                                                 .failed = request_failed };
     struct rpc_request *r = calloc(1, sizeof *r);
     size_t frame = RPC_CALL_ID + 40 + peer->length + strlen(name); /* at most, around the data */
     if (!r) return NULL;

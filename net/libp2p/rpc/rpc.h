@@ -10,8 +10,8 @@
 
 #include "net/libp2p/host/host.h"
 
-#define RPC_UNARY_MAX 4194304        /* bytes of a unary message with its frame, by the protocol */
-#define RPC_MESSAGE_MAX (64u << 20)  /* most that any streaming RPC may allow for one message */
+#define RPC_UNARY_MAX 4194304       /* bytes of a unary message with its frame, by the protocol */
+#define RPC_MESSAGE_MAX (64u << 20) /* most that any streaming RPC may allow for one message */
 #define RPC_NAME_MAX 256
 
 /* --- unary calls, server ---------------------------------------------------------------------- */
@@ -33,11 +33,11 @@ void rpc_reply_error(struct rpc_call *call, const char *text);
 /* --- unary calls, client ---------------------------------------------------------------------- */
 
 struct rpc_result {
-    int status;          /* PL_OK; PL_EPROTO: the handler failed, error is its text; PL_EAGAIN: too late;
+    int status; /* PL_OK; PL_EPROTO: the handler failed, error is its text; PL_EAGAIN: too late;
                             PL_EIO: no connection, or lost; PL_ENOTFOUND: peer or RPC unknown; PL_ELIMIT */
     const uint8_t *data; /* the response */
     size_t n;
-    const char *error;   /* a sentence when status is not PL_OK; unprintable bytes escaped */
+    const char *error; /* a sentence when status is not PL_OK; unprintable bytes escaped */
 };
 typedef void rpc_done(void *context, const struct rpc_result *r);
 struct rpc_request; /* gone once done was called */
@@ -92,7 +92,8 @@ void rpc_fail(struct rpc_stream *s, const char *text);
  * has sent before rpc_end or rpc_fail still goes out. */
 void rpc_close(struct rpc_stream *s);
 size_t rpc_queued(const struct rpc_stream *s); /* bytes not yet handed to the connection */
-size_t rpc_unread(const struct rpc_stream *s); /* bytes that lie here: of a message that comes, or that waits */
+size_t rpc_unread(
+    const struct rpc_stream *s); /* bytes that lie here: of a message that comes, or that waits */
 
 /* `messages` more may be delivered; a new stream starts with RPC_ALWAYS. 0 in rpc_pause: none until
  * credit is given; the other side then runs out of window and stops. */

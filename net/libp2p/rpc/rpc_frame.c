@@ -52,9 +52,9 @@ static void put_field(struct bytes *out, int number, const void *data, size_t n)
 
 /* --- unary ------------------------------------------------------------------------------------ */
 
-enum { CALL_ID = 1, CALL_UNARY = 3, UNARY_RESPONSE = 4 };     /* PersistentConnectionRequest */
+enum { CALL_ID = 1, CALL_UNARY = 3, UNARY_RESPONSE = 4 };       /* PersistentConnectionRequest */
 enum { REQUEST_PEER = 1, REQUEST_PROTO = 2, REQUEST_DATA = 3 }; /* CallUnaryRequest */
-enum { RESPONSE_OK = 1, RESPONSE_ERROR = 2 };                  /* CallUnaryResponse */
+enum { RESPONSE_OK = 1, RESPONSE_ERROR = 2 };                   /* CallUnaryResponse */
 
 int rpc_unary_put(struct bytes *out, const struct rpc_unary *m)
 {

@@ -14,7 +14,7 @@ struct rpc_unary {
     uint8_t call_id[RPC_CALL_ID];
     const uint8_t *data; /* the request's or response's protobuf message, or the error's text */
     size_t n;
-    const char *proto;   /* a request's: the RPC's name, not zero-terminated */
+    const char *proto; /* a request's: the RPC's name, not zero-terminated */
     size_t proto_bytes;
     const uint8_t *peer; /* a request's: the callee, or anything; never to be trusted */
     size_t peer_bytes;

@@ -186,8 +186,9 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
     fail(s, status, why);
 }
 
-static const struct stream_events stream_calls = { .readable = on_readable, .drained = on_drained,
-                                                     .failed = on_failed };
+static const struct stream_events stream_calls = { .readable = on_readable,
+                                                   .drained = on_drained,
+                                                   .failed = on_failed };
 
 static struct rpc_stream *new_stream(struct host *h, const struct peer_id *peer, size_t message_max)
 {
@@ -234,8 +235,11 @@ static void on_stream(void *context, struct stream *c)
 int rpc_serve_stream(struct host *h, const char *name, size_t message_max, rpc_opened *opened,
                      void *context)
 {
-    struct rpc_service s = { .host = h, .name = (char *)(uintptr_t)name, .opened = opened,
-                             .message_max = message_max, .context = context };
+    struct rpc_service s = { .host = h,
+                             .name = (char *)(uintptr_t)name,
+                             .opened = opened,
+                             .message_max = message_max,
+                             .context = context };
     return rpc_add_service(&s, on_stream);
 }
 
@@ -246,10 +250,7 @@ void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, vo
     s->context = context;
 }
 
-const struct peer_id *rpc_peer(const struct rpc_stream *s)
-{
-    return &s->peer;
-}
+const struct peer_id *rpc_peer(const struct rpc_stream *s) { return &s->peer; }
 
 int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
@@ -343,10 +344,7 @@ void rpc_close(struct rpc_stream *s)
     if (!s->busy) free_stream(s);
 }
 
-size_t rpc_queued(const struct rpc_stream *s)
-{
-    return s->channel ? stream_queued(s->channel) : 0;
-}
+size_t rpc_queued(const struct rpc_stream *s) { return s->channel ? stream_queued(s->channel) : 0; }
 
 size_t rpc_unread(const struct rpc_stream *s)
 {

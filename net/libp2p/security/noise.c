@@ -42,7 +42,7 @@ struct noise {
     EVP_PKEY *s, *e;
     uint8_t s_public[32], e_public[32], rs[32], re[32];
     struct noise_fixed fixed;
-    struct bytes in; /* a message that has not arrived whole */
+    struct bytes in;             /* a message that has not arrived whole */
     EVP_CIPHER_CTX *seal, *open; /* keyed once; a message only brings its nonce */
 };
 
@@ -141,8 +141,7 @@ static int seal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8
     nonce_of(nonce, c->n++);
     if (EVP_EncryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         (ad_bytes && EVP_EncryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
-        in_pieces(ctx, out, plain, n) ||
-        EVP_EncryptFinal_ex(ctx, out + n, &length) != 1 ||
+        in_pieces(ctx, out, plain, n) || EVP_EncryptFinal_ex(ctx, out + n, &length) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, TAG, out + n) != 1)
         return PL_ENOMEM;
     return PL_OK;
@@ -160,8 +159,7 @@ static int unseal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uin
     if (EVP_DecryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TAG, tag) != 1 ||
         (ad_bytes && EVP_DecryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
-        in_pieces(ctx, out, sealed, n) ||
-        EVP_DecryptFinal_ex(ctx, out + n, &length) != 1)
+        in_pieces(ctx, out, sealed, n) || EVP_DecryptFinal_ex(ctx, out + n, &length) != 1)
         return PL_EPROTO;
     return PL_OK;
 }

@@ -158,8 +158,8 @@ int tls_cert_check(struct peer_id *id, X509 *cert, time_t now, struct pl_err *er
     length = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert), &spki);
     message_bytes = length > 0 ? message_of(message, spki, (size_t)length) : 0;
     OPENSSL_free(spki);
-    if (!message_bytes || public_key_verify(key, key_bytes, message, message_bytes, signature,
-                                            signature_bytes))
+    if (!message_bytes ||
+        public_key_verify(key, key_bytes, message, message_bytes, signature, signature_bytes))
         return pl_fail(err, PL_EPROTO, "tls: the identity's key or signature is not valid");
     peer_id_of_key(id, key, key_bytes);
     return PL_OK;

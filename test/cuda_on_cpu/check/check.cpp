@@ -167,9 +167,9 @@ static int two_streams(long when, int guarded)
     void *device, *host;
     int found;
     cuda_on_cpu_streams(when);
-    if (!work && (cudaStreamCreate(&work) != cudaSuccess ||
-                  cudaStreamCreate(&down) != cudaSuccess ||
-                  cudaEventCreateWithFlags(&ready, 0) != cudaSuccess))
+    if (!work &&
+        (cudaStreamCreate(&work) != cudaSuccess || cudaStreamCreate(&down) != cudaSuccess ||
+         cudaEventCreateWithFlags(&ready, 0) != cudaSuccess))
         return -1;
     if (cudaMalloc(&device, N * sizeof(int)) != cudaSuccess ||
         cudaHostAlloc(&host, N * sizeof(int), 0) != cudaSuccess)
@@ -193,7 +193,8 @@ static int two_streams(long when, int guarded)
 #if defined(__SANITIZE_ADDRESS__)
 static void look(int *closed, const char *mine, size_t bytes, size_t elsewhere)
 {
-    const char *other = (const char *)elsewhere; /* as what is within a struct, nobody looks at it */
+    const char *other = (const char *)
+        elsewhere; /* as what is within a struct, nobody looks at it */
     closed[0] = __asan_address_is_poisoned(mine) || __asan_address_is_poisoned(mine + bytes - 1);
     closed[1] = __asan_address_is_poisoned(mine + bytes);
     closed[2] = __asan_address_is_poisoned(other);
@@ -241,7 +242,8 @@ static void addresses_are_looked_at(void)
               cudaMemcpyAsync(other, mine, sizeof own, cudaMemcpyDeviceToDevice, here) ==
                   cudaSuccess &&
               cudaMemcpyAsync(host, other, sizeof own, cudaMemcpyDeviceToHost, here) ==
-                  cudaSuccess && cudaMemsetAsync(mine, 0, sizeof own, here) == cudaSuccess,
+                  cudaSuccess &&
+              cudaMemsetAsync(mine, 0, sizeof own, here) == cudaSuccess,
           "copies that go where they say");
     check(cudaMemcpyAsync(own, mine, sizeof own, cudaMemcpyHostToDevice, here) ==
                   cudaErrorInvalidValue &&
@@ -341,7 +343,8 @@ static void left_behind(int *y)
 static void half_a_warp(int *y)
 {
     int v = (int)threadIdx.x;
-    if (threadIdx.x % 32 < 16) v += __shfl_xor_sync(~0u, v, 1); /* the mask names lanes that don't come */
+    if (threadIdx.x % 32 < 16)
+        v += __shfl_xor_sync(~0u, v, 1); /* the mask names lanes that don't come */
     y[threadIdx.x] = v;
 }
 
@@ -383,33 +386,39 @@ int main(void)
         check(good, "a warp's own barrier is enough within it");
         memset(y, 0, N * sizeof *y);
         good = emu_launch("count", NULL, dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
-        check(good && y[0] == 12 && y[1] == 4 * 8, "a grid of three sides, atomics, a vote of the block");
+        check(good && y[0] == 12 && y[1] == 4 * 8,
+              "a grid of three sides, atomics, a vote of the block");
 
         memset(y, 0, N * sizeof *y);
         good = emu_launch("matrices", NULL, 1, 32, matrices, y) == cudaSuccess;
         for (int i = 0; i < 32; i++) good &= y[i] == 16;
         check(good, "fragments of matrices, and their product");
-        caught(emu_launch("between_words", NULL, 1, 32, between_words, y), "no multiple of 16 bytes",
-               "a row of a matrix that begins between");
+        caught(emu_launch("between_words", NULL, 1, 32, between_words, y),
+               "no multiple of 16 bytes", "a row of a matrix that begins between");
 
-        caught(emu_launch("no_barrier", NULL, 1, N, no_barrier, y, x), "shared s[", "a missing barrier");
+        caught(emu_launch("no_barrier", NULL, 1, N, no_barrier, y, x), "shared s[",
+               "a missing barrier");
         caught(emu_launch("no_second_barrier", NULL, 1, N, no_second_barrier, y, x), "race",
                "a missing barrier before the next round");
-        caught(emu_launch("same_place", NULL, 1, N, same_place, y), "race", "two threads write one place");
+        caught(emu_launch("same_place", NULL, 1, N, same_place, y), "race",
+               "two threads write one place");
         caught(emu_launch("across_warps", NULL, 1, N, across_warps, y), "shared s",
                "a warp's barrier is not enough across warps");
         caught(emu_launch("shuffle_between", NULL, 1, N, shuffle_between, y), "race",
                "a shuffle is no barrier");
-        caught(emu_launch("unwritten", NULL, 1, N, unwritten, y), "before it was written", "an unwritten read");
+        caught(emu_launch("unwritten", NULL, 1, N, unwritten, y), "before it was written",
+               "an unwritten read");
         caught(emu_launch("beyond", NULL, 1, N, beyond, y), "it has 63 elements", "out of bounds");
-        caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left", "a barrier not all reach");
+        caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left",
+               "a barrier not all reach");
         good = emu_launch("in_fours", NULL, 1, N / 4, in_fours, y, x) == cudaSuccess;
         check(good && !memcmp(y, x, N * sizeof *y), "four at once");
         caught(emu_launch("in_fours", NULL, 1, N / 4 - 1, in_fours, y, x + 1), "4 beyond",
                "four at once from one beyond");
         caught(emu_launch("in_fours", NULL, 1, N / 4 - 1, in_fours, y + 2, x), "8 beyond",
                "four at once to two beyond");
-        caught(emu_launch("half_a_warp", NULL, 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
+        caught(emu_launch("half_a_warp", NULL, 1, N, half_a_warp, y), "warp operation",
+               "a shuffle not all reach");
     }
     check(orders_with(N, y, orders, 1, after_the_last_block, N, 1) == 1 &&
               orders_with(N, y, orders, 4, after_the_last_block, N, 1) == 1,
@@ -417,8 +426,7 @@ int main(void)
     check(orders_with(N + 1, y, orders, 4, through_memory, 1, N) < 4,
           "so are warps that meet in the device's memory");
     emu_order = 0;
-    for (long when : whens)
-        check(two_streams(when, 1) == 5, "an event orders two streams");
+    for (long when : whens) check(two_streams(when, 1) == 5, "an event orders two streams");
     check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
     addresses_are_looked_at();
 #if defined(__SANITIZE_ADDRESS__)

@@ -27,20 +27,22 @@ static const char *line_at(double now)
 static void batch(int k, int step, int samples, int due)
 {
     char line[256];
-    snprintf(line, sizeof line,
-             "{\"event\":\"batch\",\"epoch\":%d,\"peers\":3,\"global_samples\":999,\"local_samples\":%d,"
-             "\"due\":%s,\"loss\":9.5,\"samples_per_second\":25.5}",
-             step, samples, due ? "true" : "false");
+    snprintf(
+        line, sizeof line,
+        "{\"event\":\"batch\",\"epoch\":%d,\"peers\":3,\"global_samples\":999,\"local_samples\":%d,"
+        "\"due\":%s,\"loss\":9.5,\"samples_per_second\":25.5}",
+        step, samples, due ? "true" : "false");
     hear(k, line);
 }
 
 static void stepped(int k, int step, int samples, double loss)
 {
     char line[256];
-    snprintf(line, sizeof line,
-             "{\"event\":\"epoch\",\"epoch\":%d,\"peers\":3,\"local_samples\":%d,\"due\":false,\"loss\":%g,"
-             "\"samples_per_second\":25.5,\"round_peers\":3,\"seconds\":0.25}",
-             step, samples, loss);
+    snprintf(
+        line, sizeof line,
+        "{\"event\":\"epoch\",\"epoch\":%d,\"peers\":3,\"local_samples\":%d,\"due\":false,\"loss\":%g,"
+        "\"samples_per_second\":25.5,\"round_peers\":3,\"seconds\":0.25}",
+        step, samples, loss);
     hear(k, line);
 }
 
@@ -56,9 +58,8 @@ static void the_line(void **state)
 {
     (void)state;
     begin();
-    assert_string_equal(line_at(1000),
-                        "step 0 of 40, collecting  samples 0 of 64  0 s gone; "
-                        "peers: 1 starting, 2 starting, 4 starting");
+    assert_string_equal(line_at(1000), "step 0 of 40, collecting  samples 0 of 64  0 s gone; "
+                                       "peers: 1 starting, 2 starting, 4 starting");
     hear(1, "{\"event\":\"listening\",\"multiaddr\":\"/ip4/127.0.0.1\"}");
     hear(1, "{\"event\":\"check\",\"level\":\"ok\"}");
     hear(1, "[]");
@@ -113,8 +114,9 @@ static void those_who_left(void **state)
                         "2.4 samples/s  60 s gone, 20 s left; "
                         "peers: 1 training, 2 dead, 4 catching up");
     stepped(1, 40, 64, 3.0);
-    assert_string_equal(line_at(1070), "step 40 of 40, done  loss 3.0000  3.2 samples/s  70 s gone; "
-                                       "peers: 1 training, 2 dead, 4 catching up");
+    assert_string_equal(line_at(1070),
+                        "step 40 of 40, done  loss 3.0000  3.2 samples/s  70 s gone; "
+                        "peers: 1 training, 2 dead, 4 catching up");
 }
 
 static void the_table(void **state)
@@ -128,15 +130,15 @@ static void the_table(void **state)
     v.peer[2].is_gone = 1;
     v.peer[2].state = "dead";
     demo_view_table(text, &v, 1002);
-    assert_string_equal(text,
-        "step 1 of 40, collecting  samples 16 of 64  3 peers\n"
-        "loss 5.3750  32.0 samples/s  2 s gone, 78 s left\n"
-        "peer                 state        step samples    loss samples/s last step\n"
-        "0    the door        open       \n"
-        "1    a peer          training        1      16  5.0000      25.5 3 peers, 0.25 s\n"
-        "2    a peer          dead            1       0  6.0000       0.0 3 peers, 0.25 s\n"
-        "3    a peer          not yet    \n"
-        "4    a peer          starting        0       0\n");
+    assert_string_equal(
+        text, "step 1 of 40, collecting  samples 16 of 64  3 peers\n"
+              "loss 5.3750  32.0 samples/s  2 s gone, 78 s left\n"
+              "peer                 state        step samples    loss samples/s last step\n"
+              "0    the door        open       \n"
+              "1    a peer          training        1      16  5.0000      25.5 3 peers, 0.25 s\n"
+              "2    a peer          dead            1       0  6.0000       0.0 3 peers, 0.25 s\n"
+              "3    a peer          not yet    \n"
+              "4    a peer          starting        0       0\n");
 }
 
 int main(int argc, char **argv)

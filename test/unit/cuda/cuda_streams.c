@@ -19,7 +19,13 @@
 
 #include <cmocka.h>
 
-enum { N = 20001, PEERS = 5, D = 4001, ROWS = 59, WIDE = N / ROWS }; /* several pieces of what is allowed below, and a rest */
+enum {
+    N = 20001,
+    PEERS = 5,
+    D = 4001,
+    ROWS = 59,
+    WIDE = N / ROWS
+};                               /* several pieces of what is allowed below, and a rest */
 #define LITTLE ((size_t)4 << 20) /* bytes: a lane then takes 64 KiB */
 
 static struct pl_backend be, host;

@@ -66,8 +66,8 @@ static const size_t gaps[] = { 0, 11, 64, 0, 0, 4, 160, 32, 15, 16 };
 /* On the device with the optimizer in host memory, and in host memory: the same, bit for bit. */
 static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend *device)
 {
-    struct pl_optimizer_options options =
-        kind == PL_LAMB ? pl_lamb_options() : pl_adam_options(0.1, 8);
+    struct pl_optimizer_options options = kind == PL_LAMB ? pl_lamb_options()
+                                                          : pl_adam_options(0.1, 8);
     struct pl_optimizer_tensor tensors[PL_COUNT(sizes)];
     struct pl_optimizer *a, *b;
     size_t total = 7;
@@ -176,10 +176,20 @@ static void devices_are_chosen(void **state)
 
 static struct pl_trainer *trainer(struct pl_dalle **m, int devices)
 {
-    struct pl_dalle_config c = { .name = "test", .T = 5, .F = 3, .D = 10, .H = 2, .d = 7, .L = 2,
-                                 .V = 9, .Vi = 5, .pad = 1, .image_weight = 7 };
-    struct pl_train_options options = { .optimizer = pl_lamb_options(), .peak = 0.01, .total = 100,
-                                        .devices = devices };
+    struct pl_dalle_config c = { .name = "test",
+                                 .T = 5,
+                                 .F = 3,
+                                 .D = 10,
+                                 .H = 2,
+                                 .d = 7,
+                                 .L = 2,
+                                 .V = 9,
+                                 .Vi = 5,
+                                 .pad = 1,
+                                 .image_weight = 7 };
+    struct pl_train_options options = {
+        .optimizer = pl_lamb_options(), .peak = 0.01, .total = 100, .devices = devices
+    };
     struct pl_trainer *t;
     struct pl_err err = { "" };
     pl_dalle_config_pattern(&c, 3, 1);

@@ -176,14 +176,14 @@ static void roundings_follow(void **state)
         same_with(x, W, elsewhere, y, __LINE__);
         /* other values lie where it is rounded to */
         assert_int_equal(be.linear(y, W, from, NULL, ROWS, WIDE, OUT), PL_OK);
-        assert_int_equal(be.attention(x + 1, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL), PL_OK);
+        assert_int_equal(be.attention(x + 1, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL),
+                         PL_OK);
         same_with(x + 1, W, elsewhere, y, __LINE__);
     }
     /* a gradient that both products read, and one that a rotation back leaves */
     for (int back = 0; back < 2; back++) {
         assert_int_equal(be.copy(dy, from, SIZE), PL_OK);
-        if (back)
-            assert_int_equal(be.rotary(dy, from, from, 1, ROWS, 2, 4, 4, 1), PL_OK);
+        if (back) assert_int_equal(be.rotary(dy, from, from, 1, ROWS, 2, 4, 4, 1), PL_OK);
         assert_int_equal(be.copy(y, from, SIZE), PL_OK);
         assert_int_equal(be.linear_dw(y, back ? NULL : x, dy, from, ROWS, 4, OUT), PL_OK);
         assert_int_equal(be.linear_dx(elsewhere, dy, W, ROWS, WIDE, OUT, 0), PL_OK);
@@ -218,12 +218,16 @@ enum { TALL = 21, BROAD = 48, FLOATS = 2 * TALL * BROAD, ANYWHERE = 8 };
 static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], const int32_t *ids,
                          uint8_t *code[2], float *absmax[2])
 {
-    struct pl_lamb lamb = { .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
-                            .clamp = 1e4, .clip = 1 };
-    struct pl_adam adam = { .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3, .bias1 = 1,
-                            .bias2 = 1, .clip = 1 };
-    struct pl_moments coded = { .code = { code[0], code[1] }, .absmax = { absmax[0], absmax[1] },
-                                .block = 64, .rule = PL_RULE_RUN };
+    struct pl_lamb lamb = {
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045, .clamp = 1e4, .clip = 1
+    };
+    struct pl_adam adam = {
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3, .bias1 = 1, .bias2 = 1, .clip = 1
+    };
+    struct pl_moments coded = { .code = { code[0], code[1] },
+                                .absmax = { absmax[0], absmax[1] },
+                                .block = 64,
+                                .rule = PL_RULE_RUN };
     struct pl_moments plain = { .value = { at[6], at[7] } };
     struct pl_lamb_norms norms;
     size_t n = TALL * BROAD;
@@ -238,10 +242,12 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
     assert_int_equal(b->embed(at[4], at[0], ids, TALL, BROAD, TALL), PL_OK);
     assert_int_equal(b->layer_norm(at[4], at[4], at[1], at[2], TALL, BROAD, 1e-5f), PL_OK);
     assert_int_equal(b->layer_norm_backward(at[4], at[2], at[3], at[1], at[0], at[5], TALL, BROAD,
-                                            1e-5f, 1), PL_OK);
+                                            1e-5f, 1),
+                     PL_OK);
     assert_int_equal(b->layer_norm(at[3], at[4], at[1], at[2], TALL, BROAD, 1e-5f), PL_OK);
     assert_int_equal(b->scale_add(at[5], at[4], at[1], TALL, BROAD, -1), PL_OK);
-    assert_int_equal(b->layer_scale_backward(at[5], at[3], at[5], at[4], at[1], TALL, BROAD), PL_OK);
+    assert_int_equal(b->layer_scale_backward(at[5], at[3], at[5], at[4], at[1], TALL, BROAD),
+                     PL_OK);
     assert_int_equal(b->shift(at[4], at[5], 1, TALL, BROAD, 5, 4), PL_OK);
     assert_int_equal(b->shift_backward(at[5], at[4], 1, TALL, BROAD, 5, 4), PL_OK);
     assert_int_equal(b->rotary(at[5], at[0], at[1], 1, TALL, 6, 8, 6, 1), PL_OK);
@@ -251,7 +257,8 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
     assert_int_equal(b->geglu_backward(at[0], at[4], at[0], TALL, BROAD), PL_OK);
     assert_int_equal(b->lamb(&norms, at[2], at[3], at[1], &plain, n - 1, &lamb), PL_OK);
     assert_int_equal(b->adam(at[2], at[1], &plain, n - 1, &adam), PL_OK);
-    assert_int_equal(b->quantize(code[0], absmax[0], at[6], n, 64, PL_MAP_SIGNED, PL_RULE_RUN), PL_OK);
+    assert_int_equal(b->quantize(code[0], absmax[0], at[6], n, 64, PL_MAP_SIGNED, PL_RULE_RUN),
+                     PL_OK);
     assert_int_equal(b->quantize(code[1], absmax[1], at[7], n, 64, PL_MAP_UNSIGNED, PL_RULE_RUN),
                      PL_OK);
     assert_int_equal(b->dequantize(at[6], code[0], absmax[0], n, 64, book), PL_OK);
@@ -293,16 +300,18 @@ static void begins_anywhere(void **state)
         }
         step_through(&be, at, device_ids,
                      (uint8_t *[]){ code[0] + floats_aside(run, ANYWHERE),
-                                    code[1] + floats_aside(run, ANYWHERE + 1) }, absmax);
-        step_through(&host, (float *[]){ mine[0], mine[1], mine[2], mine[3], mine[4], mine[5],
-                                         mine[6], mine[7] },
+                                    code[1] + floats_aside(run, ANYWHERE + 1) },
+                     absmax);
+        step_through(&host,
+                     (float *[]){ mine[0], mine[1], mine[2], mine[3], mine[4], mine[5], mine[6],
+                                  mine[7] },
                      ids, (uint8_t *[]){ codes[0], codes[1] }, (float *[]){ scales[0], scales[1] });
         for (int k = 0; k < ANYWHERE; k++) {
             assert_int_equal(be.get(theirs, at[k], FLOATS * sizeof(float)), PL_OK);
             for (int i = 0; i < FLOATS; i++)
                 if (!(fabsf(theirs[i] - mine[k][i]) <= 1e-3f * (1 + fabsf(mine[k][i]))))
-                    fail_msg("run %d: buffer %d, %d: %g, expected %g", run, k, i,
-                             (double)theirs[i], (double)mine[k][i]);
+                    fail_msg("run %d: buffer %d, %d: %g, expected %g", run, k, i, (double)theirs[i],
+                             (double)mine[k][i]);
             be.free(base[k]);
         }
         for (int k = 0; k < 2; k++) be.free(code[k]), be.free(absmax[k]);
@@ -330,7 +339,8 @@ static void attention_begins_anywhere(void **state)
         assert_int_equal(be.put(dout, values + ALL, ALL * sizeof(float)), PL_OK);
         assert_int_equal(be.attention(o, lse, qkv, 1, PLACES, HEADS, D, &mask, NULL), PL_OK);
         assert_int_equal(be.attention_backward(dqkv, dout, qkv, o, lse, 1, PLACES, HEADS, D, &mask,
-                                               NULL), PL_OK);
+                                               NULL),
+                         PL_OK);
         assert_int_equal(be.get(made[off], o, sizeof made[off]), PL_OK);
         assert_int_equal(be.get(out[off], dqkv, sizeof out[off]), PL_OK);
         for (int k = 0; k < 5; k++) be.free(memory[k]);

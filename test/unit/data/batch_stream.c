@@ -30,22 +30,37 @@ static void write_shard(const char *path, int s, int rows)
     for (int r = 0; r < rows; r++) {
         char caption[32];
         uint8_t code[2 * CELLS] = { (uint8_t)s, 0, (uint8_t)r, 0, 7, 0, 255, 31 };
-        struct shard_row row = { .nsfw = "UNLIKELY", .nsfw_bytes = 8, .width = 64, .height = 64,
-                                 .code = code, .code_bytes = sizeof code };
+        struct shard_row row = { .nsfw = "UNLIKELY",
+                                 .nsfw_bytes = 8,
+                                 .width = 64,
+                                 .height = 64,
+                                 .code = code,
+                                 .code_bytes = sizeof code };
         snprintf(caption, sizeof caption, "picture %d of %d", r, s);
         row.caption = caption;
         row.caption_bytes = strlen(caption);
         switch (r) { /* one of each sin, and near misses that pass */
-        case 0: row.caption = "\xc3\xa9" "e"; row.caption_bytes = 3; break;  /* two characters */
+        case 0:
+            row.caption = "\xc3\xa9"
+                          "e";
+            row.caption_bytes = 3;
+            break; /* two characters */
         case 1: row.caption = NULL; break;
-        case 2: row.nsfw = "UNSURE"; row.nsfw_bytes = 6; break;
+        case 2:
+            row.nsfw = "UNSURE";
+            row.nsfw_bytes = 6;
+            break;
         case 3: row.nsfw = NULL; break;
         case 4: row.width = 129; break;
         case 5: row.height = 129; break;
         case 6: row.width = 0; break;
         case 7: row.code = NULL; break;
         case 8: row.height = 128; break; /* exactly 1:2 */
-        case 9: row.caption = "\xc3\xa9" "ee"; row.caption_bytes = 4; break; /* three characters */
+        case 9:
+            row.caption = "\xc3\xa9"
+                          "ee";
+            row.caption_bytes = 4;
+            break; /* three characters */
         }
         assert_int_equal(pl_shard_writer_row(w, &row, &err), PL_OK);
     }
@@ -75,9 +90,15 @@ static int teardown(void **state)
 
 static struct pairs_options options(void)
 {
-    return (struct pairs_options){ .path = path_list, .paths = SHARDS, .tokenizer = tokenizer,
-                                   .text = TEXT, .pad = 1, .cells = CELLS, .codes = 8192,
-                                   .buffer = 16, .seed = 5 };
+    return (struct pairs_options){ .path = path_list,
+                                   .paths = SHARDS,
+                                   .tokenizer = tokenizer,
+                                   .text = TEXT,
+                                   .pad = 1,
+                                   .cells = CELLS,
+                                   .codes = 8192,
+                                   .buffer = 16,
+                                   .seed = 5 };
 }
 
 static struct stream *open_stream(const struct pairs_options *o, int batch, int ahead)
@@ -163,7 +184,7 @@ static void order_depends_on_the_seed_alone(void **state)
         struct stream *s;
         o.seed += k == 2;
         s = open_stream(&o, k == 1 ? 1 : 4, ahead[k]); /* nor on batches or how far it is ahead */
-        for (int n = 0; n < 2 * USED; ) {
+        for (int n = 0; n < 2 * USED;) {
             assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
             for (int i = 0; i < b.batch; i++)
                 order[k][n++] = b.codes[i * CELLS] * ROWS + b.codes[i * CELLS + 1];
@@ -275,7 +296,10 @@ static void a_position_of_other_data_is_refused(void **state)
         case 0: other.seed++; break;
         case 1: other.buffer++; break;
         case 2: other.paths--; break;
-        case 3: other.without = without; other.withouts = 1; break;
+        case 3:
+            other.without = without;
+            other.withouts = 1;
+            break;
         case 4: other.limit = 50; break;
         }
         again = open_stream(&other, 3, 1);

@@ -36,7 +36,9 @@ static int teardown(void **state)
 
 static void texts_are_cleaned(void **state)
 {
-    static const struct { const char *text, *clean; } cases[] = {
+    static const struct {
+        const char *text, *clean;
+    } cases[] = {
         { "", "" },
         { "  A  Photo\tof\na CAT ", "a photo of a cat" },
         { "fish &amp; chips &AMP; &lt;3", "fish & chips & <3" },
@@ -44,7 +46,8 @@ static void texts_are_cleaned(void **state)
         { "&EACUTE;", "\xc3\xa9" },               /* in capitals, then lower case */
         { "&#233; &#xE9; &#59 &#0;", "\xc3\xa9 \xc3\xa9 ; \xef\xbf\xbd" },
         { "&#x110000; &#150;", "\xef\xbf\xbd \xe2\x80\x93" },
-        { "&notanentity; &ltx", "\xc2\xac" "anentity; <x" },
+        { "&notanentity; &ltx", "\xc2\xac"
+                                "anentity; <x" },
         { "&amp;amp;amp;lt;", "<" },
         { "\xef\xac\x81sh \xef\xbc\xa1\xe3\x80\x80\xef\xbe\x8a", "fish a \xe3\x83\x8f" },
         { "\xe2\x80\x9cit\xe2\x80\x99s\xe2\x80\x9d", "\"it's\"" },
@@ -53,7 +56,9 @@ static void texts_are_cleaned(void **state)
         { "\xc4\xb0", "i\xcc\x87" },
         { "\xce\xa3\xce\x91\xce\xa3 \xce\xa3", "\xcf\x83\xce\xb1\xcf\x82 \xcf\x83" },
         { "\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd" },
-        { "a\r\nb\rc\xe2\x80\xa8" "d", "a b c d" },
+        { "a\r\nb\rc\xe2\x80\xa8"
+          "d",
+          "a b c d" },
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
@@ -120,12 +125,12 @@ static void words_end_where_they_should(void **state)
     /* U+1C89 and U+10D40, of Unicode 16: both know the letter and the digit. U+209F and U+11DE0 are
      * later, and GPT-2's peer, tokenizers 0.23.3 of the goldens, knows neither. */
     check_words(pl_bpe_word_clip, "a\xe1\xb2\x89z a\xe2\x82\x9fz !\xf0\x91\xb7\xa0",
-                (const char *[]){ "a\xe1\xb2\x89z", "a\xe2\x82\x9fz", "!",
-                                  "\xf0\x91\xb7\xa0", NULL });
+                (const char *[]){ "a\xe1\xb2\x89z", "a\xe2\x82\x9fz", "!", "\xf0\x91\xb7\xa0",
+                                  NULL });
     check_words(pl_bpe_word_gpt2,
                 "a\xe1\xb2\x89z 1\xf0\x90\xb5\x80 a\xe2\x82\x9f!z !\xf0\x91\xb7\xa0",
-                (const char *[]){ "a\xe1\xb2\x89z", " 1\xf0\x90\xb5\x80", " a",
-                                  "\xe2\x82\x9f!", "z", " !\xf0\x91\xb7\xa0", NULL });
+                (const char *[]){ "a\xe1\xb2\x89z", " 1\xf0\x90\xb5\x80", " a", "\xe2\x82\x9f!",
+                                  "z", " !\xf0\x91\xb7\xa0", NULL });
     check_words(pl_bpe_word_gpt2, "a\n\nb\tc",
                 (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
 }
@@ -163,7 +168,8 @@ static void long_words_end_in_time(void **state)
     char *text = malloc(n);
     (void)state;
     assert_int_equal(pl_bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
-                                   "test/golden/tokenizer/gpt2_bpe/merges.txt", &err), PL_OK);
+                                      "test/golden/tokenizer/gpt2_bpe/merges.txt", &err),
+                     PL_OK);
     memset(text, 'n', n);
     assert_int_equal(pl_bpe_encode(NULL, 0, &count, b, text, n), PL_OK);
     assert_true(count > 0 && count <= n);

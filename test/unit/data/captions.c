@@ -204,9 +204,9 @@ static void write_table(const char *name, const char *pictures, const void *png,
                                           "success", "success",
                                           "success", "success" };
     const struct parquet_column columns[] = {
-        { .name = (char *)(uintptr_t)"caption", .type = PARQUET_BYTES, .text = 1, .optional = 1 },
-        { .name = (char *)(uintptr_t)"key", .type = PARQUET_BYTES, .text = 1 },
-        { .name = (char *)(uintptr_t)"status", .type = PARQUET_BYTES, .text = 1 },
+        { .name = (char *)(uintptr_t) "caption", .type = PARQUET_BYTES, .text = 1, .optional = 1 },
+        { .name = (char *)(uintptr_t) "key", .type = PARQUET_BYTES, .text = 1 },
+        { .name = (char *)(uintptr_t) "status", .type = PARQUET_BYTES, .text = 1 },
         { .name = (char *)(uintptr_t)pictures, .type = PARQUET_BYTES, .optional = 1 },
     };
     const struct parquet_options options = { .codec = PL_CODEC_SNAPPY, .group_rows = 2 };

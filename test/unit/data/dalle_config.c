@@ -21,7 +21,10 @@ static struct pl_dalle *skeleton(const char *name)
 
 static void built_in_sizes(void **state)
 {
-    static const struct { const char *name; size_t parameters, tensors; } known[] = {
+    static const struct {
+        const char *name;
+        size_t parameters, tensors;
+    } known[] = {
         { "run", 125894244, 423 }, /* [TTT 3.1] */
         { "middle", 29488192, 141 },
         { "small", 6081108, 93 },
@@ -42,17 +45,28 @@ static void built_in_sizes(void **state)
 
 static void names_of_all_spellings(void **state)
 {
-    static const struct { const char *name, *param; } known[] = {
+    static const struct {
+        const char *name, *param;
+    } known[] = {
         { "model.transformer.layers.blocks.3.g.net.scale", "blocks.3.g.net.scale" },
         { "layers.blocks.8.f.net.fn.norm.bias", "blocks.8.f.net.fn.norm.bias" },
-        { "transformer.layers.blocks.6.f.net.fn.fn.fn.to_qkv.weight", "blocks.2.f.net.fn.fn.fn.to_qkv" },
-        { "transformer.layers.blocks.5.g.net.fn.fn.fn.fn.net.3.bias", "blocks.1.g.net.fn.fn.fn.net.3.b" },
-        { "transformer.layers.blocks.8.f.net.fn.fn.fn.fn.fn.to_out.0.bias", "blocks.8.f.net.fn.fn.fn.to_o" },
+        { "transformer.layers.blocks.6.f.net.fn.fn.fn.to_qkv.weight",
+          "blocks.2.f.net.fn.fn.fn.to_qkv" },
+        { "transformer.layers.blocks.5.g.net.fn.fn.fn.fn.net.3.bias",
+          "blocks.1.g.net.fn.fn.fn.net.3.b" },
+        { "transformer.layers.blocks.8.f.net.fn.fn.fn.fn.fn.to_out.0.bias",
+          "blocks.8.f.net.fn.fn.fn.to_o" },
         { "model.image_emb.linear.weight", "model.to_logits.1.weight" },
     };
     static const char *const unknown[] = {
-        "", "model.", "layers.blocks.9.f.net.scale", "layers.blocks..f.net.scale", "text_emb.weight",
-        "layers.blocks.99999999999.f.net.scale", "layers.blocks.1.f.net.scales", "layers.blocks.1",
+        "",
+        "model.",
+        "layers.blocks.9.f.net.scale",
+        "layers.blocks..f.net.scale",
+        "text_emb.weight",
+        "layers.blocks.99999999999.f.net.scale",
+        "layers.blocks.1.f.net.scales",
+        "layers.blocks.1",
     };
     struct pl_dalle *m = skeleton("small");
     char name[PL_NAME_MAX];
@@ -98,9 +112,13 @@ static void json_there_and_back(void **state)
     for (size_t i = 0; i <= PL_COUNT(names); i++) {
         json_t *root;
         if (i < PL_COUNT(names)) assert_int_equal(pl_dalle_config_named(&c, names[i], NULL), PL_OK);
-        else assert_int_equal(parse(&c, "{\"base\":\"small\",\"depth\":3,\"untied\":true,\"pad\":0,"
-                                    "\"attn_types\":[\"full\",\"conv3d2\",\"conv5@1.6.6\"],"
-                                    "\"share_input_output_emb\":false}", NULL), PL_OK);
+        else
+            assert_int_equal(parse(&c,
+                                   "{\"base\":\"small\",\"depth\":3,\"untied\":true,\"pad\":0,"
+                                   "\"attn_types\":[\"full\",\"conv3d2\",\"conv5@1.6.6\"],"
+                                   "\"share_input_output_emb\":false}",
+                                   NULL),
+                             PL_OK);
         root = pl_dalle_config_to_json(&c);
         assert_int_equal(pl_dalle_config_from_json(&back, root, 1, "x", NULL), PL_OK);
         assert_int_equal(back.T, c.T);
@@ -119,9 +137,12 @@ static void json_there_and_back(void **state)
 
 static void json_refusals(void **state)
 {
-    static const struct { const char *text, *says; } bad[] = {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
         { "[]", "x.json: expected a JSON object" },
-        { "{\"base\":\"demo\",\"dpeth\":3}", "x.json: \"dpeth\": expected one of the keys there are" },
+        { "{\"base\":\"demo\",\"dpeth\":3}",
+          "x.json: \"dpeth\": expected one of the keys there are" },
         { "{\"a\\nb\":3}", "x.json: \"a?b\"" },
         { "{\"T\":4}", "\"F\"" },
         { "{\"base\":\"demo\",\"dim\":-1}", "\"dim\": expected a whole number" },
@@ -138,7 +159,8 @@ static void json_refusals(void **state)
         { "{\"base\":\"demo\",\"attn_types\":[\"full\"]}", "a list of 4 strings" },
         { "{\"base\":\"demo\",\"depth\":1,\"attn_types\":[\"sparse\"]}", "\"attn_types\"" },
         { "{\"base\":\"demo\",\"depth\":1,\"shared_ids\":[0]}", "\"shared_ids\"" },
-        { "{\"base\":\"demo\",\"depth\":2,\"shared_ids\":[\"a\",\"a\"]}", "block 1 shares the layer" },
+        { "{\"base\":\"demo\",\"depth\":2,\"shared_ids\":[\"a\",\"a\"]}",
+          "block 1 shares the layer" },
         { "{\"base\":\"demo\",\"reversible\":false}", "\"reversible\"" },
         { "{\"base\":\"demo\",\"untied\":1}", "\"untied\": expected true or false" },
         { "{\"base\":\"huge\"}", "\"base\"" },

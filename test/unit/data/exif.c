@@ -9,11 +9,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const uint8_t little[] = { 'I', 'I', 42, 0, 8, 0, 0, 0, 2, 0,
-                                  0x0F, 1, 2, 0, 4, 0, 0, 0, 'p', 'l', 0, 0,
-                                  0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0 };
-static const uint8_t big[] = { 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,
-                               1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0 };
+static const uint8_t little[] = { 'I', 'I', 42, 0, 8, 0,   0,   0, 2, 0,    0x0F, 1, 2,
+                                  0,   4,   0,  0, 0, 'p', 'l', 0, 0, 0x12, 1,    3, 0,
+                                  1,   0,   0,  0, 6, 0,   0,   0, 0, 0,    0,    0 };
+static const uint8_t big[] = { 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0,
+                               3,   0,   0, 0,  1, 0, 8, 0, 0, 0, 0, 0,    0 };
 
 static void the_tag_is_found(void **state)
 {
@@ -28,21 +28,25 @@ static void the_tag_is_found(void **state)
         free(cut);
     }
     for (int i = 0; i < 34; i++) /* any other bytes: some answer from 1 to 8 */
-    for (int b = 0; b < 8; b++) {
-        memcpy(copy, little, sizeof little);
-        copy[i] ^= (uint8_t)(1 << b);
-        int k = pl_exif_orientation(copy, sizeof copy);
-        assert_true(k >= 1 && k <= 8);
-    }
+        for (int b = 0; b < 8; b++) {
+            memcpy(copy, little, sizeof little);
+            copy[i] ^= (uint8_t)(1 << b);
+            int k = pl_exif_orientation(copy, sizeof copy);
+            assert_true(k >= 1 && k <= 8);
+        }
 }
 
 /* The same scene, 2 wide and 3 high, as it is stored for each way to hold the camera. */
 static void every_way_comes_out_upright(void **state)
 {
     static const uint8_t upright[6] = { 1, 2, 3, 4, 5, 6 };
-    static const struct { int kind, width; uint8_t stored[6]; } ways[] = {
-        { 1, 2, { 1, 2, 3, 4, 5, 6 } }, { 2, 2, { 2, 1, 4, 3, 6, 5 } }, { 3, 2, { 6, 5, 4, 3, 2, 1 } },
-        { 4, 2, { 5, 6, 3, 4, 1, 2 } }, { 5, 3, { 1, 3, 5, 2, 4, 6 } }, { 6, 3, { 2, 4, 6, 1, 3, 5 } },
+    static const struct {
+        int kind, width;
+        uint8_t stored[6];
+    } ways[] = {
+        { 1, 2, { 1, 2, 3, 4, 5, 6 } }, { 2, 2, { 2, 1, 4, 3, 6, 5 } },
+        { 3, 2, { 6, 5, 4, 3, 2, 1 } }, { 4, 2, { 5, 6, 3, 4, 1, 2 } },
+        { 5, 3, { 1, 3, 5, 2, 4, 6 } }, { 6, 3, { 2, 4, 6, 1, 3, 5 } },
         { 7, 3, { 6, 4, 2, 5, 3, 1 } }, { 8, 3, { 5, 3, 1, 6, 4, 2 } },
     };
     (void)state;

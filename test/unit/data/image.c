@@ -23,10 +23,10 @@ static struct pl_image pattern(int width, int height, int channels)
     struct pl_image image;
     assert_int_equal(pl_image_init(&image, width, height, channels), PL_OK);
     for (int y = 0; y < height; y++)
-    for (int x = 0; x < width; x++)
-    for (int c = 0; c < channels; c++)
-        image.pixels[(y * width + x) * channels + c] =
-            (uint8_t)(128 + 100 * sin(0.07 * x + c) * cos(0.05 * y));
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < channels; c++)
+                image.pixels[(y * width + x) * channels + c] =
+                    (uint8_t)(128 + 100 * sin(0.07 * x + c) * cos(0.05 * y));
     return image;
 }
 
@@ -62,8 +62,9 @@ static uint8_t *make_jpeg(size_t *bytes, const struct pl_image *image)
     c.image_width = (JDIMENSION)image->width;
     c.image_height = (JDIMENSION)image->height;
     c.input_components = image->channels;
-    c.in_color_space = image->channels == 1 ? JCS_GRAYSCALE : image->channels == 3 ? JCS_RGB
-                                                                                   : JCS_CMYK;
+    c.in_color_space = image->channels == 1   ? JCS_GRAYSCALE
+                       : image->channels == 3 ? JCS_RGB
+                                              : JCS_CMYK;
     jpeg_set_defaults(&c);
     jpeg_set_quality(&c, 95, TRUE);
     jpeg_start_compress(&c, TRUE);
@@ -83,8 +84,8 @@ static uint8_t *make_webp(size_t *bytes, const struct pl_image *image)
     uint8_t *data = NULL;
     int stride = image->width * image->channels;
     *bytes = image->channels == 4
-        ? WebPEncodeLosslessRGBA(image->pixels, image->width, image->height, stride, &data)
-        : WebPEncodeLosslessRGB(image->pixels, image->width, image->height, stride, &data);
+                 ? WebPEncodeLosslessRGBA(image->pixels, image->width, image->height, stride, &data)
+                 : WebPEncodeLosslessRGB(image->pixels, image->width, image->height, stride, &data);
     return data;
 }
 
@@ -225,25 +226,27 @@ static void a_constant_stays_constant(void **state)
     static const int sizes[][4] = { { 1, 1, 9, 7 }, { 640, 480, 64, 64 }, { 3, 200, 300, 2 } };
     (void)state;
     for (size_t k = 0; k < PL_COUNT(sizes); k++)
-    for (int channels = 1; channels <= 4; channels++)
-    for (int filter = PL_BILINEAR; filter <= PL_BICUBIC; filter++) {
-        struct pl_image image, out;
-        assert_int_equal(pl_image_init(&image, sizes[k][0], sizes[k][1], channels), PL_OK);
-        memset(image.pixels, 255, (size_t)(sizes[k][0] * sizes[k][1] * channels));
-        assert_int_equal(pl_resize(&out, &image, sizes[k][2], sizes[k][3], (enum pl_filter)filter),
-                         PL_OK);
-        for (int i = 0; i < sizes[k][2] * sizes[k][3] * channels; i++)
-            assert_int_equal(out.pixels[i], 255);
-        pl_image_clear(&image);
-        pl_image_clear(&out);
-    }
+        for (int channels = 1; channels <= 4; channels++)
+            for (int filter = PL_BILINEAR; filter <= PL_BICUBIC; filter++) {
+                struct pl_image image, out;
+                assert_int_equal(pl_image_init(&image, sizes[k][0], sizes[k][1], channels), PL_OK);
+                memset(image.pixels, 255, (size_t)(sizes[k][0] * sizes[k][1] * channels));
+                assert_int_equal(pl_resize(&out, &image, sizes[k][2], sizes[k][3],
+                                           (enum pl_filter)filter),
+                                 PL_OK);
+                for (int i = 0; i < sizes[k][2] * sizes[k][3] * channels; i++)
+                    assert_int_equal(out.pixels[i], 255);
+                pl_image_clear(&image);
+                pl_image_clear(&out);
+            }
 }
 
 static void squares_of_odd_pictures(void **state)
 {
     struct pl_image image = pattern(1, 400, 3), out;
     (void)state;
-    assert_int_equal(pl_resize_square(&out, &image, 64, PL_BICUBIC), PL_OK); /* through 64 x 25600 */
+    assert_int_equal(pl_resize_square(&out, &image, 64, PL_BICUBIC),
+                     PL_OK); /* through 64 x 25600 */
     assert_int_equal(out.width, 64);
     assert_int_equal(out.height, 64);
     pl_image_clear(&out);
@@ -291,22 +294,23 @@ static void plots_of_strange_curves(void **state)
 {
     static const double x[] = { 1, 2, 3, 4, 5, 6 };
     static const double ys[][6] = {
-        { 5, 4, NAN, 3, INFINITY, 1 }, { 2, 2, 2, 2, 2, 2 }, { 0, 0, 0, 0, 0, 0 },
-        { -1e300, 1e300, 0, 1, 2, 3 }, { 1e-300, 1e300, 1, 1, 1, 1 },
-        { NAN, NAN, NAN, NAN, NAN, NAN }, { -1, -2, -3, -4, -5, -6 },
+        { 5, 4, NAN, 3, INFINITY, 1 }, { 2, 2, 2, 2, 2, 2 },
+        { 0, 0, 0, 0, 0, 0 },          { -1e300, 1e300, 0, 1, 2, 3 },
+        { 1e-300, 1e300, 1, 1, 1, 1 }, { NAN, NAN, NAN, NAN, NAN, NAN },
+        { -1, -2, -3, -4, -5, -6 },
     };
     (void)state;
     for (size_t k = 0; k < PL_COUNT(ys); k++)
-    for (int logs = 0; logs < 4; logs++)
-    for (size_t count = 0; count <= 6; count += 3) {
-        struct pl_plot plot = { "title", "x", NULL, 200, 150, logs & 1, logs >> 1 };
-        struct pl_curve curve = { "curve \x01 \xc3\xa9", x, ys[k], count, { 0 } };
-        struct pl_image out;
-        pl_plot_colour(curve.colour, k);
-        assert_int_equal(pl_plot_draw(&out, &plot, &curve, 1), PL_OK);
-        assert_int_equal(out.width, 200);
-        pl_image_clear(&out);
-    }
+        for (int logs = 0; logs < 4; logs++)
+            for (size_t count = 0; count <= 6; count += 3) {
+                struct pl_plot plot = { "title", "x", NULL, 200, 150, logs & 1, logs >> 1 };
+                struct pl_curve curve = { "curve \x01 \xc3\xa9", x, ys[k], count, { 0 } };
+                struct pl_image out;
+                pl_plot_colour(curve.colour, k);
+                assert_int_equal(pl_plot_draw(&out, &plot, &curve, 1), PL_OK);
+                assert_int_equal(out.width, 200);
+                pl_image_clear(&out);
+            }
 }
 
 int main(void)

@@ -28,10 +28,7 @@
 
 static long fail_at = -1, calls; /* the call, counted from 0, that fails; -1: none */
 
-static int fails(void)
-{
-    return __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == fail_at;
-}
+static int fails(void) { return __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == fail_at; }
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -113,10 +110,7 @@ static int write_shard(const char *path)
     return rc;
 }
 
-static int writing_a_shard(void)
-{
-    return write_shard(shard_path);
-}
+static int writing_a_shard(void) { return write_shard(shard_path); }
 
 static int reading_a_shard(void)
 {
@@ -153,9 +147,16 @@ static int read_dictionaries(void)
 static int streaming(void)
 {
     const char *paths[] = { shard_path }, *without[] = { "this", "that" };
-    const struct pairs_options o = { .path = paths, .paths = 1, .tokenizer = tokenizer, .text = 4,
-                                     .pad = 1, .cells = 4, .codes = 16, .buffer = 8,
-                                     .without = without, .withouts = 2 };
+    const struct pairs_options o = { .path = paths,
+                                     .paths = 1,
+                                     .tokenizer = tokenizer,
+                                     .text = 4,
+                                     .pad = 1,
+                                     .cells = 4,
+                                     .codes = 16,
+                                     .buffer = 8,
+                                     .without = without,
+                                     .withouts = 2 };
     struct stream_batch b;
     struct stream *s;
     char *position = NULL;
@@ -248,7 +249,10 @@ static int texts(void)
 
 static int settings(void)
 {
-    static const char text[] = "a: [1, {b: c}]\nd: 1.0e-3\n", shards[] = "a " "\n" "b\n# c\n/d\n",
+    static const char text[] = "a: [1, {b: c}]\nd: 1.0e-3\n",
+                      shards[] = "a "
+                                 "\n"
+                                 "b\n# c\n/d\n",
                       page[] = "<a href=b.parquet><a href=a.parquet><a href=b.parquet>";
     struct http_list list;
     json_t *json;
@@ -285,18 +289,66 @@ static int gradients(void)
     return rc;
 }
 
-static void torch_files(void **state) { (void)state; each_failing(checkpoints, 1); }
-static void cleaned_texts(void **state) { (void)state; each_failing(texts, 0); }
-static void settings_read(void **state) { (void)state; each_failing(settings, 0); }
-static void codecs_sized(void **state) { (void)state; each_failing(codec_sizes, 0); }
-static void gradients_taken(void **state) { (void)state; each_failing(gradients, 0); }
-static void shards_written(void **state) { (void)state; each_failing(writing_a_shard, 0); }
-static void shards_read(void **state) { (void)state; each_failing(reading_a_shard, 0); }
-static void dictionaries_read(void **state) { (void)state; each_failing(read_dictionaries, 0); }
-static void streams(void **state) { (void)state; each_failing(streaming, 1); }
-static void images(void **state) { (void)state; each_failing(pictures, 0); }
-static void plots(void **state) { (void)state; each_failing(plotting, 0); }
-static void safetensors(void **state) { (void)state; each_failing(tensors, 0); }
+static void torch_files(void **state)
+{
+    (void)state;
+    each_failing(checkpoints, 1);
+}
+static void cleaned_texts(void **state)
+{
+    (void)state;
+    each_failing(texts, 0);
+}
+static void settings_read(void **state)
+{
+    (void)state;
+    each_failing(settings, 0);
+}
+static void codecs_sized(void **state)
+{
+    (void)state;
+    each_failing(codec_sizes, 0);
+}
+static void gradients_taken(void **state)
+{
+    (void)state;
+    each_failing(gradients, 0);
+}
+static void shards_written(void **state)
+{
+    (void)state;
+    each_failing(writing_a_shard, 0);
+}
+static void shards_read(void **state)
+{
+    (void)state;
+    each_failing(reading_a_shard, 0);
+}
+static void dictionaries_read(void **state)
+{
+    (void)state;
+    each_failing(read_dictionaries, 0);
+}
+static void streams(void **state)
+{
+    (void)state;
+    each_failing(streaming, 1);
+}
+static void images(void **state)
+{
+    (void)state;
+    each_failing(pictures, 0);
+}
+static void plots(void **state)
+{
+    (void)state;
+    each_failing(plotting, 0);
+}
+static void safetensors(void **state)
+{
+    (void)state;
+    each_failing(tensors, 0);
+}
 
 static int setup(void **state)
 {
@@ -306,7 +358,7 @@ static int setup(void **state)
     snprintf(other_path, sizeof other_path, "%s/other", folder);
     snprintf(saved_path, sizeof saved_path, "%s/saved.pt", folder);
     if (pl_bpe_open_gpt2(&bpe, "test/golden/tokenizer/gpt2_bpe/vocab.json",
-                      "test/golden/tokenizer/gpt2_bpe/merges.txt", &err) ||
+                         "test/golden/tokenizer/gpt2_bpe/merges.txt", &err) ||
         pl_file_write(saved_path, "", 0, &err))
         return -1;
     if (write_shard(shard_path) || pl_file_write(other_path, "", 0, &err)) return -1;

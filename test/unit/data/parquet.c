@@ -54,7 +54,8 @@ static void make_row(struct parquet_value v[COLUMNS], int r, char room[64])
 {
     memset(v, 0, COLUMNS * sizeof *v);
     snprintf(room, 64, "row %d", r * 7);
-    v[TEXT] = (struct parquet_value){ .null = r % 3 == 0, .bytes = (uint8_t *)room,
+    v[TEXT] = (struct parquet_value){ .null = r % 3 == 0,
+                                      .bytes = (uint8_t *)room,
                                       .length = strlen(room) };
     v[BINARY].bytes = (uint8_t *)room;
     v[BINARY].length = (size_t)(r % 5);
@@ -133,16 +134,16 @@ static void what_was_written_is_read(void **state)
     static const int rows[] = { 0, 1, 9, 1000 };
     (void)state;
     for (size_t c = 0; c < PL_COUNT(codecs); c++)
-    for (size_t n = 0; n < PL_COUNT(rows); n++)
-    for (size_t group = 0; group < 300; group += 150)
-    for (int skip = 0; skip < 200; skip += 66) {
-        const struct parquet_options o = { codecs[c], 5, group, 512 };
-        struct pl_source *source;
-        assert_int_equal(write_table(path, rows[n], &o), PL_OK);
-        assert_int_equal(pl_source_file(&source, path, &err), PL_OK);
-        assert_int_equal(read_all(source, skip, 1), PL_OK);
-        pl_source_close(source);
-    }
+        for (size_t n = 0; n < PL_COUNT(rows); n++)
+            for (size_t group = 0; group < 300; group += 150)
+                for (int skip = 0; skip < 200; skip += 66) {
+                    const struct parquet_options o = { codecs[c], 5, group, 512 };
+                    struct pl_source *source;
+                    assert_int_equal(write_table(path, rows[n], &o), PL_OK);
+                    assert_int_equal(pl_source_file(&source, path, &err), PL_OK);
+                    assert_int_equal(read_all(source, skip, 1), PL_OK);
+                    pl_source_close(source);
+                }
 }
 
 /* Row r of the files of test/interop/parquet.py --make. */
@@ -262,11 +263,11 @@ static void every_byte_flipped(void **state)
         size_t bytes;
         uint8_t *data = small_file(&bytes, (enum pl_codec)codec);
         for (size_t i = 0; i < bytes; i++)
-        for (size_t k = 0; k < PL_COUNT(flips); k++) {
-            data[i] ^= flips[k];
-            if (read_bytes(data, bytes)) assert_int_equal(strncmp(err.text, "test: ", 6), 0);
-            data[i] ^= flips[k];
-        }
+            for (size_t k = 0; k < PL_COUNT(flips); k++) {
+                data[i] ^= flips[k];
+                if (read_bytes(data, bytes)) assert_int_equal(strncmp(err.text, "test: ", 6), 0);
+                data[i] ^= flips[k];
+            }
         free(data);
     }
 }
@@ -298,7 +299,8 @@ static void a_footer_longer_than_the_file(void **state)
 static void a_page_that_claims_too_much(void **state)
 {
     const struct parquet_options o = { PL_CODEC_NONE, 0, 0, 0 };
-    static const int64_t claims[] = { 200 << 20, (int64_t)PARQUET_PAGE_MAX + 1, INT32_MAX, -1,
+    static const int64_t claims[] = { 200 << 20, (int64_t)PARQUET_PAGE_MAX + 1,
+                                      INT32_MAX, -1,
                                       INT64_MAX, INT64_MIN };
     size_t bytes;
     void *data;

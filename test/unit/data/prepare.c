@@ -27,10 +27,7 @@ static struct pl_backend be;
 static struct pl_vqgan codec;
 static struct pl_err err;
 
-static char *at(const char *name)
-{
-    return pl_path_join(folder, name);
-}
+static char *at(const char *name) { return pl_path_join(folder, name); }
 
 static void write_picture(const char *path, int i)
 {
@@ -44,9 +41,15 @@ static void write_picture(const char *path, int i)
 
 static int setup(void **state)
 {
-    const struct pl_vqgan_config config = { .ch = 32, .ch_mult = { 1, 1 }, .levels = 2,
-        .num_res_blocks = 1, .resolution = SIDE, .z_channels = 32, .embed_dim = 4, .n_embed = 300,
-        .norm_groups = 32 };
+    const struct pl_vqgan_config config = { .ch = 32,
+                                            .ch_mult = { 1, 1 },
+                                            .levels = 2,
+                                            .num_res_blocks = 1,
+                                            .resolution = SIDE,
+                                            .z_channels = 32,
+                                            .embed_dim = 4,
+                                            .n_embed = 300,
+                                            .norm_groups = 32 };
     FILE *f;
     char *tsv;
     (void)state;

@@ -21,9 +21,15 @@ static struct pl_err err;
 
 static int setup(void **state)
 {
-    const struct pl_clip_config config = { .embed = 8, .image = 16, .patch = 8, .vision_width = 64,
-                                           .vision_layers = 1, .context = 77, .vocab = 49408,
-                                           .text_width = 64, .text_layers = 1 };
+    const struct pl_clip_config config = { .embed = 8,
+                                           .image = 16,
+                                           .patch = 8,
+                                           .vision_width = 64,
+                                           .vision_layers = 1,
+                                           .context = 77,
+                                           .vocab = 49408,
+                                           .text_width = 64,
+                                           .text_layers = 1 };
     struct pl_clip_model m;
     struct st_writer *w = pl_safetensors_writer_new();
     uint32_t seed = 1;

@@ -51,8 +51,10 @@ static void what_was_read_is_let_go(void **state)
     double full;
     (void)state;
     for (int i = 0; i < N; i++) values[i] = (float)i;
-    assert_int_equal(pl_safetensors_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "large", PL_F32, 1, (int64_t[]){ N }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values),
+                     PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "large", PL_F32, 1, (int64_t[]){ N }, values),
+                     PL_OK);
     assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
     pl_safetensors_writer_free(w);
     assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
@@ -80,10 +82,15 @@ static void what_was_written_is_read(void **state)
     float back[6];
     (void)state;
     assert_int_equal(pl_safetensors_writer_meta(w, "config", "{\"a\": 1}"), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_I16, 1, (int64_t[]){ 3 }, shorts), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 },
+                                               values),
+                     PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_I16, 1, (int64_t[]){ 3 },
+                                               shorts),
+                     PL_OK);
     assert_int_equal(pl_safetensors_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values),
+                     PL_OK);
     assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
     pl_safetensors_writer_free(w);
     assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
@@ -160,7 +167,12 @@ static int open_header(const char *json, size_t data_bytes)
 static void headers_that_lie(void **state)
 {
     static const char *const bad[] = {
-        "", "[]", "{", "{\"a\": 1}", "nonsense", "{\"a\": {}}",
+        "",
+        "[]",
+        "{",
+        "{\"a\": 1}",
+        "nonsense",
+        "{\"a\": {}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [8, 12]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [-4, 0]}}",
@@ -177,7 +189,8 @@ static void headers_that_lie(void **state)
         " \"b\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [2, 6]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]},"
         " \"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
-        "{\"__metadata__\": []}", "{\"__metadata__\": {\"a\": 1}}",
+        "{\"__metadata__\": []}",
+        "{\"__metadata__\": {\"a\": 1}}",
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) assert_int_not_equal(open_header(bad[i], 8), PL_OK);
@@ -217,10 +230,8 @@ static void truncation_at_every_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(what_was_read_is_let_go),
-        cmocka_unit_test(halves_widen_exactly),
-        cmocka_unit_test(headers_that_lie),
+        cmocka_unit_test(what_was_written_is_read), cmocka_unit_test(what_was_read_is_let_go),
+        cmocka_unit_test(halves_widen_exactly),     cmocka_unit_test(headers_that_lie),
         cmocka_unit_test(truncation_at_every_byte),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -82,7 +82,10 @@ static void hostile_pickles_are_refused_by_name(void **state)
     (void)state;
     assert_int_equal(TRY("cos\nsystem\n(X\x02\0\0\0lstR."), PL_EFORMAT);
     assert_non_null(strstr(err.text, "os.system"));
-    assert_int_equal(TRY("\x80\x04\x8c\x08" "builtins\x8c\x04" "eval\x93."), PL_EFORMAT);
+    assert_int_equal(TRY("\x80\x04\x8c\x08"
+                         "builtins\x8c\x04"
+                         "eval\x93."),
+                     PL_EFORMAT);
     assert_non_null(strstr(err.text, "builtins.eval"));
     assert_int_equal(TRY("(X\x02\0\0\0lsios\nsystem\n."), PL_EFORMAT);
     assert_non_null(strstr(err.text, "INST"));
@@ -94,14 +97,41 @@ static void hostile_pickles_are_refused_by_name(void **state)
 
 static void broken_pickles_are_refused(void **state)
 {
-    static const struct { const char *text; size_t n; } broken[] = {
+    static const struct {
+        const char *text;
+        size_t n;
+    } broken[] = {
 #define BROKEN(s) { s, sizeof(s) - 1 }
-        BROKEN(""), BROKEN("."), BROKEN("("), BROKEN("(."), BROKEN("t."), BROKEN("K"), BROKEN("N"),
-        BROKEN("h\x05."), BROKEN("q\0."), BROKEN("NNs."), BROKEN("}Ns."), BROKEN("}(Nu."), BROKEN("]Na"),
-        BROKEN("Na."), BROKEN("X\xff\xff\xff\xffg."), BROKEN("\x8d\xff\xff\xff\xff\xff\xff\xff\xff."),
-        BROKEN("\x8b\xff\xff\xff\xff."), BROKEN("Nr\xff\xff\xff\x7f."), BROKEN("I12"), BROKEN("Ix\n."),
-        BROKEN("Fhalf\n."), BROKEN("N)R."), BROKEN("ccollections\nOrderedDict\nNR."), BROKEN("Nb."),
-        BROKEN("NNb."), BROKEN("Q."), BROKEN("NN\x93."), BROKEN("\x87."), BROKEN("1."), BROKEN("0."),
+        BROKEN(""),
+        BROKEN("."),
+        BROKEN("("),
+        BROKEN("(."),
+        BROKEN("t."),
+        BROKEN("K"),
+        BROKEN("N"),
+        BROKEN("h\x05."),
+        BROKEN("q\0."),
+        BROKEN("NNs."),
+        BROKEN("}Ns."),
+        BROKEN("}(Nu."),
+        BROKEN("]Na"),
+        BROKEN("Na."),
+        BROKEN("X\xff\xff\xff\xffg."),
+        BROKEN("\x8d\xff\xff\xff\xff\xff\xff\xff\xff."),
+        BROKEN("\x8b\xff\xff\xff\xff."),
+        BROKEN("Nr\xff\xff\xff\x7f."),
+        BROKEN("I12"),
+        BROKEN("Ix\n."),
+        BROKEN("Fhalf\n."),
+        BROKEN("N)R."),
+        BROKEN("ccollections\nOrderedDict\nNR."),
+        BROKEN("Nb."),
+        BROKEN("NNb."),
+        BROKEN("Q."),
+        BROKEN("NN\x93."),
+        BROKEN("\x87."),
+        BROKEN("1."),
+        BROKEN("0."),
         BROKEN("ccollections\nOrderedDict\n]Na\x85R."),
     };
     (void)state;
@@ -133,10 +163,14 @@ static void write_some(const char *to)
     static const uint16_t halves[2] = { 0x3C00, 0x0001 };
     struct st_writer *w = pl_safetensors_writer_new();
     assert_int_equal(pl_safetensors_writer_meta(w, "config", "{\"a\": \"caf\xc3\xa9\"}"), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "w", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_F16, 1, (int64_t[]){ 2 }, halves), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "w", PL_F32, 2, (int64_t[]){ 2, 3 }, values),
+                     PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_F16, 1, (int64_t[]){ 2 },
+                                               halves),
+                     PL_OK);
     assert_int_equal(pl_safetensors_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
-    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values),
+                     PL_OK);
     assert_int_equal(pl_safetensors_write(w, to, &err), PL_OK);
     pl_safetensors_writer_free(w);
 }
@@ -210,8 +244,8 @@ static int open_with(const char *text, size_t n)
 }
 
 #define TENSOR(key, offset, size, stride) \
-    "}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" \
-    key "X\x03\0\0\0cpuK\x02tQ" offset size stride "\x89}tRs."
+    "}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" key \
+    "X\x03\0\0\0cpuK\x02tQ" offset size stride "\x89}tRs."
 #define OPEN(text) open_with(text, sizeof(text) - 1)
 
 static void tensors_outside_their_storage_are_refused(void **state)

@@ -56,7 +56,10 @@ static void add_pieces(struct bytes *b)
     add_piece(b, "<unk>", 0, 2);
     add_piece(b, "\xE2\x96\x81", -2, 1);
     add_piece(b, "a", -1.5, 1);
-    add_piece(b, "\xE2\x96\x81" "a", -3, 1);
+    add_piece(b,
+              "\xE2\x96\x81"
+              "a",
+              -3, 1);
     add_piece(b, "ab", -2.5, 1);
     add_piece(b, "b", -1, 1);
     add_piece(b, "abc", -3, 1);
@@ -116,12 +119,12 @@ static void best_split(void **state)
 {
     struct unigram *u = model(0);
     (void)state;
-    EXPECT(u, "a", UNIGRAM_TRANSFORMERS, MARK_A);           /* -3 against -3.5 */
+    EXPECT(u, "a", UNIGRAM_TRANSFORMERS, MARK_A); /* -3 against -3.5 */
     EXPECT(u, "b", UNIGRAM_TRANSFORMERS, MARK, B);
     EXPECT(u, "ba b", UNIGRAM_TRANSFORMERS, MARK, B, A, MARK, B);
-    EXPECT(u, "bab", UNIGRAM_TRANSFORMERS, MARK, B, AB); /* tie: the longer, found first, stays */
-    EXPECT(u, "babc", UNIGRAM_TRANSFORMERS, MARK, B, ABC);  /* no piece "c": unknown costs more */
-    EXPECT(u, "bcc", UNIGRAM_TRANSFORMERS, MARK, B, UNK);   /* two unknown characters, one id */
+    EXPECT(u, "bab", UNIGRAM_TRANSFORMERS, MARK, B, AB);   /* tie: the longer, found first, stays */
+    EXPECT(u, "babc", UNIGRAM_TRANSFORMERS, MARK, B, ABC); /* no piece "c": unknown costs more */
+    EXPECT(u, "bcc", UNIGRAM_TRANSFORMERS, MARK, B, UNK);  /* two unknown characters, one id */
     EXPECT(u, "c c", UNIGRAM_TRANSFORMERS, MARK, UNK, MARK, UNK);
     EXPECT(u, "c c", UNIGRAM_SENTENCEPIECE, MARK, UNK, MARK, UNK);
     EXPECT(u, "\xE2\x82\xAC\xF0\x9F\x98\x80", UNIGRAM_TRANSFORMERS, MARK, UNK);
@@ -162,10 +165,15 @@ static void white_space(void **state)
 {
     struct unigram *u = model(0);
     (void)state;
-    EXPECT(u, " b\xC2\x85" "b\xE2\x80\x83\r\nb\xE3\x80\x80", UNIGRAM_TRANSFORMERS, MARK, B,
-           MARK, B, MARK, B);
+    EXPECT(u,
+           " b\xC2\x85"
+           "b\xE2\x80\x83\r\nb\xE3\x80\x80",
+           UNIGRAM_TRANSFORMERS, MARK, B, MARK, B, MARK, B);
     EXPECT(u, "  b   b ", UNIGRAM_SENTENCEPIECE, MARK, B, MARK, B);
-    EXPECT(u, "b\xC2\x85" "b", UNIGRAM_SENTENCEPIECE, MARK, B, UNK, B);
+    EXPECT(u,
+           "b\xC2\x85"
+           "b",
+           UNIGRAM_SENTENCEPIECE, MARK, B, UNK, B);
     pl_unigram_close(u);
 }
 
@@ -174,7 +182,10 @@ static void invalid_bytes(void **state)
     struct unigram *u = model(0);
     (void)state;
     EXPECT(u, "b\xFF\xC3", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
-    EXPECT(u, "\xED\xA0\x80" "b\xE2\x96", UNIGRAM_SENTENCEPIECE, MARK, UNK, B, UNK);
+    EXPECT(u,
+           "\xED\xA0\x80"
+           "b\xE2\x96",
+           UNIGRAM_SENTENCEPIECE, MARK, UNK, B, UNK);
     pl_unigram_close(u);
 }
 
@@ -188,7 +199,8 @@ static void cut(void **state)
     assert_int_equal(count, 6);
     assert_int_equal(ids[2], MARK);
     assert_int_equal(ids[3], -7);
-    assert_int_equal(pl_unigram_encode(NULL, 0, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
+    assert_int_equal(pl_unigram_encode(NULL, 0, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS),
+                     PL_OK);
     assert_int_equal(count, 6);
     pl_unigram_close(u);
 }
@@ -279,7 +291,10 @@ static void refusals(void **state)
 
     b.n = 0;
     add_pieces(&b);
-    add_field(&b, 3, "\x12\x03" "abc", 5);
+    add_field(&b, 3,
+              "\x12\x03"
+              "abc",
+              5);
     refuse(&b, "character map");
 
     for (int value = 0; value < 3; value++) { /* one unit, and a pool of "\u00e9" */
@@ -322,10 +337,11 @@ static void unknown_fields(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_split), cmocka_unit_test(specials), cmocka_unit_test(character_map),
-        cmocka_unit_test(white_space), cmocka_unit_test(invalid_bytes), cmocka_unit_test(cut),
-        cmocka_unit_test(decode), cmocka_unit_test(every_prefix), cmocka_unit_test(refusals),
-        cmocka_unit_test(unknown_fields),
+        cmocka_unit_test(best_split),    cmocka_unit_test(specials),
+        cmocka_unit_test(character_map), cmocka_unit_test(white_space),
+        cmocka_unit_test(invalid_bytes), cmocka_unit_test(cut),
+        cmocka_unit_test(decode),        cmocka_unit_test(every_prefix),
+        cmocka_unit_test(refusals),      cmocka_unit_test(unknown_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,10 +107,12 @@ static int read_text(struct pl_vqgan_config *c, const char *text)
 /* What else means the published codec, and what means another or nothing. */
 static void other_spellings(void **state)
 {
-#define DD "double_z: false, z_channels: 256, resolution: 256, in_channels: 3, out_ch: 3, " \
-           "ch: 128, num_res_blocks: 2, attn_resolutions: [32]"
-#define FLOW(params, dd) "{model: {target: taming.models.vqgan.GumbelVQ, params: {" \
-                         "embed_dim: 256, n_embed: 8192, " params " ddconfig: {" dd "}}}}"
+#define DD \
+    "double_z: false, z_channels: 256, resolution: 256, in_channels: 3, out_ch: 3, " \
+    "ch: 128, num_res_blocks: 2, attn_resolutions: [32]"
+#define FLOW(params, dd) \
+    "{model: {target: taming.models.vqgan.GumbelVQ, params: {" \
+    "embed_dim: 256, n_embed: 8192, " params " ddconfig: {" dd "}}}}"
 #define MULT ", ch_mult: [1, 1, 2, 4]"
     static const char *const same[] = {
         FLOW("kl_weight: 1e-8,", DD MULT),
@@ -127,7 +129,9 @@ static void other_spellings(void **state)
         "\"num_res_blocks\": 2, \"attn_resolutions\": [32], "
         "\"ch_mult\": [1, 1, 2, 4]}}",
     };
-    static const struct { const char *text, *why; } wrong[] = {
+    static const struct {
+        const char *text, *why;
+    } wrong[] = {
         { FLOW("kl_weight: '1.0e-08',", DD MULT), "kl_weight is no number" },
         { FLOW("remap: used.npy,", DD MULT), "remap" },
         { FLOW("", DD MULT ", resamp_with_conv: False"), "resamp_with_conv must be true" },
@@ -159,7 +163,8 @@ static void other_spellings(void **state)
     assert_int_equal(c.levels, 4);
     assert_int_equal(c.ch_mult[3], 8);
     assert_int_equal(read_text(&c, "{model: {target: VQModel, params: {embed_dim: 256, "
-                                   "n_embed: 8192, ddconfig: {" DD MULT "}}}}"), PL_OK);
+                                   "n_embed: 8192, ddconfig: {" DD MULT "}}}}"),
+                     PL_OK);
     assert_false(c.gumbel);
 }
 
@@ -183,7 +188,8 @@ static void shapes_are_enough(void **state)
     for (size_t i = 0; i < m.params.count; i++) {
         const struct pl_param *p = &m.params.list[i];
         assert_true(p->n <= PL_COUNT(nothing));
-        assert_int_equal(pl_safetensors_writer_add(w, p->name, PL_F32, p->dims, p->shape, nothing), PL_OK);
+        assert_int_equal(pl_safetensors_writer_add(w, p->name, PL_F32, p->dims, p->shape, nothing),
+                         PL_OK);
     }
     assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
     pl_safetensors_writer_free(w);

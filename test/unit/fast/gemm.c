@@ -47,7 +47,8 @@ static void need(enum isa isa)
 #if defined(__x86_64__) && defined(__GNUC__)
     if (isa == ISA_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return;
     if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
         return;
 #endif
     skip();
@@ -74,7 +75,8 @@ static void check(int m, int n, int k, int ta, int tb, enum start start, int gap
             size_t p = (size_t)i * (size_t)ldc + (size_t)j;
             double sum, absolute;
             if (j >= n) {
-                if (i + 1 < m) assert_true(c[p] == before[p]); /* between the rows nothing changes */
+                if (i + 1 < m)
+                    assert_true(c[p] == before[p]); /* between the rows nothing changes */
                 continue;
             }
             sum = start == FROM_C ? before[p] : start == FROM_BIAS ? bias[j] : 0;
@@ -92,9 +94,10 @@ static void check(int m, int n, int k, int ta, int tb, enum start start, int gap
 static void every_border(enum isa isa)
 {
     static const int sizes[][3] = {
-        { 1, 1, 1 }, { 6, 16, 8 }, { 7, 17, 9 }, { 5, 15, 3 }, { 24, 16, 256 }, { 25, 33, 257 }, { 48, 8, 256 },
-        { 49, 24, 300 }, { 13, 70, 65 }, { 31, 257, 40 }, { 24, 260, 513 }, { 2, 1, 600 }, { 96, 40, 256 },
-        { 12, 32, 512 }, { 13, 33, 1024 }, { 23, 31, 510 }, { 25, 525, 30 }, { 11, 5, 1030 },
+        { 1, 1, 1 },      { 6, 16, 8 },    { 7, 17, 9 },    { 5, 15, 3 },    { 24, 16, 256 },
+        { 25, 33, 257 },  { 48, 8, 256 },  { 49, 24, 300 }, { 13, 70, 65 },  { 31, 257, 40 },
+        { 24, 260, 513 }, { 2, 1, 600 },   { 96, 40, 256 }, { 12, 32, 512 }, { 13, 33, 1024 },
+        { 23, 31, 510 },  { 25, 525, 30 }, { 11, 5, 1030 },
     };
     need(isa);
     for (size_t s = 0; s < PL_COUNT(sizes); s++)

@@ -84,8 +84,9 @@ static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
     for (int i = 0; i < n * k; i++) b[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < n; i++) bias[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < m * n; i++) c[i] = before[i] = add ? (float)pl_rng_normal(&rng) : NAN;
-    assert_int_equal(
-        fast_gemm_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL, add, c), PL_OK);
+    assert_int_equal(fast_gemm_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL, add,
+                                    c),
+                     PL_OK);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             double sum = add ? before[i * n + j] : with_bias ? bias[j] : 0, absolute = fabs(sum);
@@ -102,8 +103,9 @@ static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
 static void every_border(void **state)
 {
     static const int sizes[][3] = {
-        { 1, 1, 1 }, { 12, 32, 32 }, { 13, 33, 33 }, { 11, 31, 2 }, { 5, 70, 65 }, { 97, 97, 31 },
-        { 96, 96, 64 }, { 25, 16, 513 }, { 40, 17, 1030 }, { 17, 200, 96 }, { 200, 5, 50 },
+        { 1, 1, 1 },      { 12, 32, 32 },  { 13, 33, 33 }, { 11, 31, 2 },
+        { 5, 70, 65 },    { 97, 97, 31 },  { 96, 96, 64 }, { 25, 16, 513 },
+        { 40, 17, 1030 }, { 17, 200, 96 }, { 200, 5, 50 },
     };
     (void)state;
     need_instructions();

@@ -13,7 +13,7 @@
 #define TRICKLE_EVERY 0.2 /* s; of a message that is longer than all of them */
 #define END_LIMIT (AVERAGER_FIRST_MESSAGE + LIMIT)
 
-static int over; /* streams that the others have ended */
+static int over;               /* streams that the others have ended */
 static char rpc_names[2][128]; /* in turn */
 static size_t message_n;
 static int streams, says_nothing, trickles_now, parts;
@@ -78,11 +78,11 @@ static void on_trickle_failed(void *context, struct stream *c, int status, const
 static void trickle_all(void)
 {
     static const struct stream_events events = { on_trickle_open, on_trickle_answer, NULL,
-                                                  on_trickle_failed };
+                                                 on_trickle_failed };
     memset(trickles, 0, sizeof trickles);
     for (int i = 0; i < streams; i++)
         trickles[i].channel = stream_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
-                                           END_LIMIT, &events, &trickles[i]);
+                                          END_LIMIT, &events, &trickles[i]);
 }
 
 /* --- messages ------------------------------------------------------------------------------- */
@@ -193,11 +193,8 @@ int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        TEST(parts_for_no_group),
-        TEST(streams_that_say_nothing),
-        TEST(what_is_no_message),
-        TEST(too_long_a_message),
-        TEST(a_byte_now_and_then),
+        TEST(parts_for_no_group), TEST(streams_that_say_nothing), TEST(what_is_no_message),
+        TEST(too_long_a_message), TEST(a_byte_now_and_then),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

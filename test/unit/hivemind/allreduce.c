@@ -15,8 +15,11 @@ static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
                      PL_OK);
     for (int reducer = 0; reducer < PEERS; reducer++) {
         struct pl_member member[PEERS];
-        struct pl_group group = { .member = member, .members = PEERS, .tensors = TENSORS,
-                                  .elements = elements, .method = w->method,
+        struct pl_group group = { .member = member,
+                                  .members = PEERS,
+                                  .tensors = TENSORS,
+                                  .elements = elements,
+                                  .method = w->method,
                                   .part_bytes = w->part_bytes };
         static float copy[PEERS][VALUES];
         float *tensor[PEERS][TENSORS];
@@ -89,7 +92,7 @@ static double dragged(double clip)
     w.clip = clip;
     memset(wanted, 0, sizeof wanted);
     for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
-    for (size_t i = PEERS; i-- > 0; ) { /* the honest agree but for a little */
+    for (size_t i = PEERS; i-- > 0;) { /* the honest agree but for a little */
         w.peer[i].weight = 1;
         for (size_t v = 0; v < VALUES; v++)
             w.peer[i].values[v] = w.peer[0].values[v] + 0.05f * w.peer[i].values[v];
@@ -420,9 +423,9 @@ static void silent_reducer(void **state)
         assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
         for (size_t k = 0; k < PEERS; k++)
             if (k != i)
-                assert_int_equal(conduct(&w, i, k), k == 2 ? ALLREDUCE_WITHHELD
-                                                   : w.share[i] || w.share[k] ? ALLREDUCE_DELIVERED
-                                                                              : ALLREDUCE_UNKNOWN);
+                assert_int_equal(conduct(&w, i, k), k == 2                     ? ALLREDUCE_WITHHELD
+                                                    : w.share[i] || w.share[k] ? ALLREDUCE_DELIVERED
+                                                                               : ALLREDUCE_UNKNOWN);
     }
     end(&w);
 }
@@ -431,7 +434,9 @@ static void silent_reducer(void **state)
  * first. */
 static void held_up_by_another(void **state)
 {
-    static const struct allreduce_patience hasty[PEERS] = { { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 } };
+    static const struct allreduce_patience hasty[PEERS] = {
+        { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 }
+    };
     static struct world w;
     (void)state;
     make(&w);
@@ -451,7 +456,8 @@ static struct bytes heavy; /* in place of what the fourth peer sends first */
 
 static void make_heavy(struct letter *l)
 {
-    if (l->from != 3 || l->kind != MESSAGE || l->way != ALLREDUCE_IN || !bytes_length(&heavy)) return;
+    if (l->from != 3 || l->kind != MESSAGE || l->way != ALLREDUCE_IN || !bytes_length(&heavy))
+        return;
     free(l->data);
     assert_non_null(l->data = malloc(bytes_length(&heavy)));
     memcpy(l->data, bytes_at(&heavy), l->n = bytes_length(&heavy));
@@ -460,17 +466,28 @@ static void make_heavy(struct letter *l)
 /* Each weight and value that is none is refused by its name, and costs the others nothing. */
 static void named_reasons(void **state)
 {
-    static const struct { double weight; float value; const char *why; } cases[] = {
-        { -1, 0, "weight is -1" }, { NAN, 0, "weight is " }, { INFINITY, 0, "weight is inf" },
-        { 101, 0, "weight is 101, expected 0 to 100" }, { 1, NAN, "not finite" },
-        { 1, -INFINITY, "not finite" }, { 1, 2 * PART_VALUE_MAX, "beyond 1e+18" },
+    static const struct {
+        double weight;
+        float value;
+        const char *why;
+    } cases[] = {
+        { -1, 0, "weight is -1" },
+        { NAN, 0, "weight is " },
+        { INFINITY, 0, "weight is inf" },
+        { 101, 0, "weight is 101, expected 0 to 100" },
+        { 1, NAN, "not finite" },
+        { 1, -INFINITY, "not finite" },
+        { 1, 2 * PART_VALUE_MAX, "beyond 1e+18" },
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         static struct world w;
-        struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .method = PL_COMPRESS_NONE,
-                                  .group_id_n = DHT_ID_BYTES, .weight = cases[i].weight,
-                                  .elements = 512, .bytes = 2048 };
+        struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                                  .method = PL_COMPRESS_NONE,
+                                  .group_id_n = DHT_ID_BYTES,
+                                  .weight = cases[i].weight,
+                                  .elements = 512,
+                                  .bytes = 2048 };
         uint8_t *buffer, id[DHT_ID_BYTES];
         memset(id, 7, sizeof id);
         m.group_id = id;
@@ -524,15 +541,22 @@ static void kept_as_it_came(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference), cmocka_unit_test(a_liar_drags_little),
+        cmocka_unit_test(as_the_reference),
+        cmocka_unit_test(a_liar_drags_little),
         cmocka_unit_test(nobody_weighs_anything),
-        cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
+        cmocka_unit_test(not_a_number),
+        cmocka_unit_test(frozen_client),
         cmocka_unit_test(frozen_reducer),
-        cmocka_unit_test(cut_reducer), cmocka_unit_test(time_limit_and_cancel),
-        cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
-        cmocka_unit_test(silent_sender), cmocka_unit_test(slow_or_trickling),
-        cmocka_unit_test(silent_reducer), cmocka_unit_test(held_up_by_another),
-        cmocka_unit_test(named_reasons), cmocka_unit_test(kept_as_it_came),
+        cmocka_unit_test(cut_reducer),
+        cmocka_unit_test(time_limit_and_cancel),
+        cmocka_unit_test(bad_messages),
+        cmocka_unit_test(lying_reducer),
+        cmocka_unit_test(silent_sender),
+        cmocka_unit_test(slow_or_trickling),
+        cmocka_unit_test(silent_reducer),
+        cmocka_unit_test(held_up_by_another),
+        cmocka_unit_test(named_reasons),
+        cmocka_unit_test(kept_as_it_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

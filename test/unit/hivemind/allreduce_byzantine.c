@@ -118,8 +118,7 @@ static enum fate reveal_another(const struct verifier *r, size_t to, int stage, 
     body[0] = 1, body[1] = 2, body[2] = 3;
     return CHANGED;
 }
-static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8_t *body,
-                           size_t *n)
+static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
     struct told t;
     size_t part = part_of(r, victim(), 1);
@@ -215,16 +214,14 @@ static enum fate list_another(const struct verifier *r, size_t to, int stage, ui
     memset(body + victim() * PL_HASH_BYTES, 3, PL_HASH_BYTES);
     return SPLIT;
 }
-static enum fate deny_all(const struct verifier *r, size_t to, int stage, uint8_t *body,
-                          size_t *n)
+static enum fate deny_all(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
     (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     for (size_t i = 0; i < PEERS; i++) body[COMMIT_DENIED + i] = i != r->v.self;
     return CHANGED;
 }
-static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
-                          size_t *n)
+static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
     (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
@@ -482,9 +479,11 @@ static void forge(struct letter *l)
     if (bytes_length(&c->message)) {
         const uint8_t *m = bytes_at(&c->message);
         size_t hash = 5; /* behind stage, sender, receiver */
-        struct signed_message sent = { .stage = VERIFIER_SENT, .from = (uint16_t)victim(),
+        struct signed_message sent = { .stage = VERIFIER_SENT,
+                                       .from = (uint16_t)victim(),
                                        .to = (uint16_t)after(victim()),
-                                       .body = (const uint8_t *)"a", .n = 2 * PL_HASH_BYTES };
+                                       .body = (const uint8_t *)"a",
+                                       .n = 2 * PL_HASH_BYTES };
         uint8_t body[2 * PL_HASH_BYTES] = { 1 };
         bytes_add(&forged, m, bytes_length(&c->message));
         forged.data[forged.begin + c->head + COMMIT_LOT] ^= 1;
@@ -498,7 +497,8 @@ static void forge(struct letter *l)
         bytes_clear(&forged);
         sent.body = body;
         assert_int_equal(signed_message_write(&forged, &sent, &the_world->peer[l->from].me,
-                                              b->o.round), PL_OK);
+                                              b->o.round),
+                         PL_OK);
         put_other(&out, b, FRAME_MESSAGE, &forged);
     }
     free(l->data);
@@ -547,8 +547,8 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
         for (size_t k = 0; k < elements[t]; k++)
             tensor[t][k] = is_byzantine(judge->self) && votes == AGAINST_ALL ? -given[of][at + k]
-                           : is_byzantine(judge->self) ? before[of][at + k]
-                                                        : given[of][at + k];
+                           : is_byzantine(judge->self)                       ? before[of][at + k]
+                                                                             : given[of][at + k];
     return PL_OK;
 }
 

@@ -114,9 +114,10 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
                 const struct verifier_view *v = &the_world->peer[i].x->verifier->v;
                 struct bytes own = { 0 };
                 assert_int_equal(v->sent(v->context, p, &own), 1);
-                t.s -= verifier_measure(v->decode(v->context, p, bytes_at(&own),
-                                                 bytes_length(&own), room),
-                                       a, tau, z, v->parts[p].length).s;
+                t.s -= verifier_measure(v->decode(v->context, p, bytes_at(&own), bytes_length(&own),
+                                                  room),
+                                        a, tau, z, v->parts[p].length)
+                           .s;
                 bytes_clear(&own);
             }
             memcpy(body + p * sizeof t, &t, sizeof t);
@@ -163,8 +164,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     while (!peer_id_equal(peer, &judge->w->peer[of].me.id)) of++;
     if (judge->self == 0) return PL_ENOTFOUND;
     for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
-        for (size_t k = 0; k < elements[t]; k++)
-            tensor[t][k] = 1.01f * given[of][at + k];
+        for (size_t k = 0; k < elements[t]; k++) tensor[t][k] = 1.01f * given[of][at + k];
     return PL_OK;
 }
 

@@ -60,10 +60,10 @@ struct world {
     size_t part_bytes;
     int verify;
     const struct allreduce_patience *patience; /* (PEERS); NULL: the timeouts alone */
-    struct allreduce_validation validation; /* each peer's own context */
-    struct allreduce_memory *memory; /* (PEERS); NULL: each exchange's own */
-    void (*meddle)(struct letter *l); /* with what is on its way */
-    size_t rank[PEERS]; /* whose letters are taken first */
+    struct allreduce_validation validation;    /* each peer's own context */
+    struct allreduce_memory *memory;           /* (PEERS); NULL: each exchange's own */
+    void (*meddle)(struct letter *l);          /* with what is on its way */
+    size_t rank[PEERS];                        /* whose letters are taken first */
     enum pl_compression method[TENSORS];
     struct letter *letters;
     size_t count, room;
@@ -75,7 +75,10 @@ static inline void post(struct peer *p, int kind, size_t to, enum allreduce_way 
                         const uint8_t *data, size_t n)
 {
     struct world *w = p->w;
-    struct letter l = { .kind = kind, .from = p->self, .to = to, .n = n,
+    struct letter l = { .kind = kind,
+                        .from = p->self,
+                        .to = to,
+                        .n = n,
                         .way = way == ALLREDUCE_OUT ? ALLREDUCE_IN : ALLREDUCE_OUT };
     if (p->frozen) return;
     if (w->count == w->room)
@@ -89,7 +92,7 @@ static inline void post(struct peer *p, int kind, size_t to, enum allreduce_way 
 
 static inline void on_open(void *context, size_t peer) { (void)context, (void)peer; }
 static inline void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
-                    size_t n)
+                           size_t n)
 {
     post(context, MESSAGE, peer, way, data, n);
 }
@@ -135,10 +138,9 @@ static inline size_t on_moved(void *context, size_t peer, enum allreduce_way way
     (void)way;
     return ((struct peer *)context)->moved[peer];
 }
-static const struct allreduce_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell, on_give,
-    on_moved
-};
+static const struct allreduce_port port = { on_open,  on_send,   is_busy, on_finish,
+                                            on_close, on_credit, on_work, on_over,
+                                            on_tell,  on_give,   on_moved };
 
 static inline void work(struct world *w)
 {
@@ -192,7 +194,8 @@ static inline int deliver(struct world *w)
 
 static inline void run(struct world *w)
 {
-    do work(w); while (deliver(w));
+    do work(w);
+    while (deliver(w));
 }
 
 /* --- a group ---------------------------------------------------------------------------------- */
@@ -240,7 +243,8 @@ static inline void make(struct world *w)
         fill(p->values, VALUES, (uint32_t)i + 1);
         for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++]) p->tensor[t] = p->values + at;
         for (size_t k = 0; k < PEERS; k++) {
-            assert_int_equal(group_add(&p->group, &w->peer[k].me.id, gather, sizeof gather, NULL), PL_OK);
+            assert_int_equal(group_add(&p->group, &w->peer[k].me.id, gather, sizeof gather, NULL),
+                             PL_OK);
             p->credit[k] = ALLREDUCE_WINDOW;
         }
         p->group.self = i;
@@ -253,13 +257,25 @@ static inline void begin(struct world *w)
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
         struct allreduce_options o = {
-            .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
-            .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
-            .share = w->share, .me = &p->me, .part_bytes = w->part_bytes,
-            .clip = w->clip, .verify = w->verify, .patience = w->patience,
-            .claim = { .samples = p->weight > 0 ? p->samples : 0 }, .validation = w->validation,
+            .be = p->be ? p->be : &w->be,
+            .group = &p->group,
+            .tensors = TENSORS,
+            .elements = elements,
+            .method = w->method,
+            .tensor = p->tensor,
+            .weight = p->weight,
+            .share = w->share,
+            .me = &p->me,
+            .part_bytes = w->part_bytes,
+            .clip = w->clip,
+            .verify = w->verify,
+            .patience = w->patience,
+            .claim = { .samples = p->weight > 0 ? p->samples : 0 },
+            .validation = w->validation,
             .weight_max = 100,
-            .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
+            .sender_timeout = 4,
+            .reducer_timeout = 8,
+            .time_limit = 60,
         };
         o.validation.context = p;
         if (w->memory) o.memory = &w->memory[i];

@@ -12,21 +12,40 @@
 
 #include <math.h>
 
-#define D 256      /* parameters, one tensor */
-#define BATCH 256  /* samples a peer and a round: the gradient's noise is then as large as itself */
+#define D 256     /* parameters, one tensor */
+#define BATCH 256 /* samples a peer and a round: the gradient's noise is then as large as itself */
 #define RATE 0.5
 #define LABEL_NOISE 0.1
 #define HISTORY 64
 #define PATIENCE 180.0 /* s for one round of everybody */
 
 enum attack {
-    HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ACCUSE, ATTACKS,
+    HONEST,
+    FLIP,
+    FLIP_10,
+    SCALED,
+    RANDOM,
+    NOT_A_NUMBER,
+    STALE,
+    HEAVY,
+    SHIFT,
+    ACCUSE,
+    ATTACKS,
     /* in what verification tells, not in what is averaged */
-    ACCUSE_ALL = ATTACKS, COMMIT_WRONGLY, EQUIVOCATE, FALL_SILENT
+    ACCUSE_ALL = ATTACKS,
+    COMMIT_WRONGLY,
+    EQUIVOCATE,
+    FALL_SILENT
 };
 static const char *const names[ATTACKS] = {
-    "none", "the opposite", "the opposite, times 10", "times 100", "random, 10 times as long", "not a number",
-    "that of the first round", "the opposite, of the largest weight",
+    "none",
+    "the opposite",
+    "the opposite, times 10",
+    "times 100",
+    "random, 10 times as long",
+    "not a number",
+    "that of the first round",
+    "the opposite, of the largest weight",
     "the truth, but answer with the opposite, times 10, of what they reduce",
     "the truth, but accuse falsely whom they validate"
 };
@@ -46,7 +65,8 @@ static struct learner learners[PEERS];
 static struct pl_backend liars_be; /* what they reduce with */
 static struct pl_rng places;       /* in the group that is being put together */
 static uint64_t groups;            /* so far */
-static double silence = 3;         /* s until a silent groupmate is given up, where liars make groups fail */
+static double silence =
+    3; /* s until a silent groupmate is given up, where liars make groups fail */
 enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
 static struct pl_rng noise; /* of those who send some */
@@ -95,9 +115,14 @@ static void lie(struct learner *l, struct peer *p)
         case NOT_A_NUMBER: l->grad[k] = k % 2 ? NAN : INFINITY; break;
         case STALE: l->grad[k] = l->first[k]; break;
         case HEAVY: l->grad[k] *= -1; break;
-        case HONEST: case SHIFT: case ACCUSE: break;
-        case ACCUSE_ALL: case COMMIT_WRONGLY: case EQUIVOCATE: case FALL_SILENT: break;
-    }
+        case HONEST:
+        case SHIFT:
+        case ACCUSE: break;
+        case ACCUSE_ALL:
+        case COMMIT_WRONGLY:
+        case EQUIVOCATE:
+        case FALL_SILENT: break;
+        }
     if (l->attack == HEAVY) p->step.weight = weight_max;
 }
 
@@ -240,15 +265,16 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.tensors = 1;
         p->options.schema = model;
         p->options.min_matchmaking_time = fails ? 4 : 20;
-        p->options.sender_timeout = fails ? silence : 30; /* liars that lie to each other leave early */
+        p->options.sender_timeout = fails ? silence
+                                          : 30; /* liars that lie to each other leave early */
         p->options.reducer_timeout = 2 * p->options.sender_timeout;
         p->options.allreduce_timeout = 60;
         p->options.part_bytes = 128; /* several parts each */
         p->options.clip = way == CLIP ? ALLREDUCE_CLIP_USUAL : 0;
         p->options.verify = way == BTARD;
         p->options.validation = (struct allreduce_validation){ .validators = 1,
-                                                              .recompute = recompute,
-                                                              .context = l };
+                                                               .recompute = recompute,
+                                                               .context = l };
         if (attack == SHIFT && i < liars) p->options.be = &liars_be;
         p->options.weight_max = weight_max;
         p->options.min_size = fails ? n - liars : n;
@@ -343,9 +369,13 @@ static void liars_are_drawn_and_banned(void **state)
 /* Whatever one of seven, or two, say of the others: these never part, and go on to learn. */
 static void false_words_part_nobody(void **state)
 {
-    static const struct { size_t liars; enum attack attack; int banned; } cases[] = {
-        { 1, ACCUSE_ALL, 1 }, { 2, ACCUSE_ALL, 2 }, { 1, COMMIT_WRONGLY, 1 }, { 1, EQUIVOCATE, 1 },
-        { 1, FALL_SILENT, 0 },
+    static const struct {
+        size_t liars;
+        enum attack attack;
+        int banned;
+    } cases[] = {
+        { 1, ACCUSE_ALL, 1 }, { 2, ACCUSE_ALL, 2 },  { 1, COMMIT_WRONGLY, 1 },
+        { 1, EQUIVOCATE, 1 }, { 1, FALL_SILENT, 0 },
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
@@ -359,7 +389,9 @@ static void false_words_part_nobody(void **state)
 
 static int table(void)
 {
-    static const struct { size_t n, liars; } swarms[] = { { 5, 1 }, { 7, 2 } };
+    static const struct {
+        size_t n, liars;
+    } swarms[] = { { 5, 1 }, { 7, 2 } };
     const int rounds = 12;
     silence = 10; /* a busy machine's pause is none */
     printf("| liars send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | "
@@ -382,9 +414,9 @@ static int table(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_peers_learn), cmocka_unit_test(the_mean_is_lost),
-        cmocka_unit_test(clipped_it_learns), cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(verified_it_learns), cmocka_unit_test(liars_are_drawn_and_banned),
+        cmocka_unit_test(honest_peers_learn),      cmocka_unit_test(the_mean_is_lost),
+        cmocka_unit_test(clipped_it_learns),       cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(verified_it_learns),      cmocka_unit_test(liars_are_drawn_and_banned),
         cmocka_unit_test(false_words_part_nobody),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();

@@ -86,15 +86,19 @@ static void handed_on(void **state)
     member.key = server.key = &key;
     member.authority = server.authority = authority.key;
     assert_int_equal(auth_token_issue(&member.token, &authority, "ann", bytes_at(&key.text),
-                                      bytes_length(&key.text), 2e9), PL_OK);
-    assert_int_equal(auth_sign_request(&request, nonce, &member, 1e9, message, sizeof message), PL_OK);
+                                      bytes_length(&key.text), 2e9),
+                     PL_OK);
+    assert_int_equal(auth_sign_request(&request, nonce, &member, 1e9, message, sizeof message),
+                     PL_OK);
     assert_int_equal(auth_check_request(&plain, &n, heard, &server, 1e9, bytes_at(&request),
-                                        bytes_length(&request), &err), PL_OK);
+                                        bytes_length(&request), &err),
+                     PL_OK);
     assert_true(server.until == 2e9);
     assert_memory_equal(plain, message, sizeof message);
     assert_int_equal(auth_check_sender(plain, n, &member.self, &err), PL_OK);
     assert_int_equal(auth_check_sender(plain, n, &other, &err), PL_EPROTO);
-    assert_int_equal(auth_check_sender(message, sizeof message, &other, &err), PL_OK); /* hivemind's */
+    assert_int_equal(auth_check_sender(message, sizeof message, &other, &err),
+                     PL_OK); /* hivemind's */
     bytes_clear(&request);
     auth_clear(&member);
     auth_clear(&server);
@@ -105,7 +109,9 @@ static void handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_key), cmocka_unit_test(one_user), cmocka_unit_test(replays),
+        cmocka_unit_test(one_key),
+        cmocka_unit_test(one_user),
+        cmocka_unit_test(replays),
         cmocka_unit_test(handed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

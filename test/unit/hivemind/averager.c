@@ -163,8 +163,16 @@ static void silent(int client)
         has_mean(&peers[i]);
     }
 }
-static void silent_client(void **state) { (void)state; silent(1); }
-static void silent_reducer(void **state) { (void)state; silent(0); }
+static void silent_client(void **state)
+{
+    (void)state;
+    silent(1);
+}
+static void silent_reducer(void **state)
+{
+    (void)state;
+    silent(0);
+}
 
 static void look_for_group(void *context)
 {
@@ -389,8 +397,9 @@ static struct state_snapshot *snapshot(float value, size_t more)
     s->tensors = calloc(3, sizeof *s->tensors);
     for (size_t t = 0; t < 2; t++)
         s->tensors[t] = (struct state_tensor){ schema[t].type, PL_COMPRESS_NONE, x + 4000 * t };
-    s->tensors[2] = (struct state_tensor){ { .dtype = PL_F32, .dims = 1, .size = { (int64_t)more } },
-                                           PL_COMPRESS_NONE, x + VALUES };
+    s->tensors[2] = (struct state_tensor){
+        { .dtype = PL_F32, .dims = 1, .size = { (int64_t)more } }, PL_COMPRESS_NONE, x + VALUES
+    };
     s->count = 3;
     s->release = release;
     return s;
@@ -481,7 +490,8 @@ static void newcomers_take_over(void **state)
     loop_call(loop, share, &peers[2]);
     await_announcements(&peers[3]);
     for (int i = 3; i < 7; i++) loop_call(loop, load, &peers[i]); /* more at once than are served */
-    loop_call(loop, share_more, &peers[2]); /* the donor goes on: whoever waits gets the newer one */
+    loop_call(loop, share_more,
+              &peers[2]); /* the donor goes on: whoever waits gets the newer one */
     for (int i = 3; i < 7; i++) {
         assert_true(await(&peers[i].loaded, 1));
         assert_int_equal(peers[i].load_status, PL_OK);
@@ -560,11 +570,17 @@ static void tell_declaration(struct peer *liar, const struct peer_id *named, int
     struct dht_item item;
     dht_id_of_text(&key, "test.0b");
     mp_bin(&subkey, named->bytes, named->length);
-    r = (struct dht_record){ .key = key, .subkey = bytes_at(&subkey),
-                             .subkey_n = bytes_length(&subkey), .value = &value, .n = 1,
+    r = (struct dht_record){ .key = key,
+                             .subkey = bytes_at(&subkey),
+                             .subkey_n = bytes_length(&subkey),
+                             .value = &value,
+                             .n = 1,
                              .expiration = expiration };
-    item = (struct dht_item){ .subkey = (uint8_t *)(uintptr_t)r.subkey, .subkey_n = r.subkey_n,
-                              .value = &value, .n = 1, .expiration = expiration,
+    item = (struct dht_item){ .subkey = (uint8_t *)(uintptr_t)r.subkey,
+                              .subkey_n = r.subkey_n,
+                              .value = &value,
+                              .n = 1,
+                              .expiration = expiration,
                               .from = { 1, 1, 0, DHT_DECLARATION } };
     dht_store_put(&own->storage, dht_node_time(liar->dht), &key, &item);
     for (size_t i = 0; at_others && i < HONEST; i++) {
@@ -580,8 +596,10 @@ static void lie(void *context)
 {
     struct peer *liar = context;
     double now = dht_node_time(liar->dht);
-    struct dht_record whole = { .subkey = dht_no_subkey, .subkey_n = 1,
-                                .value = (const uint8_t *)"\x07", .n = 1,
+    struct dht_record whole = { .subkey = dht_no_subkey,
+                                .subkey_n = 1,
+                                .value = (const uint8_t *)"\x07",
+                                .n = 1,
                                 .expiration = now + 3000 };
     dht_id_of_text(&whole.key, "test.0b");
     for (size_t i = 0; i < HONEST; i++) {
@@ -655,7 +673,11 @@ static void lied_to(loop_fn *attack)
         }
     }
 }
-static void told_that_nobody_is_there(void **state) { (void)state; lied_to(lie); }
+static void told_that_nobody_is_there(void **state)
+{
+    (void)state;
+    lied_to(lie);
+}
 static void told_of_peers_that_are_none(void **state)
 {
     int port = open_silent_port();
@@ -676,12 +698,14 @@ int main(int argc, char **argv)
         TEST(not_a_number),
         TEST(silent_client),
         TEST(silent_reducer),
-        TEST(late_trigger), TEST(moved_in_the_search),
+        TEST(late_trigger),
+        TEST(moved_in_the_search),
         TEST(killed),
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),
         TEST(unknown_group),
-        TEST(newcomers_take_over), TEST(one_liar),
+        TEST(newcomers_take_over),
+        TEST(one_liar),
         TEST(told_that_nobody_is_there),
         TEST(told_of_peers_that_are_none),
     };

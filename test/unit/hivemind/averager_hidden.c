@@ -53,8 +53,8 @@ static void has_mean(const struct peer *p)
 {
     for (size_t i = 0; i < VALUES; i++)
         if (!(fabs((double)p->values[i] - mean[i]) < 1e-6))
-            fail_msg("peer %zu: value %zu is %g, not %g", (size_t)(p - peers), i, (double)p->values[i],
-                     mean[i]);
+            fail_msg("peer %zu: value %zu is %g, not %g", (size_t)(p - peers), i,
+                     (double)p->values[i], mean[i]);
 }
 
 static void begin_one(struct peer *p, size_t expected)

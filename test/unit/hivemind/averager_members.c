@@ -19,8 +19,9 @@ static void make_tokens(void)
         assert_int_equal(rsa_key_make(&keys[i], &err), PL_OK);
         auths[i].key = &keys[i];
         auths[i].authority = authority.key;
-        assert_int_equal(auth_token_issue(&auths[i].token, &authority, "user", bytes_at(&keys[i].text),
-                                          bytes_length(&keys[i].text), (double)time(NULL) + 3600),
+        assert_int_equal(auth_token_issue(&auths[i].token, &authority, "user",
+                                          bytes_at(&keys[i].text), bytes_length(&keys[i].text),
+                                          (double)time(NULL) + 3600),
                          PL_OK);
     }
 }
@@ -166,14 +167,13 @@ static void members_only(void **state)
         assert_int_equal(peers[i].report.senders_lost, 0);
     }
     until = pl_seconds() + LIMIT;
-    for (size_t i = 1; i < MEMBERS; i++)
-        do { /* until the announcement is found */
+    for (size_t i = 1; i < MEMBERS; i++) do { /* until the announcement is found */
             loop_call(loop, load, &peers[i]);
             assert_true(await(&peers[i].loaded, 1));
             if (pl_seconds() > until) fail_msg("peer %zu: %s", i, peers[i].err.text);
         } while (peers[i].load_status);
     count = MEMBERS + 1;
-    for (size_t i = count; i-- > 0; ) close_peer(&peers[i]);
+    for (size_t i = count; i-- > 0;) close_peer(&peers[i]);
     clear_tokens();
 }
 

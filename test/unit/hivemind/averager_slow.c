@@ -50,9 +50,13 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
 static void send_half(void *context)
 {
     static const struct stream_events events = { on_open, on_readable, NULL, on_failed };
-    struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = peers[0].a->group.id,
-                              .group_id_n = DHT_ID_BYTES, .weight = 1, .elements = PART,
-                              .has_part = 1, .bytes = PART * sizeof(float) };
+    struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                              .group_id = peers[0].a->group.id,
+                              .group_id_n = DHT_ID_BYTES,
+                              .weight = 1,
+                              .elements = PART,
+                              .has_part = 1,
+                              .bytes = PART * sizeof(float) };
     struct bytes part = { 0 };
     uint8_t *values;
     (void)context;
@@ -62,8 +66,8 @@ static void send_half(void *context)
     bytes_add(&message, bytes_at(&part), bytes_length(&part));
     bytes_clear(&part);
     part_stream = stream_open(peers[1].host, host_id(peers[0].host),
-                               "test::DecentralizedAverager.rpc_aggregate_part", LIMIT, &events,
-                               NULL);
+                              "test::DecentralizedAverager.rpc_aggregate_part", LIMIT, &events,
+                              NULL);
 }
 
 static void send_rest(void *context)

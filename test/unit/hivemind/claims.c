@@ -17,8 +17,9 @@
 static struct progress_record at(uint8_t who, int64_t epoch)
 {
     const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, who } };
-    return (struct progress_record){ .peer = peer, .epoch = epoch, .samples_per_second = 1,
-                                     .owner = { who } };
+    return (struct progress_record){
+        .peer = peer, .epoch = epoch, .samples_per_second = 1, .owner = { who }
+    };
 }
 
 static struct progress_record client_at(uint8_t who, int64_t epoch)
@@ -281,9 +282,12 @@ static void sums_saturate(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_lead_is_a_majority), cmocka_unit_test(groupmates_have_a_say),
-        cmocka_unit_test(doubts),                 cmocka_unit_test(clients_have_no_state),
-        cmocka_unit_test(one_owner_for_each_peer), cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(the_lead_is_a_majority),
+        cmocka_unit_test(groupmates_have_a_say),
+        cmocka_unit_test(doubts),
+        cmocka_unit_test(clients_have_no_state),
+        cmocka_unit_test(one_owner_for_each_peer),
+        cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(sums_saturate),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

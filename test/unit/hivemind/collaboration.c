@@ -21,8 +21,11 @@
 #define LEARNERS 3
 #define PEERS (LEARNERS + 1) /* and one that only says that it trains */
 #define TENSORS 2
-#define SIZES { 600, 40 }
-#define TOTAL 672     /* padded to 16 */
+#define SIZES \
+    { \
+        600, 40 \
+    }
+#define TOTAL 672 /* padded to 16 */
 #define TARGET 48
 #define BATCH 8
 #define LIMIT 120.0 /* s for anything */
@@ -49,7 +52,7 @@ struct peer {
     pthread_t thread;
     int learns, leaves;
     int number, joins_late;
-    int64_t caught_up;    /* how often it was advised to */
+    int64_t caught_up; /* how often it was advised to */
     int64_t epoch, epochs, common, begun_at;
     double nap;
 };
@@ -163,7 +166,7 @@ static int close_all(void **state)
 {
     (void)state;
     for (int i = 0; i < PEERS; i++) note(&peers[i].leaves);
-    for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
+    for (int i = PEERS; i-- > 0;) close_peer(&peers[i]);
     return 0;
 }
 
@@ -188,7 +191,7 @@ static int take_over(struct peer *p)
 static void share(struct peer *p)
 {
     struct state_snapshot *s = optimizer_state_snapshot(&p->state, p->value, p->epoch, 0.01, -1,
-                                                       "");
+                                                        "");
     if (s) collaboration_share(p->c, s);
 }
 
@@ -296,18 +299,22 @@ static void three_learn_together(void **state)
     join_learner(&peers[1]);
     join_learner(&peers[0]);
     join_learner(&peers[2]);
-    assert_true(peers[2].begun_at >= 1); /* it took a state over: who is slow may have lent the one before */
-    for (int i = 0; i < LEARNERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
+    assert_true(peers[2].begun_at >=
+                1); /* it took a state over: who is slow may have lent the one before */
+    for (int i = 0; i < LEARNERS; i++)
+        assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
     for (size_t i = 0; i < TOTAL; i++)
         apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
-    assert_true(apart < 0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
+    assert_true(apart <
+                0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
     assert_true(length(peers[0].value) < start);
     collaboration_metrics(peers[0].c, &sums);
     assert_true(sums.step >= 6);
     assert_true(sums.loss > 0);
     collaboration_totals(peers[0].c, &totals);
     assert_true(totals.rounds >= 1 && totals.sent > 0 && totals.received > 0);
-    assert_true(totals.uncompressed >= 4 * (int64_t)TOTAL / 2); /* half of it goes to the other, at least */
+    assert_true(totals.uncompressed >=
+                4 * (int64_t)TOTAL / 2); /* half of it goes to the other, at least */
     assert_string_equal(totals.version, "potluck " PL_VERSION);
 }
 
@@ -382,7 +389,9 @@ static void who_never_comes_is_absent(void **state)
         counted += n == 3;
         /* one round was without a group: 0 to 3; 3 + 13, and once more after as many; 41 to 43 */
         assert_int_equal(n, round <= 3 || round == 17 || round == 33 ||
-                            (round >= 41 && round <= 43) || round == 57 ? 3 : 2);
+                                    (round >= 41 && round <= 43) || round == 57
+                                ? 3
+                                : 2);
         liveness_round(&a, alone ? NULL : comes ? &with : &without, now + 5);
     }
     assert_int_equal(counted, 4 + 1 + 1 + 3 + 1);
@@ -413,12 +422,12 @@ static void who_shows_nothing_has_no_samples(void **state)
                 r[i].samples_per_second = 5;
             }
             assert_int_equal(liveness_see(&a, r, 5, 100 + round, &n), PL_OK);
-            assert_int_equal(n, 5); /* it is waited for */
+            assert_int_equal(n, 5);         /* it is waited for */
             if (!limited || round % 5 == 2) /* a fifth is no binary number */
-                assert_int_equal(r[4].samples,
-                                 due < 3 || due % LIVENESS_AGAIN == 0 ? TARGET : 0);
+                assert_int_equal(r[4].samples, due < 3 || due % LIVENESS_AGAIN == 0 ? TARGET : 0);
             assert_int_equal(r[4].samples > 0, r[4].samples_per_second > 0);
-            if (limited && round) assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
+            if (limited && round)
+                assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
             liveness_meet(&a, limited ? &pair : NULL);
         }
         liveness_meet(&a, &with);
@@ -478,7 +487,7 @@ static int steps(int64_t more)
     struct collaboration_view v;
     int64_t from;
     collaboration_look(peers[0].c, &v);
-    for (from = v.epoch; v.epoch < from + more && pl_seconds() < until; ) {
+    for (from = v.epoch; v.epoch < from + more && pl_seconds() < until;) {
         nanosleep(&nap, NULL);
         collaboration_look(peers[0].c, &v);
     }
@@ -621,8 +630,16 @@ static void who_leaves_takes_its_report_back(void **state)
     assert_true(sees(1));
 }
 
-static void the_dead_count_for_one_round(void **state) { (void)state; wait_for_the_dead(0); }
-static void others_may_be_in_another_group(void **state) { (void)state; wait_for_the_dead(2); }
+static void the_dead_count_for_one_round(void **state)
+{
+    (void)state;
+    wait_for_the_dead(0);
+}
+static void others_may_be_in_another_group(void **state)
+{
+    (void)state;
+    wait_for_the_dead(2);
+}
 
 /* What one gives, another takes: every bit of it; and what does not fit is refused with a
  * sentence. */

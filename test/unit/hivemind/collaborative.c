@@ -18,18 +18,21 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define N 640         /* two tensors, one after the other */
+#define N 640 /* two tensors, one after the other */
 #define EPOCHS 4
-#define SAMPLES 2048  /* of a batch: two are the target */
+#define SAMPLES 2048 /* of a batch: two are the target */
 #define TARGET 4096
-#define KNOWN 8       /* of the first one, with which a peer becomes known: far from any target */
+#define KNOWN 8 /* of the first one, with which a peer becomes known: far from any target */
 #define LOG_MAX 20000
-#define LIMIT 120.0   /* s that a gate may stay shut */
+#define LIMIT 120.0 /* s that a gate may stay shut */
 #define RATE 0.01
 
 enum { DELAYED, WAITING, PEERS };
 
-struct entry { char what; int64_t samples; }; /* 'b' batch, 'd' departure, 'i' new parameters are in */
+struct entry {
+    char what;
+    int64_t samples;
+}; /* 'b' batch, 'd' departure, 'i' new parameters are in */
 
 struct peer {
     struct swarm swarm;
@@ -54,9 +57,11 @@ static struct pl_backend be; /* the models' */
 static struct pl_backend host;
 static struct peer peers[PEERS];
 /* What has been noted, under await.h's lock. */
-static int known, departures, batches, stepping, batches_at[EPOCHS + 1], waiter_batches_at[EPOCHS + 1];
-static int extra;      /* batches that the delayed peer makes in its round before the other comes to it */
-static int hold_steps; /* its step waits for a batch beside it */
+static int known, departures, batches, stepping, batches_at[EPOCHS + 1],
+    waiter_batches_at[EPOCHS + 1];
+static int
+    extra; /* batches that the delayed peer makes in its round before the other comes to it */
+static int hold_steps;  /* its step waits for a batch beside it */
 static int hold_copies; /* its gradient's way down does */
 static int copies_held;
 static _Thread_local int is_training;
@@ -76,7 +81,8 @@ static int add_gradient(float *grad, const float *value, int peer, int64_t batch
     if (!rc) rc = be.get(v, value, sizeof v);
     for (int i = 0; i < N; i++)
         if (v[i] != 0)
-            g[i] += (float)samples * (v[i] - 0.01f * (float)((i * 7 + peer * 13 + batch * 5) % 101));
+            g[i] += (float)samples *
+                    (v[i] - 0.01f * (float)((i * 7 + peer * 13 + batch * 5) % 101));
     return rc ? rc : be.put(grad, g, sizeof g);
 }
 
@@ -111,8 +117,9 @@ static void put_down(struct peer *p, char what, int64_t samples)
 
 static int gate(const int *flag, int n, struct pl_err *err)
 {
-    return await_noted(flag, n, LIMIT) ? PL_OK
-                                       : pl_fail(err, PL_EIO, "%d of %d after %g s", *flag, n, LIMIT);
+    return await_noted(flag, n, LIMIT)
+               ? PL_OK
+               : pl_fail(err, PL_EIO, "%d of %d after %g s", *flag, n, LIMIT);
 }
 
 /* The delayed one begins; the other comes to the round when the first has made so many batches
@@ -134,7 +141,8 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     *samples = p->batches ? SAMPLES : KNOWN;
     if (p->batches && noted(&known) < PEERS) *samples = 0;
     else if (p->batches && p->number == WAITING && (rc = wait_for_departure(p, err))) return rc;
-    nanosleep(&nap, NULL); /* not infinitely fast: when the target will be reached is estimated, too */
+    nanosleep(&nap,
+              NULL); /* not infinitely fast: when the target will be reached is estimated, too */
     if (!*samples) return PL_OK;
     if ((rc = add_gradient(p->grad, p->value, p->number, p->batches, *samples))) return rc;
     put_down(p, 'b', *samples);
@@ -228,7 +236,8 @@ static void tell(void *context, const struct collaborative_event *e)
     if (e->kind == COLLABORATIVE_EPOCH && p->steps <= EPOCHS) {
         p->status[p->steps - 1] = e->round.status;
         p->group[p->steps - 1] = e->round.peers;
-        if (e->round.status) printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why.text);
+        if (e->round.status)
+            printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why.text);
     }
     if (e->kind == COLLABORATIVE_TROUBLE) printf("peer %d: %s\n", p->number, e->text);
 }
@@ -236,19 +245,36 @@ static void tell(void *context, const struct collaborative_event *e)
 static void *learn(void *context)
 {
     struct peer *p = context;
-    struct collaborative_learner l = {
-        .value = p->value, .grad = p->grad, .state = &p->state, .context = p, .batch = batch,
-        .mean = mean, .step = step, .drop = drop, .moved = moved, .peak = RATE,
-        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside,
-        .take_in = take_in, .beside = 1
-    };
-    struct collaborative_options o = {
-        .run = "delay", .compression = "none", .threshold = PL_WIRE_ADAPTIVE,
-        .target_batch = TARGET, .epochs = EPOCHS, .average_state_every = 1000,
-        .matchmaking_time = 5, .averaging_timeout = 60, .allreduce_timeout = 60,
-        .bandwidth = PL_BANDWIDTH_UNKNOWN, .key = &p->key, .tell = tell, .context = p
-    };
-    if (p->number == DELAYED) o.delay = hold_steps ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_ROUND;
+    struct collaborative_learner l = { .value = p->value,
+                                       .grad = p->grad,
+                                       .state = &p->state,
+                                       .context = p,
+                                       .batch = batch,
+                                       .mean = mean,
+                                       .step = step,
+                                       .drop = drop,
+                                       .moved = moved,
+                                       .peak = RATE,
+                                       .set_aside = set_aside,
+                                       .aside_grad = aside_grad,
+                                       .step_aside = step_aside,
+                                       .take_in = take_in,
+                                       .beside = 1 };
+    struct collaborative_options o = { .run = "delay",
+                                       .compression = "none",
+                                       .threshold = PL_WIRE_ADAPTIVE,
+                                       .target_batch = TARGET,
+                                       .epochs = EPOCHS,
+                                       .average_state_every = 1000,
+                                       .matchmaking_time = 5,
+                                       .averaging_timeout = 60,
+                                       .allreduce_timeout = 60,
+                                       .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                                       .key = &p->key,
+                                       .tell = tell,
+                                       .context = p };
+    if (p->number == DELAYED)
+        o.delay = hold_steps ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_ROUND;
     is_training = 1;
     p->rc = collaborative_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
     return NULL;
@@ -259,8 +285,12 @@ static void open_peer(struct peer *p, int number)
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     const char *join = peers[0].address;
     struct pl_optimizer_options lamb = pl_lamb_options();
-    struct swarm_options o = { .cmd = "test", .listen = listen, .listen_count = 1, .join = &join,
-                               .join_count = number > 0, .validators = &p->validators };
+    struct swarm_options o = { .cmd = "test",
+                               .listen = listen,
+                               .listen_count = 1,
+                               .join = &join,
+                               .join_count = number > 0,
+                               .validators = &p->validators };
     memset(p, 0, sizeof *p);
     p->number = number;
     lamb.min_8bit = 0;
@@ -276,7 +306,8 @@ static void open_peer(struct peer *p, int number)
     p->aside_grad = new_zeros();
     assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, 2, &p->err), PL_OK);
     assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, 2,
-                                          &p->err), PL_OK);
+                                          &p->err),
+                     PL_OK);
 }
 
 static void close_peer(struct peer *p)
@@ -315,7 +346,8 @@ static void go_on(struct again *a)
         const struct entry *e = &a->p->log[a->at];
         if (e->what == 'b') {
             assert_int_equal(add_gradient(a->grad, a->value, a->p->number, a->batches++,
-                                          e->samples), PL_OK);
+                                          e->samples),
+                             PL_OK);
             a->samples += e->samples;
             a->with_old += is_away;
         } else if (e->what == 'i') {
@@ -326,7 +358,8 @@ static void go_on(struct again *a)
             be.copy(a->away, a->grad, N);
             be.fill(a->grad, 0, N);
             a->away_samples = a->samples < COLLABORATION_WEIGHT_MAX * TARGET
-                                  ? a->samples : COLLABORATION_WEIGHT_MAX * TARGET;
+                                  ? a->samples
+                                  : COLLABORATION_WEIGHT_MAX * TARGET;
             a->samples = 0;
             a->at++;
             return;
@@ -367,7 +400,8 @@ static void compare(void)
         again[i].value = new_values();
         again[i].grad = new_zeros();
         again[i].away = new_zeros();
-        assert_int_equal(pl_optimizer_open(&again[i].optimizer, &be, &lamb, tensors, 2, &err), PL_OK);
+        assert_int_equal(pl_optimizer_open(&again[i].optimizer, &be, &lamb, tensors, 2, &err),
+                         PL_OK);
     }
     for (int e = 0; e < EPOCHS; e++) {
         for (int i = 0; i < PEERS; i++) go_on(&again[i]);
@@ -412,7 +446,7 @@ static void train(int steps_alone, int batches_in_a_round)
 
 static void end(void)
 {
-    for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
+    for (int i = PEERS; i-- > 0;) close_peer(&peers[i]);
 }
 
 /* The other peer brings its gradient to a round only after so many batches: so they were made

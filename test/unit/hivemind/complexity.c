@@ -18,7 +18,7 @@
 
 #define MESSAGE (4u << 20) /* bytes of the longest message */
 #define TRIES 5
-#define LIMIT 1.0          /* s of processor time for the longest message, with sanitizers ten times that */
+#define LIMIT 1.0 /* s of processor time for the longest message, with sanitizers ten times that */
 
 static struct validators guarded;
 
@@ -140,8 +140,8 @@ static void make_callers(struct bytes *b, size_t n)
     struct dht_id self = { { 1 } };
     struct bytes one = { 0 };
     dht_write_find(&one, &self, NULL, 0);
-    repeat(b, (const char *)bytes_at(&one), bytes_length(&one), n / bytes_length(&one) *
-                                                                    bytes_length(&one));
+    repeat(b, (const char *)bytes_at(&one), bytes_length(&one),
+           n / bytes_length(&one) * bytes_length(&one));
     bytes_clear(&one);
 }
 
@@ -157,8 +157,12 @@ static void strip(const uint8_t *data, size_t n)
 /* As a value whose key has an owner, and as one of nobody's. */
 static void check(const uint8_t *data, size_t n)
 {
-    struct record r = { .key = (const uint8_t *)"[owner:ssh-rsa AAAA]", .key_n = 20,
-                        .subkey = dht_no_subkey, .subkey_n = 1, .value = data, .n = n,
+    struct record r = { .key = (const uint8_t *)"[owner:ssh-rsa AAAA]",
+                        .key_n = 20,
+                        .subkey = dht_no_subkey,
+                        .subkey_n = 1,
+                        .value = data,
+                        .n = n,
                         .expiration = 60 };
     record_check(&guarded, &r, NULL);
     r.key = (const uint8_t *)"01234567890123456789";
@@ -169,8 +173,9 @@ static void store_subkey(const uint8_t *data, size_t n)
 {
     struct dht_id self = { { 1 } };
     struct dht_state node;
-    struct dht_record r = { .subkey = data, .subkey_n = n, .value = dht_no_subkey, .n = 1,
-                            .expiration = 60 };
+    struct dht_record r = {
+        .subkey = data, .subkey_n = n, .value = dht_no_subkey, .n = 1, .expiration = 60
+    };
     dht_state_init(&node, &self, 0, &guarded);
     dht_state_store(&node, 0, &r);
     dht_state_clear(&node);
@@ -248,7 +253,9 @@ static void fill(const uint8_t *data, size_t n, int as_items)
         struct dht_id key = { { 0 } };
         struct dht_item item = { .subkey = as_items ? (uint8_t *)&i : NULL,
                                  .subkey_n = as_items ? sizeof i : 0,
-                                 .value = (uint8_t *)(uintptr_t)data, .n = 1, .expiration = 60,
+                                 .value = (uint8_t *)(uintptr_t)data,
+                                 .n = 1,
+                                 .expiration = 60,
                                  .from = { 1, i % 100, 0, DHT_PLAIN } };
         if (!as_items) memcpy(key.bytes, &i, sizeof i);
         dht_store_put(&s, 0, &key, &item);

@@ -217,8 +217,10 @@ static void silent_nodes(void **state)
     assert_int_equal(missing, -1);
     assert_int_equal(found, 3);
     if (at[1] - at[0] > SOON || at[2] - at[1] > SOON || at[3] - at[2] > SOON)
-        fail_msg("joined after %.1f s, then stored after %.1f s, then searched for %.1f s; each within "
-                 "%.1f", at[1] - at[0], at[2] - at[1], at[3] - at[2], SOON);
+        fail_msg(
+            "joined after %.1f s, then stored after %.1f s, then searched for %.1f s; each within "
+            "%.1f",
+            at[1] - at[0], at[2] - at[1], at[3] - at[2], SOON);
 }
 
 /* At the very moment that it names somebody is late: a timer until then would fire for ever. */
@@ -332,7 +334,8 @@ static double joins_with(int count, double clock, double last)
 static void clocks(void **state)
 {
     (void)state;
-    assert_true(fabs(joins_with(3, 100, 100) - 100) < 10); /* what a call took may be what it is off by */
+    assert_true(fabs(joins_with(3, 100, 100) - 100) <
+                10); /* what a call took may be what it is off by */
     assert_true(joins_with(1, 0, 1e6) == DHT_CLOCK_ALONE);
     assert_true(joins_with(1, 0, -1e300) == -DHT_CLOCK_ALONE);
     assert_true(fabs(joins_with(4, 0, 1e6)) <= DHT_CLOCK_TOLERANCE);
@@ -340,15 +343,18 @@ static void clocks(void **state)
 
 static void voices(void **state)
 {
-    static const struct { size_t n; double error[6], want; } cases[] = {
+    static const struct {
+        size_t n;
+        double error[6], want;
+    } cases[] = {
         { 0, { 0 }, 0 },
         { 1, { 0.9 }, 0 },
         { 1, { -4 }, -4 },
         { 1, { 90 }, DHT_CLOCK_ALONE },
-        { 2, { 90, 1e9 }, DHT_CLOCK_ALONE },   /* nobody knows which */
+        { 2, { 90, 1e9 }, DHT_CLOCK_ALONE }, /* nobody knows which */
         { 2, { 0.1, 1e9 }, 0 },
         { 2, { 90, 91 }, 90.5 },
-        { 3, { 1e9, 90, 91 }, 91 },            /* a majority of two */
+        { 3, { 1e9, 90, 91 }, 91 }, /* a majority of two */
         { 3, { -1e9, 90, 91 }, 90 },
         { 4, { 90, 90, -500, 1e9 }, DHT_CLOCK_ALONE }, /* half is none */
         { 5, { 0.2, -0.1, 0, 1e9, 1e9 }, 0 },
@@ -380,8 +386,7 @@ static void tokens(void **state)
         auths[i].key = &keys[i];
         auths[i].authority = authority.key;
         auth_token_issue(&auths[i].token, &authority, "user", bytes_at(&keys[i].text),
-                         bytes_length(&keys[i].text),
-                         (double)time(NULL) + (i < 2 ? 86400 : -100));
+                         bytes_length(&keys[i].text), (double)time(NULL) + (i < 2 ? 86400 : -100));
         n[i].options.auth = &auths[i];
     }
     open_node(&n[0], loop, NULL);

@@ -16,8 +16,8 @@ static void stores_and_finds(void **state)
     for (int i = 1; i < NODES; i++) assert_true(look(&nodes[i]).nodes >= (size_t)i - 1);
     assert_int_equal(store(&nodes[1], "a", NULL, 7, 600), PL_OK);
     for (int i = 0; i < NODES; i++)
-    for (int latest = 0; latest <= 1; latest++)
-        assert_int_equal(get_number(&nodes[i], "a", latest), 7);
+        for (int latest = 0; latest <= 1; latest++)
+            assert_int_equal(get_number(&nodes[i], "a", latest), 7);
     assert_int_equal(store(&nodes[2], "a", NULL, 8, 300), PL_EAGAIN); /* expires before the other */
     assert_int_equal(get_number(&nodes[2], "a", 1), 7);
     assert_int_equal(store(&nodes[2], "a", NULL, 9, 900), PL_OK);
@@ -147,7 +147,10 @@ static void garbage(void **state)
     open_nodes(n, 2, loop);
     for (int i = 0; i < 60; i++) {
         uint8_t noise[64];
-        struct garbage g = { .from = &n[1], .to = &n[0].me.id, .data = noise, .n = 1 + i % 64,
+        struct garbage g = { .from = &n[1],
+                             .to = &n[0].me.id,
+                             .data = noise,
+                             .n = 1 + i % 64,
                              .call = (enum dht_call)(i % 3) };
         for (size_t k = 0; k < sizeof noise; k++) noise[k] = (uint8_t)pl_rng_u64(&rng);
         if (i == 0)

@@ -46,7 +46,8 @@ static void random_contacts(void **state)
         struct dht_routing r;
         draw(&self, &none, &rng, NULL);
         assert_int_equal(dht_routing_init(&r, &self, 1 + pl_rng_below(&rng, 20),
-                                          1 + (int)pl_rng_below(&rng, 6)), PL_OK);
+                                          1 + (int)pl_rng_below(&rng, 6)),
+                         PL_OK);
         for (int i = 0; i < 600; i++) draw(&ids[i], &peers[i], &rng, &self);
         for (int step = 0; step < 3000; step++) {
             size_t i = pl_rng_below(&rng, 600);
@@ -151,8 +152,10 @@ static void refresh(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_contacts), cmocka_unit_test(asks_the_silent),
-        cmocka_unit_test(replacements_are_bounded), cmocka_unit_test(refresh),
+        cmocka_unit_test(random_contacts),
+        cmocka_unit_test(asks_the_silent),
+        cmocka_unit_test(replacements_are_bounded),
+        cmocka_unit_test(refresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,8 +91,14 @@ static struct dht_item item_of(enum dht_class class, uint64_t subnet, uint64_t c
  * the honest records: none of these has to go, of whatever kind. */
 static void floods(void **state)
 {
-    static const struct { uint32_t callers; uint64_t subnet; size_t n; double life; } cases[] = {
-        { 1, 1, 1 << 20, 3600 }, { 4, 1, 1 << 20, 10 }, { 50, 1, 4000, 3600 }, { 50, 2, 4000, 10 } };
+    static const struct {
+        uint32_t callers;
+        uint64_t subnet;
+        size_t n;
+        double life;
+    } cases[] = {
+        { 1, 1, 1 << 20, 3600 }, { 4, 1, 1 << 20, 10 }, { 50, 1, 4000, 3600 }, { 50, 2, 4000, 10 }
+    };
     uint8_t *value = calloc(1, 1 << 20);
     (void)state;
     for (size_t c = 0; c < PL_COUNT(cases); c++) {
@@ -150,9 +156,9 @@ static void lesser_kinds_replace_nothing(void **state)
     uint8_t value[1] = { 0xc3 };
     struct dht_store s;
     (void)state;
-    for (int class = DHT_DECLARATION; class <= DHT_SIGNED; class++) {
+    for (int class = DHT_DECLARATION; class <= DHT_SIGNED; class ++) {
         struct dht_item plain = item_of(DHT_PLAIN, 1, 1, NULL, value, 1, 3600);
-        struct dht_item item = item_of((enum dht_class)class, 2, 2, "\x01", value, 1, 60);
+        struct dht_item item = item_of((enum dht_class) class, 2, 2, "\x01", value, 1, 60);
         dht_store_init(&s, DHT_STORE_MAX);
         assert_int_equal(dht_store_put(&s, 0, &k, &item), PL_OK);
         assert_int_equal(dht_store_put(&s, 0, &k, &plain), PL_EAGAIN);
@@ -197,8 +203,10 @@ static void one_owner_has_few_items(void **state)
  * more than is needed. */
 static void shares(void **state)
 {
-    struct dht_origin from[4] = { { 1, 1, 0, DHT_PLAIN }, { 1, 2, 0, DHT_PLAIN },
-                                  { 2, 3, 0, DHT_PLAIN }, { 0, 0, 0, DHT_PLAIN } };
+    struct dht_origin from[4] = { { 1, 1, 0, DHT_PLAIN },
+                                  { 1, 2, 0, DHT_PLAIN },
+                                  { 2, 3, 0, DHT_PLAIN },
+                                  { 0, 0, 0, DHT_PLAIN } };
     struct dht_stake s[40];
     size_t kept[4] = { 0 };
     (void)state;
@@ -217,8 +225,7 @@ static void shares(void **state)
     for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].gone;
     assert_int_equal(kept[0] + kept[1] + kept[2], 0);
     assert_int_equal(kept[3], 8);
-    for (size_t i = 0; i < 40; i++)
-        s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
+    for (size_t i = 0; i < 40; i++) s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 25), PL_OK);
     for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].gone, s[i].expiration >= 37);
 }
@@ -278,8 +285,14 @@ static void dictionaries_from_outside(void **state)
     struct pl_err err;
     (void)state;
     dht_dictionary_init(&d);
-    dht_dictionary_store(&d, 0, "\xa1" "a", 2, "x", 1, 5);
-    dht_dictionary_store(&d, 0, "\xc4\x01" "a", 3, "y", 1, 5); /* the same letter as bytes: another */
+    dht_dictionary_store(&d, 0,
+                         "\xa1"
+                         "a",
+                         2, "x", 1, 5);
+    dht_dictionary_store(&d, 0,
+                         "\xc4\x01"
+                         "a",
+                         3, "y", 1, 5); /* the same letter as bytes: another */
     dht_dictionary_write(&b, &d);
     dht_dictionary_clear(&d);
     assert_int_equal(dht_dictionary_read(&d, bytes_at(&b), bytes_length(&b), &err), PL_OK);
@@ -305,11 +318,16 @@ static void dictionaries_from_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newest_wins), cmocka_unit_test(renewed_in_place),
+        cmocka_unit_test(newest_wins),
+        cmocka_unit_test(renewed_in_place),
         cmocka_unit_test(no_number_is_no_expiration),
-        cmocka_unit_test(floods), cmocka_unit_test(floods_of_a_dictionary),
-        cmocka_unit_test(lesser_kinds_replace_nothing), cmocka_unit_test(one_owner_has_few_items),
-        cmocka_unit_test(shares), cmocka_unit_test(too_large), cmocka_unit_test(like_a_plain_table),
+        cmocka_unit_test(floods),
+        cmocka_unit_test(floods_of_a_dictionary),
+        cmocka_unit_test(lesser_kinds_replace_nothing),
+        cmocka_unit_test(one_owner_has_few_items),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(too_large),
+        cmocka_unit_test(like_a_plain_table),
         cmocka_unit_test(dictionaries_from_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

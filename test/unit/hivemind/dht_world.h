@@ -54,10 +54,10 @@ struct node {
     char address[MULTIADDR_TEXT_MAX];
     int tries, joined;
     struct pl_err why;
-    double clock; /* set before opening: this far off */
+    double clock;         /* set before opening: this far off */
     const char *announce; /* the same: others are told this address */
     int relay;
-    const char *listen;   /* NULL: any port */
+    const char *listen; /* NULL: any port */
 };
 
 static inline void on_joined(void *context, int status, const struct pl_err *err)
@@ -138,7 +138,7 @@ struct request {
     struct node *n;
     const char *key;
     struct bytes subkey, value;
-    double in_s;            /* until it expires */
+    double in_s; /* until it expires */
     int latest, done, status, has_subkey;
     struct dht_result result;
     struct dht_status look;

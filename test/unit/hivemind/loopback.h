@@ -46,7 +46,7 @@ struct peer {
     float first_loaded;
     struct peer_id refused; /* a donor whose state was not taken */
     struct pl_err err;
-    char caught[sizeof ((struct pl_err *)0)->text];
+    char caught[sizeof((struct pl_err *)0)->text];
 };
 
 static struct pl_backend be;
@@ -55,7 +55,7 @@ static struct peer peers[PEERS];
 static size_t count;
 static int relays;           /* those who are added from now on carry connections for others, */
 static const char *announce; /* tell others this address instead, */
-static struct auth *token;    /* show this one, */
+static struct auth *token;   /* show this one, */
 static int numbered;         /* have the keys of their numbers: the same peers in every run */
 static const struct schema_tensor schema[2] = {
     { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 100 } } },
@@ -72,8 +72,10 @@ static inline void on_joined(void *context, int status, const struct pl_err *err
 static inline void open_dht(void *context)
 {
     struct peer *p = context;
-    struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL,
-                                  .client_mode = p->options.client_mode, .auth = p->auth,
+    struct dht_node_options o = { .join = &p->join,
+                                  .join_count = p->join != NULL,
+                                  .client_mode = p->options.client_mode,
+                                  .auth = p->auth,
                                   .call_limit_s = LIMIT / 2 };
     struct multiaddr a;
     if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
@@ -118,10 +120,13 @@ static inline struct peer *add(int client, int auxiliary)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct peer *p = &peers[count];
-    struct host_options o = {
-        .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client,
-        .announce = &announce, .announce_count = announce != NULL, .relay = relays
-    };
+    struct host_options o = { .me = &p->me,
+                              .listen = listen,
+                              .listen_count = !client,
+                              .client_mode = client,
+                              .announce = &announce,
+                              .announce_count = announce != NULL,
+                              .relay = relays };
     memset(p, 0, sizeof *p);
     p->loop = loop;
     p->join = count ? peers[0].address : NULL;
@@ -207,7 +212,7 @@ static inline int begin_test(void **state)
 static inline int end_test(void **state)
 {
     (void)state;
-    for (size_t i = count; i-- > 0; ) close_peer(&peers[i]);
+    for (size_t i = count; i-- > 0;) close_peer(&peers[i]);
     loop_close(loop);
     return 0;
 }
@@ -223,7 +228,8 @@ static inline void on_done(void *context, const struct averager_result *r)
     p->verified = r->verified;
     p->group = r->group ? r->group->count : 0;
     if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
-    if (r->group && !r->status) assert_int_equal(group_shares(p->share, r->group, VALUES, NULL), PL_OK);
+    if (r->group && !r->status)
+        assert_int_equal(group_shares(p->share, r->group, VALUES, NULL), PL_OK);
     for (size_t i = 0; i < p->group; i++) p->member[i] = r->group->members[i].peer;
     snprintf(p->err.text, sizeof p->err.text, "%s", r->why);
     note(&p->done);

@@ -24,7 +24,10 @@ struct event {
     uint8_t *data;
     size_t n;
 };
-struct stream { size_t asker, leader; int open; };
+struct stream {
+    size_t asker, leader;
+    int open;
+};
 
 struct peer {
     struct world *w;
@@ -40,9 +43,9 @@ struct peer {
 struct world {
     double now;
     size_t count;
-    int banned; /* 1: nobody wants the first */
-    int absent; /* 1: nobody waits for the first */
-    uint32_t paused_by; /* for these peers, a bit each, the first is on back-off */
+    int banned;                    /* 1: nobody wants the first */
+    int absent;                    /* 1: nobody waits for the first */
+    uint32_t paused_by;            /* for these peers, a bit each, the first is on back-off */
     uint32_t unproven, unexpected; /* these */
     struct peer peer[PEERS_MAX];
     struct event events[4096];
@@ -88,8 +91,9 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *d
     if (p->unreachable && p->w->peer[s->leader].unreachable)
         add(p->w, (struct event){ .kind = LEADER_GONE, .to = p->self, .stream = s }, NULL, 0);
     else
-        add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s,
-                                  .from = p->m.o.self }, data, n);
+        add(p->w,
+            (struct event){ .kind = REQUEST, .to = s->leader, .stream = s, .from = p->m.o.self },
+            data, n);
 }
 static void on_leave(void *context)
 {
@@ -150,10 +154,9 @@ static void on_abandoned(void *context, const struct peer_id *leader)
     p->abandoned++;
     p->abandoned_by = *leader;
 }
-static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_expected,
-    is_paused, is_proven, on_abandoned, on_over
-};
+static const struct matchmaking_port port = { on_declare, on_look_up, on_ask,       on_leave,
+                                              on_answer,  refuses,    is_absent,    is_expected,
+                                              is_paused,  is_proven,  on_abandoned, on_over };
 
 static void make(struct world *w, size_t count, size_t clients, size_t target)
 {
@@ -259,7 +262,8 @@ static void all_together(void **state)
         }
         run_until(&w, 1030);
         same_group(&w, 0, n, n);
-        for (size_t i = 0; i < n; i++) assert_true(w.peer[i].looks < 40); /* three a second, not 540 */
+        for (size_t i = 0; i < n; i++)
+            assert_true(w.peer[i].looks < 40); /* three a second, not 540 */
         clear(&w);
     }
 }
@@ -281,7 +285,8 @@ static void expected_are_here(void **state)
     make(&w, 4, 0, 0);
     for (size_t i = 0; i < 4; i++) {
         matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
-        matchmaking_expect(&w.peer[i].m, w.now, 3); /* a newcomer that nobody knows of is waited for too */
+        matchmaking_expect(&w.peer[i].m, w.now,
+                           3); /* a newcomer that nobody knows of is waited for too */
     }
     run_until(&w, 1002);
     same_group(&w, 0, 4, 4);
@@ -573,9 +578,13 @@ static void abandoned(void **state)
  * left to reduce, nor where all have to. */
 static void unproven_reduce_nothing(void **state)
 {
-    static const struct { size_t peers, verify; uint32_t unproven; int demoted; } cases[] = {
-        { 3, 0, 4, 1 }, { 3, 0, 0, 0 }, { 3, 0, 7, 0 }, { 2, 0, 2, 0 }, { 3, 1, 4, 0 },
-        { 8, 0, 0xfc, 1 }, { 9, 0, 0x1fc, 0 },
+    static const struct {
+        size_t peers, verify;
+        uint32_t unproven;
+        int demoted;
+    } cases[] = {
+        { 3, 0, 4, 1 }, { 3, 0, 0, 0 },    { 3, 0, 7, 0 },     { 2, 0, 2, 0 },
+        { 3, 1, 4, 0 }, { 8, 0, 0xfc, 1 }, { 9, 0, 0x1fc, 0 },
     };
     (void)state;
     for (size_t c = 0; c < PL_COUNT(cases); c++) {
@@ -633,17 +642,26 @@ static void bits_after_a_group_of_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
-        cmocka_unit_test(expected_are_here), cmocka_unit_test(helpers_make_no_group),
+        cmocka_unit_test(all_together),
+        cmocka_unit_test(target_size_begins_at_once),
+        cmocka_unit_test(expected_are_here),
+        cmocka_unit_test(helpers_make_no_group),
         cmocka_unit_test(alone_until_the_deadline),
         cmocka_unit_test(misfits),
-        cmocka_unit_test(frozen_leader), cmocka_unit_test(leader_pauses),
+        cmocka_unit_test(frozen_leader),
+        cmocka_unit_test(leader_pauses),
         cmocka_unit_test(followers_are_sent_on),
-        cmocka_unit_test(hidden_ones_follow), cmocka_unit_test(only_hidden_ones),
+        cmocka_unit_test(hidden_ones_follow),
+        cmocka_unit_test(only_hidden_ones),
         cmocka_unit_test(bits_after_a_group_of_one),
-        cmocka_unit_test(banned), cmocka_unit_test(absent),
-        cmocka_unit_test(others_do_not_count), cmocka_unit_test(paused), cmocka_unit_test(paused_by_some), cmocka_unit_test(abandoned),
-        cmocka_unit_test(unproven_reduce_nothing), cmocka_unit_test(cancelled),
+        cmocka_unit_test(banned),
+        cmocka_unit_test(absent),
+        cmocka_unit_test(others_do_not_count),
+        cmocka_unit_test(paused),
+        cmocka_unit_test(paused_by_some),
+        cmocka_unit_test(abandoned),
+        cmocka_unit_test(unproven_reduce_nothing),
+        cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,12 +22,12 @@ static void refused(void **state)
 {
     (void)state;
     assert_int_equal(READ(""), PL_EFORMAT);
-    assert_int_equal(READ("\xc1"), PL_EFORMAT);             /* never used */
-    assert_int_equal(READ("\x01\x02"), PL_EFORMAT);         /* two values */
-    assert_int_equal(READ("\xa2x"), PL_EFORMAT);            /* cut */
+    assert_int_equal(READ("\xc1"), PL_EFORMAT);     /* never used */
+    assert_int_equal(READ("\x01\x02"), PL_EFORMAT); /* two values */
+    assert_int_equal(READ("\xa2x"), PL_EFORMAT);    /* cut */
     assert_int_equal(READ("\xcd\x01"), PL_EFORMAT);
     assert_int_equal(READ("\x92\x01"), PL_EFORMAT);
-    assert_int_equal(READ("\x81\x01\x02"), PL_EFORMAT);     /* a number as key */
+    assert_int_equal(READ("\x81\x01\x02"), PL_EFORMAT); /* a number as key */
     assert_int_equal(READ("\x81\xc0\x02"), PL_EFORMAT);
     assert_int_equal(READ("\xa1\xff"), PL_EFORMAT);         /* not UTF-8 */
     assert_int_equal(READ("\xa2\xc0\x80"), PL_EFORMAT);     /* a long form of zero */
@@ -73,21 +73,21 @@ static void integers(void **state)
 {
     (void)state;
     for (int bit = 0; bit < 64; bit++)
-    for (int step = -2; step <= 2; step++)
-    for (int negative = 0; negative <= 1; negative++) {
-        int64_t x = (int64_t)(((uint64_t)1 << bit) + (uint64_t)(int64_t)step);
-        struct bytes b = { 0 };
-        struct mp_value *v;
-        if (negative) x = (int64_t)(0 - (uint64_t)x);
-        mp_int(&b, x);
-        assert_int_equal(mp_read(&v, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
-        assert_int_equal(v->kind, MP_INT);
-        assert_int_equal(v->negative, x < 0);
-        assert_true((int64_t)v->number == x);
-        assert_true(mp_count(v) == (x < 0 ? -1 : x));
-        mp_free(v);
-        bytes_clear(&b);
-    }
+        for (int step = -2; step <= 2; step++)
+            for (int negative = 0; negative <= 1; negative++) {
+                int64_t x = (int64_t)(((uint64_t)1 << bit) + (uint64_t)(int64_t)step);
+                struct bytes b = { 0 };
+                struct mp_value *v;
+                if (negative) x = (int64_t)(0 - (uint64_t)x);
+                mp_int(&b, x);
+                assert_int_equal(mp_read(&v, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
+                assert_int_equal(v->kind, MP_INT);
+                assert_int_equal(v->negative, x < 0);
+                assert_true((int64_t)v->number == x);
+                assert_true(mp_count(v) == (x < 0 ? -1 : x));
+                mp_free(v);
+                bytes_clear(&b);
+            }
 }
 
 static void lengths(void **state)
@@ -95,27 +95,27 @@ static void lengths(void **state)
     static const size_t sizes[] = { 0, 1, 2, 3, 4, 8, 15, 16, 17, 31, 32, 255, 256, 65535, 65536 };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
-    for (int kind = 0; kind < 4; kind++) {
-        uint8_t *data = calloc(sizes[i] + 1, 1);
-        struct bytes b = { 0 }, again = { 0 };
-        struct mp_value *v;
-        if (kind == 0) mp_str(&b, data, sizes[i]);
-        if (kind == 1) mp_bin(&b, data, sizes[i]);
-        if (kind == 2) mp_ext(&b, 0x51, data, sizes[i]);
-        if (kind == 3) {
-            mp_list(&b, sizes[i]);
-            bytes_add(&b, data, sizes[i]);
+        for (int kind = 0; kind < 4; kind++) {
+            uint8_t *data = calloc(sizes[i] + 1, 1);
+            struct bytes b = { 0 }, again = { 0 };
+            struct mp_value *v;
+            if (kind == 0) mp_str(&b, data, sizes[i]);
+            if (kind == 1) mp_bin(&b, data, sizes[i]);
+            if (kind == 2) mp_ext(&b, 0x51, data, sizes[i]);
+            if (kind == 3) {
+                mp_list(&b, sizes[i]);
+                bytes_add(&b, data, sizes[i]);
+            }
+            assert_int_equal(mp_read(&v, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
+            assert_true(v->n == sizes[i]);
+            mp_write(&again, v);
+            assert_true(bytes_length(&again) == bytes_length(&b));
+            assert_memory_equal(bytes_at(&again), bytes_at(&b), bytes_length(&b));
+            mp_free(v);
+            bytes_clear(&b);
+            bytes_clear(&again);
+            free(data);
         }
-        assert_int_equal(mp_read(&v, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
-        assert_true(v->n == sizes[i]);
-        mp_write(&again, v);
-        assert_true(bytes_length(&again) == bytes_length(&b));
-        assert_memory_equal(bytes_at(&again), bytes_at(&b), bytes_length(&b));
-        mp_free(v);
-        bytes_clear(&b);
-        bytes_clear(&again);
-        free(data);
-    }
 }
 
 static void maps(void **state)
@@ -155,8 +155,9 @@ static void canonical(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused), cmocka_unit_test(liars_cost_nothing), cmocka_unit_test(depth),
-        cmocka_unit_test(integers), cmocka_unit_test(lengths), cmocka_unit_test(maps),
+        cmocka_unit_test(refused),   cmocka_unit_test(liars_cost_nothing),
+        cmocka_unit_test(depth),     cmocka_unit_test(integers),
+        cmocka_unit_test(lengths),   cmocka_unit_test(maps),
         cmocka_unit_test(canonical),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,8 @@ static void open_side(struct side *s)
     for (size_t i = 0; i < N; i++) s->value[i] = cosf((float)i);
     assert_int_equal(pl_optimizer_open(&s->optimizer, &be, &lamb, &tensor, 1, &err), PL_OK);
     assert_int_equal(optimizer_state_open(&s->state, s->optimizer, &lamb, &be, &tensor, &type, 1,
-                                          &err), PL_OK);
+                                          &err),
+                     PL_OK);
 }
 
 static int open_both(void **state)
@@ -62,8 +63,10 @@ static int close_both(void **state)
 /* What a newcomer has when all messages have come. */
 static void carry(struct state_load *l, struct state_snapshot *s)
 {
-    struct state_source source = { .metadata = s->metadata, .metadata_n = s->metadata_n,
-                                   .tensors = s->tensors, .count = s->count };
+    struct state_source source = { .metadata = s->metadata,
+                                   .metadata_n = s->metadata_n,
+                                   .tensors = s->tensors,
+                                   .count = s->count };
     struct bytes message = { 0 };
     struct pl_err err;
     memset(l, 0, sizeof *l);

@@ -14,11 +14,18 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static const struct report_record sample = {
-    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3, .target_batch = 4096,
-    .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
-    .received = 900, .uncompressed = 3900, .held_out = 2.5
-};
+static const struct report_record sample = { .version = "potluck 0.1.0",
+                                             .device = "cuda: some card, sm_90",
+                                             .banned = 3,
+                                             .target_batch = 4096,
+                                             .reach = REPORT_RELAYED,
+                                             .rounds = 12,
+                                             .failed = 2,
+                                             .retried = 1,
+                                             .sent = 1000,
+                                             .received = 900,
+                                             .uncompressed = 3900,
+                                             .held_out = 2.5 };
 
 static void there_and_back(void **state)
 {
@@ -202,10 +209,12 @@ static void the_page_shows_them(void **state)
     struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } },
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
-    struct dashboard_look look = {
-        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2,
-        .searching = 2
-    };
+    struct dashboard_look look = { .time = 1000,
+                                   .metrics = m,
+                                   .metrics_count = 2,
+                                   .report = r,
+                                   .report_count = 2,
+                                   .searching = 2 };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
     struct dashboard *d;
@@ -237,7 +246,8 @@ static void the_page_shows_them(void **state)
     snprintf(path, sizeof path, "%s/api/peers.json", folder);
     peers = json_load_file(path, 0, NULL);
     assert_int_equal(json_array_size(peers), 2);
-    assert_true(json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
+    assert_true(
+        json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")),
                         "relayed");
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")),
@@ -252,9 +262,12 @@ static void the_page_shows_them(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back), cmocka_unit_test(odd_ones_are_made_even),
-        cmocka_unit_test(unsigned_ones_are_refused), cmocka_unit_test(counts_outlive_their_peers),
-        cmocka_unit_test(version_1_is_taken_over), cmocka_unit_test(the_page_shows_them),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(odd_ones_are_made_even),
+        cmocka_unit_test(unsigned_ones_are_refused),
+        cmocka_unit_test(counts_outlive_their_peers),
+        cmocka_unit_test(version_1_is_taken_over),
+        cmocka_unit_test(the_page_shows_them),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,8 @@ static void twice_as_long_each_time(void **state)
     double now = 100, wanted = RELIABILITY_BASE;
     (void)state;
     deliver(now, 1, 0);
-    for (int i = 0; i < 40; i++, wanted = wanted < RELIABILITY_MAX / 2 ? 2 * wanted : RELIABILITY_MAX) {
+    for (int i = 0; i < 40;
+         i++, wanted = wanted < RELIABILITY_MAX / 2 ? 2 * wanted : RELIABILITY_MAX) {
         double s = pause_after_failure(now, 1);
         assert_true(s >= wanted && s <= 1.25 * wanted + 0.25);
         now += s;

@@ -51,7 +51,8 @@ static inline void rewrite_message(struct verifier *r, size_t to, lie_fn *lie, s
     assert_non_null(body);
     memcpy(body, was->body, n);
     fate = lie(r, to, was->stage, body, &n);
-    if (fate == SAME && was->stage >= VERIFIER_PHASES) { /* a list has to hold what it has kept to */
+    if (fate == SAME &&
+        was->stage >= VERIFIER_PHASES) { /* a list has to hold what it has kept to */
         const uint8_t *own = r->b.cell[(was->stage - VERIFIER_PHASES) * r->v.count + self].hash;
         if (memcmp(body + self * PL_HASH_BYTES, own, PL_HASH_BYTES)) fate = CHANGED;
         memcpy(body + self * PL_HASH_BYTES, own, PL_HASH_BYTES);

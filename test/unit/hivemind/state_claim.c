@@ -62,11 +62,12 @@ static void matches(void **state)
     assert_int_equal(against_honest(claim(honest, 10)), STATE_AGREES);
     assert_int_equal(against_honest(changed(0.05, 0, ALL, 10)), STATE_AGREES);
     assert_int_equal(against_honest(changed(0.05, 0, ALL, 12)), STATE_AGREES); /* it has gone on */
-    assert_int_equal(against_honest(changed(1, 53000, ALL, 10)), STATE_AGREES); /* noise in a small one */
+    assert_int_equal(against_honest(changed(1, 53000, ALL, 10)),
+                     STATE_AGREES); /* noise in a small one */
     assert_int_equal(against_honest(changed(0.5, 0, ALL, 10)), STATE_DIFFERS);
     assert_int_equal(against_honest(changed(0.5, 0, ALL, 12)), STATE_OTHER_TIME);
     assert_int_equal(against_honest(changed(0.5, 0, ALL, 14)), STATE_DIFFERS);
-    assert_int_equal(against_honest(claim(honest, 14)), STATE_DIFFERS);  /* of no time near ours */
+    assert_int_equal(against_honest(claim(honest, 14)), STATE_DIFFERS); /* of no time near ours */
     assert_int_equal(against_honest(claim(honest, -1)), STATE_AGREES);
     assert_int_equal(against_honest(changed(0.6, 0, 10000, 10)), STATE_DIFFERS); /* a fifth of it */
     assert_int_equal(against_honest(changed(NAN, 100, 5000, 10)), STATE_DIFFERS);
@@ -80,8 +81,9 @@ static enum state_verdict judged(const char *kinds, size_t *agree, size_t *other
     size_t n = strlen(kinds);
     enum state_verdict v;
     for (size_t i = 0; i < n; i++)
-        c[i] = kinds[i] == 'a' ? claim(honest, 10)
-             : kinds[i] == 'A' ? changed(0.5, 0, ALL, 11) : changed(2, kinds[i], ALL, 10);
+        c[i] = kinds[i] == 'a'   ? claim(honest, 10)
+               : kinds[i] == 'A' ? changed(0.5, 0, ALL, 11)
+                                 : changed(2, kinds[i], ALL, 10);
     v = state_claims_judge(agree, other, c, n, elements, TENSORS);
     for (size_t i = 0; i < n; i++) free(c[i].samples);
     return v;
@@ -89,16 +91,20 @@ static enum state_verdict judged(const char *kinds, size_t *agree, size_t *other
 
 static void verdicts(void **state)
 {
-    static const struct { const char *kinds; enum state_verdict want; size_t agree, other; } cases[] = {
+    static const struct {
+        const char *kinds;
+        enum state_verdict want;
+        size_t agree, other;
+    } cases[] = {
         { "a", STATE_UNCONFIRMED, 1, 0 },
         { "aa", STATE_CONFIRMED, 2, 0 },
         { "ab", STATE_UNCONFIRMED, 1, 1 },
         { "baa", STATE_REFUTED, 1, 2 },
         { "aab", STATE_CONFIRMED, 2, 1 },
-        { "aabb", STATE_CONFIRMED, 2, 2 },      /* as many as any other */
+        { "aabb", STATE_CONFIRMED, 2, 2 }, /* as many as any other */
         { "aabbb", STATE_REFUTED, 2, 3 },
-        { "abc", STATE_UNCONFIRMED, 1, 1 },     /* everybody says something else */
-        { "aAA", STATE_UNCONFIRMED, 1, 0 },     /* they have gone on */
+        { "abc", STATE_UNCONFIRMED, 1, 1 }, /* everybody says something else */
+        { "aAA", STATE_UNCONFIRMED, 1, 0 }, /* they have gone on */
         { "aaAA", STATE_CONFIRMED, 2, 0 },
     };
     (void)state;

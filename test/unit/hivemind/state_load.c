@@ -27,8 +27,9 @@ static int carry(struct state_load *l, const struct state_tensor *tensors, size_
                  size_t metadata_n, struct pl_err *err)
 {
     uint8_t *metadata = calloc(1, metadata_n + 1);
-    struct state_source source = { .metadata = metadata, .metadata_n = metadata_n,
-                                   .tensors = tensors, .count = count };
+    struct state_source source = {
+        .metadata = metadata, .metadata_n = metadata_n, .tensors = tensors, .count = count
+    };
     struct bytes message = { 0 };
     int rc = PL_OK;
     state_load_expect(l, schema, 2);
@@ -130,7 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(largest_honest), cmocka_unit_test(other_types), cmocka_unit_test(too_few),
-        cmocka_unit_test(too_much), cmocka_unit_test(endless),
+        cmocka_unit_test(too_much),       cmocka_unit_test(endless),
     };
     pl_backend_ref(&be);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #define PEERS 8
-#define TICK 0.05     /* s */
-#define GATHER 0.4    /* s that a group waits for more */
-#define PATIENCE 2.0  /* s; then whoever is alone steps alone */
+#define TICK 0.05    /* s */
+#define GATHER 0.4   /* s that a group waits for more */
+#define PATIENCE 2.0 /* s; then whoever is alone steps alone */
 
 /* Each peer adds batches at its own pace; whoever sees its target waits for the others and steps with
  * those who came; who is behind takes the state over. Peer 0 is us. */
@@ -90,7 +90,8 @@ static int step(struct world *w, struct peer *p)
     double triggered = w->peer[0].waits;
     size_t group = 0;
     int us = triggered > 0 && w->peer[0].epoch == epoch;
-    for (size_t i = 0; i < w->count; i++) group += w->peer[i].epoch == epoch && w->peer[i].waits > 0;
+    for (size_t i = 0; i < w->count; i++)
+        group += w->peer[i].epoch == epoch && w->peer[i].waits > 0;
     if (group < 2 && w->now < p->waits + PATIENCE && w->count > 1) return 0;
     for (size_t i = 0; i < w->count; i++)
         if (w->peer[i].epoch == epoch && w->peer[i].waits > 0) begin(w, &w->peer[i], epoch + 1);
@@ -104,8 +105,10 @@ static int look(struct world *w, struct pl_err *say)
     struct progress_record r[PEERS] = { 0 };
     for (size_t i = 0; i < w->count; i++) {
         const struct peer *p = &w->peer[i];
-        r[i] = (struct progress_record){ .peer = { 2, { 0, (uint8_t)i } }, .epoch = p->epoch,
-                                         .samples = p->samples, .time = p->told,
+        r[i] = (struct progress_record){ .peer = { 2, { 0, (uint8_t)i } },
+                                         .epoch = p->epoch,
+                                         .samples = p->samples,
+                                         .time = p->told,
                                          .samples_per_second = p->speed * uniform(w, 0.7, 1.3),
                                          .client_mode = i == 3 };
     }
@@ -162,7 +165,8 @@ static void ours_is_more(void **state)
         world_open(&w, 4, 64, seed);
         w.peer[0].target = 1024;
         assert_true(watched(&w, 300, 0.5, &say));
-        assert_non_null(strstr(say.text, "our --target-batch is 1024; your side, if the others agree"));
+        assert_non_null(
+            strstr(say.text, "our --target-batch is 1024; your side, if the others agree"));
         assert_int_equal(sscanf(strstr(say.text, "at about "), "at about %lld", &about), 1);
         assert_in_range(about, 16, 160);
     }
@@ -177,7 +181,9 @@ static void ours_is_less(void **state)
         struct world w;
         world_uneven(&w, 4, seed, 0);
         told += watched(&w, 120, 1, &say);
-        if (say.text[0]) assert_non_null(strstr(say.text, "nobody has come to our last 3 steps, at --target-batch 16"));
+        if (say.text[0])
+            assert_non_null(
+                strstr(say.text, "nobody has come to our last 3 steps, at --target-batch 16"));
     }
     assert_true(told > 90);
 }
@@ -206,7 +212,8 @@ static void leaps(void **state)
     for (int i = 0; i < 50; i++) {
         double now = 10.0 * i;
         own.time = other.time = now;
-        other.epoch = i % 4 == 3 ? 5 : 1000 * (i + 1); /* back again each time before it is too much */
+        other.epoch = i % 4 == 3 ? 5
+                                 : 1000 * (i + 1); /* back again each time before it is too much */
         assert_int_equal(target_watch_see(&w, &other, 1, &own, 4096, now, &say), 0);
     }
     assert_int_equal(target_watch_see(&w, NULL, 0, &own, 4096, 600, &say), 0);
@@ -221,8 +228,9 @@ static void leaps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_target), cmocka_unit_test(ours_is_more), cmocka_unit_test(ours_is_less),
-        cmocka_unit_test(one_others_is_less), cmocka_unit_test(leaps),
+        cmocka_unit_test(one_target),   cmocka_unit_test(ours_is_more),
+        cmocka_unit_test(ours_is_less), cmocka_unit_test(one_others_is_less),
+        cmocka_unit_test(leaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

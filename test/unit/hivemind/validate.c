@@ -34,9 +34,13 @@ static int teardown(void **state)
 
 static int check_text(const char *subkey, const char *value)
 {
-    struct record r = { .key = (const uint8_t *)"k", .key_n = 1, .subkey = (const uint8_t *)subkey,
-                        .subkey_n = strlen(subkey), .value = (const uint8_t *)value,
-                        .n = strlen(value), .expiration = 1 };
+    struct record r = { .key = (const uint8_t *)"k",
+                        .key_n = 1,
+                        .subkey = (const uint8_t *)subkey,
+                        .subkey_n = strlen(subkey),
+                        .value = (const uint8_t *)value,
+                        .n = strlen(value),
+                        .expiration = 1 };
     return record_check(&mine, &r, NULL);
 }
 
@@ -44,9 +48,9 @@ static void tags(void **state)
 {
     (void)state;
     assert_int_equal(check_text("", "x"), PL_OK);
-    assert_int_equal(check_text("[owner:]", "x"), PL_OK);           /* nothing inside: no tag */
-    assert_int_equal(check_text("[owner:]]", "x"), PL_EPROTO);      /* "]" is inside */
-    assert_int_equal(check_text("[owner:a\n]", "x"), PL_OK);        /* no newline inside */
+    assert_int_equal(check_text("[owner:]", "x"), PL_OK);      /* nothing inside: no tag */
+    assert_int_equal(check_text("[owner:]]", "x"), PL_EPROTO); /* "]" is inside */
+    assert_int_equal(check_text("[owner:a\n]", "x"), PL_OK);   /* no newline inside */
     assert_int_equal(check_text("[owner:\n[owner:a]", "x"), PL_EPROTO);
     assert_int_equal(check_text("[owner:a", "x"), PL_OK);
     assert_int_equal(check_text("[owner:a][owner:a]", "x[signature:b]"), PL_EPROTO); /* no key */
@@ -56,8 +60,12 @@ static void tags(void **state)
 static void strip(void **state)
 {
     static const char *const cases[][2] = {
-        { "abc", "abc" }, { "a[signature:x]b[signature:y]c", "abc" }, { "[signature:]x]y", "y" },
-        { "[signature:x", "[signature:x" }, { "[signature:\n]", "[signature:\n]" }, { "", "" },
+        { "abc", "abc" },
+        { "a[signature:x]b[signature:y]c", "abc" },
+        { "[signature:]x]y", "y" },
+        { "[signature:x", "[signature:x" },
+        { "[signature:\n]", "[signature:\n]" },
+        { "", "" },
         { "[signature:[signature:x]", "" },
     };
     (void)state;
@@ -73,8 +81,13 @@ static void strip(void **state)
 
 static void keys(void **state)
 {
-    static const char *const bad[] = { "", "ssh-rsa ", "ssh-rsa AAAA", "ssh-ed25519 AAAA",
-        "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE=", "ssh-rsa AAAAB3NzaC1yc2EAAAAA", "ssh-rsa !!!!" };
+    static const char *const bad[] = { "",
+                                       "ssh-rsa ",
+                                       "ssh-rsa AAAA",
+                                       "ssh-ed25519 AAAA",
+                                       "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE=",
+                                       "ssh-rsa AAAAB3NzaC1yc2EAAAAA",
+                                       "ssh-rsa !!!!" };
     EVP_PKEY *k;
     struct bytes text = { 0 }, pem = { 0 };
     struct rsa_key back;
@@ -107,13 +120,18 @@ static void add_progress(struct dht_dictionary *d, const struct dht_id *id,
     struct record r;
     record_own_subkey(&subkey, who);
     progress_write(&value, &p);
-    r = (struct record){ .key = id->bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
-                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
-                         .n = bytes_length(&value), .expiration = expiration };
+    r = (struct record){ .key = id->bytes,
+                         .key_n = DHT_ID_BYTES,
+                         .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey),
+                         .value = bytes_at(&value),
+                         .n = bytes_length(&value),
+                         .expiration = expiration };
     assert_int_equal(record_sign(&made, &v, &r), PL_OK);
     if (spoil) made.data[bytes_length(&made) - 20] ^= 1;
     assert_int_equal(dht_dictionary_store(d, 0, r.subkey, r.subkey_n, bytes_at(&made),
-                                          bytes_length(&made), expiration), PL_OK);
+                                          bytes_length(&made), expiration),
+                     PL_OK);
     bytes_clear(&subkey);
     bytes_clear(&value);
     bytes_clear(&made);
@@ -231,8 +249,12 @@ static void loose_base64(void **state)
 /* What is at least zero is a number. */
 static void rates(void **state)
 {
-    static const struct { double rate; int rc; } cases[] = {
-        { 0, PL_OK }, { -0.0, PL_OK }, { INFINITY, PL_OK }, { -1, PL_EPROTO }, { NAN, PL_EPROTO } };
+    static const struct {
+        double rate;
+        int rc;
+    } cases[] = {
+        { 0, PL_OK }, { -0.0, PL_OK }, { INFINITY, PL_OK }, { -1, PL_EPROTO }, { NAN, PL_EPROTO }
+    };
     struct validators v = { .key = &key };
     struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
     struct dht_id id;
@@ -279,9 +301,13 @@ static int check_owner(const char *before, const struct bytes *text, const char 
     bytes_add(&tag, after, strlen(after));
     mp_bin(&subkey, bytes_at(&tag), bytes_length(&tag));
     progress_write(&value, &p);
-    r = (struct record){ .key = id.bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
-                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
-                         .n = bytes_length(&value), .expiration = 60 };
+    r = (struct record){ .key = id.bytes,
+                         .key_n = DHT_ID_BYTES,
+                         .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey),
+                         .value = bytes_at(&value),
+                         .n = bytes_length(&value),
+                         .expiration = 60 };
     bytes_add(&made, r.value, r.n);
     bytes_add(&made, "[signature:", 11);
     {
@@ -320,23 +346,26 @@ static void one_record_an_owner(void **state)
 /* The table in validate.h. */
 static void lives(void **state)
 {
-    static const char id38[] = "\xc4\x26\x00\x24\x08\x01\x12\x20" "0123456789abcdef0123456789abcdef";
+    static const char id38[] = "\xc4\x26\x00\x24\x08\x01\x12\x20"
+                               "0123456789abcdef0123456789abcdef";
     static const struct {
         const char *key, *subkey, *value;
         double most;
-    } cases[] = {
-        { "run_progress", "[owner:a]", "", 60 }, { "run_metrics", "[owner:a]", "", 3600 },
-        { "run_report", "[owner:a]", "", 3600 }, { "other", "[owner:a]", "", 3600 },
-        { "other", id38, "\xc3", 3600 }, { "other", id38, "\xc2", 3600 },
-        { "other", id38, "\x01", 120 }, { "other", "\xc0", "x", 3600 } };
+    } cases[] = { { "run_progress", "[owner:a]", "", 60 }, { "run_metrics", "[owner:a]", "", 3600 },
+                  { "run_report", "[owner:a]", "", 3600 }, { "other", "[owner:a]", "", 3600 },
+                  { "other", id38, "\xc3", 3600 },         { "other", id38, "\xc2", 3600 },
+                  { "other", id38, "\x01", 120 },          { "other", "\xc0", "x", 3600 } };
     const double now = 1e9, slack = RECORD_CLOCK_SLACK;
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         size_t n = cases[i].subkey == id38 ? sizeof id38 - 1 : strlen(cases[i].subkey);
         struct dht_id key_id;
-        struct record r = { .key = key_id.bytes, .key_n = DHT_ID_BYTES,
-                            .subkey = (const uint8_t *)cases[i].subkey, .subkey_n = n,
-                            .value = (const uint8_t *)cases[i].value, .n = strlen(cases[i].value) };
+        struct record r = { .key = key_id.bytes,
+                            .key_n = DHT_ID_BYTES,
+                            .subkey = (const uint8_t *)cases[i].subkey,
+                            .subkey_n = n,
+                            .value = (const uint8_t *)cases[i].value,
+                            .n = strlen(cases[i].value) };
         dht_id_of_text(&key_id, cases[i].key);
         r.expiration = now + cases[i].most + slack;
         assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_OK);
@@ -407,10 +436,13 @@ static int declare(struct dht_state *node, double now, const struct peer_id *cal
 {
     struct dht_caller from = { .subnet = 1 };
     struct bytes subkey = subkey_of(named);
-    struct dht_record r = { .key = { { 7 } }, .subkey = bytes_at(&subkey),
+    struct dht_record r = { .key = { { 7 } },
+                            .subkey = bytes_at(&subkey),
                             .subkey_n = bytes_length(&subkey),
-                            .value = (const uint8_t *)(active ? "\xc3" : "\xc2"), .n = 1,
-                            .expiration = expiration, .caller = caller ? &from : NULL };
+                            .value = (const uint8_t *)(active ? "\xc3" : "\xc2"),
+                            .n = 1,
+                            .expiration = expiration,
+                            .caller = caller ? &from : NULL };
     int rc;
     if (caller) from.peer = *caller;
     rc = dht_state_store(node, now, &r);
@@ -423,7 +455,7 @@ static void only_its_peer_changes_a_declaration(void **state)
     const struct peer_id honest = peer_number(1), stranger = peer_number(2);
     struct dht_id self = { { 1 } }, key_id = { { 7 } };
     struct dht_state node;
-    struct dht_item whole = { .value = (uint8_t *)(uintptr_t)"\x07", .n = 1, .expiration = 1000 };
+    struct dht_item whole = { .value = (uint8_t *)(uintptr_t) "\x07", .n = 1, .expiration = 1000 };
     (void)state;
     dht_state_init(&node, &self, 0, &guarded);
     assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
@@ -466,7 +498,7 @@ static void false_of_others_is_a_hint(void **state)
     dht_result_init(&r);
     tell(&r, &liar, &a, 0, 900); /* hidden by one, shown by another */
     tell(&r, &node, &a, 1, 15);
-    tell(&r, &b, &b, 1, 16);     /* its own word, and others' */
+    tell(&r, &b, &b, 1, 16); /* its own word, and others' */
     tell(&r, &liar, &b, 0, 900);
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, 2);
@@ -479,7 +511,8 @@ static void false_of_others_is_a_hint(void **state)
         const struct dht_teller from = { &liar, 1 };
         const struct dht_id key_id = { { 7 } };
         assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
-                                          (const uint8_t *)"\x07", 1, 3000), PL_EAGAIN);
+                                          (const uint8_t *)"\x07", 1, 3000),
+                         PL_EAGAIN);
     }
     dht_result_clear(&r);
     dht_result_init(&r);
@@ -498,22 +531,57 @@ static void false_of_others_is_a_hint(void **state)
  * compares thousands with the interpreter itself. */
 static void token_times(void **state)
 {
-    static const struct { const char *text; double time; } good[] = {
-        { "2027-06-01 12:00:00.250000", 1811851200.25 }, { "2027-06-01T12:00:00", 1811851200 },
-        { "2027-06-01 12:00:00.125", 1811851200.125 }, { "2027-06-01 12:00", 1811851200 },
-        { "2027-06-01 12", 1811851200 }, { "2027-06-01", 1811808000 },
-        { "20270601T120000", 1811851200 }, { "20270601 1200", 1811851200 },
-        { "20270601", 1811808000 }, { "2027-W22-2T12", 1811851200 }, { "2027W222T12", 1811851200 },
-        { "2027-W22", 1811721600 }, { "2027W22", 1811721600 }, { "2026-W53-7", 1798934400 },
-        { "2027-06-01 12:00:00,5", 1811851200.5 }, { "2027-06-01 12.5", 1811851200.5 },
-        { "2027-06-01 12:00:00.1250009", 1811851200.125 }, { "2027-06-01\xc3\xa9" "12", 1811851200 },
-        { "2027W222012", 1811851200 }, { "2027-06-01 12000025", 1811851200.25 } };
-    static const char *const bad[] = {
-        "", " ", "soon", "2027-06-01 ", "2027-06-01 12:", "2027-06-01 12:00:00.", "2027-6-1",
-        "2027-06-01 12:00:00+00:00", "2027-06-01 12:00:00Z", "20270601T1200000", "2027-W53-1",
-        "2027-02-30 00:00:00", "2027-06-01 24:00:00", "2027-06-01 23:59:60", "2027-06-01 1",
-        "202706-01", "2027-0601", "2027-W22-8", "2027-W00-1", "2027-W222", "2027-06-01 1200:00",
-        "2027-06-01 12:0000", "0000-01-01", "9999-W52-6", "2027-06-01\xc3", "2027-06-01 12:00:00.1x" };
+    static const struct {
+        const char *text;
+        double time;
+    } good[] = { { "2027-06-01 12:00:00.250000", 1811851200.25 },
+                 { "2027-06-01T12:00:00", 1811851200 },
+                 { "2027-06-01 12:00:00.125", 1811851200.125 },
+                 { "2027-06-01 12:00", 1811851200 },
+                 { "2027-06-01 12", 1811851200 },
+                 { "2027-06-01", 1811808000 },
+                 { "20270601T120000", 1811851200 },
+                 { "20270601 1200", 1811851200 },
+                 { "20270601", 1811808000 },
+                 { "2027-W22-2T12", 1811851200 },
+                 { "2027W222T12", 1811851200 },
+                 { "2027-W22", 1811721600 },
+                 { "2027W22", 1811721600 },
+                 { "2026-W53-7", 1798934400 },
+                 { "2027-06-01 12:00:00,5", 1811851200.5 },
+                 { "2027-06-01 12.5", 1811851200.5 },
+                 { "2027-06-01 12:00:00.1250009", 1811851200.125 },
+                 { "2027-06-01\xc3\xa9"
+                   "12",
+                   1811851200 },
+                 { "2027W222012", 1811851200 },
+                 { "2027-06-01 12000025", 1811851200.25 } };
+    static const char *const bad[] = { "",
+                                       " ",
+                                       "soon",
+                                       "2027-06-01 ",
+                                       "2027-06-01 12:",
+                                       "2027-06-01 12:00:00.",
+                                       "2027-6-1",
+                                       "2027-06-01 12:00:00+00:00",
+                                       "2027-06-01 12:00:00Z",
+                                       "20270601T1200000",
+                                       "2027-W53-1",
+                                       "2027-02-30 00:00:00",
+                                       "2027-06-01 24:00:00",
+                                       "2027-06-01 23:59:60",
+                                       "2027-06-01 1",
+                                       "202706-01",
+                                       "2027-0601",
+                                       "2027-W22-8",
+                                       "2027-W00-1",
+                                       "2027-W222",
+                                       "2027-06-01 1200:00",
+                                       "2027-06-01 12:0000",
+                                       "0000-01-01",
+                                       "9999-W52-6",
+                                       "2027-06-01\xc3",
+                                       "2027-06-01 12:00:00.1x" };
     char text[AUTH_TIME_TEXT];
     int64_t time;
     (void)state;
@@ -537,13 +605,19 @@ static void token_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
-        cmocka_unit_test(one_bad_record), cmocka_unit_test(replayed),
-        cmocka_unit_test(loose_base64), cmocka_unit_test(rates),
-        cmocka_unit_test(one_record_an_owner), cmocka_unit_test(lives),
+        cmocka_unit_test(tags),
+        cmocka_unit_test(strip),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(one_bad_record),
+        cmocka_unit_test(replayed),
+        cmocka_unit_test(loose_base64),
+        cmocka_unit_test(rates),
+        cmocka_unit_test(one_record_an_owner),
+        cmocka_unit_test(lives),
         cmocka_unit_test(long_lives_are_refused),
         cmocka_unit_test(only_its_peer_changes_a_declaration),
-        cmocka_unit_test(false_of_others_is_a_hint), cmocka_unit_test(token_times),
+        cmocka_unit_test(false_of_others_is_a_hint),
+        cmocka_unit_test(token_times),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -15,9 +15,11 @@ static void the_same_origin_sees_it(void **unused)
     static const char *const pairs[][2] = {
         { HUB, HUB },
         { HUB "/datasets/a/b/resolve/main/c.parquet?download=true", HUB },
-        { HUB "?a", HUB }, { HUB "#a", HUB },
+        { HUB "?a", HUB },
+        { HUB "#a", HUB },
         { HUB ":443/a", HUB "/" },
-        { HUB "/a@b", HUB }, { HUB "/?next=https://evil/@", HUB },
+        { HUB "/a@b", HUB },
+        { HUB "/?next=https://evil/@", HUB },
         { "HTTPS://HuggingFace.CO/a", HUB }, /* neither schemes nor hosts have a case */
         { "https://127.0.0.1:8443/a", "https://127.0.0.1:8443" },
         { "https://[::1]:8443/a", "https://[0:0::0001]:8443" },
@@ -31,28 +33,78 @@ static void the_same_origin_sees_it(void **unused)
 static void nobody_else_does(void **unused)
 {
     static const char *const others[] = {
-        "http://huggingface.co/", "http://huggingface.co:443/", "ftp://huggingface.co/", "//huggingface.co/",
-        "huggingface.co", "", "https://", "https:///", "https:///huggingface.co/", "https:huggingface.co/",
-        "https:/huggingface.co/", "https:\\\\huggingface.co/", " " HUB, HUB " ", "https://hugging\tface.co",
-        HUB ".evil/", HUB ".evil.com/", HUB "m/", "https://evil-huggingface.co/", "https://cdn.huggingface.co/",
-        "https://huggingface/", "https://co/", HUB "./", "https://.huggingface.co/",
-        HUB "@evil/", HUB ":443@evil/", HUB ":token@evil/", "https://user@huggingface.co/",
-        "https://user:word@huggingface.co/", "https://@huggingface.co/", HUB "\\@evil/", HUB "\\.evil/",
-        HUB "%2eevil/", HUB "%2f@evil/", HUB "%40evil/", "https://huggingface%2eco/", HUB "%00.evil/",
-        HUB ";.evil/", HUB "&.evil/", HUB ",evil/", HUB "\r\nHost: evil/",
-        HUB ":/", HUB ":444/", HUB ":8443/", HUB ":80/", HUB ":0/", HUB ":443.evil/", HUB ":443a/", HUB ":+443/",
-        HUB ":65979/", HUB ":4294967739/", /* 443 in 16 and 32 bits */
-        "https://[huggingface.co]/", "https://[::1]/", "https://huggingface.co[::1]/", "https://evil/" HUB,
-        "https://evil/?" HUB, "https://evil#@huggingface.co/", "https://evil?@huggingface.co/",
-        "https://hugg\xc4\xb1ngface.co/", "https://huggingface\xe3\x80\x82""co/", "https://xn--huggingface.co/",
+        "http://huggingface.co/",
+        "http://huggingface.co:443/",
+        "ftp://huggingface.co/",
+        "//huggingface.co/",
+        "huggingface.co",
+        "",
+        "https://",
+        "https:///",
+        "https:///huggingface.co/",
+        "https:huggingface.co/",
+        "https:/huggingface.co/",
+        "https:\\\\huggingface.co/",
+        " " HUB,
+        HUB " ",
+        "https://hugging\tface.co",
+        HUB ".evil/",
+        HUB ".evil.com/",
+        HUB "m/",
+        "https://evil-huggingface.co/",
+        "https://cdn.huggingface.co/",
+        "https://huggingface/",
+        "https://co/",
+        HUB "./",
+        "https://.huggingface.co/",
+        HUB "@evil/",
+        HUB ":443@evil/",
+        HUB ":token@evil/",
+        "https://user@huggingface.co/",
+        "https://user:word@huggingface.co/",
+        "https://@huggingface.co/",
+        HUB "\\@evil/",
+        HUB "\\.evil/",
+        HUB "%2eevil/",
+        HUB "%2f@evil/",
+        HUB "%40evil/",
+        "https://huggingface%2eco/",
+        HUB "%00.evil/",
+        HUB ";.evil/",
+        HUB "&.evil/",
+        HUB ",evil/",
+        HUB "\r\nHost: evil/",
+        HUB ":/",
+        HUB ":444/",
+        HUB ":8443/",
+        HUB ":80/",
+        HUB ":0/",
+        HUB ":443.evil/",
+        HUB ":443a/",
+        HUB ":+443/",
+        HUB ":65979/",
+        HUB ":4294967739/", /* 443 in 16 and 32 bits */
+        "https://[huggingface.co]/",
+        "https://[::1]/",
+        "https://huggingface.co[::1]/",
+        "https://evil/" HUB,
+        "https://evil/?" HUB,
+        "https://evil#@huggingface.co/",
+        "https://evil?@huggingface.co/",
+        "https://hugg\xc4\xb1ngface.co/",
+        "https://huggingface\xe3\x80\x82"
+        "co/",
+        "https://xn--huggingface.co/",
     };
     (void)unused;
     for (size_t i = 0; i < PL_COUNT(others); i++) {
         if (http_may_see(others[i], HUB)) fail_msg("'%s' sees it", others[i]);
         /* Nor does a home that is none let anybody see what belongs to it. */
-        if (http_may_see(HUB "/", others[i])) fail_msg("the hub sees what belongs to '%s'", others[i]);
+        if (http_may_see(HUB "/", others[i]))
+            fail_msg("the hub sees what belongs to '%s'", others[i]);
     }
-    assert_false(http_may_see("http://hub.local/", "http://hub.local/")); /* its own, but in the open */
+    assert_false(
+        http_may_see("http://hub.local/", "http://hub.local/")); /* its own, but in the open */
     assert_false(http_may_see(NULL, HUB));
     assert_false(http_may_see(HUB, NULL));
 }
@@ -61,11 +113,25 @@ static void addresses_are_compared_as_such(void **unused)
 {
     static const char home[] = "https://127.0.0.1:8443/", six[] = "https://[::1]:8443/";
     static const char *const others[] = {
-        "https://127.0.0.1/", "https://127.1:8443/", "https://127.0.0.01:8443/", "https://2130706433:8443/",
-        "https://0x7f000001:8443/", "https://localhost:8443/", "https://[::ffff:127.0.0.1]:8443/",
-        "https://127.0.0.1.evil:8443/", "https://[::1%25lo]:8443/", "https://[::1%lo]:8443/", "https://[::1:8443/",
-        "https://::1:8443/", "https://[::1]evil:8443/", "https://[::1]@evil:8443/", "https://[::2]:8443/",
-        "https://[::1]]:8443/", "https://[[::1]]:8443/", "https://[]:8443/", "https://[::1]:8444/",
+        "https://127.0.0.1/",
+        "https://127.1:8443/",
+        "https://127.0.0.01:8443/",
+        "https://2130706433:8443/",
+        "https://0x7f000001:8443/",
+        "https://localhost:8443/",
+        "https://[::ffff:127.0.0.1]:8443/",
+        "https://127.0.0.1.evil:8443/",
+        "https://[::1%25lo]:8443/",
+        "https://[::1%lo]:8443/",
+        "https://[::1:8443/",
+        "https://::1:8443/",
+        "https://[::1]evil:8443/",
+        "https://[::1]@evil:8443/",
+        "https://[::2]:8443/",
+        "https://[::1]]:8443/",
+        "https://[[::1]]:8443/",
+        "https://[]:8443/",
+        "https://[::1]:8444/",
     };
     (void)unused;
     for (size_t i = 0; i < PL_COUNT(others); i++)
@@ -76,7 +142,9 @@ static void addresses_are_compared_as_such(void **unused)
 static void each_token_has_its_home(void **unused)
 {
     const struct http_credential c[] = {
-        { "own", "https://data.example/list.txt" }, { "hub", HUB }, { NULL, "https://empty.example" },
+        { "own", "https://data.example/list.txt" },
+        { "hub", HUB },
+        { NULL, "https://empty.example" },
         { "homeless", NULL },
     };
     (void)unused;
@@ -91,8 +159,10 @@ static void each_token_has_its_home(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_origin_sees_it), cmocka_unit_test(nobody_else_does),
-        cmocka_unit_test(addresses_are_compared_as_such), cmocka_unit_test(each_token_has_its_home),
+        cmocka_unit_test(the_same_origin_sees_it),
+        cmocka_unit_test(nobody_else_does),
+        cmocka_unit_test(addresses_are_compared_as_such),
+        cmocka_unit_test(each_token_has_its_home),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,8 +64,9 @@ static void points_are_means_of_their_time(void **state)
     assert_int_equal(n, 0);
     history_begin(h, NULL);
     for (int i = 0; i < 1000; i++) {
-        struct history_point p = { .time = i, .step = i / 10, .peers = 4, .loss = i < 500 ? 2 : 1,
-                                   .samples_per_second = 3 };
+        struct history_point p = {
+            .time = i, .step = i / 10, .peers = 4, .loss = i < 500 ? 2 : 1, .samples_per_second = 3
+        };
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
     }
     assert_int_equal(history_commit(h, NULL), PL_OK);
@@ -190,10 +191,12 @@ static void feeds_say_what_was_seen(void **state)
     struct dashboard_metrics m[] = { metrics("aa", 7, 2, 100, 60, 20),
                                      metrics("bb", 7, 1, 50, 20, 20) };
     struct dashboard_progress p[] = { progress("aa", 7, 300, 3, 0), progress("cc", 7, 100, 1, 1) };
-    struct dashboard_look look = { .time = 1000, .metrics = m, .metrics_count = 2, .progress = p,
-                                   .progress_count = 2 };
+    struct dashboard_look look = {
+        .time = 1000, .metrics = m, .metrics_count = 2, .progress = p, .progress_count = 2
+    };
     struct distance far = { .peer = p[0].record.peer, .rtt_s = 0.25 };
-    struct dashboard_options o = { .run = "it's \"our\" <b>run</b>", .target_batch = 800,
+    struct dashboard_options o = { .run = "it's \"our\" <b>run</b>",
+                                   .target_batch = 800,
                                    .total_steps = 107 };
     char folder[] = "/tmp/potluck-page-XXXXXX", command[100], *text;
     struct http_server *s;
@@ -254,7 +257,8 @@ static void feeds_say_what_was_seen(void **state)
     assert_non_null(strstr(data, "\"history\":{"));
     free(data);
     free(text);
-    is_in(folder, "api/history.json", "\"loss\":[2.0,2.0]"); /* drawn anew for the copy, not what was freed */
+    is_in(folder, "api/history.json",
+          "\"loss\":[2.0,2.0]"); /* drawn anew for the copy, not what was freed */
     is_in(folder, "api/board.json", "\"samples\":200");
     is_in(folder, "api/state.json", "\"step\":8");
     is_in(folder, "api/peers.json", "\"reachable\"");
@@ -270,12 +274,17 @@ static void wild_claims_stay_numbers(void **state)
 {
     struct dashboard_metrics m[] = {
         metrics("aa", INT64_MAX, INFINITY, INT64_MAX, NAN, INT64_MAX),
-        metrics("bb", 3, 1e300, INT64_MAX, INFINITY, INT64_MAX), metrics("cc", 3, 1, 10, 30, 10),
+        metrics("bb", 3, 1e300, INT64_MAX, INFINITY, INT64_MAX),
+        metrics("cc", 3, 1, 10, 30, 10),
     };
     struct dashboard_progress p[] = { progress("aa", INT64_MAX, INT64_MAX, INFINITY, 0),
                                       progress("bb", 3, INT64_MAX, NAN, 0) };
-    struct dashboard_look look = { .time = 1000, .metrics = m, .metrics_count = 3, .progress = p,
-                                   .progress_count = 2, .problem = "a problem" };
+    struct dashboard_look look = { .time = 1000,
+                                   .metrics = m,
+                                   .metrics_count = 3,
+                                   .progress = p,
+                                   .progress_count = 2,
+                                   .problem = "a problem" };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     struct http_server *s;
     struct dashboard *d;
@@ -405,7 +414,8 @@ int main(void)
         cmocka_unit_test(accounts_count_a_step_once),
         cmocka_unit_test(points_are_means_of_their_time),
         cmocka_unit_test(history_survives),
-        cmocka_unit_test(a_training_here_has_an_end), cmocka_unit_test(feeds_say_what_was_seen),
+        cmocka_unit_test(a_training_here_has_an_end),
+        cmocka_unit_test(feeds_say_what_was_seen),
         cmocka_unit_test(wild_claims_stay_numbers),
         cmocka_unit_test(a_large_swarm),
         cmocka_unit_test(folder_is_shown),

@@ -69,8 +69,8 @@ static inline char *answer_to(int port, const char *request)
 static inline char *ask(int port, const char *method, const char *path)
 {
     char request[300];
-    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-             method, path);
+    snprintf(request, sizeof request,
+             "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", method, path);
     return answer_to(port, request);
 }
 

@@ -19,7 +19,9 @@ static int parse(const char *text, const char *url)
 
 static void addresses_lie_beside_the_list(void **state)
 {
-    static const struct { const char *base, *name, *url; } cases[] = {
+    static const struct {
+        const char *base, *name, *url;
+    } cases[] = {
         { "http://h/a/list.txt", "b.parquet", "http://h/a/b.parquet" },
         { "http://h/a/list.txt?x=/y", "b.parquet", "http://h/a/b.parquet" },
         { "http://h/a/list.txt", "/b.parquet", "http://h/b.parquet" },
@@ -76,7 +78,9 @@ static const char apache_page[] =
 
 static void a_folder_as_a_server_shows_it(void **state)
 {
-    static const struct { const char *page, *url[3]; } cases[] = {
+    static const struct {
+        const char *page, *url[3];
+    } cases[] = {
         { python_page, { "http://h/f/a%C3%A9.parquet", "http://h/f/b%20%26.parquet" } },
         { nginx_page, { "http://h/f/a.parquet", "http://h/f/b.parquet" } },
         { apache_page, { "http://h/f/a.parquet", "http://h/f/b.parquet" } },
@@ -118,11 +122,16 @@ static void a_folder_as_a_server_shows_it(void **state)
 
 static void which_urls_are_lists(void **state)
 {
-    static const char *const lists[] = { "http://h", "http://h:1", "http://h/", "http://h/f/?x",
-                                         "http://h/a.json?download=true", "http://h/a.txt#b",
-                                         "https://h/index.html", "http://h?x" },
-                      *const shards[] = { "http://h/a.parquet", "http://h/a.parquet?x=/",
-                                          "http://h/f", "http://h/a?b.txt" };
+    static const char *const lists[] = { "http://h",
+                                         "http://h:1",
+                                         "http://h/",
+                                         "http://h/f/?x",
+                                         "http://h/a.json?download=true",
+                                         "http://h/a.txt#b",
+                                         "https://h/index.html",
+                                         "http://h?x" },
+                             *const shards[] = { "http://h/a.parquet", "http://h/a.parquet?x=/",
+                                                 "http://h/f", "http://h/a?b.txt" };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(lists); i++)
         if (!http_is_list(lists[i])) fail_msg("%s", lists[i]);
@@ -155,10 +164,8 @@ static void what_is_no_list_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_lie_beside_the_list),
-        cmocka_unit_test(both_spellings),
-        cmocka_unit_test(a_folder_as_a_server_shows_it),
-        cmocka_unit_test(which_urls_are_lists),
+        cmocka_unit_test(addresses_lie_beside_the_list), cmocka_unit_test(both_spellings),
+        cmocka_unit_test(a_folder_as_a_server_shows_it), cmocka_unit_test(which_urls_are_lists),
         cmocka_unit_test(what_is_no_list_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,8 +41,9 @@ static void published_and_nothing_else(void **state)
 /* The body as gzip, if its headers say so. */
 static void packed_once(void **state)
 {
-    static const char ask_packed[] = "GET /long HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: deflate, gzip\r\n"
-                                     "Connection: close\r\n\r\n";
+    static const char ask_packed[] =
+        "GET /long HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: deflate, gzip\r\n"
+        "Connection: close\r\n\r\n";
     static char text[5000], back[sizeof text];
     struct http_server *s;
     char *got, *body;
@@ -73,7 +74,9 @@ static void packed_once(void **state)
 /* What another host's page asks for by its own name is refused, whatever else it asks. */
 static void asked_by_our_names_alone(void **state)
 {
-    static const struct { const char *request, *status; } cases[] = {
+    static const struct {
+        const char *request, *status;
+    } cases[] = {
         { "GET /a HTTP/1.1\r\nHost: localhost:8000\r\n", " 200 " },
         { "GET /a HTTP/1.1\r\nHost: [::1]:5\r\n", " 200 " },
         { "GET /a HTTP/1.1\r\nHost: potluck.example\r\n", " 200 " },
@@ -101,7 +104,8 @@ static void asked_by_our_names_alone(void **state)
         char request[300], *got;
         snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", cases[i].request);
         got = answer_to(http_server_port(s), request);
-        if (strncmp(got, "HTTP/1.", 7) || strncmp(got + 8, cases[i].status, strlen(cases[i].status)))
+        if (strncmp(got, "HTTP/1.", 7) ||
+            strncmp(got + 8, cases[i].status, strlen(cases[i].status)))
             fail_msg("%s: %s", request, got);
         if (cases[i].status[1] == '4') assert_null(strstr(got, "secret"));
         free(got);
@@ -157,7 +161,8 @@ static void upload_is_refused(void **state)
     (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     fd = dial(http_server_port(s));
-    say(fd, "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+    say(fd,
+        "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
     answer = hear(fd, NULL);
     assert_non_null(strstr(answer, "405"));
     free(answer);
@@ -271,8 +276,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_and_nothing_else), cmocka_unit_test(packed_once),
-        cmocka_unit_test(asked_by_our_names_alone), cmocka_unit_test(silent_ones_make_room),
-        cmocka_unit_test(upload_is_refused), cmocka_unit_test(watchers_hear),
+        cmocka_unit_test(asked_by_our_names_alone),   cmocka_unit_test(silent_ones_make_room),
+        cmocka_unit_test(upload_is_refused),          cmocka_unit_test(watchers_hear),
         cmocka_unit_test(watchers_make_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

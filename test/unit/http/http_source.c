@@ -18,14 +18,13 @@
 
 static uint8_t content[FILE_BYTES];
 static char sha256[65];
-static char away[100];             /* where /away and /keeps lead */
-static atomic_int authorized;      /* requests with a token */
+static char away[100];           /* where /away and /keeps lead */
+static atomic_int authorized;    /* requests with a token */
 static struct http_cache *cache; /* what the next source is opened with */
 static struct pl_err err;
 
 /* What the server does is the path's first letter, so that tests do not share a state. */
-static void answer_part(struct web_client *c, const char *path, long long first,
-                        long long last)
+static void answer_part(struct web_client *c, const char *path, long long first, long long last)
 {
     int number = c->number;
     char head[400];
@@ -74,32 +73,32 @@ static void answer_part(struct web_client *c, const char *path, long long first,
             web_put(c, content, HTTP_BLOCK_BYTES);
             usleep(100000);
             web_put(c, content + HTTP_BLOCK_BYTES, FILE_BYTES - HTTP_BLOCK_BYTES);
-        } else
-            web_put(c, content, FILE_BYTES);
+        } else web_put(c, content, FILE_BYTES);
         return;
     }
     if (last >= total) last = total - 1;
     bytes = last - first + 1;
     from = first;
     claimed = bytes;
-    if (mode == 'o') first += 1;                         /* about other bytes */
-    if (mode == 'e' && number > 1) tag = 'b';            /* the file has changed */
-    if (mode == 'l') claimed = bytes + 1000;             /* promises more than comes */
+    if (mode == 'o') first += 1;                            /* about other bytes */
+    if (mode == 'e' && number > 1) tag = 'b';               /* the file has changed */
+    if (mode == 'l') claimed = bytes + 1000;                /* promises more than comes */
     if (mode == 'm') claimed = bytes += number % 2 ? 7 : 0; /* sends more than was asked for */
     snprintf(head, sizeof head,
              "HTTP/1.1 206 Part\r\nContent-Range: bytes %lld-%lld/%lld\r\nContent-Length: %lld\r\n"
              "ETag: \"%c\"\r\nConnection: close\r\n\r\n",
              first, last, total, claimed, tag);
     web_put(c, head, strlen(head));
-    if (mode == 'c' && bytes > 50000) bytes = 50000 + number; /* cut in the middle, again and again */
-    if (mode == 's' && number % 2) {                     /* stalls */
+    if (mode == 'c' && bytes > 50000)
+        bytes = 50000 + number;      /* cut in the middle, again and again */
+    if (mode == 's' && number % 2) { /* stalls */
         web_put(c, content + from, 100);
         sleep(3);
         return;
     }
     if (mode == 'h' && number % 5 == 0) { /* cut in the middle, and the connection stays open */
         web_put(c, content + from, (size_t)bytes / 2);
-        while (web_get(c, head, sizeof head) > 0) { }
+        while (web_get(c, head, sizeof head) > 0) {}
         return;
     }
     if (from + bytes > total) bytes = total - from;
@@ -291,10 +290,13 @@ static void redirects_take_no_token_along(void **state)
     snprintf(home, sizeof home, "https://127.0.0.1:%d/list.txt", secure.port);
     o.credential[1] = (struct http_credential){ "secret", home };
     assert_int_equal(http_client_open(&c, &o, &err), PL_OK);
-    const struct { const char *path, *to; int is_secure, tokens; } cases[] = {
-        { "/away", "http://127.0.0.1:%d/good", 0, 1 },    /* the token's own origin asked first */
-        { "/redirected", NULL, 0, 2 },                    /* to itself: both see it */
-        { "/away", "https://127.0.0.1:%d/good", 1, 2 },   /* the same, as a whole URL */
+    const struct {
+        const char *path, *to;
+        int is_secure, tokens;
+    } cases[] = {
+        { "/away", "http://127.0.0.1:%d/good", 0, 1 },  /* the token's own origin asked first */
+        { "/redirected", NULL, 0, 2 },                  /* to itself: both see it */
+        { "/away", "https://127.0.0.1:%d/good", 1, 2 }, /* the same, as a whole URL */
         { "/away", "https://user@127.0.0.1:%d/good", 1, 1 },
         { "/away", "//127.0.0.1:%d/good", 1, 2 },
     };
@@ -324,7 +326,9 @@ static void redirects_take_no_token_along(void **state)
 
 static void lies_are_told(void **state)
 {
-    static const struct { const char *path, *words; } lies[] = {
+    static const struct {
+        const char *path, *words;
+    } lies[] = {
         { "/none", "404" },
         { "/whole", "requests for parts" },
         { "/waits", "requests for parts" },
@@ -431,10 +435,11 @@ static void blocks_are_kept(void **state)
     assert_int_equal(read_once("/good", sha256), PL_OK);
     assert_int_equal(in_folder(0), FILE_BYTES + 4 * 32);
     assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(atomic_load(&plain.requests), 1); /* its size and nothing else */
+    assert_int_equal(atomic_load(&plain.requests), 1);  /* its size and nothing else */
     assert_int_equal(read_once("/cut", sha256), PL_OK); /* the same file of another server */
     assert_int_equal(atomic_load(&plain.requests), 1);
-    assert_int_equal(read_once("/good", NULL), PL_OK); /* known by its ETag, which is another identity */
+    assert_int_equal(read_once("/good", NULL),
+                     PL_OK); /* known by its ETag, which is another identity */
     assert_true(atomic_load(&plain.requests) > 1);
     assert_int_equal(read_once("/good", NULL), PL_OK);
     assert_int_equal(atomic_load(&plain.requests), 1);
@@ -458,14 +463,16 @@ static void what_is_oldest_goes(void **state)
     http_cache_put(cache, first, data, sizeof data);
     for (uint64_t i = 0; i < 100; i++) {
         in_folder('o'); /* all but what is used from here on */
-        assert_int_equal(http_cache_get(cache, first, data, sizeof data), 1); /* used, so it stays */
+        assert_int_equal(http_cache_get(cache, first, data, sizeof data),
+                         1); /* used, so it stays */
         http_cache_key(key, "x", i);
         http_cache_put(cache, key, data, sizeof data);
         assert_true(in_folder(0) <= 22 * 1032);
         assert_int_equal(http_cache_get(cache, key, data, sizeof data), 1);
     }
     assert_true(in_folder(0) >= 18 * 1032);
-    assert_int_equal(http_cache_get(cache, key, data, 999), 0); /* another length: another content */
+    assert_int_equal(http_cache_get(cache, key, data, 999),
+                     0); /* another length: another content */
     in_folder('r');
     http_cache_close(cache);
     cache = NULL;

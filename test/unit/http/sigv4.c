@@ -8,7 +8,8 @@
 #include <cmocka.h>
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-#define TEXT "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072" /* "Welcome to Amazon S3." */
+#define TEXT \
+    "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072" /* "Welcome to Amazon S3." */
 #define HOST "host:examplebucket.s3.amazonaws.com"
 #define DATE "x-amz-date:20130524T000000Z"
 #define NOTHING "x-amz-content-sha256:" EMPTY
@@ -27,14 +28,17 @@ static const struct {
     struct sigv4_request request;
     const char *names, *signature;
 } cases[] = {
-    { { "GET", "/test.txt", "", ranged, EMPTY }, "host;range;x-amz-content-sha256;x-amz-date",
+    { { "GET", "/test.txt", "", ranged, EMPTY },
+      "host;range;x-amz-content-sha256;x-amz-date",
       "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41" },
     { { "PUT", "/test%24file.text", "", stored, TEXT },
       "date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class",
       "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd" },
-    { { "GET", "/", "lifecycle=", plain, EMPTY }, "host;x-amz-content-sha256;x-amz-date",
+    { { "GET", "/", "lifecycle=", plain, EMPTY },
+      "host;x-amz-content-sha256;x-amz-date",
       "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543" },
-    { { "GET", "/", "max-keys=2&prefix=J", plain, EMPTY }, "host;x-amz-content-sha256;x-amz-date",
+    { { "GET", "/", "max-keys=2&prefix=J", plain, EMPTY },
+      "host;x-amz-content-sha256;x-amz-date",
       "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7" },
 };
 

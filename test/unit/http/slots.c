@@ -14,7 +14,8 @@ static struct http_address at(const char *text)
     struct sockaddr_in four = { .sin_family = AF_INET };
     struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
     struct http_address a;
-    if (inet_pton(AF_INET, text, &four.sin_addr) == 1) http_address_of(&a, (struct sockaddr *)&four);
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
+        http_address_of(&a, (struct sockaddr *)&four);
     else {
         assert_int_equal(inet_pton(AF_INET6, text, &six.sin6_addr), 1);
         http_address_of(&a, (struct sockaddr *)&six);
@@ -39,10 +40,17 @@ static void empty(struct slots *s)
 
 static void networks(void **unused)
 {
-    static const struct { const char *a, *b; int same; } cases[] = {
-        { "10.0.0.1", "10.0.0.255", 1 }, { "10.0.0.1", "10.0.1.1", 0 },
-        { "2001:db8:0:1::1", "2001:db8:0:1:ffff::2", 1 }, { "2001:db8:0:1::1", "2001:db8:0:2::1", 0 },
-        { "::ffff:10.0.0.1", "10.0.0.7", 1 }, { "::1", "10.0.0.1", 0 }, { "::1", "0.0.0.0", 0 },
+    static const struct {
+        const char *a, *b;
+        int same;
+    } cases[] = {
+        { "10.0.0.1", "10.0.0.255", 1 },
+        { "10.0.0.1", "10.0.1.1", 0 },
+        { "2001:db8:0:1::1", "2001:db8:0:1:ffff::2", 1 },
+        { "2001:db8:0:1::1", "2001:db8:0:2::1", 0 },
+        { "::ffff:10.0.0.1", "10.0.0.7", 1 },
+        { "::1", "10.0.0.1", 0 },
+        { "::1", "0.0.0.0", 0 },
     };
     (void)unused;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
@@ -174,7 +182,9 @@ static void hosts_are_ours_or_not(void **unused)
     memset(longest, 'a', sizeof longest);
     longest[299] = 0;
     assert_false(http_hosts_have(&h, longest, &local));
-    const char *const wrong[] = { "", "a:80", "a b", "http://a", "[::1]:80", "[::1", "::g", longest };
+    const char *const wrong[] = {
+        "", "a:80", "a b", "http://a", "[::1]:80", "[::1", "::g", longest
+    };
     for (size_t i = 0; i < PL_COUNT(wrong); i++)
         if (http_hosts_add(&h, wrong[i], &err) != PL_EUSE) fail_msg("'%s' is a name", wrong[i]);
     assert_int_equal(http_hosts_add(&h, "[::2]", &err), PL_OK);
@@ -185,9 +195,12 @@ static void hosts_are_ours_or_not(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks), cmocka_unit_test(silent_ones_go_first),
-        cmocka_unit_test(larger_holders_pay), cmocka_unit_test(who_waits_too_long_goes),
-        cmocka_unit_test(failures_count_by_network), cmocka_unit_test(hosts_are_ours_or_not),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(silent_ones_go_first),
+        cmocka_unit_test(larger_holders_pay),
+        cmocka_unit_test(who_waits_too_long_goes),
+        cmocka_unit_test(failures_count_by_network),
+        cmocka_unit_test(hosts_are_ours_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define ANSWER ((4u << 20) - 120) /* bytes */
-#define ANSWERS 3 /* more than the buffers of TCP hold */
+#define ANSWERS 3                 /* more than the buffers of TCP hold */
 #define SLICE 32768
-#define SLICE_NS 8000000 /* 4 MB/s: seconds more than a goodbye takes without last words */
+#define SLICE_NS 8000000     /* 4 MB/s: seconds more than a goodbye takes without last words */
 #define TRICKLE_NS 300000000 /* a slice now and then: enough for the goodbye to wait for the next */
 
 /* --- a line ----------------------------------------------------------------------------------- */
@@ -311,12 +311,9 @@ static void neighbours_are_not_paced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(last_words_arrive),
-        cmocka_unit_test(others_need_not_wait),
-        cmocka_unit_test(who_speaks_lives),
-        cmocka_unit_test(little_waits_for_a_slow_socket),
-        cmocka_unit_test(sockets_are_prepared),
-        cmocka_unit_test(neighbours_are_not_paced),
+        cmocka_unit_test(last_words_arrive),    cmocka_unit_test(others_need_not_wait),
+        cmocka_unit_test(who_speaks_lives),     cmocka_unit_test(little_waits_for_a_slow_socket),
+        cmocka_unit_test(sockets_are_prepared), cmocka_unit_test(neighbours_are_not_paced),
     };
     return cmocka_run_group_tests_name("slow_line", tests, NULL, NULL);
 }

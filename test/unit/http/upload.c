@@ -11,8 +11,8 @@
 #define BYTES 300000
 
 static uint8_t content[BYTES], stored[BYTES];
-static size_t have;       /* of the upload */
-static char mode;         /* the path's first letter */
+static size_t have;                                    /* of the upload */
+static char mode;                                      /* the path's first letter */
 static int requests, creations, authorized, down_port; /* down_port: without TLS */
 static char folder[] = "/tmp/potluck-upload-XXXXXX", path[80], state[90], ca_file[80];
 static struct pl_err err;
@@ -66,7 +66,8 @@ static void answer(struct web_client *c)
                 : mode == 'c' ? "Location: /cut/1\r\n"
                 : mode == 'g' ? "Location: good/1\r\n"
                 : mode == 'l' ? "Location: /lies/1\r\n"
-                              : "Location: /x/1\r\n", "");
+                              : "Location: /x/1\r\n",
+                "");
     } else if (!strcmp(method, "HEAD")) {
         if (mode == 'x') { /* PUT's question: how long is it? */
             snprintf(more, sizeof more, "Upload-Offset: %zu\r\n", have);

@@ -22,7 +22,8 @@ static struct {
     size_t size;
 } server;
 static uint8_t content[BYTES], stored[BYTES];
-static char folder[] = "/tmp/potluck-parts-XXXXXX", path[80], state[90], sha256[65], url[100], ca_file[80];
+static char folder[] = "/tmp/potluck-parts-XXXXXX", path[80], state[90], sha256[65], url[100],
+            ca_file[80];
 static struct pl_err err;
 
 struct request {

@@ -114,7 +114,7 @@ static inline void *web_serve_one(void *context)
     if ((!c->tls || SSL_accept(c->tls) == 1) && !web_read_head(c)) job->server->answer(c);
     if (c->tls) SSL_shutdown(c->tls);
     shutdown(c->fd, SHUT_WR);
-    while (recv(c->fd, rest, sizeof rest, 0) > 0) { } /* no reset may overtake what was sent */
+    while (recv(c->fd, rest, sizeof rest, 0) > 0) {} /* no reset may overtake what was sent */
     SSL_free(c->tls);
     close(c->fd);
     free(job);

@@ -94,7 +94,8 @@ static void failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_one_line), cmocka_unit_test(memory_comes_back),
+        cmocka_unit_test(as_one_line),
+        cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

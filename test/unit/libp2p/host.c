@@ -21,8 +21,12 @@ static void unary_over(int dialler, int listener)
     teach(&a, &b);
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
         uint8_t *data = noise(sizes[i], (uint32_t)i);
-        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
-                            .n = sizes[i], .timeout_s = LIMIT };
+        struct asking q = { .from = &a,
+                            .to = &b.me.id,
+                            .name = "Test.echo",
+                            .data = data,
+                            .n = sizes[i],
+                            .timeout_s = LIMIT };
         ask_and_wait(&q);
         if (q.status) fail_msg("%zu bytes: %s", sizes[i], q.error);
         assert_int_equal(bytes_length(&q.response), sizes[i]);
@@ -31,13 +35,17 @@ static void unary_over(int dialler, int listener)
         free(data);
     }
     {
-        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.thirteen", .timeout_s = LIMIT };
+        struct asking q = {
+            .from = &a, .to = &b.me.id, .name = "Test.thirteen", .timeout_s = LIMIT
+        };
         ask_and_wait(&q);
         assert_int_equal(q.status, PL_EPROTO);
         assert_string_equal(q.error, "ValueError('thirteen')");
     }
     {
-        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.nothing", .timeout_s = LIMIT };
+        struct asking q = {
+            .from = &a, .to = &b.me.id, .name = "Test.nothing", .timeout_s = LIMIT
+        };
         ask_and_wait(&q);
         assert_int_equal(q.status, PL_ENOTFOUND);
     }
@@ -80,7 +88,9 @@ static void wrong_peer(void **state)
     (void)state;
     for (int securities = CONN_NOISE; securities <= CONN_TLS; securities++) {
         struct side a, b, other;
-        struct asking q = { .from = &a, .to = &other.me.id, .name = "Test.echo", .timeout_s = LIMIT };
+        struct asking q = {
+            .from = &a, .to = &other.me.id, .name = "Test.echo", .timeout_s = LIMIT
+        };
         open_side(&a, 0, securities);
         open_side(&b, 1, securities);
         open_side(&other, 0, securities);
@@ -141,10 +151,7 @@ static void slow(void *context, struct rpc_call *call, const uint8_t *data, size
     note(&slow_called);
 }
 
-static void cancel_here(void *context)
-{
-    rpc_cancel(((struct asking *)context)->request);
-}
+static void cancel_here(void *context) { rpc_cancel(((struct asking *)context)->request); }
 
 static void cancelled_and_late(void **state)
 {
@@ -217,8 +224,12 @@ static void many_calls(void **state)
     memset(all, 0, sizeof all);
     for (uint32_t i = 0; i < MANY; i++) {
         numbers[i] = i;
-        all[i] = (struct asking){ .from = &a, .to = &b.me.id, .name = "Test.echo", .n = 4,
-                                  .data = &numbers[i], .timeout_s = LIMIT };
+        all[i] = (struct asking){ .from = &a,
+                                  .to = &b.me.id,
+                                  .name = "Test.echo",
+                                  .n = 4,
+                                  .data = &numbers[i],
+                                  .timeout_s = LIMIT };
     }
     loop_call(a.loop, ask_many_here, all);
     for (int i = 0; i < MANY; i++) done += await_noted(&all[i].answered, 1, LIMIT);
@@ -270,10 +281,15 @@ static void found_through_another(void **state)
 {
     struct side hub, a, b;
     struct ears ears = { .side = &hub };
-    struct asking join_a = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
-    struct asking join_b = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
-    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1,
-                        .timeout_s = LIMIT };
+    struct asking join_a = {
+        .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT
+    };
+    struct asking join_b = {
+        .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT
+    };
+    struct asking q = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1, .timeout_s = LIMIT
+    };
     (void)state;
     open_side(&hub, 1, 0);
     open_side(&a, 1, 0);
@@ -323,7 +339,7 @@ static void open_relayed(struct side *hub, struct ears *ears, struct side *a, st
     teach(b, hub);
     loop_call(a->loop, reserve_here, &reserve);
     assert_int_equal(reserve.status, PL_OK);
-    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
+    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until;) {
         usleep(50000);
         loop_call(a->loop, look_here, &reserve);
     }
@@ -339,11 +355,18 @@ static void called_through_relay(void **state)
     struct side hub, a, b;
     struct ears ears = { .side = &hub };
     uint8_t *data = noise(400000, 1);
-    struct asking small = {
-        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000, .timeout_s = LIMIT
-    };
-    struct asking large = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data,
-                            .n = 400000, .timeout_s = LIMIT };
+    struct asking small = { .from = &b,
+                            .to = &a.me.id,
+                            .name = "Test.echo",
+                            .data = data,
+                            .n = 40000,
+                            .timeout_s = LIMIT };
+    struct asking large = { .from = &b,
+                            .to = &a.me.id,
+                            .name = "Test.echo",
+                            .data = data,
+                            .n = 400000,
+                            .timeout_s = LIMIT };
     (void)state;
     open_relayed(&hub, &ears, &a, &b);
     ask_and_wait(&small);
@@ -365,8 +388,7 @@ static void open_silence(int fd[3], struct multiaddr *at)
     socklen_t n = sizeof sa;
     struct pl_err err = { "" };
     char text[64];
-    for (int i = 0; i < 3; i++)
-        fd[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
+    for (int i = 0; i < 3; i++) fd[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
     assert_int_equal(bind(fd[0], (struct sockaddr *)&sa, sizeof sa), 0);
     assert_int_equal(listen(fd[0], 0), 0);
     assert_int_equal(getsockname(fd[0], (struct sockaddr *)&sa, &n), 0);
@@ -382,8 +404,9 @@ static void an_address_that_leads_nowhere(void **state)
     struct side hub, a, b;
     int silence[3];
     struct ears ears = { .side = &hub };
-    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5,
-                        .timeout_s = LIMIT };
+    struct asking q = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5, .timeout_s = LIMIT
+    };
     double begun;
     (void)state;
     open_relayed(&hub, &ears, &a, &b);

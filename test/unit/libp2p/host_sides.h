@@ -36,8 +36,11 @@ static inline void read_address(void *context)
 static inline void open_side_as(struct side *s, int listens, int securities, int relay)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
-    struct host_options o = { .me = &s->me, .listen = listen, .listen_count = (size_t)listens,
-                              .securities = securities, .relay = relay };
+    struct host_options o = { .me = &s->me,
+                              .listen = listen,
+                              .listen_count = (size_t)listens,
+                              .securities = securities,
+                              .relay = relay };
     struct pl_err err = { "" };
     memset(s, 0, sizeof *s);
     assert_int_equal(loop_open(&s->loop, &err), PL_OK);

@@ -29,7 +29,7 @@ static int is_closed(int fd)
     char buffer[512];
     ssize_t n;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0 || (n < 0 && errno == EINTR)) { }
+    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0 || (n < 0 && errno == EINTR)) {}
     close(fd);
     return n == 0 || errno == ECONNRESET;
 }
@@ -37,9 +37,12 @@ static int is_closed(int fd)
 static void garbage(void **state)
 {
     static const char *const lines[] = {
-        "GET / HTTP/1.1\r\n\r\n", "\x13/multistream/1.0.0\n\x07/nonsense", "\xff\xff\xff\xff\xff\xff",
+        "GET / HTTP/1.1\r\n\r\n",
+        "\x13/multistream/1.0.0\n\x07/nonsense",
+        "\xff\xff\xff\xff\xff\xff",
         "\x13/multistream/1.0.0\n\x07/noise\n\xff\xff and so on, and so on, and so on, and so on",
-        "\x13/multistream/1.0.0\n\x07/noise\n\x00", "\x13/multistream/1.0.0\n\x0b/tls/1.0.0\nhello?"
+        "\x13/multistream/1.0.0\n\x07/noise\n\x00",
+        "\x13/multistream/1.0.0\n\x0b/tls/1.0.0\nhello?"
     };
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
@@ -81,7 +84,7 @@ static void a_byte_now_and_then(void **state)
     for (char c; sent < sizeof said; sent++) {
         if (send(fd, said + sent, 1, MSG_NOSIGNAL) != 1) break;
         nanosleep(&pause, NULL);
-        while (recv(fd, &c, 1, MSG_DONTWAIT) == 1) { }
+        while (recv(fd, &c, 1, MSG_DONTWAIT) == 1) {}
     }
     lasted = loop_now(b.loop) - began;
     close(fd);

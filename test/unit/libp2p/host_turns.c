@@ -34,7 +34,7 @@ static void on_server_failed(void *context, struct stream *c, int status, const 
 static void on_asked(void *context, struct stream *c)
 {
     static const struct stream_events events = { .readable = on_request,
-                                                  .failed = on_server_failed };
+                                                 .failed = on_server_failed };
     stream_listen(c, &events, context);
 }
 
@@ -99,7 +99,7 @@ static void on_asker_failed(void *context, struct stream *c, int status, const c
 static void ask_all(void *context)
 {
     static const struct stream_events events = { .readable = on_answer_bytes,
-                                                  .failed = on_asker_failed };
+                                                 .failed = on_asker_failed };
     (void)context;
     for (int i = 0; i < streams; i++) {
         asking[i] = stream_open(from.host, &to.me.id, PROTOCOL, LIMIT, &events, &asking[i]);

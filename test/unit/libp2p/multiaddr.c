@@ -16,7 +16,10 @@ static void printed(void **state)
         { "/ip6/::1:0/tcp/1", "/ip6/::1:0/tcp/1" },
         { "/ip6/::ffff:102:304/tcp/1", "/ip6/::ffff:1.2.3.4/tcp/1" },
         { "/ip6/1:0:2:3:4:5:6:7/udp/9", "/ip6/1:0:2:3:4:5:6:7/udp/9" },
-        { "/dns4/b\xc3\xbc""cher.example/tcp/1", "/dns4/b\xc3\xbc""cher.example/tcp/1" },
+        { "/dns4/b\xc3\xbc"
+          "cher.example/tcp/1",
+          "/dns4/b\xc3\xbc"
+          "cher.example/tcp/1" },
         { "/dns/a\nb\x7f/tcp/1", "/dns/a?b?/tcp/1" },
         { "/unix/run/with space.sock", "/unix/run/with space.sock" },
         { "/dnsaddr/example.org", "/dnsaddr/example.org" },

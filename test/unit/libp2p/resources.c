@@ -64,7 +64,7 @@ static void limits(void **state)
     resources_init(&all, SIZE_MAX);
     peer = resources_limit(&all, SCOPE_PEER, RESOURCE_HELD);
     open_account(&a[0], "/ip4/1.2.3.4/tcp/1", 1, 0);
-    open_account(&a[1], "/ip4/9.9.9.9/tcp/1", 1, 0); /* the same peer from elsewhere */
+    open_account(&a[1], "/ip4/9.9.9.9/tcp/1", 1, 0);   /* the same peer from elsewhere */
     open_account(&a[2], "/ip4/1.2.3.200/tcp/1", 2, 0); /* another in its /24 */
     assert_null(resources_charge(&a[0], RESOURCE_HELD, peer - 1));
     assert_int_equal(refused(&a[1], RESOURCE_HELD, 2), SCOPE_PEER);
@@ -83,7 +83,11 @@ static void limits(void **state)
 /* Two addresses of a public /24 or of an IPv6 /64 are one owner's, two loopback addresses are not. */
 static void subnets(void **state)
 {
-    static const struct { const char *a, *b; int same; enum scope_kind kind; } pairs[] = {
+    static const struct {
+        const char *a, *b;
+        int same;
+        enum scope_kind kind;
+    } pairs[] = {
         { "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.3.9/tcp/2", 1, SCOPE_SUBNET },
         { "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.4.4/tcp/1", 0, SCOPE_SUBNET },
         { "/ip6/2001:db8::1/tcp/1", "/ip6/2001:db8::ffff:1/tcp/1", 1, SCOPE_SUBNET },
@@ -141,11 +145,13 @@ static void largest(void **state)
     }
     open_account(&a[4], "/ip4/6.6.6.7/tcp/1", 4, 0); /* a newcomer beside them */
     resources_count(&a[4], RESOURCE_HELD, 1);
-    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD), &a[2]); /* of 4 + 5, not 6 */
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD),
+                     &a[2]); /* of 4 + 5, not 6 */
     assert_ptr_equal(resources_largest(&all, a[0].subnet, RESOURCE_HELD), &a[0]);
     assert_ptr_equal(resources_largest(&all, a[3].peer, RESOURCE_HELD), &a[3]);
     open_account(&a[5], "/ip4/7.7.7.7/tcp/1", 5, 0);
-    assert_null(resources_largest(&all, a[5].subnet, RESOURCE_HELD)); /* who holds nothing is none */
+    assert_null(
+        resources_largest(&all, a[5].subnet, RESOURCE_HELD)); /* who holds nothing is none */
     finish(a, 6);
 }
 
@@ -195,7 +201,8 @@ static void reserved(void **state)
     assert_int_equal(refused(&a[3], RESOURCE_HELD, 1), SCOPE_SYSTEM);
     assert_null(resources_charge(&a[0], RESOURCE_HELD, 200 * MIB)); /* more than a peer may, too */
     assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD), &a[1]);
-    open_account(&a[4], "/ip4/1.1.1.1/tcp/2", 9, 0); /* a second connection of it is no stranger's */
+    open_account(&a[4], "/ip4/1.1.1.1/tcp/2", 9,
+                 0); /* a second connection of it is no stranger's */
     assert_null(resources_charge(&a[4], RESOURCE_HELD, MIB));
     resources_unprotect(&all, &groupmate);
     assert_int_equal(all.reserved.used[RESOURCE_HELD], 202 * MIB);
@@ -240,8 +247,9 @@ static void few_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits),   cmocka_unit_test(subnets),  cmocka_unit_test(transient),
-        cmocka_unit_test(largest),  cmocka_unit_test(idle),     cmocka_unit_test(reserved),
+        cmocka_unit_test(limits),    cmocka_unit_test(subnets),
+        cmocka_unit_test(transient), cmocka_unit_test(largest),
+        cmocka_unit_test(idle),      cmocka_unit_test(reserved),
         cmocka_unit_test(protocols), cmocka_unit_test(few_descriptors),
     };
     return cmocka_run_group_tests_name("resources", tests, NULL, NULL);

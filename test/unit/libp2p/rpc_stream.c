@@ -102,8 +102,10 @@ static void mirror(void *context, struct rpc_stream *s)
 
 static void streams_both_ways(void **state)
 {
-    static const struct { size_t n; int count; } cases[] = {
-        { 0, 3 }, { 5, 1000 }, { 65536, 50 }, { (1 << 20) + 7, 6 }, { 9 << 20, 2 } };
+    static const struct {
+        size_t n;
+        int count;
+    } cases[] = { { 0, 3 }, { 5, 1000 }, { 65536, 50 }, { (1 << 20) + 7, 6 }, { 9 << 20, 2 } };
     struct side a, b;
     (void)state;
     open_side(&a, 0, 0);
@@ -112,8 +114,12 @@ static void streams_both_ways(void **state)
     teach(&a, &b);
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         uint8_t *data = noise(cases[i].n, (uint32_t)i);
-        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
-                          .n = cases[i].n, .to_send = cases[i].count };
+        struct talk t = { .side = &a,
+                          .to = &b.me.id,
+                          .name = "Test.mirror",
+                          .data = data,
+                          .n = cases[i].n,
+                          .to_send = cases[i].count };
         loop_call(a.loop, talk_here, &t);
         assert_true(await_noted(&t.over, 1, LIMIT));
         if (t.failed) fail_msg("%s", t.why);
@@ -137,10 +143,18 @@ static void streams_cross(void **state)
     serve(&b, "Test.mirror", NULL, mirror, NULL);
     teach(&a, &b);
     {
-        struct talk there = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
-                              .n = 300000, .to_send = 30 };
-        struct talk back = { .side = &b, .to = &a.me.id, .name = "Test.mirror", .data = data,
-                             .n = 300000, .to_send = 30 };
+        struct talk there = { .side = &a,
+                              .to = &b.me.id,
+                              .name = "Test.mirror",
+                              .data = data,
+                              .n = 300000,
+                              .to_send = 30 };
+        struct talk back = { .side = &b,
+                             .to = &a.me.id,
+                             .name = "Test.mirror",
+                             .data = data,
+                             .n = 300000,
+                             .to_send = 30 };
         struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.none", .timeout_s = LIMIT };
         ask_and_wait(&q); /* connects */
         loop_call(a.loop, talk_here, &there);
@@ -220,7 +234,8 @@ static void slow_reader(void **state)
         assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
         assert_false(await_noted(&t.received, 1, 0));
         for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
-        assert_true(await_noted(&flood_sent, before + 20, LIMIT) && await_noted(&t.received, 30, LIMIT));
+        assert_true(await_noted(&flood_sent, before + 20, LIMIT) &&
+                    await_noted(&t.received, 30, LIMIT));
         assert_false(await_noted(&t.received, 31, 0.1));
         loop_call(a.loop, credit_here, &t);
         assert_true(await_noted(&t.received, 31, LIMIT));
@@ -277,8 +292,13 @@ static void reset_behind_messages(void **state)
     serve(&b, "Test.tear", NULL, tearing, NULL);
     teach(&a, &b);
     for (size_t n = 1; n <= sizeof data; n += sizeof data - 1) {
-        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = n,
-                          .to_send = 1, .quiet = 1 };
+        struct talk t = { .side = &a,
+                          .to = &b.me.id,
+                          .name = "Test.tear",
+                          .data = data,
+                          .n = n,
+                          .to_send = 1,
+                          .quiet = 1 };
         torn = 0;
         loop_call(a.loop, talk_here, &t);
         assert_true(await_noted(&torn, 1, LIMIT));
@@ -309,8 +329,13 @@ static void loss_behind_messages(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
     struct side a, b;
-    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = sizeof data,
-                      .to_send = 1, .quiet = 1 };
+    struct talk t = { .side = &a,
+                      .to = &b.me.id,
+                      .name = "Test.tear",
+                      .data = data,
+                      .n = sizeof data,
+                      .to_send = 1,
+                      .quiet = 1 };
     struct talk u = t;
     (void)state;
     torn = 0;
@@ -349,8 +374,13 @@ static void credit_as_it_ends(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
     struct side a, b;
-    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = sizeof data,
-                      .to_send = 1, .quiet = 1 };
+    struct talk t = { .side = &a,
+                      .to = &b.me.id,
+                      .name = "Test.tear",
+                      .data = data,
+                      .n = sizeof data,
+                      .to_send = 1,
+                      .quiet = 1 };
     (void)state;
     torn = 0;
     open_side(&a, 0, 0);
@@ -457,22 +487,25 @@ static void streams_fail(void **state)
     serve(&b, "Test.silent", NULL, silent, NULL);
     teach(&a, &b);
     {
-        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1,
-                          .to_send = 1 };
+        struct talk t = {
+            .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1, .to_send = 1
+        };
         loop_call(a.loop, talk_here, &t);
         assert_true(await_noted(&t.over, 1, LIMIT));
         assert_int_equal(t.status, PL_EPROTO);
         assert_string_equal(t.why, "five?[31m");
     }
     {
-        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1,
-                          .to_send = 1 };
+        struct talk t = {
+            .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1, .to_send = 1
+        };
         loop_call(a.loop, talk_here, &t);
         assert_true(await_noted(&silent_heard, 1, LIMIT));
         loop_call(a.loop, deadline_here, &t);
         assert_true(await_noted(&t.over, 1, LIMIT));
         assert_int_equal(t.status, PL_EAGAIN);
-        assert_true(await_noted(&mirrors_failed, 1, LIMIT)); /* and the server knows that it is cancelled */
+        assert_true(
+            await_noted(&mirrors_failed, 1, LIMIT)); /* and the server knows that it is cancelled */
     }
     close_side(&a);
     close_side(&b);
@@ -483,10 +516,18 @@ static void too_large(void **state)
 {
     struct side a, b;
     uint8_t *data = noise((16 << 20) + 1, 1);
-    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
-                      .n = (16 << 20) + 1, .to_send = 1 };
-    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
-                        .n = RPC_UNARY_MAX, .timeout_s = LIMIT };
+    struct talk t = { .side = &a,
+                      .to = &b.me.id,
+                      .name = "Test.mirror",
+                      .data = data,
+                      .n = (16 << 20) + 1,
+                      .to_send = 1 };
+    struct asking q = { .from = &a,
+                        .to = &b.me.id,
+                        .name = "Test.echo",
+                        .data = data,
+                        .n = RPC_UNARY_MAX,
+                        .timeout_s = LIMIT };
     (void)state;
     mirrors_failed = 0;
     open_side(&a, 0, 0);

@@ -101,12 +101,27 @@ static void balance_levels(void **state)
  * SciPy 1.10.1. */
 static void balance_ends_as_the_original(void **state)
 {
-    static const struct { int n; size_t total; double bandwidth[6], fraction[6]; size_t share[6]; } rows[] = {
-        { 3, 1000, { 1, 2, PL_BANDWIDTH_UNKNOWN }, { 0, 0.785401316, 0.361946706 }, { 0, 685, 315 } },
+    static const struct {
+        int n;
+        size_t total;
+        double bandwidth[6], fraction[6];
+        size_t share[6];
+    } rows[] = {
+        { 3,
+          1000,
+          { 1, 2, PL_BANDWIDTH_UNKNOWN },
+          { 0, 0.785401316, 0.361946706 },
+          { 0, 685, 315 } },
         { 2, 1000, { 100, 50 }, { 0.652284432, 0.652284432 }, { 500, 500 } },
-        { 4, 125894244, { 100, 50, 25, 10 }, { 0.513195825, 0.489263643, 0.39411994, 0 },
+        { 4,
+          125894244,
+          { 100, 50, 25, 10 },
+          { 0.513195825, 0.489263643, 0.39411994, 0 },
           { 46261888, 44104529, 35527827, 0 } },
-        { 6, 1000000, { 1000, 10, 10, 0, 300, 20 }, { 0.569624291, 0, 0, 0, 0.550836098, 0.159653426 },
+        { 6,
+          1000000,
+          { 1000, 10, 10, 0, 300, 20 },
+          { 0.569624291, 0, 0, 0, 0.550836098, 0.159653426 },
           { 444979, 0, 0, 0, 430303, 124718 } },
     };
     double w[6];
@@ -332,8 +347,8 @@ static void reducer_is_reused(void **state)
 static void reducer_adds_up_late(void **state)
 {
     static const enum pl_compression methods[] = { PL_COMPRESS_UNIFORM8, PL_COMPRESS_BLOCKWISE8,
-                                                   PL_COMPRESS_FLOAT16, PL_COMPRESS_MEANSTD16,
-                                                   PL_COMPRESS_NONE, PL_COMPRESS_QUANTILE8 };
+                                                   PL_COMPRESS_FLOAT16,  PL_COMPRESS_MEANSTD16,
+                                                   PL_COMPRESS_NONE,     PL_COMPRESS_QUANTILE8 };
     static float own[LATE], sum[LATE], decoded[LATE], delta[LATE], got[LATE];
     const struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { LATE } };
     uint8_t *message[PL_COUNT(methods)];
@@ -354,7 +369,8 @@ static void reducer_adds_up_late(void **state)
         assert_non_null(message[m] = malloc(bytes[m]));
         assert_int_equal(pl_wire_encode(message[m], &be, methods[m], &type, decoded, &err), PL_OK);
         assert_int_equal(pl_wire_decode(decoded, &be, methods[m], &type, message[m], bytes[m],
-                                        &err), PL_OK);
+                                        &err),
+                         PL_OK);
         for (int i = 0; i < LATE; i++) sum[i] = sum[i] + w * decoded[i];
         assert_int_equal(pl_reducer_add_message(&r, methods[m], message[m], bytes[m], w, &err),
                          PL_OK);
@@ -370,12 +386,14 @@ static void reducer_adds_up_late(void **state)
             assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
             assert_int_equal(pl_reducer_add(&r, got, 0.7f, &err), PL_OK);
             assert_int_equal(pl_reducer_add_message(&r, methods[0], message[0], bytes[0], 2.5,
-                                                    &err), PL_OK);
+                                                    &err),
+                             PL_OK);
             assert_int_equal(pl_reducer_delta(delta, &r, got), PL_OK);
             assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
             assert_int_equal(pl_reducer_add(&r, got, 0.7f, &err), PL_OK);
             assert_int_equal(pl_reducer_add_message(&r, methods[0], message[0], bytes[0], 2.5,
-                                                    &err), PL_OK);
+                                                    &err),
+                             PL_OK);
         }
         assert_int_equal(pl_reducer_apply(got, &r), PL_OK);
         for (int i = 0; i < LATE; i++) assert_true(got[i] == own[i] + delta[i]);
@@ -410,16 +428,20 @@ static void reducer_answers_a_pair(void **state)
         if (codes == 1) assert_int_equal(pl_reducer_add(&r, own, 0.7, &err), PL_OK);
         for (int m = 0; m < codes; m++)
             assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_UNIFORM8, message[m], bytes,
-                                                    2.5 + m, &err), PL_OK);
+                                                    2.5 + m, &err),
+                             PL_OK);
         assert_int_equal(pl_reducer_reply(late, &r, PL_COMPRESS_UNIFORM8, message[0], bytes - 1,
-                                          &err), PL_EFORMAT);
+                                          &err),
+                         PL_EFORMAT);
         for (int m = 0; m < codes; m++)
-            assert_int_equal(pl_reducer_reply(early[m], &r, PL_COMPRESS_UNIFORM8, message[m],
-                                              bytes, &err), PL_OK);
+            assert_int_equal(pl_reducer_reply(early[m], &r, PL_COMPRESS_UNIFORM8, message[m], bytes,
+                                              &err),
+                             PL_OK);
         assert_non_null(pl_reducer_sum(&r));
         for (int m = 0; m < codes; m++) {
             assert_int_equal(pl_reducer_reply(late, &r, PL_COMPRESS_UNIFORM8, message[m], bytes,
-                                              &err), PL_OK);
+                                              &err),
+                             PL_OK);
             assert_memory_equal(early[m], late, bytes);
         }
     }
@@ -434,13 +456,20 @@ static void reducer_answers_a_pair(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cover_everything), cmocka_unit_test(partition_refuses),
-        cmocka_unit_test(balance_levels), cmocka_unit_test(balance_ends_as_the_original),
-        cmocka_unit_test(balance_of_anything), cmocka_unit_test(balance_refuses),
-        cmocka_unit_test(group_gets_the_mean), cmocka_unit_test(clients_and_auxiliaries),
-        cmocka_unit_test(zero_weights_change_nothing), cmocka_unit_test(equal_values_stay),
-        cmocka_unit_test(order_is_repeatable), cmocka_unit_test(reducer_refuses),
-        cmocka_unit_test(reducer_is_reused), cmocka_unit_test(reducer_adds_up_late),
+        cmocka_unit_test(parts_cover_everything),
+        cmocka_unit_test(partition_refuses),
+        cmocka_unit_test(balance_levels),
+        cmocka_unit_test(balance_ends_as_the_original),
+        cmocka_unit_test(balance_of_anything),
+        cmocka_unit_test(balance_refuses),
+        cmocka_unit_test(group_gets_the_mean),
+        cmocka_unit_test(clients_and_auxiliaries),
+        cmocka_unit_test(zero_weights_change_nothing),
+        cmocka_unit_test(equal_values_stay),
+        cmocka_unit_test(order_is_repeatable),
+        cmocka_unit_test(reducer_refuses),
+        cmocka_unit_test(reducer_is_reused),
+        cmocka_unit_test(reducer_adds_up_late),
         cmocka_unit_test(reducer_answers_a_pair),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);

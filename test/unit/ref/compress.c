@@ -109,10 +109,10 @@ static void uniform_narrow(void **state)
           0x3fc9, 0x4007, 0x3fea, 0x3d23, 0xbf5c, 0xbf70, 0x3fad, 0x3f00 }
     };
     static const uint8_t want[2][24] = {
-        { 95, 171, 121, 135, 131, 118, 40, 148, 105, 141, 184, 138,
-          102, 144, 190, 82, 200, 89, 115, 177, 203, 105, 85, 79 },
-        { 80, 198, 150, 123, 120, 207, 185, 94, 112, 104, 120, 133,
-          121, 96, 78, 124, 166, 189, 177, 100, 61, 57, 156, 120 }
+        { 95,  171, 121, 135, 131, 118, 40,  148, 105, 141, 184, 138,
+          102, 144, 190, 82,  200, 89,  115, 177, 203, 105, 85,  79 },
+        { 80,  198, 150, 123, 120, 207, 185, 94,  112, 104, 120, 133,
+          121, 96,  78,  124, 166, 189, 177, 100, 61,  57,  156, 120 }
     };
     static const enum pl_dtype dtype[2] = { PL_F16, PL_BF16_T };
     int64_t size = 24;
@@ -158,55 +158,62 @@ static void adaptive(void **state)
  * another length is refused. */
 static void buffers(void **state)
 {
-    static const struct { int dims; int64_t size[3]; } shapes[] = {
+    static const struct {
+        int dims;
+        int64_t size[3];
+    } shapes[] = {
         { 0, { 0 } }, { 1, { 1 } }, { 1, { 4097 } }, { 3, { 3, 5, 7 } }, { 2, { 0, 9 } },
     };
     struct pl_rng rng;
     (void)state;
     pl_rng_init(&rng, 3, 0);
     for (int method = 0; method < PL_COMPRESSIONS; method++)
-    for (int dtype = 0; dtype < PL_DTYPES; dtype++)
-    for (size_t k = 0; k < PL_COUNT(shapes); k++) {
-        struct pl_wire_type type = { .dtype = (enum pl_dtype)dtype, .dims = shapes[k].dims };
-        size_t n, bytes, size = pl_dtype_size(type.dtype), again;
-        float *x, *y;
-        uint8_t *data, *back, *buffer;
-        memcpy(type.size, shapes[k].size, sizeof shapes[k].size);
-        assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_OK);
-        if (pl_wire_bytes(&bytes, (enum pl_compression)method, &type, NULL)) continue; /* refused */
-        x = pl_alloc(n, sizeof *x), y = pl_alloc(n, sizeof *y);
-        data = pl_alloc(n, size), back = pl_alloc(n, size);
-        buffer = malloc(bytes + 1);
-        for (size_t i = 0; i < n; i++) x[i] = (float)(3 * pl_rng_normal(&rng));
-        pl_from_float(data, type.dtype, x, n);
-        pl_to_float(x, type.dtype, data, n);
-        assert_int_equal(pl_wire_encode(buffer + 1, &be, (enum pl_compression)method, &type, data,
-                                        NULL),
-                         PL_OK);
-        assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1,
-                                       bytes, NULL),
-                         PL_OK);
-        assert_int_equal(again, n);
-        assert_int_equal(pl_wire_decode(back, &be, (enum pl_compression)method, &type, buffer + 1,
-                                        bytes, NULL),
-                         PL_OK);
-        if (method == PL_COMPRESS_NONE) assert_memory_equal(back, data, n * size);
-        pl_to_float(y, type.dtype, back, n);
-        for (size_t i = 0; i < n; i++) {
-            double step = method == PL_COMPRESS_FLOAT16      ? 0.004
-                          : method == PL_COMPRESS_MEANSTD16  ? 0.02
-                          : method == PL_COMPRESS_BLOCKWISE8 ? 0.1
-                                                             : 9; /* 8 bits: outliers share a bin */
-            if (dtype >= PL_I64) step += 1; /* truncated on the way back */
-            assert_true(fabs((double)x[i] - y[i]) <= step);
-        }
-        for (size_t cut = 1; cut <= bytes && cut < 3; cut += 2) /* not 2: that may be raw bfloat16 */
-            assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1,
-                                           bytes - cut, NULL),
-                             PL_EFORMAT);
-        pl_free(x), pl_free(y), pl_free(data), pl_free(back);
-        free(buffer);
-    }
+        for (int dtype = 0; dtype < PL_DTYPES; dtype++)
+            for (size_t k = 0; k < PL_COUNT(shapes); k++) {
+                struct pl_wire_type type = { .dtype = (enum pl_dtype)dtype,
+                                             .dims = shapes[k].dims };
+                size_t n, bytes, size = pl_dtype_size(type.dtype), again;
+                float *x, *y;
+                uint8_t *data, *back, *buffer;
+                memcpy(type.size, shapes[k].size, sizeof shapes[k].size);
+                assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_OK);
+                if (pl_wire_bytes(&bytes, (enum pl_compression)method, &type, NULL))
+                    continue; /* refused */
+                x = pl_alloc(n, sizeof *x), y = pl_alloc(n, sizeof *y);
+                data = pl_alloc(n, size), back = pl_alloc(n, size);
+                buffer = malloc(bytes + 1);
+                for (size_t i = 0; i < n; i++) x[i] = (float)(3 * pl_rng_normal(&rng));
+                pl_from_float(data, type.dtype, x, n);
+                pl_to_float(x, type.dtype, data, n);
+                assert_int_equal(pl_wire_encode(buffer + 1, &be, (enum pl_compression)method, &type,
+                                                data, NULL),
+                                 PL_OK);
+                assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type,
+                                               buffer + 1, bytes, NULL),
+                                 PL_OK);
+                assert_int_equal(again, n);
+                assert_int_equal(pl_wire_decode(back, &be, (enum pl_compression)method, &type,
+                                                buffer + 1, bytes, NULL),
+                                 PL_OK);
+                if (method == PL_COMPRESS_NONE) assert_memory_equal(back, data, n * size);
+                pl_to_float(y, type.dtype, back, n);
+                for (size_t i = 0; i < n; i++) {
+                    double step = method == PL_COMPRESS_FLOAT16     ? 0.004
+                                  : method == PL_COMPRESS_MEANSTD16 ? 0.02
+                                  : method == PL_COMPRESS_BLOCKWISE8
+                                      ? 0.1
+                                      : 9;          /* 8 bits: outliers share a bin */
+                    if (dtype >= PL_I64) step += 1; /* truncated on the way back */
+                    assert_true(fabs((double)x[i] - y[i]) <= step);
+                }
+                for (size_t cut = 1; cut <= bytes && cut < 3;
+                     cut += 2) /* not 2: that may be raw bfloat16 */
+                    assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type,
+                                                   buffer + 1, bytes - cut, NULL),
+                                     PL_EFORMAT);
+                pl_free(x), pl_free(y), pl_free(data), pl_free(back);
+                free(buffer);
+            }
 }
 
 static void refusals(void **state)
@@ -240,7 +247,8 @@ static void refusals(void **state)
     type.dtype = PL_BF16_T;
     type.size[0] = 2;
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_NONE, &type, buffer, 4, NULL), PL_OK); /* raw */
-    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_NONE, &type, buffer, 8, NULL), PL_OK); /* widened */
+    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_NONE, &type, buffer, 8, NULL),
+                     PL_OK); /* widened */
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_FLOAT16, &type, buffer, 4, NULL), PL_EFORMAT);
 }
 
@@ -249,7 +257,8 @@ static void refusals(void **state)
 static struct tensor_message sample(size_t n)
 {
     struct tensor_message m = { .type = { .dtype = PL_F32, .dims = 2, .size = { 1, (int64_t)n } },
-                                .method = PL_COMPRESS_FLOAT16, .requires_grad = 1 };
+                                .method = PL_COMPRESS_FLOAT16,
+                                .requires_grad = 1 };
     float *x = pl_alloc(n, sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = (float)i;
     assert_int_equal(tensor_fill(&m, &be, x, NULL), PL_OK);
@@ -300,7 +309,7 @@ static void streams(void **state)
     uint8_t *piece[4];
     struct pl_err err;
     (void)state;
-    assert_int_equal(pieces, 4); /* 200000 bytes */
+    assert_int_equal(pieces, 4);              /* 200000 bytes */
     for (int round = 0; round < 3; round++) { /* a join serves any number of tensors */
         for (size_t i = 0; i < pieces; i++) {
             assert_int_equal(tensor_pack_piece(&piece[i], &bytes, &m, i), PL_OK);
@@ -366,11 +375,17 @@ static void empty_and_scalar(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_there_and_back), cmocka_unit_test(halves_round),
-        cmocka_unit_test(integers_truncate), cmocka_unit_test(uniform_special),
+        cmocka_unit_test(halves_there_and_back),
+        cmocka_unit_test(halves_round),
+        cmocka_unit_test(integers_truncate),
+        cmocka_unit_test(uniform_special),
         cmocka_unit_test(uniform_narrow),
-        cmocka_unit_test(quantiles_even_out), cmocka_unit_test(adaptive), cmocka_unit_test(buffers),
-        cmocka_unit_test(refusals), cmocka_unit_test(messages), cmocka_unit_test(streams),
+        cmocka_unit_test(quantiles_even_out),
+        cmocka_unit_test(adaptive),
+        cmocka_unit_test(buffers),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(streams),
         cmocka_unit_test(empty_and_scalar),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);

@@ -120,7 +120,7 @@ static void paddings(void **state)
     assert_int_equal(pl_onebit_padded(128, 4), 128); /* 4 lcm(4, 8) = 32 */
     assert_int_equal(pl_onebit_padded(72, 3), 72);   /* 3 lcm(3, 8) = 72 */
     assert_int_equal(pl_onebit_padded(73, 3), 144);
-    assert_int_equal(pl_onebit_padded(1, 12), 288);  /* 12 * 24 */
+    assert_int_equal(pl_onebit_padded(1, 12), 288); /* 12 * 24 */
     assert_int_equal(pl_onebit_padded(1, 16), 256);
     assert_int_equal(pl_onebit_padded(5, 1), 8);
 }
@@ -175,10 +175,14 @@ static void counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_of_tensors), cmocka_unit_test(columns_become_orthonormal),
-        cmocka_unit_test(nothing_is_lost), cmocka_unit_test(signs_and_errors),
-        cmocka_unit_test(paddings), cmocka_unit_test(largest_go_first),
-        cmocka_unit_test(sent_and_kept_is_all), cmocka_unit_test(counts),
+        cmocka_unit_test(matrices_of_tensors),
+        cmocka_unit_test(columns_become_orthonormal),
+        cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(signs_and_errors),
+        cmocka_unit_test(paddings),
+        cmocka_unit_test(largest_go_first),
+        cmocka_unit_test(sent_and_kept_is_all),
+        cmocka_unit_test(counts),
     };
     return cmocka_run_group_tests(tests, seeded, NULL);
 }

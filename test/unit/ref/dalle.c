@@ -16,10 +16,10 @@ static const struct {
     int untied, separate;
     enum pl_mask_kind last; /* of the last block; the others follow the run's pattern */
 } shapes[] = {
-    { 1, 1, 4, 1, 1, 1, 2, 1, 0, 0, PL_MASK_CONV },         /* the smallest; nothing turns */
-    { 5, 3, 10, 2, 7, 6, 9, 5, 0, 0, PL_MASK_CONV },        /* H d > D; D no multiple of 4 */
-    { 4, 4, 16, 3, 4, 5, 11, 7, 1, 0, PL_MASK_FULL },       /* H d < D; nothing shared */
-    { 7, 2, 12, 1, 20, 3, 6, 8, 0, 1, PL_MASK_CONV_CORNER },/* embeddings of their own */
+    { 1, 1, 4, 1, 1, 1, 2, 1, 0, 0, PL_MASK_CONV },          /* the smallest; nothing turns */
+    { 5, 3, 10, 2, 7, 6, 9, 5, 0, 0, PL_MASK_CONV },         /* H d > D; D no multiple of 4 */
+    { 4, 4, 16, 3, 4, 5, 11, 7, 1, 0, PL_MASK_FULL },        /* H d < D; nothing shared */
+    { 7, 2, 12, 1, 20, 3, 6, 8, 0, 1, PL_MASK_CONV_CORNER }, /* embeddings of their own */
 };
 
 static struct pl_backend be;
@@ -189,7 +189,8 @@ static void cache_agrees_with_whole_passes(void **state)
         struct pl_kv_cache *cache;
         float want[4 * 8], got[4 * 8];
         int32_t given[128], last[4];
-        memcpy(b.text + T, b.text, (size_t)T * sizeof *b.text); /* two equal captions side by side */
+        memcpy(b.text + T, b.text,
+               (size_t)T * sizeof *b.text); /* two equal captions side by side */
         assert_int_equal(pl_kv_cache_open(&cache, m, 5, NULL), PL_OK); /* room to spare */
         for (int again = 0; again < 2; again++) { /* what an earlier drawing left must not matter */
             for (int cell = 0; cell < I; cell++) {
@@ -199,7 +200,8 @@ static void cache_agrees_with_whole_passes(void **state)
                 }
                 assert_int_equal(pl_dalle_next(m, want, b.text, given, cell, 4, NULL), PL_OK);
                 assert_int_equal(cell ? pl_kv_cache_step(cache, got, last, NULL)
-                                      : pl_kv_cache_begin(cache, got, b.text, 4, NULL), PL_OK);
+                                      : pl_kv_cache_begin(cache, got, b.text, 4, NULL),
+                                 PL_OK);
                 for (int k = 0; k < 4 * Vi; k++) assert_float_equal(got[k], want[k], 2e-5);
             }
         }

@@ -42,7 +42,8 @@ static void initial_values(void **state)
     (void)state;
     be.sumsq(&sum, pl_params_value(p, m.tokens), 40 * 24);
     assert_true(sum > 0.7 * 960 * 0.0004 && sum < 1.3 * 960 * 0.0004);
-    be.sumsq(&sum, pl_params_value(p, m.stack.part[1][PL_PROJ_W]), 24 * 72); /* 2 x 3 sums in the stream */
+    be.sumsq(&sum, pl_params_value(p, m.stack.part[1][PL_PROJ_W]),
+             24 * 72); /* 2 x 3 sums in the stream */
     assert_true(sum > 0.7 * 1728 * 0.0004 / 6 && sum < 1.3 * 1728 * 0.0004 / 6);
     be.sumsq(&sum, pl_params_value(p, m.gain), 24);
     assert_true(sum == 24);
@@ -93,7 +94,8 @@ static void a_checkpoint(void **state)
     assert_int_equal(other.config.heads, 2);
     assert_memory_equal(other.params.value, m.params.value, m.params.total * sizeof(float));
     assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
-    assert_int_equal(pl_safetensors_find(f, "transformer.h.0.mlp.c_fc.weight")->shape[0], 24); /* as the peer has it */
+    assert_int_equal(pl_safetensors_find(f, "transformer.h.0.mlp.c_fc.weight")->shape[0],
+                     24); /* as the peer has it */
     assert_int_equal(pl_optimizer_open_params(&p, &m.params, &options, &err), PL_OK);
     assert_int_equal(pl_checkpoint_load_optimizer(&m.params, p, f, &err), PL_OK);
     assert_string_equal(pl_optimizer_state_at(o, 2).name, "state1");

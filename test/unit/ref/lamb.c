@@ -96,8 +96,14 @@ static void adam_equations(void **state)
     for (int i = 0; i < N; i++) P[i] = p[i];
     for (int t = 1; t <= 4; t++) {
         double c1 = 1 - pow(0.9, t), c2 = 1 - pow(0.999, t);
-        struct pl_adam step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = 0.1,
-                                .bias1 = c1, .bias2 = c2, .clip = 1 };
+        struct pl_adam step = { .lr = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .eps = 1e-8,
+                                .decay = 0.1,
+                                .bias1 = c1,
+                                .bias2 = c2,
+                                .clip = 1 };
         normal(g, N, 0.01, (uint64_t)t + 20);
         for (int i = 0; i < N; i++) {
             M[i] = 0.9 * M[i] + 0.1 * g[i];
@@ -113,7 +119,8 @@ static void adam_equations(void **state)
 
 #define TENSORS 3
 static const struct pl_optimizer_tensor tensors[TENSORS] = {
-    { .offset = 0, .n = 5, .decay = 0 }, { .offset = 16, .n = 10000, .decay = 0.045 },
+    { .offset = 0, .n = 5, .decay = 0 },
+    { .offset = 16, .n = 10000, .decay = 0.045 },
     { .offset = 10016, .n = 8193, .decay = 0.045 },
 };
 enum { TOTAL = 10016 + 8193 };
@@ -168,10 +175,15 @@ static void state_travels(void **state)
 
 static void state_names(void **state)
 {
-    static const struct { size_t tensor; const char *name; size_t n, size; } want[] = {
-        { 0, "state1", 5, 4 }, { 0, "state2", 5, 4 },
-        { 1, "absmax1", 3, 4 }, { 1, "absmax2", 3, 4 }, { 1, "state1", 10000, 1 }, { 1, "state2", 10000, 1 },
-        { 2, "absmax1", 3, 4 }, { 2, "absmax2", 3, 4 }, { 2, "state1", 8193, 1 }, { 2, "state2", 8193, 1 },
+    static const struct {
+        size_t tensor;
+        const char *name;
+        size_t n, size;
+    } want[] = {
+        { 0, "state1", 5, 4 },    { 0, "state2", 5, 4 },     { 1, "absmax1", 3, 4 },
+        { 1, "absmax2", 3, 4 },   { 1, "state1", 10000, 1 }, { 1, "state2", 10000, 1 },
+        { 2, "absmax1", 3, 4 },   { 2, "absmax2", 3, 4 },    { 2, "state1", 8193, 1 },
+        { 2, "state2", 8193, 1 },
     };
     struct pl_optimizer *o = opened(pl_lamb_options());
     (void)state;
@@ -215,7 +227,8 @@ static void options_change_nothing(void **state)
 static void clipping(void **state)
 {
     static float p[TOTAL], g[TOTAL], q[TOTAL], h[TOTAL];
-    struct pl_optimizer_options o = pl_adam_options(0, 32); /* Adam would hide a scale but for eps */
+    struct pl_optimizer_options o = pl_adam_options(0,
+                                                    32); /* Adam would hide a scale but for eps */
     struct pl_optimizer *a, *b;
     double norm;
     (void)state;
@@ -269,8 +282,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lamb_equations), cmocka_unit_test(lamb_corners),
         cmocka_unit_test(adam_equations), cmocka_unit_test(state_travels),
-        cmocka_unit_test(state_names), cmocka_unit_test(options_change_nothing),
-        cmocka_unit_test(clipping), cmocka_unit_test(refused), cmocka_unit_test(schedule),
+        cmocka_unit_test(state_names),    cmocka_unit_test(options_change_nothing),
+        cmocka_unit_test(clipping),       cmocka_unit_test(refused),
+        cmocka_unit_test(schedule),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);
 }

@@ -42,11 +42,11 @@ static void paint(const struct pl_mask *m, int n)
             break;
         case PL_MASK_CONV:
             for (int i = -(K / 2); i <= K / 2; i++)
-            for (int j = -(K / 2); j <= K / 2; j++) key(m, q, r + i * e, c + j * e);
+                for (int j = -(K / 2); j <= K / 2; j++) key(m, q, r + i * e, c + j * e);
             break;
         case PL_MASK_CONV_CORNER:
             for (int i = 0; i < K; i++)
-            for (int j = 0; j < K; j++) key(m, q, r - i * e, c - j * e);
+                for (int j = 0; j < K; j++) key(m, q, r - i * e, c - j * e);
             break;
         case PL_MASK_NONE: break;
         }
@@ -63,31 +63,32 @@ static void compare(const char *name, const struct pl_mask *m, int n)
     pl_mask_bits(bits, m, n);
     assert_int_equal(bits[end], 0xa5);
     for (int q = 0; q < n; q++)
-    for (int k = 0; k < 8 * pitch; k++) {
-        int bit = bits[q * pitch + k / 8] >> (7 - k % 8) & 1, want = k < n ? painted[q][k] : 0;
-        if (bit != want || (k < n && pl_mask_allowed(m, q, k) != want))
-            fail_msg("%s P%d F%d n%d: query %d, key %d", name, m->P, m->F, n, q, k);
-        count += (uint64_t)want;
-    }
+        for (int k = 0; k < 8 * pitch; k++) {
+            int bit = bits[q * pitch + k / 8] >> (7 - k % 8) & 1, want = k < n ? painted[q][k] : 0;
+            if (bit != want || (k < n && pl_mask_allowed(m, q, k) != want))
+                fail_msg("%s P%d F%d n%d: query %d, key %d", name, m->P, m->F, n, q, k);
+            count += (uint64_t)want;
+        }
     assert_int_equal(pl_mask_count(m, n), count);
 }
 
 static void every_kind_and_size(void **state)
 {
     static const char *const names[] = {
-        "full", "axial_row", "axial_col", "conv_like", "conv1", "conv3", "conv5", "conv7", "conv11",
-        "conv3d2", "conv3d3", "conv5d2", "conv99", "conv1_v166", "conv3@1.6.6", "conv5_v166",
-        "conv3d2_v166", "conv5d3@1.6.6",
+        "full",   "axial_row",  "axial_col",   "conv_like",  "conv1",        "conv3",
+        "conv5",  "conv7",      "conv11",      "conv3d2",    "conv3d3",      "conv5d2",
+        "conv99", "conv1_v166", "conv3@1.6.6", "conv5_v166", "conv3d2_v166", "conv5d3@1.6.6",
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++) {
         struct pl_mask m = { .kind = PL_MASK_NONE };
         assert_int_equal(pl_mask_parse(&m, names[i], NULL), PL_OK);
         for (m.P = 1; m.P <= TEXT; m.P++)
-        for (m.F = 1; m.F <= SIDE; m.F++) {
-            int all = m.P + m.F * m.F;
-            for (int n = 1; n <= all; n += n < all - 2 && n > 3 ? 3 : 1) compare(names[i], &m, n);
-        }
+            for (m.F = 1; m.F <= SIDE; m.F++) {
+                int all = m.P + m.F * m.F;
+                for (int n = 1; n <= all; n += n < all - 2 && n > 3 ? 3 : 1)
+                    compare(names[i], &m, n);
+            }
     }
 }
 
@@ -105,9 +106,12 @@ static void text_only_and_none(void **state)
 /* The counts that the specification states for the run's size. */
 static void the_run(void **state)
 {
-    static const struct { const char *name; uint64_t pairs; } want[] = {
-        { "full", 819840 }, { "axial_row", 312928 }, { "axial_col", 312928 }, { "conv5", 308425 },
-        { "conv5@1.6.6", 318539 },
+    static const struct {
+        const char *name;
+        uint64_t pairs;
+    } want[] = {
+        { "full", 819840 },  { "axial_row", 312928 },   { "axial_col", 312928 },
+        { "conv5", 308425 }, { "conv5@1.6.6", 318539 },
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(want); i++) {
@@ -120,9 +124,10 @@ static void the_run(void **state)
 static void parsing(void **state)
 {
     static const char *const bad[] = {
-        "", "ful", "full ", "Full", "axial", "axial_rows", "conv", "convx", "conv4", "conv0", "conv-3",
-        "conv5d", "conv5d0", "conv5x", "conv5@1.6.7", "conv5_v16", "conv5_v1666", "conv5@1.6.6x",
-        "conv99999", "conv10001", "conv5d99999", "conv_like5", "conv5d2d2", "none",
+        "",          "ful",       "full ",       "Full",       "axial",       "axial_rows",
+        "conv",      "convx",     "conv4",       "conv0",      "conv-3",      "conv5d",
+        "conv5d0",   "conv5x",    "conv5@1.6.7", "conv5_v16",  "conv5_v1666", "conv5@1.6.6x",
+        "conv99999", "conv10001", "conv5d99999", "conv_like5", "conv5d2d2",   "none",
     };
     struct pl_mask m = { .P = 7, .F = 3 };
     (void)state;
@@ -147,8 +152,10 @@ static void parsing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_and_size), cmocka_unit_test(text_only_and_none),
-        cmocka_unit_test(the_run), cmocka_unit_test(parsing),
+        cmocka_unit_test(every_kind_and_size),
+        cmocka_unit_test(text_only_and_none),
+        cmocka_unit_test(the_run),
+        cmocka_unit_test(parsing),
     };
     return cmocka_run_group_tests_name("mask", tests, NULL, NULL);
 }

@@ -165,14 +165,15 @@ static void idempotent(void **state)
                     largest = fmaxf(largest, fabsf(y[i]));
                 assert_true(largest == absmax[k / blocks[b]]);
             }
-        } else for (int i = 0; i < PL_CODES; i++) assert_true(codes[i] == i && y[i] == x[i]);
+        } else
+            for (int i = 0; i < PL_CODES; i++) assert_true(codes[i] == i && y[i] == x[i]);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(books), cmocka_unit_test(run_rule), cmocka_unit_test(lut_rule),
+        cmocka_unit_test(books),     cmocka_unit_test(run_rule),       cmocka_unit_test(lut_rule),
         cmocka_unit_test(cuda_rule), cmocka_unit_test(strange_blocks), cmocka_unit_test(idempotent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

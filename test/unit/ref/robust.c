@@ -264,11 +264,16 @@ static void validators(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_radius_is_the_mean), cmocka_unit_test(equal_inputs_stay),
-        cmocka_unit_test(weights_of_nothing), cmocka_unit_test(liars_do_not_drag),
-        cmocka_unit_test(medians), cmocka_unit_test(honest_peers_pass),
-        cmocka_unit_test(cheaters_are_found), cmocka_unit_test(votes_for_recomputing),
-        cmocka_unit_test(directions), cmocka_unit_test(validators),
+        cmocka_unit_test(no_radius_is_the_mean),
+        cmocka_unit_test(equal_inputs_stay),
+        cmocka_unit_test(weights_of_nothing),
+        cmocka_unit_test(liars_do_not_drag),
+        cmocka_unit_test(medians),
+        cmocka_unit_test(honest_peers_pass),
+        cmocka_unit_test(cheaters_are_found),
+        cmocka_unit_test(votes_for_recomputing),
+        cmocka_unit_test(directions),
+        cmocka_unit_test(validators),
     };
     return cmocka_run_group_tests(tests, seeded, NULL);
 }

@@ -58,13 +58,13 @@ static void filters(void **state)
             if (round % 5 == 4 && i % 3) z[i] = -3.4028235e38f; /* the other vocabulary */
         }
         for (size_t k = 0; k < PL_COUNT(ks); k++)
-        for (size_t p = 0; p < PL_COUNT(ps); p++) {
-            uint8_t want[MOST], got[MOST];
-            by_sorting(want, z, V, ks[k], ps[p]);
-            assert_int_equal(pl_sample_filter(got, z, V, ks[k], ps[p]), PL_OK);
-            if (memcmp(want, got, (size_t)V))
-                fail_msg("round %d, V %d, top_k %d, top_p %g", round, V, ks[k], ps[p]);
-        }
+            for (size_t p = 0; p < PL_COUNT(ps); p++) {
+                uint8_t want[MOST], got[MOST];
+                by_sorting(want, z, V, ks[k], ps[p]);
+                assert_int_equal(pl_sample_filter(got, z, V, ks[k], ps[p]), PL_OK);
+                if (memcmp(want, got, (size_t)V))
+                    fail_msg("round %d, V %d, top_k %d, top_p %g", round, V, ks[k], ps[p]);
+            }
     }
 }
 
@@ -73,7 +73,8 @@ static void fraction(void **state)
     static const float z[] = { 3, 1, 3, 3, 2 };
     uint8_t keep[5];
     (void)state;
-    assert_int_equal(pl_sample_filter_fraction(keep, z, 5, 0.5), PL_OK); /* floor 2.5: ties don't count */
+    assert_int_equal(pl_sample_filter_fraction(keep, z, 5, 0.5),
+                     PL_OK); /* floor 2.5: ties don't count */
     assert_memory_equal(keep, ((uint8_t[]){ 1, 0, 1, 0, 0 }), 5);
     assert_int_equal(pl_sample_filter_fraction(keep, z, 5, 0.99), PL_OK); /* never fewer than one */
     assert_memory_equal(keep, ((uint8_t[]){ 1, 0, 0, 0, 0 }), 5);

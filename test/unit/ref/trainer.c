@@ -21,8 +21,17 @@ struct run {
 
 static struct run begin(int bits)
 {
-    struct pl_dalle_config c = { .name = "test", .T = T, .F = F, .D = 12, .H = 2, .d = 8, .L = 3,
-                                 .V = V, .Vi = VI, .pad = 1, .image_weight = 7 };
+    struct pl_dalle_config c = { .name = "test",
+                                 .T = T,
+                                 .F = F,
+                                 .D = 12,
+                                 .H = 2,
+                                 .d = 8,
+                                 .L = 3,
+                                 .V = V,
+                                 .Vi = VI,
+                                 .pad = 1,
+                                 .image_weight = 7 };
     struct pl_train_options o = { .optimizer = pl_lamb_options(), .peak = 0.01, .total = 100 };
     struct run r;
     o.optimizer.min_8bit = bits == 8 ? 64 : 0;

@@ -76,7 +76,8 @@ static double activation_value(void *of)
 static void activations(void **state)
 {
     static const float at[] = { -100, -2, -0.5f, 0, 0.5f, 2, 100 };
-    static const float want[4][7] = { /* from the definitions, in double */
+    static const float want[4][7] = {
+        /* from the definitions, in double */
         { 0, -0.0455002639f, -0.1542687694f, 0, 0.3457312306f, 1.9544997361f, 100 },
         { 0, -0.0454023059f, -0.1542859902f, 0, 0.3457140098f, 1.9545976941f, 100 },
         { 0, -0.0643413769f, -0.1496115634f, 0, 0.3503884366f, 1.9356586231f, 100 },
@@ -156,20 +157,21 @@ static void shift(void **state)
     enum { B = 2, MOST = 3 + 9, WIDE = 9 };
     (void)state;
     for (int D = 1; D <= WIDE; D++)
-    for (int n = 1; n <= MOST; n++) {
-        float x[B * MOST * WIDE], y[B * MOST * WIDE], out[B * MOST * WIDE], back[B * MOST * WIDE];
-        size_t all = (size_t)(B * n * D);
-        normal(x, all);
-        normal(y, all);
-        assert_int_equal(ref_shift(out, x, B, n, D, 3, 3), PL_OK);
-        assert_int_equal(ref_shift_backward(back, y, B, n, D, 3, 3), PL_OK);
-        assert_float_equal(product(out, y, all), product(x, back, all), 1e-5);
-        for (int b = 0; b < B; b++) /* the start token has nothing before it */
-        for (int c = 0; c < D; c++) {
-            float want = c < (D + 1) / 2 ? 0 : x[b * n * D + c];
-            assert_true(out[b * n * D + c] == want);
+        for (int n = 1; n <= MOST; n++) {
+            float x[B * MOST * WIDE], y[B * MOST * WIDE], out[B * MOST * WIDE],
+                back[B * MOST * WIDE];
+            size_t all = (size_t)(B * n * D);
+            normal(x, all);
+            normal(y, all);
+            assert_int_equal(ref_shift(out, x, B, n, D, 3, 3), PL_OK);
+            assert_int_equal(ref_shift_backward(back, y, B, n, D, 3, 3), PL_OK);
+            assert_float_equal(product(out, y, all), product(x, back, all), 1e-5);
+            for (int b = 0; b < B; b++) /* the start token has nothing before it */
+                for (int c = 0; c < D; c++) {
+                    float want = c < (D + 1) / 2 ? 0 : x[b * n * D + c];
+                    assert_true(out[b * n * D + c] == want);
+                }
         }
-    }
 }
 
 static void embedding(void **state)
@@ -213,19 +215,20 @@ static void attention_slopes(void **state)
     static const uint8_t *const masks[] = { NULL, hidden, blind };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++)
-    for (size_t k = 0; k < PL_COUNT(masks); k++) {
-        struct attention a = { .mask = { .kind = PL_MASK_NONE }, .key_mask = masks[k] };
-        float o[A_O], lse[AB * AH * AN], dqkv[A_QKV];
-        if (names[i]) assert_int_equal(pl_mask_parse(&a.mask, names[i], NULL), PL_OK);
-        a.mask.P = a.mask.F = 3;
-        normal(a.qkv, A_QKV);
-        normal(a.dout, A_O);
-        assert_int_equal(ref_attention(o, lse, a.qkv, AB, AN, AH, AD, &a.mask, a.key_mask), PL_OK);
-        assert_int_equal(ref_attention_backward(dqkv, a.dout, a.qkv, o, lse, AB, AN, AH, AD,
-                                                &a.mask, a.key_mask),
-                         PL_OK);
-        slopes(names[i] ? names[i] : "none", attention_value, &a, a.qkv, dqkv, A_QKV, 1e-4);
-    }
+        for (size_t k = 0; k < PL_COUNT(masks); k++) {
+            struct attention a = { .mask = { .kind = PL_MASK_NONE }, .key_mask = masks[k] };
+            float o[A_O], lse[AB * AH * AN], dqkv[A_QKV];
+            if (names[i]) assert_int_equal(pl_mask_parse(&a.mask, names[i], NULL), PL_OK);
+            a.mask.P = a.mask.F = 3;
+            normal(a.qkv, A_QKV);
+            normal(a.dout, A_O);
+            assert_int_equal(ref_attention(o, lse, a.qkv, AB, AN, AH, AD, &a.mask, a.key_mask),
+                             PL_OK);
+            assert_int_equal(ref_attention_backward(dqkv, a.dout, a.qkv, o, lse, AB, AN, AH, AD,
+                                                    &a.mask, a.key_mask),
+                             PL_OK);
+            slopes(names[i] ? names[i] : "none", attention_value, &a, a.qkv, dqkv, A_QKV, 1e-4);
+        }
 }
 
 /* A query without keys: the mean of all values, later ones too. */
@@ -261,7 +264,8 @@ static void attention_steps(void **state)
         assert_int_equal(pl_mask_parse(&mask, names[i], NULL), PL_OK);
         normal(qkv, A_QKV);
         ref_attention(o, NULL, qkv, AB, AN, AH, AD, &mask, NULL);
-        for (size_t k = 0; k < PL_COUNT(k_cache); k++) k_cache[k] = v_cache[k] = NAN; /* never read */
+        for (size_t k = 0; k < PL_COUNT(k_cache); k++)
+            k_cache[k] = v_cache[k] = NAN; /* never read */
         for (int p = 0; p < AN; p++) {
             enum { ROW = 3 * AH * AD };
             for (int b = 0; b < AB; b++)
@@ -310,7 +314,7 @@ static void loss(void **state)
                               LD, LV),
                      PL_OK);
     for (int b = 0; b < LB; b++)
-    for (int p = 0; p < LS; p++) *(p < 2 ? &text : &image) -= logp[b * LS + p];
+        for (int p = 0; p < LS; p++) *(p < 2 ? &text : &image) -= logp[b * LS + p];
     assert_float_equal(part[0], text / 4, 1e-6);
     assert_float_equal(part[1], image / 5, 1e-6);
     assert_true(logp[3] == 0);

@@ -41,7 +41,8 @@ static int setup(void **state)
         pl_dalle_open(&m, &c, &be, 1, &err) || pl_dalle_init(m, 1))
         return -1;
     m->activations = PL_STORED;
-    for (size_t i = 0; i < PL_COUNT(text); i++) text[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c.V);
+    for (size_t i = 0; i < PL_COUNT(text); i++)
+        text[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c.V);
     for (size_t i = 0; i < PL_COUNT(codes); i++)
         codes[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c.Vi);
     return 0;
@@ -170,10 +171,8 @@ static void cut_follows_from_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(lanes_add_up_to_the_batch),
-        cmocka_unit_test(lanes_follow_the_model),
-        cmocka_unit_test(first_failure_is_told),
+        cmocka_unit_test(threads_change_nothing), cmocka_unit_test(lanes_add_up_to_the_batch),
+        cmocka_unit_test(lanes_follow_the_model), cmocka_unit_test(first_failure_is_told),
         cmocka_unit_test(cut_follows_from_sizes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
