@@ -1,10 +1,14 @@
-/* message.c - see message.h. */
+/* message.c - protobuf messages by way of protobuf-c, with a bound on memory. A decoder
+ * allocates for every repeated element, and an empty element takes 2 bytes on the wire but some
+ * 60 in memory: 4 MiB from a stranger could become 240 MiB. So allocation has a budget that is
+ * proportional to the received bytes. */
 #include "message.h"
 
 #include <stdlib.h>
 
 #define BLOCK_COST 16 /* what malloc adds to a block */
 
+/* protobuf-c asks this allocator for every block. NULL makes it give up the whole message. */
 static void *take(void *budget, size_t n)
 {
     size_t *left = budget;
@@ -19,6 +23,8 @@ static void give_back(void *budget, void *block)
     free(block);
 }
 
+/* The budget lives on the stack: it is only needed while decoding, because what was decoded is
+ * bounded then. */
 void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t n,
                      struct pl_err *err)
 {
@@ -29,6 +35,8 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
     return m;
 }
 
+/* Two passes, as the length of nested messages comes before their bytes: measure, then write in
+ * place. */
 int message_pack(struct bytes *out, const ProtobufCMessage *m)
 {
     size_t n = protobuf_c_message_get_packed_size(m);
@@ -38,6 +46,8 @@ int message_pack(struct bytes *out, const ProtobufCMessage *m)
     return PL_OK;
 }
 
+/* protobuf-c has one type for reading and writing, so its pointer is not const; packing only
+ * reads it. */
 ProtobufCBinaryData message_bytes(const void *data, size_t n)
 {
     ProtobufCBinaryData b = { n, (uint8_t *)(uintptr_t)data };

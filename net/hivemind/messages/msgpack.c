@@ -1,5 +1,22 @@
-/* msgpack.c - see msgpack.h. Reading goes over the bytes twice with the same code: the first time
- * checks and counts, the second fills memory of exactly that size. */
+/* msgpack.c - MessagePack: the first byte of a value says its type, and for small values also
+ * holds it.
+ *
+ *   00..7f  the integers 0 to 127            c0       nil        c2, c3  false, true
+ *   80..8f  a map of 0 to 15 pairs           c4..c6   bytes      length in 1, 2, 4 bytes
+ *   90..9f  a list of 0 to 15 elements       c7..c9   extension  length in 1, 2, 4 bytes, type code
+ *   a0..bf  text of 0 to 31 bytes            ca, cb   float32, float64
+ *   e0..ff  the integers -32 to -1           cc..cf   unsigned integer of 1, 2, 4, 8 bytes
+ *                                            d0..d3   signed integer of 1, 2, 4, 8 bytes
+ *   dc, dd  list, count in 2, 4 bytes        d4..d8   extension of 1, 2, 4, 8, 16 bytes
+ *   de, df  map, count in 2, 4 bytes         d9..db   text, length in 1, 2, 4 bytes
+ *
+ * All numbers are big-endian. Example: the key b"ttt" is c4 03 74 74 74, the text "ttt" is a3 74
+ * 74 74; they are different DHT keys, since the key's bytes are hashed. hivemind writes a tuple
+ * as an extension of code 0x40 whose content is a list.
+ *
+ * Reading goes over the bytes twice with the same code: the first pass checks and counts, the
+ * second fills memory of exactly that size. So a stranger's header never decides about an
+ * allocation. */
 #include "msgpack.h"
 
 #include <assert.h>
@@ -28,6 +45,9 @@ struct reader {
     size_t used;
 };
 
+/* RFC 3629: lead byte, then 10xxxxxx continuation bytes. Python refuses text with overlong forms
+ * (c < least), surrogates (d800 to dfff) or code points beyond 10ffff, and so a peer must refuse
+ * it, too. */
 static int is_utf8(const uint8_t *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -35,6 +55,7 @@ static int is_utf8(const uint8_t *s, size_t n)
         int more = c < 0x80 ? 0 : (c >> 5) == 6 ? 1 : (c >> 4) == 14 ? 2 : (c >> 3) == 30 ? 3 : -1;
         if (more < 0 || (size_t)more > n - i) return 0;
         if (!more) continue;
+        /* The lead byte 110xxxxx has 5 bits of the code point, 1110xxxx has 4, 11110xxx has 3. */
         c &= 0x3fu >> more;
         for (int k = 0; k < more; k++, i++) {
             if ((s[i] & 0xc0) != 0x80) return 0;
@@ -58,25 +79,31 @@ static int get_be(struct cursor *c, uint64_t *x, int power)
 
 static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, int depth);
 
+/* The header of a list or map came with its count; here come the elements, in a map key, value,
+ * key, value. */
 static int read_items(struct reader *r, struct mp_value *v, struct cursor *c, int depth)
 {
     size_t n = v->kind == MP_MAP ? 2 * v->n : v->n;
     struct mp_value scratch;
     int rc = PL_OK;
-    /* An element is a byte at least: a count beyond that lies. */
+    /* An element takes at least one byte: a larger count cannot be true. */
     if (v->n > c->left || n > c->left) return PL_EAGAIN;
     if (depth == MP_DEPTH_MAX || n > MP_VALUES_MAX - r->used) return PL_ELIMIT;
     v->item = r->slots ? r->slots + r->used : NULL;
     r->used += n;
     for (size_t i = 0; i < n && !rc; i++) {
+        /* In the first pass there is no memory yet: each element is read into scratch, checked,
+         * and forgotten. */
         struct mp_value *item = v->item ? v->item + i : &scratch;
         rc = read_value(r, item, c, depth + 1);
+        /* Python's msgpack reader allows only str and bytes as keys (strict_map_key). */
         if (!rc && v->kind == MP_MAP && i % 2 == 0 && item->kind != MP_STR && item->kind != MP_BIN)
             rc = PL_EFORMAT;
     }
     return rc;
 }
 
+/* Text and bytes are views of the input; only text must be UTF-8. */
 static int read_bytes(struct mp_value *v, enum mp_kind kind, struct cursor *c, uint64_t n)
 {
     v->kind = kind;
@@ -86,6 +113,9 @@ static int read_bytes(struct mp_value *v, enum mp_kind kind, struct cursor *c, u
     return kind == MP_STR && !is_utf8(v->bytes, v->n) ? PL_EFORMAT : PL_OK;
 }
 
+/* Extension: type code, then n bytes. Code 0x40 is hivemind's tuple: the bytes hold one list,
+ * read here as if it stood in place of the extension. Other codes (0x50, a dictionary of
+ * records) stay views. */
 static int read_ext(struct reader *r, struct mp_value *v, struct cursor *c, uint64_t n, int depth)
 {
     uint8_t code;
@@ -96,6 +126,7 @@ static int read_ext(struct reader *r, struct mp_value *v, struct cursor *c, uint
     v->code = (int8_t)code;
     if (code != MP_TUPLE_CODE) return PL_OK;
     if (depth == MP_DEPTH_MAX) return PL_ELIMIT;
+    /* The list must end where the extension ends. */
     inside.at = v->bytes;
     inside.left = v->n;
     rc = read_value(r, v, &inside, depth + 1);
@@ -106,15 +137,17 @@ static int read_ext(struct reader *r, struct mp_value *v, struct cursor *c, uint
 
 static int read_number(struct mp_value *v, struct cursor *c, uint8_t first)
 {
+    /* The low bits of the first byte give the width: 1 << power bytes. */
     int power = first & 3, rc;
     if (first == FLOAT32 || first == FLOAT64) {
         uint64_t raw;
         v->kind = MP_FLOAT;
         if ((rc = get_be(c, &raw, first == FLOAT32 ? 2 : 3))) return rc;
         if (first == FLOAT32) {
-            uint32_t half = (uint32_t)raw;
+            /* A float32 is widened; whoever writes it again writes a float64. */
+            uint32_t word = (uint32_t)raw;
             float narrow;
-            memcpy(&narrow, &half, sizeof narrow);
+            memcpy(&narrow, &word, sizeof narrow);
             v->real = narrow;
         } else {
             memcpy(&v->real, &raw, sizeof v->real);
@@ -124,11 +157,14 @@ static int read_number(struct mp_value *v, struct cursor *c, uint8_t first)
     v->kind = MP_INT;
     if ((rc = get_be(c, &v->number, power))) return rc;
     if (first < INT8) return PL_OK;
+    /* Sign extension: when the top bit of 1, 2 or 4 bytes is set, the bits above are set, too. */
     if (power < 3 && v->number >> ((8u << power) - 1)) v->number |= UINT64_MAX << (8u << power);
     v->negative = v->number >> 63 != 0;
     return PL_OK;
 }
 
+/* One value, by its first byte (the table above). The ranges are tested from the most frequent
+ * to the rest. */
 static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, int depth)
 {
     uint8_t first;
@@ -169,12 +205,15 @@ static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, in
         return read_bytes(v, MP_STR, c, n);
     }
     if (first < LIST16) return PL_EFORMAT; /* 0xc1 is never used */
+    /* dc to df: even numbers have a count of 2 bytes, odd ones of 4. */
     if ((rc = get_be(c, &n, 1 + (first & 1)))) return rc;
     v->kind = first < MAP16 ? MP_LIST : MP_MAP;
     v->n = (size_t)n;
     return read_items(r, v, c, depth);
 }
 
+/* Exactly one value: Python's unpackb refuses bytes behind it ("extra data"), so both sides
+ * agree on what is a record. */
 static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data, size_t n,
                       struct pl_err *err)
 {
@@ -203,6 +242,7 @@ int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err
     r.slots = *root + 1;
     r.used = 0;
     rc = read_whole(&r, *root, data, n, NULL);
+    /* The second pass reads the same bytes by the same code, so it ends as the first one did. */
     assert(!rc);
     return PL_OK;
 }
@@ -217,6 +257,7 @@ int mp_is_text(const struct mp_value *v, const char *text)
 const struct mp_value *mp_get(const struct mp_value *v, const char *key)
 {
     if (v->kind != MP_MAP) return NULL;
+    /* From the end: in Python a later pair replaces an earlier one with the same key. */
     for (size_t i = v->n; i-- > 0;)
         if (mp_is_text(&v->item[2 * i], key)) return &v->item[2 * i + 1];
     return NULL;
@@ -229,6 +270,7 @@ int64_t mp_count(const struct mp_value *v)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
+/* The first byte, then x in 1 << power bytes. */
 static int put(struct bytes *b, uint8_t first, uint64_t x, int power)
 {
     uint8_t raw[9] = { first };
@@ -246,6 +288,8 @@ static int width(uint64_t x)
 int mp_nil(struct bytes *b) { return bytes_u8(b, NIL); }
 int mp_bool(struct bytes *b, int x) { return bytes_u8(b, x ? TRUE_ : FALSE_); }
 
+/* The shortest form that holds the number, as Python's packer chooses it: equal values are equal
+ * bytes. */
 int mp_uint(struct bytes *b, uint64_t x)
 {
     if (x < 0x80) return bytes_u8(b, (uint8_t)x);
@@ -268,6 +312,8 @@ int mp_float(struct bytes *b, double x)
     return put(b, FLOAT64, raw, 3);
 }
 
+/* c4, c7 and d9 are followed by the codes of the wider lengths, so the width is added to the
+ * code. */
 static int put_length(struct bytes *b, uint8_t first, size_t n)
 {
     if (n > UINT32_MAX) return b->failed = PL_ELIMIT;
@@ -289,6 +335,7 @@ int mp_bin(struct bytes *b, const void *data, size_t n)
     return bytes_add(b, data, n);
 }
 
+/* Lists and maps have counts of 2 or 4 bytes only, and a form of one byte up to 15. */
 static int put_count(struct bytes *b, uint8_t few, uint8_t many, size_t n)
 {
     if (n > UINT32_MAX) return b->failed = PL_ELIMIT;
@@ -299,6 +346,7 @@ static int put_count(struct bytes *b, uint8_t few, uint8_t many, size_t n)
 int mp_list(struct bytes *b, size_t n) { return put_count(b, 0x90, LIST16, n); }
 int mp_map(struct bytes *b, size_t n) { return put_count(b, 0x80, MAP16, n); }
 
+/* Contents of 1, 2, 4, 8 or 16 bytes have codes without a length (fixext). */
 int mp_ext(struct bytes *b, int8_t code, const void *data, size_t n)
 {
     if (n && n <= 16 && !(n & (n - 1))) {
@@ -323,6 +371,8 @@ int mp_write(struct bytes *b, const struct mp_value *v)
     case MP_STR: return mp_str(b, v->bytes, v->n);
     case MP_BIN: return mp_bin(b, v->bytes, v->n);
     case MP_EXT: return mp_ext(b, v->code, v->bytes, v->n);
+    /* The elements follow the header. After a failure of memory all writes do nothing, and
+     * b->failed reports it. */
     case MP_LIST:
         mp_list(b, v->n);
         for (size_t i = 0; i < v->n; i++) mp_write(b, &v->item[i]);

@@ -1,8 +1,11 @@
-/* protobuf_fields.c - see protobuf_fields.h. */
+/* protobuf_fields.c - one field of a protobuf message after the other, without copying any. A
+ * key is number << 3 | type; the type alone says how long the value is, so that fields with
+ * unknown numbers can be skipped. part_message.c has an example, byte by byte. */
 #include "protobuf_fields.h"
 
 #include <string.h>
 
+/* Fixed-width numbers are little-endian on the wire, whatever the machine's order is. */
 uint64_t field_le64(const uint8_t *eight)
 {
     uint64_t x = 0;
@@ -19,6 +22,8 @@ int field_next(struct cursor *c, struct field *f)
     if (rc) return rc;
     f->number = key >> 3;
     f->type = (enum field_type)(key & 7);
+    /* A delimited value may be as long as what is left, never longer: a length that claims more
+     * is no message. */
     switch (f->type) {
     case FIELD_VARINT: return get_varint(c, &f->value);
     case FIELD_FIXED64:
@@ -27,5 +32,5 @@ int field_next(struct cursor *c, struct field *f)
     case FIELD_DELIMITED: return get_delimited(c, &f->data, &f->n, c->left);
     case FIELD_FIXED32: return get_bytes(c, &raw, 4);
     }
-    return PL_EFORMAT; /* groups, and what there is not */
+    return PL_EFORMAT; /* 3, 4: groups, which proto3 removed; 6, 7: never defined */
 }

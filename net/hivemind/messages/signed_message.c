@@ -1,9 +1,19 @@
-/* signed_message.c - see signed_message.h. */
+/* signed_message.c - broadcasts that nobody can deny. BTARD lets peers accuse each other of
+ * wrong sums, and an accusation is only as good as its evidence [BTARD 3.1]. So each message is
+ * signed by its sender's libp2p key:
+ *
+ *   stage  from  to  SHA-256(body)  key  signature  body
+ *     1     2    2        32        2+k     2+s      rest      bytes, integers big-endian
+ *
+ * The signature covers the hash, not the body: two heads suffice as a proof that a peer sent
+ * different bodies to different receivers (equivocation), however long the bodies are. */
 #include "signed_message.h"
 
 #include <openssl/evp.h>
 #include <string.h>
 
+/* First in every signed statement, so that a signature made for another protocol or version is
+ * worth nothing here (domain separation). Its terminating zero is signed, too. */
 static const char PROTOCOL[] = "potluck btard 3";
 
 void signed_hash(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n)
@@ -11,7 +21,9 @@ void signed_hash(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n)
     EVP_Digest(data, n, hash, NULL, EVP_sha256(), NULL);
 }
 
-/* What is signed. */
+/* The statement that is signed: protocol, round, stage, sender, receiver, hash of the body. The
+ * round is unique to one all-reduce of one group; without it an old message could be replayed in
+ * a later round. */
 static int write_statement(struct bytes *out, const struct signed_message *m,
                            const uint8_t round[PL_HASH_BYTES])
 {
@@ -30,6 +42,8 @@ int signed_message_write(struct bytes *out, struct signed_message *m, const stru
     uint8_t signature[SIGNATURE_MAX];
     struct bytes statement = { 0 };
     size_t n = 0, inside;
+    /* An Ed25519 peer ID contains its key; of other keys it is a hash, and then the key has to
+     * come along. */
     int has_key = peer_id_key(&me->id, &inside) != NULL, rc;
     signed_hash(m->hash, m->body, m->n);
     rc = write_statement(&statement, m, round);
@@ -48,6 +62,8 @@ int signed_message_write(struct bytes *out, struct signed_message *m, const stru
     return out->failed;
 }
 
+/* Views only; nothing is verified here, because a check of a signature costs a thousand times as
+ * much and many messages are dropped before (another round, another stage, seen before). */
 int signed_message_read(struct signed_message *m, const uint8_t *data, size_t n)
 {
     struct cursor c = { data, n };
@@ -63,11 +79,14 @@ int signed_message_read(struct signed_message *m, const uint8_t *data, size_t n)
     m->key_n = key_n;
     m->signature_n = signature_n;
     m->head_n = n - c.left;
+    /* All that is left is the body. A proof of equivocation sends heads without one. */
     m->body = c.at;
     m->n = c.left;
     return PL_OK;
 }
 
+/* Verifies the head. Whether the body fits its hash is the caller's question: it may not have a
+ * body. */
 int signed_message_check(const struct signed_message *m, const uint8_t round[PL_HASH_BYTES],
                          const struct peer_id *peer)
 {
@@ -75,7 +94,7 @@ int signed_message_check(const struct signed_message *m, const uint8_t round[PL_
     const uint8_t *key = peer_id_key(peer, &key_n);
     struct bytes statement = { 0 };
     int rc;
-    if (!key) { /* the ID is a hash of the key, which has come along */
+    if (!key) { /* not an Ed25519 ID: the key in the message must hash to the peer's ID */
         struct peer_id named;
         peer_id_of_key(&named, m->key, m->key_n);
         if (!peer_id_equal(&named, peer)) return PL_EPROTO;

@@ -1,10 +1,20 @@
-/* state_claim.c - see state_claim.h. */
+/* state_claim.c - compares the states of several donors by samples. A newcomer downloads one
+ * donor's state and asks others for the values at k random places. Of two vectors a and b the
+ * relative distance
+ *
+ *     ||a - b|| / max(||a||, ||b||)
+ *
+ * is estimated from the samples: tensor t with N elements and n samples contributes (N / n) *
+ * sum of squares, an unbiased estimate of its full sum. Donors agree when the distance is small;
+ * state_claim.h has the limits and what this does not prove. */
 #include "state_claim.h"
 #include "ref/rng.h"
 
 #include <math.h>
 #include <string.h>
 
+/* Each tensor has the same number of samples, so that a small one (a norm's weights) is checked
+ * as well as an embedding of millions of elements. */
 static size_t samples_of(const size_t *elements, size_t tensors, size_t t)
 {
     size_t each = tensors ? STATE_SAMPLES_MAX / tensors : 0;
@@ -20,6 +30,9 @@ size_t state_samples_count(const size_t *elements, size_t tensors)
     return n;
 }
 
+/* The places follow from the seed and the tensor's number through a counter-based generator: all
+ * donors that get one seed take the same places, and none can know them before the newcomer
+ * sends the seed. */
 size_t state_samples_take(float *out, const float *values, const size_t *elements, size_t tensors,
                           size_t t, const uint8_t seed[STATE_SEED])
 {
@@ -32,7 +45,8 @@ size_t state_samples_take(float *out, const float *values, const size_t *element
     return n;
 }
 
-/* Sums of squares over a tensor's samples; NaN and infinities make the distance one that no limit allows. */
+/* Sums of squares of a tensor's samples, in double. With a NaN or an infinity among them the
+ * size is 0, and then no distance is within `limit * size`. */
 static double distance(double *size, const float *a, const float *b, size_t n)
 {
     double apart = 0, of_a = 0, of_b = 0;
@@ -50,25 +64,34 @@ enum state_match state_claims_match(const struct state_claim *a, const struct st
                                     const size_t *elements, size_t tensors)
 {
     const float *x = a->samples, *y = b->samples;
-    double apart = 0, size = 0, far = 0, all = 0;
+    double apart = 0, size = 0, far = 0, all = 0; /* far: elements in tensors that differ */
     int64_t epochs = a->epoch < 0 || b->epoch < 0 ? 0 : a->epoch - b->epoch;
     int near_time = -STATE_EPOCHS_APART <= epochs && epochs <= STATE_EPOCHS_APART;
     for (size_t t = 0; t < tensors; t++) {
         size_t n = samples_of(elements, tensors, t);
+        /* Scales the samples' sums to the whole tensor. */
         double weight = n ? (double)elements[t] / (double)n : 0, of_t;
         double d = distance(&of_t, x, y, n);
         apart += weight * d;
         size += weight * of_t;
         all += (double)elements[t];
+        /* Written as !(d <= limit) so that a NaN counts as far. */
         if (!(d <= STATE_TENSOR_APART * STATE_TENSOR_APART * of_t)) far += (double)elements[t];
         x += n;
         y += n;
     }
+    /* Three conditions: about the same epoch, a small distance overall, and few elements in
+     * tensors that differ. The last one catches a small tensor that was replaced: its share of
+     * the overall norm may be nothing. */
     if (near_time && apart <= STATE_APART * STATE_APART * size && far <= STATE_PART_APART * all)
         return STATE_AGREES;
+    /* Donors train on while they are asked, so different epochs explain a difference; equal
+     * epochs do not. */
     return epochs && near_time ? STATE_OTHER_TIME : STATE_DIFFERS;
 }
 
+/* A vote among donors: `same` counts, for every donor that contradicts the first, how many agree
+ * with it. */
 enum state_verdict state_claims_judge(size_t *agree, size_t *other,
                                       const struct state_claim *claims, size_t count,
                                       const size_t *elements, size_t tensors)
@@ -85,6 +108,8 @@ enum state_verdict state_claims_judge(size_t *agree, size_t *other,
                     state_claims_match(&claims[i], &claims[k], elements, tensors) == STATE_AGREES;
         if (same > *other) *other = same;
     }
+    /* A single donor confirms nothing, and a single contradiction refutes nothing: either may be
+     * Byzantine. */
     if (*agree >= 2 && *agree >= *other) return STATE_CONFIRMED;
     return *other >= 2 && *other > *agree ? STATE_REFUTED : STATE_UNCONFIRMED;
 }
