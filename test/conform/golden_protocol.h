@@ -5,7 +5,7 @@
 
 #include "golden.h"
 #include "golden_wire.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/records/dht_id.h"
 #include "net/hivemind/messages/msgpack.h"
 
 /* A value as the recordings write it ({"int": 1}, {"tuple": [...]}, ...) to msgpack, appended.

@@ -7,7 +7,8 @@
 #include "ref/wire.h"
 #include "net/bytes.h"
 #include "net/libp2p/peer/peer_id.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/messages/tensor_message.h"
+#include "net/hivemind/records/dht_id.h"
 
 #define GROUP_PEERS_MAX 1024 /* a join message of each fits into memory; the run had 50 at most */
 #define GROUP_KEY_MAX 256    /* characters of a group key with its zero */
@@ -29,10 +30,6 @@ int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *cl
 
 /* What two averagers must have in common to average: SHA-1 over a text description of each tensor,
  * in order. */
-struct schema_tensor {
-    struct pl_wire_type type;
-    int requires_grad;
-};
 int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tensor *tensors,
                       size_t count);
 /* What is hashed, appended. */

@@ -4,7 +4,7 @@
 #define PL_DHT_ROUTING_H
 
 #include "net/libp2p/peer/peer_id.h"
-#include "dht_id.h"
+#include "net/hivemind/records/dht_id.h"
 
 #define DHT_BUCKET_SIZE 20
 #define DHT_DEPTH_MODULO 5
@@ -20,7 +20,7 @@ struct dht_contact {
 
 struct dht_contacts { /* in the order in which they came or were heard of again */
     struct dht_contact *at;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 /* Ids that begin with the first `depth` bits of `lower`, which has zeros after them. */
@@ -45,7 +45,7 @@ int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bu
 void dht_routing_clear(struct dht_routing *r);
 
 /* We heard of a node. It goes to the end of its bucket, which is split if it must be and may be;
- * if there is no room it waits among the replacements and *ask (may be NULL) is the longest
+ * if there is no space it waits among the replacements and *ask (may be NULL) is the longest
  * silent node of the bucket that was not asked yet: ping it, and remove it if it does not answer;
  * its peer's length is 0 if there is none to ask. Our own id is never put in. PL_OK or
  * PL_ENOMEM. */

@@ -4,7 +4,6 @@
 #define PL_STATE_MESSAGE_H
 
 #include "net/bytes.h"
-#include "net/hivemind/averaging/group.h"
 #include "tensor_message.h"
 
 #define STATE_PRIORITY_LIFE 30.0      /* s until an announcement expires; it is renewed as often */
@@ -56,7 +55,7 @@ struct state_load {
     const struct schema_tensor *schema; /* (expected) of the first tensors; borrowed; NULL: any */
     size_t expected, bytes_max, tensors_max, metadata_max;
     struct tensor_join join;
-    size_t room, bytes, received, messages;
+    size_t capacity, bytes, received, messages;
     int begun; /* a tensor is half there */
 };
 /* Expects these tensors first, and behind them no more than their optimizer's state takes: whatever

@@ -17,6 +17,12 @@ struct tensor_message {
     size_t bytes;
 };
 
+/* A tensor without its values: what both sides of an average or of a download must agree on. */
+struct schema_tensor {
+    struct pl_wire_type type;
+    int requires_grad;
+};
+
 /* The protocol's name of an element type ("float32"); the type of a name, or -1. */
 const char *tensor_dtype_name(enum pl_dtype t);
 int tensor_dtype_parse(const char *name);
@@ -46,7 +52,7 @@ struct tensor_join {
     const struct pl_wire_type *type; /* the next tensor's, borrowed; NULL: any */
     /* private */
     struct tensor_message m;
-    size_t room, expected;
+    size_t capacity, expected;
     int32_t seen;
 };
 /* Takes the next message. PL_EAGAIN: more are to come. PL_OK: a tensor is whole and checked as

@@ -8,7 +8,7 @@
 #define PL_DHT_STORE_H
 
 #include "dht_dictionary.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "dht_id.h"
 
 /* Bytes of one store. A run of 1,000 peers needs about 2 MiB, nearly all of it signed; a quarter is
  * for declarations and plain values each, and neither kind takes another's. */
@@ -29,7 +29,7 @@ struct dht_entry {
 struct dht_store {
     struct dht_entry **entries; /* in no order */
     struct dht_entry **heap;    /* the earliest first; ties by key */
-    size_t count, room;
+    size_t count, capacity;
     struct hash_index by_key;
     size_t bytes, class_bytes[DHT_CLASSES], bytes_max;
     double size_max; /* keys; INFINITY: no limit */
@@ -40,7 +40,7 @@ void dht_store_clear(struct dht_store *s);
 
 /* Stores a copy: a regular value when the item's subkey is NULL, else one item of a dictionary (its
  * subkey from dht_subkey_write). PL_OK: stored. PL_EAGAIN: refused (expired, not newer, of a lesser
- * kind than what is there, or no room). PL_ENOMEM. */
+ * kind than what is there, or no space). PL_ENOMEM. */
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
                   const struct dht_item *item);
 /* The same for plain records of our own. */

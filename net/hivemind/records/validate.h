@@ -20,7 +20,7 @@
 #define PL_VALIDATE_H
 
 #include "net/libp2p/peer/peer_id.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "dht_id.h"
 #include "dht_share.h"
 #include "rsa_key.h"
 #include "schema.h"

@@ -4,7 +4,7 @@
 #define PL_PROGRESS_H
 
 #include "net/libp2p/peer/peer_id.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/records/dht_id.h"
 #include "net/hivemind/records/schema.h"
 
 #define PROGRESS_LIFE 60.0         /* s until a record expires */

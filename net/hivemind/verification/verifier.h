@@ -41,7 +41,7 @@
 #include "net/bytes.h"
 #include "net/random_source.h"
 #include "broadcast.h"
-#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/records/dht_id.h"
 
 enum verifier_phase {
     VERIFIER_SENT,
