@@ -24,7 +24,7 @@ void dht_members_add(struct dht_node *n, const struct peer_id *peer, double unti
     struct dht_member *m = find(n, peer);
     if (!m && !n->members && !(n->members = calloc(DHT_MEMBERS_MAX, sizeof *n->members))) return;
     if (!m && n->member_count < DHT_MEMBERS_MAX) m = &n->members[n->member_count++];
-    if (!m) { /* whoever expires first makes room: it is asked again when it comes */
+    if (!m) { /* whoever expires first gives way: it is asked again when it comes */
         m = &n->members[0];
         for (size_t i = 1; i < n->member_count; i++)
             if (n->members[i].until < m->until) m = &n->members[i];

@@ -58,7 +58,7 @@ void dht_node_lost(struct dht_node *n, const struct dht_id *id, const struct pee
     struct blacklisted *b = blacklisted(n, peer);
     if (id) dht_routing_remove(&n->state.routing, id);
     if (!b) {
-        if (n->blacklist_count == BLACKLIST_MAX) { /* whoever is let in again first makes room */
+        if (n->blacklist_count == BLACKLIST_MAX) { /* whoever is let in again first gives way */
             b = &n->blacklist[0];
             for (size_t i = 1; i < n->blacklist_count; i++)
                 if (n->blacklist[i].until < b->until) b = &n->blacklist[i];

@@ -41,11 +41,11 @@ static int add_claim(struct dht_result *r, const struct record *record, enum dht
         record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
         return PL_OK;
     if (r->claim_count == r->claim_room) {
-        size_t room = r->claim_room ? 2 * r->claim_room : 32;
-        struct dht_claim *more = realloc(r->claims, room * sizeof *more);
+        size_t capacity = r->claim_room ? 2 * r->claim_room : 32;
+        struct dht_claim *more = realloc(r->claims, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         r->claims = more;
-        r->claim_room = room;
+        r->claim_room = capacity;
     }
     c.active = record->value[0] == yes;
     r->claims[r->claim_count++] = c;

@@ -28,12 +28,12 @@ static int drop(struct dht_contacts *l, const struct dht_id *id)
 
 static int append(struct dht_contacts *l, const struct dht_contact *c)
 {
-    if (l->count == l->room) {
-        size_t room = l->room ? 2 * l->room : 8;
-        struct dht_contact *more = realloc(l->at, room * sizeof *more);
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 8;
+        struct dht_contact *more = realloc(l->at, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         l->at = more;
-        l->room = room;
+        l->capacity = capacity;
     }
     l->at[l->count++] = *c;
     return PL_OK;
@@ -54,7 +54,7 @@ static int covers(const struct dht_bucket *b, const struct dht_id *id)
     return dht_id_common_bits(&b->lower, id) >= b->depth;
 }
 
-/* PL_EAGAIN: no room, it waits among the replacements. */
+/* PL_EAGAIN: no space, it waits among the replacements. */
 static int bucket_add(struct dht_bucket *b, const struct dht_contact *c, size_t size)
 {
     int rc;
@@ -159,7 +159,7 @@ void dht_routing_remove(struct dht_routing *r, const struct dht_id *id)
     drop(&b->pinged, id);
     drop(&b->replacements, id);
     if (drop(&b->nodes, id) && b->replacements.count)
-        append(&b->nodes, &b->replacements.at[--b->replacements.count]); /* room was just made */
+        append(&b->nodes, &b->replacements.at[--b->replacements.count]); /* one place is free now */
 }
 
 const struct dht_contact *dht_routing_find(const struct dht_routing *r, const struct dht_id *id)

@@ -24,7 +24,7 @@ void dht_search_clear(struct dht_search *s)
     dht_result_clear(&s->best);
     free(s->nodes);
     s->nodes = NULL;
-    s->count = s->room = s->asked = s->late = 0;
+    s->count = s->capacity = s->asked = s->late = 0;
 }
 
 /* Asked, and neither answer nor failure has come. */
@@ -44,12 +44,12 @@ static int add(struct dht_search *s, const struct dht_contact *c)
         if (at == s->count || is_awaited(&s->nodes[s->count - 1])) return PL_OK;
         s->count--;
     }
-    if (s->count == s->room) {
-        size_t room = s->room ? 2 * s->room : 32;
-        struct dht_search_node *more = realloc(s->nodes, room * sizeof *more);
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 32;
+        struct dht_search_node *more = realloc(s->nodes, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         s->nodes = more;
-        s->room = room;
+        s->capacity = capacity;
     }
     memmove(s->nodes + at + 1, s->nodes + at, (s->count++ - at) * sizeof *s->nodes);
     s->nodes[at] = node;

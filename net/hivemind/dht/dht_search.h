@@ -48,7 +48,7 @@ struct dht_search {
     const struct validators *validators;
     struct dht_result best;
     struct dht_search_node *nodes; /* by distance to the key, all states */
-    size_t count, room, asked, late, answered;
+    size_t count, capacity, asked, late, answered;
 };
 
 /* sufficient: see above. The caller adds the nodes that it knows, and what it has itself (by

@@ -1,4 +1,16 @@
-/* state_message.c - see state_message.h. */
+/* state_message.c - how a newcomer gets the model. It calls rpc_download_state of a peer that
+ * has announced one, and the donor streams DownloadData messages [spec hivemind-protocol 7]:
+ *
+ *   {metadata: msgpack, tensor_part: first piece of tensor 0}
+ *   {tensor_part: next piece of tensor 0}
+ *   ...
+ *   {tensor_part: last piece of the last tensor}
+ *
+ * Tensors are the parameters, then the optimizer's moments; the metadata says which epoch they
+ * belong to and how the optimizer's state is put together from numbered tensors and plain
+ * values. A donor may be Byzantine or slow, so the newcomer computes in advance how much a state
+ * of its own model can take (state_load_expect) and refuses what goes beyond before it is
+ * stored. */
 #include "state_message.h"
 #include "protobuf_fields.h"
 #include "msgpack.h"
@@ -8,6 +20,7 @@
 
 /* --- the donor -------------------------------------------------------------------------------- */
 
+/* One delimited field: key, length, bytes. */
 static int put(struct bytes *out, int field, const uint8_t *data, size_t n)
 {
     bytes_u8(out, FIELD_KEY(field, FIELD_DELIMITED));
@@ -26,15 +39,19 @@ static int put_piece(struct state_source *s, struct bytes *out)
     return rc;
 }
 
+/* One message for each call, so that a donor holds one compressed tensor at a time, not the
+ * whole state. */
 int state_source_next(struct state_source *s, struct bytes *out, const struct pl_backend *be,
                       struct pl_err *err)
 {
     int rc = PL_OK;
     if (s->at == s->count) return PL_ENOTFOUND;
+    /* A new tensor: compress it once, then cut it. */
     if (!s->piece) {
         const struct state_tensor *t = &s->tensors[s->at];
         s->message = (struct tensor_message){ .type = t->type, .method = t->method };
         if ((rc = tensor_fill(&s->message, be, t->data, err))) return rc;
+        /* The very first message has all the metadata, however long. */
         if (!s->at) rc = put(out, 1, s->metadata, s->metadata_n);
     }
     if (!rc) rc = put_piece(s, out);
@@ -53,10 +70,14 @@ void state_source_clear(struct state_source *s)
 
 /* --- the newcomer ----------------------------------------------------------------------------- */
 
+/* How large can an honest state be? For P parameters of N bytes: 4 N (parameters, two moments,
+ * one to spare) and a few kilobytes for each parameter's tables, counters and metadata. */
 void state_load_expect(struct state_load *l, const struct schema_tensor *schema, size_t count)
 {
     size_t bytes = 0, n;
     for (size_t i = 0; i < count; i++)
+        /* The sum cannot overflow, whatever shapes the model has: a tensor that would is not
+         * added. */
         if (!pl_wire_elements(&n, &schema[i].type, NULL) && n < SIZE_MAX / 64 - bytes)
             bytes += n * sizeof(float);
     memset(l, 0, sizeof *l);
@@ -69,6 +90,7 @@ void state_load_expect(struct state_load *l, const struct schema_tensor *schema,
     if (l->metadata_max > STATE_METADATA_MAX) l->metadata_max = STATE_METADATA_MAX;
 }
 
+/* A zeroed state_load has no expectation: then only the constants bound it. */
 static size_t metadata_max(const struct state_load *l)
 {
     return l->metadata_max ? l->metadata_max : STATE_METADATA_MAX;
@@ -79,7 +101,8 @@ size_t state_load_message_max(const struct state_load *l)
     return metadata_max(l) + 2 * TENSOR_PIECE;
 }
 
-/* Everything that arrives is charged, whatever it says: unknown fields, empty pieces, messages. */
+/* Every message and every byte is counted, also unknown fields and empty pieces: otherwise a donor
+ * could send for ever without ever completing a tensor. */
 static int charge(struct state_load *l, size_t n, struct pl_err *err)
 {
     size_t messages = l->bytes_max / STATE_PIECE_MIN + l->tensors_max + 1;
@@ -95,27 +118,30 @@ static int charge(struct state_load *l, size_t n, struct pl_err *err)
     return PL_OK;
 }
 
+/* A tensor is complete and checked: it moves from the join to the list. */
 static int keep_tensor(struct state_load *l, struct pl_err *err)
 {
     if (l->count == (l->tensors_max ? l->tensors_max : STATE_TENSORS_MAX))
         return pl_fail(err, PL_ELIMIT, "state: more than %zu tensors", l->count);
-    if (l->count == l->room) {
-        size_t room = l->room ? 2 * l->room : 16;
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 16;
         struct tensor_message *more;
-        if (!(more = realloc(l->tensors, room * sizeof *more)))
+        if (!(more = realloc(l->tensors, capacity * sizeof *more)))
             return pl_fail(err, PL_ENOMEM, "state: no memory");
         l->tensors = more;
-        l->room = room;
+        l->capacity = capacity;
     }
     tensor_join_take(&l->tensors[l->count], &l->join);
     l->bytes += l->tensors[l->count++].bytes;
     return PL_OK;
 }
 
+/* Metadata stands in the first message only; a second one would replace what was already
+ * believed. */
 static int keep_metadata(struct state_load *l, const struct field *f, struct pl_err *err)
 {
     if (l->metadata || l->count || l->begun)
-        return pl_fail(err, PL_EFORMAT, "state: metadata behind the first message");
+        return pl_fail(err, PL_EFORMAT, "state: metadata after the first message");
     if (f->n > metadata_max(l))
         return pl_fail(err, PL_ELIMIT, "state: %zu bytes of metadata, expected at most %zu", f->n,
                        metadata_max(l));
@@ -131,6 +157,8 @@ static int add_piece(struct state_load *l, const struct field *piece, struct pl_
 {
     struct pl_err why = { "" };
     int rc;
+    /* The first `expected` tensors have our parameters' shapes; after them comes the optimizer's
+     * state, whose shapes depend on the optimizer. */
     l->join.type = l->count < l->expected ? &l->schema[l->count].type : NULL;
     if (l->bytes_max) {
         if (l->bytes >= l->bytes_max)
@@ -148,6 +176,7 @@ static int add_piece(struct state_load *l, const struct field *piece, struct pl_
     return rc ? pl_fail(err, rc, "state: %.300s", why.text) : keep_tensor(l, err);
 }
 
+/* The fields of DownloadData, read as views: 1 metadata, 2 tensor_part. */
 int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct cursor c = { data, n };
@@ -163,6 +192,8 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
     return add_piece(l, &tensor, err);
 }
 
+/* The donor closed the stream. Half a tensor or fewer tensors than parameters is no state to
+ * train from. */
 int state_load_finish(const struct state_load *l, struct pl_err *err)
 {
     if (l->begun) return pl_fail(err, PL_EFORMAT, "state: ended within tensor %zu", l->count);
@@ -188,6 +219,8 @@ void state_load_clear(struct state_load *l)
 
 /* --- an optimizer's metadata ------------------------------------------------------------------ */
 
+/* An entry of the optimizer's state, as hivemind writes it: {"type": "tensor", "index": 7} or
+ * {"type": "value", "value": 0.9}. */
 static void write_leaf(struct bytes *out, const struct state_leaf *leaf)
 {
     int is_tensor = leaf->kind == STATE_TENSOR;
@@ -199,6 +232,8 @@ static void write_leaf(struct bytes *out, const struct state_leaf *leaf)
     else mp_int(out, leaf->index);
 }
 
+/* {"epoch": 12, "group_bits": "01", "optimizer_metadata": [...]}. The group bits are part of the
+ * donor's averager: they name the group that it averages with next (spec 4.5). */
 int training_state_write(struct bytes *out, const struct training_state *t)
 {
     mp_map(out, 3);
@@ -227,7 +262,7 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
         leaf->real = value->real;
         return PL_OK;
     }
-    leaf->kind = STATE_COUNT; /* settings such as True or a name are nothing that we could use */
+    leaf->kind = STATE_COUNT; /* other values (True, a name) mean nothing to our optimizers: 0 */
     leaf->index = value->kind == MP_INT ? (int64_t)value->number : 0;
     return PL_OK;
 }
@@ -245,6 +280,8 @@ int training_state_read(struct training_state *t, const uint8_t *data, size_t n,
     rc = PL_EFORMAT;
     if (epoch && (t->epoch = mp_count(epoch)) >= 0 && list &&
         (list->kind == MP_LIST || list->kind == MP_TUPLE)) {
+        /* Group bits that are missing or too long are no error: the newcomer then begins with
+         * its own. */
         if (bits && bits->kind == MP_STR && bits->n < sizeof t->group_bits)
             memcpy(t->group_bits, bits->bytes, bits->n);
         t->leaves = calloc(list->n + 1, sizeof *t->leaves);

@@ -1,5 +1,15 @@
-/* tensor_message.c - see tensor_message.h. The syntax is protobuf's, read by its library; what the fields may hold
- * is checked here. */
+/* tensor_message.c - a tensor as hivemind's Tensor message [spec hivemind-protocol 6]:
+ * compressed buffer, shape, dtype, compression method. A large tensor is streamed: the first
+ * message has the description and the number of messages, each message has up to 64 KiB of the
+ * buffer:
+ *
+ *   {buffer: 65536 bytes, size: [1024, 48], dtype: "float32", compression: 0, chunks: 3}
+ *   {buffer: 65536 bytes}
+ *   {buffer: 65536 bytes}
+ *
+ * The syntax is left to protobuf-c. This file checks that the fields fit each other, since
+ * whoever decodes the buffer relies on it: dtype and method known, few axes, and exactly as many
+ * bytes as the method needs for so many elements. */
 #include "tensor_message.h"
 #include "ref/quant.h"
 #include "net/hivemind/messages/runtime.pb-c.h"
@@ -15,6 +25,7 @@ static const char *const dtypes[PL_DTYPES] = {
     [PL_U8] = "uint8",    [PL_BOOL] = "bool",
 };
 
+/* PyTorch's names of the element types, as str(tensor.dtype) without "torch.". */
 const char *tensor_dtype_name(enum pl_dtype t) { return dtypes[t]; }
 
 int tensor_dtype_parse(const char *name)
@@ -24,6 +35,8 @@ int tensor_dtype_parse(const char *name)
     return -1;
 }
 
+/* The method fixes the size of its output in advance (pl_wire_bytes), so one allocation is
+ * enough. */
 int tensor_fill(struct tensor_message *m, const struct pl_backend *be, const void *data,
                 struct pl_err *err)
 {
@@ -52,6 +65,8 @@ size_t tensor_elements(const struct tensor_message *m)
     return n;
 }
 
+/* protobuf-c measures and then writes, as in message.c; here the bytes become the caller's
+ * block. */
 static int pack(uint8_t **out, size_t *out_bytes, const Hivemind__Tensor *t)
 {
     *out_bytes = hivemind__tensor__get_packed_size(t);
@@ -61,7 +76,7 @@ static int pack(uint8_t **out, size_t *out_bytes, const Hivemind__Tensor *t)
     return PL_OK;
 }
 
-/* The fields that describe the tensor; sizes has room for all axes. */
+/* The fields that describe the tensor. `sizes` has place for all axes; t borrows it. */
 static void describe(Hivemind__Tensor *t, uint32_t *sizes, const struct tensor_message *m)
 {
     for (int i = 0; i < m->type.dims; i++) {
@@ -94,6 +109,8 @@ int tensor_pack_piece(uint8_t **out, size_t *out_bytes, const struct tensor_mess
     uint32_t sizes[PL_WIRE_DIMS_MAX];
     size_t at = i * TENSOR_PIECE;
     assert(i < tensor_pieces(m->bytes));
+    /* Only the first piece describes the tensor. That is also how a reader finds the start of
+     * the next one. */
     if (i == 0) {
         describe(&t, sizes, m);
         t.chunks = (int32_t)pl_blocks(m->bytes, TENSOR_PIECE); /* 0 for an empty buffer */
@@ -103,7 +120,8 @@ int tensor_pack_piece(uint8_t **out, size_t *out_bytes, const struct tensor_mess
     return pack(out, out_bytes, &t);
 }
 
-/* Type, method and count of pieces; not the buffer. */
+/* Shape, dtype, method and number of pieces, each checked by itself. Refused here are the values
+ * that would index a table (dtype, method) or overrun an array (axes). */
 static int read_header(struct tensor_message *m, const Hivemind__Tensor *t, struct pl_err *err)
 {
     int dtype = tensor_dtype_parse(t->dtype);
@@ -143,6 +161,8 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
     memset(m, 0, sizeof *m);
     if (!t) return PL_EFORMAT;
     rc = read_header(m, t, err);
+    /* Compares the buffer's length with what method and shape need, and the tables inside of the
+     * buffer. */
     if (!rc) rc = pl_wire_check(&n, m->method, &m->type, t->buffer.data, t->buffer.len, err);
     if (!rc) { /* the library allocated the buffer: take it instead of a copy */
         m->buffer = t->buffer.data;
@@ -153,14 +173,17 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
     return rc;
 }
 
-static void write_shape(char *text, size_t room, const struct pl_wire_type *t)
+/* For error messages: "float32 (3,6)". */
+static void write_shape(char *text, size_t capacity, const struct pl_wire_type *t)
 {
-    size_t n = (size_t)snprintf(text, room, "%s (", dtypes[t->dtype]);
-    for (int i = 0; i < t->dims && n < room; i++)
-        n += (size_t)snprintf(text + n, room - n, "%s%lld", i ? "," : "", (long long)t->size[i]);
-    if (n < room) snprintf(text + n, room - n, ")");
+    size_t n = (size_t)snprintf(text, capacity, "%s (", dtypes[t->dtype]);
+    for (int i = 0; i < t->dims && n < capacity; i++)
+        n += (size_t)snprintf(text + n, capacity - n, "%s%lld", i ? "," : "",
+                              (long long)t->size[i]);
+    if (n < capacity) snprintf(text + n, capacity - n, ")");
 }
 
+/* A donor's tensor against the one that our model expects at this place. */
 static int check_type(const struct pl_wire_type *theirs, const struct pl_wire_type *ours,
                       struct pl_err *err)
 {
@@ -173,17 +196,21 @@ static int check_type(const struct pl_wire_type *theirs, const struct pl_wire_ty
     return pl_fail(err, PL_EUSE, "theirs is %s, ours is %s", a, b);
 }
 
-/* The first message of a stream says how long the whole is. */
+/* The first message of a stream fixes how long the buffer will be: shape and method give
+ * `expected`, and no piece may exceed it. So memory is bounded by the description, and that by
+ * the caller's limit. */
 static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct pl_err *err)
 {
     struct pl_err why;
     int rc = read_header(&j->m, t, err);
-    j->room = 0;
+    j->capacity = 0;
     j->seen = 0;
     if (rc) return rc;
     if (j->type && (rc = check_type(&j->m.type, j->type, err))) return rc;
     rc = pl_wire_bytes(&j->expected, j->m.method, &j->m.type, &why);
     if (rc) return pl_fail(err, PL_EFORMAT, "%s", why.text);
+    /* A piece without bytes would be legal protobuf; a million of them would keep a reader busy
+     * for nothing. */
     if (j->m.chunks > 1 && (size_t)j->m.chunks > j->expected)
         return pl_fail(err, PL_EFORMAT, "tensor: %d messages for %zu bytes", j->m.chunks,
                        j->expected);
@@ -199,27 +226,33 @@ static int join_append(struct tensor_join *j, const ProtobufCBinaryData *piece, 
     if (piece->len > j->expected - m->bytes)
         return pl_fail(err, PL_EFORMAT, "tensor: more than the %zu bytes its type needs",
                        j->expected);
-    if (m->bytes + piece->len > j->room) {
-        size_t room = j->room ? 2 * j->room : piece->len;
+    if (m->bytes + piece->len > j->capacity) {
+        /* Capacity doubles, so n bytes cost O(n) copies, and never exceeds what the description
+         * needs. It also never grows before the bytes have come: a description alone costs its
+         * sender as little as us. */
+        size_t capacity = j->capacity ? 2 * j->capacity : piece->len;
         uint8_t *more;
-        if (room < m->bytes + piece->len) room = m->bytes + piece->len;
-        if (room > j->expected) room = j->expected;
-        more = realloc(m->buffer, room);
-        if (!more) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu bytes", room);
+        if (capacity < m->bytes + piece->len) capacity = m->bytes + piece->len;
+        if (capacity > j->expected) capacity = j->expected;
+        more = realloc(m->buffer, capacity);
+        if (!more) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu bytes", capacity);
         m->buffer = more;
-        j->room = room;
+        j->capacity = capacity;
     }
     if (piece->len) memcpy(m->buffer + m->bytes, piece->data, piece->len);
     m->bytes += piece->len;
     return PL_OK;
 }
 
+/* The state is the number of pieces seen: 0 means that the next message must begin a tensor. */
 int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, struct pl_err *err)
 {
     Hivemind__Tensor *t = parse(data, bytes, err);
     size_t n;
     int first = !j->seen, rc = t ? PL_OK : PL_EFORMAT;
     if (!rc && first) rc = join_begin(j, t, err);
+    /* A dtype marks a first piece (see tensor_pack_piece): the sender has dropped the rest of
+     * the last tensor. */
     if (!rc && !first && *t->dtype)
         rc = pl_fail(err, PL_EFORMAT, "tensor: a new one begins after %d of %d messages", j->seen,
                      j->m.chunks);
@@ -227,6 +260,7 @@ int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, st
     if (t) hivemind__tensor__free_unpacked(t, NULL);
     if (!rc) {
         j->seen++;
+        /* chunks is 0 for a tensor that is not streamed; then one message is all. */
         if (j->seen < j->m.chunks) return PL_EAGAIN;
         j->seen = 0;
         rc = pl_wire_check(&n, j->m.method, &j->m.type, j->m.buffer, j->m.bytes, err);
@@ -238,7 +272,7 @@ int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, st
 void tensor_join_clear(struct tensor_join *j)
 {
     tensor_clear(&j->m);
-    j->room = 0;
+    j->capacity = 0;
     j->seen = 0;
 }
 

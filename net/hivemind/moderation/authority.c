@@ -75,7 +75,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
 int authority_read(struct authority *a, const char *text, size_t n, struct pl_err *err)
 {
     struct authority_user *users = NULL;
-    size_t count = 0, room = 0, number = 0;
+    size_t count = 0, capacity = 0, number = 0;
     const char *end = text + n;
     int rc = PL_OK;
     while (text < end && !rc) {
@@ -88,10 +88,11 @@ int authority_read(struct authority *a, const char *text, size_t n, struct pl_er
         if (!word(&at, line + length)) continue;
         if (count == AUTHORITY_USERS_MAX)
             rc = pl_fail(err, PL_ELIMIT, "allowlist: more than %d users", AUTHORITY_USERS_MAX);
-        else if (count == room) {
-            struct authority_user *more = realloc(users, (room ? 2 * room : 64) * sizeof *more);
+        else if (count == capacity) {
+            struct authority_user *more = realloc(users,
+                                                  (capacity ? 2 * capacity : 64) * sizeof *more);
             if (!more) rc = pl_fail(err, PL_ENOMEM, "allowlist: no memory");
-            else users = more, room = room ? 2 * room : 64;
+            else users = more, capacity = capacity ? 2 * capacity : 64;
         }
         if (!rc && !(rc = read_line(&users[count], line, length, number, err))) count++;
     }

@@ -150,7 +150,7 @@ static int is_marked(void *context, size_t i) { return ((const uint8_t *)context
 
 /* This kind's bytes are used up. A sixteenth more than needed is freed, so that the sorting is paid
  * for by as many new bytes. */
-static int make_room(struct dht_dictionary *d, enum dht_class class)
+static int free_space(struct dht_dictionary *d, enum dht_class class)
 {
     struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
     uint8_t *mark = calloc(d->count + 1, 1);
@@ -184,12 +184,12 @@ static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t 
 
 static int reserve_item(struct dht_dictionary *d)
 {
-    if (d->count == d->room) {
-        size_t room = d->room ? 2 * d->room : 4;
-        struct dht_item *more = realloc(d->items, room * sizeof *more);
+    if (d->count == d->capacity) {
+        size_t capacity = d->capacity ? 2 * d->capacity : 4;
+        struct dht_item *more = realloc(d->items, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         d->items = more;
-        d->room = room;
+        d->capacity = capacity;
     }
     if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
     return hash_index_reserve(&d->by_owner, 1);
@@ -241,7 +241,7 @@ int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_it
     rc = put(d, item);
     if (rc == 1) dht_dictionary_prune(d, now); /* only a new subkey makes the original look */
     if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
-        if ((rc = make_room(d, item->from.class))) return rc;
+        if ((rc = free_space(d, item->from.class))) return rc;
         return dht_dictionary_find(d, item->subkey, item->subkey_n) ? PL_OK : PL_EAGAIN;
     }
     return rc < 0 ? rc : PL_OK;

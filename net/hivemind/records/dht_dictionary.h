@@ -30,7 +30,7 @@ struct dht_item {
 
 struct dht_dictionary {
     struct dht_item *items; /* in the order in which they came to stay */
-    size_t count, room;
+    size_t count, capacity;
     size_t bytes, class_bytes[DHT_CLASSES];
     struct hash_index by_subkey, by_owner; /* private */
     double latest;   /* greatest expiration ever offered, -INFINITY before the first */
@@ -44,7 +44,7 @@ void dht_dictionary_clear(struct dht_dictionary *d);
 /* 0: the item is longer than all that a dictionary keeps of its kind. */
 int dht_dictionary_fits(const struct dht_item *item);
 /* Stores a copy. PL_OK: it is in. PL_EAGAIN: refused, because it has expired or is not newer than
- * what is there (the greater expiration is the newer one), there is no room for it, or its owner
+ * what is there (the greater expiration is the newer one), there is no space for it, or its owner
  * has enough items. PL_ENOMEM. `latest` is raised in any case. The item's subkey: msgpack in our
  * one way of writing; its hash is not read. */
 int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item);

@@ -122,14 +122,14 @@ void dht_store_prune(struct dht_store *s, double now)
 
 static int reserve_entry(struct dht_store *s)
 {
-    if (s->count == s->room) {
-        size_t room = s->room ? 2 * s->room : 16;
-        struct dht_entry **more = realloc(s->entries, room * sizeof *more);
+    if (s->count == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 16;
+        struct dht_entry **more = realloc(s->entries, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         s->entries = more;
-        if (!(more = realloc(s->heap, room * sizeof *more))) return PL_ENOMEM;
+        if (!(more = realloc(s->heap, capacity * sizeof *more))) return PL_ENOMEM;
         s->heap = more;
-        s->room = room;
+        s->capacity = capacity;
     }
     return hash_index_reserve(&s->by_key, 1);
 }
@@ -226,7 +226,7 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
 
 /* This kind's bytes are used up: see dht_share.h. A sixteenth more than needed is freed, so that the
  * sorting is paid for by as many new bytes. */
-static int make_room(struct dht_store *s, enum dht_class class)
+static int free_space(struct dht_store *s, enum dht_class class)
 {
     size_t all = count_records(s), n, most = class_max(s, class);
     struct stored *records = malloc((all + 1) * sizeof *records);
@@ -348,7 +348,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     if (isnan(item->expiration)) return PL_EAGAIN;
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
-    if ((rc = make_room(s, class))) return rc;
+    if ((rc = free_space(s, class))) return rc;
     return holds(s, key, item) ? PL_OK : PL_EAGAIN;
 }
 

@@ -59,16 +59,16 @@ uint64_t hash_bytes(const void *data, size_t n)
 int hash_index_reserve(struct hash_index *x, size_t n)
 {
     struct hash_slot *old = x->slots;
-    size_t old_room = x->room, room = old_room ? old_room : 16;
-    while (room < 2 * (x->count + n)) room *= 2;
-    if (room == old_room) return PL_OK;
-    if (!(x->slots = calloc(room, sizeof *x->slots))) {
+    size_t old_capacity = x->capacity, capacity = old_capacity ? old_capacity : 16;
+    while (capacity < 2 * (x->count + n)) capacity *= 2;
+    if (capacity == old_capacity) return PL_OK;
+    if (!(x->slots = calloc(capacity, sizeof *x->slots))) {
         x->slots = old;
         return PL_ENOMEM;
     }
-    x->room = room;
+    x->capacity = capacity;
     x->count = 0;
-    for (size_t i = 0; i < old_room; i++)
+    for (size_t i = 0; i < old_capacity; i++)
         if (old[i].next_to) hash_index_add(x, old[i].hash, old[i].next_to - 1);
     free(old);
     return PL_OK;
@@ -76,16 +76,16 @@ int hash_index_reserve(struct hash_index *x, size_t n)
 
 void hash_index_add(struct hash_index *x, uint64_t hash, size_t at)
 {
-    size_t i = hash & (x->room - 1);
-    while (x->slots[i].next_to) i = (i + 1) & (x->room - 1);
+    size_t i = hash & (x->capacity - 1);
+    while (x->slots[i].next_to) i = (i + 1) & (x->capacity - 1);
     x->slots[i] = (struct hash_slot){ hash, at + 1 };
     x->count++;
 }
 
 size_t hash_index_next(const struct hash_index *x, uint64_t hash, size_t *probe)
 {
-    while (x->room) {
-        const struct hash_slot *slot = &x->slots[(hash + (*probe)++) & (x->room - 1)];
+    while (x->capacity) {
+        const struct hash_slot *slot = &x->slots[(hash + (*probe)++) & (x->capacity - 1)];
         if (!slot->next_to) break;
         if (slot->hash == hash) return slot->next_to - 1;
     }
@@ -94,15 +94,16 @@ size_t hash_index_next(const struct hash_index *x, uint64_t hash, size_t *probe)
 
 static size_t slot_of(const struct hash_index *x, uint64_t hash, size_t at)
 {
-    size_t i = hash & (x->room - 1);
-    while (x->slots[i].hash != hash || x->slots[i].next_to != at + 1) i = (i + 1) & (x->room - 1);
+    size_t i = hash & (x->capacity - 1);
+    while (x->slots[i].hash != hash || x->slots[i].next_to != at + 1)
+        i = (i + 1) & (x->capacity - 1);
     return i;
 }
 
 /* What follows without a gap moves up, unless it would come to stand before its own place. */
 void hash_index_remove(struct hash_index *x, uint64_t hash, size_t at)
 {
-    size_t mask = x->room - 1, hole = slot_of(x, hash, at);
+    size_t mask = x->capacity - 1, hole = slot_of(x, hash, at);
     for (size_t i = (hole + 1) & mask; x->slots[i].next_to; i = (i + 1) & mask) {
         size_t home = x->slots[i].hash & mask;
         if (((i - home) & mask) < ((i - hole) & mask)) continue;
@@ -120,7 +121,7 @@ void hash_index_move(struct hash_index *x, uint64_t hash, size_t from, size_t to
 
 void hash_index_empty(struct hash_index *x)
 {
-    if (x->slots) memset(x->slots, 0, x->room * sizeof *x->slots);
+    if (x->slots) memset(x->slots, 0, x->capacity * sizeof *x->slots);
     x->count = 0;
 }
 

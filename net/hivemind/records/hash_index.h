@@ -15,13 +15,13 @@ struct hash_index {
     struct hash_slot {
         uint64_t hash;
         size_t next_to;
-    } * slots;          /* position + 1; 0: free */
-    size_t room, count; /* room: a power of two, or 0 */
+    } * slots;              /* position + 1; 0: free */
+    size_t capacity, count; /* capacity: a power of two, or 0 */
 };
 
 uint64_t hash_bytes(const void *data, size_t n);
 
-/* Room for n more positions. PL_ENOMEM: nothing has changed. */
+/* Space for n more positions. PL_ENOMEM: nothing has changed. */
 int hash_index_reserve(struct hash_index *x, size_t n);
 /* After hash_index_reserve. */
 void hash_index_add(struct hash_index *x, uint64_t hash, size_t at);

@@ -29,7 +29,7 @@ static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
     return PL_OK;
 }
 
-/* Strictly; out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked
+/* Strictly; out has space for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked
  * first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {

@@ -136,8 +136,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
         return MHD_YES;
     }
     if (*upload_size) { /* what is too long stays cut and is refused as a whole */
-        size_t room = AUTHORITY_BODY_MAX + 1 - bytes_length(&j->body);
-        bytes_add(&j->body, upload, *upload_size < room ? *upload_size : room);
+        size_t capacity = AUTHORITY_BODY_MAX + 1 - bytes_length(&j->body);
+        bytes_add(&j->body, upload, *upload_size < capacity ? *upload_size : capacity);
         *upload_size = 0;
         return MHD_YES;
     }

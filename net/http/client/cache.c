@@ -109,7 +109,7 @@ static struct entry *list(const struct http_cache *c, size_t *count, uint64_t *t
     DIR *d = opendir(c->folder);
     struct entry *all = NULL;
     struct dirent *e;
-    size_t room = 0;
+    size_t capacity = 0;
     *count = 0;
     *total = 0;
     while (d && (e = readdir(d))) {
@@ -117,8 +117,8 @@ static struct entry *list(const struct http_cache *c, size_t *count, uint64_t *t
         if (!is_ours(e->d_name) || strlen(e->d_name) >= sizeof all->name ||
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
-        if (*count == room) {
-            struct entry *more = realloc(all, (room = 2 * room + 64) * sizeof *more);
+        if (*count == capacity) {
+            struct entry *more = realloc(all, (capacity = 2 * capacity + 64) * sizeof *more);
             if (!more) break;
             all = more;
         }
@@ -131,7 +131,7 @@ static struct entry *list(const struct http_cache *c, size_t *count, uint64_t *t
 }
 
 /* Removes what was used longest ago until `bytes` more fit. */
-static void make_room(struct http_cache *c, uint64_t bytes)
+static void free_space(struct http_cache *c, uint64_t bytes)
 {
     char path[PATH_MAX + HTTP_CACHE_KEY + 20];
     uint64_t total;
@@ -154,7 +154,7 @@ void http_cache_put(struct http_cache *c, const char *key, const void *data, siz
     if (!*key || HASH + bytes > c->limit ||
         !EVP_Digest(data, bytes, digest, NULL, EVP_sha256(), NULL))
         return;
-    if ((c->added += HASH + bytes) > c->limit / SHARE) make_room(c, HASH + bytes);
+    if ((c->added += HASH + bytes) > c->limit / SHARE) free_space(c, HASH + bytes);
     path_of(path, c, key);
     path_of(temporary, c, ".block-XXXXXX");
     if ((fd = mkostemp(temporary, O_CLOEXEC)) < 0) return;

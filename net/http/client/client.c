@@ -459,9 +459,9 @@ int http_client_parts(struct http_client *c, const struct http_file *file, struc
 }
 
 int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *data, size_t *got,
-                      size_t room, const char *url, struct pl_err *err)
+                      size_t capacity, const char *url, struct pl_err *err)
 {
-    struct http_part part = { .bytes = room, .data = data };
+    struct http_part part = { .bytes = capacity, .data = data };
     const struct request *r = &c->request[0]; /* one part alone takes the first */
     int rc;
     memset(file, 0, sizeof *file);
@@ -473,7 +473,7 @@ int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *da
     file->size = r->has_range ? r->total : part.got;
     memcpy(file->tag, r->tag, sizeof file->tag);
     if (!file->size) return pl_fail(err, PL_EFORMAT, "%.300s: an empty file", url);
-    part.bytes = file->size < room ? (size_t)file->size : room;
+    part.bytes = file->size < capacity ? (size_t)file->size : capacity;
     if (part.got > part.bytes)
         return pl_fail(err, PL_EFORMAT,
                        "%.300s: more bytes came than the file has by its own account", url);

@@ -13,7 +13,7 @@
 
 struct names {
     char **name; /* unescaped */
-    size_t count, room;
+    size_t count, capacity;
 };
 
 int http_index_is(const char *text, size_t bytes)
@@ -52,7 +52,7 @@ static char reference(const char *at, const char *end, size_t *n)
     return (char)code;
 }
 
-/* The value of an attribute, from its = on; text has room for HTTP_URL_MAX, and one that is longer
+/* The value of an attribute, from its = on; text has space for HTTP_URL_MAX, and one that is longer
  * comes out empty. Returns where it ends. */
 static const char *value(char *text, const char *at, const char *end)
 {
@@ -168,12 +168,12 @@ static char *inside(char *link, const char *url, size_t host, const char *folder
 
 static int add(struct names *l, const char *name)
 {
-    if (l->count == l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        char **grown = realloc(l->name, room * sizeof *grown);
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 64;
+        char **grown = realloc(l->name, capacity * sizeof *grown);
         if (!grown) return PL_ENOMEM;
         l->name = grown;
-        l->room = room;
+        l->capacity = capacity;
     }
     l->name[l->count] = strdup(name);
     return l->name[l->count] ? (l->count++, PL_OK) : PL_ENOMEM;

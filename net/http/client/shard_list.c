@@ -59,11 +59,11 @@ static int add(struct http_list *l, const char *base, const char *name, size_t n
                        l->count + 1, (int)(k < 20 ? k : 20), sha);
     if (l->count >= HTTP_LIST_MAX)
         return pl_fail(err, PL_ELIMIT, "%.200s: more than %d entries", base, HTTP_LIST_MAX);
-    if ((l->count & (l->count - 1)) == 0) { /* room doubles at powers of two */
-        size_t room = l->count ? 2 * l->count : 1;
-        char **urls = realloc(l->url, room * sizeof *urls), **sums;
+    if ((l->count & (l->count - 1)) == 0) { /* the capacity doubles at powers of two */
+        size_t capacity = l->count ? 2 * l->count : 1;
+        char **urls = realloc(l->url, capacity * sizeof *urls), **sums;
         if (urls) l->url = urls;
-        sums = urls ? realloc(l->sha256, room * sizeof *sums) : NULL;
+        sums = urls ? realloc(l->sha256, capacity * sizeof *sums) : NULL;
         if (!sums) return pl_fail(err, PL_ENOMEM, "%.200s: no memory", base);
         l->sha256 = sums;
     }

@@ -289,14 +289,14 @@ static double real_or_nan(sqlite3_stmt *s, int column)
                                                          : sqlite3_column_double(s, column);
 }
 
-int history_points(struct history *h, struct history_point *out, size_t room, size_t *count,
+int history_points(struct history *h, struct history_point *out, size_t capacity, size_t *count,
                    struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[POINTS];
     int step = SQLITE_DONE, rc = PL_OK;
     *count = 0;
-    sqlite3_bind_int64(s, 1, (sqlite3_int64)room);
-    while (*count < room && (step = sqlite3_step(s)) == SQLITE_ROW)
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
+    while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW)
         out[(*count)++] = (struct history_point){
             .time = sqlite3_column_double(s, 0),
             .step = sqlite3_column_int64(s, 1),
@@ -321,14 +321,14 @@ static void text(char out[HISTORY_KEY_MAX + 1], sqlite3_stmt *s, int column)
     out[n] = 0;
 }
 
-int history_board(struct history *h, struct history_account *out, size_t room, size_t *count,
+int history_board(struct history *h, struct history_account *out, size_t capacity, size_t *count,
                   struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[BOARD];
     int step = SQLITE_DONE, rc = PL_OK;
     *count = 0;
-    sqlite3_bind_int64(s, 1, (sqlite3_int64)room);
-    while (*count < room && (step = sqlite3_step(s)) == SQLITE_ROW) {
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
+    while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW) {
         struct history_account *a = &out[(*count)++];
         text(a->key, s, 0);
         text(a->peer, s, 1);

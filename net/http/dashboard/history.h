@@ -61,11 +61,11 @@ int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_e
 /* Down to the maxima above: call it now and then, outside of a transaction. */
 int history_prune(struct history *h, struct pl_err *err);
 
-/* At most `room` points in the order of time, each the mean of its part of the whole time. */
-int history_points(struct history *h, struct history_point *out, size_t room, size_t *count,
+/* At most `capacity` points in the order of time, each the mean of its part of the whole time. */
+int history_points(struct history *h, struct history_point *out, size_t capacity, size_t *count,
                    struct pl_err *err);
 /* The accounts with the most samples. */
-int history_board(struct history *h, struct history_account *out, size_t room, size_t *count,
+int history_board(struct history *h, struct history_account *out, size_t capacity, size_t *count,
                   struct pl_err *err);
 /* How many points and keys there are. */
 int history_sizes(struct history *h, int64_t *points, int64_t *keys, struct pl_err *err);

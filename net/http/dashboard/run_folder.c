@@ -60,7 +60,7 @@ static int read_samples(struct run_folder *f, const char *folder)
     struct dirent *e;
     struct stat st;
     int64_t *steps = NULL;
-    size_t n = 0, room = 0;
+    size_t n = 0, capacity = 0;
     DIR *dir;
     snprintf(path, sizeof path, "%s/samples", folder);
     if (!(dir = opendir(path))) return PL_OK;
@@ -69,8 +69,8 @@ static int read_samples(struct run_folder *f, const char *folder)
         if (step < 0) continue;
         snprintf(path, sizeof path, "%s/samples/%s/sheet.png", folder, e->d_name);
         if (stat(path, &st) || !S_ISREG(st.st_mode)) continue; /* still being drawn */
-        if (n == room) {
-            int64_t *more = realloc(steps, (room = 2 * room + 64) * sizeof *steps);
+        if (n == capacity) {
+            int64_t *more = realloc(steps, (capacity = 2 * capacity + 64) * sizeof *steps);
             if (!more) {
                 free(steps);
                 closedir(dir);

@@ -1,7 +1,7 @@
 /* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it;
  * MHD counts its users; where it is long, there is a second one, packed once for all. A watcher is
  * a connection that is suspended until there is a newer event; MHD looks at none of those, so who
- * has left is found at the next event, or when somebody new finds no room. */
+ * has left is found at the next event, or when somebody new finds no space. */
 #include "server.h"
 #include "data/parquet/page_codec.h"
 #include "connections.h"
@@ -130,7 +130,7 @@ static void drop(struct event *e)
 }
 
 /* MHD asks for bytes on its own thread. */
-static ssize_t read_events(void *context, uint64_t position, char *to, size_t room)
+static ssize_t read_events(void *context, uint64_t position, char *to, size_t capacity)
 {
     struct watcher *w = context;
     struct http_server *s = w->server;
@@ -148,7 +148,7 @@ static ssize_t read_events(void *context, uint64_t position, char *to, size_t ro
         }
         if (w->event) {
             size_t left = w->event->n - w->at;
-            n = (ssize_t)(left < room ? left : room);
+            n = (ssize_t)(left < capacity ? left : capacity);
             memcpy(to, w->event->text + w->at, (size_t)n);
             w->at += (size_t)n;
             if (w->at == w->event->n) {
@@ -488,11 +488,11 @@ int http_server_events(struct http_server *s, const char *path)
 int http_server_push(struct http_server *s, const char *event, const char *data, size_t n)
 {
     static const char form[] = "event: %s\ndata: ";
-    size_t room = sizeof form + strlen(event) + n + 2;
-    struct event *e = malloc(sizeof *e + room);
+    size_t capacity = sizeof form + strlen(event) + n + 2;
+    struct event *e = malloc(sizeof *e + capacity);
     int head;
     if (!e) return PL_ENOMEM;
-    head = snprintf(e->text, room, form, event);
+    head = snprintf(e->text, capacity, form, event);
     memcpy(e->text + head, data, n);
     memcpy(e->text + head + n, "\n\n", 2);
     e->n = (size_t)head + n + 2;

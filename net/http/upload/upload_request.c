@@ -34,8 +34,8 @@ static int rewind_to(void *context, curl_off_t at, int origin)
 static size_t keep(char *data, size_t size, size_t count, void *context)
 {
     struct allreduce *x = context;
-    size_t n = size * count, room = UPLOAD_ANSWER_MAX - x->answer->bytes;
-    pl_buffer_add(x->answer, data, n < room ? n : room);
+    size_t n = size * count, capacity = UPLOAD_ANSWER_MAX - x->answer->bytes;
+    pl_buffer_add(x->answer, data, n < capacity ? n : capacity);
     return n;
 }
 
@@ -175,9 +175,9 @@ int upload_insist(struct upload *u, struct allreduce *x, const char *method, con
 
 /* -- what is remembered ----------------------------------------------------------------------- */
 
-static void state_path(char *text, size_t room, const struct upload *u)
+static void state_path(char *text, size_t capacity, const struct upload *u)
 {
-    snprintf(text, room, "%s.upload", u->path);
+    snprintf(text, capacity, "%s.upload", u->path);
 }
 
 static int is_text(const json_t *object, const char *key, const char *want)

@@ -96,7 +96,7 @@ static int insist(struct upload *u, struct allreduce *x, const char *method, con
 }
 
 /* The text of the first element <name> of an answer; 0: there is none, or it is too long. */
-static int element(char *text, size_t room, const char *answer, const char *name)
+static int element(char *text, size_t capacity, const char *answer, const char *name)
 {
     char open[40], close[40];
     const char *begin, *end;
@@ -104,8 +104,8 @@ static int element(char *text, size_t room, const char *answer, const char *name
     snprintf(close, sizeof close, "</%s>", name);
     begin = strstr(answer, open);
     end = begin ? strstr(begin, close) : NULL;
-    if (!end || (size_t)(end - begin) - strlen(open) >= room) return 0;
-    snprintf(text, room, "%.*s", (int)(end - begin - (int)strlen(open)), begin + strlen(open));
+    if (!end || (size_t)(end - begin) - strlen(open) >= capacity) return 0;
+    snprintf(text, capacity, "%.*s", (int)(end - begin - (int)strlen(open)), begin + strlen(open));
     return 1;
 }
 
@@ -129,13 +129,14 @@ static json_t *begin_parts(struct upload *u, size_t piece)
 }
 
 /* "uploadId=...", behind a part's number if there is one. */
-static int id_query(char *query, size_t room, struct upload *u, const json_t *state, size_t number)
+static int id_query(char *query, size_t capacity, struct upload *u, const json_t *state,
+                    size_t number)
 {
     const char *id = json_string_value(json_object_get(state, "id"));
     char *escaped = id ? curl_easy_escape(u->easy, id, 0) : NULL, part[40] = "";
     if (!escaped) return PL_ENOMEM;
     if (number) snprintf(part, sizeof part, "partNumber=%zu&", number);
-    snprintf(query, room, "%suploadId=%s", part, escaped);
+    snprintf(query, capacity, "%suploadId=%s", part, escaped);
     curl_free(escaped);
     return PL_OK;
 }
