@@ -4,8 +4,6 @@ test: test-deps ## install what tests need, build, run every test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
-# What learns among others, without the program's commands.
-TOGETHER_O = $(call obj,cmd/average/averaging.c cmd/common/swarm.c cmd/train/collaborative.c cmd/train/collaborative_delay.c)
 # A unit test's program is called like its file, whatever room it mirrors.
 unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C)))
 $(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(BUILD)/obj/%.o)))
@@ -20,7 +18,6 @@ $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc s
 # longer than INTEROP_LIMIT seconds, is skipped with the reason.
 interop: all interop-deps $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers, our files, our page (installs others' first)
 	@BUILD=$(BUILD) sh test/interop/run.sh
-$(BUILD)/interop/trainer: $(TOGETHER_O)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
@@ -43,7 +40,6 @@ simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers,
 $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/test/simulator: $(SIM_O)
-$(BUILD)/test/collaborative: $(TOGETHER_O)
 $(BUILD)/test/demo_view: $(call obj,cmd/demo/demo_view.c cmd/common/progress_line.c)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so

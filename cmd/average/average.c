@@ -1,5 +1,5 @@
 /* average.c - `potluck average`: tensors of a file averaged with a group of peers. */
-#include "averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_MEMBERSHIP_H
 #define PL_CMD_MEMBERSHIP_H
 
-#include "swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 
 #include <getopt.h>
 

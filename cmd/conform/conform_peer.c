@@ -1,7 +1,7 @@
 /* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are
  * in test/peer/. */
 #include "conform_peer.h"
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 
 #include "test/peer/walk.h"

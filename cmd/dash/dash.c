@@ -3,7 +3,7 @@
 #include "cmd/cmd.h"
 #include "dash_folder.h"
 #include "cmd/common/membership.h"
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 #include "net/http/dashboard/dht_poll.h"
 #include "net/http/server/host_name.h"
 #include "net/libp2p/protocols/latency.h"

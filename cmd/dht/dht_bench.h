@@ -2,7 +2,7 @@
 #ifndef PL_CMD_DHT_BENCH_H
 #define PL_CMD_DHT_BENCH_H
 
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 
 /* `writer` stores `count` small records one by one and as many 32 at once, then `reader` gets them
  * in the same two ways; fills rates (per second) in that order. Returns how many failed. */

@@ -5,7 +5,7 @@
 #define PL_CMD_CHECKUP_H
 
 #include "cmd/common/compute.h"
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 
 #include "runtime/memory.h"
 

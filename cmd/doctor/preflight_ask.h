@@ -3,7 +3,7 @@
 #ifndef PL_CMD_CHECKUP_ASK_H
 #define PL_CMD_CHECKUP_ASK_H
 
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 
 #define PROBE_LIMIT 10.0 /* s for each question */
 

@@ -1,6 +1,6 @@
 /* peer_auxiliary.c - see peer_auxiliary.h. */
 #include "peer_auxiliary.h"
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 #include "net/hivemind/training/collaboration.h"
 

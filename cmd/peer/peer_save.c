@@ -1,7 +1,7 @@
 /* peer_save.c - see peer_save.h. A state is downloaded and looked through on the network's thread;
  * the caller's looks in now and then, takes over what has come, and writes it. */
 #include "peer_save.h"
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 #include "cmd/train/train_job.h"
 #include "data/models/checkpoint.h"

@@ -1,5 +1,5 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"

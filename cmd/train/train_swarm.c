@@ -1,7 +1,7 @@
 /* train_swarm.c - see train_swarm.h. */
 #include "train_swarm.h"
 #include "cmd/doctor/preflight.h"
-#include "collaborative.h"
+#include "net/hivemind/training/collaborative.h"
 
 #include <math.h>
 #include <openssl/evp.h>

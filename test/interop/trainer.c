@@ -1,8 +1,8 @@
 /* trainer.c - a peer with the collaborative optimizer of `potluck train --run` on a toy: any
  * tensors of a file, each pulled to those of another file, as hivemind_trainer.py does with
  * --targets. Prints lines of JSON, with checksums and a sample of the parameters. */
-#include "cmd/average/averaging.h"
-#include "cmd/train/collaborative.h"
+#include "net/hivemind/swarm/averaging.h"
+#include "net/hivemind/training/collaborative.h"
 #include "../../ref/rng.h"
 
 #include <getopt.h>

@@ -2,7 +2,7 @@
  * to join, and one round with it. We come as a client whose tensors weigh nothing: nobody's mean
  * changes, and nobody has to call us. */
 #include "averager_walk.h"
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

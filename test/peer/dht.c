@@ -1,7 +1,7 @@
 /* dht.c - the DHT's part of a walk: calls, storage rules, records with owners. Everything is stored
  * under random keys and expires within seconds. */
 #include "dht_walk.h"
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/records/dht_dictionary.h"
 #include "net/hivemind/messages/msgpack.h"
 

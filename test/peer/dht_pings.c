@@ -1,7 +1,7 @@
 /* dht_pings.c - the DHT's part of a walk: who answers when it is called back comes into the peer's
  * table, and is named to others. */
 #include "dht_walk.h"
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 
 #include <stdlib.h>
 #include <string.h>

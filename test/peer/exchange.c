@@ -1,7 +1,7 @@
 /* exchange.c - an averager's exchange, as one of its group goes through it: parts that weigh
  * nothing, in two compressions, and what it answers. */
 #include "averager_walk.h"
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 
 #include <math.h>
 #include <openssl/rand.h>

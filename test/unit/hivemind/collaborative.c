@@ -5,7 +5,7 @@
  * never times. In the host's memory, and on an emulated device, whose copies come as late as
  * somebody waits for them. */
 #include "await.h"
-#include "cmd/train/collaborative.h"
+#include "net/hivemind/training/collaborative.h"
 #include "runtime/backend_open.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a
  * DHT node on that. Its functions may be called from any thread but the loop's, and wait. */
-#ifndef PL_CMD_SWARM_H
-#define PL_CMD_SWARM_H
+#ifndef PL_SWARM_H
+#define PL_SWARM_H
 
 #include "net/hivemind/dht/dht_node.h"
 #include "net/libp2p/host/resources.h"

@@ -1,6 +1,6 @@
 /* collaborative.c - see collaborative.h. */
 #include "collaborative_internal.h"
-#include "cmd/average/averaging.h"
+#include "net/hivemind/swarm/averaging.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* collaborative.h - a learner among others: local batches until the swarm has its target batch, then a
  * common step. `potluck train --run` and the tests' trainer are both this. */
-#ifndef PL_CMD_TOGETHER_H
-#define PL_CMD_TOGETHER_H
+#ifndef PL_COLLABORATIVE_H
+#define PL_COLLABORATIVE_H
 
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/training/collaboration.h"
 #include "net/hivemind/training/optimizer_state.h"
 

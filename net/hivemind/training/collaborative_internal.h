@@ -1,7 +1,7 @@
 /* collaborative_internal.h - what the loop of a learner among others (together.c) shares with its delayed
  * updates (collaborative_delay.c). */
-#ifndef PL_CMD_TOGETHER_INSIDE_H
-#define PL_CMD_TOGETHER_INSIDE_H
+#ifndef PL_COLLABORATIVE_INTERNAL_H
+#define PL_COLLABORATIVE_INTERNAL_H
 
 #include "collaborative.h"
 

@@ -1,9 +1,9 @@
 /* averaging.h - what commands that average need on top of a swarm: tensors of a file in the swarm's
  * order, and an averager whose calls wait. Functions may be called from any thread but the loop's. */
-#ifndef PL_CMD_AVERAGING_H
-#define PL_CMD_AVERAGING_H
+#ifndef PL_SWARM_AVERAGING_H
+#define PL_SWARM_AVERAGING_H
 
-#include "cmd/common/swarm.h"
+#include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/averaging/averager.h"
 
 /* Float32 tensors with names, in the order of metadata "param_order" (a JSON list), or of the
