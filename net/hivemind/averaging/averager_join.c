@@ -49,7 +49,7 @@ static int by_tellers(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
     if (a->own != b->own) return b->own - a->own;
-    return (a->told < b->told) - (a->told > b->told);
+    return (a->reports < b->reports) - (a->reports > b->reports);
 }
 
 /* The peers that look for a group. Of the doubtful ones those that most nodes tell. */

@@ -10,8 +10,8 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-/* Of two that disagree the median would be a mean, which a liar among them moves as far as it likes: the one
- * nearer to our clock is taken. */
+/* Of two that disagree the median would be a mean, which a liar among them moves as far as it
+ * likes: the one nearer to our clock is taken. */
 static double median_of(const double *sorted, size_t n)
 {
     double low = sorted[(n - 1) / 2], high = sorted[n / 2];

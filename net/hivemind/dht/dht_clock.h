@@ -1,5 +1,6 @@
-/* dht_clock.h - the swarm's clock from what peers say of theirs. Expirations are in it, so whoever can move it
- * ends our records or keeps others' for ever: one voice moves it a little, a majority further. */
+/* dht_clock.h - the swarm's clock from what peers say of theirs. Expirations are in it, so
+ * whoever can move it ends our records or keeps others' for ever: one voice moves it a little, a
+ * majority further. */
 #ifndef PL_DHT_CLOCK_H
 #define PL_DHT_CLOCK_H
 
@@ -15,7 +16,8 @@
 #define DHT_CLOCK_PEERS \
     8 /* nodes that are asked beside the initial peers, if these say that we are off */
 
-/* What to add to our clock. errors: (n) each peer's clock minus ours, sorted here. *median: theirs. */
+/* What to add to our clock. errors: (n) each peer's clock minus ours, sorted here. *median:
+ * theirs. */
 double dht_clock_correction(double *median, double *errors, size_t n);
 
 #endif

@@ -56,7 +56,7 @@ static int merge_own(struct dht_result *best, struct dht_node *n, const struct d
     for (int i = 0; i < 2; i++) {
         struct bytes packed = { 0 };
         if (both[i] && !dht_entry_write(&packed, both[i])) /* checked when it came: no validators */
-            used = !dht_result_merge(best, NULL, key, &(struct dht_teller){ NULL, now },
+            used = !dht_result_merge(best, NULL, key, &(struct dht_reporter){ NULL, now },
                                      both[i]->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                                      bytes_at(&packed), bytes_length(&packed),
                                      both[i]->expiration) &&
@@ -115,7 +115,7 @@ static void spread(struct dht_node *n, const struct dht_search *s)
     struct dht_record record;
     struct bytes packed = { 0 };
     if (s->best.type == DHT_NOT_FOUND || s->best.expiration < now ||
-        s->best.dictionary.class_bytes[DHT_HEARSAY] ||
+        s->best.dictionary.class_bytes[DHT_REPORTED] ||
         s->best.dictionary.class_bytes[DHT_DECLARATION] ||
         (own && own->expiration >= s->best.expiration) ||
         dht_result_record(&record, &packed, &s->best, &s->key))

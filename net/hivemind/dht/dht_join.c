@@ -14,8 +14,9 @@
 #include <string.h>
 
 #define UPKEEP_EVERY 10.0 /* s */
-/* s between tries to reach initial peers that are not connected: two halves of a swarm that lost each
- * other, or began apart because one's entry was not up yet, meet through them. Twice as long each time */
+/* s between tries to reach initial peers that are not connected: two halves of a swarm that lost
+ * each other, or began apart because one's entry was not up yet, meet through them. Twice as
+ * long each time */
 #define RETRY_FIRST 1.0
 #define RETRY_EVERY 30.0
 #define SILENT_LIMIT 120.0 /* s; a node not heard of for so long is pinged */
@@ -34,9 +35,9 @@ static int is_initial(const struct dht_node *n, const struct peer_id *peer, size
     return 0;
 }
 
-/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be wrong; so
- * whoever is off corrects itself, as far as there are peers that agree. Each is measured against our own
- * clock: corrections do not add up. */
+/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be
+ * wrong; so whoever is off corrects itself, as far as there are peers that agree. Each is
+ * measured against our own clock: corrections do not add up. */
 static void set_clock(struct dht_node *n)
 {
     double errors[DHT_INITIAL_MAX + DHT_CLOCK_PEERS];
@@ -69,7 +70,8 @@ static void on_voice(void *context, const struct dht_contact *who, const struct 
     on_walked(n, NULL);
 }
 
-/* One initial peer's word is not enough to move our clock by: those found behind it are heard, too. */
+/* One initial peer's word is not enough to move our clock by: those found behind it are heard,
+ * too. */
 static void ask_voices(struct dht_node *n)
 {
     struct dht_contact near[DHT_CLOCK_PEERS];

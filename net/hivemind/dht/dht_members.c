@@ -1,11 +1,12 @@
 /* dht_members.c - who has shown an access token, in a swarm that is moderated by an authority.
  *
- * hivemind's tokens travel in DHT calls alone; its averaging calls carry none, so that there any stranger
- * could join a group or take the state. Here a peer that calls, or is called, for averaging must have proven
- * on the DHT that it is a member: a request or an answer of its own, signed by the key of a token that the
- * authority gave out and that has not expired. A token that was copied from somewhere is of no use: the
- * signature is made afresh each time, over a nonce of ours if we ask. Who has not shown one yet is asked by a
- * ping, and a real hivemind peer answers that, too. */
+ * hivemind's tokens travel in DHT calls alone; its averaging calls carry none, so that there any
+ * stranger could join a group or take the state. Here a peer that calls, or is called, for
+ * averaging must have proven on the DHT that it is a member: a request or an answer of its own,
+ * signed by the key of a token that the authority gave out and that has not expired. A token
+ * that was copied from somewhere is of no use: the signature is made afresh each time, over a
+ * nonce of ours if we ask. Who has not shown one yet is asked by a ping, and a real hivemind
+ * peer answers that, too. */
 #include "dht_node_internal.h"
 
 #include <math.h>

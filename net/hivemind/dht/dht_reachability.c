@@ -1,5 +1,6 @@
-/* dht_reachability.c - can others open connections to us? A node that nobody can call loses the records
- * that it is given and keeps searches waiting. [spec hivemind-protocol 12; libp2p-wire 14]
+/* dht_reachability.c - can others open connections to us? A node that nobody can call loses the
+ * records that it is given and keeps searches waiting. [spec hivemind-protocol 12; libp2p-wire
+ * 14]
  *
  *   not known --an initial peer has dialled us--> open     (so we begin: most do not tell)
  *       |  they have tried, none could
@@ -9,8 +10,8 @@
  *       v
  *    like a client, until it changes; looked at again every LOOK_EVERY
  *
- * An initial peer may answer in the DHT before it has said how it sees us, and what it serves: on a
- * busy machine by seconds. Then we look as soon as it has. */
+ * An initial peer may answer in the DHT before it has said how it sees us, and what it serves:
+ * on a busy machine by seconds. Then we look as soon as it has. */
 #include "dht_node_internal.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/relay.h"

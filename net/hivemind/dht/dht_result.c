@@ -36,7 +36,7 @@ static int add_claim(struct dht_result *r, const struct record *record, enum dht
     const uint8_t yes = 0xc3, no = 0xc2;
     struct dht_claim c = { .expiration = record->expiration,
                            .own = class == DHT_DECLARATION,
-                           .told = 1 };
+                           .reports = 1 };
     if (record->n != 1 || (record->value[0] != yes && record->value[0] != no) ||
         record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
         return PL_OK;
@@ -63,16 +63,16 @@ static int by_peer(const void *a_, const void *b_)
     return b->active - a->active;
 }
 
-static int by_told(const void *a_, const void *b_)
+static int by_reports(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
     if (a->own != b->own) return b->own - a->own;
-    if (a->told != b->told) return b->told - a->told;
+    if (a->reports != b->reports) return b->reports - a->reports;
     return (a->expiration > b->expiration) - (a->expiration < b->expiration);
 }
 
-/* Of one peer's n sorted claims, moved to `to`: its own newest word, if it looks for a group, and what
- * others say that is newer than that. Returns how many. */
+/* Of one peer's n sorted claims, moved to `to`: its own newest word, if it looks for a group,
+ * and what others say that is newer than that. Returns how many. */
 static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, size_t n, double now)
 {
     const struct dht_claim *own = from[0].own ? &from[0] : NULL;
@@ -81,10 +81,10 @@ static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, si
     for (size_t i = 0; i < n; i++) {
         struct dht_claim c = from[i];
         if (!c.active || c.expiration < now || (i && (c.own || c.expiration <= since))) continue;
-        if (kept && to[kept - 1].expiration == c.expiration) to[kept - 1].told++;
+        if (kept && to[kept - 1].expiration == c.expiration) to[kept - 1].reports++;
         else to[kept++] = c;
     }
-    qsort(to, kept, sizeof *to, by_told);
+    qsort(to, kept, sizeof *to, by_reports);
     return kept < DHT_CLAIMS_OF_PEER ? kept : DHT_CLAIMS_OF_PEER;
 }
 
@@ -104,14 +104,14 @@ static void settle_claims(struct dht_result *r, double now)
 /* --- merging ---------------------------------------------------------------------------------- */
 
 static int is_valid(const struct validators *v, const struct record *record,
-                    const struct dht_teller *from)
+                    const struct dht_reporter *from)
 {
     return !v || (!record_check_life(v, record, from->now, NULL) && !record_check(v, record, NULL));
 }
 
-/* What the node tells is charged to it. A declaration counts as such if it comes from the peer itself,
- * be it that it has written it here. */
-static struct dht_origin origin_of(const struct record *record, const struct dht_teller *from)
+/* What the node tells is charged to it. A declaration counts as such if it comes from the peer
+ * itself, be it that it has written it here. */
+static struct dht_origin origin_of(const struct record *record, const struct dht_reporter *from)
 {
     struct dht_origin origin = { 0 };
     struct peer_id named;
@@ -120,7 +120,7 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     origin.caller = hash_bytes(from->peer->bytes, from->peer->length);
     if (origin.class == DHT_DECLARATION && !record_declarer(&named, record) &&
         !peer_id_equal(&named, from->peer))
-        origin.class = DHT_HEARSAY;
+        origin.class = DHT_REPORTED;
     return origin;
 }
 
@@ -144,7 +144,7 @@ static int replaces(const struct dht_result *r, enum dht_class class, double exp
 }
 
 static int merge_regular(struct dht_result *r, const struct validators *v,
-                         const struct dht_teller *from, const struct record *record)
+                         const struct dht_reporter *from, const struct record *record)
 {
     struct dht_origin origin = origin_of(record, from);
     if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
@@ -158,7 +158,7 @@ static int merge_regular(struct dht_result *r, const struct validators *v,
 }
 
 static int merge_item(struct dht_result *r, const struct validators *v,
-                      const struct dht_teller *from, const struct record *record,
+                      const struct dht_reporter *from, const struct record *record,
                       const struct dht_item *item)
 {
     const struct dht_item *mine = dht_dictionary_find(&r->dictionary, item->subkey, item->subkey_n);
@@ -168,7 +168,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     is_newer = !mine || mine->from.class < taken.from.class ||
                (mine->from.class == taken.from.class && mine->expiration < item->expiration);
     if (r->type == DHT_FOUND_REGULAR) is_newer = replaces(r, taken.from.class, item->expiration);
-    if (taken.from.class != DHT_HEARSAY && taken.from.class != DHT_DECLARATION && !is_newer)
+    if (taken.from.class != DHT_REPORTED && taken.from.class != DHT_DECLARATION && !is_newer)
         return PL_EAGAIN; /* before its signature is verified */
     if (isnan(item->expiration) || !is_valid(v, record, from)) return PL_EAGAIN;
     if ((rc = add_claim(r, record, taken.from.class))) return rc;
@@ -183,7 +183,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
 }
 
 static int merge_dictionary(struct dht_result *r, const struct validators *v,
-                            const struct dht_id *key, const struct dht_teller *from,
+                            const struct dht_id *key, const struct dht_reporter *from,
                             const struct dht_dictionary *d)
 {
     int changed = 0;
@@ -205,8 +205,8 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
 }
 
 int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
-                     const struct dht_teller *from, enum dht_found_type type, const uint8_t *value,
-                     size_t n, double expiration)
+                     const struct dht_reporter *from, enum dht_found_type type,
+                     const uint8_t *value, size_t n, double expiration)
 {
     struct record regular = { .key = key->bytes,
                               .key_n = DHT_ID_BYTES,

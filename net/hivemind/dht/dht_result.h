@@ -7,15 +7,15 @@
 #include "net/hivemind/records/dht_store.h"
 #include "net/hivemind/records/validate.h"
 
-/* What was told of a peer that looks for a group: see averager_join.c. */
+/* What nodes report of a peer that looks for a group: see averager_join.c. */
 struct dht_claim {
     struct peer_id peer;
     double expiration;
-    int active; /* the value: true or false */
-    int own;    /* 1: told by the peer itself, or written here by it */
-    int told;   /* by so many nodes */
+    int active;  /* the value: true or false */
+    int own;     /* 1: reported by the peer itself, or stored here by it */
+    int reports; /* nodes that reported it */
 };
-/* Claims in one result: 20 nodes that tell 1,000 peers' each. */
+/* Claims in one result: 20 nodes that each report 1,000 peers. */
 #define DHT_CLAIMS_MAX 20480
 /* Of others about one peer. Honest nodes differ while a new declaration spreads; one that lies must
  * not hide what they say. */
@@ -33,8 +33,9 @@ struct dht_result {
 void dht_result_init(struct dht_result *r);
 void dht_result_clear(struct dht_result *r);
 
-/* A node that has told a record, and when. peer NULL: our own storage, of what was checked before. */
-struct dht_teller {
+/* A node that has told a record, and when. peer NULL: our own storage, of what was checked
+ * before. */
+struct dht_reporter {
     const struct peer_id *peer;
     double now; /* DHT time */
 };
@@ -43,11 +44,12 @@ struct dht_teller {
  * regular value and a dictionary replace each other by expiration; a lesser kind never replaces a
  * later one (dht_share.h). PL_OK: something newer came. PL_EAGAIN: nothing newer. PL_ENOMEM. */
 int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
-                     const struct dht_teller *from, enum dht_found_type type, const uint8_t *value,
-                     size_t n, double expiration);
+                     const struct dht_reporter *from, enum dht_found_type type,
+                     const uint8_t *value, size_t n, double expiration);
 
-/* For whoever asked: drops what has expired and the signatures. Of a group's claims it keeps those of
- * peers that look for one. "false" of others is no more than a hint: it removes nothing. */
+/* For whoever asked: drops what has expired and the signatures. Of a group's claims it keeps
+ * those of peers that look for one. "false" of others is no more than a hint: it removes
+ * nothing. */
 int dht_result_finish(struct dht_result *r, double now);
 int dht_result_copy(struct dht_result *to, const struct dht_result *from);
 

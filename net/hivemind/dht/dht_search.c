@@ -115,7 +115,7 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
     if (found->type != DHT_NOT_FOUND && !isnan(found->expiration)) node->gave = found->expiration;
     if (!s->nodes_only)
         rc = dht_result_merge(&s->best, s->validators, &s->key,
-                              &(struct dht_teller){ &node->who.peer, s->time }, found->type,
+                              &(struct dht_reporter){ &node->who.peer, s->time }, found->type,
                               found->value, found->n, found->expiration);
     return rc == PL_ENOMEM ? rc : dht_search_add(s, found->nearest, found->nearest_count);
 }

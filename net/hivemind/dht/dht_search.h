@@ -1,5 +1,5 @@
-/* dht_search.h - walking towards a key: whom to ask next, when it is over. An engine: answers and
- * failures come in, nodes to ask go out. [spec hivemind-protocol 1.6] [Kademlia 2.3]
+/* dht_search.h - walking towards a key: whom to ask next, when it is over. An engine: answers
+ * and failures come in, nodes to ask go out. [spec hivemind-protocol 1.6] [Kademlia 2.3]
  *
  *   nodes known to us
  *        |            next: the nearest not yet asked, among the `beam` nearest that did not fail
@@ -9,9 +9,9 @@
  *        |               |    \---silence---> late ---answer------|------+
  *        +---------------+----- the answer's nearest nodes -------+
  *
- * Over when what was found is good enough, or nobody of the beam is left to ask and no more are late
- * than have answered. Whoever is late is passed over, no more: its place in the beam is another's
- * meanwhile, and what it says while the search lasts counts. */
+ * Over when what was found is good enough, or nobody of the beam is left to ask and no more are
+ * late than have answered. Whoever is late is passed over, no more: its place in the beam is
+ * another's meanwhile, and what it says while the search lasts counts. */
 #ifndef PL_DHT_SEARCH_H
 #define PL_DHT_SEARCH_H
 
@@ -64,7 +64,8 @@ int dht_search_next(struct dht_search *s, struct dht_contact *who);
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found);
 void dht_search_failed(struct dht_search *s, const struct dht_id *who);
-/* Whoever has been silent for too long is late. Returns when the next one will be; INFINITY: none. */
+/* Whoever has been silent for too long is late. Returns when the next one will be; INFINITY:
+ * none. */
 double dht_search_pass(struct dht_search *s);
 /* 1: nothing that can still come is worth waiting for. */
 int dht_search_is_over(const struct dht_search *s);

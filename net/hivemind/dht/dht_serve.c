@@ -39,8 +39,8 @@ static void charge(struct dht_origin *from, const struct dht_caller *caller)
     from->caller = hash_bytes(caller->peer.bytes, caller->peer.length);
 }
 
-/* Only the peer itself changes what it has declared: anybody else could take it out of every group by
- * "false". Nodes that have not been told by it learn of the next declaration. */
+/* Only the peer itself changes what it has declared: anybody else could take it out of every
+ * group by "false". Nodes that have not been told by it learn of the next declaration. */
 static int may_declare(const struct dht_caller *caller, const struct record *r)
 {
     struct peer_id named;

@@ -1,4 +1,12 @@
-/* dht_dictionary.c - see dht_dictionary.h. */
+/* dht_dictionary.c - many peers' values under one key. In a run all progress records are in one
+ * dictionary: the key is RUN_progress, each subkey names its owner. On the wire it is a msgpack
+ * extension of code 0x50 [spec hivemind-protocol 1.2]:
+ *
+ *   [maxsize, latest expiration, [[subkey, value, expiration], ...]]
+ *
+ * Items keep the order in which they came. Two hash indices make a store O(1): by subkey, and by
+ * owner, whose number of items is limited. hivemind searches linearly, which a stranger could
+ * use: 60,000 items cost it seconds each time. */
 #include "dht_dictionary.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -10,7 +18,7 @@ void dht_dictionary_init(struct dht_dictionary *d)
 {
     memset(d, 0, sizeof *d);
     d->latest = -INFINITY;
-    d->earliest = d->size_max = INFINITY;
+    d->earliest = d->size_max = INFINITY; /* empty: nothing expires; no limit of items */
 }
 
 void dht_dictionary_clear(struct dht_dictionary *d)
@@ -29,6 +37,8 @@ static size_t cost(const struct dht_item *item)
 
 /* --- the indices ------------------------------------------------------------------------------ */
 
+/* The place of a subkey among the items, or HASH_INDEX_END. Equal hashes are compared byte by
+ * byte. */
 static size_t position(const struct dht_dictionary *d, const void *subkey, size_t n, uint64_t hash)
 {
     size_t probe = 0, i;
@@ -44,6 +54,8 @@ const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const
     return i == HASH_INDEX_END ? NULL : &d->items[i];
 }
 
+/* One key pair can sign any number of subkeys; counting stops at the limit, so the count is
+ * O(1), too. */
 static int has_enough_items(const struct dht_dictionary *d, uint64_t owner)
 {
     size_t probe = 0, n = 0;
@@ -53,6 +65,8 @@ static int has_enough_items(const struct dht_dictionary *d, uint64_t owner)
     return n == DHT_OWNER_ITEMS_MAX;
 }
 
+/* Enters an item into both indices and all sums. d->earliest stays a lower bound of all
+ * expirations. */
 static void count_item(struct dht_dictionary *d, size_t i)
 {
     const struct dht_item *item = &d->items[i];
@@ -64,7 +78,7 @@ static void count_item(struct dht_dictionary *d, size_t i)
 }
 
 /* Those that stay close up, in their order, and are counted anew: O(n) however many go. */
-void dht_dictionary_drop(struct dht_dictionary *d, int (*gone)(void *context, size_t item),
+void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),
                          void *context)
 {
     size_t kept = 0;
@@ -74,7 +88,7 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*gone)(void *context, si
     d->bytes = 0;
     d->earliest = INFINITY;
     for (size_t i = 0; i < d->count; i++) {
-        if (gone(context, i)) {
+        if (is_dropped(context, i)) {
             free(d->items[i].subkey);
             continue;
         }
@@ -98,7 +112,7 @@ static int is_pruned(void *context, size_t i)
     return p->d->items[i].expiration < p->now || (p->surplus && p->surplus[i]);
 }
 
-/* Earliest first; ties by subkey, so that everybody drops the same. */
+/* Earliest first; ties by subkey, so that all nodes drop the same. */
 static int by_expiration(const void *a_, const void *b_)
 {
     const struct dht_item *a = *(const struct dht_item *const *)a_;
@@ -110,7 +124,8 @@ static int by_expiration(const void *a_, const void *b_)
     return order ? order : (a->subkey_n > b->subkey_n) - (a->subkey_n < b->subkey_n);
 }
 
-/* More items than size_max: the earliest go, of those that have not expired. */
+/* More items than size_max (a number that the wire can carry; hivemind's own stores use it): the
+ * earliest of them are dropped. */
 static void drop_surplus(struct dht_dictionary *d)
 {
     size_t surplus = d->count - (size_t)d->size_max;
@@ -148,8 +163,8 @@ int dht_dictionary_fits(const struct dht_item *item)
 
 static int is_marked(void *context, size_t i) { return ((const uint8_t *)context)[i]; }
 
-/* This kind's bytes are used up. A sixteenth more than needed is freed, so that the sorting is paid
- * for by as many new bytes. */
+/* The class's bytes in this dictionary are used up, so max-min fairness evicts (dht_share.h). A
+ * sixteenth more than needed is freed, so that sorting is paid for by as many new bytes. */
 static int free_space(struct dht_dictionary *d, enum dht_class class)
 {
     struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
@@ -162,7 +177,7 @@ static int free_space(struct dht_dictionary *d, enum dht_class class)
                                               cost(&d->items[i]), &d->items[i], 0 };
     if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
     for (size_t i = 0; !rc && i < n; i++)
-        mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].gone;
+        mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].evicted;
     if (!rc) dht_dictionary_drop(d, is_marked, mark);
     free(stakes);
     free(mark);
@@ -171,6 +186,7 @@ static int free_space(struct dht_dictionary *d, enum dht_class class)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
+/* Subkey and value share one block of memory. */
 static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t hash)
 {
     *to = *item;
@@ -182,6 +198,7 @@ static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t 
     return PL_OK;
 }
 
+/* All memory is reserved first: after it, storing cannot fail half-way. */
 static int reserve_item(struct dht_dictionary *d)
 {
     if (d->count == d->capacity) {
@@ -195,6 +212,7 @@ static int reserve_item(struct dht_dictionary *d)
     return hash_index_reserve(&d->by_owner, 1);
 }
 
+/* A newer version of a known subkey keeps its place in the order. */
 static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_item *item)
 {
     struct dht_item *old = &d->items[at];
@@ -207,7 +225,8 @@ static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_i
     count_item(d, at);
 }
 
-/* The storage rule without the clock. 1: a new subkey. */
+/* The storage rule without the clock: a record of a higher class replaces one of a lower class,
+ * within a class the greater expiration wins. 1: a new subkey. */
 static int put(struct dht_dictionary *d, const struct dht_item *item)
 {
     uint64_t hash = hash_bytes(item->subkey, item->subkey_n);
@@ -239,7 +258,7 @@ int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_it
     if (item->expiration > d->latest) d->latest = item->expiration;
     if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
     rc = put(d, item);
-    if (rc == 1) dht_dictionary_prune(d, now); /* only a new subkey makes the original look */
+    if (rc == 1) dht_dictionary_prune(d, now); /* hivemind prunes only then */
     if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
         if ((rc = free_space(d, item->from.class))) return rc;
         return dht_dictionary_find(d, item->subkey, item->subkey_n) ? PL_OK : PL_EAGAIN;
@@ -256,6 +275,7 @@ int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subke
     return dht_dictionary_put(d, now, &item);
 }
 
+/* maxsize is an integer, or a float64 infinity (Python's float("inf")) when there is no limit. */
 int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
 {
     struct bytes inside = { 0 };
@@ -277,6 +297,7 @@ int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
     return out->failed;
 }
 
+/* Python writes 3 and 3.0 differently, and both are numbers to its reader. */
 static int is_number(const struct mp_value *v)
 {
     return v->kind == MP_INT || (v->kind == MP_FLOAT && !isnan(v->real));
@@ -288,6 +309,7 @@ static double number(const struct mp_value *v)
     return v->negative ? (double)(int64_t)v->number : (double)v->number;
 }
 
+/* A subkey must be hashable in Python: tuples of hashable values are, lists and maps are not. */
 static int can_be_subkey(const struct mp_value *v)
 {
     if (v->kind == MP_TUPLE) {
@@ -309,7 +331,8 @@ static int put_parts(struct dht_dictionary *d, const struct bytes *subkey,
     return put(d, &item);
 }
 
-/* [maxsize, latest, [[subkey, value, expiration], ...]] */
+/* The list in the head of this file. Its bytes are limited while it is read, because an item
+ * costs more memory than it has bytes on the wire. */
 static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
 {
     struct bytes subkey = { 0 };
@@ -326,6 +349,8 @@ static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct
             break;
         }
         bytes_take(&subkey, bytes_length(&subkey));
+        /* msgpack has several forms of one value (7 in one byte or in nine): subkeys are
+         * compared in our shortest form. */
         mp_write(&subkey, &item->item[0]);
         rc = subkey.failed ? subkey.failed : put_parts(d, &subkey, &item->item[1], &item->item[2]);
         if (rc == PL_EAGAIN) rc = PL_OK; /* one subkey twice: the newer one counts */
@@ -339,6 +364,7 @@ static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct
     return rc < 0 ? rc : PL_OK;
 }
 
+/* Two steps, since the extension's content is msgpack of its own. */
 int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *v, *parts = NULL;

@@ -8,15 +8,15 @@
 #include "hash_index.h"
 
 /* Bytes of one dictionary by the kind of its items, with DHT_RECORD_COST for each: a found one has
- * to fit into an answer (RPC_UNARY_MAX) beside others. Kinds don't take each other's bytes. */
+ * to fit into an answer (RPC_UNARY_MAX) together with others. Each kind has its own limit. */
 #define DHT_DICTIONARY_SIGNED_MAX (1280u << 10)     /* progress records of 1,200 peers */
 #define DHT_DICTIONARY_DECLARATION_MAX (256u << 10) /* 1,400 peers' */
 #define DHT_DICTIONARY_PLAIN_MAX (512u << 10)       /* no record of a run is of this kind */
 #define DHT_DICTIONARY_MAX (2u << 20)               /* all of these */
 /* Of one that is read: another node may allow more. The longest message holds 4 MiB; what each item
- * costs beside its bytes doubles that at most for records of a run. */
+ * costs in memory besides its bytes at most doubles that for records of a run. */
 #define DHT_DICTIONARY_READ_MAX (8u << 20)
-#define DHT_RECORD_COST 128 /* bytes that a record takes beside what it holds, roughly */
+#define DHT_RECORD_COST 128 /* bytes of memory that a record takes besides its content, roughly */
 /* Items of one owner in one dictionary: in a run it is one. Another application may have a few. */
 #define DHT_OWNER_ITEMS_MAX 4
 
@@ -53,8 +53,8 @@ int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subke
                          const void *value, size_t n, double expiration);
 /* Drops what has expired. */
 void dht_dictionary_prune(struct dht_dictionary *d, double now);
-/* Drops those items for which `gone` says so. */
-void dht_dictionary_drop(struct dht_dictionary *d, int (*gone)(void *context, size_t item),
+/* Drops those items for which is_dropped returns 1. O(n). */
+void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),
                          void *context);
 const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
                                            size_t n);

@@ -1,4 +1,8 @@
-/* dht_id.c - see dht_id.h. */
+/* dht_id.c - Kademlia's metric. Keys and nodes share one space of 160-bit numbers, and the
+ * distance of two is their XOR read as a number [Kademlia 2.1]: d(x, y) = x XOR y. It is
+ * symmetric, zero only for x = y, and keeps the triangle inequality (x XOR z = (x XOR y) XOR (y
+ * XOR z) <= the sum). Ids with a longer common prefix are nearer, so a routing table can halve
+ * the remaining distance with every step. */
 #include "dht_id.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -6,11 +10,15 @@
 #include <openssl/rand.h>
 #include <string.h>
 
+/* SHA-1 spreads keys evenly over the id space; it is no secret and needs no collision resistance
+ * here, since records carry their own signatures. */
 void dht_id_of(struct dht_id *id, const void *data, size_t n)
 {
     EVP_Digest(data, n, id->bytes, NULL, EVP_sha1(), NULL);
 }
 
+/* hivemind hashes a key's msgpack form: "ttt" is a3 74 74 74, and the text's length is part of
+ * it. */
 int dht_id_of_text(struct dht_id *id, const char *key)
 {
     uint8_t raw[1024];
@@ -21,6 +29,8 @@ int dht_id_of_text(struct dht_id *id, const char *key)
     return PL_OK;
 }
 
+/* A node chooses its id at random when it starts. It isn't its peer ID: one peer may have a new
+ * id each day. */
 int dht_id_random(struct dht_id *id)
 {
     return RAND_bytes(id->bytes, DHT_ID_BYTES) == 1 ? PL_OK : PL_ENOMEM;
@@ -33,6 +43,7 @@ int dht_id_parse(struct dht_id *id, const void *data, size_t n)
     return PL_OK;
 }
 
+/* Big-endian bytes compare like the numbers. */
 int dht_id_compare(const struct dht_id *a, const struct dht_id *b)
 {
     return memcmp(a->bytes, b->bytes, DHT_ID_BYTES);
@@ -45,6 +56,8 @@ void dht_id_xor(struct dht_id *out, const struct dht_id *a, const struct dht_id 
     for (int i = 0; i < DHT_ID_BYTES; i++) out->bytes[i] = a->bytes[i] ^ b->bytes[i];
 }
 
+/* The length of the common prefix: 160 minus the number of bits of the XOR. __builtin_clz counts
+ * in 32 bits, of which a byte uses the last 8. */
 int dht_id_common_bits(const struct dht_id *a, const struct dht_id *b)
 {
     for (int i = 0; i < DHT_ID_BYTES; i++) {
@@ -54,6 +67,7 @@ int dht_id_common_bits(const struct dht_id *a, const struct dht_id *b)
     return DHT_ID_BITS;
 }
 
+/* Compares a XOR to with b XOR to without computing either beyond the first byte that differs. */
 int dht_id_nearer(const struct dht_id *a, const struct dht_id *b, const struct dht_id *to)
 {
     for (int i = 0; i < DHT_ID_BYTES; i++) {

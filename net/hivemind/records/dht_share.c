@@ -1,5 +1,11 @@
-/* dht_share.c - see dht_share.h. Two levels of max-min fairness: a level L is found so that the
- * holders' bytes, each cut at L, add up to what may stay; whoever holds more comes down to L. */
+/* dht_share.c - which records a full store evicts: two levels of max-min fairness, first among
+ * subnets, then among the callers of each. Find the level L with
+ *
+ *     sum over holders of min(bytes of holder, L) = bytes that may stay
+ *
+ * Holders below L keep everything; those above are cut down to L. A flood from one address thus
+ * displaces its own records, and a thousand identities behind one subnet share one subnet's
+ * level. */
 #include "dht_share.h"
 
 #include <stdlib.h>
@@ -30,6 +36,9 @@ static int by_bytes(const void *a_, const void *b_)
 }
 
 /* The level at which holders, the largest first, keep `most` bytes together. */
+/* Holders are sorted, the largest first. If the first i + 1 are cut to one level and the rest
+ * keep their bytes, the level is (most - rest) / (i + 1); it is right once it is not below the
+ * next holder's bytes. */
 static size_t find_level(const struct holder *h, size_t n, size_t most)
 {
     size_t rest = 0, level = 0;
@@ -66,12 +75,14 @@ static size_t cut(struct dht_stake *s, const struct holder *h, size_t level, siz
     size_t freed = 0;
     for (size_t i = h->first; i < h->first + h->count && freed < excess && h->bytes - freed > level;
          i++) {
-        s[i].gone = 1;
+        s[i].evicted = 1;
         freed += s[i].bytes;
     }
     return freed;
 }
 
+/* First the level of subnets, then in every subnet above it the level of its callers. Our own
+ * records (neither subnet nor caller) are last: others cannot push them out. */
 int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess)
 {
     struct holder *subnets = malloc((2 * n + 1) * sizeof *subnets), *callers = subnets + n, own;

@@ -11,9 +11,9 @@
 
 /* In rising order: a record never replaces one of a later kind. */
 enum dht_class {
-    DHT_PLAIN,       /* anybody may write it */
-    DHT_HEARSAY,     /* a declaration that another node has told; found, never stored */
-    DHT_DECLARATION, /* its subkey is a peer ID, and that peer has written or told it */
+    DHT_PLAIN,       /* any peer may write it */
+    DHT_REPORTED,    /* a declaration that another node reports; found, never stored */
+    DHT_DECLARATION, /* its subkey is a peer ID, and that peer has sent it */
     DHT_SIGNED,      /* its owner's signature is in it */
     DHT_CLASSES
 };
@@ -29,7 +29,7 @@ struct dht_stake {
     double expiration;
     size_t bytes;
     void *record; /* the caller's */
-    int gone;     /* out: it gives way */
+    int evicted;  /* out: it gives way */
 };
 
 /* Marks what has to give way until `excess` bytes are free; reorders the stakes. What we stored

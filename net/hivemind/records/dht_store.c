@@ -1,4 +1,11 @@
-/* dht_store.c - see dht_store.h. */
+/* dht_store.c - the records of one node. A hash index finds a record by key; a binary heap has
+ * the earliest expiration at its root, so that dropping what has expired costs O(log n) for each
+ * record dropped and nothing otherwise. Storing follows one rule, hivemind's [spec
+ * hivemind-protocol 1.5]: the expiration is the version number. The greater one is the newer
+ * record, an equal one changes nothing.
+ *
+ * To that come classes (dht_share.h): each class of records has its own share of the memory, and
+ * within a class the largest holder is evicted first. */
 #include "dht_store.h"
 
 #include <assert.h>
@@ -17,6 +24,7 @@ void dht_store_init(struct dht_store *s, size_t bytes_max)
 static size_t cost(const struct dht_entry *e) { return DHT_RECORD_COST + e->n; }
 
 /* Before an entry changes, and after it has. */
+/* A change of an entry is framed by uncount and count, so that the sums always fit the contents. */
 static void uncount(struct dht_store *s, const struct dht_entry *e)
 {
     s->bytes -= cost(e) + e->dictionary.bytes;
@@ -49,6 +57,7 @@ void dht_store_clear(struct dht_store *s)
 
 /* --- the heap --------------------------------------------------------------------------------- */
 
+/* Ties are broken by key: all nodes then drop the same records. */
 static int earlier(const struct dht_entry *a, const struct dht_entry *b)
 {
     if (a->expiration != b->expiration) return a->expiration < b->expiration;
@@ -61,8 +70,9 @@ static void set(struct dht_store *s, size_t at, struct dht_entry *e)
     e->place = at;
 }
 
-/* e's expiration has changed, or it is new at its place. */
-static void settle(struct dht_store *s, struct dht_entry *e)
+/* Restores the heap after e's expiration has changed: up while it is earlier than its parent
+ * (at - 1) / 2, then down while a child 2 at + 1 or 2 at + 2 is earlier. */
+static void restore_heap(struct dht_store *s, struct dht_entry *e)
 {
     size_t at = e->place;
     while (at && earlier(e, s->heap[(at - 1) / 2])) {
@@ -83,6 +93,7 @@ static void settle(struct dht_store *s, struct dht_entry *e)
 
 static uint64_t hash_of(const struct dht_id *key) { return hash_bytes(key->bytes, DHT_ID_BYTES); }
 
+/* Different keys may have equal hashes, so the key itself is compared. */
 static struct dht_entry *find(const struct dht_store *s, const struct dht_id *key)
 {
     uint64_t hash = hash_of(key);
@@ -92,6 +103,7 @@ static struct dht_entry *find(const struct dht_store *s, const struct dht_id *ke
     return NULL;
 }
 
+/* Both arrays stay dense: the last element takes the place of the one that leaves. */
 static void drop(struct dht_store *s, struct dht_entry *e)
 {
     struct dht_entry *late = s->heap[--s->count], *last = s->entries[s->count];
@@ -102,7 +114,7 @@ static void drop(struct dht_store *s, struct dht_entry *e)
     }
     if (late != e) {
         set(s, e->place, late);
-        settle(s, late);
+        restore_heap(s, late);
     }
     uncount(s, e);
     free_entry(e);
@@ -114,12 +126,14 @@ void dht_store_remove(struct dht_store *s, const struct dht_id *key)
     if (e) drop(s, e);
 }
 
+/* The root expires first: when it is still alive, everything is. */
 void dht_store_prune(struct dht_store *s, double now)
 {
     while (s->count && (s->heap[0]->expiration < now || (double)s->count > s->size_max))
         drop(s, s->heap[0]);
 }
 
+/* All memory is reserved before anything changes, so a failure leaves the store as it was. */
 static int reserve_entry(struct dht_store *s)
 {
     if (s->count == s->capacity) {
@@ -148,13 +162,14 @@ static struct dht_entry *insert(struct dht_store *s, const struct dht_id *key,
     hash_index_add(&s->by_key, hash_of(key), e->at);
     s->entries[s->count] = s->heap[s->count] = e;
     s->count++;
-    settle(s, e);
+    restore_heap(s, e);
     count(s, e);
     return e;
 }
 
 /* --- what gives way --------------------------------------------------------------------------- */
 
+/* Signed records are what a run lives by (progress, metrics), so they have half of the memory. */
 static size_t class_max(const struct dht_store *s, enum dht_class class)
 {
     return class == DHT_SIGNED ? s->bytes_max / 2 : s->bytes_max / 4;
@@ -174,8 +189,8 @@ static size_t count_records(const struct dht_store *s)
     return n;
 }
 
-/* All records of a kind. Of a dictionary's own cost each item bears a share, so that what is freed
- * is not less than what was marked. */
+/* All records of a class, with their holders. A dictionary's own cost is divided among its
+ * items: what is is not less than what was marked. */
 static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
                           const struct dht_store *s, enum dht_class class)
 {
@@ -224,8 +239,10 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
     return PL_OK;
 }
 
-/* This kind's bytes are used up: see dht_share.h. A sixteenth more than needed is freed, so that the
- * sorting is paid for by as many new bytes. */
+/* This class's bytes are used up: list its records with their owners, mark what max-min fairness
+ * evicts (dht_share.h), remove it. A sixteenth more than needed is freed, so that n bytes of new
+ * records pay for sorting n * 16 bytes of old ones: O(log n) for each byte stored, however fast
+ * records come. */
 static int free_space(struct dht_store *s, enum dht_class class)
 {
     size_t all = count_records(s), n, most = class_max(s, class);
@@ -235,9 +252,12 @@ static int free_space(struct dht_store *s, enum dht_class class)
     int rc = records && stakes && marked ? PL_OK : PL_ENOMEM;
     if (rc) goto done;
     n = list_stakes(stakes, records, s, class);
+    /* Marks refer to records, which are still grouped by entry: stakes were sorted, `records`
+     * was not. */
     rc = dht_share_shed(stakes, n, s->class_bytes[class] - most + most / 16);
     for (size_t i = 0; i < n && !rc; i++)
-        marked[(struct stored *)stakes[i].record - records] = (uint8_t)stakes[i].gone;
+        marked[(struct stored *)stakes[i].record - records] = (uint8_t)stakes[i].evicted;
+    /* One entry after the other: [i, k) are the records of one entry. */
     for (size_t i = 0, k; i < n && !rc; i = k) {
         int any = 0;
         for (k = i; k < n && records[k].entry == records[i].entry; k++) any |= marked[k];
@@ -277,6 +297,8 @@ static int replaces(struct dht_store *s, double now, struct dht_entry *e,
     return there == item->from.class ? item->expiration > e->expiration : there < item->from.class;
 }
 
+/* A regular value: needs a greater expiration than what is there, be that a value or a
+ * dictionary. */
 static int store_value(struct dht_store *s, double now, const struct dht_id *key,
                        const struct dht_item *item)
 {
@@ -299,18 +321,20 @@ static int store_value(struct dht_store *s, double now, const struct dht_id *key
     e->from = item->from;
     e->expiration = item->expiration;
     count(s, e);
-    settle(s, e);
+    restore_heap(s, e);
     if (is_new) dht_store_prune(s, now);
     return PL_OK;
 }
 
+/* One item of a dictionary: several peers share a key and each writes its own subkey. A regular
+ * value that is newer blocks the dictionary; an older one gives way to it. */
 static int store_subkey(struct dht_store *s, double now, const struct dht_id *key,
                         const struct dht_item *item)
 {
     struct dht_entry *e;
     int is_new, rc;
-    /* As the original: what has expired inside of the dictionary stays until a new subkey comes or
-     * somebody reads, so that a renewed subkey keeps its place. */
+    /* As hivemind does: what has expired inside of the dictionary stays until a new subkey comes or
+     * it is read, so that a renewed subkey keeps its place. */
     dht_store_prune(s, now);
     e = find(s, key);
     is_new = !e || (e->value && replaces(s, now, e, item));
@@ -321,9 +345,10 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
         if (!(e = insert(s, key, item))) return PL_ENOMEM;
     }
     uncount(s, e);
+    /* The key lives as long as its latest item. */
     if (item->expiration > e->dictionary.latest && item->expiration >= now) {
         e->expiration = item->expiration;
-        settle(s, e);
+        restore_heap(s, e);
     }
     rc = dht_dictionary_put(&e->dictionary, now, item);
     count(s, e);
@@ -332,6 +357,8 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
     return rc;
 }
 
+/* Eviction may have hit the new record itself: then the store is refused, and the caller's
+ * result is false. */
 static int holds(const struct dht_store *s, const struct dht_id *key, const struct dht_item *item)
 {
     const struct dht_entry *e = find(s, key);
@@ -344,7 +371,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
 {
     enum dht_class class = item->from.class;
     int rc;
-    /* such a record would never expire and never give way */
+    /* NaN compares with nothing: such a record would never expire and never be evicted. */
     if (isnan(item->expiration)) return PL_EAGAIN;
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
@@ -372,6 +399,7 @@ int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, 
     return dht_store_put(s, now, key, &item);
 }
 
+/* A read drops expired items, as hivemind's does. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key)
 {
     struct dht_entry *e;

@@ -1,8 +1,8 @@
 /* dht_store.h - the records that a node keeps for others (or in its cache), until they expire.
  * [spec hivemind-protocol 1.5]
  *
- * The greater expiration is the newer record, equal ones leave what is there. The original lets a
- * refused older store shorten the life of the newer record; here a refused store changes
+ * The greater expiration is the newer record, equal ones leave what is there. In hivemind a
+ * refused older store shortens the life of the newer record; here a refused store changes
  * nothing. */
 #ifndef PL_DHT_STORE_H
 #define PL_DHT_STORE_H
@@ -21,7 +21,7 @@ struct dht_entry {
     double expiration;
     uint8_t *value; /* NULL: a dictionary */
     size_t n;
-    struct dht_origin from; /* of the value; of a dictionary, whoever began it */
+    struct dht_origin from; /* of the value; of a dictionary, its first item's */
     struct dht_dictionary dictionary;
     size_t place, at; /* in the heap, in the array */
 };

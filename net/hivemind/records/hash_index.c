@@ -1,4 +1,7 @@
-/* hash_index.c - see hash_index.h. */
+/* hash_index.c - a hash table of positions, with linear probing: an element with hash h is in
+ * slot h mod capacity or in the next free one after it. The table is at most half full, so a
+ * look-up meets 1.5 slots on average. Hashes come from SipHash under a secret key: a stranger
+ * who could choose colliding keys would turn every look-up into a walk over all elements. */
 #include "hash_index.h"
 
 #include <openssl/rand.h>
@@ -19,6 +22,8 @@ static void draw_key(void)
 
 static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 
+/* One round mixes four 64-bit words by add, rotate, xor: cheap on every CPU, and no table that
+ * caches reveal. */
 static void sip_round(uint64_t v[4])
 {
     v[0] += v[1], v[1] = rotate(v[1], 13) ^ v[0], v[0] = rotate(v[0], 32);
@@ -27,6 +32,7 @@ static void sip_round(uint64_t v[4])
     v[2] += v[1], v[1] = rotate(v[1], 17) ^ v[2], v[2] = rotate(v[2], 32);
 }
 
+/* Two rounds for each word of the message (the 2 of SipHash-2-4). */
 static void absorb(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
@@ -38,6 +44,8 @@ uint64_t hash_bytes(const void *data, size_t n)
 {
     static pthread_once_t drawn = PTHREAD_ONCE_INIT;
     const uint8_t *at = data;
+    /* The initial words are the ASCII text "somepseudorandomlygeneratedbytes", XORed with the
+     * key. */
     uint64_t v[4] = { 0x736f6d6570736575, 0x646f72616e646f6d, 0x6c7967656e657261,
                       0x7465646279746573 };
     uint64_t last = (uint64_t)n << 56, word = 0;
@@ -47,8 +55,12 @@ uint64_t hash_bytes(const void *data, size_t n)
         memcpy(&word, at, 8);
         absorb(v, word);
     }
+    /* The last word: the remaining 0 to 7 bytes, and the length in the top byte, so that "a" and
+     * "a\0" differ. */
     for (size_t i = 0; i < n % 8; i++) last |= (uint64_t)at[i] << 8 * i;
     absorb(v, last);
+    /* Four final rounds (the 4 of SipHash-2-4) after a constant that no message word can
+     * imitate. */
     v[2] ^= 0xff;
     for (int i = 0; i < 4; i++) sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
@@ -56,6 +68,8 @@ uint64_t hash_bytes(const void *data, size_t n)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+/* Doubles the capacity until at most half of the slots are used, and inserts all positions
+ * again. */
 int hash_index_reserve(struct hash_index *x, size_t n)
 {
     struct hash_slot *old = x->slots;
@@ -74,6 +88,7 @@ int hash_index_reserve(struct hash_index *x, size_t n)
     return PL_OK;
 }
 
+/* The capacity is a power of two, so a mask replaces the division. */
 void hash_index_add(struct hash_index *x, uint64_t hash, size_t at)
 {
     size_t i = hash & (x->capacity - 1);
@@ -82,6 +97,7 @@ void hash_index_add(struct hash_index *x, uint64_t hash, size_t at)
     x->count++;
 }
 
+/* A free slot ends the search: an insertion would have taken it. */
 size_t hash_index_next(const struct hash_index *x, uint64_t hash, size_t *probe)
 {
     while (x->capacity) {
@@ -100,7 +116,8 @@ static size_t slot_of(const struct hash_index *x, uint64_t hash, size_t at)
     return i;
 }
 
-/* What follows without a gap moves up, unless it would come to stand before its own place. */
+/* Removal without tombstones: elements after the hole move into it, unless their home slot lies
+ * between hole and element, where a search would no longer find them. */
 void hash_index_remove(struct hash_index *x, uint64_t hash, size_t at)
 {
     size_t mask = x->capacity - 1, hole = slot_of(x, hash, at);

@@ -2,7 +2,7 @@
  * at most half full. The array stays the caller's; the index holds positions in it.
  *
  * Keys come from strangers, so hash_bytes is SipHash-2-4 under a random key of this process
- * [SipHash: a fast short-input PRF]: nobody can choose keys that meet in one slot. */
+ * [SipHash: a fast short-input PRF]: a stranger cannot choose keys that collide. */
 #ifndef PL_HASH_INDEX_H
 #define PL_HASH_INDEX_H
 

@@ -1,4 +1,14 @@
-/* rsa_key.c - see rsa_key.h. */
+/* rsa_key.c - RSA keys as hivemind uses them: a public key is OpenSSH's text, a signature is
+ * RSA-PSS in base64 [spec hivemind-protocol 2.1]. OpenSSL does the arithmetic; this file reads
+ * and writes the formats.
+ *
+ *   ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ...
+ *           base64 of: 00 00 00 07 "ssh-rsa"   three strings, each after its length
+ *                      00 00 00 03 01 00 01    exponent e = 65537
+ *                      00 00 01 01 00 c3 ...   modulus n = p q, 2048 bits, most significant byte first
+ *
+ * A signature s of a message m satisfies s^e mod n = PSS(SHA-256(m), salt): everyone can check
+ * it with (e, n); making it needs the factors of n. */
 #include "rsa_key.h"
 
 #include <openssl/bio.h>
@@ -22,14 +32,14 @@ static const char base64_alphabet[] =
 static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
 {
     size_t length = (n + 2) / 3 * 4;
-    uint8_t *to = bytes_reserve(out, length + 1); /* the library adds a zero */
+    uint8_t *to = bytes_reserve(out, length + 1); /* EVP_EncodeBlock appends a NUL */
     if (!to) return out->failed;
     EVP_EncodeBlock(to, data, (int)n);
     out->end += length;
     return PL_OK;
 }
 
-/* Strictly; out has space for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked
+/* Strict; out has space for 3/4 of n. EVP_DecodeBlock skips spaces, so the alphabet is checked
  * first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {
@@ -44,7 +54,7 @@ static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 }
 
 /* As Python's b64decode, by which real peers read signatures: what is not of the alphabet is passed
- * over, and the padding ends it. A stricter reader would refuse records that others keep. */
+ *  over, and padding ends the text. A stricter reader would refuse records that hivemind keeps. */
 static int base64_read_loose(uint8_t *out, size_t *length, const char *text, size_t n)
 {
     uint32_t bits = 0;
@@ -52,9 +62,12 @@ static int base64_read_loose(uint8_t *out, size_t *length, const char *text, siz
     *length = 0;
     for (size_t i = 0; i < n; i++) {
         const char *digit = text[i] ? strchr(base64_alphabet, text[i]) : NULL;
+        /* Padding counts only after two or three digits of a group of four, and only if it
+         * completes the group. */
         if (text[i] == '=' && held >= 2 && held + ++pads >= 4) return PL_OK;
         if (!digit) continue;
         pads = 0;
+        /* A digit has 6 bits, so the 2nd, 3rd and 4th digit of each group complete a byte. */
         bits = bits << 6 | (uint32_t)(digit - base64_alphabet);
         held = (held + 1) % 4;
         if (held != 1) out[(*length)++] = (uint8_t)(bits >> (held ? 2 * (4 - held) : 0));
@@ -74,12 +87,12 @@ static void put_number(struct bytes *b, const BIGNUM *x)
 {
     uint8_t raw[RSA_BITS_MAX / 8 + 1] = { 0 };
     size_t n = (size_t)BN_num_bytes(x);
-    size_t sign = BN_num_bits(x) % 8 == 0; /* a zero in front, or it would read as negative */
+    size_t sign = BN_num_bits(x) % 8 == 0; /* a leading 0: a set top bit means negative */
     BN_bn2bin(x, raw + sign);
     put_string(b, raw, n + sign);
 }
 
-/* exponent: 0, or the one that it must have. */
+/* exponent: 0 for any, else PL_EFORMAT for a key with another one. */
 static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
 {
     BIGNUM *e = NULL, *n = NULL;
@@ -101,6 +114,7 @@ static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
     return rc;
 }
 
+/* SSH's strings: a length of 4 bytes, big-endian, then the bytes. */
 static int get_string(struct cursor *c, const uint8_t **data, size_t *n)
 {
     uint32_t length;
@@ -109,6 +123,7 @@ static int get_string(struct cursor *c, const uint8_t **data, size_t *n)
     return rc ? rc : get_bytes(c, data, length);
 }
 
+/* OpenSSL 3 takes a key's numbers as named parameters. */
 static EVP_PKEY *from_numbers(const uint8_t *e, size_t e_n, const uint8_t *n, size_t n_n)
 {
     OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
@@ -130,6 +145,9 @@ static EVP_PKEY *from_numbers(const uint8_t *e, size_t e_n, const uint8_t *n, si
     return key;
 }
 
+/* The text comes from strangers. Its three numbers are bounded before OpenSSL sees them:
+ * verification costs O(bits of e * bits of n^2), so an exponent of 2048 bits would make one
+ * signature a hundred times as slow. */
 int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
 {
     const char *text = text_, *space;
@@ -150,7 +168,7 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
         return PL_EFORMAT;
     if (!exponent_n || exponent_n > 5 || exponent[0] >> 7 || !modulus_n || modulus[0] >> 7 ||
         modulus_n > RSA_BITS_MAX / 8 + 1)
-        return PL_EFORMAT; /* a large exponent would make checking slow */
+        return PL_EFORMAT;
     if (!(*key = from_numbers(exponent, exponent_n, modulus, modulus_n))) return PL_EFORMAT;
     if (EVP_PKEY_get_bits(*key) >= RSA_BITS && EVP_PKEY_get_bits(*key) <= RSA_BITS_MAX)
         return PL_OK;
@@ -161,6 +179,7 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
 
 /* --- private keys ----------------------------------------------------------------------------- */
 
+/* hivemind makes a pair for each process: it is an identity for one run, not for life. */
 int rsa_key_make(struct rsa_key *k, struct pl_err *err)
 {
     memset(k, 0, sizeof *k);
@@ -175,6 +194,7 @@ int rsa_key_parse(struct rsa_key *k, const uint8_t *data, size_t n, struct pl_er
 {
     const unsigned char *at = data;
     memset(k, 0, sizeof *k);
+    /* PEM is base64 between two lines of text; DER is the same bytes without them. */
     if (n > 11 && !memcmp(data, "-----BEGIN ", 11)) {
         BIO *bio = BIO_new_mem_buf(data, (int)n);
         k->key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
@@ -213,7 +233,8 @@ void rsa_key_clear(struct rsa_key *k)
 
 /* --- signatures ------------------------------------------------------------------------------- */
 
-/* SHA-256 throughout; the salt fills what the key leaves: 222 bytes for 2048 bits. */
+/* PSS with SHA-256 as hash and in MGF1. The salt is as long as the key allows, and that length
+ * is part of the format: ceil((2048 - 1) / 8) - 32 - 2 = 222 bytes. */
 static int set_padding(EVP_PKEY_CTX *ctx, const EVP_PKEY *key)
 {
     int salt = (EVP_PKEY_get_bits(key) - 1 + 7) / 8 - HASH_BYTES - 2;
@@ -222,6 +243,7 @@ static int set_padding(EVP_PKEY_CTX *ctx, const EVP_PKEY *key)
            EVP_PKEY_CTX_set_rsa_mgf1_md(ctx, EVP_sha256()) > 0;
 }
 
+/* The salt is random, so two signatures of one message differ. */
 int rsa_key_sign(struct bytes *out, const struct rsa_key *k, const void *data, size_t n)
 {
     EVP_MD_CTX *md = EVP_MD_CTX_new();
@@ -236,6 +258,8 @@ int rsa_key_sign(struct bytes *out, const struct rsa_key *k, const void *data, s
     return rc;
 }
 
+/* Written again, the key must give the same text: one key then has one owner tag, and one
+ * record. */
 int rsa_public_is_canonical(EVP_PKEY *key, const void *text, size_t n)
 {
     struct bytes written = { 0 };
@@ -245,6 +269,7 @@ int rsa_public_is_canonical(EVP_PKEY *key, const void *text, size_t n)
     return same;
 }
 
+/* A wrong signature and one that is no base64 are the same to the caller: not this key's. */
 int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *signature,
                       size_t signature_n)
 {

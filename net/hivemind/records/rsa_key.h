@@ -30,8 +30,8 @@ int rsa_key_sign(struct bytes *out, const struct rsa_key *k, const void *data, s
 /* From OpenSSH text. PL_EFORMAT for anything but RSA of RSA_BITS to RSA_BITS_MAX. The caller frees
  * *key with EVP_PKEY_free. */
 int rsa_public_parse(EVP_PKEY **key, const void *text, size_t n);
-/* 1: the text is the one that hivemind writes for the key: no comment, exponent 65537. Otherwise one
- * key could have many texts. */
+/* 1: the text is the one that hivemind writes for the key: no comment, exponent 65537. Otherwise
+ * one key could have many texts. */
 int rsa_public_is_canonical(EVP_PKEY *key, const void *text, size_t n);
 /* PL_OK, or PL_EPROTO for a signature (base64) that is not the key's over data. */
 int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *signature,

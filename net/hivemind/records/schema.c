@@ -1,16 +1,20 @@
-/* schema.c - see schema.h. */
+/* schema.c - the types of a run's records. Strangers write into the DHT; whatever reads a record
+ * must be able to rely on its fields. hivemind declares them as pydantic models and refuses
+ * every value that would need a conversion: 3 is not a float, True is not an integer. The tables
+ * below say the same [spec hivemind-protocol 2.2]. */
 #include "schema.h"
 
 #include "rsa_key.h"
 
 #include <string.h>
 
-/* hivemind renews progress every 30 s, for 60 s. Nobody trusts an older one: it leads the swarm. */
+/* s. hivemind renews progress every 30 s with a life of 60 s. Trainers follow it, so an older one
+ * must not count. */
 #define PROGRESS_LIVES 60.0
-/* hivemind's trainer has an option for it, 600 s by default. Metrics steer nothing. */
+/* s. An option of hivemind's trainer, 600 s by default. No decision depends on metrics. */
 #define METRICS_LIVES 3600.0
-/* A signature by the longest key in base64 takes 1,368 bytes, its tag 12; the map of a progress or a
- * metrics record less than 200, of a report less than 1,000. */
+/* A signature by the longest key in base64 takes 1,368 bytes, its tag 12; the map of a progress
+ * or a metrics record less than 200, of a report less than 1,000. */
 #define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
 #define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
 
@@ -61,6 +65,7 @@ const struct schema schema_report = { "_report",
                                           { "held_out", SCHEMA_REAL },
                                       } };
 
+/* The msgpack type has to be the declared one exactly, as pydantic's strict types do it. */
 static int fits(enum schema_kind kind, const struct mp_value *v)
 {
     switch (kind) {
@@ -77,6 +82,7 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
 {
     static const char *const names[] = { "an integer from 0", "a float", "a float from 0", "bytes",
                                          "a truth value" };
+    /* hivemind's tracker writes None when it shuts down. */
     if (v->kind == MP_NIL && s->nil_allowed) return PL_OK;
     if (v->kind != MP_MAP) return pl_fail(err, PL_EPROTO, "%s: the value is no map", s->suffix);
     for (size_t i = 0; i < s->count; i++) {
@@ -86,7 +92,7 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
             return pl_fail(err, PL_EPROTO, "%s: %s is not %s", s->suffix, s->fields[i].name,
                            names[s->fields[i].kind]);
     }
-    /* All are there; a map of that size holds nothing else (nor a field twice). */
+    /* All fields are there, so a map of this size has no other field and none twice. */
     if (v->n != s->count && !s->more_allowed)
         return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
     return PL_OK;

@@ -23,7 +23,7 @@ struct schema {
     double life_s;      /* see validate.h */
     size_t value_max;   /* bytes of a record's value, its signature included */
     int nil_allowed;    /* 1: a peer may take its record back */
-    int more_allowed;   /* 1: other fields too, which nobody looks at */
+    int more_allowed;   /* 1: other fields too, which are ignored */
     size_t count;
     struct schema_field fields[10]; /* in the order in which hivemind writes them */
 };

@@ -1,4 +1,14 @@
-/* validate.c - see validate.h. */
+/* validate.c - is a record what its owner wrote? Anyone may store anything in a DHT, so a record
+ * carries its proof [spec hivemind-protocol 2]. For a record with key K, subkey S, value V and
+ * expiration E:
+ *
+ *   S = c5 hi lo "[owner:ssh-rsa AAAA...]"           the subkey names the owner's public key
+ *   V = msgpack value, then "[signature:base64]"     by that key, over the tuple (K, S, V', E)
+ *                                                    with V' = V without the signature
+ *
+ * The signature covers K and E, too: a record cannot be moved to another key, nor its life
+ * prolonged. Checks go from cheap to expensive: lengths, life, owner tag, signature, and last
+ * the fields against a schema. */
 #include "validate.h"
 #include "hash_index.h"
 
@@ -12,11 +22,11 @@ static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 static const struct limits {
     double life_s;
     size_t value_max;
-} anybody = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
+} plain_record = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
 
-/* Where the name stands next; NULL: nowhere. */
-static const uint8_t *find_name(const uint8_t *at, const uint8_t *end, const char *name,
-                                size_t length)
+/* The next place of the text `name`, or NULL. memchr skips what cannot begin it. */
+static const uint8_t *find_tag(const uint8_t *at, const uint8_t *end, const char *name,
+                               size_t length)
 {
     while ((at = memchr(at, name[0], (size_t)(end - at)))) {
         if ((size_t)(end - at) < length) return NULL;
@@ -33,7 +43,7 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
 {
     size_t length = strlen(name);
     const uint8_t *at = c->at, *end = c->at + c->left, *stop;
-    while ((at = find_name(at, end, name, length))) {
+    while ((at = find_tag(at, end, name, length))) {
         *inside = at + length;
         for (stop = *inside; stop < end && *stop != '\n'; stop++)
             if (*stop == ']' && stop > *inside) {
@@ -48,6 +58,8 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
 }
 
 /* The owner named in the key and the subkey. PL_ENOTFOUND: none; PL_EPROTO: two different ones. */
+/* hivemind searches key and subkey for the pattern \[owner:(.+?)\], inside of the msgpack
+ * framing, too. Two different owners make a record invalid; the same one twice does not. */
 static int find_owner(const struct record *r, const uint8_t **owner, size_t *n)
 {
     struct cursor parts[2] = { { r->key, r->key_n }, { r->subkey, r->subkey_n } };
@@ -63,6 +75,8 @@ static int find_owner(const struct record *r, const uint8_t **owner, size_t *n)
     return *owner ? PL_OK : PL_ENOTFOUND;
 }
 
+/* The signed message is msgpack of a Python tuple: extension 0x40 around a list of four. K, S
+ * and V are bytes, E is a float64: the same number as in the record, bit for bit. */
 int record_message(struct bytes *out, const struct record *r)
 {
     struct bytes inside = { 0 };
@@ -77,6 +91,7 @@ int record_message(struct bytes *out, const struct record *r)
     return out->failed;
 }
 
+/* Everything but the signature tags: both the value to read and the value that was signed. */
 int record_strip(struct bytes *out, const uint8_t *value, size_t n)
 {
     struct cursor c = { value, n };
@@ -90,6 +105,8 @@ int record_strip(struct bytes *out, const uint8_t *value, size_t n)
     return bytes_add(out, from, (size_t)(value + n - from));
 }
 
+/* A schema guards the hash of RUN + "_progress" and so on: keys arrive as hashes, so hashes are
+ * compared. */
 static const struct schema *guard_of(const struct validators *v, const struct record *r)
 {
     for (size_t i = 0; i < v->count; i++)
@@ -98,6 +115,8 @@ static const struct schema *guard_of(const struct validators *v, const struct re
     return NULL;
 }
 
+/* A declaration ("this averager looks for a group") has a peer ID as its subkey: c4, length,
+ * bytes. */
 int record_declarer(struct peer_id *peer, const struct record *r)
 {
     static const uint8_t bin8 = 0xc4; /* in our one way of writing */
@@ -107,6 +126,9 @@ int record_declarer(struct peer_id *peer, const struct record *r)
     return PL_OK;
 }
 
+/* The table of validate.h: which row a record is in follows from key and subkey, not from its
+ * value, except for declarations: c2 and c3 (false, true) say that a peer is in a group, an
+ * announcement of a state is a number. */
 static struct limits limits_of(const struct validators *v, const struct record *r)
 {
     const struct schema *s = guard_of(v, r);
@@ -114,11 +136,13 @@ static struct limits limits_of(const struct validators *v, const struct record *
     struct peer_id peer;
     size_t n;
     if (s) return (struct limits){ s->life_s, s->value_max };
-    if (find_owner(r, &owner, &n) != PL_ENOTFOUND || record_declarer(&peer, r)) return anybody;
+    if (find_owner(r, &owner, &n) != PL_ENOTFOUND || record_declarer(&peer, r)) return plain_record;
     return r->n == 1 && (r->value[0] == 0xc2 || r->value[0] == 0xc3) ? group_declaration
                                                                      : announcement;
 }
 
+/* Classes for the store (dht_share.h), by form alone: whether the signature is right is checked
+ * before storing. */
 void record_origin(struct dht_origin *from, const struct record *r)
 {
     const uint8_t *owner = NULL;
@@ -138,12 +162,12 @@ int record_check_life(const struct validators *v, const struct record *r, double
                       struct pl_err *err)
 {
     double most = limits_of(v, r).life_s;
-    if (r->expiration - now <= most + RECORD_CLOCK_SLACK) return PL_OK; /* NaN is not */
+    if (r->expiration - now <= most + RECORD_CLOCK_SLACK) return PL_OK; /* never for NaN */
     return pl_fail(err, PL_EPROTO, "record: lives longer than %.0f s", most);
 }
 
-/* Of a record that has an owner. exact: the subkey is its tag, in the one way of writing it, so that
- * one key has one record. */
+/* Of a record that has an owner. exact: the subkey is its tag, in the one way of writing it, so
+ * that one key has one record. */
 static int check_signature(const struct record *r, const struct bytes *stripped,
                            const uint8_t *owner, size_t owner_n, int exact, struct pl_err *err)
 {
@@ -160,6 +184,7 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
         return pl_fail(err, PL_EPROTO, "record: two signatures");
     if (rsa_public_parse(&key, owner, owner_n))
         return pl_fail(err, PL_EPROTO, "record: its owner is no RSA key");
+    /* Exactly one signature may be in the value; what remains without it is what was signed. */
     plain.value = bytes_at(stripped);
     plain.n = bytes_length(stripped);
     rc = exact && !rsa_public_is_canonical(key, owner, owner_n) ? PL_EPROTO : PL_OK;
@@ -196,6 +221,7 @@ static int check_schema(const struct schema *s, const struct bytes *stripped, st
     return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
 }
 
+/* All checks of one record. Work is linear in its bytes plus one RSA verification at most. */
 int record_check(const struct validators *v, const struct record *r, struct pl_err *err)
 {
     const struct schema *s = guard_of(v, r);
@@ -210,7 +236,7 @@ int record_check(const struct validators *v, const struct record *r, struct pl_e
     rc = find_owner(r, &owner, &owner_n);
     if (rc == PL_EPROTO) return pl_fail(err, rc, "record: two owners");
     if (s && (rc = check_subkey(s, r, owner, owner_n, err))) return rc;
-    if (!owner) return PL_OK; /* anybody's */
+    if (!owner) return PL_OK; /* without an owner every value is valid */
     rc = record_strip(&stripped, r->value, r->n);
     if (!rc) rc = check_signature(r, &stripped, owner, owner_n, s != NULL, err);
     if (!rc && s) rc = check_schema(s, &stripped, err);
@@ -218,6 +244,7 @@ int record_check(const struct validators *v, const struct record *r, struct pl_e
     return rc;
 }
 
+/* Signs our own records only: those whose owner tag is our public key. */
 int record_sign(struct bytes *out, const struct validators *v, const struct record *r)
 {
     const struct bytes *mine = v->key ? &v->key->text : NULL;
@@ -250,6 +277,7 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key)
     return out->failed;
 }
 
+/* hivemind's key of a run's progress is the text RUN_progress, hashed as any text key. */
 int validators_add_run(struct validators *v, const char *prefix)
 {
     const struct schema *const schemas[] = { &schema_progress, &schema_metrics, &schema_report };

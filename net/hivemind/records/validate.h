@@ -1,9 +1,9 @@
-/* validate.h - records that only their owner can write, and only in the declared form; and how long
- * a record may be and live. [spec hivemind-protocol 2]
+/* validate.h - records that only their owner can write, and only in the declared form; and how
+ * long a record may be and live. [spec hivemind-protocol 2]
  *
- * A record whose key or subkey contains "[owner:PUBLIC KEY]" carries "[signature:...]" by that key
- * in its value. hivemind throws a whole found dictionary away if one record in it is wrong; here
- * each is judged by itself.
+ * A record whose key or subkey contains "[owner:PUBLIC KEY]" carries "[signature:...]" by that
+ * key in its value. hivemind throws a whole found dictionary away if one record in it is wrong;
+ * here each is judged by itself.
  *
  * | kind | subkey | may live | because hivemind 1.1.12 stores it for |
  * | --- | --- | --- | --- |
@@ -14,8 +14,8 @@
  * | announcements of a state | a peer ID | 120 s | 30 s, every 30 s |
  * | plain values | any other | 1 h | what its user asks for |
  *
- * RECORD_CLOCK_SLACK is added to each. What would live longer is refused, wherever it comes from: a
- * signature covers the expiration, so a shorter one could not be handed on. */
+ * RECORD_CLOCK_SLACK is added to each. What would live longer is refused, wherever it comes
+ * from: a signature covers the expiration, so a shorter one could not be handed on. */
 #ifndef PL_VALIDATE_H
 #define PL_VALIDATE_H
 
@@ -60,7 +60,8 @@ int record_declarer(struct peer_id *peer, const struct record *r);
 /* PL_OK, or PL_EPROTO: it would live longer than its kind needs, or is no number. */
 int record_check_life(const struct validators *v, const struct record *r, double now,
                       struct pl_err *err);
-/* Sizes, signature, then schema. Linear in the record's bytes. PL_OK, or PL_EPROTO with a sentence. */
+/* Sizes, signature, then schema. Linear in the record's bytes. PL_OK, or PL_EPROTO with a
+ * sentence. */
 int record_check(const struct validators *v, const struct record *r, struct pl_err *err);
 /* Appends the value, signed if the record is ours. */
 int record_sign(struct bytes *out, const struct validators *v, const struct record *r);

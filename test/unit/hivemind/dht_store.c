@@ -58,7 +58,7 @@ static void renewed_in_place(void **state)
     assert_int_equal(d->count, 2);
     assert_memory_equal(d->items[0].value, "c", 1);
     assert_int_equal(dht_store_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
-    assert_int_equal(d->count, 2); /* a new one makes room: \x02 is gone */
+    assert_int_equal(d->count, 2); /* a new one makes room: \x02 is evicted */
     assert_memory_equal(d->items[1].value, "d", 1);
     dht_store_clear(&s);
 }
@@ -214,20 +214,20 @@ static void shares(void **state)
         s[i] = (struct dht_stake){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 450), PL_OK);
     for (size_t i = 0; i < 40; i++)
-        if (!s[i].gone) kept[s[i].from - from]++;
+        if (!s[i].evicted) kept[s[i].from - from]++;
     assert_int_equal(kept[0], 10);
     assert_int_equal(kept[1], 1); /* 600 of the first subnet have to become 150 */
     assert_int_equal(kept[2], 10);
     assert_int_equal(kept[3], 10);
-    for (size_t i = 0; i < 40; i++) s[i].gone = 0;
+    for (size_t i = 0; i < 40; i++) s[i].evicted = 0;
     assert_int_equal(dht_share_shed(s, 40, 720), PL_OK); /* of others there are 700 */
     memset(kept, 0, sizeof kept);
-    for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].gone;
+    for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].evicted;
     assert_int_equal(kept[0] + kept[1] + kept[2], 0);
     assert_int_equal(kept[3], 8);
     for (size_t i = 0; i < 40; i++) s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 25), PL_OK);
-    for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].gone, s[i].expiration >= 37);
+    for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].evicted, s[i].expiration >= 37);
 }
 
 static void too_large(void **state)

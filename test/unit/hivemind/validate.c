@@ -145,7 +145,7 @@ static void one_bad_record(void **state)
     struct dht_state node;
     struct dht_id id, self = { { 1 } };
     const struct peer_id node_peer = { 34, { 0x12, 0x20 } };
-    const struct dht_teller teller = { &node_peer, 10 };
+    const struct dht_reporter teller = { &node_peer, 10 };
     struct bytes packed = { 0 };
     struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
     struct progress_record p;
@@ -383,7 +383,7 @@ static void long_lives_are_refused(void **state)
 {
     const double now = 1000;
     const struct peer_id teller_id = { 34, { 0x12, 0x20 } };
-    const struct dht_teller teller = { &teller_id, now };
+    const struct dht_reporter teller = { &teller_id, now };
     struct dht_id id, self = { { 1 } };
     (void)state;
     dht_id_of_text(&id, "run_progress");
@@ -474,7 +474,7 @@ static void only_its_peer_changes_a_declaration(void **state)
 static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
                  int active, double expiration)
 {
-    const struct dht_teller from = { teller, 0 };
+    const struct dht_reporter from = { teller, 0 };
     const struct dht_id key_id = { { 7 } };
     struct bytes subkey = subkey_of(named), packed = { 0 };
     struct dht_dictionary d;
@@ -508,7 +508,7 @@ static void false_of_others_is_a_hint(void **state)
                 r.claims[1].own);
     /* a dictionary cannot be hidden by a value either */
     {
-        const struct dht_teller from = { &liar, 1 };
+        const struct dht_reporter from = { &liar, 1 };
         const struct dht_id key_id = { { 7 } };
         assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
                                           (const uint8_t *)"\x07", 1, 3000),
