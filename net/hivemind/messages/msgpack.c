@@ -15,7 +15,7 @@
  * as an extension of code 0x40 whose content is a list.
  *
  * Reading goes over the bytes twice with the same code: the first pass checks and counts, the
- * second fills memory of exactly that size. So a stranger's header never decides about an
+ * second fills memory of exactly that size. So a header that claims too much never causes an
  * allocation. */
 #include "msgpack.h"
 
@@ -144,7 +144,7 @@ static int read_number(struct mp_value *v, struct cursor *c, uint8_t first)
         v->kind = MP_FLOAT;
         if ((rc = get_be(c, &raw, first == FLOAT32 ? 2 : 3))) return rc;
         if (first == FLOAT32) {
-            /* A float32 is widened; whoever writes it again writes a float64. */
+            /* A float32 is widened; mp_write will write a float64. */
             uint32_t word = (uint32_t)raw;
             float narrow;
             memcpy(&narrow, &word, sizeof narrow);

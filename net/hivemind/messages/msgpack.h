@@ -45,9 +45,9 @@ struct mp_value {
 };
 
 /* Reads bytes that hold exactly one value, into a tree that borrows from them. PL_EFORMAT for
- * anything that hivemind's reader refuses too: bytes left over or missing, text that is not UTF-8,
- * map keys other than text and bytes. PL_ELIMIT above MP_DEPTH_MAX or MP_VALUES_MAX. *root is freed with
- * mp_free. */
+ * anything that hivemind's reader refuses too: bytes left over or missing, text that is not
+ * UTF-8, map keys other than text and bytes. PL_ELIMIT above MP_DEPTH_MAX or MP_VALUES_MAX.
+ * *root is freed with mp_free. */
 int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err *err);
 void mp_free(struct mp_value *root);
 

@@ -33,7 +33,7 @@ int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_me
 int part_message_code(struct bytes *out, enum averaging_code code);
 
 /* Far beyond any gradient, and a sum of GROUP_PEERS_MAX of them times a weight of 1e9 is still
- * finite: a liar's huge number must not become an honest reducer's infinity. Factors are
+ * finite: a Byzantine peer's huge number must not become an honest reducer's infinity. Factors are
  * multiplied. */
 #define PART_VALUE_MAX 1e18f
 #define PART_FACTOR_MAX 1e9f

@@ -1,5 +1,5 @@
-/* protobuf_fields.h - protobuf's syntax as views: for the few messages whose bulk should not be copied. All
- * others are the library's (message.h). */
+/* protobuf_fields.h - protobuf's syntax as views: for the few messages whose bulk should not be
+ * copied. All others are the library's (message.h). */
 #ifndef PL_FIELDS_H
 #define PL_FIELDS_H
 
@@ -16,7 +16,7 @@ struct field {
     size_t n;
 };
 
-/* The next field of a message; the caller looks at c->left first. Anything but PL_OK: no
+/* The next field of a message; the caller checks c->left first. Any status but PL_OK: not
  * protobuf. */
 int field_next(struct cursor *c, struct field *f);
 uint64_t field_le64(const uint8_t *eight);

@@ -1,6 +1,6 @@
-/* signed_message.c - broadcasts that nobody can deny. BTARD lets peers accuse each other of
- * wrong sums, and an accusation is only as good as its evidence [BTARD 3.1]. So each message is
- * signed by its sender's libp2p key:
+/* signed_message.c - broadcasts that their sender cannot deny. BTARD lets peers accuse each
+ * other of wrong sums, and an accusation is only as good as its evidence [BTARD 3.1]. So each
+ * message is signed by its sender's libp2p key:
  *
  *   stage  from  to  SHA-256(body)  key  signature  body
  *     1     2    2        32        2+k     2+s      rest      bytes, integers big-endian

@@ -11,7 +11,7 @@
 #include "net/libp2p/peer/identity.h"
 
 #define SIGNED_TO_ALL 0xFFFFu
-/* bytes beside the body: stage, sender, receiver, hash, key, signature, two lengths */
+/* bytes without the body: stage, sender, receiver, hash, key, signature, two lengths */
 #define SIGNED_HEAD_MAX (5 + PL_HASH_BYTES + 4 + PUBLIC_KEY_MAX + SIGNATURE_MAX)
 
 /* A view of received bytes. */

@@ -1,13 +1,15 @@
-/* state_claim.h - is a state that one donor gave the swarm's? Other donors are asked for some of their
- * parameters, at places that nobody knew before the download had ended.
+/* state_claim.h - is a state that one donor gave the swarm's? Other donors are asked for some of
+ * their parameters, at places that are chosen after the download has ended.
  *
- * Honest peers' parameters are not equal bit for bit: each keeps the rounding of lossy rounds, and each goes on
- * training while we ask. So no digest of bits can agree; samples can, within a tolerance. A random seed picks
- * them, as many from each tensor: a donor that was asked for its state first cannot prepare for them, and
- * one that changed a share f of what it gave is missed by k samples with (1 - f)^k.
+ * Honest peers' parameters are not equal bit for bit: each keeps the rounding of lossy rounds,
+ * and each goes on training while we ask. So no digest of bits can agree; samples can, within a
+ * tolerance. A random seed picks them, as many from each tensor: a donor that was asked for its
+ * state first cannot prepare for them, and one that changed a share f of what it gave is missed
+ * by k samples with (1 - f)^k.
  *
- * It proves that donors agree, not that they are right: whoever runs most of the donors is the swarm for a
- * newcomer. A change of few parameters, or of less than the tolerance, is not found. */
+ * It proves that donors agree, not that they are right: a newcomer believes a party that
+ * controls most of them. A change of few parameters, or of less than the tolerance, is not
+ * found. */
 #ifndef PL_STATE_CLAIM_H
 #define PL_STATE_CLAIM_H
 
@@ -41,9 +43,9 @@ enum state_match state_claims_match(const struct state_claim *a, const struct st
                                     const size_t *elements, size_t tensors);
 
 enum state_verdict { STATE_CONFIRMED, STATE_UNCONFIRMED, STATE_REFUTED };
-/* The first claim is the one to judge. Confirmed: another one agrees with it, and at least as many as agree with
- * any that differs. Refuted: more agree on something else, two at least. *agree: the first and those that
- * agree with it; *other: the most that agree on something else. */
+/* The first claim is the one to judge. Confirmed: another one agrees with it, and at least as
+ * many as agree with any that differs. Refuted: more agree on something else, two at least.
+ * *agree: the first and those that agree with it; *other: the most that agree on something else. */
 enum state_verdict state_claims_judge(size_t *agree, size_t *other,
                                       const struct state_claim *claims, size_t count,
                                       const size_t *elements, size_t tensors);

@@ -18,7 +18,7 @@
 #define STATE_TENSORS_EACH 16      /* the 8-bit LAMB of the run has 10 for each parameter */
 #define STATE_METADATA_BASE 65536u /* names and settings that are not of one parameter */
 #define STATE_METADATA_EACH 1024   /* the run has 133 bytes for each parameter */
-#define STATE_HEADER_MAX 256       /* bytes of a tensor's message beside its buffer */
+#define STATE_HEADER_MAX 256       /* bytes of a tensor's message without its buffer */
 #define STATE_PIECE_MIN 1024       /* hivemind sends pieces of 65536; empty ones would never end */
 
 /* A donor's side: what it hands on, frozen. */
@@ -48,9 +48,8 @@ struct state_load {
     size_t metadata_n;
     struct tensor_message *tensors;
     size_t count;
-    size_t
-        confirmed; /* after a load: donors that agree on it; 1: nobody but its own (state_claim.h) */
-    size_t misfits; /* after a load that failed: donors whose state is of another model */
+    size_t confirmed; /* after a load: donors that agree on it; 1: only its own (state_claim.h) */
+    size_t misfits;   /* after a load that failed: donors whose state is of another model */
     /* private */
     const struct schema_tensor *schema; /* (expected) of the first tensors; borrowed; NULL: any */
     size_t expected, bytes_max, tensors_max, metadata_max;

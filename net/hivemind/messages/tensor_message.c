@@ -8,7 +8,7 @@
  *   {buffer: 65536 bytes}
  *
  * The syntax is left to protobuf-c. This file checks that the fields fit each other, since
- * whoever decodes the buffer relies on it: dtype and method known, few axes, and exactly as many
+ * the decoder of the buffer relies on it: dtype and method known, few axes, and exactly as many
  * bytes as the method needs for so many elements. */
 #include "tensor_message.h"
 #include "ref/quant.h"

@@ -1,5 +1,5 @@
-/* tensor_message.h - tensors as hivemind's messages: one message, or a stream of pieces for tensors that a
- * message should not hold. The buffers inside are ref/wire.h's. [spec numerics 3] */
+/* tensor_message.h - tensors as hivemind's messages: one message, or a stream of pieces for
+ * tensors that a message should not hold. The buffers inside are ref/wire.h's. [spec numerics 3] */
 #ifndef PL_TENSOR_H
 #define PL_TENSOR_H
 

@@ -1,4 +1,13 @@
-/* auth.c - see auth.h. */
+/* auth.c - tokens and signatures around DHT messages [spec hivemind-protocol 3]. A coordinator
+ * hands out access tokens, "user NAME may use the key K until T", signed with its own RSA key.
+ * Each DHT request and response then begins with field 1:
+ *
+ *   0a len  RequestAuthInfo { token, service_public_key, time, nonce, signature }  plain message
+ *           \______________________ signed, with signature = "" _____________________________/
+ *
+ * The receiver checks five things: the authority signed the token; it has not expired; the
+ * token's key signed the message; its time is near; the nonce is new. The response carries the
+ * request's nonce, so an old response cannot answer a new request. */
 #include "auth.h"
 #include "net/hivemind/messages/protobuf_fields.h"
 #include "net/hivemind/messages/message.h"
@@ -28,6 +37,7 @@ static ProtobufCBinaryData view(const struct bytes *b)
     return message_bytes(bytes_at(b), bytes_length(b));
 }
 
+/* A protobuf-c view of a token: nothing is copied. */
 static Hivemind__AccessToken wire_token(const struct auth_token *t)
 {
     Hivemind__AccessToken m = HIVEMIND__ACCESS_TOKEN__INIT;
@@ -44,6 +54,7 @@ int auth_token_write(struct bytes *out, const struct auth_token *t)
     return message_pack(out, &m.base);
 }
 
+/* Lengths first: the texts come from strangers and are kept. */
 static int copy_token(struct auth_token *t, const Hivemind__AccessToken *m)
 {
     memset(t, 0, sizeof *t);
@@ -70,7 +81,8 @@ int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n)
     return rc;
 }
 
-/* NAME b'KEY' TIME: Python's way of showing bytes, as the run's authority did it. */
+/* The signed text is f"{username} {public_key} {expiration}" in Python, where public_key is a bytes
+ * object; so its repr, b'KEY', is part of what every peer must reproduce. */
 int auth_token_message(struct bytes *out, const struct auth_token *t)
 {
     bytes_add(out, bytes_at(&t->username), bytes_length(&t->username));
@@ -80,6 +92,8 @@ int auth_token_message(struct bytes *out, const struct auth_token *t)
     return bytes_add(out, bytes_at(&t->expiration), bytes_length(&t->expiration));
 }
 
+/* The expiration is text in the token, in the form that datetime.__str__ gives: Python parses it
+ * again. */
 int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, const char *username,
                      const void *public_key, size_t n, double expiration)
 {
@@ -101,6 +115,7 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
     return rc ? PL_ENOMEM : PL_OK;
 }
 
+/* The signature first: until then every other field is a stranger's. */
 int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
                      struct pl_err *err)
 {
@@ -128,8 +143,8 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Signs `info` (with an empty signature in it) and the plain message behind it, and appends
- * both. */
+/* Signs field 1 (with an empty signature in it) and the plain message behind it, then appends
+ * both with the signature filled in. Request and response differ only in the type of `info`. */
 static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
                 ProtobufCBinaryData *signature, const void *plain, size_t n)
 {
@@ -162,9 +177,14 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     int rc;
     if (RAND_bytes(nonce, AUTH_NONCE) != 1) return PL_ENOMEM;
     m.client_access_token = &token;
+    /* Time and nonce make each request unique: the receiver needs to remember nonces only as
+     * long as their time is accepted. */
     m.time = now;
     m.nonce = message_bytes(nonce, AUTH_NONCE);
     rc = bytes_add(&named, plain, n);
+    /* Our own addition, which hivemind ignores as an unknown field: who sends this request.
+     * Without it a member could forward another member's signed request and appear as its
+     * sender. */
     if (!rc && a->self.length) {
         bytes_varint(&named, AUTH_SENDER << 3 | FIELD_DELIMITED);
         bytes_varint(&named, a->self.length);
@@ -175,6 +195,8 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     return rc;
 }
 
+/* `plain` is inside of the signature, so the field is as good as the token. hivemind's requests
+ * lack it. */
 int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *sender,
                       struct pl_err *err)
 {
@@ -199,7 +221,7 @@ int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t no
     return sign(out, a, &m.base, &m.signature, plain, n);
 }
 
-/* Field 1 of a message and what follows it. */
+/* Field 1 must come first: hivemind's serializer writes fields in the order of their numbers. */
 static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, const uint8_t *data,
                  size_t n, struct pl_err *err)
 {
@@ -211,7 +233,9 @@ static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, cons
     return PL_OK;
 }
 
-/* The token in `wire` is the authority's, and its key signed `info` without signature + rest. */
+/* Token and signature of a message. The signed bytes are rebuilt: info with an empty signature,
+ * then the rest as it came. Both are functions of the received fields, so a re-encoded message
+ * still verifies. */
 static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
                  ProtobufCMessage *info, ProtobufCBinaryData *signature, const struct cursor *rest,
                  struct pl_err *err)
@@ -245,6 +269,8 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
     return rc == PL_EPROTO ? pl_fail(err, rc, "message: not signed by its token's owner") : rc;
 }
 
+/* What only requests have: intended receiver, time, nonce. The nonce is taken last, so that
+ * nothing unsigned uses memory. */
 static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *m,
                          const struct cursor *rest, struct pl_err *err)
 {
@@ -255,6 +281,7 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
         (m->service_public_key.len != bytes_length(mine) ||
          memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
         return pl_fail(err, PL_EPROTO, "request: meant for another peer");
+    /* Written as !(x <= limit) so that a NaN is refused. */
     if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
         return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);
     if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");
@@ -302,6 +329,7 @@ int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
     m = message_unpack(&hivemind__response_auth_info__descriptor, info, info_n, err);
     if (!m) return PL_EPROTO;
     rc = check(a, now, m->service_access_token, &m->base, &m->signature, &rest, err);
+    /* Our request's nonce: this is the answer to it and no recording of another. */
     if (!rc && (m->nonce.len != AUTH_NONCE || memcmp(m->nonce.data, nonce, AUTH_NONCE)))
         rc = pl_fail(err, PL_EPROTO, "response: answers another request");
     hivemind__response_auth_info__free_unpacked(m, NULL);

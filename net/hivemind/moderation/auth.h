@@ -45,9 +45,9 @@ struct auth {
     const struct rsa_key *key; /* ours, the one in our token; borrowed */
     EVP_PKEY *authority;       /* borrowed */
     struct auth_token token;   /* ours */
-    /* Our host's peer ID, set by the DHT's node. A request of ours names it behind the plain message, as
-     * AUTH_SENDER, so that whoever gets it cannot pass it on as its own; hivemind keeps fields that it
-     * does not know, and the signature holds. */
+    /* Our host's peer ID, set by the DHT's node. A request of ours names it behind the plain
+     * message, as AUTH_SENDER, so that its receiver cannot pass it on as its own; hivemind
+     * keeps fields that it does not know, and the signature holds. */
     struct peer_id self;
     double until; /* after a check that passed: when the other side's token expires */
     struct auth_nonces nonces;

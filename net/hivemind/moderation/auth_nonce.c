@@ -1,4 +1,11 @@
-/* auth_nonce.c - see auth_nonce.h. */
+/* auth_nonce.c - replay protection: each nonce is accepted once. Three structures share one set
+ * of entries: a ring in the order of expiration (all live equally long, so the oldest is always
+ * at the front), a hash table for look-up (chains through `next`), and counters for each key and
+ * each user.
+ *
+ * Limit of a member: with F free entries, a key may hold (F - entries of its user) / 2. As the
+ * table fills, F falls and every limit with it, so no member can take the last entries [dynamic
+ * thresholds, Choudhury and Hahne 1998]. */
 #include "auth_nonce.h"
 
 #include <openssl/evp.h>
@@ -29,6 +36,8 @@ void auth_nonces_clear(struct auth_nonces *a)
     memset(a, 0, sizeof *a);
 }
 
+/* SHA-256 over a secret of this process: a stranger cannot choose nonces or keys that share a
+ * bucket. */
 static int hash(uint8_t out[32], const struct auth_nonces *a, const void *data, size_t n,
                 const uint8_t *nonce)
 {
@@ -47,6 +56,7 @@ static uint32_t *bucket_of(struct auth_nonces *a, const uint8_t id[16])
                       AUTH_NONCES_MAX];
 }
 
+/* Leaves chain, counters and ring: O(1) but for the chain, whose expected length is below 1. */
 static void drop_oldest(struct auth_nonces *a)
 {
     const struct auth_nonce *oldest = &a->ring[a->first];
@@ -72,14 +82,17 @@ int auth_nonces_take(struct auth_nonces *a, const void *key, size_t key_n, const
     if (!rc) rc = hash(of_user, a, user, user_n, NULL);
     if (rc) return rc;
     while (a->count && a->ring[a->first].until < now) drop_oldest(a);
+    /* Known already? The entry is named by a hash of key and nonce, as two members may choose
+     * the same nonce. */
     bucket = bucket_of(a, id);
     for (uint32_t at = *bucket; at; at = a->ring[at - 1].next)
         if (!memcmp(a->ring[at - 1].id, id, sizeof a->ring->id)) return PL_EPROTO;
     k = (uint16_t)(of_key[0] | of_key[1] << 8);
     u = (uint16_t)(of_user[0] | of_user[1] << 8);
-    /* A user may have keys as many as it asks the authority for: all of them hold less than is free, and
-     * one of them less than half of what is free for its user. */
+    /* A user may have keys as many as it asks the authority for: all of them hold less than is
+     * free, and one of them less than half of what is free for its user. */
     if (2 * (size_t)a->by_key[k] + a->by_user[u] >= AUTH_NONCES_MAX - a->count) return PL_EAGAIN;
+    /* Accepted: at the end of the ring, at the head of its chain. */
     slot = &a->ring[(a->first + a->count) % AUTH_NONCES_MAX];
     memcpy(slot->id, id, sizeof slot->id);
     slot->until = now + AUTH_NONCE_LIFE;

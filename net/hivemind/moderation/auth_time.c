@@ -1,6 +1,8 @@
-/* auth_time.c - the time that an access token ends at, as Python's datetime.fromisoformat reads it
- * (3.11 and later): whatever an authority writes there, peers in Python accept a token exactly where
- * ours do. Older Pythons read less, so what we issue is written in the one form that all read. */
+/* auth_time.c - the expiration of an access token, as text. Python peers parse it with
+ * datetime.fromisoformat (3.11 and later), which accepts many forms of ISO 8601: "2021-12-05
+ * 10:20:30", "20211205T1020", "2021-W48-7 10,5". Our peers must accept exactly the tokens that
+ * Python peers accept, so this parser follows Python's, also where it is lenient. Older Pythons
+ * accept less, so what we issue is written in the one form that all of them read. */
 #include "auth.h"
 
 #include <stdio.h>
@@ -11,6 +13,7 @@
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/* Exactly `count` decimal digits; moves `at` behind them. */
 static int digits(const char **at, const char *end, int count, int *value)
 {
     *value = 0;
@@ -21,9 +24,9 @@ static int digits(const char **at, const char *end, int count, int *value)
     return 1;
 }
 
-/* Where the day ends and any one character stands before the time; n: it is a day alone. Without
- * separators digits may belong to either: then a day has as many as leave pairs for the time.
- * SIZE_MAX: no day at all. */
+/* The length of the date, after which one arbitrary character separates the time; n if there is
+ * only a date. Without separators digits could belong to either part; Python then takes an odd
+ * or even number of digits so that pairs remain for the time. SIZE_MAX: no date at all. */
 static size_t day_length(const char *s, size_t n)
 {
     size_t i = 7;
@@ -40,6 +43,7 @@ static size_t day_length(const char *s, size_t n)
     return i < 9 ? i : i % 2 ? 8 : 7;
 }
 
+/* timegm also accepts days beyond a month's end; day_part finds those by converting back. */
 static int64_t days_since_1970(int year, int month, int day)
 {
     struct tm t = { .tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day };
@@ -53,6 +57,7 @@ static int64_t first_monday(int year)
     return fourth - ((fourth + 3) % 7 + 7) % 7;
 }
 
+/* ISO week dates: week 1 is the week of January 4th, days count from Monday = 1. */
 static int week_date(const char *at, const char *end, int year, int dashed, int64_t *days)
 {
     int week, day = 1;
@@ -79,14 +84,16 @@ static int day_part(const char *at, const char *end, int64_t *days)
     if (dashed && (at == end || *at++ != '-')) return 0;
     if (!digits(&at, end, 2, &day) || at != end) return 0;
     *days = days_since_1970(year, month, day);
+    /* February 30th would come back as March 2nd. */
     seconds = (time_t)*days * DAY;
     return gmtime_r(&seconds, &t) && t.tm_year == year - 1900 && t.tm_mon == month - 1 &&
            t.tm_mday == day;
 }
 
-/* HH[:MM[:SS]] or HH[MM[SS]], then a fraction of any of them behind a point or a comma: six digits
- * count, and more may follow. Behind seconds Python's own reader takes a fraction after one more
- * colon, too, or, of two digits and more, with nothing between. No zone: peers want UTC, and none written. */
+/* HH[:MM[:SS]] or HH[MM[SS]], then a fraction after a point or a comma: six digits count, more
+ * may follow. After seconds Python's pure reader also takes a fraction after a colon, or without
+ * any separator if it has two digits or more. Time zones are refused: tokens are in UTC without
+ * a zone. */
 static int clock_part(const char *at, const char *end, int64_t *all)
 {
     int part[3] = { 0, 0, 0 }, micros = 0, colons = 0, count;
@@ -111,7 +118,7 @@ done:
     return part[0] < 24 && part[1] < 60 && part[2] < 60;
 }
 
-/* Bytes of the character there, by its first one. */
+/* Bytes of a UTF-8 character, from its first byte: Python counts the separator as one character. */
 static size_t character(unsigned char c)
 {
     return c < 0x80 ? 1 : (c & 0xf0) == 0xe0 ? 3 : (c & 0xf0) == 0xf0 ? 4 : 2;
@@ -133,6 +140,7 @@ int auth_time_parse(int64_t *micros, const void *text, size_t n)
 
 int auth_time_write(char text[AUTH_TIME_TEXT], int64_t micros)
 {
+    /* The fraction of a second, from 0 up also before 1970. */
     int64_t rest = (micros % AUTH_SECOND + AUTH_SECOND) % AUTH_SECOND;
     time_t seconds = (time_t)((micros - rest) / AUTH_SECOND);
     struct tm utc;

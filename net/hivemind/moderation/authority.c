@@ -1,4 +1,16 @@
-/* authority.c - see authority.h. */
+/* authority.c - hands out access tokens. A user proves who it is by a secret (a bearer token, as
+ * the run used those of the Hugging Face hub); the peer sends its RSA public key; the answer is
+ * an access token for that key, signed by the authority, and the authority's public key:
+ *
+ *   PUT /api/experiments/join
+ *   Authorization: Bearer SECRET
+ *   {"experiment_join_input": {"peer_public_key": "ssh-rsa AAAA..."}}
+ *
+ *   200 {"auth_server_public_key": "ssh-rsa ...", "hivemind_access":
+ *        {"username": ..., "peer_public_key": ..., "expiration_time": ..., "signature": ...}}
+ *
+ * The allowlist stores only SHA-256 of each secret: 256 random bits need no slow hash, and a
+ * copy of the file is of no use. */
 #include "authority.h"
 
 #include <ctype.h>
@@ -12,7 +24,7 @@
 
 /* --- the allowlist ---------------------------------------------------------------------------- */
 
-/* Token and key are joined by spaces when they are signed, so a name has none. */
+/* The signed text joins name, key and time by spaces, so a name has none. */
 static int is_name(const char *name, size_t n)
 {
     if (!n || n > AUTHORITY_NAME_MAX) return 0;
@@ -40,6 +52,7 @@ static int read_hex(uint8_t out[32], const char *text, size_t n)
     return PL_OK;
 }
 
+/* Skips blanks; the length of the word that begins there. */
 static size_t word(const char **at, const char *end)
 {
     size_t n = 0;
@@ -48,6 +61,7 @@ static size_t word(const char **at, const char *end)
     return n;
 }
 
+/* "NAME HEX": both words and nothing else. */
 static int read_line(struct authority_user *u, const char *line, size_t n, size_t number,
                      struct pl_err *err)
 {
@@ -72,6 +86,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
                           : PL_OK;
 }
 
+/* All or nothing: a mistake in one line leaves the old list in force. */
 int authority_read(struct authority *a, const char *text, size_t n, struct pl_err *err)
 {
     struct authority_user *users = NULL;
@@ -123,6 +138,7 @@ static void hex(char out[65], const uint8_t data[32])
     for (int i = 0; i < 32; i++) snprintf(out + 2 * i, 3, "%02x", data[i]);
 }
 
+/* The secret exists twice only: as hex in the user's hands, as a hash in the list. */
 int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const char *name,
                      struct pl_err *err)
 {
@@ -152,6 +168,7 @@ static int answer(struct bytes *json, int status, json_t *o)
     return rc ? 500 : status;
 }
 
+/* The form of FastAPI's errors: {"detail": a sentence}. */
 static int refuse(struct bytes *json, int status, const char *why)
 {
     return answer(json, status, json_pack("{s:s}", "detail", why));
@@ -165,12 +182,12 @@ static const struct authority_user *find_user(const struct authority *a, const c
     if (!bearer || strncmp(bearer, scheme, sizeof scheme - 1) ||
         hash(secret, bearer + sizeof scheme - 1))
         return NULL;
-    for (size_t i = 0; i < a->user_count; i++) /* all of them: the time says nothing */
+    for (size_t i = 0; i < a->user_count; i++) /* no early exit: the time reveals nothing */
         if (!CRYPTO_memcmp(a->users[i].secret, secret, sizeof secret)) found = &a->users[i];
     return found;
 }
 
-/* Bytes as JSON text; they are ASCII by what they went through. */
+/* Bytes as JSON text: all of these were checked or made here and are ASCII. */
 static json_t *text_of(const struct bytes *b)
 {
     return json_stringn((const char *)bytes_at(b), bytes_length(b));
@@ -198,6 +215,7 @@ static int issue(const struct authority *a, struct bytes *json, const char *name
     return answer(json, 200, o);
 }
 
+/* The secret first: without it the body is not even parsed. */
 int authority_join(const struct authority *a, struct bytes *json, const char *bearer,
                    const void *body, size_t n, double now)
 {

@@ -1,6 +1,7 @@
 /* authority.h - who may take part: an allowlist of users, and access tokens for their peers'
- * keys. A stand-in for the run's own service, which is gone. Requests and time come in, answers
- * go out; the web server around it is net/http/authority/authority_server.h. [spec hivemind-protocol 3] */
+ * keys. A stand-in for the run's own service, which no longer exists. Requests and time come in,
+ * answers go out; the web server around it is net/http/authority/authority_server.h. [spec
+ * hivemind-protocol 3] */
 #ifndef PL_AUTHORITY_H
 #define PL_AUTHORITY_H
 
@@ -19,7 +20,7 @@ struct authority_user {
 struct authority {
     const struct rsa_key *key;  /* signs; borrowed */
     double life_s;              /* of a token */
-    const char *coordinator_ip; /* borrowed; where a first peer listens; NULL: not told */
+    const char *coordinator_ip; /* borrowed; where a first peer listens; NULL: not sent */
     int coordinator_port;
     struct authority_user *users;
     size_t user_count;
