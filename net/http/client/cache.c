@@ -87,7 +87,8 @@ int http_cache_get(struct http_cache *c, const char *key, void *data, size_t byt
     return good;
 }
 
-/* -- the bound ---------------------------------------------------------------------------------------- */
+/* -- the bound
+ * ---------------------------------------------------------------------------------------- */
 
 static int is_ours(const char *name)
 {

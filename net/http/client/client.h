@@ -50,8 +50,8 @@ struct http_part {
     size_t got;    /* of them, so far; `bytes` when all is well */
 };
 
-/* Asks for the first `capacity` bytes and by that for the size. data receives them, *got how many there
- * are. PL_EIO, PL_EFORMAT or PL_ELIMIT with a sentence that names the URL. */
+/* Asks for the first `capacity` bytes and by that for the size. data receives them, *got how
+ * many there are. PL_EIO, PL_EFORMAT or PL_ELIMIT with a sentence that names the URL. */
 int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *data, size_t *got,
                       size_t capacity, const char *url, struct pl_err *err);
 /* All parts, side by side; they lie inside the file. After an error some may be complete: see

@@ -1,5 +1,5 @@
-/* folder_index.c - see folder_index.h. Of HTML only what such pages need: tags, comments, the first href of an
- * <a>, references to characters below 128. */
+/* folder_index.c - see folder_index.h. Of HTML only what such pages need: tags, comments, the
+ * first href of an <a>, references to characters below 128. */
 #include "folder_index.h"
 #include "client.h"
 

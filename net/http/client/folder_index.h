@@ -1,5 +1,5 @@
-/* folder_index.h - the page on which a web server lists the files of a folder, as nginx's autoindex,
- * Apache's mod_autoindex and Python's http.server write it: HTML, an <a href> each. */
+/* folder_index.h - the page on which a web server lists the files of a folder, as nginx's
+ * autoindex, Apache's mod_autoindex and Python's http.server write it: HTML, an <a href> each. */
 #ifndef PL_HTTP_INDEX_H
 #define PL_HTTP_INDEX_H
 

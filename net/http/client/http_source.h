@@ -1,5 +1,6 @@
-/* http_source.h - a file on a web server as a pl_source: blocks fetched when they are read, those behind
- * them side by side and ahead, a bounded number kept. [TTT 2.1: peers stream the data set] */
+/* http_source.h - a file on a web server as a pl_source: blocks fetched when they are read,
+ * those behind them side by side and ahead, a bounded number kept. [TTT 2.1: peers stream the
+ * data set] */
 #ifndef PL_HTTP_SOURCE_H
 #define PL_HTTP_SOURCE_H
 

@@ -20,8 +20,8 @@
 #define DASHBOARD_POINTS 600        /* of the history on the page: one for each 1.5 of its pixels */
 #define DASHBOARD_ROWS 200          /* of the tables of peers and accounts */
 
-/* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which signs
- * nothing, by this. */
+/* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which
+ * signs nothing, by this. */
 #define DASHBOARD_THIS "this machine"
 struct dashboard_metrics {
     char key[33];

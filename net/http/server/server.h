@@ -1,8 +1,9 @@
-/* server.h - a web server that only shows what was published: every answer is made beforehand, so a
- * request costs no computing and can reach nothing else. Behind it: libmicrohttpd.
+/* server.h - a web server that only shows what was published: every answer is made beforehand,
+ * so a request costs no computing and can reach nothing else. Behind it: libmicrohttpd.
  *
  * GET and HEAD of a published path, and one stream of server-sent events; everything else is
- * refused, and so is every request that names another host than this one (host_name.h). It runs on a thread of its own; the functions below may be called from any. */
+ * refused, and so is every request that names another host than this one (host_name.h). It runs
+ * on a thread of its own; the functions below may be called from any. */
 #ifndef PL_HTTP_SERVER_H
 #define PL_HTTP_SERVER_H
 

@@ -1,5 +1,5 @@
-/* upload.h - a file to a web server, as the run's auxiliary peers published its checkpoints. Four
- * ways:
+/* upload.h - a file to a web server, as the run's auxiliary peers published its checkpoints.
+ * Four ways:
  *
  *   put   in one piece: WebDAV, presigned S3 addresses
  *   tus   in pieces, to a server of the tus protocol [tus 1.0.0, tus.io/protocols]

@@ -36,7 +36,8 @@ struct upload {
     struct pl_err *err;
 };
 
-/* PL_OK: an answer came, whatever it says. PL_EUSE: no other try mends it. data NULL: no body. headers end with NULL. */
+/* PL_OK: an answer came, whatever it says. PL_EUSE: no other try mends it. data NULL: no body.
+ * headers end with NULL. */
 int upload_ask(struct upload *u, struct allreduce *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes);
 /* The same until it is answered with 2xx, or does not get better by waiting: then err names
