@@ -20,7 +20,7 @@ template <int WIDTH>
 __global__ void adam_float(float *p, const float *g, float *m, float *v, size_t n,
                            struct adam_step s)
 {
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
         constexpr int W = width.is;
         auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
         auto pi = cuda_load<W>(p + i);
@@ -39,8 +39,8 @@ template <int WIDTH, int RUN>
 static __device__ void adam_blocks(float *p, const float *g, const struct coded_moments *c,
                                    size_t n, const struct adam_step *s)
 {
-    typedef cuda_pack<float, WIDTH> pack;
-    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
+    typedef cuda_vector<float, WIDTH> vector;
+    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, vector m, vector v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left);
         PL_UNROLL
         for (int k = 0; k < WIDTH; k++) pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], s);
@@ -66,20 +66,20 @@ int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
     struct adam_step s = { rates_of(step->beta1, step->beta2, step->clip), (float)step->eps,
                            (float)(1 - step->lr * step->decay), (float)(-step->lr / step->bias1),
                            (float)sqrt(step->bias2) };
-    int packed = cuda_packs(p, g), rc;
+    int vectorized = cuda_is_vectorizable(p, g), rc;
     struct coded_moments c;
     unsigned blocks, threads;
     cuda_written(p, n * sizeof *p);
     if (m->value[0]) {
-        packed = packed && cuda_packs(m->value[0], m->value[1]);
-        return CUDA_LAUNCH_PACKS(packed, adam_float, cuda_pack_blocks(packed, n), CUDA_THREADS, p,
-                                 g, m->value[0], m->value[1], n, s);
+        vectorized = vectorized && cuda_is_vectorizable(m->value[0], m->value[1]);
+        return CUDA_LAUNCH_VECTORIZED(vectorized, adam_float, cuda_vector_blocks(vectorized, n),
+                                      CUDA_THREADS, p, g, m->value[0], m->value[1], n, s);
     }
     if ((rc = coded_moments_of(&c, m)) != PL_OK) return rc;
-    packed = packed && packs_of(m);
+    vectorized = vectorized && is_vectorizable(m);
     blocks = cuda_value_grid(pl_blocks(n, m->block));
     threads = cuda_value_threads(m->block);
     return m->rule == PL_RULE_RUN
-               ? CUDA_LAUNCH_PACKS(packed, adam_run, blocks, threads, p, g, c, n, s)
-               : CUDA_LAUNCH_PACKS(packed, adam_searched, blocks, threads, p, g, c, n, s);
+               ? CUDA_LAUNCH_VECTORIZED(vectorized, adam_run, blocks, threads, p, g, c, n, s)
+               : CUDA_LAUNCH_VECTORIZED(vectorized, adam_searched, blocks, threads, p, g, c, n, s);
 }

@@ -55,12 +55,12 @@ static int begin(uint64_t *ticket, int k, void *to, const void *from, size_t byt
     return cuda_status(error);
 }
 
-int cuda_get_begin(uint64_t *ticket, void *host, const void *device, size_t bytes)
+int cuda_download_begin(uint64_t *ticket, void *host, const void *device, size_t bytes)
 {
     return begin(ticket, DOWN, host, device, bytes);
 }
 
-int cuda_put_begin(uint64_t *ticket, void *device, const void *host, size_t bytes)
+int cuda_upload_begin(uint64_t *ticket, void *device, const void *host, size_t bytes)
 {
     int rc;
     cuda_lock(1); /* no other thread's product is to come between the two */
@@ -122,7 +122,7 @@ void cuda_reach(int other)
 
 #define TAKE_MOST ((size_t)4 << 20) /* floats at a time: the buffer stays small, the bus busy */
 
-__global__ void add_taken(float *y, const float *x, size_t n)
+__global__ void add_from_peer(float *y, const float *x, size_t n)
 {
     CUDA_EACH (i, n) y[i] += x[i];
 }
@@ -140,12 +140,12 @@ int cuda_peer_copy(float *y, const float *x, int index, size_t n, int add)
     int rc;
     cuda_written(y, n * sizeof *y);
     if (!add) return n ? take_some(y, x, index, n) : PL_OK;
-    part = (float *)cuda_scratch(&rc, CUDA_SLOT_TAKEN, (n < most ? n : most) * sizeof *part);
+    part = (float *)cuda_scratch(&rc, CUDA_SLOT_PEER, (n < most ? n : most) * sizeof *part);
     for (size_t at = 0; at < n && rc == PL_OK; at += most) {
         size_t some = n - at < most ? n - at : most;
         rc = take_some(part, x + at, index, some);
         if (rc == PL_OK)
-            rc = PL_LAUNCH(add_taken, cuda_blocks(some), CUDA_THREADS, y + at, part, some);
+            rc = PL_LAUNCH(add_from_peer, cuda_blocks(some), CUDA_THREADS, y + at, part, some);
     }
     return rc;
 }

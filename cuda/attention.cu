@@ -9,35 +9,35 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d,
            const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, (TILE * PITCH));
-    PL_SHARED(float, K, (TILE * PITCH));
-    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, Q, (TILE * TILE_STRIDE));
+    PL_SHARED(float, K, (TILE * TILE_STRIDE));
+    PL_SHARED(float, V, (TILE * TILE_STRIDE));
     PL_SHARED(float, W, (TILE * WEIGHTS));
-    PL_SHARED(int, queries, PLACES);
-    PL_SHARED(int, keys, PLACES);
+    PL_SHARED(int, queries, TOKEN_INTS);
+    PL_SHARED(int, keys, TOKEN_INTS);
     int tq = (int)blockIdx.x, b = (int)blockIdx.y / H, h = (int)blockIdx.y % H;
     int out_c = (int)blockIdx.z * CHUNK, y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
-    size_t pitch = 3 * (size_t)H * (size_t)d;
-    const float *q = qkv + (size_t)b * (size_t)t.n * pitch + (size_t)h * (size_t)d;
+    size_t stride = 3 * (size_t)H * (size_t)d;
+    const float *q = qkv + (size_t)b * (size_t)t.n * stride + (size_t)h * (size_t)d;
     const float *k = q + (size_t)H * (size_t)d, *v = k + (size_t)H * (size_t)d;
     const uint8_t *hidden = mask_of(&t, key_mask, b);
     int first = first_seeing(&t, hidden);
-    struct place at[2] = { place_at(&t, tq, y), place_at(&t, tq, y + 16) };
-    int see_all = place_at(&t, tq, 0).position < first; /* some query of the tile sees nothing */
+    struct token at[2] = { token_at(&t, tq, y), token_at(&t, tq, y + 16) };
+    int see_all = token_at(&t, tq, 0).position < first; /* some query of the tile sees nothing */
     float scale = 1 / sqrtf((float)d), out[2][8] = { { 0 } };
     float best[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
 
-    fill_places(queries, &t, tq);
+    fill_tokens(queries, &t, tq);
     for (int tk = 0; tk < t.tiles; tk++) {
         float s[2][4] = { { 0 } };
-        if (!see_all && !may_meet(&t, tq, tk)) continue;
+        if (!see_all && !tiles_may_attend(&t, tq, tk)) continue;
         __syncthreads(); /* the tiles before have been read */
-        fill_places(keys, &t, tk);
+        fill_tokens(keys, &t, tk);
         for (int c = 0; c < d; c += CHUNK) {
             __syncthreads(); /* the chunk before has been read */
-            load_tile(Q, q, pitch, queries, c, d);
-            load_tile(K, k, pitch, keys, c, d);
-            if (c == 0) load_tile(V, v, pitch, keys, out_c, d);
+            load_tile(Q, q, stride, queries, c, d);
+            load_tile(K, k, stride, keys, c, d);
+            if (c == 0) load_tile(V, v, stride, keys, out_c, d);
             __syncthreads();
             multiply_rows(s, Q, K, d - c < CHUNK ? d - c : CHUNK);
         }
@@ -46,20 +46,21 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             float most = best[a], part = 0, shrink;
             float factor = at[a].position < first ? 0 : scale;
             for (int j = 0; j < 4; j++) {
-                struct place key = place_of(keys, x + 8 * j);
+                struct token key = load_token(keys, x + 8 * j);
                 s[a][j] = sees(&t, first, at[a], key, is_shown(&t, hidden, key)) ? factor * s[a][j]
                                                                                  : -INFINITY;
                 most = fmaxf(most, s[a][j]);
             }
-            for (int apart = 4; apart; apart /= 2) /* the eight threads of a row are neighbours */
-                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
+            for (int distance = 4; distance;
+                 distance /= 2) /* the eight threads of a row are neighbours */
+                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
             for (int j = 0; j < 4; j++) {
                 float w = s[a][j] == -INFINITY ? 0 : expf(s[a][j] - most);
                 W[(y + 16 * a) * WEIGHTS + x + 8 * j] = w;
                 part += w;
             }
-            for (int apart = 4; apart; apart /= 2)
-                part += __shfl_xor_sync(0xffffffffu, part, apart);
+            for (int distance = 4; distance; distance /= 2)
+                part += __shfl_xor_sync(0xffffffffu, part, distance);
             shrink = best[a] == -INFINITY ? 0 : expf(best[a] - most);
             sum[a] = fmaf(sum[a], shrink, part);
             for (int j = 0; j < 8; j++) out[a][j] *= shrink;
@@ -90,17 +91,18 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
     int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE;
     size_t in = (size_t)n * 3 * (size_t)H * (size_t)d, mask_step = (size_t)(whole ? n : mask->P);
     int in_bf16 = cuda_attention_in_bf16(d);
-    uint16_t *beside = in_bf16 ? cuda_round_beside(o, (size_t)B * in / 3) : NULL;
+    uint16_t *out16 = in_bf16 ? cuda_round_copy(o, (size_t)B * in / 3) : NULL;
     for (int b = 0; rc == PL_OK && b < B; b += at_once) {
         int some = B - b < at_once ? B - b : at_once;
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
         float *to = o + (size_t)b * in / 3,
-              *kept = lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse;
+              *saved_lse = lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse;
         const float *from = qkv + (size_t)b * in;
         const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
-        rc = in_bf16 ? cuda_attention_bf16(to, beside ? beside + (size_t)b * in / 3 : beside, kept,
-                                           from, some, n, H, d, mask, hidden)
-                     : PL_LAUNCH(attend, grid, ATTENTION_THREADS, to, kept, from, t, H, d, hidden);
+        rc = in_bf16
+                 ? cuda_attention_bf16(to, out16 ? out16 + (size_t)b * in / 3 : out16, saved_lse,
+                                       from, some, n, H, d, mask, hidden)
+                 : PL_LAUNCH(attend, grid, ATTENTION_THREADS, to, saved_lse, from, t, H, d, hidden);
     }
     return rc;
 }
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     float *out = o + (size_t)blockIdx.x * (size_t)d;
     float scale = 1 / sqrtf((float)d), best = -INFINITY, sum = 0;
     int P = t.mask.P, F = t.mask.F, cell = p - P;
-    struct place mine = { p, -1, 0 };
+    struct token mine = { p, -1, 0 };
     if (cell >= 0 && t.text < t.n) mine.row = cell / F, mine.column = cell % F;
     for (int c = me; c < d; c += ATTENTION_THREADS) {
         ks[(size_t)p * (size_t)d + (size_t)c] = k[c];
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     }
     __syncthreads();
     for (int begin = 0; begin <= p; begin += ATTENTION_THREADS) {
-        struct place at = { begin + me, -1, 0 };
+        struct token at = { begin + me, -1, 0 };
         float s = -INFINITY, most, shrink, w;
         if (at.position >= P && t.text < t.n) {
             at.row = (at.position - P) / F;

@@ -15,7 +15,7 @@
 enum {
     TILE = 32,  /* queries or keys */
     CHUNK = 64, /* channels at a time, the run's whole head; wider heads take several rounds */
-    PITCH = CHUNK + 1, /* keeps the banks of shared memory apart */
+    TILE_STRIDE = CHUNK + 1, /* keeps the banks of shared memory apart */
     WEIGHTS = TILE + 1,
     ATTENTION_THREADS = 128
 };
@@ -55,13 +55,13 @@ static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int siz
 }
 
 /* A place in a tile: its position in the sequence (-1: beyond the end), and its cell. */
-struct place {
+struct token {
     int position, row, column; /* row -1: text */
 };
 
-static __device__ struct place place_at(const struct tiling *t, int tile, int i)
+static __device__ struct token token_at(const struct tiling *t, int tile, int i)
 {
-    struct place p = { tile * t->size + i, -1, 0 };
+    struct token p = { tile * t->size + i, -1, 0 };
     int cell;
     if (tile < t->text_tiles) {
         if (p.position >= t->text) p.position = -1;
@@ -87,7 +87,7 @@ static __device__ int reach_of(const struct pl_mask *m)
 }
 
 /* Whether a query of tile tq may look at a key of tile tk; may say 1 where none does. */
-static __device__ int may_meet(const struct tiling *t, int tq, int tk)
+static __device__ int tiles_may_attend(const struct tiling *t, int tq, int tk)
 {
     int first, last;
     if (t->mask.kind == PL_MASK_NONE) return 1;
@@ -102,7 +102,7 @@ static __device__ int may_meet(const struct tiling *t, int tq, int tk)
 }
 
 /* pl_mask_allowed for places that are there. */
-static __device__ int is_allowed(const struct pl_mask *m, struct place q, struct place k)
+static __device__ int is_allowed(const struct pl_mask *m, struct token q, struct token k)
 {
     int down = q.row - k.row, right = q.column - k.column, reach;
     if (m->kind == PL_MASK_NONE) return 1;
@@ -138,14 +138,14 @@ static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_ma
 }
 
 /* A key that is there and that the sequence's key mask lets be seen. */
-static __device__ int is_shown(const struct tiling *t, const uint8_t *key_mask, struct place k)
+static __device__ int is_shown(const struct tiling *t, const uint8_t *key_mask, struct token k)
 {
     if (k.position < 0) return 0;
     return !key_mask || (k.row >= 0 && !hides_from_all(t)) || key_mask[k.position];
 }
 
 /* Whether the query looks at the key, all masks together. */
-static __device__ int sees(const struct tiling *t, int first, struct place q, struct place k,
+static __device__ int sees(const struct tiling *t, int first, struct token q, struct token k,
                            int shown)
 {
     if (q.position < 0 || k.position < 0) return 0;
@@ -164,7 +164,7 @@ static __device__ const uint8_t *mask_of(const struct tiling *t, const uint8_t *
 struct head {
     const float *q, *k, *v, *do_, *lse, *delta;
     const uint8_t *hidden;
-    size_t pitch, out_pitch; /* of qkv; of do */
+    size_t stride, out_stride; /* of qkv; of do */
 };
 
 static __device__ struct head head_of(const float *qkv, const float *do_, const float *lse,
@@ -174,9 +174,9 @@ static __device__ struct head head_of(const float *qkv, const float *do_, const 
     size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H,
            vector = (size_t)H * (size_t)d;
     struct head r;
-    r.pitch = 3 * vector;
-    r.out_pitch = vector;
-    r.q = qkv + b * (size_t)t->n * r.pitch + h * (size_t)d;
+    r.stride = 3 * vector;
+    r.out_stride = vector;
+    r.q = qkv + b * (size_t)t->n * r.stride + h * (size_t)d;
     r.k = r.q + vector;
     r.v = r.k + vector;
     r.do_ = do_ + b * (size_t)t->n * vector + h * (size_t)d;
@@ -187,35 +187,35 @@ static __device__ struct head head_of(const float *qkv, const float *do_, const 
 }
 
 /* A tile's places, worked out once by 32 threads. Of a shared array of PLACES ints. */
-enum { PLACES = 3 * TILE };
+enum { TOKEN_INTS = 3 * TILE };
 
-static __device__ void fill_places(cuda_shared<int> places, const struct tiling *t, int tile)
+static __device__ void fill_tokens(cuda_shared<int> tokens, const struct tiling *t, int tile)
 {
     int i = (int)threadIdx.x;
     if (i < TILE) {
-        struct place p = place_at(t, tile, i);
-        places[i] = p.position;
-        places[TILE + i] = p.row;
-        places[2 * TILE + i] = p.column;
+        struct token p = token_at(t, tile, i);
+        tokens[i] = p.position;
+        tokens[TILE + i] = p.row;
+        tokens[2 * TILE + i] = p.column;
     }
 }
 
-static __device__ struct place place_of(cuda_shared<int> places, int i)
+static __device__ struct token load_token(cuda_shared<int> tokens, int i)
 {
-    struct place p = { places[i], places[TILE + i], places[2 * TILE + i] };
+    struct token p = { tokens[i], tokens[TILE + i], tokens[2 * TILE + i] };
     return p;
 }
 
 /* The channels c.. of a tile's vectors into shared memory (TILE, PITCH), zeros for what is not
  * there. `from` is position 0's vector, the next one lies `pitch` floats on. */
-static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t pitch,
-                                 cuda_shared<int> places, int c, int d)
+static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t stride,
+                                 cuda_shared<int> tokens, int c, int d)
 {
     int x = (int)threadIdx.x % CHUNK, channel = c + x;
     for (int r = (int)threadIdx.x / CHUNK; r < TILE; r += ATTENTION_THREADS / CHUNK) {
-        int p = places[r];
-        to[r * PITCH + x] = p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel]
-                                                  : 0.0f;
+        int p = tokens[r];
+        to[r * TILE_STRIDE + x] = p >= 0 && channel < d ? from[(size_t)p * stride + (size_t)channel]
+                                                        : 0.0f;
     }
 }
 
@@ -226,9 +226,9 @@ static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_s
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
     for (int i = 0; i < width; i++) {
-        float a0 = A[y * PITCH + i], a1 = A[(y + 16) * PITCH + i];
+        float a0 = A[y * TILE_STRIDE + i], a1 = A[(y + 16) * TILE_STRIDE + i];
         for (int j = 0; j < 4; j++) {
-            float b = B[(x + 8 * j) * PITCH + i];
+            float b = B[(x + 8 * j) * TILE_STRIDE + i];
             s[0][j] = fmaf(a0, b, s[0][j]);
             s[1][j] = fmaf(a1, b, s[1][j]);
         }
@@ -245,7 +245,7 @@ static __device__ void multiply_weights(float out[2][8], cuda_shared<float> W, c
         float w0 = transposed ? W[k * WEIGHTS + y] : W[y * WEIGHTS + k];
         float w1 = transposed ? W[k * WEIGHTS + y + 16] : W[(y + 16) * WEIGHTS + k];
         for (int j = 0; j < 8; j++) {
-            float v = V[k * PITCH + x + 8 * j];
+            float v = V[k * TILE_STRIDE + x + 8 * j];
             out[0][j] = fmaf(w0, v, out[0][j]);
             out[1][j] = fmaf(w1, v, out[1][j]);
         }

@@ -36,23 +36,23 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
     for (int c = 0; c < d; c += CHUNK) {
         int width = d - c < CHUNK ? d - c : CHUNK;
         __syncthreads(); /* what lay here has been read */
-        load_tile(Q, g->q, g->pitch, queries, c, d);
-        load_tile(K, g->k, g->pitch, keys, c, d);
-        load_tile(O, g->do_, g->out_pitch, queries, c, d);
-        load_tile(V, g->v, g->pitch, keys, c, d);
+        load_tile(Q, g->q, g->stride, queries, c, d);
+        load_tile(K, g->k, g->stride, keys, c, d);
+        load_tile(O, g->do_, g->out_stride, queries, c, d);
+        load_tile(V, g->v, g->stride, keys, c, d);
         __syncthreads();
         multiply_rows(s, Q, K, width);
         multiply_rows(e, O, V, width);
     }
     PL_UNROLL
     for (int a = 0; a < 2; a++) {
-        struct place q = place_of(queries, y + 16 * a);
+        struct token q = load_token(queries, y + 16 * a);
         float lse = q.position < 0 ? 0 : g->lse[q.position],
               delta = q.position < 0 ? 0 : g->delta[q.position];
         float factor = q.position < first ? 0 : scale; /* sees all alike: no gradient but v's */
         for (int j = 0; j < 4; j++) {
             int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
-            struct place key = place_of(keys, x + 8 * j);
+            struct token key = load_token(keys, x + 8 * j);
             int seen = sees(t, first, q, key, is_shown(t, g->hidden, key));
             float w = seen ? expf(factor * s[a][j] - lse) : 0;
             W[at] = w;
@@ -62,16 +62,16 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
     __syncthreads();
 }
 
-static __device__ void store(float *to, size_t pitch, const float out[2][8], const struct tiling *t,
-                             int tile, int out_c, int d)
+static __device__ void store(float *to, size_t stride, const float out[2][8],
+                             const struct tiling *t, int tile, int out_c, int d)
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
     PL_UNROLL
     for (int a = 0; a < 2; a++) {
-        int p = place_at(t, tile, y + 16 * a).position;
+        int p = token_at(t, tile, y + 16 * a).position;
         for (int j = 0; p >= 0 && j < 8; j++)
             if (out_c + x + 8 * j < d)
-                to[(size_t)p * pitch + (size_t)(out_c + x + 8 * j)] = out[a][j];
+                to[(size_t)p * stride + (size_t)(out_c + x + 8 * j)] = out[a][j];
     }
 }
 
@@ -79,63 +79,63 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     query_gradient(float *dqkv, const float *do_, const float *qkv, const float *lse,
                    const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, (TILE * PITCH));
-    PL_SHARED(float, K, (TILE * PITCH));
-    PL_SHARED(float, O, (TILE * PITCH));
-    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, Q, (TILE * TILE_STRIDE));
+    PL_SHARED(float, K, (TILE * TILE_STRIDE));
+    PL_SHARED(float, O, (TILE * TILE_STRIDE));
+    PL_SHARED(float, V, (TILE * TILE_STRIDE));
     PL_SHARED(float, W, (TILE * WEIGHTS));
     PL_SHARED(float, E, (TILE * WEIGHTS));
-    PL_SHARED(int, queries, PLACES);
-    PL_SHARED(int, keys, PLACES);
+    PL_SHARED(int, queries, TOKEN_INTS);
+    PL_SHARED(int, keys, TOKEN_INTS);
     struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
     int tq = (int)blockIdx.x, out_c = (int)blockIdx.z * CHUNK, first = first_seeing(&t, g.hidden);
     float out[2][8] = { { 0 } };
-    fill_places(queries, &t, tq);
+    fill_tokens(queries, &t, tq);
     for (int tk = 0; tk < t.tiles; tk++) {
-        if (!may_meet(&t, tq, tk)) continue;
+        if (!tiles_may_attend(&t, tq, tk)) continue;
         __syncthreads(); /* the places before have been read */
-        fill_places(keys, &t, tk);
+        fill_tokens(keys, &t, tk);
         weigh(W, E, Q, K, O, V, queries, keys, &g, &t, first, d);
         if (d > CHUNK) {
-            load_tile(K, g.k, g.pitch, keys, out_c, d);
+            load_tile(K, g.k, g.stride, keys, out_c, d);
             __syncthreads();
         }
         multiply_weights(out, E, K, 0);
     }
-    store(dqkv + (g.q - qkv), g.pitch, out, &t, tq, out_c, d);
+    store(dqkv + (g.q - qkv), g.stride, out, &t, tq, out_c, d);
 }
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     key_gradients(float *dqkv, const float *do_, const float *qkv, const float *lse,
                   const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask)
 {
-    PL_SHARED(float, Q, (TILE * PITCH));
-    PL_SHARED(float, K, (TILE * PITCH));
-    PL_SHARED(float, O, (TILE * PITCH));
-    PL_SHARED(float, V, (TILE * PITCH));
+    PL_SHARED(float, Q, (TILE * TILE_STRIDE));
+    PL_SHARED(float, K, (TILE * TILE_STRIDE));
+    PL_SHARED(float, O, (TILE * TILE_STRIDE));
+    PL_SHARED(float, V, (TILE * TILE_STRIDE));
     PL_SHARED(float, W, (TILE * WEIGHTS));
     PL_SHARED(float, E, (TILE * WEIGHTS));
-    PL_SHARED(int, queries, PLACES);
-    PL_SHARED(int, keys, PLACES);
+    PL_SHARED(int, queries, TOKEN_INTS);
+    PL_SHARED(int, keys, TOKEN_INTS);
     struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
     int tk = (int)blockIdx.x, out_c = (int)blockIdx.z * CHUNK, first = first_seeing(&t, g.hidden);
     float dk[2][8] = { { 0 } }, dv[2][8] = { { 0 } };
-    fill_places(keys, &t, tk);
+    fill_tokens(keys, &t, tk);
     for (int tq = 0; tq < t.tiles; tq++) {
-        if (!may_meet(&t, tq, tk) && place_at(&t, tq, 0).position >= first) continue;
+        if (!tiles_may_attend(&t, tq, tk) && token_at(&t, tq, 0).position >= first) continue;
         __syncthreads();
-        fill_places(queries, &t, tq);
+        fill_tokens(queries, &t, tq);
         weigh(W, E, Q, K, O, V, queries, keys, &g, &t, first, d);
         if (d > CHUNK) {
-            load_tile(Q, g.q, g.pitch, queries, out_c, d);
-            load_tile(O, g.do_, g.out_pitch, queries, out_c, d);
+            load_tile(Q, g.q, g.stride, queries, out_c, d);
+            load_tile(O, g.do_, g.out_stride, queries, out_c, d);
             __syncthreads();
         }
         multiply_weights(dk, E, Q, 1);
         multiply_weights(dv, W, O, 1);
     }
-    store(dqkv + (g.k - qkv), g.pitch, dk, &t, tk, out_c, d);
-    store(dqkv + (g.v - qkv), g.pitch, dv, &t, tk, out_c, d);
+    store(dqkv + (g.k - qkv), g.stride, dk, &t, tk, out_c, d);
+    store(dqkv + (g.v - qkv), g.stride, dv, &t, tk, out_c, d);
 }
 
 int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, const float *o,

@@ -17,19 +17,19 @@ __global__ void __launch_bounds__(THREADS, 2)
     PL_SHARED(int, columns, (4 * SIDE));
     int b = (int)blockIdx.y / H, h = (int)blockIdx.y % H, tq = TILES * (int)blockIdx.x;
     int steps = (d + 15) / 16, free;
-    size_t vector = (size_t)H * (size_t)d, pitch = 3 * vector;
-    const float *q = qkv + (size_t)b * (size_t)t.n * pitch + (size_t)h * (size_t)d;
+    size_t vector = (size_t)H * (size_t)d, stride = 3 * vector;
+    const float *q = qkv + (size_t)b * (size_t)t.n * stride + (size_t)h * (size_t)d;
     const float *k = q + vector, *v = k + vector;
     const uint8_t *hidden = mask_of(&t, key_mask, b);
     int first = first_seeing(&t, hidden);
     float scale = LOG2_E / sqrtf((float)d), out[SIDE / 8][4] = { { 0 } };
     float best[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 }; /* of powers of two */
     uint32_t query[GROUPS][4];
-    fill_places<TILES>(rows, &t, tq, NULL);
+    fill_tokens<TILES>(rows, &t, tq, NULL);
     __syncthreads();
     /* who sees nothing scores all alike */
-    load_rounded<THREADS>(K, q, pitch, rows, 0, first, d, pairs);
-    load_rounded<THREADS>(V, q, pitch, rows, SIDE, first, d, pairs);
+    load_rounded<THREADS>(K, q, stride, rows, 0, first, d, pairs);
+    load_rounded<THREADS>(V, q, stride, rows, SIDE, first, d, pairs);
     __syncthreads();
     take_rows(query, warp_of() < GROUPS ? K : V, steps);
     free = rows_are_free<TILES>(rows);
@@ -37,14 +37,14 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int tk = 0; tk < t.tiles; tk++) {
         uint32_t bits;
         int groups;
-        if (!block_meets<TILES, 0>(&t, tq, tk, first)) continue;
+        if (!block_attends<TILES, 0>(&t, tq, tk, first)) continue;
         __syncthreads(); /* the tiles before have been read */
-        fill_places<1>(columns, &t, tk, hidden);
+        fill_tokens<1>(columns, &t, tk, hidden);
         __syncthreads();
-        load_rounded<THREADS>(K, k, pitch, columns, 0, 0, d, pairs);
-        load_rounded<THREADS>(V, v, pitch, columns, 0, 0, d, pairs);
-        bits = pairs_that_meet<TILES, 0>(&t, rows, tq, free, columns, tk, first);
-        groups = groups_that_meet(bits);
+        load_rounded<THREADS>(K, k, stride, columns, 0, 0, d, pairs);
+        load_rounded<THREADS>(V, v, stride, columns, 0, 0, d, pairs);
+        bits = attended_pairs<TILES, 0>(&t, rows, tq, free, columns, tk, first);
+        groups = attended_groups(bits);
         __syncthreads();
         if (!groups) continue; /* the whole warp */
         float s[SIDE / 8][4] = { { 0 } };

@@ -40,42 +40,42 @@ static __device__ __forceinline__ int warp_of(void) { return (int)threadIdx.x / 
  * threads as they have places. `free`: it is there, and no key that is hidden. `hidden` NULL for
  * queries. */
 template <int tiles>
-static __device__ void fill_places(cuda_shared<int> places, const struct tiling *t, int tile,
+static __device__ void fill_tokens(cuda_shared<int> tokens, const struct tiling *t, int tile,
                                    const uint8_t *hidden)
 {
     int i = (int)threadIdx.x;
     if (i < tiles * SIDE) {
-        struct place p = { -1, -1, 0 };
-        if (tile + i / SIDE < t->tiles) p = place_at(t, tile + i / SIDE, i % SIDE);
-        places[i] = p.position;
-        places[tiles * SIDE + i] = p.row;
-        places[2 * tiles * SIDE + i] = p.column;
-        places[3 * tiles * SIDE + i] = is_shown(t, hidden, p);
+        struct token p = { -1, -1, 0 };
+        if (tile + i / SIDE < t->tiles) p = token_at(t, tile + i / SIDE, i % SIDE);
+        tokens[i] = p.position;
+        tokens[tiles * SIDE + i] = p.row;
+        tokens[2 * tiles * SIDE + i] = p.column;
+        tokens[3 * tiles * SIDE + i] = is_shown(t, hidden, p);
     }
 }
-template <int tiles> static __device__ struct place place_in(cuda_shared<int> places, int i)
+template <int tiles> static __device__ struct token load_token(cuda_shared<int> tokens, int i)
 {
-    struct place p = { places[i], places[tiles * SIDE + i], places[2 * tiles * SIDE + i] };
+    struct token p = { tokens[i], tokens[tiles * SIDE + i], tokens[2 * tiles * SIDE + i] };
     return p;
 }
-template <int tiles> static __device__ int is_free(cuda_shared<int> places, int i)
+template <int tiles> static __device__ int is_free(cuda_shared<int> tokens, int i)
 {
-    return places[3 * tiles * SIDE + i];
+    return tokens[3 * tiles * SIDE + i];
 }
 
 /* Whether a query of tile tq may look at a key of tile tk; queries before `first` look at all. */
-static __device__ int tiles_meet(const struct tiling *t, int tq, int tk, int first)
+static __device__ int tile_attends(const struct tiling *t, int tq, int tk, int first)
 {
-    return tq * SIDE < first || may_meet(t, tq, tk);
+    return tq * SIDE < first || tiles_may_attend(t, tq, tk);
 }
 
 /* The same of the block's tiles of rows, from `row` on, and a tile of columns. */
 template <int tiles, int rows_are_keys>
-static __device__ int block_meets(const struct tiling *t, int row, int column, int first)
+static __device__ int block_attends(const struct tiling *t, int row, int column, int first)
 {
     for (int i = 0; i < tiles && row + i < t->tiles; i++)
-        if (rows_are_keys ? tiles_meet(t, column, row + i, first)
-                          : tiles_meet(t, row + i, column, first))
+        if (rows_are_keys ? tile_attends(t, column, row + i, first)
+                          : tile_attends(t, row + i, column, first))
             return 1;
     return 0;
 }
@@ -91,9 +91,9 @@ template <int tiles> static __device__ int rows_are_free(cuda_shared<int> rows)
  * bits, or what is free; else each pair is looked at. `row` is the first tile of the block's rows,
  * `column` that of the columns. */
 template <int tiles, int rows_are_keys>
-static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<int> rows, int row,
-                                           int all_free, cuda_shared<int> columns, int column,
-                                           int first)
+static __device__ uint32_t attended_pairs(const struct tiling *t, cuda_shared<int> rows, int row,
+                                          int all_free, cuda_shared<int> columns, int column,
+                                          int first)
 {
     int lane = lane_of(), start = warp_of() * 16;
     int mine = row + start / SIDE, tq = rows_are_keys ? column : mine,
@@ -103,7 +103,7 @@ static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<i
     int ordered = t->mask.kind == PL_MASK_NONE ||
                   (tk < t->text_tiles && (tq >= t->text_tiles || key <= query));
     uint32_t bits = 0;
-    if (mine >= t->tiles || !tiles_meet(t, tq, tk, first)) return 0;
+    if (mine >= t->tiles || !tile_attends(t, tq, tk, first)) return 0;
     if (ordered && all_free &&
         __all_sync(0xffffffffu, is_free<1>(columns, lane) && is_free<1>(columns, lane + 32)))
         return 0xffffffffu;
@@ -120,22 +120,22 @@ static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<i
     PL_UNROLL
     for (int a = 0; a < 2; a++) {
         int r = start + lane / 4 + 8 * a, free = is_free<tiles>(rows, r);
-        struct place mine_at = place_in<tiles>(rows, r);
+        struct token mine_at = load_token<tiles>(rows, r);
         PL_ROLLED
         for (int j = 0; j < SIDE / 8; j++)
             for (int i = 0; i < 2; i++) {
                 int c = 8 * j + lane % 4 * 2 + i;
-                struct place at = place_in<1>(columns, c);
-                int meet = rows_are_keys ? sees(t, first, at, mine_at, free)
-                                         : sees(t, first, mine_at, at, is_free<1>(columns, c));
-                bits |= (uint32_t)(meet != 0) << (4 * j + 2 * a + i);
+                struct token at = load_token<1>(columns, c);
+                int attends = rows_are_keys ? sees(t, first, at, mine_at, free)
+                                            : sees(t, first, mine_at, at, is_free<1>(columns, c));
+                bits |= (uint32_t)(attends != 0) << (4 * j + 2 * a + i);
             }
     }
     return bits;
 }
 
 /* A bit for each group of columns that some row of the warp meets. */
-static __device__ __forceinline__ int groups_that_meet(uint32_t bits)
+static __device__ __forceinline__ int attended_groups(uint32_t bits)
 {
     int groups = 0;
     PL_UNROLL
@@ -148,7 +148,7 @@ static __device__ __forceinline__ int groups_that_meet(uint32_t bits)
  * zeros for what is not there and for positions before `least`. */
 template <int threads>
 static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, const float *from,
-                                                    size_t pitch, cuda_shared<int> places, int at,
+                                                    size_t stride, cuda_shared<int> tokens, int at,
                                                     int least, int d, int pairs)
 {
     int word = lane_of(), c = 2 * word, row = warp_of();
@@ -156,8 +156,8 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
         struct channels v[8]; /* on their way before the first of them is waited for */
         PL_UNROLL
         for (int i = 0; i < 8; i++) {
-            int p = places[at + start + threads / 32 * i];
-            const float *x = from + (size_t)(p < 0 ? 0 : p) * pitch + c;
+            int p = tokens[at + start + threads / 32 * i];
+            const float *x = from + (size_t)(p < 0 ? 0 : p) * stride + c;
             v[i].low = v[i].high = 0;
             if (p >= least && p >= 0 && c < d) {
                 if (pairs) v[i] = *PL_WIDE(const struct channels, x);
@@ -221,11 +221,11 @@ static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const f
 
 /* A row's vector, 2 a and 2 a + 1 of the lane's, by a factor, to where position 0's would lie; to16
  * the same in bfloat16, NULL: not. */
-static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size_t pitch,
+static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size_t stride,
                                                  int position, const float out[SIDE / 8][4], int a,
                                                  float factor, int d, int pairs)
 {
-    size_t at = (size_t)position * pitch;
+    size_t at = (size_t)position * stride;
     if (position < 0) return;
     PL_UNROLL
     for (int j = 0; j < SIDE / 8; j++) {

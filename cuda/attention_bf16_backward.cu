@@ -33,15 +33,15 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
     float root = 1 / sqrtf((float)d), scale = LOG2_E * root, dq[SIDE / 8][4] = { { 0 } };
     float of_lse[2], of_delta[2];
     uint32_t query[GROUPS][4], above[GROUPS][4];
-    fill_places<TILES>(rows, &t, tq, NULL);
+    fill_tokens<TILES>(rows, &t, tq, NULL);
     __syncthreads();
-    load_rounded<QUERY_THREADS>(K, h.q, h.pitch, rows, 0, first, d, pairs);
-    load_rounded<QUERY_THREADS>(V, h.q, h.pitch, rows, SIDE, first, d, pairs);
+    load_rounded<QUERY_THREADS>(K, h.q, h.stride, rows, 0, first, d, pairs);
+    load_rounded<QUERY_THREADS>(V, h.q, h.stride, rows, SIDE, first, d, pairs);
     __syncthreads();
     take_rows(query, warp_of() < GROUPS ? K : V, steps);
     __syncthreads();
-    load_rounded<QUERY_THREADS>(K, h.do_, h.out_pitch, rows, 0, 0, d, pairs);
-    load_rounded<QUERY_THREADS>(V, h.do_, h.out_pitch, rows, SIDE, 0, d, pairs);
+    load_rounded<QUERY_THREADS>(K, h.do_, h.out_stride, rows, 0, 0, d, pairs);
+    load_rounded<QUERY_THREADS>(V, h.do_, h.out_stride, rows, SIDE, 0, d, pairs);
     __syncthreads();
     take_rows(above, warp_of() < GROUPS ? K : V, steps);
     free = rows_are_free<TILES>(rows);
@@ -55,14 +55,14 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
     for (int tk = 0; tk < t.tiles; tk++) {
         uint32_t bits;
         int groups;
-        if (!block_meets<TILES, 0>(&t, tq, tk, first)) continue;
+        if (!block_attends<TILES, 0>(&t, tq, tk, first)) continue;
         __syncthreads(); /* the tiles before have been read */
-        fill_places<1>(columns, &t, tk, h.hidden);
+        fill_tokens<1>(columns, &t, tk, h.hidden);
         __syncthreads();
-        load_rounded<QUERY_THREADS>(K, h.k, h.pitch, columns, 0, 0, d, pairs);
-        load_rounded<QUERY_THREADS>(V, h.v, h.pitch, columns, 0, 0, d, pairs);
-        bits = pairs_that_meet<TILES, 0>(&t, rows, tq, free, columns, tk, first);
-        groups = groups_that_meet(bits);
+        load_rounded<QUERY_THREADS>(K, h.k, h.stride, columns, 0, 0, d, pairs);
+        load_rounded<QUERY_THREADS>(V, h.v, h.stride, columns, 0, 0, d, pairs);
+        bits = attended_pairs<TILES, 0>(&t, rows, tq, free, columns, tk, first);
+        groups = attended_groups(bits);
         __syncthreads();
         PL_UNROLL
         for (int g = 0; g < GROUPS; g++) {
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
     PL_UNROLL
     for (int a = 0; a < 2; a++) { /* a query that sees all alike: no gradient but v's */
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
-        store_row(dqkv + (h.q - qkv), NULL, h.pitch, p, dq, a, p < first ? 0 : root, d, pairs);
+        store_row(dqkv + (h.q - qkv), NULL, h.stride, p, dq, a, p < first ? 0 : root, d, pairs);
     }
 }
 
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
     float root = 1 / sqrtf((float)d), scale = LOG2_E * root;
     float dk[SIDE / 8][4] = { { 0 } }, dv[SIDE / 8][4] = { { 0 } };
     uint32_t key[GROUPS][4], value[GROUPS][4];
-    fill_places<1>(rows, &t, tk, h.hidden);
+    fill_tokens<1>(rows, &t, tk, h.hidden);
     __syncthreads();
-    load_rounded<TILE_THREADS>(Q, h.k, h.pitch, rows, 0, 0, d, pairs);
-    load_rounded<TILE_THREADS>(O, h.v, h.pitch, rows, 0, 0, d, pairs);
+    load_rounded<TILE_THREADS>(Q, h.k, h.stride, rows, 0, 0, d, pairs);
+    load_rounded<TILE_THREADS>(O, h.v, h.stride, rows, 0, 0, d, pairs);
     __syncthreads();
     take_rows(key, Q, steps);
     take_rows(value, O, steps);
@@ -114,20 +114,20 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
     for (int tq = 0; tq < t.tiles; tq++) {
         uint32_t bits;
         int groups;
-        if (!block_meets<1, 1>(&t, tk, tq, first)) continue;
+        if (!block_attends<1, 1>(&t, tk, tq, first)) continue;
         __syncthreads(); /* the tiles before have been read */
-        fill_places<1>(columns, &t, tq, NULL);
+        fill_tokens<1>(columns, &t, tq, NULL);
         __syncthreads();
         /* who sees nothing gives k no gradient */
-        load_rounded<TILE_THREADS>(Q, h.q, h.pitch, columns, 0, first, d, pairs);
-        load_rounded<TILE_THREADS>(O, h.do_, h.out_pitch, columns, 0, 0, d, pairs);
+        load_rounded<TILE_THREADS>(Q, h.q, h.stride, columns, 0, first, d, pairs);
+        load_rounded<TILE_THREADS>(O, h.do_, h.out_stride, columns, 0, 0, d, pairs);
         if (i < SIDE) {
             int p = columns[i];
             statistics[i] = p < 0 ? 0 : h.lse[p] * LOG2_E;
             statistics[SIDE + i] = p < 0 ? 0 : h.delta[p];
         }
-        bits = pairs_that_meet<1, 1>(&t, rows, tk, free, columns, tq, first);
-        groups = groups_that_meet(bits);
+        bits = attended_pairs<1, 1>(&t, rows, tk, free, columns, tq, first);
+        groups = attended_groups(bits);
         __syncthreads();
         PL_UNROLL
         for (int g = 0; g < GROUPS; g++) {
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
     PL_UNROLL
     for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
-        store_row(dqkv + (h.k - qkv), NULL, h.pitch, p, dk, a, root, d, pairs);
-        store_row(dqkv + (h.v - qkv), NULL, h.pitch, p, dv, a, 1, d, pairs);
+        store_row(dqkv + (h.k - qkv), NULL, h.stride, p, dk, a, root, d, pairs);
+        store_row(dqkv + (h.v - qkv), NULL, h.stride, p, dv, a, 1, d, pairs);
     }
 }
 

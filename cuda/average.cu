@@ -54,7 +54,7 @@ int cuda_average_add(float *sum, const struct pl_coded *x, float weight, size_t 
     struct cuda_operand o[CUDA_OPERANDS] = { { sum, sizeof *sum, CUDA_IN | CUDA_OUT },
                                              { x->data, size_of(x), CUDA_IN } };
     struct cuda_book from = book_of(x);
-    return cuda_through_lane(o, n, [&](char *const *at, size_t some) {
+    return cuda_run_pipelined(o, n, [&](char *const *at, size_t some) {
         return PL_LAUNCH(add_message, cuda_blocks(some), CUDA_THREADS, (float *)at[0],
                          (const void *)at[1], x->method, weight, some, from);
     });
@@ -67,7 +67,7 @@ int cuda_average_delta(float *delta, const float *sum, float weight, const struc
                                              { sum, sizeof *sum, CUDA_IN },
                                              { x->data, size_of(x), CUDA_IN } };
     struct cuda_book from = book_of(x);
-    return cuda_through_lane(o, n, [&](char *const *at, size_t some) {
+    return cuda_run_pipelined(o, n, [&](char *const *at, size_t some) {
         return PL_LAUNCH(mean_minus, cuda_blocks(some), CUDA_THREADS, (float *)at[0],
                          (const float *)at[1], weight, (const void *)at[2], x->method, some, from);
     });

@@ -22,8 +22,8 @@ template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
 };
 
 /* Of products, which read what is known in bfloat16, and say themselves what they write. */
-template <auto operation> struct product_at_a_time;
-template <class... P, int (*operation)(P...)> struct product_at_a_time<operation> {
+template <auto operation> struct gemm_chunk;
+template <class... P, int (*operation)(P...)> struct gemm_chunk<operation> {
     static int call(P... args)
     {
         cuda_lock(1);
@@ -37,9 +37,9 @@ template <class... P, int (*operation)(P...)> struct product_at_a_time<operation
  * is lost because the device is full: then, before anything has been written, the reference that
  * the table arrived with takes over. */
 static struct pl_backend arrived;
-template <auto operation, auto on_host> struct through_lanes;
+template <auto operation, auto on_host> struct set_pipelined_operations;
 template <class... P, int (*operation)(P...), int (*pl_backend::*on_host)(P...)>
-struct through_lanes<operation, on_host> {
+struct set_pipelined_operations<operation, on_host> {
     static int call(P... args)
     {
         int rc = operation(args...);
@@ -70,19 +70,19 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->name = "cuda";
     be->alloc = cuda_alloc;
     be->free = cuda_free;
-    be->put = cuda_put;
-    be->get = cuda_get;
+    be->put = cuda_upload;
+    be->get = cuda_download;
     be->sync = cuda_sync;
     be->set_memory = cuda_set_memory;
-    be->memory_error = cuda_memory_trouble;
+    be->memory_error = cuda_memory_error;
     be->memory_peak = cuda_memory_most;
     be->set_threads = set_threads;
     be->set_precision = set_precision;
     be->weights = one_at_a_time<cuda_weights>::call;
     be->host_alloc = cuda_host_alloc;
     be->host_free = cuda_host_free;
-    be->get_begin = cuda_get_begin;
-    be->put_begin = cuda_put_begin;
+    be->get_begin = cuda_download_begin;
+    be->put_begin = cuda_upload_begin;
     be->copy_end = cuda_copy_end;
     be->copy_join = cuda_copy_join;
     be->set_devices = cuda_set_devices;
@@ -98,9 +98,9 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->scale = one_at_a_time<cuda_scale>::call;
     be->sumsq = one_at_a_time<cuda_sumsq>::call;
     be->transpose = one_at_a_time<cuda_transpose>::call;
-    be->linear = product_at_a_time<cuda_linear>::call;
-    be->linear_dx = product_at_a_time<cuda_linear_dx>::call;
-    be->linear_dw = product_at_a_time<cuda_linear_dw>::call;
+    be->linear = gemm_chunk<cuda_linear>::call;
+    be->linear_dx = gemm_chunk<cuda_linear_dx>::call;
+    be->linear_dw = gemm_chunk<cuda_linear_dw>::call;
     be->layer_norm = one_at_a_time<cuda_layer_norm>::call;
     be->layer_norm_backward = one_at_a_time<cuda_layer_norm_backward>::call;
     be->scale_add = one_at_a_time<cuda_scale_add>::call;
@@ -113,8 +113,8 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->activation_backward = one_at_a_time<cuda_activation_backward>::call;
     be->geglu = one_at_a_time<cuda_geglu>::call;
     be->geglu_backward = one_at_a_time<cuda_geglu_backward>::call;
-    be->ffn = product_at_a_time<cuda_ffn>::call;
-    be->ffn_backward = product_at_a_time<cuda_ffn_backward>::call;
+    be->ffn = gemm_chunk<cuda_ffn>::call;
+    be->ffn_backward = gemm_chunk<cuda_ffn_backward>::call;
     be->rotary = one_at_a_time<cuda_rotary>::call;
     be->attention = one_at_a_time<cuda_attention>::call;
     be->attention_backward = one_at_a_time<cuda_attention_backward>::call;
@@ -141,18 +141,18 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->lamb = one_at_a_time<cuda_lamb>::call;
     be->adam = one_at_a_time<cuda_adam>::call;
 
-#define THROUGH_LANES(op) be->op = through_lanes<cuda_##op, &pl_backend::op>::call
-    THROUGH_LANES(float16_encode);
-    THROUGH_LANES(float16_decode);
-    THROUGH_LANES(uniform8_encode);
-    THROUGH_LANES(table8_decode);
-    THROUGH_LANES(meanstd16_encode);
-    THROUGH_LANES(meanstd16_decode);
-    THROUGH_LANES(quantile8_encode);
-    THROUGH_LANES(average_add);
-    THROUGH_LANES(average_delta);
-    THROUGH_LANES(centered_clip);
-    THROUGH_LANES(median);
-#undef THROUGH_LANES
+#define PIPELINED_OPERATIONS(op) be->op = set_pipelined_operations<cuda_##op, &pl_backend::op>::call
+    PIPELINED_OPERATIONS(float16_encode);
+    PIPELINED_OPERATIONS(float16_decode);
+    PIPELINED_OPERATIONS(uniform8_encode);
+    PIPELINED_OPERATIONS(table8_decode);
+    PIPELINED_OPERATIONS(meanstd16_encode);
+    PIPELINED_OPERATIONS(meanstd16_decode);
+    PIPELINED_OPERATIONS(quantile8_encode);
+    PIPELINED_OPERATIONS(average_add);
+    PIPELINED_OPERATIONS(average_delta);
+    PIPELINED_OPERATIONS(centered_clip);
+    PIPELINED_OPERATIONS(median);
+#undef PIPELINED_OPERATIONS
     return PL_OK;
 }

@@ -48,7 +48,7 @@ const uint16_t *cuda_rounded_known(const float *x, size_t n);
 /* Where x (n), which is to be known, has to be rounded to now. */
 uint16_t *cuda_round_into(int *rc, const float *x, size_t n);
 /* The same for an operation whose x the next product reads; NULL: it need not. */
-uint16_t *cuda_round_beside(const float *x, size_t n);
+uint16_t *cuda_round_copy(const float *x, size_t n);
 /* Products say what they have written; all other operations, and whoever frees memory, that from
  * now on nothing is known. */
 void cuda_rounded_written(const void *p, size_t bytes);
@@ -61,9 +61,9 @@ int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N);
 
 /* cuda_product of operands that are rounded already. C is overwritten in bfloat16, or in float32
  * with add as there. */
-int cuda_product16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+int cuda_gemm_bf16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K);
-int cuda_product16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+int cuda_gemm_bf16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K, int add);
 /* y (M,N) = x W^T + b, both rounded. b NULL: none. */
 int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b, int M, int K,

@@ -15,9 +15,9 @@ static struct {
 
 template <int WIDTH> __global__ void to_bf16(uint16_t *y, const float *x, size_t n)
 {
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
         auto from = cuda_load<width.is>(x + i);
-        cuda_pack<uint16_t, width.is> to;
+        cuda_vector<uint16_t, width.is> to;
         PL_UNROLL
         for (int k = 0; k < width.is; k++) to.at[k] = bf16_of_float(from.at[k]);
         cuda_store(y + i, to);
@@ -26,8 +26,9 @@ template <int WIDTH> __global__ void to_bf16(uint16_t *y, const float *x, size_t
 
 int cuda_to_bf16(uint16_t *y, const float *x, size_t n)
 {
-    int packed = cuda_packs(y) && cuda_packs(x);
-    return CUDA_LAUNCH_PACKS(packed, to_bf16, cuda_pack_blocks(packed, n), CUDA_THREADS, y, x, n);
+    int vectorized = cuda_is_vectorizable(y) && cuda_is_vectorizable(x);
+    return CUDA_LAUNCH_VECTORIZED(vectorized, to_bf16, cuda_vector_blocks(vectorized, n),
+                                  CUDA_THREADS, y, x, n);
 }
 
 void cuda_rounded_written(const void *p, size_t bytes)
@@ -56,7 +57,7 @@ uint16_t *cuda_round_into(int *rc, const float *x, size_t n)
     return y;
 }
 
-uint16_t *cuda_round_beside(const float *x, size_t n)
+uint16_t *cuda_round_copy(const float *x, size_t n)
 {
     int rc;
     return cuda_bf16() ? cuda_round_into(&rc, x, n) : NULL;

@@ -17,7 +17,7 @@ struct region {
 };
 static struct regions {
     struct region *list;
-    size_t count, room;
+    size_t count, capacity;
 } regions[CUDA_DEVICES_MAX];
 
 static struct region *find(const void *p)
@@ -33,12 +33,12 @@ static struct region *find(const void *p)
 int cuda_weights(const float *master, size_t n)
 {
     struct regions *r = &regions[cuda_number()];
-    if (r->count == r->room) {
-        size_t room = r->room ? 2 * r->room : 8;
-        struct region *list = (struct region *)realloc(r->list, room * sizeof *list);
+    if (r->count == r->capacity) {
+        size_t capacity = r->capacity ? 2 * r->capacity : 8;
+        struct region *list = (struct region *)realloc(r->list, capacity * sizeof *list);
         if (!list) return PL_ENOMEM;
         r->list = list;
-        r->room = room;
+        r->capacity = capacity;
     }
     r->list[r->count++] = { master, n, NULL, 0, 0 };
     return PL_OK;

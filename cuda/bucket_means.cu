@@ -5,23 +5,23 @@
 
 /* Thread k looks for code k, and all threads of a warp read the same byte. */
 
-__global__ void count_bins(uint32_t *place, const uint8_t *codes, size_t n)
+__global__ void count_bins(uint32_t *offset, const uint8_t *codes, size_t n)
 {
     size_t at = blockIdx.x * (size_t)TILE, end = n - at > TILE ? at + TILE : n;
     uint32_t count = 0;
     for (size_t i = at; i < end; i++) count += codes[i] == threadIdx.x;
-    place[blockIdx.x * (size_t)PL_CODES + threadIdx.x] = count;
+    offset[blockIdx.x * (size_t)PL_CODES + threadIdx.x] = count;
 }
 
 /* One block. */
-__global__ void place_bins(uint32_t *place, uint32_t *begin, int tiles)
+__global__ void scan_bins(uint32_t *offset, uint32_t *begin, int tiles)
 {
     PL_SHARED(uint32_t, all, PL_CODES);
     uint32_t before = 0;
     int k = (int)threadIdx.x;
     for (int t = 0; t < tiles; t++) {
-        uint32_t count = place[t * PL_CODES + k];
-        place[t * PL_CODES + k] = before;
+        uint32_t count = offset[t * PL_CODES + k];
+        offset[t * PL_CODES + k] = before;
         before += count;
     }
     all[k] = before;
@@ -32,11 +32,11 @@ __global__ void place_bins(uint32_t *place, uint32_t *begin, int tiles)
     if (k == PL_CODES - 1) begin[PL_CODES] = before + all[k];
 }
 
-__global__ void lay_out(float *sorted, const uint32_t *place, const uint32_t *begin,
-                        const uint8_t *codes, const float *x, size_t n)
+__global__ void scatter_values(float *sorted, const uint32_t *offset, const uint32_t *begin,
+                               const uint8_t *codes, const float *x, size_t n)
 {
     size_t at = blockIdx.x * (size_t)TILE, end = n - at > TILE ? at + TILE : n;
-    uint32_t to = begin[threadIdx.x] + place[blockIdx.x * (size_t)PL_CODES + threadIdx.x];
+    uint32_t to = begin[threadIdx.x] + offset[blockIdx.x * (size_t)PL_CODES + threadIdx.x];
     for (size_t i = at; i < end; i++)
         if (codes[i] == threadIdx.x) sorted[to++] = x[i];
 }
@@ -71,11 +71,11 @@ size_t cuda_bins_bytes(size_t n)
            2 * CUDA_ALIGNED(n * sizeof(float)) + CUDA_ALIGNED(n);
 }
 
-size_t cuda_bins_most(size_t apart)
+size_t cuda_bins_capacity(size_t extra)
 {
-    size_t room = cuda_lane_room(), used = FIXED + 1024 + apart;
+    size_t capacity = cuda_pipeline_capacity(), used = FIXED + 1024 + extra;
     size_t tile = TILE * (2 * sizeof(float) + 1) + PL_CODES * sizeof(uint32_t);
-    return room > used ? (room - used) / tile * TILE : 0;
+    return capacity > used ? (capacity - used) / tile * TILE : 0;
 }
 
 int cuda_bins_begin(struct cuda_bins *w, char *buffer, size_t piece)
@@ -85,8 +85,8 @@ int cuda_bins_begin(struct cuda_bins *w, char *buffer, size_t piece)
     w->part = (double *)(w->count + PL_CODES);
     w->table = (float *)(w->part + CUDA_BIN_PARTS);
     w->begin = (uint32_t *)(w->table + PL_CODES);
-    w->place = (uint32_t *)after;
-    after += CUDA_ALIGNED(tiles_of(piece) * PL_CODES * sizeof *w->place);
+    w->offset = (uint32_t *)after;
+    after += CUDA_ALIGNED(tiles_of(piece) * PL_CODES * sizeof *w->offset);
     w->x = (float *)after;
     after += CUDA_ALIGNED(piece * sizeof *w->x);
     w->sorted = (float *)after;
@@ -95,13 +95,14 @@ int cuda_bins_begin(struct cuda_bins *w, char *buffer, size_t piece)
     return cuda_status(cudaMemsetAsync(buffer, 0, FIXED, cuda_stream()));
 }
 
-int cuda_bins_lay_out(const struct cuda_bins *w, size_t n)
+int cuda_bins_scatter(const struct cuda_bins *w, size_t n)
 {
     unsigned tiles = (unsigned)tiles_of(n);
-    int rc = PL_LAUNCH(count_bins, tiles, PL_CODES, w->place, w->codes, n);
-    if (rc == PL_OK) rc = PL_LAUNCH(place_bins, 1, PL_CODES, w->place, w->begin, (int)tiles);
+    int rc = PL_LAUNCH(count_bins, tiles, PL_CODES, w->offset, w->codes, n);
+    if (rc == PL_OK) rc = PL_LAUNCH(scan_bins, 1, PL_CODES, w->offset, w->begin, (int)tiles);
     if (rc != PL_OK) return rc;
-    return PL_LAUNCH(lay_out, tiles, PL_CODES, w->sorted, w->place, w->begin, w->codes, w->x, n);
+    return PL_LAUNCH(scatter_values, tiles, PL_CODES, w->sorted, w->offset, w->begin, w->codes,
+                     w->x, n);
 }
 
 int cuda_bins_sum(const struct cuda_bins *w)
@@ -113,9 +114,9 @@ int cuda_bins_sum(const struct cuda_bins *w)
 int cuda_bins_end(float table[PL_CODES], const struct cuda_bins *w)
 {
     uint64_t count[PL_CODES];
-    int rc = cuda_lane_get(table, w->table, PL_CODES * sizeof *table);
-    if (rc == PL_OK) rc = cuda_lane_get(count, w->count, sizeof count);
-    if (rc == PL_OK) rc = cuda_lane_sync();
+    int rc = cuda_pipeline_download(table, w->table, PL_CODES * sizeof *table);
+    if (rc == PL_OK) rc = cuda_pipeline_download(count, w->count, sizeof count);
+    if (rc == PL_OK) rc = cuda_pipeline_sync();
     for (int k = 0; rc == PL_OK && k < PL_CODES; k++)
         if (count[k]) table[k] /= (float)count[k];
     return rc;

@@ -20,7 +20,8 @@ struct cuda_bins {
     uint64_t *count; /* (PL_CODES): how many those are */
     double *part;    /* (CUDA_BIN_PARTS), the caller's */
     uint32_t *begin; /* (PL_CODES + 1): where a bin's values begin */
-    uint32_t *place; /* (tiles, PL_CODES): how many a tile has of a bin, then all tiles before it */
+    uint32_t
+        *offset; /* (tiles, PL_CODES): how many a tile has of a bin, then all tiles before it */
     float *x, *sorted;
     uint8_t *codes;
 };
@@ -28,11 +29,11 @@ struct cuda_bins {
 /* Bytes of a lane's side for pieces of n values; the most values that a side has room for, whole
  * tiles, beside `apart` bytes of the caller's. */
 size_t cuda_bins_bytes(size_t n);
-size_t cuda_bins_most(size_t apart);
+size_t cuda_bins_capacity(size_t extra);
 /* In the side's buffer; nothing is summed up yet. */
 int cuda_bins_begin(struct cuda_bins *w, char *buffer, size_t piece);
 /* sorted <- n values of x by their codes; those of one code stay in their order. */
-int cuda_bins_lay_out(const struct cuda_bins *w, size_t n);
+int cuda_bins_scatter(const struct cuda_bins *w, size_t n);
 /* Of what has been laid out, adds bins' values to their sums. */
 int cuda_bins_sum(const struct cuda_bins *w);
 /* The means, 0 for an empty bin; table is host memory. Waits. */
@@ -46,7 +47,7 @@ static int cuda_bins_each(const struct cuda_bins *w, const float *x, size_t n, s
     int rc = PL_OK;
     for (size_t at = 0; at < n && rc == PL_OK; at += piece) {
         size_t some = n - at < piece ? n - at : piece;
-        if (first || piece < n) rc = cuda_lane_put(w->x, x + at, some * sizeof *x);
+        if (first || piece < n) rc = cuda_pipeline_upload(w->x, x + at, some * sizeof *x);
         if (rc == PL_OK) rc = f(at, some);
     }
     return rc;

@@ -91,8 +91,10 @@ static size_t fixed_for(int n)
 
 static size_t piece_of(int n, size_t d)
 {
-    size_t room = cuda_lane_room(), fixed = fixed_for(n) + 256;
-    size_t most = room > fixed ? (room - fixed) / ((size_t)n * sizeof(float) + sizeof(double)) : 0;
+    size_t capacity = cuda_pipeline_capacity(), fixed = fixed_for(n) + 256;
+    size_t most = capacity > fixed
+                      ? (capacity - fixed) / ((size_t)n * sizeof(float) + sizeof(double))
+                      : 0;
     return d < most ? d : most;
 }
 
@@ -133,19 +135,21 @@ static int pass(const struct clip_call *c, int first)
 {
     size_t found = (size_t)c->n + 2;
     int rc = cuda_status(cudaMemsetAsync(c->on.found, 0, found * sizeof(double), cuda_stream()));
-    if (rc == PL_OK) rc = cuda_lane_put(c->on.factor, c->factor, (size_t)c->n * sizeof(double));
+    if (rc == PL_OK)
+        rc = cuda_pipeline_upload(c->on.factor, c->factor, (size_t)c->n * sizeof(double));
     for (size_t at = 0; at < c->d && rc == PL_OK; at += c->piece) {
         size_t w = c->d - at < c->piece ? c->d - at : c->piece;
         if (first || c->piece < c->d) {
-            rc = cuda_lane_put(c->on.v, c->v + at, w * sizeof *c->v);
-            if (rc == PL_OK) rc = cuda_lane_put_rows(c->on.x, c->x + at, c->d, w, (size_t)c->n);
+            rc = cuda_pipeline_upload(c->on.v, c->v + at, w * sizeof *c->v);
+            if (rc == PL_OK)
+                rc = cuda_pipeline_upload_rows(c->on.x, c->x + at, c->d, w, (size_t)c->n);
         }
         if (rc == PL_OK) rc = run_piece(c, w);
         if (rc == PL_OK && c->piece < c->d)
-            rc = cuda_lane_get(c->v + at, c->on.v, w * sizeof *c->v);
+            rc = cuda_pipeline_download(c->v + at, c->on.v, w * sizeof *c->v);
     }
-    if (rc == PL_OK) rc = cuda_lane_get(c->far, c->on.found, found * sizeof(double));
-    return rc == PL_OK ? cuda_lane_sync() : rc;
+    if (rc == PL_OK) rc = cuda_pipeline_download(c->far, c->on.found, found * sizeof(double));
+    return rc == PL_OK ? cuda_pipeline_sync() : rc;
 }
 
 static int iterate(const struct clip_call *c, struct pl_clip_result *result, const double *weight,
@@ -165,7 +169,8 @@ static int iterate(const struct clip_call *c, struct pl_clip_result *result, con
         result->step = sqrt(c->far[c->n]);
         if (result->step <= clip->stop_norm || c->far[c->n + 1] <= clip->stop_largest) break;
     }
-    if (rc == PL_OK && c->piece >= c->d) rc = cuda_lane_get(c->v, c->on.v, c->d * sizeof *c->v);
+    if (rc == PL_OK && c->piece >= c->d)
+        rc = cuda_pipeline_download(c->v, c->on.v, c->d * sizeof *c->v);
     return rc;
 }
 
@@ -174,7 +179,7 @@ int cuda_centered_clip(double *v, struct pl_clip_result *result, const float *x,
 {
     double total = clip->total;
     size_t piece = piece_of(n, d), own = 2 * (size_t)n + 2;
-    struct cuda_lane *lane;
+    struct cuda_pipeline *pipeline;
     struct clip_call c = { {}, v, x, n, d, piece, NULL, NULL };
     int rc = PL_ENOMEM;
     for (int i = 0; i < n && clip->total == 0; i++) total += weight ? weight[i] : 1;
@@ -183,9 +188,9 @@ int cuda_centered_clip(double *v, struct pl_clip_result *result, const float *x,
     if (d && !piece) return PL_ENOMEM;
     if (!(c.far = (double *)calloc(own, sizeof *c.far))) return PL_ENOMEM;
     c.factor = c.far + n + 2;
-    if ((lane = cuda_lane_take(&rc, 1, bytes_for(n, piece)))) {
-        c.on = work_in(cuda_lane_side(lane, 0), n, piece);
-        rc = cuda_lane_give(lane, iterate(&c, result, weight, clip, total));
+    if ((pipeline = cuda_pipeline_acquire(&rc, 1, bytes_for(n, piece)))) {
+        c.on = work_in(cuda_pipeline_stage(pipeline, 0), n, piece);
+        rc = cuda_pipeline_release(pipeline, iterate(&c, result, weight, clip, total));
     }
     free(c.far);
     return rc;

@@ -27,9 +27,9 @@ __global__ void first_smallest(int32_t *code, const float *product, const float 
         float v = fmaf(-2, row[n], norm[n]);
         if (v < best) best = v, at = n;
     }
-    for (int apart = 16; apart; apart /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, best, apart);
-        int there = __shfl_xor_sync(0xffffffffu, at, apart);
+    for (int distance = 16; distance; distance /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, best, distance);
+        int there = __shfl_xor_sync(0xffffffffu, at, distance);
         if (other < best || (other == best && there < at)) best = other, at = there;
     }
     if (threadIdx.x % 32 == 0) {
@@ -56,8 +56,8 @@ int cuda_nearest_code(int32_t *code, const float *z, const float *table, int B, 
     float *product = norm + N;
     if (rc == PL_OK) rc = PL_LAUNCH(row_norms, (unsigned)N, CUDA_THREADS, norm, table, D);
     for (int b = 0; rc == PL_OK && b < B; b++) {
-        rc = cuda_product32(product, N, z + (size_t)b * (size_t)D * (size_t)P, 1, table, 1, P, N, D,
-                            0);
+        rc = cuda_gemm_float32(product, N, z + (size_t)b * (size_t)D * (size_t)P, 1, table, 1, P, N,
+                               D, 0);
         if (rc == PL_OK)
             rc = PL_LAUNCH(first_smallest, (unsigned)P, CUDA_THREADS, code + (size_t)b * (size_t)P,
                            product, norm, N);
@@ -83,7 +83,7 @@ int cuda_code_rows(float *z, const float *table, const int32_t *code, int B, int
 
 /* As embed.cu's gradient: a code's first place adds up all of its places, in rising order. */
 __global__ void add_codes(float *dtable, const float *dz, float scale, const int32_t *code,
-                          int places, int D, int P)
+                          int positions, int D, int P)
 {
     PL_SHARED(unsigned, same, CUDA_THREADS / 32);
     int m = (int)blockIdx.x, id = code[m], lane = (int)threadIdx.x % 32,
@@ -94,18 +94,18 @@ __global__ void add_codes(float *dtable, const float *dz, float scale, const int
     for (int c0 = 0; c0 < D; c0 += CUDA_THREADS) {
         int c = c0 + (int)threadIdx.x;
         double sum = 0;
-        for (int begin = m; begin < places; begin += CUDA_THREADS) {
+        for (int begin = m; begin < positions; begin += CUDA_THREADS) {
             int k = begin + (int)threadIdx.x;
-            unsigned bits = __ballot_sync(0xffffffffu, k < places && code[k] == id);
+            unsigned bits = __ballot_sync(0xffffffffu, k < positions && code[k] == id);
             __syncthreads();
             if (lane == 0) same[warp] = bits;
             __syncthreads();
             for (int w = 0; w < CUDA_THREADS / 32; w++)
                 for (unsigned left = same[w]; left; left &= left - 1) {
-                    int place = begin + w * 32 + __ffs((int)left) - 1;
+                    int position = begin + w * 32 + __ffs((int)left) - 1;
                     if (c < D)
-                        sum += dz[((size_t)(place / P) * (size_t)D + (size_t)c) * (size_t)P +
-                                  (size_t)(place % P)];
+                        sum += dz[((size_t)(position / P) * (size_t)D + (size_t)c) * (size_t)P +
+                                  (size_t)(position % P)];
                 }
         }
         if (c < D) {
@@ -128,10 +128,10 @@ static __device__ float noisy(const float *logits, const float *noise, size_t i)
     return noise ? logits[i] + noise[i] : logits[i];
 }
 
-__global__ void gumbel_code(int32_t *code, const float *logits, const float *noise, size_t places,
-                            int N, int P)
+__global__ void gumbel_code(int32_t *code, const float *logits, const float *noise,
+                            size_t positions, int N, int P)
 {
-    CUDA_EACH (i, places) {
+    CUDA_EACH (i, positions) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         float best = noisy(logits, noise, at);
         int32_t where = 0;
@@ -145,9 +145,9 @@ __global__ void gumbel_code(int32_t *code, const float *logits, const float *noi
 
 int cuda_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_code, cuda_blocks(places), CUDA_THREADS, code, logits, noise, places, N,
-                     P);
+    size_t positions = (size_t)B * (size_t)P;
+    return PL_LAUNCH(gumbel_code, cuda_blocks(positions), CUDA_THREADS, code, logits, noise,
+                     positions, N, P);
 }
 
 /* One place's largest, and the sum of exp((x - largest) / temperature). */
@@ -167,9 +167,9 @@ static __device__ struct softmax softmax_of(const float *logits, const float *no
 }
 
 __global__ void gumbel_soft(float *y, const float *logits, const float *noise, float temperature,
-                            size_t places, int N, int P)
+                            size_t positions, int N, int P)
 {
-    CUDA_EACH (i, places) {
+    CUDA_EACH (i, positions) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, noise, at, N, P, temperature);
         for (int n = 0; n < N; n++) {
@@ -182,17 +182,17 @@ __global__ void gumbel_soft(float *y, const float *logits, const float *noise, f
 int cuda_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B,
                      int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_soft, cuda_blocks(places), CUDA_THREADS, y, logits, noise, temperature,
-                     places, N, P);
+    size_t positions = (size_t)B * (size_t)P;
+    return PL_LAUNCH(gumbel_soft, cuda_blocks(positions), CUDA_THREADS, y, logits, noise,
+                     temperature, positions, N, P);
 }
 
 #define PART_BLOCKS 256
 
-__global__ void kl_parts(double *part, const float *logits, size_t places, int N, int P)
+__global__ void kl_parts(double *part, const float *logits, size_t positions, int N, int P)
 {
     double sum = 0;
-    CUDA_EACH (i, places) {
+    CUDA_EACH (i, positions) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, NULL, at, N, P, 1);
         for (int n = 0; n < N; n++) {
@@ -206,23 +206,24 @@ __global__ void kl_parts(double *part, const float *logits, size_t places, int N
 
 int cuda_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P;
-    unsigned blocks = cuda_blocks(places) < PART_BLOCKS ? cuda_blocks(places) : PART_BLOCKS;
+    size_t positions = (size_t)B * (size_t)P;
+    unsigned blocks = cuda_blocks(positions) < PART_BLOCKS ? cuda_blocks(positions) : PART_BLOCKS;
     double part[PART_BLOCKS], *device;
     int rc;
     device = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, sizeof part);
-    if (rc == PL_OK) rc = PL_LAUNCH(kl_parts, blocks, CUDA_THREADS, device, logits, places, N, P);
-    if (rc == PL_OK) rc = cuda_get(part, device, blocks * sizeof *part);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(kl_parts, blocks, CUDA_THREADS, device, logits, positions, N, P);
+    if (rc == PL_OK) rc = cuda_download(part, device, blocks * sizeof *part);
     *kl = 0;
-    for (unsigned i = 0; rc == PL_OK && i < blocks; i++) *kl += part[i] / (double)places;
+    for (unsigned i = 0; rc == PL_OK && i < blocks; i++) *kl += part[i] / (double)positions;
     return rc;
 }
 
 /* See ref/codebook.c for the slope of the divergence. */
 __global__ void gumbel_slopes(float *dlogits, const float *a, const float *y, const float *logits,
-                              float temperature, float kl_weight, size_t places, int N, int P)
+                              float temperature, float kl_weight, size_t positions, int N, int P)
 {
-    CUDA_EACH (i, places) {
+    CUDA_EACH (i, positions) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
         struct softmax s = softmax_of(logits, NULL, at, N, P, 1);
         double ay = 0, qr = 0;
@@ -237,7 +238,7 @@ __global__ void gumbel_slopes(float *dlogits, const float *a, const float *y, co
             double q = expf(logits[k] - s.largest) / s.sum, qN = q * N;
             double slope = log(qN + 1e-10) + qN / (qN + 1e-10);
             dlogits[k] = (float)(y[k] * (a[k] - ay) / temperature +
-                                 kl_weight * q * (slope - qr) / (double)places);
+                                 kl_weight * q * (slope - qr) / (double)positions);
         }
     }
 }
@@ -245,9 +246,9 @@ __global__ void gumbel_slopes(float *dlogits, const float *a, const float *y, co
 int cuda_gumbel_backward(float *dlogits, const float *a, const float *y, const float *logits,
                          float temperature, float kl_weight, int B, int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_slopes, cuda_blocks(places), CUDA_THREADS, dlogits, a, y, logits,
-                     temperature, kl_weight, places, N, P);
+    size_t positions = (size_t)B * (size_t)P;
+    return PL_LAUNCH(gumbel_slopes, cuda_blocks(positions), CUDA_THREADS, dlogits, a, y, logits,
+                     temperature, kl_weight, positions, N, P);
 }
 
 __global__ void pixel_parts(double *part, float *dy, const float *y, const float *x, float l1,
@@ -277,7 +278,7 @@ int cuda_pixel_loss(double loss[2], float *dy, const float *y, const float *x, f
     int rc;
     device = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, sizeof part);
     if (rc == PL_OK) rc = PL_LAUNCH(pixel_parts, blocks, CUDA_THREADS, device, dy, y, x, l1, l2, n);
-    if (rc == PL_OK) rc = cuda_get(part, device, 2 * blocks * sizeof *part);
+    if (rc == PL_OK) rc = cuda_download(part, device, 2 * blocks * sizeof *part);
     loss[0] = loss[1] = 0;
     for (unsigned i = 0; rc == PL_OK && i < blocks; i++) {
         loss[0] += part[2 * i] / (double)n;

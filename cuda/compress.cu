@@ -19,7 +19,7 @@ __global__ void halve(uint16_t *out, const float *x, size_t n)
 int cuda_float16_encode(void *out, const float *x, size_t n)
 {
     struct cuda_operand o[CUDA_OPERANDS] = { { out, 2, CUDA_OUT }, { x, sizeof *x, CUDA_IN } };
-    return cuda_through_lane(o, n, [](char *const *at, size_t some) {
+    return cuda_run_pipelined(o, n, [](char *const *at, size_t some) {
         return PL_LAUNCH(halve, cuda_blocks(some), CUDA_THREADS, (uint16_t *)at[0],
                          (const float *)at[1], some);
     });
@@ -33,7 +33,7 @@ __global__ void widen(float *x, const uint16_t *in, size_t n)
 int cuda_float16_decode(float *x, const void *in, size_t n)
 {
     struct cuda_operand o[CUDA_OPERANDS] = { { x, sizeof *x, CUDA_OUT }, { in, 2, CUDA_IN } };
-    return cuda_through_lane(o, n, [](char *const *at, size_t some) {
+    return cuda_run_pipelined(o, n, [](char *const *at, size_t some) {
         return PL_LAUNCH(widen, cuda_blocks(some), CUDA_THREADS, (float *)at[0],
                          (const uint16_t *)at[1], some);
     });
@@ -52,7 +52,7 @@ int cuda_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODE
     struct cuda_operand o[CUDA_OPERANDS] = { { x, sizeof *x, CUDA_OUT }, { codes, 1, CUDA_IN } };
     struct cuda_book from;
     for (int i = 0; i < PL_CODES; i++) from.at[i] = table[i];
-    return cuda_through_lane(o, n, [&](char *const *at, size_t some) {
+    return cuda_run_pipelined(o, n, [&](char *const *at, size_t some) {
         return PL_LAUNCH(look_up, cuda_blocks(some), CUDA_THREADS, (float *)at[0],
                          (const uint8_t *)at[1], some, from);
     });

@@ -17,10 +17,10 @@ static size_t terms_of(const struct pl_conv *c)
     return (size_t)c->C * (size_t)c->K * (size_t)c->K;
 }
 
-static int places_at_once(int places, size_t terms)
+static int positions_at_once(int positions, size_t terms)
 {
     size_t some = cuda_scratch_share(PATCH_BYTES) / (terms * sizeof(float));
-    return some < 1 ? 1 : some < (size_t)places ? (int)some : places;
+    return some < 1 ? 1 : some < (size_t)positions ? (int)some : positions;
 }
 
 /* patch (C*K*K, count): what output places first.. of one image see. */
@@ -55,32 +55,32 @@ __global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c
     }
 }
 
-__global__ void spread_bias(float *y, const float *b, size_t n, int O, int places)
+__global__ void spread_bias(float *y, const float *b, size_t n, int O, int positions)
 {
-    CUDA_EACH (i, n) y[i] = b[i / (size_t)places % (size_t)O];
+    CUDA_EACH (i, n) y[i] = b[i / (size_t)positions % (size_t)O];
 }
 
 int cuda_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
-    int W_out = pl_conv_width(c), places = pl_conv_height(c) * W_out, rc = PL_OK;
-    size_t terms = terms_of(c), n = (size_t)c->B * (size_t)c->O * (size_t)places;
-    int some = is_plain(c) ? places : places_at_once(places, terms);
+    int W_out = pl_conv_width(c), positions = pl_conv_height(c) * W_out, rc = PL_OK;
+    size_t terms = terms_of(c), n = (size_t)c->B * (size_t)c->O * (size_t)positions;
+    int some = is_plain(c) ? positions : positions_at_once(positions, terms);
     float *patch = NULL;
     if (!is_plain(c))
         patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, terms * (size_t)some * sizeof *patch);
     if (rc == PL_OK && b)
-        rc = PL_LAUNCH(spread_bias, cuda_blocks(n), CUDA_THREADS, y, b, n, c->O, places);
+        rc = PL_LAUNCH(spread_bias, cuda_blocks(n), CUDA_THREADS, y, b, n, c->O, positions);
     for (int image = 0; image < c->B; image++) {
         const float *from = x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W;
-        float *to = y + (size_t)image * (size_t)c->O * (size_t)places;
-        for (int p = 0; rc == PL_OK && p < places; p += some) {
-            int count = places - p < some ? places - p : some;
+        float *to = y + (size_t)image * (size_t)c->O * (size_t)positions;
+        for (int p = 0; rc == PL_OK && p < positions; p += some) {
+            int count = positions - p < some ? positions - p : some;
             if (patch)
                 rc = PL_LAUNCH(gather_inputs, cuda_blocks(terms * (size_t)count), CUDA_THREADS,
                                patch, from, *c, W_out, p, count);
             if (rc == PL_OK)
-                rc = cuda_product(to + p, places, w, 0, patch ? patch : from, 0, c->O, count,
-                                  (int)terms, b != NULL);
+                rc = cuda_gemm(to + p, positions, w, 0, patch ? patch : from, 0, c->O, count,
+                               (int)terms, b != NULL);
         }
     }
     return rc;
@@ -98,35 +98,37 @@ __global__ void swap_channels(float *to, const float *w, struct pl_conv c)
 
 int cuda_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
-    int H_out = pl_conv_height(c), W_out = pl_conv_width(c), places = c->H * c->W, rc;
+    int H_out = pl_conv_height(c), W_out = pl_conv_width(c), positions = c->H * c->W, rc;
     size_t terms = (size_t)c->O * (size_t)c->K * (size_t)c->K, weights = terms * (size_t)c->C;
-    int some = places_at_once(places, terms);
-    float *turned = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES,
-                                          (weights + terms * (size_t)some) * sizeof *turned);
-    float *patch = turned + weights;
+    int some = positions_at_once(positions, terms);
+    float *transposed = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES,
+                                              (weights + terms * (size_t)some) *
+                                                  sizeof *transposed);
+    float *patch = transposed + weights;
     if (rc == PL_OK)
-        rc = PL_LAUNCH(swap_channels, cuda_blocks(weights), CUDA_THREADS, turned, w, *c);
+        rc = PL_LAUNCH(swap_channels, cuda_blocks(weights), CUDA_THREADS, transposed, w, *c);
     for (int image = 0; image < c->B; image++) {
         const float *from = dy + (size_t)image * (size_t)c->O * (size_t)H_out * (size_t)W_out;
-        float *to = dx + (size_t)image * (size_t)c->C * (size_t)places;
-        for (int p = 0; rc == PL_OK && p < places; p += some) {
-            int count = places - p < some ? places - p : some;
+        float *to = dx + (size_t)image * (size_t)c->C * (size_t)positions;
+        for (int p = 0; rc == PL_OK && p < positions; p += some) {
+            int count = positions - p < some ? positions - p : some;
             rc = PL_LAUNCH(gather_gradients, cuda_blocks(terms * (size_t)count), CUDA_THREADS,
                            patch, from, *c, H_out, W_out, p, count);
             if (rc == PL_OK)
-                rc = cuda_product(to + p, places, turned, 0, patch, 0, c->C, count, (int)terms, 0);
+                rc = cuda_gemm(to + p, positions, transposed, 0, patch, 0, c->C, count, (int)terms,
+                               0);
         }
     }
     return rc;
 }
 
 /* A block an output channel: all its places of all images. */
-__global__ void bias_gradient(float *db, const float *dy, int B, int O, int places)
+__global__ void bias_gradient(float *db, const float *dy, int B, int O, int positions)
 {
     double s = 0;
     for (int b = 0; b < B; b++) {
-        const float *from = dy + ((size_t)b * (size_t)O + blockIdx.x) * (size_t)places;
-        for (int p = (int)threadIdx.x; p < places; p += CUDA_THREADS) s += from[p];
+        const float *from = dy + ((size_t)b * (size_t)O + blockIdx.x) * (size_t)positions;
+        for (int p = (int)threadIdx.x; p < positions; p += CUDA_THREADS) s += from[p];
     }
     s = cuda_block_sum(s);
     if (threadIdx.x == 0) db[blockIdx.x] = (float)(db[blockIdx.x] + s);
@@ -134,22 +136,22 @@ __global__ void bias_gradient(float *db, const float *dy, int B, int O, int plac
 
 int cuda_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
 {
-    int W_out = pl_conv_width(c), places = pl_conv_height(c) * W_out, rc = PL_OK;
+    int W_out = pl_conv_width(c), positions = pl_conv_height(c) * W_out, rc = PL_OK;
     size_t terms = terms_of(c),
-           n = terms * (size_t)places; /* whole images: dy's rows are that long */
+           n = terms * (size_t)positions; /* whole images: dy's rows are that long */
     float *patch = NULL;
     if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, n * sizeof *patch);
     for (int image = 0; rc == PL_OK && image < c->B; image++) {
         const float *from = x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W;
         if (patch)
             rc = PL_LAUNCH(gather_inputs, cuda_blocks(n), CUDA_THREADS, patch, from, *c, W_out, 0,
-                           places);
+                           positions);
         if (rc == PL_OK)
-            rc = cuda_product(dw, (int)terms, dy + (size_t)image * (size_t)c->O * (size_t)places, 0,
-                              patch ? patch : from, 1, c->O, (int)terms, places, 1);
+            rc = cuda_gemm(dw, (int)terms, dy + (size_t)image * (size_t)c->O * (size_t)positions, 0,
+                           patch ? patch : from, 1, c->O, (int)terms, positions, 1);
     }
     if (rc == PL_OK && db)
-        rc = PL_LAUNCH(bias_gradient, (unsigned)c->O, CUDA_THREADS, db, dy, c->B, c->O, places);
+        rc = PL_LAUNCH(bias_gradient, (unsigned)c->O, CUDA_THREADS, db, dy, c->B, c->O, positions);
     return rc;
 }
 

@@ -24,17 +24,17 @@ struct device {
     /* memory, counted: what --gpu-memory allows is kept, and a refusal can be explained. CUDA's own
      * context and cuBLAS' workspace, some hundred MB, are not ours to count. */
     struct piece *pieces;
-    size_t piece_count, piece_room, held, most;
+    size_t piece_count, piece_capacity, held, most;
 };
 static struct device devices[CUDA_DEVICES_MAX]; /* by CUDA's numbers */
 static int list[CUDA_DEVICES_MAX], count = 1, present;
 static size_t limit;
 static thread_local int current = -1; /* CUDA's number of the thread's device; it knows it too */
-static thread_local char trouble[192];
+static thread_local char error_text[192];
 
 int cuda_failed(const char *why)
 {
-    snprintf(trouble, sizeof trouble, "%s", why);
+    snprintf(error_text, sizeof error_text, "%s", why);
     return PL_EDEVICE;
 }
 
@@ -76,7 +76,7 @@ void cuda_lock(int on)
 
 static thread_local cudaStream_t diverted;
 
-void cuda_divert(cudaStream_t stream) { diverted = stream; }
+void cuda_set_stream(cudaStream_t stream) { diverted = stream; }
 
 cudaStream_t cuda_stream(void) { return diverted ? diverted : now()->stream; }
 
@@ -103,11 +103,11 @@ int cuda_set_devices(const int *numbers, int n)
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < i; k++)
             if (numbers[k] == numbers[i]) {
-                snprintf(trouble, sizeof trouble, "device %d twice", numbers[i]);
+                snprintf(error_text, sizeof error_text, "device %d twice", numbers[i]);
                 return PL_EUSE;
             }
         if (numbers[i] < 0 || numbers[i] >= present) { /* so the list is no longer than that, too */
-            snprintf(trouble, sizeof trouble, "no device %d: this machine has %d, from 0 on",
+            snprintf(error_text, sizeof error_text, "no device %d: this machine has %d, from 0 on",
                      numbers[i], present);
             return PL_EUSE;
         }
@@ -153,7 +153,7 @@ int cuda_open(char *note, size_t size)
     }
     if (try_kernel() != PL_OK) {
         snprintf(note, size, "%.60s, sm_%d%d: %.100s; make cuda CUDA_ARCH=%d%d", p.name, p.major,
-                 p.minor, trouble, p.major, p.minor);
+                 p.minor, error_text, p.major, p.minor);
         return PL_EDEVICE;
     }
     snprintf(note, size, "cuda: %.100s, sm_%d%d, %.1f GiB, float32 without TF32", p.name, p.major,
@@ -173,7 +173,7 @@ int cuda_set_memory(size_t bytes)
     return PL_OK;
 }
 
-const char *cuda_memory_trouble(void) { return trouble; }
+const char *cuda_memory_error(void) { return error_text; }
 
 size_t cuda_memory_most(void) { return now()->most; }
 
@@ -181,28 +181,28 @@ size_t cuda_scratch_share(size_t most) { return limit && limit / 8 < most ? limi
 
 static void *refuse(size_t bytes, const char *of, double have)
 {
-    snprintf(trouble, sizeof trouble, "%.1f MiB asked for, %.1f held, of %.1f MiB %s",
+    snprintf(error_text, sizeof error_text, "%.1f MiB asked for, %.1f held, of %.1f MiB %s",
              (double)bytes / 0x1p20, (double)now()->held / 0x1p20, have / 0x1p20, of);
     return NULL;
 }
 
 void cuda_no_host_memory(size_t bytes)
 {
-    snprintf(trouble, sizeof trouble,
+    snprintf(error_text, sizeof error_text,
              "%.1f MiB of the machine's own memory asked for, page-locked, more than it gives",
              (double)bytes / 0x1p20);
 }
 
 /* Room in the list first: a piece that isn't in it would never be counted back. */
-static int make_room(struct device *d)
+static int free_scratch_until(struct device *d)
 {
-    size_t room = d->piece_room ? 2 * d->piece_room : 256;
+    size_t room = d->piece_capacity ? 2 * d->piece_capacity : 256;
     struct piece *more;
-    if (d->piece_count < d->piece_room) return PL_OK;
+    if (d->piece_count < d->piece_capacity) return PL_OK;
     more = (struct piece *)realloc(d->pieces, room * sizeof *more);
     if (!more) return PL_ENOMEM;
     d->pieces = more;
-    d->piece_room = room;
+    d->piece_capacity = room;
     return PL_OK;
 }
 
@@ -214,7 +214,7 @@ static void *take_piece(size_t bytes)
     if (!bytes) bytes = 1;
     if (limit && (bytes > limit || d->held > limit - bytes))
         return refuse(bytes, "that --gpu-memory allows", (double)limit);
-    if (make_room(d) != PL_OK) return NULL;
+    if (free_scratch_until(d) != PL_OK) return NULL;
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
         cudaGetLastError(); /* said by the NULL: no later launch shall answer for it */
         if (cudaMemGetInfo(&left, &all) != cudaSuccess) all = 0;
@@ -226,7 +226,7 @@ static void *take_piece(size_t bytes)
     return p;
 }
 
-void *cuda_piece(size_t bytes)
+void *cuda_alloc_uncounted(size_t bytes)
 {
     void *p;
     cuda_lock(1);
@@ -265,7 +265,7 @@ void cuda_free(void *p)
     cuda_lock(0);
 }
 
-int cuda_put(void *device, const void *host, size_t bytes)
+int cuda_upload(void *device, const void *host, size_t bytes)
 {
     cudaStream_t stream = cuda_stream();
     int rc = PL_OK;
@@ -277,7 +277,7 @@ int cuda_put(void *device, const void *host, size_t bytes)
     return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 
-int cuda_get(void *host, const void *device, size_t bytes)
+int cuda_download(void *host, const void *device, size_t bytes)
 {
     cudaStream_t stream = cuda_stream();
     int rc = PL_OK;

@@ -19,10 +19,11 @@ int cuda_number(void);         /* CUDA's, of the thread's device */
 int cuda_number_of(int index); /* the same of the list's */
 
 void *cuda_alloc(size_t bytes);
-void *cuda_piece(size_t bytes); /* the same, but not zeroed: it comes with no stream's work */
+void *cuda_alloc_uncounted(
+    size_t bytes); /* the same, but not zeroed: it comes with no stream's work */
 void cuda_free(void *p);
 int cuda_set_memory(size_t bytes);
-const char *cuda_memory_trouble(void);
+const char *cuda_memory_error(void);
 int cuda_failed(const char *why);       /* PL_EDEVICE, and its reason for cuda_memory_trouble */
 void cuda_no_host_memory(size_t bytes); /* words for cuda_memory_trouble */
 size_t cuda_memory_most(void);
@@ -32,8 +33,8 @@ int cuda_has_bf16(void); /* the matrix units of every device in the list */
 int cuda_copies_open(void); /* of the thread's device, as often as wanted */
 void *cuda_host_alloc(size_t bytes);
 void cuda_host_free(void *p);
-int cuda_get_begin(uint64_t *ticket, void *host, const void *device, size_t bytes);
-int cuda_put_begin(uint64_t *ticket, void *device, const void *host, size_t bytes);
+int cuda_download_begin(uint64_t *ticket, void *host, const void *device, size_t bytes);
+int cuda_upload_begin(uint64_t *ticket, void *device, const void *host, size_t bytes);
 int cuda_copy_end(uint64_t ticket);
 int cuda_copy_join(void);
 void cuda_reach(

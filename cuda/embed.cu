@@ -6,21 +6,22 @@
 #include "vectorized.cuh"
 
 template <int WIDTH>
-__global__ void take_rows(float *y, const float *table, const int32_t *ids, int M, int packs)
+__global__ void take_rows(float *y, const float *table, const int32_t *ids, int M, int vectors)
 {
-    cuda_each_row(M, packs, [=](int m, int c) {
-        size_t from = (size_t)ids[m] * (size_t)packs + (size_t)c;
-        size_t to = (size_t)m * (size_t)packs + (size_t)c;
+    cuda_each_row(M, vectors, [=](int m, int c) {
+        size_t from = (size_t)ids[m] * (size_t)vectors + (size_t)c;
+        size_t to = (size_t)m * (size_t)vectors + (size_t)c;
         cuda_store(y + to * WIDTH, cuda_load<WIDTH>(table + from * WIDTH));
     });
 }
 
 int cuda_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
 {
-    int packed = D % CUDA_PACK == 0 && cuda_packs(y, table), packs = packed ? D / CUDA_PACK : D;
+    int vectorized = D % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(y, table),
+        vectors = vectorized ? D / CUDA_VECTOR_WIDTH : D;
     (void)rows;
-    return CUDA_LAUNCH_PACKS(packed, take_rows, cuda_row_grid(M, packs), CUDA_THREADS, y, table,
-                             ids, M, packs);
+    return CUDA_LAUNCH_VECTORIZED(vectorized, take_rows, cuda_row_grid(M, vectors), CUDA_THREADS, y,
+                                  table, ids, M, vectors);
 }
 
 /* A block a position. Which of the next 256 positions have the same id is 8 words of 32 bits, which

@@ -78,10 +78,10 @@ int cuda_activation_backward(float *dx, const float *dy, const float *x, size_t 
     return PL_LAUNCH(activate_backward, cuda_blocks(n), CUDA_THREADS, dx, dy, x, n, kind);
 }
 
-template <int WIDTH> __global__ void gate(float *y, const float *z, int M, int packs)
+template <int WIDTH> __global__ void gate(float *y, const float *z, int M, int vectors)
 {
-    size_t C = (size_t)packs * WIDTH;
-    cuda_each_row(M, packs, [=](int m, int c) {
+    size_t C = (size_t)vectors * WIDTH;
+    cuda_each_row(M, vectors, [=](int m, int c) {
         size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
         auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
         PL_UNROLL
@@ -92,15 +92,17 @@ template <int WIDTH> __global__ void gate(float *y, const float *z, int M, int p
 
 int cuda_geglu(float *y, const float *z, int M, int C)
 {
-    int packed = C % CUDA_PACK == 0 && cuda_packs(y, z), packs = packed ? C / CUDA_PACK : C;
-    return CUDA_LAUNCH_PACKS(packed, gate, cuda_row_grid(M, packs), CUDA_THREADS, y, z, M, packs);
+    int vectorized = C % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(y, z),
+        vectors = vectorized ? C / CUDA_VECTOR_WIDTH : C;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, gate, cuda_row_grid(M, vectors), CUDA_THREADS, y, z,
+                                  M, vectors);
 }
 
 template <int WIDTH>
-__global__ void gate_backward(float *dz, const float *dy, const float *z, int M, int packs)
+__global__ void gate_backward(float *dz, const float *dy, const float *z, int M, int vectors)
 {
-    size_t C = (size_t)packs * WIDTH;
-    cuda_each_row(M, packs, [=](int m, int c) {
+    size_t C = (size_t)vectors * WIDTH;
+    cuda_each_row(M, vectors, [=](int m, int c) {
         size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
         auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
         auto d = cuda_load<WIDTH>(dy + at);
@@ -117,27 +119,28 @@ __global__ void gate_backward(float *dz, const float *dy, const float *z, int M,
 
 int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 {
-    int packed = C % CUDA_PACK == 0 && cuda_packs(dz, dy, z), packs = packed ? C / CUDA_PACK : C;
-    return CUDA_LAUNCH_PACKS(packed, gate_backward, cuda_row_grid(M, packs), CUDA_THREADS, dz, dy,
-                             z, M, packs);
+    int vectorized = C % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(dz, dy, z),
+        vectors = vectorized ? C / CUDA_VECTOR_WIDTH : C;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, gate_backward, cuda_row_grid(M, vectors),
+                                  CUDA_THREADS, dz, dy, z, M, vectors);
 }
 
 /* Where rows from m on of z lie: in the caller's, or in scratch that is used again and again. */
-static float *rows_of_z(float *kept, float *scratch, int m, int C)
+static float *rows_of_z(float *saved_z, float *scratch, int m, int C)
 {
-    return kept ? kept + 2 * (size_t)m * (size_t)C : scratch;
+    return saved_z ? saved_z + 2 * (size_t)m * (size_t)C : scratch;
 }
 
-int cuda_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+int cuda_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    size_t row = (kept ? 1 : 3) * (size_t)C;
-    int rc, some = feed_rows_at_once(M, row * sizeof *y);
+    size_t row = (saved_z ? 1 : 3) * (size_t)C;
+    int rc, some = ffn_rows_at_once(M, row * sizeof *y);
     float *h;
-    if (cuda_bf16()) return cuda_feed16(y, kept, x, w, M, D, C);
+    if (cuda_bf16()) return cuda_ffn_bf16(y, saved_z, x, w, M, D, C);
     h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
-        float *z = rows_of_z(kept, h + (size_t)some * (size_t)C, m, C);
+        float *z = rows_of_z(saved_z, h + (size_t)some * (size_t)C, m, C);
         rc = cuda_linear(z, x + (size_t)m * (size_t)D, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
         if (rc == PL_OK) rc = cuda_linear(y + (size_t)m * (size_t)D, h, w->W2, w->b2, rows, C, D);
@@ -145,20 +148,20 @@ int cuda_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int 
     return rc;
 }
 
-int cuda_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+int cuda_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *saved_z,
                       const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    size_t row = (kept ? 2 : 4) * (size_t)C;
-    int rc, some = feed_rows_at_once(M, row * sizeof *dx);
+    size_t row = (saved_z ? 2 : 4) * (size_t)C;
+    int rc, some = ffn_rows_at_once(M, row * sizeof *dx);
     float *h, *dh;
-    if (cuda_bf16()) return cuda_feed16_backward(y, dx, dw, dy, kept, x, w, M, D, C);
+    if (cuda_bf16()) return cuda_ffn_bf16_backward(y, dx, dw, dy, saved_z, x, w, M, D, C);
     h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
     dh = h + (size_t)some * (size_t)C;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         size_t at = (size_t)m * (size_t)D;
-        float *z = rows_of_z(kept, dh + (size_t)some * (size_t)C, m, C);
-        if (!kept) rc = cuda_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
+        float *z = rows_of_z(saved_z, dh + (size_t)some * (size_t)C, m, C);
+        if (!saved_z) rc = cuda_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
         if (rc == PL_OK && y) rc = cuda_linear(y + at, h, w->W2, w->b2, rows, C, D);
         if (rc == PL_OK) rc = cuda_linear_dw(dw->W2, dw->b2, dy + at, h, rows, C, D);

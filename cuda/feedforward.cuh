@@ -7,7 +7,7 @@
 #include "launch.cuh"
 
 /* How many of M rows at a time the layer's scratch holds. */
-static inline int feed_rows_at_once(int M, size_t bytes_a_row)
+static inline int ffn_rows_at_once(int M, size_t bytes_a_row)
 {
     const size_t most = (size_t)256 << 20; /* at the run's width 4,096 rows or 10,000 of bfloat16 */
     size_t rows = cuda_scratch_share(most) / bytes_a_row;
@@ -15,8 +15,10 @@ static inline int feed_rows_at_once(int M, size_t bytes_a_row)
 }
 
 /* The layer in bfloat16. */
-int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C);
-int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
-                         const float *x, const struct pl_ffn *w, int M, int D, int C);
+int cuda_ffn_bf16(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                  int C);
+int cuda_ffn_bf16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                           float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                           int C);
 
 #endif

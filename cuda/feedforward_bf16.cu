@@ -29,14 +29,14 @@ static __device__ struct gelu gelu_of(float g)
 
 /* u and g of row m from column c on. */
 template <int WIDTH> struct halves {
-    cuda_pack<float, WIDTH> u, g;
+    cuda_vector<float, WIDTH> u, g;
 };
 /* Of z as the first product left it; or of kept, z in float32 with its bias. */
 template <int WIDTH>
-static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float *kept,
+static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float *saved_z,
                                                  const float *b1, size_t at, int c, int C) {
     struct halves<WIDTH> v;
-    if (kept) return { cuda_load<WIDTH>(kept + at), cuda_load<WIDTH>(kept + at + C) };
+    if (saved_z) return { cuda_load<WIDTH>(saved_z + at), cuda_load<WIDTH>(saved_z + at + C) };
     auto u = cuda_load<WIDTH>(z + at), g = cuda_load<WIDTH>(z + at + C);
     auto bu = cuda_load<WIDTH>(b1 + c), bg = cuda_load<WIDTH>(b1 + C + c);
     PL_UNROLL
@@ -48,14 +48,14 @@ static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float 
 }
 
 template <int WIDTH>
-__global__ void gate16(uint16_t *h, const uint16_t *z, const float *kept, const float *b1, int rows,
-                       int packs)
+__global__ void gate16(uint16_t *h, const uint16_t *z, const float *saved_z, const float *b1,
+                       int rows, int vectors)
 {
-    int C = packs * WIDTH;
-    cuda_each_row(rows, packs, [=](int m, int p) {
+    int C = vectors * WIDTH;
+    cuda_each_row(rows, vectors, [=](int m, int p) {
         size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
-        auto v = halves_of<WIDTH>(z, kept, b1, at + (size_t)m * (size_t)C, p * WIDTH, C);
-        cuda_pack<uint16_t, WIDTH> y;
+        auto v = halves_of<WIDTH>(z, saved_z, b1, at + (size_t)m * (size_t)C, p * WIDTH, C);
+        cuda_vector<uint16_t, WIDTH> y;
         PL_UNROLL
         for (int k = 0; k < WIDTH; k++)
             y.at[k] = bf16_of_float(v.u.at[k] * gelu_of(v.g.at[k]).value);
@@ -65,19 +65,19 @@ __global__ void gate16(uint16_t *h, const uint16_t *z, const float *kept, const 
 
 /* dh becomes h, z becomes dz (of kept, too); part: dz's column sums. */
 template <int WIDTH>
-__global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const float *kept,
-                                const float *b1, int rows, int packs)
+__global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const float *saved_z,
+                                const float *b1, int rows, int vectors)
 {
-    int C = packs * WIDTH;
+    int C = vectors * WIDTH;
     part += (size_t)blockIdx.y * 2 * (size_t)C;
-    cuda_pack_parts<2 * WIDTH>(
-        rows, packs,
+    cuda_vector_column_parts<2 * WIDTH>(
+        rows, vectors,
         [=](int m, int p, double *sum) {
             size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
             size_t wide = at + (size_t)m * (size_t)C;
-            auto v = halves_of<WIDTH>(z, kept, b1, wide, p * WIDTH, C);
+            auto v = halves_of<WIDTH>(z, saved_z, b1, wide, p * WIDTH, C);
             auto d = cuda_load<WIDTH>(dh + at);
-            cuda_pack<uint16_t, WIDTH> h, du, dg;
+            cuda_vector<uint16_t, WIDTH> h, du, dg;
             PL_UNROLL
             for (int k = 0; k < WIDTH; k++) {
                 struct gelu gate = gelu_of(v.g.at[k]);
@@ -97,32 +97,33 @@ __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const f
 }
 
 /* Buffers for some rows: z (rows,2C) where it isn't the caller's, h (rows,C), dy (rows,D). */
-struct room {
+struct workspace {
     uint16_t *h, *z, *dy;
-    int rows, packed, packs;
+    int rows, vectorized, vectors;
 };
-static int take_room(struct room *r, int M, int C, int z, int D, const float *kept, const float *b1)
+static int reserve_workspace(struct workspace *r, int M, int C, int z, int D, const float *saved_z,
+                             const float *b1)
 {
     size_t row = (size_t)(z ? 3 : 1) * (size_t)C + (size_t)D;
     int rc;
-    r->rows = feed_rows_at_once(M, row * sizeof *r->h);
+    r->rows = ffn_rows_at_once(M, row * sizeof *r->h);
     r->h = (uint16_t *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)r->rows * row * sizeof *r->h);
     r->z = r->h + (size_t)r->rows * (size_t)C;
     r->dy = r->z + (z ? 2 : 0) * (size_t)r->rows * (size_t)C;
-    r->packed = C % CUDA_PACK == 0 && cuda_packs(kept, b1);
-    r->packs = r->packed ? C / CUDA_PACK : C;
+    r->vectorized = C % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(saved_z, b1);
+    r->vectors = r->vectorized ? C / CUDA_VECTOR_WIDTH : C;
     return rc;
 }
 
 /* z, of the caller's rows in float32 with its bias, or in r->z without. */
-static int make_z(struct room *r, float *kept, const uint16_t *x, const struct pl_ffn *w, int rows,
-                  int D, int C)
+static int make_z(struct workspace *r, float *saved_z, const uint16_t *x, const struct pl_ffn *w,
+                  int rows, int D, int C)
 {
     int rc;
     const uint16_t *W1 = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D);
     if (rc != PL_OK) return rc;
-    return kept ? cuda_linear16(kept, x, W1, w->b1, rows, D, 2 * C)
-                : cuda_product16(r->z, x, 0, W1, 1, rows, 2 * C, D);
+    return saved_z ? cuda_linear16(saved_z, x, W1, w->b1, rows, D, 2 * C)
+                   : cuda_gemm_bf16(r->z, x, 0, W1, 1, rows, 2 * C, D);
 }
 
 static int make_y(float *y, const uint16_t *h, const struct pl_ffn *w, int rows, int D, int C)
@@ -132,25 +133,26 @@ static int make_y(float *y, const uint16_t *h, const struct pl_ffn *w, int rows,
     return rc == PL_OK ? cuda_linear16(y, h, W2, w->b2, rows, C, D) : rc;
 }
 
-static float *rows_of(float *kept, int m, int C)
+static float *rows_of(float *saved_z, int m, int C)
 {
-    return kept ? kept + 2 * (size_t)m * (size_t)C : NULL;
+    return saved_z ? saved_z + 2 * (size_t)m * (size_t)C : NULL;
 }
 
-int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+int cuda_ffn_bf16(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                  int C)
 {
-    struct room r;
-    int rc = take_room(&r, M, C, !kept, 0, kept, w->b1);
+    struct workspace r;
+    int rc = reserve_workspace(&r, M, C, !saved_z, 0, saved_z, w->b1);
     for (int m = 0; rc == PL_OK && m < M; m += r.rows) {
         int rows = M - m < r.rows ? M - m : r.rows;
         size_t at = (size_t)m * (size_t)D;
-        float *z = rows_of(kept, m, C);
+        float *z = rows_of(saved_z, m, C);
         const uint16_t *x16 = cuda_rounded(&rc, CUDA_SLOT_OPERAND, x + at,
                                            (size_t)rows * (size_t)D);
         if (rc == PL_OK) rc = make_z(&r, z, x16, w, rows, D, C);
         if (rc == PL_OK)
-            rc = CUDA_LAUNCH_PACKS(r.packed, gate16, cuda_row_grid(rows, r.packs), CUDA_THREADS,
-                                   r.h, r.z, z, w->b1, rows, r.packs);
+            rc = CUDA_LAUNCH_VECTORIZED(r.vectorized, gate16, cuda_row_grid(rows, r.vectors),
+                                        CUDA_THREADS, r.h, r.z, z, w->b1, rows, r.vectors);
         if (rc == PL_OK) rc = make_y(y + at, r.h, w, rows, D, C);
     }
     cuda_rounded_forget();
@@ -158,47 +160,49 @@ int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, i
 }
 
 /* Of `rows` rows of z and dh, which become dz and h; db1 is added to. */
-static int ungate(const struct room *r, float *db1, const float *kept, const float *b1, int rows,
-                  int C)
+static int ungate(const struct workspace *r, float *db1, const float *saved_z, const float *b1,
+                  int rows, int C)
 {
-    dim3 grid = cuda_column_grid(rows, r->packs);
+    dim3 grid = cuda_column_grid(rows, r->vectors);
     int rc;
     double *part = cuda_column_scratch(&rc, 1, grid, 2 * C);
     if (rc == PL_OK)
-        rc = CUDA_LAUNCH_PACKS(r->packed, gate16_backward, grid, CUDA_THREADS, part, r->z, r->h,
-                               kept, b1, rows, r->packs);
+        rc = CUDA_LAUNCH_VECTORIZED(r->vectorized, gate16_backward, grid, CUDA_THREADS, part, r->z,
+                                    r->h, saved_z, b1, rows, r->vectors);
     return rc == PL_OK ? cuda_column_add(db1, part, grid, 2 * C) : rc;
 }
 
 /* The gradients of some rows. dh and h share their place: h is made when dh is read, not sooner. */
-static int some_rows(struct room *r, float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                     float *kept, const float *x, const struct pl_ffn *w, int rows, int D, int C)
+static int some_rows(struct workspace *r, float *y, float *dx, const struct pl_ffn *dw,
+                     const float *dy, float *saved_z, const float *x, const struct pl_ffn *w,
+                     int rows, int D, int C)
 {
     const uint16_t *x16, *W;
     int rc;
     x16 = cuda_rounded(&rc, CUDA_SLOT_OPERAND, x, (size_t)rows * (size_t)D);
-    if (rc == PL_OK && !kept) rc = make_z(r, NULL, x16, w, rows, D, C);
+    if (rc == PL_OK && !saved_z) rc = make_z(r, NULL, x16, w, rows, D, C);
     if (rc == PL_OK) rc = cuda_round_columns(r->dy, dw->b2, dy, rows, D);
     W = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W2, (size_t)D * (size_t)C) : NULL;
-    if (rc == PL_OK) rc = cuda_product16(r->h, r->dy, 0, W, 0, rows, C, D);
-    if (rc == PL_OK) rc = ungate(r, dw->b1, kept, w->b1, rows, C);
+    if (rc == PL_OK) rc = cuda_gemm_bf16(r->h, r->dy, 0, W, 0, rows, C, D);
+    if (rc == PL_OK) rc = ungate(r, dw->b1, saved_z, w->b1, rows, C);
     if (rc == PL_OK && y) rc = make_y(y, r->h, w, rows, D, C);
-    if (rc == PL_OK) rc = cuda_product16(dw->W2, r->dy, 1, r->h, 0, D, C, rows, 1);
-    if (rc == PL_OK) rc = cuda_product16(dw->W1, r->z, 1, x16, 0, 2 * C, D, rows, 1);
+    if (rc == PL_OK) rc = cuda_gemm_bf16(dw->W2, r->dy, 1, r->h, 0, D, C, rows, 1);
+    if (rc == PL_OK) rc = cuda_gemm_bf16(dw->W1, r->z, 1, x16, 0, 2 * C, D, rows, 1);
     W = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D)
                     : NULL;
-    return rc == PL_OK ? cuda_product16(dx, r->z, 0, W, 0, rows, D, 2 * C, 0) : rc;
+    return rc == PL_OK ? cuda_gemm_bf16(dx, r->z, 0, W, 0, rows, D, 2 * C, 0) : rc;
 }
 
-int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
-                         const float *x, const struct pl_ffn *w, int M, int D, int C)
+int cuda_ffn_bf16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                           float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                           int C)
 {
-    struct room r;
-    int rc = take_room(&r, M, C, 1, D, kept, w->b1);
+    struct workspace r;
+    int rc = reserve_workspace(&r, M, C, 1, D, saved_z, w->b1);
     for (int m = 0; rc == PL_OK && m < M; m += r.rows) {
         size_t at = (size_t)m * (size_t)D;
-        rc = some_rows(&r, y ? y + at : NULL, dx + at, dw, dy + at, rows_of(kept, m, C), x + at, w,
-                       M - m < r.rows ? M - m : r.rows, D, C);
+        rc = some_rows(&r, y ? y + at : NULL, dx + at, dw, dy + at, rows_of(saved_z, m, C), x + at,
+                       w, M - m < r.rows ? M - m : r.rows, D, C);
     }
     cuda_rounded_forget();
     return rc;

@@ -22,7 +22,7 @@ static __device__ struct group group_statistics(const float *x, size_t n, float 
     return g;
 }
 
-__global__ void group_normalize(float *y, const float *x, const float *gain, const float *offset,
+__global__ void group_normalize(float *y, const float *x, const float *weight, const float *bias,
                                 int C, int P, int G, float eps)
 {
     size_t n = (size_t)(C / G) * (size_t)P, at = blockIdx.x * n;
@@ -30,14 +30,14 @@ __global__ void group_normalize(float *y, const float *x, const float *gain, con
     int first = (int)(blockIdx.x % (unsigned)G) * (C / G);
     for (size_t i = threadIdx.x; i < n; i += CUDA_THREADS) {
         int c = first + (int)(i / (size_t)P);
-        y[at + i] = fmaf((x[at + i] - g.mean) * g.scale, gain[c], offset[c]);
+        y[at + i] = fmaf((x[at + i] - g.mean) * g.scale, weight[c], bias[c]);
     }
 }
 
-int cuda_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C,
+int cuda_group_norm(float *y, const float *x, const float *weight, const float *bias, int B, int C,
                     int P, int G, float eps)
 {
-    return PL_LAUNCH(group_normalize, (unsigned)(B * G), CUDA_THREADS, y, x, gain, offset, C, P, G,
+    return PL_LAUNCH(group_normalize, (unsigned)(B * G), CUDA_THREADS, y, x, weight, bias, C, P, G,
                      eps);
 }
 
@@ -66,21 +66,21 @@ __global__ void channel_sums(double *sums, struct group *groups, const float *dy
     }
 }
 
-__global__ void group_gains(float *dgain, float *doffset, const double *sums, int B, int C)
+__global__ void group_param_grads(float *dweight, float *dbias, const double *sums, int B, int C)
 {
     CUDA_EACH (c, (size_t)C) {
-        double gain = dgain[c], offset = doffset[c];
+        double weight = dweight[c], bias = dbias[c];
         for (int b = 0; b < B; b++) {
-            offset += sums[(size_t)b * (size_t)C + c];
-            gain += sums[((size_t)B + (size_t)b) * (size_t)C + c];
+            bias += sums[(size_t)b * (size_t)C + c];
+            weight += sums[((size_t)B + (size_t)b) * (size_t)C + c];
         }
-        dgain[c] = (float)gain;
-        doffset[c] = (float)offset;
+        dweight[c] = (float)weight;
+        dbias[c] = (float)bias;
     }
 }
 
 __global__ void group_dx(float *dx, const double *sums, const struct group *groups, const float *dy,
-                         const float *x, const float *gain, int B, int C, int P, int G)
+                         const float *x, const float *weight, int B, int C, int P, int G)
 {
     int channels = C / G, b = (int)blockIdx.x / G, first = (int)blockIdx.x % G * channels;
     size_t n = (size_t)channels * (size_t)P, at = blockIdx.x * n;
@@ -89,20 +89,20 @@ __global__ void group_dx(float *dx, const double *sums, const struct group *grou
     float mean_g, mean_gh;
     for (int k = 0; k < channels; k++) {
         size_t c = (size_t)b * (size_t)C + (size_t)(first + k);
-        sum_g += gain[first + k] * sums[c];
-        sum_gh += gain[first + k] * sums[(size_t)B * (size_t)C + c];
+        sum_g += weight[first + k] * sums[c];
+        sum_gh += weight[first + k] * sums[(size_t)B * (size_t)C + c];
     }
     mean_g = (float)(sum_g / (double)n);
     mean_gh = (float)(sum_gh / (double)n);
     for (size_t i = threadIdx.x; i < n; i += CUDA_THREADS) {
         float h = (x[at + i] - g.mean) * g.scale,
-              d = dy[at + i] * gain[first + (int)(i / (size_t)P)];
+              d = dy[at + i] * weight[first + (int)(i / (size_t)P)];
         dx[at + i] = g.scale * (d - mean_g - h * mean_gh);
     }
 }
 
-int cuda_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                             const float *x, const float *gain, int B, int C, int P, int G,
+int cuda_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                             const float *x, const float *weight, int B, int C, int P, int G,
                              float eps)
 {
     size_t channels = (size_t)B * (size_t)C, count = (size_t)B * (size_t)G;
@@ -115,10 +115,10 @@ int cuda_group_norm_backward(float *dx, float *dgain, float *doffset, const floa
     groups = (struct group *)(sums + 2 * channels);
     rc = PL_LAUNCH(channel_sums, (unsigned)count, CUDA_THREADS, sums, groups, dy, x, C, P, G, eps);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(group_gains, cuda_blocks((size_t)C), CUDA_THREADS, dgain, doffset, sums, B,
-                       C);
+        rc = PL_LAUNCH(group_param_grads, cuda_blocks((size_t)C), CUDA_THREADS, dweight, dbias,
+                       sums, B, C);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(group_dx, (unsigned)count, CUDA_THREADS, dx, sums, groups, dy, x, gain, B, C,
-                       P, G);
+        rc = PL_LAUNCH(group_dx, (unsigned)count, CUDA_THREADS, dx, sums, groups, dy, x, weight, B,
+                       C, P, G);
     return rc;
 }

@@ -42,7 +42,7 @@ __global__ void lamb_float(double *part, float *u, const float *g, const float *
                            float *v, size_t n, struct lamb_step s)
 {
     double pp = 0, uu = 0;
-    cuda_each_pack<WIDTH>(n, [&](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [&](size_t i, auto width) {
         constexpr int W = width.is;
         auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
         auto pi = cuda_load<W>(p + i), ui = pi;
@@ -65,9 +65,9 @@ static __device__ void lamb_blocks(double *part, float *u, const float *g, const
                                    const struct coded_moments *c, size_t n,
                                    const struct lamb_step *s)
 {
-    typedef cuda_pack<float, WIDTH> pack;
+    typedef cuda_vector<float, WIDTH> vector;
     double pp = 0, uu = 0;
-    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
+    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, vector m, vector v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left), ui = pi;
         PL_UNROLL
         for (int k = 0; k < WIDTH; k++) {
@@ -117,7 +117,7 @@ __global__ void take_step(float *p, const float *u, const struct pl_lamb_norms *
                           double lr)
 {
     float by = (float)(-lr * norms->trust);
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
         auto pi = cuda_load<width.is>(p + i), ui = cuda_load<width.is>(u + i);
         PL_UNROLL
         for (int k = 0; k < width.is; k++) pi.at[k] = fmaf(by, ui.at[k], pi.at[k]);
@@ -129,31 +129,32 @@ int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
               const struct pl_moments *m, size_t n, const struct pl_lamb *step)
 {
     struct lamb_step s = step_of(step);
-    int coded = !m->value[0], packed = cuda_packs(p, u, g), some, rc;
+    int coded = !m->value[0], vectorized = cuda_is_vectorizable(p, u, g), some, rc;
     unsigned blocks;
     double *part;
     struct pl_lamb_norms *found;
     struct coded_moments c;
-    some = packed && (coded ? packs_of(m) : cuda_packs(m->value[0], m->value[1]));
-    blocks = coded ? cuda_value_grid(pl_blocks(n, m->block)) : cuda_pack_blocks(some, n);
+    some = vectorized &&
+           (coded ? is_vectorizable(m) : cuda_is_vectorizable(m->value[0], m->value[1]));
+    blocks = coded ? cuda_value_grid(pl_blocks(n, m->block)) : cuda_vector_blocks(some, n);
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, 2 * blocks * sizeof *part + sizeof *found);
     if (rc == PL_OK && coded) rc = coded_moments_of(&c, m);
     if (rc != PL_OK) return rc;
     found = (struct pl_lamb_norms *)(part + 2 * blocks);
     cuda_written(p, n * sizeof *p);
     if (coded && m->rule == PL_RULE_RUN)
-        rc = CUDA_LAUNCH_PACKS(some, lamb_run, blocks, cuda_value_threads(m->block), part, u, g, p,
-                               c, n, s);
+        rc = CUDA_LAUNCH_VECTORIZED(some, lamb_run, blocks, cuda_value_threads(m->block), part, u,
+                                    g, p, c, n, s);
     else if (coded)
-        rc = CUDA_LAUNCH_PACKS(some, lamb_searched, blocks, cuda_value_threads(m->block), part, u,
-                               g, p, c, n, s);
+        rc = CUDA_LAUNCH_VECTORIZED(some, lamb_searched, blocks, cuda_value_threads(m->block), part,
+                                    u, g, p, c, n, s);
     else
-        rc = CUDA_LAUNCH_PACKS(some, lamb_float, blocks, CUDA_THREADS, part, u, g, p, m->value[0],
-                               m->value[1], n, s);
+        rc = CUDA_LAUNCH_VECTORIZED(some, lamb_float, blocks, CUDA_THREADS, part, u, g, p,
+                                    m->value[0], m->value[1], n, s);
     if (rc == PL_OK)
         rc = PL_LAUNCH(find_trust, 1, CUDA_THREADS, found, part, (size_t)blocks, s.clamp);
     if (rc == PL_OK)
-        rc = CUDA_LAUNCH_PACKS(packed, take_step, cuda_pack_blocks(packed, n), CUDA_THREADS, p, u,
-                               found, n, s.lr);
-    return rc == PL_OK ? cuda_get(norms, found, sizeof *norms) : rc;
+        rc = CUDA_LAUNCH_VECTORIZED(vectorized, take_step, cuda_vector_blocks(vectorized, n),
+                                    CUDA_THREADS, p, u, found, n, s.lr);
+    return rc == PL_OK ? cuda_download(norms, found, sizeof *norms) : rc;
 }

@@ -14,7 +14,7 @@
 /* Everything runs in order on one stream of the thread's device; be->sync waits for it. Only while
  * a thread holds a lane (streams.cuh) is its stream another one: NULL ends that. */
 cudaStream_t cuda_stream(void);
-void cuda_divert(cudaStream_t stream);
+void cuda_set_stream(cudaStream_t stream);
 /* A status for what CUDA says; anything but success and lack of memory is the device's failure. Its
  * words are kept for be->memory_error. */
 int cuda_status(cudaError_t error);
@@ -46,7 +46,7 @@ enum cuda_slot {
     CUDA_SLOT_OPERAND, /* a product's operands in bfloat16 */
     CUDA_SLOT_OPERAND2,
     CUDA_SLOT_COLUMNS, /* columns' partial sums */
-    CUDA_SLOT_TAKEN,   /* another device's values */
+    CUDA_SLOT_PEER,    /* another device's values */
     CUDA_SLOTS
 };
 void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);
@@ -55,16 +55,16 @@ void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);
 size_t cuda_scratch_share(size_t most);
 
 /* Moves between host and device, in order with the kernels; finished when the call returns. */
-int cuda_put(void *device, const void *host, size_t bytes);
-int cuda_get(void *host, const void *device, size_t bytes);
+int cuda_upload(void *device, const void *host, size_t bytes);
+int cuda_download(void *host, const void *device, size_t bytes);
 
 /* Row-major C (M,N) = A (M,K) B (K,N), or + C with `add`; transposed_x: x lies as (K,M), or (N,K).
  * Rows of C lie c_step apart. Operands are rounded to bfloat16 if that was asked for. */
-int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B,
-                 int transposed_b, int M, int N, int K, int add);
+int cuda_gemm(float *C, int c_step, const float *A, int transposed_a, const float *B,
+              int transposed_b, int M, int N, int K, int add);
 /* The same with operands as they are, whatever the precision asked for. */
-int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
-                   int transposed_b, int M, int N, int K, int add);
+int cuda_gemm_float32(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                      int transposed_b, int M, int N, int K, int add);
 
 #define CUDA_THREADS 256 /* of a block, where nothing else is said; a multiple of 32 always */
 
@@ -87,7 +87,7 @@ static inline unsigned cuda_blocks(size_t n)
 
 template <class T> __device__ T cuda_warp_sum(T v)
 {
-    for (int apart = 16; apart; apart /= 2) v += __shfl_xor_sync(0xffffffffu, v, apart);
+    for (int distance = 16; distance; distance /= 2) v += __shfl_xor_sync(0xffffffffu, v, distance);
     return v;
 }
 
@@ -106,8 +106,8 @@ template <class T> __device__ T cuda_block_sum(T v)
 
 template <class T> __device__ T cuda_warp_max(T v)
 {
-    for (int apart = 16; apart; apart /= 2) {
-        T other = __shfl_xor_sync(0xffffffffu, v, apart);
+    for (int distance = 16; distance; distance /= 2) {
+        T other = __shfl_xor_sync(0xffffffffu, v, distance);
         if (other > v) v = other;
     }
     return v;

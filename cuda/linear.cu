@@ -55,31 +55,31 @@ static int product(void *C, cudaDataType type_c, int c_step, const void *A, int 
                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
-int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
-                   int transposed_b, int M, int N, int K, int add)
+int cuda_gemm_float32(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                      int transposed_b, int M, int N, int K, int add)
 {
     return product(C, CUDA_R_32F, c_step, A, transposed_a, B, transposed_b, CUDA_R_32F, M, N, K,
                    add);
 }
 
-int cuda_product16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+int cuda_gemm_bf16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K)
 {
     return product(C, CUDA_R_16BF, N, A, transposed_a, B, transposed_b, CUDA_R_16BF, M, N, K, 0);
 }
 
-int cuda_product16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+int cuda_gemm_bf16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K, int add)
 {
     return product(C, CUDA_R_32F, N, A, transposed_a, B, transposed_b, CUDA_R_16BF, M, N, K, add);
 }
 
-int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B,
-                 int transposed_b, int M, int N, int K, int add)
+int cuda_gemm(float *C, int c_step, const float *A, int transposed_a, const float *B,
+              int transposed_b, int M, int N, int K, int add)
 {
     const uint16_t *a, *b;
     int rc;
-    if (!bf16) return cuda_product32(C, c_step, A, transposed_a, B, transposed_b, M, N, K, add);
+    if (!bf16) return cuda_gemm_float32(C, c_step, A, transposed_a, B, transposed_b, M, N, K, add);
     a = cuda_rounded(&rc, CUDA_SLOT_OPERAND, A, (size_t)M * (size_t)K);
     if (rc != PL_OK) return rc;
     b = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, B, (size_t)K * (size_t)N);
@@ -88,10 +88,10 @@ int cuda_product(float *C, int c_step, const float *A, int transposed_a, const f
                    add);
 }
 
-template <int WIDTH> __global__ void spread_bias(float *y, const float *b, int M, int packs)
+template <int WIDTH> __global__ void spread_bias(float *y, const float *b, int M, int vectors)
 {
-    cuda_each_row(M, packs, [=](int m, int c) {
-        cuda_store(y + ((size_t)m * (size_t)packs + (size_t)c) * WIDTH,
+    cuda_each_row(M, vectors, [=](int m, int c) {
+        cuda_store(y + ((size_t)m * (size_t)vectors + (size_t)c) * WIDTH,
                    cuda_load<WIDTH>(b + (size_t)c * WIDTH));
     });
 }
@@ -99,16 +99,17 @@ template <int WIDTH> __global__ void spread_bias(float *y, const float *b, int M
 /* What a product with add begins with. */
 static int begin_with(float *y, const float *b, int M, int N)
 {
-    int packed = N % CUDA_PACK == 0 && cuda_packs(y, b), packs = packed ? N / CUDA_PACK : N;
+    int vectorized = N % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(y, b),
+        vectors = vectorized ? N / CUDA_VECTOR_WIDTH : N;
     if (!b) return PL_OK;
-    return CUDA_LAUNCH_PACKS(packed, spread_bias, cuda_row_grid(M, packs), CUDA_THREADS, y, b, M,
-                             packs);
+    return CUDA_LAUNCH_VECTORIZED(vectorized, spread_bias, cuda_row_grid(M, vectors), CUDA_THREADS,
+                                  y, b, M, vectors);
 }
 
 int cuda_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     int rc = begin_with(y, b, M, N);
-    if (rc == PL_OK) rc = cuda_product(y, N, x, 0, W, 1, M, N, K, b != NULL);
+    if (rc == PL_OK) rc = cuda_gemm(y, N, x, 0, W, 1, M, N, K, b != NULL);
     cuda_rounded_written(y, (size_t)M * (size_t)N * sizeof *y);
     return rc;
 }
@@ -117,28 +118,28 @@ int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b
                   int N)
 {
     int rc = begin_with(y, b, M, N);
-    return rc == PL_OK ? cuda_product16(y, x, 0, W, 1, M, N, K, b != NULL) : rc;
+    return rc == PL_OK ? cuda_gemm_bf16(y, x, 0, W, 1, M, N, K, b != NULL) : rc;
 }
 
 int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
-    int rc = cuda_product(dx, K, dy, 0, W, 0, M, K, N, add);
+    int rc = cuda_gemm(dx, K, dy, 0, W, 0, M, K, N, add);
     cuda_rounded_written(dx, (size_t)M * (size_t)K * sizeof *dx);
     return rc;
 }
 
 /* y NULL: the sums alone. */
 template <int WIDTH>
-__global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, int packs)
+__global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, int vectors)
 {
-    size_t N = (size_t)packs * WIDTH;
+    size_t N = (size_t)vectors * WIDTH;
     part += (size_t)blockIdx.y * N;
-    cuda_pack_parts<WIDTH>(
-        M, packs,
+    cuda_vector_column_parts<WIDTH>(
+        M, vectors,
         [=](int r, int c, double *sum) {
             size_t at = (size_t)r * N + (size_t)c * WIDTH;
-            cuda_pack<float, WIDTH> d = cuda_load<WIDTH>(dy + at);
-            cuda_pack<uint16_t, WIDTH> h;
+            cuda_vector<float, WIDTH> d = cuda_load<WIDTH>(dy + at);
+            cuda_vector<uint16_t, WIDTH> h;
             PL_UNROLL
             for (int k = 0; k < WIDTH; k++) {
                 sum[k] += d.at[k];
@@ -151,12 +152,15 @@ __global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, i
 
 int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N)
 {
-    int packed = N % CUDA_PACK == 0 && cuda_packs(dy) && (!y || cuda_packs(y)), rc;
-    int packs = packed ? N / CUDA_PACK : N;
-    dim3 grid = cuda_column_grid(M, packs);
+    int vectorized = N % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(dy) &&
+                     (!y || cuda_is_vectorizable(y)),
+        rc;
+    int vectors = vectorized ? N / CUDA_VECTOR_WIDTH : N;
+    dim3 grid = cuda_column_grid(M, vectors);
     double *part = cuda_column_scratch(&rc, 1, grid, N);
     if (rc == PL_OK)
-        rc = CUDA_LAUNCH_PACKS(packed, sum_columns, grid, CUDA_THREADS, part, y, dy, M, packs);
+        rc = CUDA_LAUNCH_VECTORIZED(vectorized, sum_columns, grid, CUDA_THREADS, part, y, dy, M,
+                                    vectors);
     return rc == PL_OK ? cuda_column_add(db, part, grid, N) : rc;
 }
 
@@ -179,12 +183,12 @@ int cuda_linear_dw(float *dW, float *db, const float *dy, const float *x, int M,
 {
     int rc = PL_OK;
     if (!bf16) {
-        rc = cuda_product32(dW, K, dy, 1, x, 0, N, K, M, 1);
+        rc = cuda_gemm_float32(dW, K, dy, 1, x, 0, N, K, M, 1);
         if (rc == PL_OK && db) rc = cuda_round_columns(NULL, db, dy, M, N);
     } else {
         const uint16_t *a = round_gradient(&rc, db, dy, M, N), *b = NULL;
         if (rc == PL_OK) b = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, x, (size_t)M * (size_t)K);
-        if (rc == PL_OK) rc = cuda_product16(dW, a, 1, b, 0, N, K, M, 1);
+        if (rc == PL_OK) rc = cuda_gemm_bf16(dW, a, 1, b, 0, N, K, M, 1);
     }
     cuda_rounded_written(dW, (size_t)N * (size_t)K * sizeof *dW);
     if (db) cuda_rounded_written(db, (size_t)N * sizeof *db);

@@ -107,5 +107,5 @@ int cuda_loss(double *loss, float *logp, float *dx, float *dW, float *db, const 
                                s, (size_t)seq * (size_t)S + (size_t)p, rows, D);
             }
     }
-    return rc == PL_OK ? cuda_get(loss, mean, (size_t)segments * sizeof *loss) : rc;
+    return rc == PL_OK ? cuda_download(loss, mean, (size_t)segments * sizeof *loss) : rc;
 }

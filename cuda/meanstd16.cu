@@ -61,32 +61,34 @@ __global__ void decode_halves(uint16_t *out, const uint16_t *halves, const float
 int cuda_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                           size_t D)
 {
-    size_t each = D * (sizeof *x + 2) + 2 * sizeof *mean, slack = 4 * 256, room = cuda_lane_room();
+    size_t each = D * (sizeof *x + 2) + 2 * sizeof *mean, slack = 4 * 256,
+           capacity = cuda_pipeline_capacity();
     size_t most, piece;
-    struct cuda_lane *lane;
-    int rc = PL_ENOMEM, side = 0;
+    struct cuda_pipeline *pipeline;
+    int rc = PL_ENOMEM, stage = 0;
     if (!rows) return PL_OK;
-    most = room > slack ? (room - slack) / each : 0;
-    if (most > CUDA_PIECE_BYTES / each) /* less where that will do: copies begin sooner */
-        most = CUDA_PIECE_BYTES / each ? CUDA_PIECE_BYTES / each : 1;
+    most = capacity > slack ? (capacity - slack) / each : 0;
+    if (most > CUDA_CHUNK_BYTES / each) /* less where that will do: copies begin sooner */
+        most = CUDA_CHUNK_BYTES / each ? CUDA_CHUNK_BYTES / each : 1;
     piece = rows < most ? rows : most;
-    lane = piece ? cuda_lane_take(&rc, rows > piece ? 2 : 1, piece * each + slack) : NULL;
-    if (!lane) return rc;
-    for (size_t at = 0; at < rows && rc == PL_OK; at += piece, side = !side) {
+    pipeline = piece ? cuda_pipeline_acquire(&rc, rows > piece ? 2 : 1, piece * each + slack)
+                     : NULL;
+    if (!pipeline) return rc;
+    for (size_t at = 0; at < rows && rc == PL_OK; at += piece, stage = !stage) {
         size_t some = rows - at < piece ? rows - at : piece;
-        char *p = cuda_lane_side(lane, side);
+        char *p = cuda_pipeline_stage(pipeline, stage);
         float *in = (float *)p, *m = (float *)(p += CUDA_ALIGNED(some * D * sizeof *in));
         float *s = (float *)(p += CUDA_ALIGNED(some * sizeof *m));
         uint16_t *h = (uint16_t *)(p + CUDA_ALIGNED(some * sizeof *s));
-        rc = cuda_lane_put(in, x + at * D, some * D * sizeof *in);
+        rc = cuda_pipeline_upload(in, x + at * D, some * D * sizeof *in);
         if (rc == PL_OK)
             rc = PL_LAUNCH(encode_rows, cuda_blocks(some * CUDA_THREADS), CUDA_THREADS, h, m, s,
                            (const float *)in, some, D);
-        if (rc == PL_OK) rc = cuda_lane_get(mean + at, m, some * sizeof *m);
-        if (rc == PL_OK) rc = cuda_lane_get(deviation + at, s, some * sizeof *s);
-        if (rc == PL_OK) rc = cuda_lane_get((char *)halves + 2 * at * D, h, 2 * some * D);
+        if (rc == PL_OK) rc = cuda_pipeline_download(mean + at, m, some * sizeof *m);
+        if (rc == PL_OK) rc = cuda_pipeline_download(deviation + at, s, some * sizeof *s);
+        if (rc == PL_OK) rc = cuda_pipeline_download((char *)halves + 2 * at * D, h, 2 * some * D);
     }
-    return cuda_lane_give(lane, rc);
+    return cuda_pipeline_release(pipeline, rc);
 }
 
 static int decode_piece(char *out, enum pl_dtype type, const uint16_t *halves, const float *mean,
@@ -108,26 +110,27 @@ int cuda_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, con
 {
     size_t n = rows * D, size = pl_dtype_size(type), most, piece;
     size_t each = size + 2 + 2 * sizeof *mean, slack = 4 * 256 + 4 * sizeof *mean; /* D may be 1 */
-    size_t room = cuda_lane_room() < CUDA_PIECE_BYTES ? cuda_lane_room() : CUDA_PIECE_BYTES;
-    struct cuda_lane *lane;
-    int rc = PL_ENOMEM, side = 0;
+    size_t capacity = cuda_pipeline_capacity() < CUDA_CHUNK_BYTES ? cuda_pipeline_capacity()
+                                                                  : CUDA_CHUNK_BYTES;
+    struct cuda_pipeline *pipeline;
+    int rc = PL_ENOMEM, stage = 0;
     if (!n) return PL_OK;
-    most = room > slack ? (room - slack) / each : 0;
+    most = capacity > slack ? (capacity - slack) / each : 0;
     piece = n < most ? n : most;
-    lane = piece ? cuda_lane_take(&rc, n > piece ? 2 : 1, piece * each + slack) : NULL;
-    if (!lane) return rc;
-    for (size_t at = 0; at < n && rc == PL_OK; at += piece, side = !side) {
+    pipeline = piece ? cuda_pipeline_acquire(&rc, n > piece ? 2 : 1, piece * each + slack) : NULL;
+    if (!pipeline) return rc;
+    for (size_t at = 0; at < n && rc == PL_OK; at += piece, stage = !stage) {
         size_t some = n - at < piece ? n - at : piece, row = at / D;
         size_t own = (at + some - 1) / D - row + 1; /* rows that have a part in it */
-        char *p = cuda_lane_side(lane, side), *to = p;
+        char *p = cuda_pipeline_stage(pipeline, stage), *to = p;
         float *m = (float *)(p += CUDA_ALIGNED(some * size));
         float *s = (float *)(p += CUDA_ALIGNED(own * sizeof *m));
         uint16_t *h = (uint16_t *)(p + CUDA_ALIGNED(own * sizeof *s));
-        rc = cuda_lane_put(m, mean + row, own * sizeof *m);
-        if (rc == PL_OK) rc = cuda_lane_put(s, deviation + row, own * sizeof *s);
-        if (rc == PL_OK) rc = cuda_lane_put(h, (const char *)halves + 2 * at, 2 * some);
+        rc = cuda_pipeline_upload(m, mean + row, own * sizeof *m);
+        if (rc == PL_OK) rc = cuda_pipeline_upload(s, deviation + row, own * sizeof *s);
+        if (rc == PL_OK) rc = cuda_pipeline_upload(h, (const char *)halves + 2 * at, 2 * some);
         if (rc == PL_OK) rc = decode_piece(to, type, h, m, s, at - row * D, D, some);
-        if (rc == PL_OK) rc = cuda_lane_get((char *)out + at * size, to, some * size);
+        if (rc == PL_OK) rc = cuda_pipeline_download((char *)out + at * size, to, some * size);
     }
-    return cuda_lane_give(lane, rc);
+    return cuda_pipeline_release(pipeline, rc);
 }

@@ -26,9 +26,9 @@ __global__ void find_median(uint32_t *m, uint32_t *x, int n, size_t w, int rank)
 /* Columns that go through a lane at a time. */
 static size_t piece_of(int n, size_t d)
 {
-    size_t column = ((size_t)n + 1) * sizeof(float), room = cuda_lane_room(), most;
-    if (room < 256 + column) return 0;
-    most = ((room < PIECE_BYTES ? room : PIECE_BYTES) - 256) / column;
+    size_t column = ((size_t)n + 1) * sizeof(float), capacity = cuda_pipeline_capacity(), most;
+    if (capacity < 256 + column) return 0;
+    most = ((capacity < PIECE_BYTES ? capacity : PIECE_BYTES) - 256) / column;
     if (!most) most = 1; /* of very many values */
     return d < most ? d : most;
 }
@@ -36,19 +36,19 @@ static size_t piece_of(int n, size_t d)
 int cuda_median(float *m, const float *x, int n, size_t d, int upper)
 {
     size_t piece = piece_of(n, d), bytes = piece * ((size_t)n + 1) * sizeof *x + 256;
-    struct cuda_lane *lane;
-    int rc = PL_ENOMEM, side = 0;
+    struct cuda_pipeline *pipeline;
+    int rc = PL_ENOMEM, stage = 0;
     if (!d) return PL_OK;
-    lane = piece ? cuda_lane_take(&rc, d > piece ? 2 : 1, bytes) : NULL;
-    if (!lane) return rc;
-    for (size_t at = 0; at < d && rc == PL_OK; at += piece, side = !side) {
+    pipeline = piece ? cuda_pipeline_acquire(&rc, d > piece ? 2 : 1, bytes) : NULL;
+    if (!pipeline) return rc;
+    for (size_t at = 0; at < d && rc == PL_OK; at += piece, stage = !stage) {
         size_t w = d - at < piece ? d - at : piece;
-        char *out = cuda_lane_side(lane, side), *in = out + CUDA_ALIGNED(w * sizeof *m);
-        rc = cuda_lane_put_rows((float *)in, x + at, d, w, (size_t)n);
+        char *out = cuda_pipeline_stage(pipeline, stage), *in = out + CUDA_ALIGNED(w * sizeof *m);
+        rc = cuda_pipeline_upload_rows((float *)in, x + at, d, w, (size_t)n);
         if (rc == PL_OK)
             rc = PL_LAUNCH(find_median, cuda_blocks(w), CUDA_THREADS, (uint32_t *)out,
                            (uint32_t *)in, n, w, upper ? n / 2 : (n - 1) / 2);
-        if (rc == PL_OK) rc = cuda_lane_get(m + at, out, w * sizeof *m);
+        if (rc == PL_OK) rc = cuda_pipeline_download(m + at, out, w * sizeof *m);
     }
-    return cuda_lane_give(lane, rc);
+    return cuda_pipeline_release(pipeline, rc);
 }

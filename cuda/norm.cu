@@ -34,43 +34,45 @@ static unsigned row_threads(int D) { return D <= 64 ? 32 : D <= 512 ? 128 : CUDA
 #define WARPS (CUDA_THREADS / 32)
 
 template <int EACH> struct held {
-    cuda_pack<float, CUDA_PACK> at[EACH];
+    cuda_vector<float, CUDA_VECTOR_WIDTH> at[EACH];
 };
 
 /* f(j, c) for the lane's packs of a row, the j-th of them being pack c. */
-template <int EACH, class F> static __device__ void each_held (int packs, F f)
+template <int EACH, class F> static __device__ void each_held (int vectors, F f)
 {
     PL_UNROLL
     for (int j = 0; j < EACH; j++) {
         int c = (int)threadIdx.x % 32 + 32 * j;
-        if (c < packs) f(j, c);
+        if (c < vectors) f(j, c);
     }
 }
 
-template <int EACH> static __device__ struct held<EACH> hold(const float *row, int packs) {
+template <int EACH> static __device__ struct held<EACH> hold(const float *row, int vectors) {
     struct held<EACH> h = {};
     each_held
-        <EACH>(packs, [&](int j, int c) { h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK); });
+        <EACH>(vectors, [&](int j, int c) {
+            h.at[j] = cuda_load<CUDA_VECTOR_WIDTH>(row + c * CUDA_VECTOR_WIDTH);
+        });
     return h;
 }
 
 template <int EACH>
-static __device__ struct statistics held_statistics(const struct held<EACH> &x, int packs,
+static __device__ struct statistics held_statistics(const struct held<EACH> &x, int vectors,
                                                     float eps)
 {
     struct statistics s;
-    float sum = 0, D = (float)(packs * CUDA_PACK);
+    float sum = 0, D = (float)(vectors * CUDA_VECTOR_WIDTH);
     each_held
-        <EACH>(packs, [&](int j, int) {
+        <EACH>(vectors, [&](int j, int) {
             PL_UNROLL
-            for (int k = 0; k < CUDA_PACK; k++) sum += x.at[j].at[k];
+            for (int k = 0; k < CUDA_VECTOR_WIDTH; k++) sum += x.at[j].at[k];
         });
     s.mean = cuda_warp_sum(sum) / D;
     sum = 0;
     each_held
-        <EACH>(packs, [&](int j, int) {
+        <EACH>(vectors, [&](int j, int) {
             PL_UNROLL
-            for (int k = 0; k < CUDA_PACK; k++) {
+            for (int k = 0; k < CUDA_VECTOR_WIDTH; k++) {
                 float c = x.at[j].at[k] - s.mean;
                 sum = fmaf(c, c, sum);
             }
@@ -81,21 +83,21 @@ static __device__ struct statistics held_statistics(const struct held<EACH> &x, 
 
 template <int EACH>
 __global__ void __launch_bounds__(CUDA_THREADS)
-    normalize_held(float *y, const float *x, const float *gain, const float *offset, int M,
-                   int packs, float eps)
+    normalize_held(float *y, const float *x, const float *weight, const float *bias, int M,
+                   int vectors, float eps)
 {
-    size_t D = (size_t)packs * CUDA_PACK;
+    size_t D = (size_t)vectors * CUDA_VECTOR_WIDTH;
     for (int m = (int)(blockIdx.x * WARPS + threadIdx.x / 32); m < M; m += (int)gridDim.x * WARPS) {
-        struct held<EACH> row = hold<EACH>(x + (size_t)m * D, packs);
-        struct statistics s = held_statistics(row, packs, eps);
+        struct held<EACH> row = hold<EACH>(x + (size_t)m * D, vectors);
+        struct statistics s = held_statistics(row, vectors, eps);
         each_held
-            <EACH>(packs, [&](int j, int c) {
-                auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
-                auto o = cuda_load<CUDA_PACK>(offset + c * CUDA_PACK);
+            <EACH>(vectors, [&](int j, int c) {
+                auto g = cuda_load<CUDA_VECTOR_WIDTH>(weight + c * CUDA_VECTOR_WIDTH);
+                auto o = cuda_load<CUDA_VECTOR_WIDTH>(bias + c * CUDA_VECTOR_WIDTH);
                 PL_UNROLL
-                for (int k = 0; k < CUDA_PACK; k++)
+                for (int k = 0; k < CUDA_VECTOR_WIDTH; k++)
                     o.at[k] = fmaf((row.at[j].at[k] - s.mean) * s.inverse, g.at[k], o.at[k]);
-                cuda_store(y + (size_t)m * D + (size_t)(c * CUDA_PACK), o);
+                cuda_store(y + (size_t)m * D + (size_t)(c * CUDA_VECTOR_WIDTH), o);
             });
     }
 }
@@ -104,27 +106,27 @@ __global__ void __launch_bounds__(CUDA_THREADS)
  * gains' sums, then all chunks' offsets'. */
 template <int EACH>
 __global__ void __launch_bounds__(CUDA_THREADS)
-    backward_held(double *part, float *dx, const float *dy, const float *x, const float *gain,
-                  int M, int packs, float eps, int add)
+    backward_held(double *part, float *dx, const float *dy, const float *x, const float *weight,
+                  int M, int vectors, float eps, int add)
 {
-    PL_SHARED(float, own, (WARPS * 64 * CUDA_PACK));
-    int D = packs * CUDA_PACK, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    PL_SHARED(float, own, (WARPS * 64 * CUDA_VECTOR_WIDTH));
+    int D = vectors * CUDA_VECTOR_WIDTH, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int each = (int)(((unsigned)M + gridDim.x - 1) / gridDim.x), begin = (int)blockIdx.x * each;
     int end = M - begin > each ? begin + each : M;
-    struct held<EACH> gains = {}, offsets = {};
+    struct held<EACH> weight_sums = {}, bias_sums = {};
     for (int m = begin + warp; m < end; m += WARPS) {
         size_t at = (size_t)m * (size_t)D;
-        struct held<EACH> row = hold<EACH>(x + at, packs), d = hold<EACH>(dy + at, packs);
-        struct statistics s = held_statistics(row, packs, eps);
+        struct held<EACH> row = hold<EACH>(x + at, vectors), d = hold<EACH>(dy + at, vectors);
+        struct statistics s = held_statistics(row, vectors, eps);
         float sum_g = 0, sum_gh = 0;
         each_held
-            <EACH>(packs, [&](int j, int c) {
-                auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
+            <EACH>(vectors, [&](int j, int c) {
+                auto g = cuda_load<CUDA_VECTOR_WIDTH>(weight + c * CUDA_VECTOR_WIDTH);
                 PL_UNROLL
-                for (int k = 0; k < CUDA_PACK; k++) {
+                for (int k = 0; k < CUDA_VECTOR_WIDTH; k++) {
                     float h = (row.at[j].at[k] - s.mean) * s.inverse, dk = d.at[j].at[k];
-                    gains.at[j].at[k] += dk * h;
-                    offsets.at[j].at[k] += dk;
+                    weight_sums.at[j].at[k] += dk * h;
+                    bias_sums.at[j].at[k] += dk;
                     row.at[j].at[k] = h;
                     d.at[j].at[k] = dk * g.at[k];
                     sum_g += d.at[j].at[k];
@@ -134,43 +136,46 @@ __global__ void __launch_bounds__(CUDA_THREADS)
         sum_g = cuda_warp_sum(sum_g) / (float)D;
         sum_gh = cuda_warp_sum(sum_gh) / (float)D;
         each_held
-            <EACH>(packs, [&](int j, int c) {
-                cuda_pack<float, CUDA_PACK> out = {};
-                if (add) out = cuda_load<CUDA_PACK>(dx + at + (size_t)(c * CUDA_PACK));
+            <EACH>(vectors, [&](int j, int c) {
+                cuda_vector<float, CUDA_VECTOR_WIDTH> out = {};
+                if (add)
+                    out = cuda_load<CUDA_VECTOR_WIDTH>(dx + at + (size_t)(c * CUDA_VECTOR_WIDTH));
                 PL_UNROLL
-                for (int k = 0; k < CUDA_PACK; k++)
+                for (int k = 0; k < CUDA_VECTOR_WIDTH; k++)
                     out.at[k] += s.inverse * (d.at[j].at[k] - sum_g - row.at[j].at[k] * sum_gh);
-                cuda_store(dx + at + (size_t)(c * CUDA_PACK), out);
+                cuda_store(dx + at + (size_t)(c * CUDA_VECTOR_WIDTH), out);
             });
     }
     PL_UNROLL
     for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
-        int t = (int)threadIdx.x, of = t / (32 * CUDA_PACK);
-        int c = j * 32 * CUDA_PACK + t % (32 * CUDA_PACK);
+        int t = (int)threadIdx.x, of = t / (32 * CUDA_VECTOR_WIDTH);
+        int c = j * 32 * CUDA_VECTOR_WIDTH + t % (32 * CUDA_VECTOR_WIDTH);
         double sum = 0;
         __syncthreads();
         PL_UNROLL
-        for (int k = 0; k < CUDA_PACK; k++) {
-            own[warp * 64 * CUDA_PACK + lane * CUDA_PACK + k] = gains.at[j].at[k];
-            own[warp * 64 * CUDA_PACK + (32 + lane) * CUDA_PACK + k] = offsets.at[j].at[k];
+        for (int k = 0; k < CUDA_VECTOR_WIDTH; k++) {
+            own[warp * 64 * CUDA_VECTOR_WIDTH + lane * CUDA_VECTOR_WIDTH + k] =
+                weight_sums.at[j].at[k];
+            own[warp * 64 * CUDA_VECTOR_WIDTH + (32 + lane) * CUDA_VECTOR_WIDTH + k] =
+                bias_sums.at[j].at[k];
         }
         __syncthreads();
-        for (int w = 0; w < WARPS; w++) sum += own[w * 64 * CUDA_PACK + t];
+        for (int w = 0; w < WARPS; w++) sum += own[w * 64 * CUDA_VECTOR_WIDTH + t];
         if (c < D) part[((size_t)of * gridDim.x + blockIdx.x) * (size_t)D + (size_t)c] = sum;
     }
 }
 
-#define HELD_PACKS 256 /* of a row that a warp holds: 8 a lane */
+#define HELD_VECTORS 256 /* of a row that a warp holds: 8 a lane */
 
-#define LAUNCH_HELD(kernel, packs, blocks, ...) \
-    ((packs) <= 32    ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
-     : (packs) <= 64  ? PL_LAUNCH(kernel<2>, blocks, CUDA_THREADS, __VA_ARGS__) \
-     : (packs) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
-                      : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
+#define LAUNCH_HELD(kernel, vectors, blocks, ...) \
+    ((vectors) <= 32    ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
+     : (vectors) <= 64  ? PL_LAUNCH(kernel<2>, blocks, CUDA_THREADS, __VA_ARGS__) \
+     : (vectors) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
+                        : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
 
 /* ---- a block a row ---- */
 
-__global__ void normalize(float *y, const float *x, const float *gain, const float *offset, int M,
+__global__ void normalize(float *y, const float *x, const float *weight, const float *bias, int M,
                           int D, float eps)
 {
     for (int m = (int)blockIdx.x; m < M; m += (int)gridDim.x) {
@@ -178,18 +183,19 @@ __global__ void normalize(float *y, const float *x, const float *gain, const flo
         float *out = y + (size_t)m * (size_t)D;
         struct statistics s = row_statistics(row, D, eps);
         for (int i = (int)threadIdx.x; i < D; i += (int)blockDim.x)
-            out[i] = fmaf((row[i] - s.mean) * s.inverse, gain[i], offset[i]);
+            out[i] = fmaf((row[i] - s.mean) * s.inverse, weight[i], bias[i]);
     }
 }
 
-int cuda_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D,
+int cuda_layer_norm(float *y, const float *x, const float *weight, const float *bias, int M, int D,
                     float eps)
 {
-    int packs = D / CUDA_PACK;
-    if (D % CUDA_PACK == 0 && packs <= HELD_PACKS && cuda_packs(y, x, gain, offset))
-        return LAUNCH_HELD(normalize_held, packs, ((unsigned)M + WARPS - 1) / WARPS, y, x, gain,
-                           offset, M, packs, eps);
-    return PL_LAUNCH(normalize, (unsigned)M, row_threads(D), y, x, gain, offset, M, D, eps);
+    int vectors = D / CUDA_VECTOR_WIDTH;
+    if (D % CUDA_VECTOR_WIDTH == 0 && vectors <= HELD_VECTORS &&
+        cuda_is_vectorizable(y, x, weight, bias))
+        return LAUNCH_HELD(normalize_held, vectors, ((unsigned)M + WARPS - 1) / WARPS, y, x, weight,
+                           bias, M, vectors, eps);
+    return PL_LAUNCH(normalize, (unsigned)M, row_threads(D), y, x, weight, bias, M, D, eps);
 }
 
 __global__ void gather_statistics(struct statistics *s, const float *x, int M, int D, float eps)
@@ -201,8 +207,8 @@ __global__ void gather_statistics(struct statistics *s, const float *x, int M, i
 }
 
 /* part: the gain's, then the offset's. */
-__global__ void norm_gains(double *part, const float *dy, const float *x,
-                           const struct statistics *s, int M, int D)
+__global__ void norm_param_grads(double *part, const float *dy, const float *x,
+                                 const struct statistics *s, int M, int D)
 {
     cuda_column_parts(part, M, D, [=](int r, int c) {
         size_t i = (size_t)r * (size_t)D + (size_t)c;
@@ -213,7 +219,7 @@ __global__ void norm_gains(double *part, const float *dy, const float *x,
                       [=](int r, int c) { return (double)dy[(size_t)r * (size_t)D + (size_t)c]; });
 }
 
-__global__ void norm_dx(float *dx, const float *dy, const float *x, const float *gain,
+__global__ void norm_dx(float *dx, const float *dy, const float *x, const float *weight,
                         const struct statistics *s, int M, int D, int add)
 {
     for (int m = (int)blockIdx.x; m < M; m += (int)gridDim.x) {
@@ -221,22 +227,22 @@ __global__ void norm_dx(float *dx, const float *dy, const float *x, const float 
         struct statistics r = s[m];
         float sum_g = 0, sum_gh = 0;
         for (int i = (int)threadIdx.x; i < D; i += (int)blockDim.x) {
-            float g = dy[at + (size_t)i] * gain[i], h = (x[at + (size_t)i] - r.mean) * r.inverse;
+            float g = dy[at + (size_t)i] * weight[i], h = (x[at + (size_t)i] - r.mean) * r.inverse;
             sum_g += g;
             sum_gh = fmaf(g, h, sum_gh);
         }
         sum_g = cuda_block_sum(sum_g) / (float)D;
         sum_gh = cuda_block_sum(sum_gh) / (float)D;
         for (int i = (int)threadIdx.x; i < D; i += (int)blockDim.x) {
-            float g = dy[at + (size_t)i] * gain[i], h = (x[at + (size_t)i] - r.mean) * r.inverse;
+            float g = dy[at + (size_t)i] * weight[i], h = (x[at + (size_t)i] - r.mean) * r.inverse;
             float d = r.inverse * (g - sum_g - h * sum_gh);
             dx[at + (size_t)i] = add ? dx[at + (size_t)i] + d : d;
         }
     }
 }
 
-static int backward_by_blocks(float *dx, float *dgain, float *doffset, const float *dy,
-                              const float *x, const float *gain, int M, int D, float eps, int add)
+static int backward_by_blocks(float *dx, float *dweight, float *dbias, const float *dy,
+                              const float *x, const float *weight, int M, int D, float eps, int add)
 {
     dim3 grid = cuda_column_grid(M, D);
     double *part = NULL;
@@ -247,11 +253,11 @@ static int backward_by_blocks(float *dx, float *dgain, float *doffset, const flo
         rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
     /* the gains first: dx may lie on dy */
     if (rc == PL_OK) part = cuda_column_scratch(&rc, 2, grid, D);
-    if (rc == PL_OK) rc = PL_LAUNCH(norm_gains, grid, CUDA_THREADS, part, dy, x, s, M, D);
-    if (rc == PL_OK) rc = cuda_column_add(dgain, part, grid, D);
-    if (rc == PL_OK) rc = cuda_column_add(doffset, part + (size_t)grid.y * (size_t)D, grid, D);
+    if (rc == PL_OK) rc = PL_LAUNCH(norm_param_grads, grid, CUDA_THREADS, part, dy, x, s, M, D);
+    if (rc == PL_OK) rc = cuda_column_add(dweight, part, grid, D);
+    if (rc == PL_OK) rc = cuda_column_add(dbias, part + (size_t)grid.y * (size_t)D, grid, D);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(norm_dx, (unsigned)M, row_threads(D), dx, dy, x, gain, s, M, D, add);
+        rc = PL_LAUNCH(norm_dx, (unsigned)M, row_threads(D), dx, dy, x, weight, s, M, D, add);
     return rc;
 }
 
@@ -262,29 +268,30 @@ static unsigned row_chunks(int M)
     return chunks < 1024 ? chunks : 1024;
 }
 
-int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                             const float *x, const float *gain, int M, int D, float eps, int add)
+int cuda_layer_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                             const float *x, const float *weight, int M, int D, float eps, int add)
 {
-    int packs = D / CUDA_PACK, rc;
+    int vectors = D / CUDA_VECTOR_WIDTH, rc;
     dim3 grid(1, row_chunks(M));
     double *part;
-    if (D % CUDA_PACK || packs > HELD_PACKS || !cuda_packs(dx, dy, x, gain))
-        return backward_by_blocks(dx, dgain, doffset, dy, x, gain, M, D, eps, add);
+    if (D % CUDA_VECTOR_WIDTH || vectors > HELD_VECTORS || !cuda_is_vectorizable(dx, dy, x, weight))
+        return backward_by_blocks(dx, dweight, dbias, dy, x, weight, M, D, eps, add);
     part = cuda_column_scratch(&rc, 2, grid, D);
     if (rc == PL_OK)
-        rc = LAUNCH_HELD(backward_held, packs, grid.y, part, dx, dy, x, gain, M, packs, eps, add);
-    if (rc == PL_OK) rc = cuda_column_add(dgain, part, grid, D);
-    if (rc == PL_OK) rc = cuda_column_add(doffset, part + (size_t)grid.y * (size_t)D, grid, D);
+        rc = LAUNCH_HELD(backward_held, vectors, grid.y, part, dx, dy, x, weight, M, vectors, eps,
+                         add);
+    if (rc == PL_OK) rc = cuda_column_add(dweight, part, grid, D);
+    if (rc == PL_OK) rc = cuda_column_add(dbias, part + (size_t)grid.y * (size_t)D, grid, D);
     return rc;
 }
 
 /* ---- LayerScale ---- */
 
 template <int WIDTH>
-__global__ void scale_add(float *y, const float *x, const float *s, int M, int packs, float sign)
+__global__ void scale_add(float *y, const float *x, const float *s, int M, int vectors, float sign)
 {
-    cuda_each_row(M, packs, [=](int m, int c) {
-        size_t at = ((size_t)m * (size_t)packs + (size_t)c) * WIDTH;
+    cuda_each_row(M, vectors, [=](int m, int c) {
+        size_t at = ((size_t)m * (size_t)vectors + (size_t)c) * WIDTH;
         auto to = cuda_load<WIDTH>(y + at), from = cuda_load<WIDTH>(x + at);
         auto by = cuda_load<WIDTH>(s + (size_t)c * WIDTH);
         PL_UNROLL
@@ -295,19 +302,20 @@ __global__ void scale_add(float *y, const float *x, const float *s, int M, int p
 
 int cuda_scale_add(float *y, const float *x, const float *s, int M, int D, float sign)
 {
-    int packed = D % CUDA_PACK == 0 && cuda_packs(y, x, s), packs = packed ? D / CUDA_PACK : D;
-    return CUDA_LAUNCH_PACKS(packed, scale_add, cuda_row_grid(M, packs), CUDA_THREADS, y, x, s, M,
-                             packs, sign);
+    int vectorized = D % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(y, x, s),
+        vectors = vectorized ? D / CUDA_VECTOR_WIDTH : D;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, scale_add, cuda_row_grid(M, vectors), CUDA_THREADS, y,
+                                  x, s, M, vectors, sign);
 }
 
 template <int WIDTH>
 __global__ void scale_backward(double *part, float *dx, const float *dy, const float *x,
-                               const float *s, int M, int packs)
+                               const float *s, int M, int vectors)
 {
-    size_t D = (size_t)packs * WIDTH;
+    size_t D = (size_t)vectors * WIDTH;
     part += (size_t)blockIdx.y * D;
-    cuda_pack_parts<WIDTH>(
-        M, packs,
+    cuda_vector_column_parts<WIDTH>(
+        M, vectors,
         [=](int r, int c, double *sum) {
             size_t at = (size_t)r * D + (size_t)c * WIDTH;
             auto d = cuda_load<WIDTH>(dy + at), from = cuda_load<WIDTH>(x + at);
@@ -325,12 +333,12 @@ __global__ void scale_backward(double *part, float *dx, const float *dy, const f
 int cuda_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const float *s,
                               int M, int D)
 {
-    int packed = D % CUDA_PACK == 0 && cuda_packs(dx, dy, x, s), rc;
-    int packs = packed ? D / CUDA_PACK : D;
-    dim3 grid = cuda_column_grid(M, packs);
+    int vectorized = D % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(dx, dy, x, s), rc;
+    int vectors = vectorized ? D / CUDA_VECTOR_WIDTH : D;
+    dim3 grid = cuda_column_grid(M, vectors);
     double *part = cuda_column_scratch(&rc, 1, grid, D);
     if (rc == PL_OK)
-        rc = CUDA_LAUNCH_PACKS(packed, scale_backward, grid, CUDA_THREADS, part, dx, dy, x, s, M,
-                               packs);
+        rc = CUDA_LAUNCH_VECTORIZED(vectorized, scale_backward, grid, CUDA_THREADS, part, dx, dy, x,
+                                    s, M, vectors);
     return rc == PL_OK ? cuda_column_add(ds, part, grid, D) : rc;
 }

@@ -28,7 +28,7 @@ static __device__ void advance(float *m, float *v, float g, struct decay_rates r
 
 struct coded_moments {
     struct cuda_book book[2];
-    struct cuda_stair stair[2]; /* of the run's rule */
+    struct cuda_step_table steps[2]; /* of the run's rule */
     uint8_t *code[2];
     float *absmax[2];
     size_t block;
@@ -42,7 +42,7 @@ static inline int coded_moments_of(struct coded_moments *c, const struct pl_mome
     for (int i = 0; i < 2; i++) {
         enum pl_map map = i ? PL_MAP_UNSIGNED : PL_MAP_SIGNED;
         c->book[i] = cuda_book_of(map, s->rule);
-        if (rc == PL_OK && s->rule == PL_RULE_RUN) rc = cuda_stair_of(&c->stair[i], map);
+        if (rc == PL_OK && s->rule == PL_RULE_RUN) rc = cuda_step_table_get(&c->steps[i], map);
         c->code[i] = s->code[i];
         c->absmax[i] = s->absmax[i];
     }
@@ -51,9 +51,9 @@ static inline int coded_moments_of(struct coded_moments *c, const struct pl_mome
     return rc;
 }
 
-static inline int packs_of(const struct pl_moments *s)
+static inline int is_vectorizable(const struct pl_moments *s)
 {
-    return s->block % CUDA_PACK == 0 && cuda_packs(s->code[0], s->code[1]);
+    return s->block % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(s->code[0], s->code[1]);
 }
 
 /* This block of threads' blocks of values; use(i, left, m, v) once for every pack of elements, of
@@ -64,23 +64,23 @@ template <int WIDTH, int RUN, class F>
 static __device__ void advance_blocks(const struct coded_moments *s, const float *g, size_t n,
                                       struct decay_rates r, F use)
 {
-    typedef cuda_pack<float, WIDTH> pack;
+    typedef cuda_vector<float, WIDTH> vector;
     PL_SHARED(float, book0, PL_CODES);
     PL_SHARED(float, book1, PL_CODES);
-    PL_SHARED(uint32_t, stair0, RUN ? STAIR_ROWS : 1);
-    PL_SHARED(uint32_t, stair1, RUN ? STAIR_ROWS : 1);
+    PL_SHARED(uint32_t, steps0, RUN ? STEP_TABLE_ROWS : 1);
+    PL_SHARED(uint32_t, steps1, RUN ? STEP_TABLE_ROWS : 1);
     load_book(book0, &s->book[0]);
     load_book(book1, &s->book[1]);
     if (RUN) {
-        load_stair(stair0, &s->stair[0]);
-        load_stair(stair1, &s->stair[1]);
+        load_step_table(steps0, &s->steps[0]);
+        load_step_table(steps1, &s->steps[1]);
     }
     __syncthreads();
     for (size_t b = blockIdx.x; b * s->block < n; b += gridDim.x) {
         size_t begin = b * s->block, end = n - begin > s->block ? begin + s->block : n;
         float old0 = s->absmax[0][b], old1 = s->absmax[1][b], most0 = -FLT_MAX, most1 = -FLT_MAX;
-        pack held0[CUDA_HELD / WIDTH], held1[CUDA_HELD / WIDTH];
-        auto next = [&](size_t i, size_t left, pack *m, pack *v) {
+        vector held0[CUDA_HELD / WIDTH], held1[CUDA_HELD / WIDTH];
+        auto next = [&](size_t i, size_t left, vector *m, vector *v) {
             auto gi = cuda_load_some<WIDTH>(g + i, left);
             auto c0 = cuda_load_some<WIDTH>(s->code[0] + i, left);
             auto c1 = cuda_load_some<WIDTH>(s->code[1] + i, left);
@@ -92,7 +92,7 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
             }
         };
         cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
-            pack m, v;
+            vector m, v;
             next(i, left, &m, &v);
             if (j >= 0) {
                 held0[j] = m;
@@ -108,8 +108,8 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
         most1 = cuda_block_max(most1);
         struct cuda_quotient by0 = quotient_by(most0), by1 = quotient_by(most1);
         cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
-            pack m, v;
-            cuda_pack<uint8_t, WIDTH> c0, c1;
+            vector m, v;
+            cuda_vector<uint8_t, WIDTH> c0, c1;
             if (j >= 0) {
                 m = held0[j];
                 v = held1[j];
@@ -117,8 +117,8 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
             PL_UNROLL
             for (int k = 0; k < WIDTH; k++)
                 if (RUN) {
-                    c0.at[k] = code_run(stair0, &s->stair[0], quotient_of(m.at[k], by0));
-                    c1.at[k] = code_run(stair1, &s->stair[1], quotient_of(v.at[k], by1));
+                    c0.at[k] = code_run(steps0, &s->steps[0], quotient_of(m.at[k], by0));
+                    c1.at[k] = code_run(steps1, &s->steps[1], quotient_of(v.at[k], by1));
                 } else {
                     c0.at[k] = code_searched(book0, m.at[k], 1 / most0, s->rule);
                     c1.at[k] = code_searched(book1, v.at[k], 1 / most1, s->rule);

@@ -4,8 +4,8 @@
 
 /* The largest of the values begin..end-1, for all threads; the first ones of each stay in held. */
 template <int WIDTH>
-static __device__ float hold_values(cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH], const float *x,
-                                    size_t begin, size_t end)
+static __device__ float hold_values(cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH],
+                                    const float *x, size_t begin, size_t end)
 {
     float largest = -FLT_MAX;
     cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
@@ -20,12 +20,12 @@ static __device__ float hold_values(cuda_pack<float, WIDTH> held[CUDA_HELD / WID
 
 /* code(v) of each of them. */
 template <int WIDTH, class F>
-static __device__ void store_codes(uint8_t *codes, const cuda_pack<float, WIDTH> *held,
+static __device__ void store_codes(uint8_t *codes, const cuda_vector<float, WIDTH> *held,
                                    const float *x, size_t begin, size_t end, F code)
 {
     cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
         auto v = j >= 0 ? held[j] : cuda_load_some<WIDTH>(x + i, left);
-        cuda_pack<uint8_t, WIDTH> c;
+        cuda_vector<uint8_t, WIDTH> c;
         PL_UNROLL
         for (int k = 0; k < WIDTH; k++) c.at[k] = code(v.at[k]);
         cuda_store_some(codes + i, c, left);
@@ -34,18 +34,18 @@ static __device__ void store_codes(uint8_t *codes, const cuda_pack<float, WIDTH>
 
 template <int WIDTH>
 __global__ void encode_run(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
-                           size_t blocks, struct cuda_stair stair)
+                           size_t blocks, struct cuda_step_table steps)
 {
-    PL_SHARED(uint32_t, entries, STAIR_ROWS);
-    load_stair(entries, &stair); /* there for all before the first largest is */
+    PL_SHARED(uint32_t, entries, STEP_TABLE_ROWS);
+    load_step_table(entries, &steps); /* there for all before the first largest is */
     for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         size_t begin = b * block, end = n - begin > block ? begin + block : n;
-        cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH];
+        cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH];
         float largest = hold_values<WIDTH>(held, x, begin, end);
         struct cuda_quotient by = quotient_by(largest);
         if (threadIdx.x == 0) absmax[b] = largest;
         store_codes<WIDTH>(codes, held, x, begin, end,
-                           [&](float v) { return code_run(entries, &stair, quotient_of(v, by)); });
+                           [&](float v) { return code_run(entries, &steps, quotient_of(v, by)); });
     }
 }
 
@@ -58,7 +58,7 @@ __global__ void encode_searched(uint8_t *codes, float *absmax, const float *x, s
     load_book(book, &from); /* as there */
     for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         size_t begin = b * block, end = n - begin > block ? begin + block : n;
-        cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH];
+        cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH];
         float largest = hold_values<WIDTH>(held, x, begin, end), scale = 1 / largest;
         if (threadIdx.x == 0) absmax[b] = largest;
         store_codes<WIDTH>(codes, held, x, begin, end,
@@ -70,16 +70,19 @@ int cuda_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_
                   enum pl_map map, enum pl_rule rule)
 {
     size_t blocks = pl_blocks(n, block);
-    int packed = block % CUDA_PACK == 0 && cuda_packs(codes) && cuda_packs(x), rc;
-    struct cuda_stair stair;
+    int vectorized = block % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(codes) &&
+                     cuda_is_vectorizable(x),
+        rc;
+    struct cuda_step_table steps;
     if (!n) return PL_OK;
     if (rule != PL_RULE_RUN)
-        return CUDA_LAUNCH_PACKS(packed, encode_searched, cuda_value_grid(blocks),
-                                 cuda_value_threads(block), codes, absmax, x, n, block, blocks,
-                                 cuda_book_of(map, rule), rule);
-    if ((rc = cuda_stair_of(&stair, map)) != PL_OK) return rc;
-    return CUDA_LAUNCH_PACKS(packed, encode_run, cuda_value_grid(blocks), cuda_value_threads(block),
-                             codes, absmax, x, n, block, blocks, stair);
+        return CUDA_LAUNCH_VECTORIZED(vectorized, encode_searched, cuda_value_grid(blocks),
+                                      cuda_value_threads(block), codes, absmax, x, n, block, blocks,
+                                      cuda_book_of(map, rule), rule);
+    if ((rc = cuda_step_table_get(&steps, map)) != PL_OK) return rc;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, encode_run, cuda_value_grid(blocks),
+                                  cuda_value_threads(block), codes, absmax, x, n, block, blocks,
+                                  steps);
 }
 
 template <int WIDTH>
@@ -94,7 +97,7 @@ __global__ void decode(float *y, const uint8_t *codes, const float *absmax, size
         float scale = absmax[b];
         cuda_each_value<WIDTH>(begin, end, [&](int, size_t i, size_t left) {
             auto c = cuda_load_some<WIDTH>(codes + i, left);
-            cuda_pack<float, WIDTH> v;
+            cuda_vector<float, WIDTH> v;
             PL_UNROLL
             for (int k = 0; k < WIDTH; k++) v.at[k] = book[c.at[k]] * scale;
             cuda_store_some(y + i, v, left);
@@ -109,7 +112,8 @@ int cuda_dequantize(float *y, const uint8_t *codes, const float *absmax, size_t 
     struct cuda_book b;
     if (!n) return PL_OK;
     for (int i = 0; i < PL_CODES; i++) b.at[i] = book[i];
-    return CUDA_LAUNCH_PACKS(block % CUDA_PACK == 0 && cuda_packs(codes) && cuda_packs(y), decode,
-                             cuda_value_grid(blocks), cuda_value_threads(block), y, codes, absmax,
-                             n, block, blocks, b);
+    return CUDA_LAUNCH_VECTORIZED(block % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(codes) &&
+                                      cuda_is_vectorizable(y),
+                                  decode, cuda_value_grid(blocks), cuda_value_threads(block), y,
+                                  codes, absmax, n, block, blocks, b);
 }

@@ -34,26 +34,27 @@ static __device__ void load_book(cuda_shared<float> to, const struct cuda_book *
  * doubles), no row has more than one step. So one look at shared memory and one comparison give the
  * code: an entry's upper bits say which of its row's floats is the last one before the step, its
  * lowest 8 the code up to there. In a row without a step that is the row's last. */
-struct cuda_stair {
+struct cuda_step_table {
     const uint32_t *entry; /* (rows); of negative quotients first, if they have rows */
     int32_t zero;          /* entry of the first row of positive ones */
     int32_t rows, shift;
-    int32_t least;      /* the bits of a quotient before any step, on either side of zero */
-    int32_t keep, turn; /* all bits but the sign, and all, if negative quotients have rows; all, and
+    int32_t least; /* the bits of a quotient before any step, on either side of zero */
+    int32_t magnitude,
+        flip;    /* all bits but the sign, and all, if negative quotients have rows; all, and
                            none: they have one step, */
-    float below;        /* and quotients that are not at least this have code 0. So has NaN. */
+    float below; /* and quotients that are not at least this have code 0. So has NaN. */
 };
-#define STAIR_ROWS 2818 /* at most */
+#define STEP_TABLE_ROWS 2818 /* at most */
 
 /* The device's own copy, made by the first call; PL_ENOMEM, PL_EDEVICE. See step_table.cu. */
-int cuda_stair_of(struct cuda_stair *s, enum pl_map map);
+int cuda_step_table_get(struct cuda_step_table *s, enum pl_map map);
 
-static __device__ void load_stair(cuda_shared<uint32_t> to, const struct cuda_stair *s)
+static __device__ void load_step_table(cuda_shared<uint32_t> to, const struct cuda_step_table *s)
 {
     for (int i = (int)threadIdx.x; i < s->rows; i += (int)blockDim.x) to[i] = s->entry[i];
 }
 
-static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct cuda_stair *s,
+static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct cuda_step_table *s,
                                    float z)
 {
     union {
@@ -63,10 +64,10 @@ static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct c
     int32_t at;
     uint32_t entry;
     bits.f = z;
-    at = bits.i & s->keep;
+    at = bits.i & s->magnitude;
     at = at > s->least ? at : s->least;
     at = at < 0x3f800000 ? at : 0x3f800000; /* 1, the largest there is; NaN */
-    at = (at - s->least) ^ (bits.i >> 31 & s->turn);
+    at = (at - s->least) ^ (bits.i >> 31 & s->flip);
     entry = entries[s->zero + (at >> s->shift)];
     entry += (uint32_t)at << (32 - s->shift) > entry;
     return z >= s->below ? (uint8_t)entry : 0;
@@ -166,15 +167,15 @@ template <int WIDTH, class F> static __device__ void cuda_each_value(size_t begi
 
 /* Where some are missing, the first one again and again. */
 template <int WIDTH, class T>
-static __device__ cuda_pack<T, WIDTH> cuda_load_some(const T *from, size_t left)
+static __device__ cuda_vector<T, WIDTH> cuda_load_some(const T *from, size_t left)
 {
-    cuda_pack<T, WIDTH> p;
+    cuda_vector<T, WIDTH> p;
     if (left >= WIDTH) return cuda_load<WIDTH>(from);
     for (int k = 0; k < WIDTH; k++) p.at[k] = from[(size_t)k < left ? k : 0];
     return p;
 }
 template <int WIDTH, class T>
-static __device__ void cuda_store_some(T *to, cuda_pack<T, WIDTH> p, size_t left)
+static __device__ void cuda_store_some(T *to, cuda_vector<T, WIDTH> p, size_t left)
 {
     if (left >= WIDTH) cuda_store(to, p);
     else

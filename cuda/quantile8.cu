@@ -48,7 +48,7 @@ static int quantiles(float *out, const struct cuda_bins *w, size_t m)
         float *swap = here.x;
         rc = PL_LAUNCH(take_digit, cuda_blocks(m), CUDA_THREADS, here.codes,
                        (const uint32_t *)here.x, shift, m);
-        if (rc == PL_OK) rc = cuda_bins_lay_out(&here, m);
+        if (rc == PL_OK) rc = cuda_bins_scatter(&here, m);
         here.x = here.sorted;
         here.sorted = swap;
     }
@@ -72,9 +72,9 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
         rc = cuda_bins_each(w, x, n, piece, 1, [&](size_t at, size_t some) {
             int each = PL_LAUNCH(find_codes, cuda_blocks(some), CUDA_THREADS, w->codes, w->x,
                                  border, some);
-            if (each == PL_OK) each = cuda_bins_lay_out(w, some);
+            if (each == PL_OK) each = cuda_bins_scatter(w, some);
             if (each == PL_OK) each = cuda_bins_sum(w);
-            return each == PL_OK ? cuda_lane_get(codes + at, w->codes, some) : each;
+            return each == PL_OK ? cuda_pipeline_download(codes + at, w->codes, some) : each;
         });
     return rc == PL_OK ? cuda_bins_end(table, w) : rc;
 }
@@ -84,18 +84,19 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
 int cuda_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
     size_t chunk = pl_quantile8_chunk(n), m = pl_blocks(n, chunk) * (PL_CODES + 1);
-    size_t apart = CUDA_ALIGNED((PL_CODES + 1 + m) * sizeof *x), piece = chunk > m ? chunk : m;
-    struct cuda_lane *lane;
+    size_t extra = CUDA_ALIGNED((PL_CODES + 1 + m) * sizeof *x), piece = chunk > m ? chunk : m;
+    struct cuda_pipeline *pipeline;
     struct cuda_bins w;
     char *buffer;
     int rc = PL_ENOMEM;
-    lane = piece <= cuda_bins_most(apart) ? cuda_lane_take(&rc, 1, apart + cuda_bins_bytes(piece))
-                                          : NULL;
-    if (!lane) return rc;
-    buffer = cuda_lane_side(lane, 0);
-    rc = cuda_bins_begin(&w, buffer + apart, piece);
+    pipeline = piece <= cuda_bins_capacity(extra)
+                   ? cuda_pipeline_acquire(&rc, 1, extra + cuda_bins_bytes(piece))
+                   : NULL;
+    if (!pipeline) return rc;
+    buffer = cuda_pipeline_stage(pipeline, 0);
+    rc = cuda_bins_begin(&w, buffer + extra, piece);
     if (rc == PL_OK)
         rc = all(codes, table, &w, (float *)buffer, (float *)buffer + PL_CODES + 1, x, n, chunk,
                  piece);
-    return cuda_lane_give(lane, rc);
+    return cuda_pipeline_release(pipeline, rc);
 }

@@ -22,25 +22,25 @@ __global__ void rotate(float *x, const float *cosine, const float *sine, size_t 
 }
 
 /* Heads of whole packs, rows of so many; x16: all of it in bfloat16, what does not turn too. */
-__global__ void rotate_packs(float *x, uint16_t *x16, const float *cosine, const float *sine,
-                             int rows, int packs, int n, int d, int half, float sign)
+__global__ void rotate_vectors(float *x, uint16_t *x16, const float *cosine, const float *sine,
+                               int rows, int vectors, int n, int d, int half, float sign)
 {
-    cuda_each_row(rows, packs, [=](int m, int k) {
-        int pair = k * CUDA_PACK % d / 2;
-        size_t at = ((size_t)m * (size_t)packs + (size_t)k) * CUDA_PACK;
-        cuda_pack<float, CUDA_PACK> v;
+    cuda_each_row(rows, vectors, [=](int m, int k) {
+        int pair = k * CUDA_VECTOR_WIDTH % d / 2;
+        size_t at = ((size_t)m * (size_t)vectors + (size_t)k) * CUDA_VECTOR_WIDTH;
+        cuda_vector<float, CUDA_VECTOR_WIDTH> v;
         if (pair >= half && !x16) return;
-        v = cuda_load<CUDA_PACK>(x + at);
+        v = cuda_load<CUDA_VECTOR_WIDTH>(x + at);
         PL_UNROLL
-        for (int i = 0; i < CUDA_PACK / 2; i++) {
+        for (int i = 0; i < CUDA_VECTOR_WIDTH / 2; i++) {
             size_t angle = (size_t)(m % n) * (size_t)half + (size_t)(pair + i);
             if (pair + i < half) turn(v.at + 2 * i, cosine[angle], sign * sine[angle]);
         }
         if (pair < half) cuda_store(x + at, v);
         if (x16) {
-            cuda_pack<uint16_t, CUDA_PACK> h;
+            cuda_vector<uint16_t, CUDA_VECTOR_WIDTH> h;
             PL_UNROLL
-            for (int i = 0; i < CUDA_PACK; i++) h.at[i] = bf16_of_float(v.at[i]);
+            for (int i = 0; i < CUDA_VECTOR_WIDTH; i++) h.at[i] = bf16_of_float(v.at[i]);
             cuda_store(x16 + at, h);
         }
     });
@@ -52,12 +52,12 @@ int cuda_rotary(float *x, const float *cosine, const float *sine, int B, int n, 
 {
     size_t pairs = (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2);
     float sign = inverse ? -1.0f : 1.0f;
-    int packs = G * d / CUDA_PACK;
+    int vectors = G * d / CUDA_VECTOR_WIDTH;
     if (!pairs) return PL_OK; /* a head too narrow to turn */
-    if (d % CUDA_PACK || !cuda_packs(x))
+    if (d % CUDA_VECTOR_WIDTH || !cuda_is_vectorizable(x))
         return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d,
                          R / 2, sign);
-    return PL_LAUNCH(rotate_packs, cuda_row_grid(B * n, packs), CUDA_THREADS, x,
-                     inverse ? cuda_round_beside(x, (size_t)B * (size_t)n * (size_t)(G * d)) : NULL,
-                     cosine, sine, B * n, packs, n, d, R / 2, sign);
+    return PL_LAUNCH(rotate_vectors, cuda_row_grid(B * n, vectors), CUDA_THREADS, x,
+                     inverse ? cuda_round_copy(x, (size_t)B * (size_t)n * (size_t)(G * d)) : NULL,
+                     cosine, sine, B * n, vectors, n, d, R / 2, sign);
 }

@@ -17,18 +17,18 @@ static __device__ int origin(int p, int c, int D, int P, int F)
 
 /* y16: the same in bfloat16, for the product that follows; NULL: none does. */
 template <int WIDTH>
-__global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int packs, int n, int P,
+__global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int vectors, int n, int P,
                       int F)
 {
-    int D = packs * WIDTH;
-    cuda_each_row(rows, packs, [=](int m, int c) {
+    int D = vectors * WIDTH;
+    cuda_each_row(rows, vectors, [=](int m, int c) {
         int p = m % n, from = origin(p, c * WIDTH, D, P, F);
         size_t at = (size_t)m * (size_t)D + (size_t)c * WIDTH;
-        cuda_pack<float, WIDTH> v = {};
+        cuda_vector<float, WIDTH> v = {};
         if (from >= 0) v = cuda_load<WIDTH>(x + ((ptrdiff_t)at + (ptrdiff_t)(from - p) * D));
         cuda_store(y + at, v);
         if (y16) {
-            cuda_pack<uint16_t, WIDTH> h;
+            cuda_vector<uint16_t, WIDTH> h;
             PL_UNROLL
             for (int k = 0; k < WIDTH; k++) h.at[k] = bf16_of_float(v.at[k]);
             cuda_store(y16 + at, h);
@@ -37,17 +37,17 @@ __global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int pac
 }
 
 /* Whether the channels of a pack come from one place all of them. */
-static int in_packs(int D, const float *a, const float *b)
+static int by_vectors(int D, const float *a, const float *b)
 {
-    return D % (4 * CUDA_PACK) == 0 && cuda_packs(a, b);
+    return D % (4 * CUDA_VECTOR_WIDTH) == 0 && cuda_is_vectorizable(a, b);
 }
 
 int cuda_shift(float *y, const float *x, int B, int n, int D, int P, int F)
 {
-    uint16_t *y16 = cuda_round_beside(y, (size_t)B * (size_t)n * (size_t)D);
-    int packed = in_packs(D, y, x), packs = packed ? D / CUDA_PACK : D;
-    return CUDA_LAUNCH_PACKS(packed, shift, cuda_row_grid(B * n, packs), CUDA_THREADS, y, y16, x,
-                             B * n, packs, n, P, F);
+    uint16_t *y16 = cuda_round_copy(y, (size_t)B * (size_t)n * (size_t)D);
+    int vectorized = by_vectors(D, y, x), vectors = vectorized ? D / CUDA_VECTOR_WIDTH : D;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, shift, cuda_row_grid(B * n, vectors), CUDA_THREADS, y,
+                                  y16, x, B * n, vectors, n, P, F);
 }
 
 /* The position whose channel c is taken from position p; -1: there is none. */
@@ -62,13 +62,13 @@ static __device__ int taker(int p, int c, int D, int n, int P, int F)
 }
 
 template <int WIDTH>
-__global__ void unshift(float *dx, const float *dy, int rows, int packs, int n, int P, int F)
+__global__ void unshift(float *dx, const float *dy, int rows, int vectors, int n, int P, int F)
 {
-    int D = packs * WIDTH;
-    cuda_each_row(rows, packs, [=](int m, int k) {
+    int D = vectors * WIDTH;
+    cuda_each_row(rows, vectors, [=](int m, int k) {
         int c = k * WIDTH, p = m % n, to = taker(p, c, D, n, P, F);
         size_t at = (size_t)m * (size_t)D + (size_t)c;
-        cuda_pack<float, WIDTH> v = {};
+        cuda_vector<float, WIDTH> v = {};
         if (to >= 0) v = cuda_load<WIDTH>(dy + ((ptrdiff_t)at + (ptrdiff_t)(to - p) * D));
         cuda_store(dx + at, v);
     });
@@ -76,7 +76,7 @@ __global__ void unshift(float *dx, const float *dy, int rows, int packs, int n, 
 
 int cuda_shift_backward(float *dx, const float *dy, int B, int n, int D, int P, int F)
 {
-    int packed = in_packs(D, dx, dy), packs = packed ? D / CUDA_PACK : D;
-    return CUDA_LAUNCH_PACKS(packed, unshift, cuda_row_grid(B * n, packs), CUDA_THREADS, dx, dy,
-                             B * n, packs, n, P, F);
+    int vectorized = by_vectors(D, dx, dy), vectors = vectorized ? D / CUDA_VECTOR_WIDTH : D;
+    return CUDA_LAUNCH_VECTORIZED(vectorized, unshift, cuda_row_grid(B * n, vectors), CUDA_THREADS,
+                                  dx, dy, B * n, vectors, n, P, F);
 }

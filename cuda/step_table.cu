@@ -8,20 +8,20 @@
 
 static uint32_t *copies[CUDA_DEVICES_MAX][2];
 
-static void shape(struct cuda_stair *s, enum pl_map map)
+static void shape(struct cuda_step_table *s, enum pl_map map)
 {
     int negative = map == PL_MAP_SIGNED;
     s->shift = negative ? 17 : 16; /* rows of a 64th, or a 128th, of a power of two */
     s->least = (negative ? 127 - 22 : 127 - 21) << 23; /* steps begin at 2.75e-7, and 5.5e-7 */
-    s->keep = negative ? INT32_MAX : -1;
-    s->turn = negative ? -1 : 0;
+    s->magnitude = negative ? INT32_MAX : -1;
+    s->flip = negative ? -1 : 0;
     s->zero = (0x3f800000 - s->least) / (1 << s->shift) + 1;
     s->rows = (1 + negative) * s->zero;
     if (!negative) s->zero = 0;
 }
 
 /* The code of the quotient that code_run calls `at`. */
-static uint8_t code_at(const struct cuda_stair *s, const float book[PL_CODES], int32_t at)
+static uint8_t code_at(const struct cuda_step_table *s, const float book[PL_CODES], int32_t at)
 {
     union {
         float f;
@@ -33,7 +33,7 @@ static uint8_t code_at(const struct cuda_stair *s, const float book[PL_CODES], i
 }
 
 /* The last `at` of low..high-1 whose code is not `code`; high's is, low's is not. */
-static int32_t before_step(const struct cuda_stair *s, const float book[PL_CODES], int32_t low,
+static int32_t before_step(const struct cuda_step_table *s, const float book[PL_CODES], int32_t low,
                            int32_t high, uint8_t code)
 {
     while (high - low > 1) {
@@ -44,7 +44,7 @@ static int32_t before_step(const struct cuda_stair *s, const float book[PL_CODES
     return low;
 }
 
-static void build(uint32_t *entry, const struct cuda_stair *s, const float book[PL_CODES])
+static void build(uint32_t *entry, const struct cuda_step_table *s, const float book[PL_CODES])
 {
     for (int i = 0; i < s->rows; i++) {
         int32_t begin = (i - s->zero) * (1 << s->shift), end = begin + (1 << s->shift) - 1;
@@ -67,20 +67,20 @@ static float first_above(const float book[PL_CODES])
     }
 }
 
-int cuda_stair_of(struct cuda_stair *s, enum pl_map map)
+int cuda_step_table_get(struct cuda_step_table *s, enum pl_map map)
 {
-    uint32_t **copy = &copies[cuda_number()][map], entry[STAIR_ROWS];
+    uint32_t **copy = &copies[cuda_number()][map], entry[STEP_TABLE_ROWS];
     float book[PL_CODES];
     int rc;
     pl_codebook(book, map, PL_RULE_RUN);
     shape(s, map);
     s->below = map == PL_MAP_SIGNED ? -1 : first_above(book);
-    assert(s->rows <= STAIR_ROWS);
+    assert(s->rows <= STEP_TABLE_ROWS);
     if (!*copy) {
-        uint32_t *made = (uint32_t *)cuda_piece((size_t)s->rows * sizeof *made);
+        uint32_t *made = (uint32_t *)cuda_alloc_uncounted((size_t)s->rows * sizeof *made);
         if (!made) return PL_ENOMEM;
         build(entry, s, book);
-        rc = cuda_put(made, entry, (size_t)s->rows * sizeof *made);
+        rc = cuda_upload(made, entry, (size_t)s->rows * sizeof *made);
         if (rc != PL_OK) {
             cuda_free(made);
             return rc;

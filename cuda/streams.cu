@@ -5,98 +5,99 @@
 
 #include <pthread.h>
 
-#define LANES 4 /* as many as a round has threads */
-#define SIDES 2
-#define SIDE_BYTES ((size_t)32 << 20) /* a group's values of a part stay: 64 peers' of 512 KiB */
+#define PIPELINES 4 /* as many as a round has threads */
+#define STAGES 2
+#define STAGE_BYTES ((size_t)32 << 20) /* a group's values of a part stay: 64 peers' of 512 KiB */
 
-struct cuda_lane {
-    int taken;
-    cudaStream_t stream[SIDES];
-    void *buffer[SIDES];
-    size_t bytes[SIDES];
+struct cuda_pipeline {
+    int in_use;
+    cudaStream_t stream[STAGES];
+    void *buffer[STAGES];
+    size_t bytes[STAGES];
 };
-static struct cuda_lane lanes[CUDA_DEVICES_MAX][LANES];
+static struct cuda_pipeline pipelines[CUDA_DEVICES_MAX][PIPELINES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of every `taken` */
-static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 
-size_t cuda_lane_room(void)
+size_t cuda_pipeline_capacity(void)
 {
-    return cuda_scratch_share(LANES * SIDES * SIDE_BYTES) / (LANES * SIDES);
+    return cuda_scratch_share(PIPELINES * STAGES * STAGE_BYTES) / (PIPELINES * STAGES);
 }
 
-static struct cuda_lane *wait_for_one(void)
+static struct cuda_pipeline *wait_for_free(void)
 {
-    struct cuda_lane *own = lanes[cuda_number()], *lane = NULL;
+    struct cuda_pipeline *own = pipelines[cuda_number()], *pipeline = NULL;
     pthread_mutex_lock(&lock);
-    while (!lane) {
-        for (int i = 0; i < LANES && !lane; i++)
-            if (!own[i].taken) lane = &own[i];
-        if (!lane) pthread_cond_wait(&given, &lock);
+    while (!pipeline) {
+        for (int i = 0; i < PIPELINES && !pipeline; i++)
+            if (!own[i].in_use) pipeline = &own[i];
+        if (!pipeline) pthread_cond_wait(&released, &lock);
     }
-    lane->taken = 1;
+    pipeline->in_use = 1;
     pthread_mutex_unlock(&lock);
-    return lane;
+    return pipeline;
 }
 
-static int prepare(struct cuda_lane *lane, int side, size_t bytes)
+static int prepare(struct cuda_pipeline *pipeline, int stage, size_t bytes)
 {
     int rc = PL_OK;
-    if (!lane->stream[side]) rc = cuda_status(cudaStreamCreate(&lane->stream[side]));
-    if (rc != PL_OK || bytes <= lane->bytes[side]) return rc;
-    cuda_free(lane->buffer[side]);
-    lane->bytes[side] = 0;
-    lane->buffer[side] = cuda_piece(bytes);
-    if (!lane->buffer[side]) return PL_ENOMEM;
-    lane->bytes[side] = bytes;
+    if (!pipeline->stream[stage]) rc = cuda_status(cudaStreamCreate(&pipeline->stream[stage]));
+    if (rc != PL_OK || bytes <= pipeline->bytes[stage]) return rc;
+    cuda_free(pipeline->buffer[stage]);
+    pipeline->bytes[stage] = 0;
+    pipeline->buffer[stage] = cuda_alloc_uncounted(bytes);
+    if (!pipeline->buffer[stage]) return PL_ENOMEM;
+    pipeline->bytes[stage] = bytes;
     return PL_OK;
 }
 
-struct cuda_lane *cuda_lane_take(int *rc, int sides, size_t bytes)
+struct cuda_pipeline *cuda_pipeline_acquire(int *rc, int stages, size_t bytes)
 {
-    struct cuda_lane *lane = wait_for_one();
-    if (bytes > cuda_lane_room()) bytes = cuda_lane_room();
+    struct cuda_pipeline *pipeline = wait_for_free();
+    if (bytes > cuda_pipeline_capacity()) bytes = cuda_pipeline_capacity();
     *rc = PL_OK;
-    for (int i = 0; i < sides && *rc == PL_OK; i++) *rc = prepare(lane, i, bytes);
-    if (*rc == PL_OK) return lane;
-    cuda_lane_give(lane, *rc);
+    for (int i = 0; i < stages && *rc == PL_OK; i++) *rc = prepare(pipeline, i, bytes);
+    if (*rc == PL_OK) return pipeline;
+    cuda_pipeline_release(pipeline, *rc);
     return NULL;
 }
 
-char *cuda_lane_side(struct cuda_lane *lane, int side)
+char *cuda_pipeline_stage(struct cuda_pipeline *pipeline, int stage)
 {
-    cuda_divert(lane->stream[side]);
-    return (char *)lane->buffer[side];
+    cuda_set_stream(pipeline->stream[stage]);
+    return (char *)pipeline->buffer[stage];
 }
 
-int cuda_lane_give(struct cuda_lane *lane, int rc)
+int cuda_pipeline_release(struct cuda_pipeline *pipeline, int rc)
 {
-    for (int i = 0; i < SIDES; i++) {
-        int end = lane->stream[i] ? cuda_status(cudaStreamSynchronize(lane->stream[i])) : PL_OK;
+    for (int i = 0; i < STAGES; i++) {
+        int end = pipeline->stream[i] ? cuda_status(cudaStreamSynchronize(pipeline->stream[i]))
+                                      : PL_OK;
         if (rc == PL_OK) rc = end;
     }
-    cuda_divert(NULL);
+    cuda_set_stream(NULL);
     pthread_mutex_lock(&lock);
-    lane->taken = 0;
-    pthread_cond_broadcast(&given);
+    pipeline->in_use = 0;
+    pthread_cond_broadcast(&released);
     pthread_mutex_unlock(&lock);
     return rc;
 }
 
-int cuda_lane_put(void *device, const void *host, size_t bytes)
+int cuda_pipeline_upload(void *device, const void *host, size_t bytes)
 {
     return cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, cuda_stream()));
 }
 
-int cuda_lane_get(void *host, const void *device, size_t bytes)
+int cuda_pipeline_download(void *host, const void *device, size_t bytes)
 {
     return cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, cuda_stream()));
 }
 
-int cuda_lane_put_rows(float *device, const float *host, size_t step, size_t w, size_t n)
+int cuda_pipeline_upload_rows(float *device, const float *host, size_t step, size_t w, size_t n)
 {
     return cuda_status(cudaMemcpy2DAsync(device, w * sizeof *device, host, step * sizeof *host,
                                          w * sizeof *device, n, cudaMemcpyHostToDevice,
                                          cuda_stream()));
 }
 
-int cuda_lane_sync(void) { return cuda_status(cudaStreamSynchronize(cuda_stream())); }
+int cuda_pipeline_sync(void) { return cuda_status(cudaStreamSynchronize(cuda_stream())); }

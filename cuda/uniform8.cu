@@ -29,8 +29,8 @@ static int sum_piece(double *sum, const struct cuda_bins *w, float mean, int pow
     double part[CUDA_BIN_PARTS];
     unsigned blocks = cuda_blocks(n) < CUDA_BIN_PARTS ? cuda_blocks(n) : CUDA_BIN_PARTS;
     int rc = PL_LAUNCH(add_up, blocks, CUDA_THREADS, w->part, w->x, mean, power, n);
-    if (rc == PL_OK) rc = cuda_lane_get(part, w->part, blocks * sizeof *part);
-    if (rc == PL_OK) rc = cuda_lane_sync();
+    if (rc == PL_OK) rc = cuda_pipeline_download(part, w->part, blocks * sizeof *part);
+    if (rc == PL_OK) rc = cuda_pipeline_sync();
     for (unsigned b = 0; rc == PL_OK && b < blocks; b++) *sum += part[b];
     return rc;
 }
@@ -39,9 +39,9 @@ static int encode_piece(uint8_t *codes, const struct cuda_bins *w, float mean, f
                         size_t n)
 {
     int rc = PL_LAUNCH(find_bins, cuda_blocks(n), CUDA_THREADS, w->codes, w->x, mean, inverse, n);
-    if (rc == PL_OK) rc = cuda_bins_lay_out(w, n);
+    if (rc == PL_OK) rc = cuda_bins_scatter(w, n);
     if (rc == PL_OK) rc = cuda_bins_sum(w);
-    return rc == PL_OK ? cuda_lane_get(codes, w->codes, n) : rc;
+    return rc == PL_OK ? cuda_pipeline_download(codes, w->codes, n) : rc;
 }
 
 static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w, const float *x,
@@ -67,13 +67,13 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
 
 int cuda_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
-    size_t most = cuda_bins_most(0), piece = n < most ? n : most;
-    struct cuda_lane *lane;
+    size_t most = cuda_bins_capacity(0), piece = n < most ? n : most;
+    struct cuda_pipeline *pipeline;
     struct cuda_bins w;
     int rc = PL_ENOMEM;
-    lane = piece ? cuda_lane_take(&rc, 1, cuda_bins_bytes(piece)) : NULL;
-    if (!lane) return rc;
-    rc = cuda_bins_begin(&w, cuda_lane_side(lane, 0), piece);
+    pipeline = piece ? cuda_pipeline_acquire(&rc, 1, cuda_bins_bytes(piece)) : NULL;
+    if (!pipeline) return rc;
+    rc = cuda_bins_begin(&w, cuda_pipeline_stage(pipeline, 0), piece);
     if (rc == PL_OK) rc = all(codes, table, &w, x, n, piece);
-    return cuda_lane_give(lane, rc);
+    return cuda_pipeline_release(pipeline, rc);
 }

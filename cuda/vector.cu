@@ -6,8 +6,8 @@
 
 template <int WIDTH> __global__ void fill(float *x, float value, size_t n)
 {
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
-        cuda_pack<float, width.is> v;
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
+        cuda_vector<float, width.is> v;
         PL_UNROLL
         for (int k = 0; k < width.is; k++) v.at[k] = value;
         cuda_store(x + i, v);
@@ -18,8 +18,9 @@ int cuda_fill(float *x, float value, size_t n)
 {
     if (!n) return PL_OK;
     cuda_written(x, n * sizeof *x);
-    return CUDA_LAUNCH_PACKS(cuda_packs(x), fill, cuda_pack_blocks(cuda_packs(x), n), CUDA_THREADS,
-                             x, value, n);
+    return CUDA_LAUNCH_VECTORIZED(cuda_is_vectorizable(x), fill,
+                                  cuda_vector_blocks(cuda_is_vectorizable(x), n), CUDA_THREADS, x,
+                                  value, n);
 }
 
 int cuda_copy(float *y, const float *x, size_t n)
@@ -32,7 +33,7 @@ int cuda_copy(float *y, const float *x, size_t n)
 
 template <int WIDTH> __global__ void axpy(float *y, float a, const float *x, size_t n)
 {
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
         auto to = cuda_load<width.is>(y + i), from = cuda_load<width.is>(x + i);
         PL_UNROLL
         for (int k = 0; k < width.is; k++) to.at[k] = fmaf(a, from.at[k], to.at[k]);
@@ -42,15 +43,16 @@ template <int WIDTH> __global__ void axpy(float *y, float a, const float *x, siz
 
 int cuda_axpy(float *y, float a, const float *x, size_t n)
 {
-    int packed = cuda_packs(y, x);
+    int vectorized = cuda_is_vectorizable(y, x);
     if (!n) return PL_OK;
     cuda_written(y, n * sizeof *y);
-    return CUDA_LAUNCH_PACKS(packed, axpy, cuda_pack_blocks(packed, n), CUDA_THREADS, y, a, x, n);
+    return CUDA_LAUNCH_VECTORIZED(vectorized, axpy, cuda_vector_blocks(vectorized, n), CUDA_THREADS,
+                                  y, a, x, n);
 }
 
 template <int WIDTH> __global__ void scale(float *x, float a, size_t n)
 {
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [=](size_t i, auto width) {
         auto v = cuda_load<width.is>(x + i);
         PL_UNROLL
         for (int k = 0; k < width.is; k++) v.at[k] = a * v.at[k];
@@ -62,8 +64,9 @@ int cuda_scale(float *x, float a, size_t n)
 {
     if (!n) return PL_OK;
     cuda_written(x, n * sizeof *x);
-    return CUDA_LAUNCH_PACKS(cuda_packs(x), scale, cuda_pack_blocks(cuda_packs(x), n), CUDA_THREADS,
-                             x, a, n);
+    return CUDA_LAUNCH_VECTORIZED(cuda_is_vectorizable(x), scale,
+                                  cuda_vector_blocks(cuda_is_vectorizable(x), n), CUDA_THREADS, x,
+                                  a, n);
 }
 
 /* A partial sum a block; then one block sums those. The grid depends on n, and on whether x lies as
@@ -73,7 +76,7 @@ int cuda_scale(float *x, float a, size_t n)
 template <int WIDTH> __global__ void squares(double *part, const float *x, size_t n)
 {
     double s = 0;
-    cuda_each_pack<WIDTH>(n, [&](size_t i, auto width) {
+    cuda_each_vector<WIDTH>(n, [&](size_t i, auto width) {
         auto v = cuda_load<width.is>(x + i);
         PL_UNROLL
         for (int k = 0; k < width.is; k++) s += (double)v.at[k] * v.at[k];
@@ -92,17 +95,18 @@ __global__ void sum_parts(double *sum, const double *part, int parts)
 
 int cuda_sumsq(double *sum, const float *x, size_t n)
 {
-    int packed = cuda_packs(x);
-    unsigned all = cuda_pack_blocks(packed, n), blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
+    int vectorized = cuda_is_vectorizable(x);
+    unsigned all = cuda_vector_blocks(vectorized, n), blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
     double *part;
     int rc;
     *sum = 0;
     if (!n) return PL_OK;
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (SUM_BLOCKS + 1) * sizeof *part);
-    if (rc == PL_OK) rc = CUDA_LAUNCH_PACKS(packed, squares, blocks, CUDA_THREADS, part, x, n);
+    if (rc == PL_OK)
+        rc = CUDA_LAUNCH_VECTORIZED(vectorized, squares, blocks, CUDA_THREADS, part, x, n);
     if (rc == PL_OK)
         rc = PL_LAUNCH(sum_parts, 1, CUDA_THREADS, part + SUM_BLOCKS, part, (int)blocks);
-    return rc == PL_OK ? cuda_get(sum, part + SUM_BLOCKS, sizeof *sum) : rc;
+    return rc == PL_OK ? cuda_download(sum, part + SUM_BLOCKS, sizeof *sum) : rc;
 }
 
 /* Through a tile of 32 x 32, so that rows are read and written whole; 33 keeps banks apart. */

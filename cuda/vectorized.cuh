@@ -2,26 +2,26 @@
  * enough bytes are on their way; four floats a thread are, one is not. And what is worked out once
  * for a pack, or for all rows that a thread walks down, divides less: a 64-bit division costs as
  * much as moving several floats. */
-#ifndef PL_CUDA_PACKS_CUH
-#define PL_CUDA_PACKS_CUH
+#ifndef PL_CUDA_VECTORIZED_CUH
+#define PL_CUDA_VECTORIZED_CUH
 
 #include "launch.cuh"
 
 #include <string.h>
 
-#define CUDA_PACK 4 /* elements; rows that are no multiple of it go one by one */
+#define CUDA_VECTOR_WIDTH 4 /* elements; rows that are no multiple of it go one by one */
 
-template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) cuda_pack {
+template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) cuda_vector {
     T at[WIDTH];
 };
-template <int WIDTH, class T> static __device__ cuda_pack<T, WIDTH> cuda_load(const T *from)
+template <int WIDTH, class T> static __device__ cuda_vector<T, WIDTH> cuda_load(const T *from)
 {
-    typedef const cuda_pack<T, WIDTH> pack;
-    return *PL_WIDE(pack, from);
+    typedef const cuda_vector<T, WIDTH> vector;
+    return *PL_WIDE(vector, from);
 }
 /* In one instruction: left to itself, the compiler takes a pack apart, and not always puts its
  * parts together again. `to` is the device's memory. */
-static __device__ void cuda_store_piece(uint4 *to, uint4 v)
+static __device__ void cuda_store_word(uint4 *to, uint4 v)
 {
 #if defined(PL_EMULATED)
     memcpy(to, &v, sizeof v);
@@ -32,7 +32,7 @@ static __device__ void cuda_store_piece(uint4 *to, uint4 v)
                  : "memory");
 #endif
 }
-static __device__ void cuda_store_piece(uint2 *to, uint2 v)
+static __device__ void cuda_store_word(uint2 *to, uint2 v)
 {
 #if defined(PL_EMULATED)
     memcpy(to, &v, sizeof v);
@@ -40,7 +40,7 @@ static __device__ void cuda_store_piece(uint2 *to, uint2 v)
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(to), "r"(v.x), "r"(v.y) : "memory");
 #endif
 }
-static __device__ void cuda_store_piece(uint32_t *to, uint32_t v)
+static __device__ void cuda_store_word(uint32_t *to, uint32_t v)
 {
 #if defined(PL_EMULATED)
     memcpy(to, &v, sizeof v);
@@ -49,41 +49,42 @@ static __device__ void cuda_store_piece(uint32_t *to, uint32_t v)
 #endif
 }
 
-template <size_t BYTES> struct cuda_piece_of;
-template <> struct cuda_piece_of<4> {
+template <size_t BYTES> struct cuda_word_of;
+template <> struct cuda_word_of<4> {
     typedef uint32_t type;
 };
-template <> struct cuda_piece_of<8> {
+template <> struct cuda_word_of<8> {
     typedef uint2 type;
 };
-template <> struct cuda_piece_of<16> {
+template <> struct cuda_word_of<16> {
     typedef uint4 type;
 };
-template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_pack<T, WIDTH> p)
+template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_vector<T, WIDTH> p)
 {
     if constexpr (WIDTH == 1) *to = p.at[0];
     else {
-        typedef typename cuda_piece_of<sizeof p>::type piece;
+        typedef typename cuda_word_of<sizeof p>::type piece;
         piece whole;
         memcpy(&whole, &p, sizeof whole);
-        cuda_store_piece(PL_WIDE(piece, to), whole);
+        cuda_store_word(PL_WIDE(piece, to), whole);
     }
 }
 
 /* Whether packs of elements may begin at p; rows of so many elements as well. */
-template <class T> static inline int cuda_packs(const T *p)
+template <class T> static inline int cuda_is_vectorizable(const T *p)
 {
-    return (uintptr_t)p % (CUDA_PACK * sizeof(T)) == 0;
+    return (uintptr_t)p % (CUDA_VECTOR_WIDTH * sizeof(T)) == 0;
 }
-template <class T, class... More> static inline int cuda_packs(const T *p, const More *...more)
+template <class T, class... More>
+static inline int cuda_is_vectorizable(const T *p, const More *...more)
 {
-    return cuda_packs(p) && cuda_packs(more...);
+    return cuda_is_vectorizable(p) && cuda_is_vectorizable(more...);
 }
 
 /* A kernel template's form for packs, or the one for single elements; a launch as PL_LAUNCH. */
-#define CUDA_LAUNCH_PACKS(packed, kernel, grid, block, ...) \
-    ((packed) ? PL_LAUNCH(kernel<CUDA_PACK>, grid, block, __VA_ARGS__) \
-              : PL_LAUNCH(kernel<1>, grid, block, __VA_ARGS__))
+#define CUDA_LAUNCH_VECTORIZED(vectorized, kernel, grid, block, ...) \
+    ((vectorized) ? PL_LAUNCH(kernel<CUDA_VECTOR_WIDTH>, grid, block, __VA_ARGS__) \
+                  : PL_LAUNCH(kernel<1>, grid, block, __VA_ARGS__))
 
 /* ---- a whole buffer ---- */
 
@@ -92,7 +93,7 @@ template <int WIDTH> struct cuda_width {
 };
 /* f(i, cuda_width<W>) for what is this thread's of n elements: W of them from i on, one by one at
  * the end. */
-template <int WIDTH, class F> static __device__ void cuda_each_pack(size_t n, F f)
+template <int WIDTH, class F> static __device__ void cuda_each_vector(size_t n, F f)
 {
     CUDA_EACH (k, (n + WIDTH - 1) / WIDTH) {
         size_t i = k * WIDTH;
@@ -101,27 +102,27 @@ template <int WIDTH, class F> static __device__ void cuda_each_pack(size_t n, F 
             for (; i < n; i++) f(i, cuda_width<1>());
     }
 }
-static inline unsigned cuda_pack_blocks(int packed, size_t n)
+static inline unsigned cuda_vector_blocks(int vectorized, size_t n)
 {
-    return cuda_blocks(packed ? (n + CUDA_PACK - 1) / CUDA_PACK : n);
+    return cuda_blocks(vectorized ? (n + CUDA_VECTOR_WIDTH - 1) / CUDA_VECTOR_WIDTH : n);
 }
 
 /* ---- rows ---- */
 
 /* f(m, c) for the rows m of this thread, all at the same column c, which counts packs. A block
  * takes as many rows at a time as its threads reach. */
-template <class F> static __device__ void cuda_each_row(int rows, int packs, F f)
+template <class F> static __device__ void cuda_each_row(int rows, int vectors, F f)
 {
-    int many = packs < (int)blockDim.x, each = many ? (int)blockDim.x / packs : 1;
-    int c = many ? (int)threadIdx.x % packs : (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    int m = many ? (int)threadIdx.x / packs : 0;
-    if (m >= each || c >= packs) return;
+    int many = vectors < (int)blockDim.x, each = many ? (int)blockDim.x / vectors : 1;
+    int c = many ? (int)threadIdx.x % vectors : (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    int m = many ? (int)threadIdx.x / vectors : 0;
+    if (m >= each || c >= vectors) return;
     for (m += (int)blockIdx.y * each; m < rows; m += (int)gridDim.y * each) f(m, c);
 }
-static inline dim3 cuda_row_grid(int rows, int packs)
+static inline dim3 cuda_row_grid(int rows, int vectors)
 {
-    int each = packs < CUDA_THREADS ? CUDA_THREADS / packs : 1;
-    unsigned across = ((unsigned)packs + CUDA_THREADS - 1) / CUDA_THREADS;
+    int each = vectors < CUDA_THREADS ? CUDA_THREADS / vectors : 1;
+    unsigned across = ((unsigned)vectors + CUDA_THREADS - 1) / CUDA_THREADS;
     unsigned down = ((unsigned)rows + (unsigned)each - 1) / (unsigned)each;
     unsigned most = CUDA_BLOCKS_MOST / across + 1;
     return dim3(across, down < most ? down : most);
@@ -131,18 +132,18 @@ static inline dim3 cuda_row_grid(int rows, int packs)
  * to sum[SUMS], put(c, k, sum) leaves the k-th of a chunk of rows for cuda_column_add. Launch with
  * cuda_column_grid(rows, packs). */
 template <int SUMS, class F, class P>
-static __device__ void cuda_pack_parts(int rows, int packs, F f, P put)
+static __device__ void cuda_vector_column_parts(int rows, int vectors, F f, P put)
 {
     PL_SHARED(double, own, (SUMS * CUDA_THREADS));
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = (int)blockIdx.x * 32 + lane;
     int each = (int)(((unsigned)rows + gridDim.y - 1) / gridDim.y), begin = (int)blockIdx.y * each;
     int end = rows - begin > each ? begin + each : rows;
     double sum[SUMS] = { 0 };
-    for (int r = begin + warp; c < packs && r < end; r += CUDA_THREADS / 32) f(r, c, sum);
+    for (int r = begin + warp; c < vectors && r < end; r += CUDA_THREADS / 32) f(r, c, sum);
     PL_UNROLL
     for (int k = 0; k < SUMS; k++) own[k * CUDA_THREADS + (int)threadIdx.x] = sum[k];
     __syncthreads();
-    for (int k = warp; k < SUMS && c < packs; k += CUDA_THREADS / 32) {
+    for (int k = warp; k < SUMS && c < vectors; k += CUDA_THREADS / 32) {
         double s = 0;
         for (int w = 0; w < CUDA_THREADS / 32; w++) s += own[k * CUDA_THREADS + w * 32 + lane];
         put(c, k, s);

@@ -84,7 +84,7 @@ VBMI FAST_INLINE void codes_into(float *out, const float *sum, const unaligned_f
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
         prefetch_ahead((own ? own : sum) + i);
-        lut512_look_up(y, &t, codes + i);
+        lut512_lookup(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             int at = i + 16 * k;
             __m512 s = own ? _mm512_add_ps(_mm512_setzero_ps(), /* -0 becomes 0 */
@@ -132,7 +132,7 @@ VBMI static void delta_codes(float *delta, const float *sum, float weight, const
     lut512_load(&t, table);
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
-        lut512_look_up(y, &t, codes + i);
+        lut512_lookup(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             __m512 mean = _mm512_div_ps(_mm512_loadu_ps(sum + i + 16 * k), all);
             _mm512_storeu_ps(delta + i + 16 * k, _mm512_sub_ps(mean, y[k]));
@@ -151,7 +151,7 @@ VBMI static void delta_two(float *delta, const unaligned_float *own, float own_w
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
         prefetch_ahead(own + i);
-        lut512_look_up(y, &t, codes + i);
+        lut512_lookup(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             __m512 s = _mm512_mul_ps(factor, _mm512_loadu_ps(own + i + 16 * k));
             s = _mm512_add_ps(_mm512_setzero_ps(), s); /* -0 becomes 0 */
@@ -163,7 +163,7 @@ VBMI static void delta_two(float *delta, const unaligned_float *own, float own_w
 #endif
 
 /* Piece p of n values: where it begins, how long it is. */
-static size_t piece(size_t n, size_t p, int *count)
+static size_t piece_range(size_t n, size_t p, int *count)
 {
     size_t at = p * PIECE;
     *count = (int)(n - at < PIECE ? n - at : PIECE);
@@ -197,7 +197,7 @@ int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t 
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
-        size_t at = piece(n, p, &count);
+        size_t at = piece_range(n, p, &count);
         add_piece(sum + at, x, weight, at, count);
     }
     return PL_OK;
@@ -235,7 +235,7 @@ int fast_average_delta(float *delta, const float *sum, float weight, const struc
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
-        size_t at = piece(n, p, &count);
+        size_t at = piece_range(n, p, &count);
         delta_piece(delta + at, sum + at, weight, x, at, count);
     }
     return PL_OK;
@@ -277,7 +277,7 @@ int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
-        size_t at = piece(n, p, &count);
+        size_t at = piece_range(n, p, &count);
         sum_piece(sum + at, from, senders, at, count);
     }
     return PL_OK;
@@ -322,7 +322,7 @@ int fast_average_apply(float *x, const struct pl_sender *from, int senders, floa
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
-        size_t at = piece(n, p, &count);
+        size_t at = piece_range(n, p, &count);
         apply_piece(x + at, from, senders, weight, at, count);
     }
     return PL_OK;

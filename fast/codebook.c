@@ -35,8 +35,8 @@ FAST_CLONES static void update_nearest(float *nearest, int32_t *best, const floa
     for (int d = 0; d < D; d++) {
 #pragma omp simd
         for (int p = 0; p < STRIP; p++) {
-            float apart = z[d * STRIP + p] - row[d];
-            distance[p] = fast_fma(apart, apart, distance[p]);
+            float difference = z[d * STRIP + p] - row[d];
+            distance[p] = fast_fma(difference, difference, distance[p]);
         }
     }
 #pragma omp simd
@@ -183,8 +183,8 @@ int fast_gumbel_soft(float *y, const float *logits, const float *noise, float te
 
 int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P;
-    double *each = pl_alloc(places, sizeof *each), total = 0;
+    size_t positions = (size_t)B * (size_t)P;
+    double *each = pl_alloc(positions, sizeof *each), total = 0;
     if (!each) return PL_ENOMEM;
 #pragma omp parallel for num_threads(fast_threads()) schedule(static)
     for (int i = 0; i < strips(B, P); i++) {
@@ -196,8 +196,8 @@ int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
         mean_logit(mean, sum, row_max, x, N, (size_t)P, s.count);
         for (int p = 0; p < s.count; p++) each[s.code + (size_t)p] = mean[p] - log(sum[p]) + log(N);
     }
-    for (size_t i = 0; i < places; i++) total += each[i];
-    *kl = total / (double)places;
+    for (size_t i = 0; i < positions; i++) total += each[i];
+    *kl = total / (double)positions;
     pl_free(each);
     return PL_OK;
 }

@@ -19,7 +19,7 @@
 
 #define INPUTS 32          /* planes summed at a time, and */
 #define STRIP 48           /* places, so that what all outputs read stays in the first cache */
-#define PLACES 1024        /* of a line at a time: the sums stay in the second */
+#define POSITIONS 1024     /* of a line at a time: the sums stay in the second */
 #define OUTPUTS 32         /* channels of one piece of work */
 #define GROUP (256L << 10) /* floats of padded planes prepared at a time, at least one image */
 
@@ -153,7 +153,7 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
                        const float *planes, long planes_image, int images, float *buffers,
                        long stride)
 {
-    int rows = s->step >= PLACES ? 1 : PLACES / s->step;
+    int rows = s->step >= POSITIONS ? 1 : POSITIONS / s->step;
     long across = (s->rows + rows - 1) / rows, deep = (s->outs + OUTPUTS - 1) / OUTPUTS;
     float *buffer = buffers + omp_get_thread_num() * OUTPUTS * stride;
 #pragma omp for schedule(dynamic)
@@ -167,7 +167,10 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
 }
 
 /* Floats of a piece's line, and of all threads' buffers. */
-static long line_capacity(int step) { return round_to(step >= PLACES ? step : PLACES, 128) + 128; }
+static long line_capacity(int step)
+{
+    return round_to(step >= POSITIONS ? step : POSITIONS, 128) + 128;
+}
 static long buffer_capacity(int step) { return fast_threads() * OUTPUTS * line_capacity(step); }
 
 static int direct_conv(float *y, const float *x, const float *w, const float *b,
@@ -283,44 +286,44 @@ static int is_pointwise(const struct pl_conv *c)
 static int pointwise_bf16(float *y, const float *x, const float *w, const float *b,
                           const struct pl_conv *c, int transposed)
 {
-    int places = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C,
+    int positions = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C,
         rc = PL_OK;
     for (int image = 0; image < c->B && !rc; image++) {
-        float *to = y + (long)image * outs * places;
+        float *to = y + (long)image * outs * positions;
 #pragma omp parallel for num_threads(fast_threads()) if (b != NULL)
         for (int o = 0; o < (b ? outs : 0); o++)
-            for (int q = 0; q < places; q++) to[(long)o * places + q] = b[o];
-        rc = fast_gemm_bf16(transposed, 0, outs, places, ins, w, transposed ? outs : ins,
-                            x + (long)image * ins * places, places, NULL, b != NULL, to);
+            for (int q = 0; q < positions; q++) to[(long)o * positions + q] = b[o];
+        rc = fast_gemm_bf16(transposed, 0, outs, positions, ins, w, transposed ? outs : ins,
+                            x + (long)image * ins * positions, positions, NULL, b != NULL, to);
     }
     return rc;
 }
 
 #define POINTWISE_OUTPUTS 256 /* of a piece, and */
-#define POINTWISE_PLACES 512
+#define POINTWISE_POSITIONS 512
 
 /* y (outs,places) = w x + b, image by image; turned: w is stored (ins,outs). */
 static int pointwise(float *y, const float *x, const float *w, const float *b,
                      const struct pl_conv *c, int transposed)
 {
-    int places = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C;
-    int across = fast_chunk_count(places, POINTWISE_PLACES),
+    int positions = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C;
+    int across = fast_chunk_count(positions, POINTWISE_POSITIONS),
         down = fast_chunk_count(outs, POINTWISE_OUTPUTS);
     if (fast_bf16() && fast_has_bf16()) return pointwise_bf16(y, x, w, b, c, transposed);
 #pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
     for (long piece = 0; piece < (long)c->B * across * down; piece++) {
         long image = piece / (across * down);
         struct fast_range o = fast_chunk(outs, POINTWISE_OUTPUTS, 16, (int)(piece % down));
-        struct fast_range q = fast_chunk(places, POINTWISE_PLACES, 32,
+        struct fast_range q = fast_chunk(positions, POINTWISE_POSITIONS, 32,
                                          (int)(piece / down % across));
-        const float *from = x + image * ins * places + q.start;
-        float *to = y + (image * outs + o.start) * places + q.start;
+        const float *from = x + image * ins * positions + q.start;
+        float *to = y + (image * outs + o.start) * positions + q.start;
         if (!o.count || !q.count) continue;
         for (int i = 0; b && i < o.count; i++)
-            for (int j = 0; j < q.count; j++) to[(long)i * places + j] = b[o.start + i];
+            for (int j = 0; j < q.count; j++) to[(long)i * positions + j] = b[o.start + i];
         fast_gemm(transposed, 0, o.count, q.count, ins,
                   w + (transposed ? o.start : (long)o.start * ins), transposed ? outs : ins, from,
-                  places, NULL, b != NULL, to, places);
+                  positions, NULL, b != NULL, to, positions);
     }
     return PL_OK;
 }
@@ -347,9 +350,9 @@ static int patch_embedding(float *y, const float *x, const float *w, const float
     for (int line = 0; line < c->B * c->C * K * down; line++) {
         int i = line % down, ky = line / down % K, channel = line / down / K;
         size_t row = (size_t)channel * (size_t)c->H + (size_t)(i * K + ky);
-        size_t place = (size_t)(channel * K + ky) * (size_t)(K * down) + (size_t)i;
+        size_t position = (size_t)(channel * K + ky) * (size_t)(K * down) + (size_t)i;
         const float *from = x + row * (size_t)c->W;
-        float *to = values + place * (size_t)across;
+        float *to = values + position * (size_t)across;
         for (int kx = 0; kx < K; kx++, to += down * across)
             for (int j = 0; j < across; j++) to[j] = from[j * K + kx];
     }
@@ -386,7 +389,7 @@ static void accumulate_dw(double *acc, const struct kernels *k, const float *pla
 {
     int columns = (c1 - c0) * taps;
     for (int i = 0; i < images; i++)
-        for (long f = 0; f < line; f += PLACES)
+        for (long f = 0; f < line; f += POSITIONS)
             for (int first = 0; first < columns; first += k->side) {
                 const float *column[SIDE_MAX];
                 double sum[4 * SIDE_MAX] = { 0 };
@@ -397,7 +400,7 @@ static void accumulate_dw(double *acc, const struct kernels *k, const float *pla
                                 offset[at % taps] + f;
                 }
                 k->products(sum, gradients + ((long)i * O4 + o4) * line + f, line, column,
-                            least(PLACES, line - f));
+                            least(POSITIONS, line - f));
                 for (int o = 0; o < 4; o++)
                     for (int j = 0; j < count; j++)
                         acc[((long)(o4 + o) * C + c0) * taps + first + j] += sum[o * k->side + j];

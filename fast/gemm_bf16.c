@@ -138,8 +138,7 @@ TARGET FAST_INLINE void pack_k_strided(uint32_t *to, const float *even, const fl
 }
 
 /* At the borders: the piece is copied out with zeros around it, in the operand's own order. */
-static void copy_border(float *to, const struct operand *o, int i0, int k0, int k1, int lanes,
-                        int ks)
+static void copy_edge(float *to, const struct operand *o, int i0, int k0, int k1, int lanes, int ks)
 {
     for (int i = 0; i < LANES; i++)
         for (int k = 0; k < ks; k++) {
@@ -162,7 +161,7 @@ TARGET FAST_INLINE void pack_group(uint32_t *to, const struct operand *o, int i0
         size_t ld = o->ld;
         /* a vector of 16 must not read past the last of 12 either */
         if (!whole || k + 2 * LANES > k1 || (o->strided && i0 + LANES > o->count)) {
-            copy_border(edge, o, i0, k, k1, lanes, 2 * LANES);
+            copy_edge(edge, o, i0, k, k1, lanes, 2 * LANES);
             x = edge;
             ld = o->strided ? LANES : 2 * LANES;
         }

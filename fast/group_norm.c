@@ -11,7 +11,7 @@
 
 struct kernels {
     double (*sum)(const float *x, size_t n);
-    double (*spread)(const float *x, size_t n, float mean);
+    double (*sum_of_squares)(const float *x, size_t n, float mean);
     void (*apply)(float *y, const float *x, size_t n, float mean, float a, float b);
     void (*sums)(double out[2], const float *dy, const float *x, size_t n, float mean);
     void (*apply_back)(float *dx, const float *dy, const float *x, size_t n, float mean, float a,
@@ -30,11 +30,11 @@ static float statistics(double *scale, const struct kernels *k, const float *x, 
     double mean = k->sum(x, n) / (double)n, off;
     float rounded = (float)mean;
     off = mean - rounded;
-    *scale = 1 / sqrt(fmax(0, k->spread(x, n, rounded) / (double)n - off * off) + eps);
+    *scale = 1 / sqrt(fmax(0, k->sum_of_squares(x, n, rounded) / (double)n - off * off) + eps);
     return rounded;
 }
 
-int fast_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C,
+int fast_group_norm(float *y, const float *x, const float *weight, const float *bias, int B, int C,
                     int P, int G, float eps)
 {
     const struct kernels *k = kernels[isa_chosen()];
@@ -49,14 +49,14 @@ int fast_group_norm(float *y, const float *x, const float *gain, const float *of
             int channel = group % G * channels + c;
             size_t at = (size_t)c * (size_t)P;
             k->apply(y + (size_t)group * per + at, from + at, (size_t)P, mean,
-                     (float)(scale * gain[channel]), offset[channel]);
+                     (float)(scale * weight[channel]), bias[channel]);
         }
     }
     return PL_OK;
 }
 
-int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                             const float *x, const float *gain, int B, int C, int P, int G,
+int fast_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                             const float *x, const float *weight, int B, int C, int P, int G,
                              float eps)
 {
     const struct kernels *k = kernels[isa_chosen()];
@@ -76,25 +76,25 @@ int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const floa
             size_t at = start + (size_t)c * (size_t)P;
             k->sums(s, dy + at, x + at, (size_t)P, mean);
             s[1] *= scale;
-            sum += gain[first + c] * s[0];
-            sum_h += gain[first + c] * s[1];
+            sum += weight[first + c] * s[0];
+            sum_h += weight[first + c] * s[1];
         }
         for (int c = 0; c < channels; c++) {
             size_t at = start + (size_t)c * (size_t)P;
             k->apply_back(dx + at, dy + at, x + at, (size_t)P, mean,
-                          (float)(scale * gain[first + c]),
+                          (float)(scale * weight[first + c]),
                           (float)(scale * scale * sum_h / (double)per),
                           (float)(scale * sum / (double)per));
         }
     }
     for (int c = 0; c < C; c++) {
-        double sum = doffset[c], sum_h = dgain[c];
+        double sum = dbias[c], sum_h = dweight[c];
         for (int b = 0; b < B; b++) {
             sum += sums[(size_t)b * (size_t)C + (size_t)c][0];
             sum_h += sums[(size_t)b * (size_t)C + (size_t)c][1];
         }
-        doffset[c] = (float)sum;
-        dgain[c] = (float)sum_h;
+        dbias[c] = (float)sum;
+        dweight[c] = (float)sum_h;
     }
     return PL_OK;
 }

@@ -8,18 +8,18 @@
 static const char *const words[ISA_COUNT] = { "plain", "avx2", "avx512" };
 static const char *const names[ISA_COUNT] = { "plain C", "AVX2", "AVX-512" };
 static enum isa chosen;
-static int understood;
+static int is_valid;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void choose(void)
 {
-    const char *asked = getenv("PL_FAST_ISA");
+    const char *requested = getenv("PL_FAST_ISA");
     int limit = ISA_COUNT - 1;
-    understood = !asked || !*asked;
-    for (int i = 0; asked && i < ISA_COUNT; i++)
-        if (!strcmp(asked, words[i])) {
+    is_valid = !requested || !*requested;
+    for (int i = 0; requested && i < ISA_COUNT; i++)
+        if (!strcmp(requested, words[i])) {
             limit = i;
-            understood = 1;
+            is_valid = 1;
         }
     chosen = ISA_PLAIN;
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ enum isa isa_chosen(void)
 int isa_env_is_valid(void)
 {
     pthread_once(&once, choose);
-    return understood;
+    return is_valid;
 }
 
 const char *isa_name(enum isa isa) { return names[isa]; }

@@ -9,10 +9,10 @@
 
 /* What norm_simd.inc does to some rows of D. */
 struct norm_ops {
-    void (*norm)(float *y, const float *x, const float *gain, const float *offset, int rows, int D,
+    void (*norm)(float *y, const float *x, const float *weight, const float *bias, int rows, int D,
                  float eps);
     void (*norm_backward)(float *dx, float *sum_dyh, float *sum_dy, const float *dy, const float *x,
-                          const float *gain, int rows, int D, float eps, int add);
+                          const float *weight, int rows, int D, float eps, int add);
     void (*scale_add)(float *y, const float *x, const float *s, int rows, int D, float sign);
     void (*layer_scale)(float *dx, float *sum, const float *dy, const float *x, const float *s,
                         int rows, int D);
@@ -50,7 +50,7 @@ static void add_pieces(float *to, const float *from, int pieces, size_t stride, 
     }
 }
 
-int fast_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D,
+int fast_layer_norm(float *y, const float *x, const float *weight, const float *bias, int M, int D,
                     float eps)
 {
     const struct norm_ops *op = ops[isa_chosen()];
@@ -58,13 +58,13 @@ int fast_layer_norm(float *y, const float *x, const float *gain, const float *of
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
-        op->norm(y + at, x + at, gain, offset, M - k * each < each ? M - k * each : each, D, eps);
+        op->norm(y + at, x + at, weight, bias, M - k * each < each ? M - k * each : each, D, eps);
     }
     return PL_OK;
 }
 
-int fast_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                             const float *x, const float *gain, int M, int D, float eps, int add)
+int fast_layer_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                             const float *x, const float *weight, int M, int D, float eps, int add)
 {
     const struct norm_ops *op = ops[isa_chosen()];
     int each = piece_rows(M), pieces = (M + each - 1) / each;
@@ -76,11 +76,11 @@ int fast_layer_norm_backward(float *dx, float *dgain, float *doffset, const floa
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
         float *sum = sums + (size_t)k * stride;
-        op->norm_backward(dx + at, sum, sum + width, dy + at, x + at, gain,
+        op->norm_backward(dx + at, sum, sum + width, dy + at, x + at, weight,
                           M - k * each < each ? M - k * each : each, D, eps, add);
     }
-    add_pieces(dgain, sums, pieces, stride, D);
-    add_pieces(doffset, sums + width, pieces, stride, D);
+    add_pieces(dweight, sums, pieces, stride, D);
+    add_pieces(dbias, sums + width, pieces, stride, D);
     return PL_OK;
 }
 

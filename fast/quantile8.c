@@ -63,11 +63,11 @@ static void quantiles(float out[PL_CODES + 1], const float *x, uint32_t *key, ui
 }
 
 /* The number of inner borders, border[1] to border[255], below x. */
-FAST_CLONES static void find_codes(uint8_t *codes, const float *x, const float *border, size_t n)
+FAST_CLONES static void find_codes(uint8_t *codes, const float *x, const float *boundary, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         int q = 0;
-        for (int half = PL_CODES / 2; half; half /= 2) q += border[q + half] < x[i] ? half : 0;
+        for (int half = PL_CODES / 2; half; half /= 2) q += boundary[q + half] < x[i] ? half : 0;
         codes[i] = (uint8_t)q;
     }
 }
@@ -77,7 +77,7 @@ int fast_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x,
     size_t chunk = pl_quantile8_chunk(n), chunks = pl_blocks(n, chunk);
     size_t m = chunks * (PL_CODES + 1), capacity = n > m ? n : m;
     uint32_t *key = pl_alloc(capacity, sizeof *key), *other = pl_alloc(capacity, sizeof *other);
-    float *pool = pl_alloc(m, sizeof *pool), border[PL_CODES + 1];
+    float *pool = pl_alloc(m, sizeof *pool), boundary[PL_CODES + 1];
     int rc = key && other && pool ? PL_OK : PL_ENOMEM;
     if (rc == PL_OK) {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (chunks > 1)
@@ -86,10 +86,10 @@ int fast_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x,
             quantiles(pool + k * (PL_CODES + 1), x + at, key + at, other + at,
                       n - at < chunk ? n - at : chunk);
         }
-        quantiles(border, pool, key, other, m);
+        quantiles(boundary, pool, key, other, m);
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
         for (size_t at = 0; at < n; at += PIECE)
-            find_codes(codes + at, x + at, border, n - at < PIECE ? n - at : PIECE);
+            find_codes(codes + at, x + at, boundary, n - at < PIECE ? n - at : PIECE);
         fast_code_means(table, codes, x, n);
     }
     pl_free(key);

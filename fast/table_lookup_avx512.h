@@ -39,7 +39,7 @@ VBMI FAST_INLINE void lut512_load(struct lut512 *t, const float table[PL_CODES])
 }
 
 /* The floats of 64 codes, in their order. */
-VBMI FAST_INLINE void lut512_look_up(__m512 y[4], const struct lut512 *t, const uint8_t *codes)
+VBMI FAST_INLINE void lut512_lookup(__m512 y[4], const struct lut512 *t, const uint8_t *codes)
 {
     /* so that the four bytes below come together where their float belongs */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

@@ -42,20 +42,20 @@ static void forward(struct pair *p, int B, int C, int P, int G, double around, i
     if (!pair_case(p, "group_norm", "B%d C%d P%d G%d mean%g%s", B, C, P, G, around,
                    in_place ? " in place" : ""))
         return;
-    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)C, 1);
-    struct pair_f32 offset = pair_normal(p, (size_t)C, 1), y = in_place ? x : pair_poison(p, n);
+    struct pair_f32 x = values(p, n, around), weight = pair_normal(p, (size_t)C, 1);
+    struct pair_f32 bias = pair_normal(p, (size_t)C, 1), y = in_place ? x : pair_poison(p, n);
     float *bound = pair_scratch(p, n);
     for (size_t group = 0; group < n / per; group++) {
         double mean, inverse, rms;
         moments(&mean, &inverse, &rms, x.at[0] + group * per, per);
         for (size_t i = group * per; i < (group + 1) * per; i++) {
             size_t c = i / (size_t)P % (size_t)C;
-            bound[i] = (float)(fabs(gain.at[0][c]) * (fabs(x.at[0][i] - mean) + rms) * inverse +
-                               fabs(offset.at[0][c]));
+            bound[i] = (float)(fabs(weight.at[0][c]) * (fabs(x.at[0][i] - mean) + rms) * inverse +
+                               fabs(bias.at[0][c]));
         }
     }
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, group_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], B, C, P, G,
+    PAIR(p, group_norm, y.at[side], x.at[side], weight.at[side], bias.at[side], B, C, P, G,
          NORM_EPS);
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
@@ -64,41 +64,41 @@ static void backward(struct pair *p, int B, int C, int P, int G, double around)
 {
     size_t n = (size_t)B * (size_t)C * (size_t)P, per = (size_t)(C / G) * (size_t)P;
     if (!pair_case(p, "group_norm_backward", "B%d C%d P%d G%d mean%g", B, C, P, G, around)) return;
-    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)C, 1);
+    struct pair_f32 x = values(p, n, around), weight = pair_normal(p, (size_t)C, 1);
     struct pair_f32 dy = pair_normal(p, n, 1), dx = pair_poison(p, n);
-    struct pair_f32 dgain = pair_normal(p, (size_t)C, 1), doffset = pair_normal(p, (size_t)C, 1);
-    float *bound = pair_scratch(p, n), *of_gain = pair_scratch(p, (size_t)C);
+    struct pair_f32 dweight = pair_normal(p, (size_t)C, 1), dbias = pair_normal(p, (size_t)C, 1);
+    float *bound = pair_scratch(p, n), *of_weight = pair_scratch(p, (size_t)C);
     float *of_offset = pair_scratch(p, (size_t)C);
     for (int c = 0; c < C; c++) {
-        of_gain[c] = fabsf(dgain.at[0][c]);
-        of_offset[c] = fabsf(doffset.at[0][c]);
+        of_weight[c] = fabsf(dweight.at[0][c]);
+        of_offset[c] = fabsf(dbias.at[0][c]);
     }
     for (size_t group = 0; group < n / per; group++) {
         double mean, inverse, rms, g_mean = 0, gh_mean = 0;
         moments(&mean, &inverse, &rms, x.at[0] + group * per, per);
         for (size_t i = group * per; i < (group + 1) * per; i++) {
             size_t c = i / (size_t)P % (size_t)C;
-            double g = fabs((double)dy.at[0][i] * gain.at[0][c]);
+            double g = fabs((double)dy.at[0][i] * weight.at[0][c]);
             double size = fabs(x.at[0][i] - mean) * inverse + rms * inverse;
             g_mean += g / (double)per;
             gh_mean += g * size / (double)per;
-            of_gain[c] += (float)(fabs((double)dy.at[0][i]) * size);
+            of_weight[c] += (float)(fabs((double)dy.at[0][i]) * size);
             of_offset[c] += fabsf(dy.at[0][i]);
         }
         for (size_t i = group * per; i < (group + 1) * per; i++) {
             size_t c = i / (size_t)P % (size_t)C;
             double size = fabs(x.at[0][i] - mean) * inverse + rms * inverse;
-            bound[i] = (float)(inverse * (fabs((double)dy.at[0][i] * gain.at[0][c]) + g_mean +
+            bound[i] = (float)(inverse * (fabs((double)dy.at[0][i] * weight.at[0][c]) + g_mean +
                                           size * gh_mean));
         }
     }
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, group_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
-         x.at[side], gain.at[side], B, C, P, G, NORM_EPS);
+    PAIR(p, group_norm_backward, dx.at[side], dweight.at[side], dbias.at[side], dy.at[side],
+         x.at[side], weight.at[side], B, C, P, G, NORM_EPS);
     pair_within(p, "dx", dx.any, 32 * EPS, bound);
-    pair_within(p, "dgain", dgain.any, 32 * EPS,
-                of_gain); /* sums go on in double after 1024 terms */
-    pair_within(p, "doffset", doffset.any, 32 * EPS, of_offset);
+    pair_within(p, "dgain", dweight.any, 32 * EPS,
+                of_weight); /* sums go on in double after 1024 terms */
+    pair_within(p, "doffset", dbias.any, 32 * EPS, of_offset);
 }
 
 void pair_group_norm(struct pair *p)

@@ -44,21 +44,21 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
     size_t n = (size_t)M * (size_t)D;
     if (!pair_case(p, "layer_norm", "M%d D%d mean%g%s", M, D, around, in_place ? " in place" : ""))
         return;
-    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)D, 1);
-    struct pair_f32 offset = pair_normal(p, (size_t)D, 1), y = in_place ? x : pair_poison(p, n);
+    struct pair_f32 x = values(p, n, around), weight = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 bias = pair_normal(p, (size_t)D, 1), y = in_place ? x : pair_poison(p, n);
     float *bound = pair_scratch(p, n);
     for (int m = 0; m < M; m++) {
         const float *row = x.at[0] + (size_t)m * (size_t)D;
         double mean, inverse, rms;
         moments(&mean, &inverse, &rms, row, D);
         for (int i = 0; i < D; i++)
-            bound[(size_t)m * (size_t)D + (size_t)i] = (float)(fabs(gain.at[0][i]) *
+            bound[(size_t)m * (size_t)D + (size_t)i] = (float)(fabs(weight.at[0][i]) *
                                                                    (fabs(row[i] - mean) + rms) *
                                                                    inverse +
-                                                               fabs(offset.at[0][i]));
+                                                               fabs(bias.at[0][i]));
     }
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, layer_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], M, D, NORM_EPS);
+    PAIR(p, layer_norm, y.at[side], x.at[side], weight.at[side], bias.at[side], M, D, NORM_EPS);
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
 
@@ -70,15 +70,15 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add, 
     if (!pair_case(p, "layer_norm_backward", "M%d D%d mean%g%s%s", M, D, around, add ? " add" : "",
                    in_place ? " in place" : ""))
         return;
-    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 x = values(p, n, around), weight = pair_normal(p, (size_t)D, 1);
     struct pair_f32 dy = pair_normal(p, n, 1), dx = dy;
     if (!in_place) dx = add ? pair_normal(p, n, 1) : pair_poison(p, n);
-    struct pair_f32 dgain = pair_normal(p, (size_t)D, 1), doffset = pair_normal(p, (size_t)D, 1);
-    float *bound = pair_scratch(p, n), *of_gain = pair_scratch(p, (size_t)D);
+    struct pair_f32 dweight = pair_normal(p, (size_t)D, 1), dbias = pair_normal(p, (size_t)D, 1);
+    float *bound = pair_scratch(p, n), *of_weight = pair_scratch(p, (size_t)D);
     float *of_offset = pair_scratch(p, (size_t)D);
     for (int i = 0; i < D; i++) {
-        of_gain[i] = fabsf(dgain.at[0][i]);
-        of_offset[i] = fabsf(doffset.at[0][i]);
+        of_weight[i] = fabsf(dweight.at[0][i]);
+        of_offset[i] = fabsf(dbias.at[0][i]);
     }
     for (int m = 0; m < M; m++) {
         size_t row = (size_t)m * (size_t)D;
@@ -88,25 +88,25 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add, 
             double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse,
                    dyi = dy.at[0][row + (size_t)i];
             double size = h + rms * inverse;
-            g_mean += fabs(dyi * gain.at[0][i]) / D;
-            gh_mean += fabs(dyi * gain.at[0][i]) * size / D;
-            of_gain[i] += (float)(fabs(dyi) * size);
+            g_mean += fabs(dyi * weight.at[0][i]) / D;
+            gh_mean += fabs(dyi * weight.at[0][i]) * size / D;
+            of_weight[i] += (float)(fabs(dyi) * size);
             of_offset[i] += (float)fabs(dyi);
         }
         for (int i = 0; i < D; i++) {
             double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, size = h + rms * inverse;
-            double g = fabs((double)dy.at[0][row + (size_t)i] * gain.at[0][i]);
+            double g = fabs((double)dy.at[0][row + (size_t)i] * weight.at[0][i]);
             double d = inverse * (g + g_mean + size * gh_mean);
             bound[row + (size_t)i] = (float)(d + (add ? fabsf(dx.at[0][row + (size_t)i]) : 0));
         }
     }
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
-         x.at[side], gain.at[side], M, D, NORM_EPS, add);
+    PAIR(p, layer_norm_backward, dx.at[side], dweight.at[side], dbias.at[side], dy.at[side],
+         x.at[side], weight.at[side], M, D, NORM_EPS, add);
     pair_within(p, "dx", dx.any, 32 * EPS,
                 bound); /* twice the error of h, of inverse, of the sums */
-    pair_within(p, "dgain", dgain.any, (M + 24) * EPS, of_gain);
-    pair_within(p, "doffset", doffset.any, (M + 8) * EPS, of_offset);
+    pair_within(p, "dgain", dweight.any, (M + 24) * EPS, of_weight);
+    pair_within(p, "doffset", dbias.any, (M + 8) * EPS, of_offset);
 }
 
 static void scale_add(struct pair *p, int M, int D, float sign)
@@ -114,12 +114,12 @@ static void scale_add(struct pair *p, int M, int D, float sign)
     size_t n = (size_t)M * (size_t)D;
     if (!pair_case(p, "scale_add", "M%d D%d sign%+g", M, D, sign)) return;
     struct pair_f32 x = pair_normal(p, n, 1), y = pair_normal(p, n, 1),
-                    gain = pair_normal(p, (size_t)D, 1);
+                    weight = pair_normal(p, (size_t)D, 1);
     float *terms = pair_scratch(p, n);
     for (size_t i = 0; i < n; i++)
-        terms[i] = fabsf(y.at[0][i]) + fabsf(gain.at[0][i % (size_t)D] * x.at[0][i]);
+        terms[i] = fabsf(y.at[0][i]) + fabsf(weight.at[0][i % (size_t)D] * x.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, scale_add, y.at[side], x.at[side], gain.at[side], M, D, sign);
+    PAIR(p, scale_add, y.at[side], x.at[side], weight.at[side], M, D, sign);
     pair_within(p, "y", y.any, 2 * 0x1p-23, terms);
 }
 
@@ -130,13 +130,13 @@ static void scale_backward(struct pair *p, int M, int D, int in_place)
         return;
     struct pair_f32 x = pair_normal(p, n, 1), dy = pair_normal(p, n, 1);
     struct pair_f32 dx = in_place ? dy : pair_poison(p, n);
-    struct pair_f32 gain = pair_normal(p, (size_t)D, 1), ds = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 weight = pair_normal(p, (size_t)D, 1), ds = pair_normal(p, (size_t)D, 1);
     float *terms = pair_scratch(p, (size_t)D);
     for (size_t i = 0; i < (size_t)D; i++) terms[i] = fabsf(ds.at[0][i]);
     for (size_t i = 0; i < n; i++) terms[i % (size_t)D] += fabsf(dy.at[0][i] * x.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side], gain.at[side],
-         M, D);
+    PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side],
+         weight.at[side], M, D);
     pair_exact(p, "dx", dx.any); /* one product */
     pair_within(p, "ds", ds.any, (M + 8) * EPS, terms);
 }

@@ -45,7 +45,7 @@ int ocl_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
 
 int ocl_upsample(float *y, const float *x, int N, int H, int W)
 {
-    return ocl_run("upsample_places", 4 * (size_t)N * (size_t)H * (size_t)W, "ppii", y, x, H, W);
+    return ocl_run("upsample_positions", 4 * (size_t)N * (size_t)H * (size_t)W, "ppii", y, x, H, W);
 }
 
 int ocl_upsample_backward(float *dx, const float *dy, int N, int H, int W)
@@ -53,15 +53,15 @@ int ocl_upsample_backward(float *dx, const float *dy, int N, int H, int W)
     return ocl_run("upsample_backward", (size_t)N * (size_t)H * (size_t)W, "ppii", dx, dy, H, W);
 }
 
-int ocl_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C,
+int ocl_group_norm(float *y, const float *x, const float *weight, const float *bias, int B, int C,
                    int P, int G, float eps)
 {
-    return ocl_run("group_norm", (size_t)B * (size_t)G, "ppppiiif", y, x, gain, offset, C / G, P, G,
+    return ocl_run("group_norm", (size_t)B * (size_t)G, "ppppiiif", y, x, weight, bias, C / G, P, G,
                    eps);
 }
 
-int ocl_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                            const float *x, const float *gain, int B, int C, int P, int G,
+int ocl_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                            const float *x, const float *weight, int B, int C, int P, int G,
                             float eps)
 {
     size_t groups = (size_t)B * (size_t)G, per = (size_t)(C / G) * (size_t)P;
@@ -69,10 +69,10 @@ int ocl_group_norm_backward(float *dx, float *dgain, float *doffset, const float
     double *s = ocl_scratch(&rc, OCL_SUMS, 2 * groups * sizeof *s);
     if (rc == PL_OK) rc = ocl_run("group_statistics", groups, "ppzf", s, x, per, eps);
     if (rc == PL_OK)
-        rc = ocl_run("group_norm_gains", (size_t)C, "pppppiiii", dgain, doffset, dy, x, s, B, C / G,
-                     P, G);
+        rc = ocl_run("group_norm_param_grads", (size_t)C, "pppppiiii", dweight, dbias, dy, x, s, B,
+                     C / G, P, G);
     if (rc == PL_OK)
-        rc = ocl_run("group_norm_dx", groups, "pppppiii", dx, dy, x, gain, s, C / G, P, G);
+        rc = ocl_run("group_norm_dx", groups, "pppppiii", dx, dy, x, weight, s, C / G, P, G);
     return rc;
 }
 
@@ -109,16 +109,16 @@ int ocl_gumbel_soft(float *y, const float *logits, const float *noise, float tem
 
 int ocl_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 {
-    size_t places = (size_t)B * (size_t)P, folded = OCL_PARTS;
+    size_t positions = (size_t)B * (size_t)P, folded = OCL_PARTS;
     double host[OCL_PARTS];
     int rc;
-    double *sum = ocl_scratch(&rc, OCL_SUMS, places * sizeof *sum);
-    if (rc == PL_OK) rc = ocl_run("kl_uniform", places, "ppii", sum, logits, N, P);
+    double *sum = ocl_scratch(&rc, OCL_SUMS, positions * sizeof *sum);
+    if (rc == PL_OK) rc = ocl_run("kl_uniform", positions, "ppii", sum, logits, N, P);
     *kl = 0;
-    for (size_t at = 0; rc == PL_OK && at < places; at += folded) {
-        size_t some = places - at < folded ? places - at : folded;
+    for (size_t at = 0; rc == PL_OK && at < positions; at += folded) {
+        size_t some = positions - at < folded ? positions - at : folded;
         rc = ocl_get(host, sum + at, some * sizeof *host);
-        for (size_t i = 0; rc == PL_OK && i < some; i++) *kl += host[i] / (double)places;
+        for (size_t i = 0; rc == PL_OK && i < some; i++) *kl += host[i] / (double)positions;
     }
     return rc;
 }

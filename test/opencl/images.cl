@@ -65,7 +65,7 @@ kernel void channel_sums(ulong n, global float *sum, global const float *x, int 
     sum[c] = (float)s;
 }
 
-kernel void upsample_places(ulong n, global float *y, global const float *x, int H, int W)
+kernel void upsample_positions(ulong n, global float *y, global const float *x, int H, int W)
 {
     EACH(i, n);
     y[i] = x[(i / (2 * W) / (2 * H) * H + i / (2 * W) % (2 * H) / 2) * W + i % (2 * W) / 2];
@@ -79,15 +79,15 @@ kernel void upsample_backward(ulong n, global float *dx, global const float *dy,
 }
 
 /* n = B * G groups of `channels` * P values; G groups a picture. */
-kernel void group_norm(ulong n, global float *y, global const float *x, global const float *gain,
-                       global const float *offset, int channels, int P, int G, float eps)
+kernel void group_norm(ulong n, global float *y, global const float *x, global const float *weight,
+                       global const float *bias, int channels, int P, int G, float eps)
 {
     EACH(group, n);
     ulong per = (ulong)channels * P;
     double2 s = statistics(x + group * per, per, eps);
     for (ulong i = group * per, k = 0; k < per; i++, k++) {
         ulong c = group % G * channels + k / P;
-        y[i] = (float)((x[i] - s.x) * s.y * gain[c] + offset[c]);
+        y[i] = (float)((x[i] - s.x) * s.y * weight[c] + bias[c]);
     }
 }
 
@@ -97,11 +97,11 @@ kernel void group_statistics(ulong n, global double2 *s, global const float *x, 
     s[group] = statistics(x + group * per, per, eps);
 }
 
-kernel void group_norm_gains(ulong n, global float *dgain, global float *doffset, global const float *dy,
+kernel void group_norm_param_grads(ulong n, global float *dweight, global float *dbias, global const float *dy,
                              global const float *x, global const double2 *s, int B, int channels, int P, int G)
 {
     EACH(c, n);
-    double g = dgain[c], o = doffset[c];
+    double g = dweight[c], o = dbias[c];
     for (ulong b = 0; b < B; b++) {
         double2 of = s[b * G + c / channels];
         for (ulong i = (b * n + c) * P, p = 0; p < P; p++, i++) {
@@ -109,23 +109,23 @@ kernel void group_norm_gains(ulong n, global float *dgain, global float *doffset
             o += dy[i];
         }
     }
-    dgain[c] = (float)g;
-    doffset[c] = (float)o;
+    dweight[c] = (float)g;
+    dbias[c] = (float)o;
 }
 
 kernel void group_norm_dx(ulong n, global float *dx, global const float *dy, global const float *x,
-                          global const float *gain, global const double2 *s, int channels, int P, int G)
+                          global const float *weight, global const double2 *s, int channels, int P, int G)
 {
     EACH(group, n);
     ulong per = (ulong)channels * P, first = group % G * channels;
     double sum = 0, sum_h = 0, mean = s[group].x, scale = s[group].y;
     for (ulong i = group * per, k = 0; k < per; i++, k++) {
-        double g = (double)dy[i] * gain[first + k / P];
+        double g = (double)dy[i] * weight[first + k / P];
         sum += g;
         sum_h += g * (x[i] - mean) * scale;
     }
     for (ulong i = group * per, k = 0; k < per; i++, k++) {
-        double g = (double)dy[i] * gain[first + k / P], h = (x[i] - mean) * scale;
+        double g = (double)dy[i] * weight[first + k / P], h = (x[i] - mean) * scale;
         dx[i] = (float)(scale * (g - sum / per - h * sum_h / per));
     }
 }
@@ -141,8 +141,8 @@ kernel void nearest_code(ulong n, global int *code, global const float *z, globa
     for (int k = 0; k < N; k++) {
         double distance = 0;
         for (int c = 0; c < D; c++) {
-            double apart = (double)z[at + (ulong)c * P] - table[(ulong)k * D + c];
-            distance += apart * apart;
+            double difference = (double)z[at + (ulong)c * P] - table[(ulong)k * D + c];
+            distance += difference * difference;
         }
         if (distance < best) best = distance, code[i] = k;
     }

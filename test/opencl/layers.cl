@@ -17,39 +17,39 @@ kernel void row_statistics(ulong n, global double2 *s, global const float *x, in
     s[m] = statistics(x + m * D, D, eps);
 }
 
-kernel void layer_norm(ulong n, global float *y, global const float *x, global const float *gain,
-                       global const float *offset, int D, float eps)
+kernel void layer_norm(ulong n, global float *y, global const float *x, global const float *weight,
+                       global const float *bias, int D, float eps)
 {
     EACH(m, n);
     double2 s = statistics(x + m * D, D, eps);
-    for (ulong i = m * D, c = 0; c < D; i++, c++) y[i] = (float)((x[i] - s.x) * s.y * gain[c] + offset[c]);
+    for (ulong i = m * D, c = 0; c < D; i++, c++) y[i] = (float)((x[i] - s.x) * s.y * weight[c] + bias[c]);
 }
 
-kernel void layer_norm_gains(ulong n, global float *dgain, global float *doffset, global const float *dy,
+kernel void layer_norm_param_grads(ulong n, global float *dweight, global float *dbias, global const float *dy,
                              global const float *x, global const double2 *s, int M)
 {
     EACH(c, n);
-    double g = dgain[c], o = doffset[c];
+    double g = dweight[c], o = dbias[c];
     for (ulong m = 0, i = c; m < M; m++, i += n) {
         g += dy[i] * (x[i] - s[m].x) * s[m].y;
         o += dy[i];
     }
-    dgain[c] = (float)g;
-    doffset[c] = (float)o;
+    dweight[c] = (float)g;
+    dbias[c] = (float)o;
 }
 
 kernel void layer_norm_dx(ulong n, global float *dx, global const float *dy, global const float *x,
-                          global const float *gain, global const double2 *s, int D, int add)
+                          global const float *weight, global const double2 *s, int D, int add)
 {
     EACH(m, n);
     double sum = 0, sum_h = 0, mean = s[m].x, scale = s[m].y;
     for (ulong i = m * D, c = 0; c < D; i++, c++) {
-        double g = (double)dy[i] * gain[c];
+        double g = (double)dy[i] * weight[c];
         sum += g;
         sum_h += g * (x[i] - mean) * scale;
     }
     for (ulong i = m * D, c = 0; c < D; i++, c++) {
-        double g = (double)dy[i] * gain[c], h = (x[i] - mean) * scale;
+        double g = (double)dy[i] * weight[c], h = (x[i] - mean) * scale;
         double d = scale * (g - sum / D - h * sum_h / D);
         dx[i] = (float)(add ? dx[i] + d : d);
     }
@@ -61,7 +61,7 @@ kernel void scale_add(ulong n, global float *y, global const float *x, global co
     y[i] = fma(sign * s[i % D], x[i], y[i]);
 }
 
-kernel void scale_gains(ulong n, global float *ds, global const float *dy, global const float *x, int M)
+kernel void layer_scale_grads(ulong n, global float *ds, global const float *dy, global const float *x, int M)
 {
     EACH(c, n);
     double sum = ds[c];

@@ -3,8 +3,8 @@
 enum { SIDE = 32, DEEP = 16, EDGE = 8, EACH_SIDE = SIDE / EDGE };
 
 /* `turned`: the operand lies as (K,M), or (N,K). Rows of C are c_step apart. */
-kernel void product(global float *C, int c_step, global const float *A, int a_turned, global const float *B,
-                    int b_turned, int M, int N, int K, int add)
+kernel void gemm(global float *C, int c_step, global const float *A, int a_transposed, global const float *B,
+                    int b_transposed, int M, int N, int K, int add)
 {
     local float a[DEEP][SIDE + 1], b[DEEP][SIDE + 1];
     float sum[EACH_SIDE][EACH_SIDE];
@@ -14,12 +14,12 @@ kernel void product(global float *C, int c_step, global const float *A, int a_tu
         for (int c = 0; c < EACH_SIDE; c++) sum[r][c] = 0;
     for (int k = 0; k < K; k += DEEP) {
         for (int i = me; i < SIDE * DEEP; i += EDGE * EDGE) {
-            int ka = a_turned ? i / SIDE : i % DEEP, ra = a_turned ? i % SIDE : i / DEEP;
-            int kb = b_turned ? i % DEEP : i / SIDE, cb = b_turned ? i / DEEP : i % SIDE;
+            int ka = a_transposed ? i / SIDE : i % DEEP, ra = a_transposed ? i % SIDE : i / DEEP;
+            int kb = b_transposed ? i % DEEP : i / SIDE, cb = b_transposed ? i / DEEP : i % SIDE;
             a[ka][ra] = k + ka < K && row + ra < M
-                ? A[a_turned ? (ulong)(k + ka) * M + row + ra : (ulong)(row + ra) * K + k + ka] : 0;
+                ? A[a_transposed ? (ulong)(k + ka) * M + row + ra : (ulong)(row + ra) * K + k + ka] : 0;
             b[kb][cb] = k + kb < K && column + cb < N
-                ? B[b_turned ? (ulong)(column + cb) * K + k + kb : (ulong)(k + kb) * N + column + cb] : 0;
+                ? B[b_transposed ? (ulong)(column + cb) * K + k + kb : (ulong)(k + kb) * N + column + cb] : 0;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int i = 0; i < DEEP; i++)

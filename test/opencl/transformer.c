@@ -26,49 +26,49 @@ int ocl_transpose(float *y, int y_step, const float *x, int x_step, int B, int R
 
 /* ---- products ---- */
 
-static int product(float *C, const float *A, int a_turned, const float *B, int b_turned, int M,
-                   int N, int K, int add)
+static int gemm(float *C, const float *A, int a_transposed, const float *B, int b_transposed, int M,
+                int N, int K, int add)
 {
-    return ocl_run_tiles("product", (N + 31) / 32, (M + 31) / 32, 8, "pipipiiiii", C, N, A,
-                         a_turned, B, b_turned, M, N, K, add);
+    return ocl_run_tiles("gemm", (N + 31) / 32, (M + 31) / 32, 8, "pipipiiiii", C, N, A,
+                         a_transposed, B, b_transposed, M, N, K, add);
 }
 
 int ocl_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     int rc = b ? ocl_run("spread_bias", (size_t)M * (size_t)N, "ppi", y, b, N) : PL_OK;
-    return rc == PL_OK ? product(y, x, 0, W, 1, M, N, K, b != NULL) : rc;
+    return rc == PL_OK ? gemm(y, x, 0, W, 1, M, N, K, b != NULL) : rc;
 }
 
 int ocl_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
-    return product(dx, dy, 0, W, 0, M, K, N, add);
+    return gemm(dx, dy, 0, W, 0, M, K, N, add);
 }
 
 int ocl_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
-    int rc = product(dW, dy, 1, x, 0, N, K, M, 1);
+    int rc = gemm(dW, dy, 1, x, 0, N, K, M, 1);
     return rc == PL_OK && db ? ocl_run("column_sums", (size_t)N, "ppi", db, dy, M) : rc;
 }
 
 /* ---- rows ---- */
 
-int ocl_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D,
+int ocl_layer_norm(float *y, const float *x, const float *weight, const float *bias, int M, int D,
                    float eps)
 {
-    return ocl_run("layer_norm", (size_t)M, "ppppif", y, x, gain, offset, D, eps);
+    return ocl_run("layer_norm", (size_t)M, "ppppif", y, x, weight, bias, D, eps);
 }
 
-int ocl_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                            const float *x, const float *gain, int M, int D, float eps, int add)
+int ocl_layer_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                            const float *x, const float *weight, int M, int D, float eps, int add)
 {
     int rc;
     double *s = ocl_scratch(&rc, OCL_SUMS, 2 * (size_t)M * sizeof *s);
     if (rc == PL_OK) rc = ocl_run("row_statistics", (size_t)M, "ppif", s, x, D, eps);
     /* the gains first: dx may lie on dy */
     if (rc == PL_OK)
-        rc = ocl_run("layer_norm_gains", (size_t)D, "pppppi", dgain, doffset, dy, x, s, M);
+        rc = ocl_run("layer_norm_param_grads", (size_t)D, "pppppi", dweight, dbias, dy, x, s, M);
     if (rc == PL_OK)
-        rc = ocl_run("layer_norm_dx", (size_t)M, "pppppii", dx, dy, x, gain, s, D, add);
+        rc = ocl_run("layer_norm_dx", (size_t)M, "pppppii", dx, dy, x, weight, s, D, add);
     return rc;
 }
 
@@ -80,7 +80,7 @@ int ocl_scale_add(float *y, const float *x, const float *s, int M, int D, float 
 int ocl_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const float *s,
                              int M, int D)
 {
-    int rc = ocl_run("scale_gains", (size_t)D, "pppi", ds, dy, x, M);
+    int rc = ocl_run("layer_scale_grads", (size_t)D, "pppi", ds, dy, x, M);
     return rc == PL_OK ? ocl_run("scale_rows", (size_t)M * (size_t)D, "pppi", dx, dy, s, D) : rc;
 }
 
@@ -138,14 +138,14 @@ int ocl_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 
 #define ROWS 2048 /* of z at a time: at the run's width 64 MiB */
 
-int ocl_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+int ocl_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
     float *h = ocl_scratch(&rc, OCL_LAYER, 3 * (size_t)some * (size_t)C * sizeof *h),
           *z = h + (size_t)some * (size_t)C;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
-        if (kept) z = kept + 2 * (size_t)m * (size_t)C;
+        if (saved_z) z = saved_z + 2 * (size_t)m * (size_t)C;
         rc = ocl_linear(z, x + (size_t)m * (size_t)D, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = ocl_geglu(h, z, rows, C);
         if (rc == PL_OK) rc = ocl_linear(y + (size_t)m * (size_t)D, h, w->W2, w->b2, rows, C, D);
@@ -153,7 +153,7 @@ int ocl_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M
     return rc;
 }
 
-int ocl_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+int ocl_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *saved_z,
                      const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
@@ -163,7 +163,7 @@ int ocl_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         size_t at = (size_t)m * (size_t)D;
-        if (kept) z = kept + 2 * (size_t)m * (size_t)C;
+        if (saved_z) z = saved_z + 2 * (size_t)m * (size_t)C;
         else rc = ocl_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = ocl_geglu(h, z, rows, C);
         if (rc == PL_OK && y) rc = ocl_linear(y + at, h, w->W2, w->b2, rows, C, D);

@@ -111,7 +111,7 @@ static int there(int rc)
     return rc;
 }
 
-static struct pl_ffn feed_here(const struct pl_ffn *w)
+static struct pl_ffn ffn_here(const struct pl_ffn *w)
 {
     return (struct pl_ffn){ here(w->W1), here(w->b1), here(w->W2), here(w->b2) };
 }
@@ -163,18 +163,18 @@ static int my_linear_dw(float *dW, float *db, const float *dy, const float *x, i
     return there(host.linear_dw(here(dW), here(db), here(dy), here(x), M, K, N));
 }
 
-static int my_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M,
+static int my_layer_norm(float *y, const float *x, const float *weight, const float *bias, int M,
                          int D, float eps)
 {
-    return there(host.layer_norm(here(y), here(x), here(gain), here(offset), M, D, eps));
+    return there(host.layer_norm(here(y), here(x), here(weight), here(bias), M, D, eps));
 }
 
-static int my_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                                  const float *x, const float *gain, int M, int D, float eps,
+static int my_layer_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                                  const float *x, const float *weight, int M, int D, float eps,
                                   int add)
 {
-    return there(host.layer_norm_backward(here(dx), here(dgain), here(doffset), here(dy), here(x),
-                                          here(gain), M, D, eps, add));
+    return there(host.layer_norm_backward(here(dx), here(dweight), here(dbias), here(dy), here(x),
+                                          here(weight), M, D, eps, add));
 }
 
 static int my_scale_add(float *y, const float *x, const float *s, int M, int D, float sign)
@@ -232,15 +232,15 @@ static int my_geglu_backward(float *dz, const float *dy, const float *z, int M, 
 
 static int my_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    struct pl_ffn w_here = feed_here(w);
+    struct pl_ffn w_here = ffn_here(w);
     return there(host.ffn(here(y), here(z), here(x), &w_here, M, D, C));
 }
 
 static int my_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
                            const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    struct pl_ffn dw_here = feed_here(dw);
-    struct pl_ffn w_here = feed_here(w);
+    struct pl_ffn dw_here = ffn_here(dw);
+    struct pl_ffn w_here = ffn_here(w);
     return there(host.ffn_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x), &w_here,
                                    M, D, C));
 }
@@ -307,18 +307,18 @@ static int my_upsample_backward(float *dx, const float *dy, int N, int H, int W)
     return there(host.upsample_backward(here(dx), here(dy), N, H, W));
 }
 
-static int my_group_norm(float *y, const float *x, const float *gain, const float *offset, int B,
+static int my_group_norm(float *y, const float *x, const float *weight, const float *bias, int B,
                          int C, int P, int G, float eps)
 {
-    return there(host.group_norm(here(y), here(x), here(gain), here(offset), B, C, P, G, eps));
+    return there(host.group_norm(here(y), here(x), here(weight), here(bias), B, C, P, G, eps));
 }
 
-static int my_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                                  const float *x, const float *gain, int B, int C, int P, int G,
+static int my_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                                  const float *x, const float *weight, int B, int C, int P, int G,
                                   float eps)
 {
-    return there(host.group_norm_backward(here(dx), here(dgain), here(doffset), here(dy), here(x),
-                                          here(gain), B, C, P, G, eps));
+    return there(host.group_norm_backward(here(dx), here(dweight), here(dbias), here(dy), here(x),
+                                          here(weight), B, C, P, G, eps));
 }
 
 static int my_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
