@@ -1,6 +1,6 @@
 /* bf16_weights.cuh - which memory holds parameters, and their working copy in bfloat16. */
-#ifndef PL_CUDA_WEIGHTS_CUH
-#define PL_CUDA_WEIGHTS_CUH
+#ifndef PL_CUDA_BF16_WEIGHTS_CUH
+#define PL_CUDA_BF16_WEIGHTS_CUH
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * once.
  *
  * What does not fit on a lane goes through it in pieces; bins' sums go on from piece to piece. */
-#ifndef PL_CUDA_BINS_CUH
-#define PL_CUDA_BINS_CUH
+#ifndef PL_CUDA_BUCKET_MEANS_CUH
+#define PL_CUDA_BUCKET_MEANS_CUH
 
 #include "../ref/compress.h"
 

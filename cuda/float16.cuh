@@ -1,7 +1,7 @@
 /* float16.cuh - IEEE halves on the device, by whole numbers as in ref/dtype.c: the same bits, and no
  * more asked of the device than float32. For compress.cu and average.cu. */
-#ifndef PL_CUDA_HALF_CUH
-#define PL_CUDA_HALF_CUH
+#ifndef PL_CUDA_FLOAT16_CUH
+#define PL_CUDA_FLOAT16_CUH
 
 #include "launch.cuh"
 

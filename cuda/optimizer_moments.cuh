@@ -1,7 +1,7 @@
 /* optimizer_moments.cuh - a block of 8-bit moments: decoded, advanced by a gradient, and encoded again, with
  * an update from the moments as they are in between. For lamb.cu and adam.cu. */
-#ifndef PL_CUDA_MOMENTS_CUH
-#define PL_CUDA_MOMENTS_CUH
+#ifndef PL_CUDA_OPTIMIZER_MOMENTS_CUH
+#define PL_CUDA_OPTIMIZER_MOMENTS_CUH
 
 #include "../ref/moments.h"
 

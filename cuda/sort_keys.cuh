@@ -1,6 +1,6 @@
 /* sort_keys.cuh - floats as whole numbers in the same order, for median.cu and quantile8.cu. */
-#ifndef PL_CUDA_ORDER_CUH
-#define PL_CUDA_ORDER_CUH
+#ifndef PL_CUDA_SORT_KEYS_CUH
+#define PL_CUDA_SORT_KEYS_CUH
 
 #include <stdint.h>
 

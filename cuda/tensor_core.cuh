@@ -7,8 +7,8 @@
  *   of B (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows 8 on
  *   of D (16 x 8)   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g+8
  * so that two neighbours of D, rounded, are an A: what a product gives, the next one takes. */
-#ifndef PL_CUDA_MATRIX_CUH
-#define PL_CUDA_MATRIX_CUH
+#ifndef PL_CUDA_TENSOR_CORE_CUH
+#define PL_CUDA_TENSOR_CORE_CUH
 
 #include "launch.cuh"
 

@@ -1,5 +1,5 @@
-/* adam.c - everything in one pass: a block is decoded, its moments and parameters are updated, and
- * it is encoded again while it lies in the first cache. */
+/* adam.c - Adam in one pass over memory. Moments are stored as 8-bit codes in blocks: each block is
+ * decoded, its moments and parameters are updated, and it is encoded again while it is in L1. */
 #include "optimizer_moments.h"
 
 #include <math.h>

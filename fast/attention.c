@@ -1,11 +1,13 @@
-/* attention.c - allowed keys only: an image query's few local scores are appended to its text
- * scores, and both go through one softmax and one product each way; columns are rows in another
- * order. Keys are transposed once per head, so that products run on whole registers; scores of a
- * block of queries stay in the second cache; the backward pass takes weights again from the stored
- * logarithms.
+/* attention.c - attention computed over the allowed keys only. An image query has a few keys in the
+ * image and all text keys: the scores of both are stored side by side, and one softmax and one GEMM
+ * each way serve both. Column attention is row attention in another order.
  *
- * Work is cut into (sequence, head, chunk of queries), the chunks by shape alone. Whoever computes
- * a piece, and when, changes nothing: sums over chunks are taken afterwards, in their order. */
+ * Keys are transposed once per head, so that the GEMM runs on whole vector registers. The scores of
+ * a block of queries stay in L2. The backward pass recomputes the softmax weights from the stored
+ * log-sum-exp instead of storing them.
+ *
+ * Work is split into (sequence, head, chunk of queries); the chunks depend on the shape alone. Sums
+ * over chunks are added afterwards in chunk order, so the number of threads changes no bit. */
 #include "attention_tiling.h"
 #include "fast.h"
 #include "workspace.h"
@@ -18,18 +20,19 @@
 #define SIMD_FILE "attention_simd.inc"
 #include "foreach_isa.inc"
 
-#define CHUNK_ROWS 256     /* below, packing keys for a chunk costs too much */
-#define PREFETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */
+#define CHUNK_ROWS 256 /* with fewer queries, packing the keys for each chunk costs too much */
+/* floats: prefetch the next head if it fits in L2 together with this one */
+#define PREFETCH_MAX 65536
 
 static const struct attention_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
 
-/* A whole call. The pieces of work are (head of a sequence, chunk of its blocks). */
+/* One call. A unit of work is one chunk of one head of one sequence. */
 struct call {
     const struct attention_ops *op;
     struct attention_tiling tiling;
     struct attention_key_mask masked;
     int B, causal;
-    int chunks;     /* of a head */
+    int chunks;     /* per head */
     size_t scratch; /* floats a thread needs */
 };
 
@@ -39,7 +42,8 @@ static void call_clear(struct call *c)
     attention_tiling_clear(&c->tiling);
 }
 
-/* Chunks are as many as give `pieces` of work in all, if there are queries enough. */
+/* Splits each head into as many chunks as give about `pieces` units of work in all, as long as a
+ * chunk has at least CHUNK_ROWS queries. */
 static int call_init(struct call *c, const struct pl_mask *mask, const uint8_t *key_mask, int B,
                      int n, int H, int d, int backward, int pieces)
 {
@@ -59,7 +63,7 @@ static int call_init(struct call *c, const struct pl_mask *mask, const uint8_t *
     return PL_OK;
 }
 
-/* Where a head's rows begin in qkv and in o, and what its queries see. */
+/* Where a head begins in qkv, o and lse, and its key masks. */
 static struct attention_head head_of(const struct call *c, const float *qkv, int b, int head,
                                      size_t *qkv_at, size_t *o_at, size_t *lse_at)
 {
@@ -118,7 +122,8 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
 {
     struct call c;
     size_t sums, part;
-    float *parts = NULL; /* (B*H, chunks): dk beside dv, when a head has several chunks */
+    /* (B*H, chunks): dk, then dv, of each chunk, if a head has several chunks */
+    float *parts = NULL;
     int rc = call_init(&c, mask, key_mask, B, n, H, d, 1, 8);
     assert(dqkv != qkv);
     if (rc) return rc;

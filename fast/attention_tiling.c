@@ -1,4 +1,5 @@
-/* attention_tiling.c - groups, blocks, masks and memory, before anything is computed. */
+/* attention_tiling.c - plans one attention call: groups, blocks of queries, additive masks and the
+ * layout of scratch memory. */
 #include "attention_tiling.h"
 
 #include <assert.h>
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Queries of a block: enough that keys pass from the second cache to the first rarely, few enough
- * that their scores stay in the second. */
+/* Queries per block. Enough that a key loaded from L2 into L1 is used often, few enough that the
+ * block's scores stay in L2. */
 #define BLOCK_ROWS 64
 #define LANES_MAX 16
 
@@ -15,7 +16,7 @@ static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static int round_to(int a, int b) { return ceil_div(a, b) * b; }
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* Floats between rows, an odd number of cache lines: then rows spread over all sets of a cache. */
+/* A stride of an odd number of cache lines, so that successive rows use all sets of a cache. */
 static int odd_lines(int floats)
 {
     int lines = ceil_div(floats, 16);
@@ -34,7 +35,7 @@ static void tile_groups(struct attention_tiling *p, const struct pl_mask *mask)
         for (int k = 0; k < p->width; k++) {
             int from = mask->P + p->F * p->F, to = p->by_column ? p->F : 1;
             int above = from - p->dilation * p->F,
-                in = k < p->F; /* any row with rows above it will do */
+                in = k < p->F; /* any row that has rows above it */
             size_t at = (size_t)c * (size_t)p->width + (size_t)k;
             p->own[at] = in && pl_mask_allowed(mask, from + c * to, from + k * to) ? 0 : -INFINITY;
             p->above[at] = in && pl_mask_allowed(mask, from + c * to, above + k * to) ? 0
@@ -117,7 +118,7 @@ int attention_tiling_init(struct attention_tiling *p, const struct pl_mask *mask
     return PL_OK;
 }
 
-/* Hands out a piece of a buffer, or with NULL only counts. */
+/* Reserves n floats of a buffer; with base NULL it only counts. */
 static float *carve(float *base, size_t *used, size_t n)
 {
     float *at = base ? base + *used : NULL;
@@ -158,8 +159,7 @@ void attention_key_mask_clear(struct attention_key_mask *masked)
     free(masked->fully_masked);
 }
 
-/* For FULL, query i is blind while all keys up to i are hidden; image queries always see
- * themselves. */
+/* Causal text query i is fully masked if keys 0..i all are. An image query always sees itself. */
 int attention_key_mask_init(struct attention_key_mask *masked, const struct attention_tiling *p,
                             const struct pl_mask *mask, const uint8_t *key_mask, int B)
 {

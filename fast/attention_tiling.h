@@ -1,68 +1,70 @@
-/* attention_tiling.h - how attention's work is cut up; shared by attention.c, which plans, and
- * attention_simd.inc, which computes.
+/* attention_tiling.h - how the work of attention is split. attention_tiling.c plans it,
+ * attention_simd.inc computes it.
  *
- * All work on one head happens in *packed* order: first the text positions, then the image cells
- * group by group. A group is a grid row (ROW, CONV) or a grid column (COL), so that columns are
- * rows in another order. Every query looks at text keys, and an image query at keys of its own
- * group and, for CONV, of some groups above. FULL and NONE have text only. */
-#ifndef PL_FAST_ATTENTION_PLAN_H
-#define PL_FAST_ATTENTION_PLAN_H
+ * All work on a head happens in *packed* order: the text positions, then the image cells group by
+ * group. A group is a row of the image grid (ROW, CONV) or a column (COL), which makes column
+ * attention the same code as row attention. Every query attends to text keys; an image query also
+ * attends to its own group and, for CONV, to some groups above it. FULL and NONE treat all
+ * positions as text. */
+#ifndef PL_FAST_ATTENTION_TILING_H
+#define PL_FAST_ATTENTION_TILING_H
 
 #include "../ref/attention.h"
 
-/* Queries that are computed together: one piece of text, or some whole groups. */
+/* Queries that are computed together: a run of text, or some whole groups. */
 struct attention_block {
     int row, rows;     /* packed queries */
-    int keys;          /* text keys they look at, */
-    int causal;        /* of which query i may see only 0..i */
+    int keys;          /* text keys that they attend to, */
+    int causal;        /* of which query i may attend only to 0..i */
     int group, groups; /* groups == 0: text */
 };
 
 struct attention_tiling {
     int n, H, d;
-    int lanes; /* floats of a vector register */
+    int lanes; /* floats per vector register */
     int text;  /* text positions among the n */
     int F, by_column, groups;
     int *start, *length; /* (groups) first packed query, queries */
-    int slots, dilation; /* groups a query looks at: its own and slots-1 above, `apart` apart */
-    int width;           /* F rounded up to lanes: the scores of one slot */
+    /* groups a query attends to: its own and slots-1 above, `dilation` apart */
+    int slots, dilation;
+    int width; /* F rounded up to lanes: the scores of one slot */
     struct attention_block *block;
     int blocks, max_rows;
     float scale;      /* of the scores: 1/sqrt(d) */
-    int row_stride;   /* floats between packed rows of d: no power of two, which caches dislike */
+    int row_stride;   /* floats between packed rows of d; an odd number of cache lines */
     int score_stride; /* floats between rows of scores */
 
-    /* Masks are added to scores: 0 or -infinity, the latter also where a register is padded. */
+    /* Additive masks: 0, or -infinity for keys that may not be seen and for padding. */
     float *own,
-        *above; /* (F, width) cell c of a group against cells of its own group, of one above */
-    float *text_mask; /* (text rounded up) nothing hidden but the padding */
-    float *causal;    /* from causal[n - i] on: i zeros, then -infinity to n and the padding */
+        *above; /* (F, width) cell c against the cells of its own group, and of a group above */
+    float *text_mask; /* (text rounded up) only the padding is masked */
+    float *causal;    /* causal[n - i ...]: i zeros, then -infinity */
 };
 
-/* One head's arguments. Rows of q, k, v and their gradients lie `stride` floats apart, rows of o
- * and dout o_stride. The backward pass reads what the forward pass has saved. */
+/* The arguments of one head. Rows of q, k, v and their gradients are `stride` floats apart, rows of
+ * o and dout `o_stride`. The backward pass reads the saved o and log-sum-exp. */
 struct attention_head {
     const float *q, *k, *v, *dout, *saved_o, *saved_lse;
     float *o, *lse, *dq, *dk, *dv; /* lse may be NULL */
     size_t stride, o_stride;
-    const float *text_mask;   /* for all queries but causal ones */
-    const float *causal_mask; /* causal queries obey it on top, if it is not NULL */
-    int fully_masked;         /* queries 0..blind-1 have no key left */
-    const float *next;        /* the next head's q, to be fetched meanwhile, or NULL */
+    const float *text_mask;   /* for queries that are not causal */
+    const float *causal_mask; /* added for causal queries, if not NULL */
+    int fully_masked;         /* queries 0..fully_masked-1 have no key that they may see */
+    const float *next;        /* the next head's q, to prefetch; or NULL */
 };
 
-/* What one thread needs for one head; all pieces of one workspace. */
+/* Scratch memory of one thread for one head, all in one workspace. */
 struct attention_scratch {
     float *k_columns, *v_columns; /* transposed, in panels: text, then each group */
     float *k_rows, *v_rows;       /* (d panels, n, 2 lanes) */
-    float *q, *dout, *out;        /* (max_rows, line) of one block */
-    float *s, *ds;                /* (max_rows, pitch) */
-    float *sum;                   /* (max_rows) of weights; backward: of dout * o */
+    float *q, *dout, *out;        /* (max_rows, row_stride) of one block */
+    float *s, *ds;                /* (max_rows, score_stride) */
+    float *sum;                   /* (max_rows) sums of weights; in the backward pass dout.o */
     float *zeros;                 /* (d rounded up) */
-    float *dk, *dv;               /* (n, line) sums over the blocks */
+    float *dk, *dv;               /* (n, row_stride) sums over the blocks */
 };
 
-/* Packed queries that lie evenly in the sequence: a block's text, or one of its groups. */
+/* Packed queries that are evenly spaced in the sequence: a block's text, or one of its groups. */
 struct attention_run {
     int row, rows;        /* within the block */
     int position, stride; /* in the sequence */
@@ -90,8 +92,8 @@ static inline struct attention_run run_of(const struct attention_tiling *p,
     return u;
 }
 
-/* Many small heads wait for memory more than for arithmetic: while a query is weighed, the same
- * position of the next head comes nearer. */
+/* Many small heads are bound by memory latency: while a query is computed, the same position of the
+ * next head is prefetched. */
 static inline void prefetch_next_head(const struct attention_head *h, int position, int d)
 {
     const float *at;
@@ -101,17 +103,18 @@ static inline void prefetch_next_head(const struct attention_head *h, int positi
         for (int c = 0; c < d; c += 16) __builtin_prefetch(at + c);
 }
 
-/* Slots that group g has: the first groups have fewer above them. */
+/* Slots of group g: the first groups have fewer groups above them. */
 static inline int slots_of(const struct attention_tiling *p, int g)
 {
     int above = g / p->dilation;
     return above + 1 < p->slots ? above + 1 : p->slots;
 }
 
-/* Which keys a row of scores counts: masks for its text and its slots. */
+/* The additive masks of one row of scores: for its text keys and for its slots. */
 struct attention_row {
     int text, slots, width;
-    const float *mask, *extra_mask, *own, *above; /* more: NULL, or a second one for the text */
+    /* extra_mask: NULL, or a second mask for the text */
+    const float *mask, *extra_mask, *own, *above;
 };
 
 static inline struct attention_row row_of(const struct attention_tiling *p,
@@ -140,10 +143,11 @@ struct attention_ops {
                     const struct attention_scratch *w, int block0, int block1);
     void (*backward)(const struct attention_tiling *p, const struct attention_head *h,
                      const struct attention_scratch *w, int block0, int block1);
-    /* Adds up `parts` sums of dk and dv, `apart` floats apart, and hands them out. */
+    /* Adds up `parts` partial sums of dk and dv, `part_stride` floats apart, and unpacks them. */
     void (*reduce)(const struct attention_tiling *p, const struct attention_head *h,
                    const float *dk, const float *dv, int parts, size_t part_stride);
-    /* o (d) of one query over `count` keys; weight has room for count, rounded up to lanes. */
+    /* o (d) of one query over `count` cached keys (generation); weight holds count floats, rounded
+     * up to lanes. */
     void (*step)(float *o, const float *q, const float *k_cache, const float *v_cache,
                  const int *key, int count, int d, float *weight);
 };
@@ -152,14 +156,15 @@ int attention_tiling_init(struct attention_tiling *p, const struct pl_mask *mask
                           int d, int lanes);
 void attention_tiling_clear(struct attention_tiling *p);
 
-/* Cuts a workspace up; returns how many floats that takes. With base NULL it only counts. */
+/* Lays out a thread's scratch memory; returns how many floats it takes. With base NULL it only
+ * counts. */
 size_t attention_scratch(struct attention_scratch *w, const struct attention_tiling *p, float *base,
                          int backward);
 
-/* The key mask as something to add to scores, for each sequence. */
+/* The key mask of each sequence as an additive mask. */
 struct attention_key_mask {
     float *mask;       /* (B, width), or NULL */
-    int *fully_masked; /* (B) that many first queries have no key left */
+    int *fully_masked; /* (B) so many first queries have no key that they may see */
     size_t width;
 };
 int attention_key_mask_init(struct attention_key_mask *masked, const struct attention_tiling *p,

@@ -1,22 +1,23 @@
-/* average.c - a message is decoded where it is added: halves in registers, 8-bit codes too where
- * the CPU can look them up there, else a piece at a time in the first cache; a part is never
- * widened in memory. Products and sums stay apart (no fused multiply-add), so the bits are the
+/* average.c - the reducer of an all-reduce: weighted sums of compressed messages, and the deltas
+ * sent back. Values are decoded in registers where they are added: float16 always, 8-bit codes
+ * where the CPU can look them up (AVX-512 VBMI), otherwise a chunk at a time in L1. A message is
+ * never decompressed to memory. Multiplications and additions are not fused, so all bits equal the
  * reference's. */
 #include "quant.h"
 #include "table_lookup_avx512.h"
 
 #include <string.h>
 
-#define PIECE 4096       /* values at a time, decoded on the stack */
-#define SERIAL_PIECES 16 /* pieces that don't pay for threads */
+#define PIECE 4096       /* values per chunk, decoded on the stack */
+#define SERIAL_PIECES 16 /* fewer chunks are not worth waking threads */
 
-/* Values of a message need not be aligned. */
+/* A message's values may lie at any address. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
 typedef uint16_t unaligned_half __attribute__((aligned(1), may_alias));
 
-/* Exact for all halves; a NaN keeps its bits. Subnormal ones are made from their whole number,
- * since a product with a subnormal float takes a hundred times as long. No branches: they would
- * keep the compiler from vectors. */
+/* float16 to float32, exact; NaN keeps its bits. Subnormal halves are converted from their integer,
+ * because multiplying by a subnormal float takes a hundred times as long. No branches, so that the
+ * compiler can vectorize it. */
 FAST_INLINE float widen(uint16_t h)
 {
     int32_t size = h & 0x7FFF, subnormal = -(size < 0x0400), infinite = -(size >= 0x7C00);
@@ -57,21 +58,21 @@ FAST_CLONES static void delta_halves(float *delta, const float *sum, float weigh
 
 #if FAST_LUT512
 
-/* What becomes of a sum. */
+/* What to do with a weighted sum. */
 enum destination {
-    STORE, /* it is stored */
+    STORE, /* store it */
     APPLY  /* x += mean - x */
 };
 
-/* Asks for the 64 values that come a page later. */
+/* Prefetches the 64 values one page ahead. */
 VBMI FAST_INLINE void prefetch_ahead(const unaligned_float *x)
 {
     for (int k = 0; k < 4; k++)
         _mm_prefetch((const char *)(x + FAST_PREFETCH_FLOATS + 16 * k), _MM_HINT_T0);
 }
 
-/* n is a multiple of 64. sum + weight * the codes' values, or, with `own`, of a sum that is
- * own_weight * own yet. A code's product with the weight is rounded once, in the table. */
+/* out = sum + weight * table[codes], n a multiple of 64. With `own`, sum is own_weight * own
+ * instead. weight * table[code] is computed once for each of the 256 codes. */
 VBMI FAST_INLINE void codes_into(float *out, const float *sum, const unaligned_float *own,
                                  float own_weight, const uint8_t *codes, const float *table,
                                  float weight, float all, enum destination destination, int n)
@@ -140,7 +141,7 @@ VBMI static void delta_codes(float *delta, const float *sum, float weight, const
     }
 }
 
-/* The delta of add_two's sum from what the codes stand for. */
+/* delta = (own_weight * own + weight * table[codes]) / all - table[codes] */
 VBMI static void delta_two(float *delta, const unaligned_float *own, float own_weight,
                            const uint8_t *codes, const float *table, float weight, float all, int n)
 {
@@ -162,7 +163,7 @@ VBMI static void delta_two(float *delta, const unaligned_float *own, float own_w
 }
 #endif
 
-/* Piece p of n values: where it begins, how long it is. */
+/* Chunk p of n values: its start and its length. */
 static size_t piece_range(size_t n, size_t p, int *count)
 {
     size_t at = p * PIECE;
@@ -170,7 +171,7 @@ static size_t piece_range(size_t n, size_t p, int *count)
     return at;
 }
 
-/* sum: of the n values from `at` on. */
+/* sum[0..n-1] += weight times the message's values from `at` on. */
 static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t at, int n)
 {
     const uint8_t *codes = (const uint8_t *)x->data + at;
@@ -249,7 +250,7 @@ static const void *data_at(const struct pl_coded *x, size_t at)
     return (const uint8_t *)x->data + at * bytes;
 }
 
-/* How many of the first senders are taken by a kernel of their own. */
+/* Adds the first senders with a fused kernel if there is one; returns how many it added. */
 static int sum_first(float *sum, const struct pl_sender *from, int senders, size_t at, int n)
 {
 #if FAST_LUT512
@@ -315,7 +316,7 @@ static void apply_piece(float *x, const struct pl_sender *from, int senders, flo
 int fast_average_apply(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    if (weight == 0) { /* a difference of 0, after which -0 is 0 */
+    if (weight == 0) { /* the delta is 0, but adding it still turns -0 into 0 */
         for (size_t i = 0; i < n; i++) x[i] = x[i] + 0;
         return PL_OK;
     }
@@ -328,12 +329,14 @@ int fast_average_apply(float *x, const struct pl_sender *from, int senders, floa
     return PL_OK;
 }
 
-/* What it is an answer to, and the sum, or, without one, what it is made of. */
+/* What a delta is made from: the message it answers, and the sum or, if sum is NULL, the
+ * senders. */
 struct delta_source {
     const float *sum;
     const struct pl_sender *from;
     int senders;
-    int two_senders; /* 1: the reducer's own values, and the codes that this is an answer to */
+    /* 1: the reducer's own float32 values and the 8-bit message that is answered */
+    int two_senders;
     float weight;
     const struct pl_coded *x;
 };
@@ -345,7 +348,7 @@ static int is_two_senders(const struct pl_sender *from, int senders, const struc
            x->data == from[1].x.data && !memcmp(x->table, from[1].x.table, sizeof x->table);
 }
 
-/* 1: a kernel of its own has made it. */
+/* Returns 1 if the fused kernel for two senders has computed the delta. */
 static int delta_two_senders(const struct delta_source *a, float *delta, size_t at, size_t n)
 {
 #if FAST_LUT512

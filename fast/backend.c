@@ -1,4 +1,5 @@
-/* backend.c - the plug-in's door: which operations are done here, and by which kernels. */
+/* backend.c - the plug-in's entry point: fills the backend's table with the kernels of this folder.
+ * Operations that are not set stay the reference's. */
 #include "fast.h"
 #include "isa.h"
 
@@ -6,7 +7,8 @@
 #include <omp.h>
 #include <stdio.h>
 
-#define THREADS_MAX 1024 /* libgomp ends the program when it can't start as many as it was told */
+/* libgomp aborts the program if it cannot start as many threads as requested */
+#define THREADS_MAX 1024
 
 static int threads = 1;
 static enum pl_precision precision = PL_FLOAT32;
@@ -17,7 +19,8 @@ int fast_bf16(void) { return precision == PL_BF16; }
 int fast_has_bf16(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    /* Intel's take two cycles for one, in which four multiply-adds of float32 do twice as much. */
+    /* On Intel's CPUs one takes two cycles, and in two cycles float32 does twice as many
+     * operations. */
     return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #else
@@ -27,7 +30,7 @@ int fast_has_bf16(void)
 
 static int set_threads(int n)
 {
-    if (n <= 0) n = omp_get_max_threads(); /* one a core, or what OMP_NUM_THREADS says */
+    if (n <= 0) n = omp_get_max_threads(); /* one per core, or what OMP_NUM_THREADS says */
     threads = n < THREADS_MAX ? n : THREADS_MAX;
     return PL_OK;
 }
@@ -38,8 +41,8 @@ static int set_precision(enum pl_precision p)
     return PL_OK;
 }
 
-/* OpenMP's regions within a region have one thread, so tasks don't fight for the cores. Where there
- * are many more threads than tasks, these had better share the operations. */
+/* Nested parallel regions run on one thread, so tasks do not compete for cores. With many more
+ * threads than tasks, the tasks run one after another and each uses all threads. */
 static int parallel_for(int n, int (*task)(void *context, int i), void *context)
 {
     int first = n, rc = PL_OK, together = threads < n ? threads : n;
@@ -62,7 +65,7 @@ int pl_backend_v1(struct pl_backend *be)
         snprintf(be->note, sizeof be->note, "PL_FAST_ISA: expected plain, avx2 or avx512");
         return PL_EUSE;
     }
-    /* OpenBLAS' own threads know nothing of OpenMP's and would fight them for the cores. */
+    /* OpenBLAS has threads of its own, which would compete with OpenMP's for the cores. */
     openblas_set_num_threads(1);
     set_threads(0);
     set_precision(PL_FLOAT32);

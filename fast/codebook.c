@@ -1,8 +1,10 @@
-/* codebook.c - 64 neighbouring places at a time: channels are the outer loop, so that memory is
- * read in order and every step of the inner loop is a whole vector.
+/* codebook.c - vector quantization: nearest code, and Gumbel-softmax. 64 neighbouring positions are
+ * processed together: channels are the outer loop, so memory is read in order and each step of the
+ * inner loop is a whole vector.
  *
- * The divergence from uniform needs no logarithm a code: p log(p N + 1e-10) is p (x - lse + log N)
- * but for less than 1e-10 / N, and so is its gradient p (x - sum p x). */
+ * The divergence from the uniform distribution needs one logarithm per position, not one per code:
+ * p log(p N + 1e-10) equals p (x - lse + log N) to within 1e-10 / N, and likewise its gradient p (x
+ * - sum p x). */
 #include "vector_math.h"
 
 #include <math.h>
@@ -11,10 +13,10 @@
 
 #define STRIP 64
 
-/* One strip of an image: places first..first+count-1. */
+/* One strip of an image: positions first..first+count-1. */
 struct strip {
     size_t image; /* index of the map's first element */
-    size_t code;  /* index of the strip's first place among all codes */
+    size_t code;  /* index of the strip's first position among all codes */
     int first, count;
 };
 
@@ -27,7 +29,8 @@ static struct strip strip(int i, int channels, int P)
                            P - first < STRIP ? P - first : STRIP };
 }
 
-/* Squared distances to one row of the table, against the best so far. z (D,STRIP). */
+/* Updates the nearest code so far with the squared distances to one codebook vector. z
+ * (D,STRIP). */
 FAST_CLONES static void update_nearest(float *nearest, int32_t *best, const float *z,
                                        const float *row, int D, int32_t n)
 {
@@ -74,7 +77,8 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
     return PL_OK;
 }
 
-/* -- Gumbel codes: x is the strip's first logit, noise may be NULL --------------------------------- */
+/* -- Gumbel codes: x is the strip's first logit, noise may be NULL
+ * --------------------------------- */
 
 FAST_CLONES static void argmax_code(int32_t *code, const float *x, const float *noise, int N,
                                     size_t P, int count)
@@ -98,7 +102,8 @@ FAST_CLONES static void argmax_code(int32_t *code, const float *x, const float *
     memcpy(code, best, (size_t)count * sizeof *code);
 }
 
-/* y = exp((x + noise - most) * by), its sum and the largest x + noise; y may be x or noise. */
+/* y = exp((x + noise - max) * by); returns the sum and the maximum of x + noise. y may be x or
+ * noise. */
 FAST_CLONES static void exponentials(float *y, double *sum, float *row_max, const float *x,
                                      const float *noise, float by, int N, size_t P, int count)
 {
@@ -137,7 +142,7 @@ FAST_CLONES static void normalize(float *y, const double *sum, int N, size_t P, 
     }
 }
 
-/* mean[p] = sum over n of softmax(x) * (x - most): with log(sum) it makes the divergence, and its
+/* mean[p] = sum over n of softmax(x) * (x - max). With log(sum) this gives the divergence and its
  * gradient. */
 FAST_CLONES static void mean_logit(double *mean, const double *sum, const float *row_max,
                                    const float *x, int N, size_t P, int count)
@@ -202,7 +207,7 @@ int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
     return PL_OK;
 }
 
-/* dlogits = y (a - ay) / temperature + q (x - most - mean) * scale */
+/* dlogits = y (a - ay) / temperature + q (x - max - mean) * scale */
 FAST_CLONES static void gumbel_gradient(float *dlogits, const float *a, const float *y,
                                         const float *x, const float *row_max, const double *sum,
                                         const double *mean, float per_t, float scale, int N,

@@ -1,8 +1,9 @@
-/* compress.c - float16 by the CPU's own conversions; uniform 8-bit in two passes. The first takes
- * mean and deviation at once, from the end to the beginning, so that the second finds in the caches
- * what it begins with. The second makes codes and, right behind, the means of the bins, which are
- * scalar: their order is part of the result. They keep sum and count of a bin side by side, so that
- * an element costs one load, one addition and one store. */
+/* compress.c - compression of messages. float16 uses the CPU's conversion instructions. Uniform
+ * 8-bit takes two passes over memory: the first computes mean and deviation together and runs from
+ * the end to the beginning, so that the second pass finds its first values in the cache. The second
+ * pass makes codes and sums the mean of each bin. These sums are scalar, because their order is
+ * part of the result; sum and count of a bin are adjacent, so an element costs one load, one
+ * addition, one store. */
 #include "isa.h"
 #include "quant.h"
 
@@ -20,10 +21,10 @@
 #define X86 0
 #endif
 
-#define PIECE 65536   /* elements a thread takes at a time; partial sums are one a piece */
-#define LANES 16      /* partial sums within a piece, whatever the vectors are */
-#define L1_BLOCK 4096 /* elements that are looked at twice: first cache */
-#define RUN 16        /* vectors of them that are added up in float32 */
+#define PIECE 65536   /* elements per unit of work; each has one partial sum */
+#define LANES 16      /* partial sums within a piece, the same for vectors of any width */
+#define L1_BLOCK 4096 /* elements that are read twice, the second time from L1 */
+#define RUN 16        /* vectors added up in float32 before the sum continues in double */
 
 /* --- float16 ---------------------------------------------------------------------------------- */
 
@@ -37,7 +38,8 @@ static int has_f16c(void)
 F16C static void narrow(uint8_t *out, const float *x, size_t n)
 {
     const __m256 most = _mm256_set1_ps(65504), least = _mm256_set1_ps(-65504);
-    for (size_t i = 0; i < n; i += 8) { /* the operand that may be NaN comes second: it survives */
+    /* max returns its second operand if one is NaN: a NaN survives */
+    for (size_t i = 0; i < n; i += 8) {
         __m256 v = _mm256_min_ps(most, _mm256_max_ps(least, _mm256_loadu_ps(x + i)));
         _mm_storeu_si128((__m128i *)(void *)(out + 2 * i),
                          _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -116,7 +118,7 @@ FAST_CLONES static double squares_around(const float *x, float mean, size_t n)
     return sum_piece(x, mean, 2, n);
 }
 
-/* What is known of some values; `squares` are around their mean. */
+/* Moments of n values; `squares` is the sum of squared differences from their mean. */
 struct moments {
     double n, mean, squares;
 };
@@ -140,8 +142,8 @@ static struct moments exact_moments(const float *x, size_t n)
 
 typedef float row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-/* Of NEAR values in float32: around their own mean, or near it, so that differences keep their
- * digits, and so few at a time that sums do. */
+/* Moments of L1_BLOCK values in float32. Differences are taken from the block's own mean, so that
+ * they keep their digits; the block is small enough that the sums do too. */
 FAST_CLONES static void block_moments(struct moments *m, const float *x_)
 {
     const row *x = (const row *)x_;
@@ -180,7 +182,7 @@ FAST_CLONES static void block_moments(struct moments *m, const float *x_)
     *m = (struct moments){ L1_BLOCK, about + a / L1_BLOCK, b - a * (a / L1_BLOCK) };
 }
 
-/* Values that are there, or are made on the way. */
+/* The input: values that exist, or that make() computes chunk by chunk. */
 struct values {
     float *x;
     size_t n;
@@ -197,14 +199,15 @@ static struct moments moments_of(const struct values *v, size_t at, size_t end)
         if (v->make) v->make(v->context, v->x + at, at, some);
         m.squares = 0;
         if (some == L1_BLOCK) block_moments(&m, x + at);
-        /* too small or too large for squares in float32, or not a number */
+        /* squares outside float32's range, or NaN */
         if (!(m.squares > 1e-24 && m.squares < 1e30)) m = exact_moments(x + at, some);
         merge_moments(&all, &m);
     }
     return all;
 }
 
-/* Pieces are taken by whoever is free, the last ones first, and joined in their order. */
+/* Threads compute pieces in any order, the last pieces first; results are combined in piece
+ * order. */
 static int moments_of_all(struct moments *all, const struct values *v)
 {
     size_t pieces = pl_blocks(v->n, PIECE);
@@ -224,12 +227,13 @@ static int moments_of_all(struct moments *all, const struct values *v)
 FAST_CLONES static void find_bins_plain(uint8_t *codes, const float *x, float mean, float inverse,
                                         size_t n)
 {
-    /* Whole vectors first, bytes after: the compiler does both well, not both at once. */
+    /* First whole vectors of integers, then bytes: the compiler vectorizes each loop, but not both
+     * in one. */
     int32_t code[L1_BLOCK];
     for (size_t i = 0; i < n; i++) {
-        /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower bits. */
+        /* adding 1.5 * 2^23 rounds to an integer, ties to even, held in the low bits */
         float q = (x[i] - mean) * inverse;
-        q = q > -128.0f ? q : -128.0f; /* NaN too */
+        q = q > -128.0f ? q : -128.0f; /* also for NaN */
         q = q < 127.0f ? q : 127.0f;
         q += 12582912.0f;
         memcpy(&code[i], &q, sizeof q);
@@ -245,9 +249,10 @@ AVX512 static void find_bins_avx512(uint8_t *codes, const float *x, float mean, 
     const __m512 middle = _mm512_set1_ps(mean), factor = _mm512_set1_ps(inverse);
     const __m512 least = _mm512_set1_ps(-128), most = _mm512_set1_ps(127);
     for (size_t i = 0; i < n; i += 16) {
-        __builtin_prefetch(x + i + L1_BLOCK); /* the next call's */
+        __builtin_prefetch(x + i + L1_BLOCK); /* for the next call */
         __m512 q = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), middle), factor);
-        q = _mm512_min_ps(_mm512_max_ps(q, least), most); /* of NaN the second: least */
+        /* max returns its second operand for NaN: the least code */
+        q = _mm512_min_ps(_mm512_max_ps(q, least), most);
         __m128i code = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(q));
         _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm_xor_si128(code, _mm_set1_epi8(-128)));
     }
@@ -263,9 +268,9 @@ static void find_bins(uint8_t *codes, const float *x, float mean, float inverse,
     find_bins_plain(codes + done, x + done, mean, inverse, n - done);
 }
 
-#define COUNT_MAX (1u << 24) /* a float counts so far by ones */
+#define COUNT_MAX (1u << 24) /* float32 counts exactly up to here */
 
-/* Sum and count of a bin: eight bytes, one addition. */
+/* Sum and count of a bin in eight bytes: one addition updates both. */
 typedef float pair __attribute__((vector_size(8)));
 
 void fast_code_means(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
@@ -283,7 +288,7 @@ void fast_code_means(float table[PL_CODES], const uint8_t *codes, const float *x
     for (int k = 0; k < PL_CODES; k++) table[k] = count[k] > 0 ? bin[k][0] / (float)count[k] : 0;
 }
 
-/* Pieces are summed by whoever takes them and added in their order. */
+/* Threads sum pieces in any order; the partial sums are added in piece order. */
 static int sum_pieces(double *sum, const float *x, float mean, int power, size_t n)
 {
     size_t pieces = pl_blocks(n, PIECE);
@@ -315,7 +320,8 @@ static int encode(uint8_t *codes, float table[PL_CODES], const struct values *v)
     float mean, sigma, inverse;
     if (moments_of_all(&m, v)) return PL_ENOMEM;
     mean = (float)m.mean;
-    m.squares += (mean - m.mean) * (mean - m.mean) * m.n; /* as the definition has them */
+    /* the definition squares differences from the rounded mean */
+    m.squares += (mean - m.mean) * (mean - m.mean) * m.n;
     sigma = (float)sqrt(m.squares) / (float)sqrt((double)(n - 1));
     inverse = 1 / (6 * sigma / PL_CODES);
     for (size_t at = 0; at < n; at += COUNT_MAX) {
@@ -357,14 +363,16 @@ int fast_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODE
     return PL_OK;
 }
 
-/* --- float16 around a row's mean -------------------------------------------------------------- */
+/* --- float16 around a row's mean (mean-std)
+ * ---------------------------------------------------- */
 
-#define L1_ROW 512 /* values that stay in the first cache on their way */
+#define L1_ROW 512 /* values that stay in L1 between the passes */
 
 static int statistics(float *mean, float *deviation, const float *x, size_t D)
 {
     double sum, squares;
-    if (D <= PIECE) sum = sum_of(x, 0, D); /* no loop of threads for what is another's already */
+    /* a short row belongs to one thread, so no parallel loop */
+    if (D <= PIECE) sum = sum_of(x, 0, D);
     else if (sum_pieces(&sum, x, 0, 1, D)) return PL_ENOMEM;
     *mean = (float)(sum / (double)D);
     if (D <= PIECE) squares = squares_around(x, *mean, D);
@@ -379,7 +387,8 @@ FAST_CLONES static void normalize(float *z, const float *x, float mean, float de
     for (size_t i = 0; i < n; i++) z[i] = (x[i] - mean) / deviation;
 }
 
-/* Long rows are summed by all threads, short ones shared among them; then rows are cut in pieces. */
+/* Long rows are summed by all threads, short ones one thread each. Then the values are encoded in
+ * pieces. */
 int fast_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                           size_t D)
 {

@@ -1,14 +1,14 @@
-/* conv.c - no matrix of patches is ever written. A padded copy of each plane is laid out so that
- * every tap of the kernel reads the same line of places at a fixed offset; the convolution is then
- * a sum of shifted lines, with 4 output channels by a few vectors of places held in registers.
+/* conv.c - direct convolution without im2col. Each plane is copied with padding, so that every tap
+ * of the kernel reads the same run of positions at a fixed offset. The convolution is then a sum of
+ * shifted runs, with 4 output channels by a few vectors of positions in registers.
  *
- * Stride s: the copy is split into s*s planes by the remainders of row and column, and taps point
- * into the plane of their own remainder. The gradient of the input is the same sum over the padded
- * gradient of the output, one remainder at a time; the gradient of the weights is a product of
- * lines.
+ * With stride s the copy is split into s*s planes, one for each remainder of row and column, and a
+ * tap reads the plane of its own remainder. The gradient of the input is the same sum over the
+ * padded gradient of the output, one remainder at a time. The gradient of the weights is a GEMM of
+ * such runs.
  *
- * A line runs over row ends: the few places there hold nothing of use and are left out at the end,
- * which is cheaper than short vectors at each row. */
+ * A run continues across row ends. The few positions there are computed and discarded, which is
+ * cheaper than partial vectors at the end of each row. */
 #include "fast.h"
 #include "isa.h"
 #include "winograd.h"
@@ -17,11 +17,11 @@
 #include <omp.h>
 #include <string.h>
 
-#define INPUTS 32          /* planes summed at a time, and */
-#define STRIP 48           /* places, so that what all outputs read stays in the first cache */
-#define POSITIONS 1024     /* of a line at a time: the sums stay in the second */
-#define OUTPUTS 32         /* channels of one piece of work */
-#define GROUP (256L << 10) /* floats of padded planes prepared at a time, at least one image */
+#define INPUTS 32          /* input planes per pass, and */
+#define STRIP 48           /* positions per pass, so that what all outputs read stays in L1 */
+#define POSITIONS 1024     /* positions of a run at a time: the partial sums stay in L2 */
+#define OUTPUTS 32         /* output channels per unit of work */
+#define GROUP (256L << 10) /* floats of padded planes prepared at a time; at least one image */
 
 struct kernels {
     void (*planes)(float *out, long out_step, const float *in, long in_step, int inputs,
@@ -39,11 +39,12 @@ struct kernels {
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 
 static long round_to(long n, long step) { return (n + step - 1) / step * step; }
-/* Floats behind the planes that the last block of a line may read. */
+/* Floats behind the planes that the last block of a run may read. */
 static long slack(const struct pl_conv *c) { return 128 + c->K; }
 static long least(long a, long b) { return a < b ? a : b; }
 
-/* How the planes of one image lie: `remainders`^2 planes a channel, of rows x step places. */
+/* Layout of one image's padded planes: `remainders`^2 planes per channel, of rows x step
+ * positions. */
 struct layout {
     int remainders, rows, step;
     long plane, channel; /* floats */
@@ -56,8 +57,8 @@ static struct layout lay_out(int remainders, int rows, int step)
     return l;
 }
 
-/* A channel (H,W) into its planes: place [r][q] of remainders (a,b) is x[s r + a - top][s q + b -
- * left], zero outside. */
+/* Copies a channel (H,W) into its planes: position [r][q] of remainders (a,b) is x[s r + a - top][s
+ * q + b - left], zero outside. */
 static void pad_planes(float *planes, const struct layout *l, const float *x, int H, int W, int top,
                        int left)
 {
@@ -70,7 +71,7 @@ static void pad_planes(float *planes, const struct layout *l, const float *x, in
                     memset(planes, 0, (size_t)l->step * sizeof *planes);
                 } else if (s == 1) {
                     int right = l->step - left -
-                                W; /* below 0: the window never sees the last columns */
+                                W; /* below 0: no window reaches the last columns */
                     for (int q = 0; q < left && q < l->step; q++) planes[q] = 0;
                     memcpy(planes + left, x + (size_t)row * (size_t)W,
                            (size_t)(right < 0 ? W + right : W) * sizeof *x);
@@ -97,13 +98,13 @@ static void pack_weights(float *to, const float *w, int outs, int ins, const int
                     *to++ = o < outs ? w[o * out_step + i * in_step + tap[t]] : 0;
 }
 
-/* One sum of shifted lines: `rows` rows of lines of `step` places. */
+/* One sum of shifted runs: `rows` rows of `step` positions. */
 struct sum {
     const struct kernels *k;
     int outs, ins, taps, rows, step;
     const int *offset;
     const float *w; /* packed */
-    long channel;   /* floats between the planes of neighbouring inputs */
+    long channel;   /* floats between the planes of consecutive inputs */
 };
 
 /* Outputs o0..o1-1 of rows r0..r1-1 into buffer (outputs rounded up to 4, stride). */
@@ -121,7 +122,7 @@ static void sum_taps(float *buffer, long stride, const struct sum *s, const floa
                              least(strip, length - f));
 }
 
-/* Where finished lines go: y (outs,H,W) at [s r + a - top][s q + b - left] for row r, column q. */
+/* Where finished rows go: y (outs,H,W) at [s r + a - top][s q + b - left] for row r, column q. */
 struct target {
     int H, W, s, a, b, top, left;
     const float *bias;
@@ -148,7 +149,7 @@ static void store_rows(float *y, const struct target *t, const struct kernels *k
         }
 }
 
-/* The work of one group of images, cut into pieces that depend on the shape alone. */
+/* Computes one group of images, in pieces that depend on the shape alone. */
 static void run_pieces(float *y, long y_image, const struct target *t, const struct sum *s,
                        const float *planes, long planes_image, int images, float *buffers,
                        long stride)
@@ -166,7 +167,7 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
     }
 }
 
-/* Floats of a piece's line, and of all threads' buffers. */
+/* Floats that one piece's run takes, and the buffers of all threads. */
 static long line_capacity(int step)
 {
     return round_to(step >= POSITIONS ? step : POSITIONS, 128) + 128;
@@ -244,7 +245,7 @@ static int direct_conv_dx(float *dx, const float *dy, const float *w, const stru
     tap = (int *)(buffers + buffer_capacity(l.step));
     offset = tap + K * K;
     taps = offset + K * K;
-    /* taps of each remainder, their weights one after the other */
+    /* the taps of each remainder, and their weights, one remainder after the other */
     for (int p = 0; p < s * s; p++) {
         taps[p] = count;
         for (int i = 0; i < K * K; i++) {
@@ -276,13 +277,13 @@ static int direct_conv_dx(float *dx, const float *dy, const float *w, const stru
     return PL_OK;
 }
 
-/* A kernel of one place that looks at each place once is a product of matrices. */
+/* A 1 x 1 convolution of stride 1 is a GEMM. */
 static int is_pointwise(const struct pl_conv *c)
 {
     return c->K == 1 && c->stride == 1 && !c->top && !c->left && !c->bottom && !c->right;
 }
 
-/* The same with operands rounded to bfloat16, where the processor multiplies these. */
+/* The same with operands rounded to bfloat16, on CPUs that multiply these. */
 static int pointwise_bf16(float *y, const float *x, const float *w, const float *b,
                           const struct pl_conv *c, int transposed)
 {
@@ -299,10 +300,10 @@ static int pointwise_bf16(float *y, const float *x, const float *w, const float 
     return rc;
 }
 
-#define POINTWISE_OUTPUTS 256 /* of a piece, and */
+#define POINTWISE_OUTPUTS 256 /* of one unit of work */
 #define POINTWISE_POSITIONS 512
 
-/* y (outs,places) = w x + b, image by image; turned: w is stored (ins,outs). */
+/* y (outs,positions) = w x + b, image by image. transposed: w is stored (ins,outs). */
 static int pointwise(float *y, const float *x, const float *w, const float *b,
                      const struct pl_conv *c, int transposed)
 {
@@ -328,14 +329,14 @@ static int pointwise(float *y, const float *x, const float *w, const float *b,
     return PL_OK;
 }
 
-/* A kernel that looks at every place once, as the first layer of CLIP's image tower does. */
+/* Patches that do not overlap, as in the first layer of CLIP's image tower. */
 static int is_patch_embedding(const struct pl_conv *c)
 {
     return c->K > 1 && c->stride == c->K && !c->top && !c->left && !c->bottom && !c->right &&
            c->H % c->K == 0 && c->W % c->K == 0;
 }
 
-/* One product, too: each value of a patch is a channel of its own. */
+/* This is one GEMM, too: each value of a patch becomes a channel of its own. */
 static int patch_embedding(float *y, const float *x, const float *w, const float *b,
                            const struct pl_conv *c)
 {
@@ -377,11 +378,11 @@ int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
 
 /* -- the gradient of the weights -------------------------------------------------------------- */
 
-#define COLUMN_CHANNELS 16 /* input channels of one piece of work */
+#define COLUMN_CHANNELS 16 /* input channels per unit of work */
 #define SIDE_MAX 6
 
-/* Outputs o4..o4+3 against input channels c0..c1-1 of one group of images; acc (O rounded
- * up,C,K*K). */
+/* Accumulates outputs o4..o4+3 against input channels c0..c1-1 over one group of images; acc (O
+ * rounded up,C,K*K). */
 static void accumulate_dw(double *acc, const struct kernels *k, const float *planes,
                           const struct layout *l, long image, const float *gradients, long line,
                           int O4, int images, int C, int o4, int c0, int c1, const int *offset,
@@ -394,7 +395,8 @@ static void accumulate_dw(double *acc, const struct kernels *k, const float *pla
                 const float *column[SIDE_MAX];
                 double sum[4 * SIDE_MAX] = { 0 };
                 int count = (int)least(k->side, columns - first);
-                for (int j = 0; j < k->side; j++) { /* the last columns may be fewer: repeat one */
+                /* a last group with fewer columns repeats one */
+                for (int j = 0; j < k->side; j++) {
                     int at = first + (j < count ? j : 0);
                     column[j] = planes + i * image + (c0 + at / taps) * l->channel +
                                 offset[at % taps] + f;
@@ -439,7 +441,7 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             for (int i = 0; i < images * c->C; i++)
                 pad_planes(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
                            c->W, c->top, c->left);
-#pragma omp single nowait /* read beside zeros, so it must not be NaN */
+#pragma omp single nowait /* read next to the zeros, so it must not be NaN */
             memset(planes + images * image, 0, (size_t)slack(c) * sizeof *planes);
 #pragma omp for schedule(static)
             for (int i = 0; i < images * O4; i++) {

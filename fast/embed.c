@@ -1,12 +1,13 @@
-/* embed.c - rows are copied in parallel; gradients are added by columns, so that each element sees
- * its rows in rising order whoever adds them. */
+/* embed.c - embedding lookup and its gradient. Rows are copied in parallel. Gradients are added by
+ * columns, one thread for each range of columns, so each element receives its rows in ascending
+ * order for any number of threads. */
 #include "fast.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define COLUMNS 64  /* four cache lines: enough that reading the ids again does not show */
-#define SMALL 16384 /* elements for which waking threads does not pay */
+#define COLUMNS 64  /* four cache lines: long enough that reading the ids again costs little */
+#define SMALL 16384 /* elements below which waking threads costs more than it saves */
 
 int fast_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
 {

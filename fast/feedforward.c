@@ -1,20 +1,23 @@
-/* feedforward.c - activations as whole vectors, and the feed-forward layer by blocks of rows: z,
- * the largest buffer of a block, is made, used and thrown away while it lies in the second cache.
- * When the weights are small enough to lie there too, a thread takes a block through all of the
- * layer; else all threads work on each product of a larger block. Gradients of weights are summed
- * per slot, slots are as many as the sizes say, and added in their order. */
+/* feedforward.c - activations, and the feed-forward layer in blocks of rows. The hidden activations
+ * z are the largest buffer of a transformer block: here a block of rows of z is computed, used and
+ * discarded while it is in L2. If the weights fit in L2 as well, one thread takes a block through
+ * the whole layer; otherwise all threads work on each GEMM of a larger block.
+ *
+ * Weight gradients are summed in slots. The number of slots depends on the sizes alone, and slots
+ * are added in order. */
 #include "vector_math.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SERIAL_ELEMENTS 16384 /* elements that one thread does at a time */
+#define SERIAL_ELEMENTS 16384 /* elements below which one thread does all */
 #define CHUNK 4096
 #define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
 #define SLOTS 8
-#define SLOT_BLOCKS 3 /* for each, at least: emptying and adding one up costs half a block's work */
-#define BLOCK_FLOATS (1 << 17) /* of z in a thread's block: 512 KiB */
-#define LARGE_FLOATS (1 << 23) /* of z in a shared block: 32 MiB */
+/* per slot, at least: clearing a slot and adding it up costs half a block's work */
+#define SLOT_BLOCKS 3
+#define BLOCK_FLOATS (1 << 17) /* of z in one thread's block: 512 KiB */
+#define LARGE_FLOATS (1 << 23) /* of z in a block of all threads: 32 MiB */
 
 FAST_CLONES static void gelu(float *y, const float *x, size_t n)
 {
@@ -109,7 +112,7 @@ FAST_CLONES static void geglu_row(float *y, const float *u, const float *g, int 
     for (int c = 0; c < C; c++) y[c] = u[c] * g[c] * fast_normal_cdf(g[c]);
 }
 
-/* du and dg may lie where u and g do. y, if not NULL, receives the forward value too. */
+/* du and dg may be u and g. */
 FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy, const float *u,
                                            const float *g, int C)
 {
@@ -122,7 +125,7 @@ FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy
     }
 }
 
-/* Both at once: erf is the dear part. h (C) = u gelu(g). */
+/* Gradient and forward value at once, because erf is the expensive part. h (C) = u gelu(g). */
 FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float *dh, int C)
 {
 #pragma omp simd
@@ -158,7 +161,7 @@ int fast_geglu_backward(float *dz, const float *dy, const float *z, int M, int C
     return PL_OK;
 }
 
-/* --- the layer, weights in the second cache: one thread a block ------------------------------ */
+/* --- the layer with weights in L2: one thread per block -------------------------------------- */
 
 static int block_rows(int C, int floats)
 {
@@ -205,7 +208,7 @@ struct slot { /* one slot's sums of weight gradients */
     float *W1, *b1, *W2, *b2;
 };
 
-/* z holds the layer's inside if it was `kept`, else it is made here. */
+/* z holds the saved activations if `saved_z`; otherwise it is recomputed here. */
 static void small_backward(float *y, float *dx, const struct slot *g, float *z, int saved_z,
                            float *h, float *dh, const float *dy, const float *x,
                            const struct pl_ffn *w, int rows, int D, int C)
@@ -222,7 +225,7 @@ static void small_backward(float *y, float *dx, const struct slot *g, float *z, 
     fast_column_sums(g->b2, dy, rows, D);
     fast_column_sums(g->b1, z, rows, 2 * C);
     fast_gemm(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, NULL, 0, dx,
-              D); /* dx may be dy: it is last */
+              D); /* last, because dx may be dy */
 }
 
 static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
@@ -280,7 +283,7 @@ static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
     return failed ? PL_ENOMEM : PL_OK;
 }
 
-/* --- the layer, large weights: all threads on each product ----------------------------------- */
+/* --- the layer with large weights: all threads on each GEMM ---------------------------------- */
 
 static int large_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
                      int C)

@@ -1,5 +1,6 @@
-/* gemm.c - float32 products on AVX2 and AVX-512 (gemm_packed_simd.inc): 79 to 97 % of the peak
- * where OpenBLAS' kernels get 70 to 88 %, because less is copied. Elsewhere OpenBLAS. */
+/* gemm.c - single-precision GEMM. On AVX2 and AVX-512 gemm_packed_simd.inc reaches 79 to 97 % of
+ * peak where OpenBLAS reaches 70 to 88 %, because it copies less. On other CPUs OpenBLAS is
+ * called. */
 #include "fast.h"
 
 #include <cblas.h>
@@ -9,17 +10,18 @@ struct result {
     float *c;
     size_t ldc;
     const float *bias; /* or NULL */
-    int add;           /* to what c holds */
+    int add;           /* C += instead of C = */
 };
 
-/* Rows of B that are packed next; rows <= 0: none is left to fetch. */
+/* The rows of B that are packed next; rows <= 0: none is left. */
 struct prefetch {
     const float *b;
     size_t ld;
     int rows;
 };
 
-/* Share `part` of `parts` of fetching `rows` rows of A from i on: their first use is not far. */
+/* Prefetches part `part` of `parts` of `rows` rows of A from row i on, shortly before they are
+ * used. */
 FAST_INLINE void prefetch_share(const float *a, size_t lda, int i, int rows, int k, int part,
                                 int parts)
 {

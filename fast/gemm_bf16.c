@@ -1,14 +1,14 @@
-/* gemm_bf16.c - matrix products of operands rounded to bfloat16, sums in float32, by AVX512-BF16: 128
- * operations a cycle and core where float32 has 64.
+/* gemm_bf16.c - GEMM with operands rounded to bfloat16 and sums in float32, by AVX512-BF16: 128
+ * operations per cycle and core where float32 has 64.
  *
- * A tile of the result is 12 x 32: 24 registers of sums, and a step multiplies a pair of k with 2
+ * A tile of the result is 12 x 32, 24 registers of sums. One step multiplies a pair of k with 2
  * loads, 12 broadcasts and 24 instructions. Operands are rounded while they are packed into panels,
- * A as [k/2][12][2], B as [k/2][32][2], zeros at the borders, so a panel of B (32 KiB for a slab of
- * 512 k) stays in the first cache while all of A streams past. Packing takes 96 rows or columns at
- * a time: with a long row between two k, 32 columns would use a piece of every line they touch.
- * Each element is summed over k in one order whoever computes it, so threads change nothing.
+ * A as [k/2][12][2], B as [k/2][32][2], zero-padded at the edges. A panel of B (32 KiB for a slab
+ * of 512 k) stays in L1 while all of A streams past. Packing takes 96 rows or columns at a time:
+ * with long rows, 32 columns would use only part of each cache line they touch. Each element is
+ * summed over k in a fixed order, so the number of threads changes nothing.
  *
- * FAST_BF16_PLAIN puts the two instructions' definitions in their place: the unit test runs on any
+ * FAST_BF16_PLAIN replaces the two instructions by their definitions: the unit test runs on any
  * CPU. */
 #include "fast.h"
 
@@ -23,7 +23,7 @@
 #define PAIRS (KC / 2)
 #define LANES 16
 
-/* may_alias and aligned: loads from anywhere, of anything. */
+/* may_alias and aligned: loads of any type from any address. */
 typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t pairs __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t words __attribute__((vector_size(64), aligned(4), may_alias));
@@ -45,7 +45,7 @@ static words round_two(floats high, floats low)
 static floats add_dots(floats sum, pairs a, pairs b)
 {
     for (int i = 0; i < LANES; i++)
-        for (int half = 1; half >= 0; half--) { /* the instruction takes the odd element first */
+        for (int half = 1; half >= 0; half--) { /* the instruction adds the odd element first */
             uint32_t u = half ? a[i] & 0xFFFF0000u : a[i] << 16,
                      v = half ? b[i] & 0xFFFF0000u : b[i] << 16;
             float x, y;
@@ -73,12 +73,12 @@ struct operand {
     const float *x;
     size_t ld;
     int strided;
-    int count; /* of i */
+    int count; /* range of i */
 };
 
 /* ---- packing: 16 rows or columns of one panel at a time ---- */
 
-/* Exchanges blocks of d lanes between vectors d apart. */
+/* Swaps blocks of d lanes between vectors that are d apart: one step of a transpose. */
 TARGET FAST_INLINE void exchange_lanes(pairs r[LANES], int d)
 {
     pairs low, high; /* lanes of both vectors, the second's count from 16 */
@@ -128,7 +128,7 @@ TARGET FAST_INLINE void pack_k_contiguous(uint32_t *to, const float *x, size_t l
         store_pairs(to + i * width, r[i], lanes);
 }
 
-/* 2 k of 16 neighbours where these are contiguous, to one pair. */
+/* 2 k of 16 neighbours where the neighbours are contiguous, to one pair. */
 TARGET FAST_INLINE void pack_k_strided(uint32_t *to, const float *even, const float *odd, int lanes)
 {
     static const words weave = { 0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -137,7 +137,7 @@ TARGET FAST_INLINE void pack_k_strided(uint32_t *to, const float *even, const fl
     store_pairs(to, (pairs)__builtin_shuffle(w, weave), lanes);
 }
 
-/* At the borders: the piece is copied out with zeros around it, in the operand's own order. */
+/* At the edges: copies the block out with zeros around it, in the operand's own order. */
 static void copy_edge(float *to, const struct operand *o, int i0, int k0, int k1, int lanes, int ks)
 {
     for (int i = 0; i < LANES; i++)
@@ -182,7 +182,7 @@ TARGET static void pack_a(uint32_t *to, const struct operand *o, int i0, int k0,
     if (!o->strided)
         for (int j = 0; j < PACK_WIDTH / MR; j++)
             pack_group(to + j * PAIRS * MR, o, i0 + j * MR, k0, k1, MR, MR);
-    else /* 32 k of all panels, then the next: neighbours in a row are used while its lines are here */
+    else /* 32 k of all panels, then the next 32, so that each cache line is used completely */
         for (int k = k0; k < k1; k += 2 * LANES)
             for (int j = 0; j < PACK_WIDTH / MR; j++)
                 pack_group(to + j * PAIRS * MR + (k - k0) / 2 * MR, o, i0 + j * MR, k,
@@ -201,8 +201,8 @@ TARGET static void pack_b(uint32_t *to, const struct operand *o, int i0, int k0,
 
 /* ---- the tile ---- */
 
-/* c = from + the products; `from` is the bias or zeros (from_ld 0: the same for every row), or
- * c. */
+/* c = from + the GEMM. `from` is the bias or zeros (from_ld 0: the same for every row), or c
+ * itself. */
 TARGET static void micro_kernel(float *c, size_t ldc, const float *from, size_t from_ld,
                                 const uint32_t *a, const uint32_t *b, int steps, int rows, int cols)
 {
@@ -247,7 +247,7 @@ static void multiply_columns(float *c, int n, const float *bias, int add, const 
             int i = i0 + t * MR;
             float *to = c + (size_t)i * ld + (size_t)j;
             const float *from = add ? to : bias ? bias + j : zeros;
-            /* the next panel comes from the second cache, spread over this one's tiles */
+            /* prefetch the next panel into L2, spread over this panel's tiles */
             for (; line < (t + 1) * ahead / tiles; line++)
                 __builtin_prefetch(panel + (size_t)PAIRS * NR + (size_t)line * LANES);
             micro_kernel(to, ld, from, add ? ld : 0, a + (size_t)(i / MR) * PAIRS * MR, panel,
@@ -263,9 +263,10 @@ int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda,
     int down = (m + PACK_WIDTH - 1) / PACK_WIDTH, across = (n + PACK_WIDTH - 1) / PACK_WIDTH,
         failed = 0;
     int parts = (16 + across - 1) /
-                across; /* rows are cut only when columns would not feed threads */
+                across; /* rows are split only if columns alone would not occupy all threads */
     uint32_t *packed = (uint32_t *)(void *)fast_scratch_alloc((size_t)down * PACK_WIDTH * PAIRS);
-    if (parts > (down + 1) / 2) parts = (down + 1) / 2; /* 192 rows pay for packing B again */
+    /* packing B again pays off from 192 rows on */
+    if (parts > (down + 1) / 2) parts = (down + 1) / 2;
     if (!packed) return PL_ENOMEM;
 #pragma omp parallel num_threads(fast_threads()) if ((double)m * n * k > 2e6)
     {

@@ -1,6 +1,6 @@
-/* gemm_skinny.c - y = x W^T + b for a few rows of x, as in generation: every row of W is read once, where
- * it lies, and meets all rows of x while it is in the first cache. Bound by memory up to about 4
- * rows; 3 x 4 sums at a time then keep both multipliers busy. */
+/* gemm_skinny.c - y = x W^T + b for a few rows of x, as in generation. Each row of W is read once,
+ * in place, and multiplied with all rows of x while it is in L1. This is bound by memory bandwidth
+ * up to about 4 rows; beyond, 3 x 4 accumulators keep both FMA units busy. */
 #include "fast.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -16,7 +16,7 @@ TARGET FAST_INLINE float reduce_add(__m256 s)
     return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
 }
 
-/* `rows` <= 3 of x against `cols` <= 4 of W; both known when this is inlined. */
+/* `rows` <= 3 of x against `cols` <= 4 of W; both are constants where this is inlined. */
 TARGET FAST_INLINE void micro_kernel(float *y, const float *x, const float *W, const float *b,
                                      int rows, int cols, size_t K, size_t N)
 {

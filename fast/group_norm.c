@@ -1,5 +1,5 @@
-/* group_norm.c - a group's values stay in the first or second cache between the passes over them,
- * scale and offset are folded into one multiply-add a value, and groups go to threads. */
+/* group_norm.c - a group's values stay in L1 or L2 between the passes over them. Scale and bias are
+ * folded into one multiply-add per value. One thread computes a group. */
 #include "fast.h"
 #include "isa.h"
 #include "workspace.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define STRETCH 1024 /* places summed in single precision before the sum goes on in double */
+#define STRETCH 1024 /* values summed in float32 before the sum continues in double */
 
 struct kernels {
     double (*sum)(const float *x, size_t n);
@@ -23,8 +23,8 @@ struct kernels {
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 
-/* Mean, rounded to float32, and 1 / sqrt(variance + eps). Taking the spread around the rounded mean
- * and correcting for what was rounded off loses nothing. */
+/* Mean, rounded to float32, and scale = 1 / sqrt(variance + eps). Differences are taken from the
+ * rounded mean, and the variance is corrected by the square of what rounding changed. */
 static float statistics(double *scale, const struct kernels *k, const float *x, size_t n, float eps)
 {
     double mean = k->sum(x, n) / (double)n, off;
@@ -62,7 +62,7 @@ int fast_group_norm_backward(float *dx, float *dweight, float *dbias, const floa
     const struct kernels *k = kernels[isa_chosen()];
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
-    /* of every image and channel: sum of dy, sum of dy * normalized x */
+    /* per image and channel: sum of dy, sum of dy * normalized x */
     double(*sums)[2] = (double(*)[2])(void *)workspace(4 * (size_t)B * (size_t)C);
     if (!sums) return PL_ENOMEM;
 #pragma omp parallel for num_threads(fast_threads()) schedule(static)

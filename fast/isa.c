@@ -1,4 +1,5 @@
-/* isa.c - see isa.h. */
+/* isa.c - asks the CPU once which vector instructions it has, and lets PL_FAST_ISA lower the
+ * choice. */
 #include "isa.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* lamb.c - one pass decodes a block, updates it, adds up both norms and encodes it again while it
- * lies in the first cache, and leaves the update where the gradient was; a second pass adds it to
- * the parameters. The loops are plain C over groups of sixteen, so that the sums have the same
- * order on vectors of any width. */
+/* lamb.c - LAMB in two passes over memory. The first decodes a block of moments, updates it,
+ * accumulates the norms of parameters and update, and encodes it again while it is in L1; the
+ * update overwrites the gradient. The second pass adds the scaled update to the parameters. Loops
+ * are plain C over groups of 16, so that sums have the same order for vectors of any width. */
 #include "optimizer_moments.h"
 
 #include <math.h>

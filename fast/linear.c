@@ -1,20 +1,21 @@
-/* linear.c - products in pieces of the result, one thread each. Pieces of about 640 x 512 lose
- * nothing against the whole product and feed many cores; an even number of them shares out well.
- * A gradient of weights has few rows and columns but a long sum: its sum is cut too, and the parts
- * are added in their order. All borders depend on the sizes alone.
- * With a few rows (generation) a product only reads W once, and packing all of it first would cost
- * more than the product: these go to gemm_skinny.c. */
+/* linear.c - the linear layer: a GEMM in tiles of the result, one thread each. Tiles of about 640 x
+ * 512 run at the speed of the whole GEMM and occupy many cores; an even number of them divides
+ * evenly. A weight gradient has few rows and columns but a long sum, so the sum is split too
+ * (split-k), and the parts are added in order. All boundaries depend on the sizes alone.
+ *
+ * With a few rows (generation) the GEMM only reads W once, and packing W would cost more than
+ * multiplying: these go to gemm_skinny.c. */
 #include "fast.h"
 
 #define ROWS 640
 #define COLS 512
-#define TASKS 8            /* what a product is cut into at least, where its sum is long enough */
-#define TERMS 256          /* of a part of a sum, at least */
-#define SLOT_MAX (1 << 19) /* floats of a result of which there may be several */
+#define TASKS 8            /* tiles or parts per GEMM, at least, if its sum is long enough */
+#define TERMS 256          /* terms in a part of a sum, at least */
+#define SLOT_MAX (1 << 19) /* floats of a result that may be held several times */
 #define ROUND 65536        /* floats rounded at a time */
-#define SMALL 100000.0     /* multiply-adds for which waking threads does not pay */
+#define SMALL 100000.0     /* multiply-adds below which waking threads costs more than it saves */
 
-/* Where row i of an operand begins, or column i if it is stored transposed. */
+/* The address of row i of an operand, or of column i if it is stored transposed. */
 static const float *operand_at(const float *x, int transposed, int row, int i)
 {
     return x + (transposed ? (size_t)i : (size_t)i * (size_t)row);
@@ -22,7 +23,7 @@ static const float *operand_at(const float *x, int transposed, int row, int i)
 
 static int even(int n) { return n > 1 ? n + n % 2 : n; }
 
-/* Pieces of a result. */
+/* Tiles of a result. */
 struct grid {
     int down, across;
 };
@@ -32,7 +33,7 @@ static struct grid grid_of(int m, int n)
     return (struct grid){ even(fast_chunk_count(m, ROWS)), even(fast_chunk_count(n, COLS)) };
 }
 
-/* The whole product (m,n) in pieces. bias (n) or NULL; add counts only without a bias. */
+/* The whole GEMM (m,n) in tiles. bias (n) or NULL; add is ignored if there is a bias. */
 static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, int lda,
                          const float *b, int ldb, const float *bias, int add, float *c)
 {
@@ -49,7 +50,7 @@ static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, in
     }
 }
 
-/* c += slots, slot after slot. */
+/* c += slots, in order. */
 static void reduce_slots(float *c, const float *slot, int slots, size_t n)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
@@ -60,7 +61,7 @@ static void reduce_slots(float *c, const float *slot, int slots, size_t n)
         }
 }
 
-/* c (m,n) += A^T B, a (k,m), b (k,n): the sum in parts. */
+/* c (m,n) += A^T B, a (k,m), b (k,n), with the sum over k in parts. */
 static int gemm_split_k(int m, int n, int k, const float *a, const float *b, float *c)
 {
     struct grid g = grid_of(m, n);
@@ -80,7 +81,7 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
         struct fast_range q = fast_split(n, g.across, 32, tile / g.down),
                           t = fast_split(k, slots, 16, slot);
         float *to = slot ? sums + (size_t)(slot - 1) * size : c;
-        if (r.count && q.count) /* the first part lies on what is there already */
+        if (r.count && q.count) /* the first part adds to c directly */
             fast_gemm(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start, m,
                       b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
                       to + (size_t)r.start * (size_t)n + q.start, n);
@@ -90,7 +91,7 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
     return PL_OK;
 }
 
-/* To bfloat16 and back: nearest, ties to even; NaN stays one. */
+/* To bfloat16 and back: nearest, ties to even; NaN stays NaN. */
 FAST_CLONES static void round_some(float *to, const float *from, size_t n)
 {
 #pragma omp simd
@@ -112,7 +113,7 @@ static void round_all(float *to, const float *from, size_t n)
         round_some(to + i, from + i, n - i < ROUND ? n - i : ROUND);
 }
 
-/* What bfloat16 means, on a CPU that has no instruction for it: no faster, but the same numbers. */
+/* bfloat16 GEMM on a CPU without the instruction: no faster, but the same numbers. */
 static int gemm_rounded(int ta, int tb, int m, int n, int k, const float *a, int lda,
                         const float *b, int ldb, const float *bias, int add, float *c)
 {
@@ -151,7 +152,7 @@ int fast_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int
 }
 
 #define SUM_COLS 256
-#define SUM_ROWS 64 /* in float32; these sums are added in double */
+#define SUM_ROWS 64 /* rows summed in float32 before the sum continues in double */
 
 /* db[n] += sum over rows of dy[m][n], for `count` neighbouring columns. */
 FAST_CLONES static void column_sums(float *restrict db, const float *restrict dy, int M, int N,

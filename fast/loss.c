@@ -1,19 +1,19 @@
-/* loss.c - output layer and cross-entropy without stored probabilities: a block of rows computes
- * the logits of its own segment's columns, takes their log-sum-exp, turns them into gradients in
- * place, feeds both gradient products, and is thrown away. Image rows never touch the text columns,
- * which is a third of the work. Blocks are rows of one segment, gathered from all sequences, so
- * that products stay large; the table's gradient is summed segment by segment in the order of
- * blocks. */
+/* loss.c - output layer and cross-entropy without storing all logits. For a block of rows: compute
+ * the logits of the segment's columns (a GEMM), take their log-sum-exp, turn them into gradients
+ * softmax - onehot in place, use these in both gradient GEMMs, and discard them. Image positions
+ * never compute text columns, a third of the work. A block gathers rows of one segment from all
+ * sequences, so that the GEMMs stay large. The embedding's gradient is summed segment by segment in
+ * the order of blocks. */
 #include "vector_math.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_FLOATS (1 << 22) /* of logits in a block: 16 MiB, half of a third cache */
+#define BLOCK_FLOATS (1 << 22) /* of logits in a block: 16 MiB, half of an L3 cache */
 #define FEW 16384
 
-/* z becomes w (softmax(z) - onehot); returns log-sum-exp. w 0: z is left alone. */
+/* z becomes w (softmax(z) - onehot); returns log-sum-exp. If w is 0, z stays as it is. */
 FAST_CLONES static double row_gradient(float *z, int V, int label, float w)
 {
     float most = -INFINITY, scale;
@@ -21,8 +21,8 @@ FAST_CLONES static double row_gradient(float *z, int V, int label, float w)
 #pragma omp simd reduction(max : most)
     for (int v = 0; v < V; v++) most = most > z[v] ? most : z[v];
     if (!(most > -INFINITY && most < INFINITY))
-        return (double)NAN;                /* bad numbers are the caller's to see */
-    for (int v0 = 0; v0 < V; v0 += 1024) { /* in float32 for a while, then in double */
+        return (double)NAN;                /* NaN logits give a NaN loss: the caller reports it */
+    for (int v0 = 0; v0 < V; v0 += 1024) { /* sum in float32 for a while, then in double */
         int end = V - v0 < 1024 ? V : v0 + 1024;
         float part = 0;
 #pragma omp simd reduction(+ : part)
@@ -61,7 +61,7 @@ static int one_block(double *sum, float *logp, float *dx, float *dW, float *db, 
         float *zr = z + (size_t)r * (size_t)V;
         int own = label[k->row[r]] - k->col0;
         double at, lse;
-        if (own < 0) { /* -1: the position does not count */
+        if (own < 0) { /* label -1: the position has no loss */
             if (dx) memset(zr, 0, (size_t)V * sizeof *zr);
             if (logp) logp[k->row[r]] = 0;
             continue;

@@ -1,5 +1,5 @@
-/* norm.c - a row passes through the first cache once, however often it is read there; the sums for
- * parameters are taken over pieces of rows and then over the pieces, in their order. */
+/* norm.c - layer norm and LayerScale. A row is loaded into L1 once and read there several times.
+ * Gradients of the parameters are summed over chunks of rows, and then over the chunks in order. */
 #include "fast.h"
 #include "workspace.h"
 
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What norm_simd.inc does to some rows of D. */
+/* Kernels of norm_simd.inc, over some rows of D. */
 struct norm_ops {
     void (*norm)(float *y, const float *x, const float *weight, const float *bias, int rows, int D,
                  float eps);
@@ -22,20 +22,20 @@ struct norm_ops {
 #include "foreach_isa.inc"
 
 #define PIECE_ROWS 64  /* rows of a partial sum, */
-#define PIECES_MAX 256 /* unless there would be more pieces than this */
-#define STRIP 256      /* columns whose sums in double lie on the stack */
-#define SMALL 16384    /* elements for which waking threads does not pay */
+#define PIECES_MAX 256 /* or more, so that there are no more chunks than this */
+#define STRIP 256      /* columns whose double sums are on the stack */
+#define SMALL 16384    /* elements below which waking threads costs more than it saves */
 
 static const struct norm_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
 
-/* Rows of a piece, by the number of rows alone. */
+/* Rows per chunk; depends on the number of rows alone. */
 static int piece_rows(int M)
 {
     int rows = (M + PIECES_MAX - 1) / PIECES_MAX;
     return rows > PIECE_ROWS ? rows : PIECE_ROWS;
 }
 
-/* to (D) += the sum of `pieces` rows of D, `pitch` apart. */
+/* to (D) += the sum of `pieces` rows of D, `stride` apart. */
 static void add_pieces(float *to, const float *from, int pieces, size_t stride, int D)
 {
     double sum[STRIP];
@@ -69,7 +69,8 @@ int fast_layer_norm_backward(float *dx, float *dweight, float *dbias, const floa
     const struct norm_ops *op = ops[isa_chosen()];
     int each = piece_rows(M), pieces = (M + each - 1) / each;
     size_t width = (size_t)(D + 15) / 16 * 16, stride = 2 * width;
-    float *sums = workspace((size_t)pieces * stride); /* (pieces, dgain beside doffset) */
+    /* (pieces, stride): partial dweight, then dbias */
+    float *sums = workspace((size_t)pieces * stride);
     assert(dx != x);
     if (!sums) return PL_ENOMEM;
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)

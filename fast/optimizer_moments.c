@@ -1,10 +1,11 @@
-/* optimizer_moments.c - see optimizer_moments.h. */
+/* optimizer_moments.c - runs an optimizer's update over moments in 8-bit blocks: decode, update,
+ * encode, one block at a time in L1. */
 #include "optimizer_moments.h"
 
 #include <omp.h>
 #include <stdlib.h>
 
-#define PIECE 65536 /* elements a thread takes at a time, or a block where that is more */
+#define PIECE 65536 /* elements per unit of work; one block if that is more */
 
 struct walk {
     const struct pl_moments *moments;
@@ -31,7 +32,7 @@ static void step_coded(const struct walk *w, size_t at, size_t end, float *m, fl
     }
 }
 
-/* scratch: two blocks a thread, NULL for moments in float. */
+/* scratch: two blocks per thread; NULL for moments in float32. */
 static void step_pieces(const struct walk *w, float *scratch, double (*sums)[2])
 {
     const struct pl_moments *s = w->moments;

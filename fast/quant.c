@@ -1,19 +1,19 @@
-/* quant.c - codes without a search. A float's leading bits (sign, exponent, the first bits of its
- * mantissa) name a bucket so narrow that at most one decision border of the code book lies in it. A
- * table entry holds the bucket's lower code and, complemented, the place of that border among the
- * bucket's trailing bits. So
+/* quant.c - 8-bit block quantization without a search. The leading bits of a float (sign, exponent,
+ * first bits of the mantissa) select a bucket so narrow that at most one decision boundary of the
+ * code book lies in it. The bucket's table entry holds the lower code and, complemented, the
+ * boundary's trailing bits. So
  *
  *     code = (entry[leading bits] + trailing bits) >> number of trailing bits
  *
- * where the carry of the addition is the comparison: one look-up, one sum, and it is exact. Borders
- * are found once, by halving between floats with the reference's scalar rule, so that ties, the
- * rounding of distances and the run's -1 are all inside. NaN has buckets like any other float. The
- * table is large (128 or 256 KiB) but what is used of it, twenty exponents of one sign or two,
- * stays in the first cache.
+ * The carry of the addition is the comparison: one lookup, one addition, and the code is exact.
+ * Boundaries are found once by bisection with the reference's scalar rule, so ties, the rounding of
+ * distances and the -1 of the reference run are all included. NaN has buckets like any other float.
+ * The table is large (128 or 256 KiB), but the part in use, twenty exponents of one or two signs,
+ * stays in L1.
  *
- * All but the look-up itself runs on vectors. Decoding scales the code book by absmax once a block
- * and then only copies floats, eight codes to a load, or permutes registers (AVX-512). Blocks do
- * not meet, so threads share them out. */
+ * Everything but the lookup is vectorized. Decoding scales the code book by absmax once per block
+ * and then copies floats, eight codes per load, or permutes registers (AVX-512). Blocks are
+ * independent, so threads share them. */
 #include "quant.h"
 
 #include <float.h>
@@ -29,14 +29,14 @@
 #endif
 
 #define INFINITE 0x7f800000u
-#define STEP 32 /* elements a kernel does at a time */
+#define STEP 32 /* elements per kernel step */
 
 struct fast_coder {
     int trailing;           /* bits: 17 for a signed map, 16 for an unsigned one, twice as dense */
-    uint32_t *entry;        /* one a bucket; where the sign is set, codes are complemented */
+    uint32_t *entry;        /* one per bucket; for negative values codes are complemented */
     int reciprocal;         /* the rule multiplies by 1 / absmax instead of dividing */
-    int ranked;             /* the rule never uses some codes: entries count those it does use... */
-    uint8_t code[PL_CODES]; /* ...and this turns the count into the code */
+    int ranked;             /* the rule never uses some codes: entries number those in use... */
+    uint8_t code[PL_CODES]; /* ...and this maps the number to the code */
 };
 
 static float of_bits(uint32_t bits)
@@ -59,8 +59,8 @@ static uint32_t rank(const struct rule *r, uint32_t bits)
     return r->rank[r->code(r->book, of_bits(bits))];
 }
 
-/* First and last float of a bucket. From infinity on there are only NaN's buckets: no rule meets an
- * infinite quotient, or it treats it as NaN. */
+/* First and last float of a bucket. Beyond infinity there are only NaN's buckets: the rules treat
+ * infinity as NaN, or never see it. */
 static void bounds(int trailing, uint32_t key, uint32_t *first, uint32_t *last)
 {
     *first = key << trailing;
@@ -68,7 +68,7 @@ static void bounds(int trailing, uint32_t key, uint32_t *first, uint32_t *last)
     if ((*first & 0x7fffffff) >= INFINITE) *first = *last = INFINITE + 1;
 }
 
-/* The entry of one bucket; 0 if it holds more than one border. Complemented codes rise with the
+/* The entry of one bucket; 0 if it holds more than one boundary. Complemented codes ascend with the
  * magnitude below zero too. */
 static int build_entry(uint32_t *entry, int trailing, const struct rule *r, uint32_t key)
 {
@@ -88,8 +88,8 @@ static int build_entry(uint32_t *entry, int trailing, const struct rule *r, uint
     return 1;
 }
 
-/* Which codes the rule uses. The ends of the buckets show all of them, as long as no bucket holds
- * more than one border, and then there is no coder anyway. */
+/* Which codes the rule uses. The ends of the buckets show all of them if no bucket holds more than
+ * one boundary; otherwise there is no coder. */
 static void count_codes(struct fast_coder *c, struct rule *r)
 {
     uint8_t used[PL_CODES] = { 0 };
@@ -154,7 +154,7 @@ FAST_CLONES float fast_absmax(const float *x, size_t n)
 {
     int32_t largest = -1;
 #pragma omp simd reduction(max : largest)
-    for (size_t i = 0; i < n; i++) { /* magnitudes order like the integers of their bits */
+    for (size_t i = 0; i < n; i++) { /* magnitudes order like their bits as integers */
         int32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
         bits &= 0x7fffffff;
@@ -186,8 +186,8 @@ static void encode_plain(const struct fast_coder *c, uint8_t *codes, const float
 #define AVX2 __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 
-/* A gather by hand: the instruction is slow microcode on the CPUs that we know, and slower still
- * where it is kept from leaking other processes' data. Two chains of four are 15 % faster. */
+/* A gather by hand: the instruction is slow microcode on the CPUs measured, and slower still with
+ * mitigations against data leaks. Two chains of four are 15 % faster than one of eight. */
 AVX2 FAST_INLINE __m256i gather8(const uint32_t *entry, const uint32_t *key)
 {
     __m128i a = _mm_cvtsi32_si128((int)entry[key[0]]), b = _mm_cvtsi32_si128((int)entry[key[4]]);
@@ -200,7 +200,7 @@ AVX2 FAST_INLINE __m256i gather8(const uint32_t *entry, const uint32_t *key)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
-/* n is a multiple of NEAR; `trailing` and `reciprocal` are known when this is inlined. */
+/* n is a multiple of STEP; `trailing` and `reciprocal` are constants where this is inlined. */
 AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const float *x,
                               float scale, size_t n, int trailing, int reciprocal)
 {
@@ -226,7 +226,7 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
         flip = _mm256_packs_epi16(_mm256_packs_epi32(sign[0], sign[1]),
                                   _mm256_packs_epi32(sign[2], sign[3]));
         all = _mm256_permutevar8x32_epi32(_mm256_xor_si256(all, flip),
-                                          order); /* packs go by halves */
+                                          order); /* vpack works in 128-bit halves */
         _mm256_storeu_si256((__m256i *)(void *)(codes + i), all);
     }
 }
@@ -240,8 +240,8 @@ AVX2 static void encode_avx2(const struct fast_coder *c, uint8_t *codes, const f
     else encode8(c, codes, x, scale, n, 16, 0);
 }
 
-/* The table in sixteen registers; a look-up is eight permutations of two of them, and three levels
- * of choices by the upper bits of the code. n is a multiple of 16. */
+/* The table is in sixteen registers. A lookup is eight permutations of two registers each, then
+ * three levels of blends by the upper bits of the code. n is a multiple of 16. */
 AVX512 static void table_lookup_avx512(float *y, const uint8_t *codes, const float table[PL_CODES],
                                        size_t n)
 {
@@ -304,7 +304,7 @@ void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
                        const float book[PL_CODES])
 {
     float table[PL_CODES];
-    if (n < PL_CODES / 2) { /* not worth a table */
+    if (n < PL_CODES / 2) { /* too short to pay for a table */
         for (size_t i = 0; i < n; i++) y[i] = book[codes[i]] * absmax;
         return;
     }
@@ -314,7 +314,7 @@ void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
 
 /* --- the operations --------------------------------------------------------------------------- */
 
-#define PIECE 65536 /* elements a thread takes at a time, or a block where that is more */
+#define PIECE 65536 /* elements per unit of work; one block if that is more */
 
 int fast_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
                   enum pl_map map, enum pl_rule rule)

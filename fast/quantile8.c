@@ -1,14 +1,14 @@
-/* quantile8.c - the reference sorts every value by comparing; here they are sorted by digits of
- * their bits, three of 11, chunks beside each other. */
+/* quantile8.c - 8-bit codes by quantiles. The reference sorts by comparison; here each chunk is
+ * radix-sorted, three digits of 11 bits, and chunks are sorted in parallel. */
 #include "quant.h"
 
 #include <math.h>
 #include <string.h>
 
-#define DIGIT 11 /* three of them hold the 32 bits; counters of one stay in the first cache */
+#define DIGIT 11 /* three digits hold 32 bits; the counters of one digit stay in L1 */
 #define PIECE 65536
 
-/* From a float's bits to whole numbers in the floats' order, NaN last. And back. */
+/* A float's bits as an integer that orders like the float, NaN last; and back. */
 static uint32_t key_of(float x)
 {
     uint32_t bits;
@@ -25,8 +25,7 @@ static float value_of(uint32_t key)
     return x;
 }
 
-/* Sorts n keys by three digits, lowest first; each pass leaves equal digits in their order. The
- * result is in `other`. */
+/* Least-significant-digit radix sort of n keys, three stable passes. The result is in `other`. */
 static void sort(uint32_t *key, uint32_t *other, size_t n)
 {
     for (int pass = 0; pass < 3; pass++) {
@@ -46,7 +45,8 @@ static void sort(uint32_t *key, uint32_t *other, size_t n)
     }
 }
 
-/* The 257 quantiles of m values, by the reference's own steps. key and other (m) are scratch. */
+/* The 257 quantiles of m values, with the reference's own arithmetic. key and other (m) are
+ * scratch. */
 static void quantiles(float out[PL_CODES + 1], const float *x, uint32_t *key, uint32_t *other,
                       size_t m)
 {
@@ -62,7 +62,7 @@ static void quantiles(float out[PL_CODES + 1], const float *x, uint32_t *key, ui
     }
 }
 
-/* The number of inner borders, border[1] to border[255], below x. */
+/* The number of inner boundaries, boundary[1] to boundary[255], below x. */
 FAST_CLONES static void find_codes(uint8_t *codes, const float *x, const float *boundary, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,13 +1,13 @@
-/* robust.c - CenteredClip reads its inputs once an iteration instead of twice: while a block of
- * coordinates is in the cache it takes the step there, and at once the new distances, which the
- * next iteration wants. The median sorts many columns side by side with one network of swaps. */
+/* robust.c - robust aggregation. CenteredClip reads its inputs once per iteration instead of twice:
+ * while a block of coordinates is in cache, it applies the step and computes the new distances,
+ * which the next iteration needs. The median sorts many columns at once with a sorting network. */
 #include "fast.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-#define BLOCK 512 /* coordinates: a group's rows of them stay in the second cache */
+#define BLOCK 512 /* coordinates: a group's rows of them stay in L2 */
 
 /* --- CenteredClip ----------------------------------------------------------------------------- */
 
@@ -15,12 +15,12 @@ typedef double double4 __attribute__((vector_size(32)));
 typedef float float4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef double4 unaligned_double4 __attribute__((aligned(8), may_alias));
 
-/* A macro, since a function would return a vector in registers that not every CPU has. */
+/* A macro, because a function would return a vector in registers that not every CPU has. */
 #define DIFFERENCE(x, v) \
     (__builtin_convertvector(*(const float4 *)(x), double4) - *(const unaligned_double4 *)(v))
 
-/* Four sums of four, so that one addition need not wait for the one before: the same on every
- * instruction set. */
+/* Four accumulators of four, so that additions overlap; the order is the same on every instruction
+ * set. */
 FAST_CLONES static double squares(const float *x, const double *v, int n)
 {
     double4 a = { 0 }, b = a, c = a, e = a;
@@ -50,14 +50,14 @@ FAST_CLONES static void add_step(double *v, const double *step, int n)
     for (int k = 0; k < n; k++) v[k] += step[k];
 }
 
-/* What one block finds out. */
+/* The result of one block. */
 struct moved {
-    double step, largest; /* of the step: sum of squares, largest size */
+    double step, largest; /* of the step: sum of squares, largest magnitude */
 };
 
-/* The step on one block, by the factors; then the squares of the new differences. Rows are copied
- * on their way: parts are powers of two long, so rows lie on each other in every cache, and a
- * second look at 16 of them would go to memory. */
+/* Applies the step to one block, then sums the squares of the new differences. Rows are copied to
+ * scratch on the way: a part's length is a power of two, so its rows conflict in every cache, and
+ * reading 16 of them again would go to memory. */
 static struct moved step_block(double *v, double *distance, float *rows, const float *x,
                                const double *factor, int n, size_t d, int count)
 {
@@ -79,7 +79,7 @@ static struct moved step_block(double *v, double *distance, float *rows, const f
     return moved;
 }
 
-/* Blocks' sums, added in their order; n values each. */
+/* Sums of all blocks, added in order; n values each. */
 static void sum_blocks(double *sum, const double *parts, size_t blocks, int n)
 {
     memset(sum, 0, (size_t)n * sizeof *sum);
@@ -157,9 +157,9 @@ int fast_centered_clip(double *v, struct pl_clip_result *result, const float *x,
 
 /* --- median ----------------------------------------------------------------------------------- */
 
-#define COLUMNS 64 /* side by side: a vector or more of whole numbers a row */
+#define COLUMNS 64 /* adjacent columns: at least one vector of integers per row */
 
-/* Whole numbers in the order of the floats: -0 before 0, NaN last. And back. */
+/* A float as an integer that orders like it: -0 before 0, NaN last; and back. */
 FAST_INLINE int32_t key_of(float f)
 {
     union {

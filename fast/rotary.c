@@ -1,5 +1,6 @@
-/* rotary.c - a token's sines are laid out once, beside both channels of their pair and with their
- * sign, for all of its vectors; then a turn is a swap, a product and a fused sum a register. */
+/* rotary.c - rotary embedding. Cosine and sine of a token are expanded once, for both channels of a
+ * pair and with the sine's sign, and used for all heads. A rotation is then one swap, one
+ * multiplication and one fused multiply-add per register. */
 #include "fast.h"
 
 #include <assert.h>
@@ -13,8 +14,8 @@ struct rotary_ops {
 #define SIMD_FILE "rotary_simd.inc"
 #include "foreach_isa.inc"
 
-#define SMALL 16384 /* elements for which waking threads does not pay */
-#define STRIP 256   /* channels of a head that are turned at a time: their sines lie on the stack */
+#define SMALL 16384 /* elements below which waking threads costs more than it saves */
+#define STRIP 256   /* channels of a head rotated at a time: their sines are on the stack */
 
 static const struct rotary_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
 
@@ -30,7 +31,7 @@ int fast_rotary(float *x, const float *cosine, const float *sine, int B, int n, 
         for (int from = 0; from < R; from += STRIP) {
             size_t angle = (size_t)(token % n) * (size_t)(R / 2) + (size_t)from / 2;
             int width = R - from < STRIP ? R - from : STRIP;
-            float c[STRIP + 16], s[STRIP + 16]; /* a register may reach over the end */
+            float c[STRIP + 16], s[STRIP + 16]; /* a register may read beyond the end */
             for (int i = 0; i < width / 2; i++) {
                 c[2 * i] = c[2 * i + 1] = cosine[angle + (size_t)i];
                 s[2 * i + 1] = inverse ? -sine[angle + (size_t)i] : sine[angle + (size_t)i];

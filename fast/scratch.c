@@ -1,6 +1,6 @@
-/* scratch.c - buffers that outlive the call that needed them. Fresh pages cost more than most
- * operations here: the kernel zeroes them one by one at 2 GB/s. So big buffers are kept and lent
- * again, on large pages where the system gives them. */
+/* scratch.c - a cache of large scratch buffers. Fresh pages cost more than most operations: the
+ * kernel zeroes them one by one at 2 GB/s. So buffers are cached and reused, on huge pages where
+ * the system provides them. */
 #include "fast.h"
 
 #include <pthread.h>
@@ -23,13 +23,12 @@ static void *allocate(size_t bytes)
     size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
     if (bytes > (size_t)PTRDIFF_MAX - page) return NULL;
     p = aligned_alloc(page, (bytes + page - 1) / page * page);
-    if (p && page == LARGE_PAGE)
-        madvise(p, bytes, MADV_HUGEPAGE); /* a wish: failure is no trouble */
+    if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a hint: failure is harmless */
     return p;
 }
 
-/* A kept buffer that fits with the least waste; else an empty place, else the smallest buffer,
- * which is replaced; -1: all are lent. */
+/* The cached buffer that fits with the least waste; else an empty entry, else the smallest buffer,
+ * which is replaced. -1: all are in use. */
 static int best_fit(size_t bytes)
 {
     int best = -1;

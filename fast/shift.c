@@ -1,11 +1,12 @@
-/* shift.c - every token is three runs of channels, each copied whole from one neighbour. */
+/* shift.c - token shift: every token is three runs of channels, each copied whole from a
+ * neighbour. */
 #include "fast.h"
 
 #include <assert.h>
 
-#define SMALL 16384 /* elements for which waking threads does not pay */
+#define SMALL 16384 /* elements below which waking threads costs more than it saves */
 
-/* Channels [from,to) of y from the same channels of x, or zeros without an x. */
+/* Channels [from,to) of y from the same channels of x, or zeros if x is NULL. */
 FAST_INLINE void copy_channels(float *y, const float *x, int from, int to)
 {
     if (x) {
@@ -18,7 +19,7 @@ FAST_INLINE void copy_channels(float *y, const float *x, int from, int to)
 }
 
 /* One sequence. `back` 0: channels come from the token before, above, to the left. 1, the
- * transpose: from the token behind, below, to the right, where that one took them. */
+ * transpose: gradients return from the token behind, below, to the right. */
 FAST_CLONES static void shift_sequence(float *y, const float *x, int n, int D, int P, int F,
                                        int backward)
 {

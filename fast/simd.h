@@ -1,5 +1,5 @@
-/* simd.h - a register of LANES floats and what we do with it. Included by foreach_isa.inc, once per
- * instruction set; files that follow it use the short names below. */
+/* simd.h - a vector register of LANES floats and its operations. Included by foreach_isa.inc, once
+ * per instruction set; the files that follow use the short names below. */
 
 typedef float ISA(vec) __attribute__((vector_size(LANES * 4)));
 typedef int32_t ISA(ivec) __attribute__((vector_size(LANES * 4)));
@@ -29,7 +29,7 @@ typedef float ISA(unaligned) __attribute__((vector_size(LANES * 4), aligned(4), 
 SIMD_INLINE vec load(const float *p) { return *(const ISA(unaligned) *)(const void *)p; }
 SIMD_INLINE void store(float *p, vec x) { *(ISA(unaligned) *)(void *)p = x; }
 
-/* The first n < LANES floats; the other lanes are zero, and memory behind is not touched. */
+/* The first n < LANES floats; the other lanes are zero, and memory behind is not read. */
 #if LANES == 16
 SIMD_INLINE vec load_part(const float *p, int n)
 {
@@ -106,7 +106,7 @@ SIMD_INLINE vec maximum(vec a, vec b)
 }
 #endif
 
-/* Sum and maximum of all lanes; halves are folded, always in the same order. */
+/* Sum and maximum of all lanes, by folding halves in a fixed order. */
 SIMD_INLINE float reduce_add(vec x)
 {
 #if LANES == 16
@@ -142,7 +142,7 @@ SIMD_INLINE float reduce_max(vec x)
 #endif
 }
 
-/* Four floats of every fourth row, from column c on, beside each other. */
+/* Four floats of every fourth row, from column c on, in one register. */
 SIMD_INLINE vec gather_quads(const float *const *row, int c)
 {
 #if LANES == 16
@@ -158,7 +158,7 @@ SIMD_INLINE vec gather_quads(const float *const *row, int c)
 #endif
 }
 
-/* Each quarter of four registers, 4 by 4 floats, is transposed where it is. */
+/* Transposes each 4 x 4 quarter of four registers. */
 #if LANES == 16
 #define MM(name) _mm512_##name
 #elif LANES == 8
@@ -191,16 +191,16 @@ SIMD_INLINE void load_transposed(vec x[4], const float *const *row, int c)
     transpose4(x);
 }
 
-/* e^x to 2e-7 of itself for x <= 88, zero below -87.3 (where floats lose bits), also at -infinity.
- * x = k ln 2 + r with ln 2 in two parts, the first short enough that k times it is exact; e^r by
- * the polynomial 1 + ... that is nearest in relative terms on |r| <= ln 2 / 2 (9.3e-8, so that each
- * of the two roundings at its end counts as much); 2^k goes into the exponent. */
+/* e^x to a relative error of 2e-7 for x <= 88; zero below -87.3 (where floats lose bits) and at
+ * -infinity. x = k ln 2 + r, with ln 2 in two parts, the first short enough that k times it is
+ * exact. e^r is the minimax polynomial 1 + ... in relative error on |r| <= ln 2 / 2 (9.3e-8,
+ * comparable to each of the two roundings at its end). 2^k goes into the exponent. */
 SIMD_INLINE vec vector_exp(vec x)
 {
     const vec magic = set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     vec shifted = fma(x, set1(1.44269504f), magic), k = shifted - magic;
     vec r = fma(k, set1(-0.693359375f), x), e;
-    ivec two_k = ((ivec)shifted + 127) << 23; /* magic's own bits fall out */
+    ivec two_k = ((ivec)shifted + 127) << 23; /* magic's own bits are shifted out */
     r = fma(k, set1(2.12194440e-4f), r);
     e = fma(set1(0.008290281519f), r, set1(0.04189818352f));
     e = fma(e, r, set1(0.1666763872f));

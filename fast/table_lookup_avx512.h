@@ -1,9 +1,9 @@
-/* table_lookup_avx512.h - looking codes up in a table of 256 floats that stays in registers, 64 codes at a
- * time: each of a float's four bytes has its own table of 256 bytes, four registers of it, and
- * vpermi2b looks up in two of them; then the bytes of a float are put beside each other. Half the
- * shuffles of looking floats up themselves. For AVX-512 with VBMI. */
-#ifndef PL_FAST_TABLE512_H
-#define PL_FAST_TABLE512_H
+/* table_lookup_avx512.h - looks 64 codes at a time up in a table of 256 floats that stays in
+ * registers (AVX-512 VBMI). Each of a float's four bytes has its own table of 256 bytes in four
+ * registers; vpermi2b looks up in two of them, and the bytes are then interleaved into floats. This
+ * takes half the shuffles of looking up whole floats. */
+#ifndef PL_FAST_TABLE_LOOKUP_AVX512_H
+#define PL_FAST_TABLE_LOOKUP_AVX512_H
 
 #include "fast.h"
 #include "isa.h"
@@ -32,16 +32,16 @@ VBMI FAST_INLINE void lut512_load(struct lut512 *t, const float table[PL_CODES])
                 __m512i v = _mm512_loadu_si512((const void *)(table + 64 * q + 16 * k));
                 __m128i some = _mm512_cvtepi32_epi8(_mm512_srli_epi32(v, (unsigned)(8 * b)));
                 all = _mm512_inserti32x4(all, some, 0);
-                if (k) all = _mm512_alignr_epi64(all, all, 6); /* make room below */
+                if (k) all = _mm512_alignr_epi64(all, all, 6); /* shift the bytes so far up */
             }
             t->byte[b][q] = all;
         }
 }
 
-/* The floats of 64 codes, in their order. */
+/* The floats of 64 codes, in order. */
 VBMI FAST_INLINE void lut512_lookup(__m512 y[4], const struct lut512 *t, const uint8_t *codes)
 {
-    /* so that the four bytes below come together where their float belongs */
+    /* an order in which the four bytes of a float end up adjacent */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i c = _mm512_permutexvar_epi32(order, _mm512_loadu_si512((const void *)codes)), v[4];
     __mmask64 upper = _mm512_movepi8_mask(c);

@@ -1,4 +1,5 @@
-/* transpose.c - in squares of 32 x 32, so that both sides' cache lines are used whole. */
+/* transpose.c - matrix transpose in squares of 32 x 32, so that cache lines of both matrices are
+ * used whole. */
 #include "fast.h"
 
 #define SQUARE 32

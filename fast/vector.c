@@ -1,12 +1,13 @@
-/* vector.c - whole buffers in pieces, one thread each; sums in double, piece by piece. */
+/* vector.c - element-wise operations on whole buffers, in pieces of one thread each; sums in
+ * double, piece by piece. */
 #include "fast.h"
 
 #include <string.h>
 
 #define PIECES_MAX 256
-#define PIECE_MIN 16384 /* elements; fewer don't pay for a thread */
+#define PIECE_MIN 16384 /* elements; fewer are not worth a thread */
 
-/* Piece k of n elements, by n alone. */
+/* Piece k of n elements; depends on n alone. */
 struct span {
     size_t at, n;
 };

@@ -1,7 +1,7 @@
-/* vector_math.h - erf, exp and what is made of them, as plain C that a compiler turns into whole
- * vectors: no branch, no table, no division where a multiplication will do. */
-#ifndef PL_FAST_CURVES_H
-#define PL_FAST_CURVES_H
+/* vector_math.h - erf, exp and functions of them as plain C that a compiler vectorizes: no
+ * branches, no tables, a division only where a multiplication cannot replace it. */
+#ifndef PL_FAST_VECTOR_MATH_H
+#define PL_FAST_VECTOR_MATH_H
 
 #include "fast.h"
 
@@ -17,7 +17,7 @@ FAST_INLINE float fast_bits(int32_t i)
 /* 2^y to 1 ulp for -126 <= y <= 127; smaller y count as -126. */
 FAST_INLINE float fast_exp2(float y)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float magic = 12582912.0f; /* adding 1.5 * 2^23 rounds to an integer */
     union {
         float f;
         int32_t i;
@@ -26,7 +26,8 @@ FAST_INLINE float fast_exp2(float y)
     y = y > -126.0f ? y : -126.0f;
     shifted.f = y + magic;
     r = y - (shifted.f - magic);
-    /* Nearest in relative terms to 2^r on |r| <= 1/2, constant term 1: 2e-9 off before rounding. */
+    /* Minimax in relative error for 2^r on |r| <= 1/2, constant term 1: off by 2e-9 before
+     * rounding. */
     p = fast_fma(1.535336206e-4f, r, 1.339887459e-3f);
     p = fast_fma(p, r, 9.618437359e-3f);
     p = fast_fma(p, r, 5.550332471e-2f);
@@ -34,10 +35,11 @@ FAST_INLINE float fast_exp2(float y)
     p = fast_fma(p, r, 6.931472029e-1f);
     p = fast_fma(p, r, 1.0f);
     return p * fast_bits((int32_t)((uint32_t)(shifted.i + 127)
-                                   << 23)); /* the high bits leave at the top */
+                                   << 23)); /* magic's high bits are shifted out */
 }
 
-/* e^x for x <= 88: log2(e) in two parts, or the error of one product would grow with |x|. */
+/* e^x for x <= 88. log2(e) is split in two, otherwise the error of one multiplication would grow
+ * with |x|. */
 FAST_INLINE float fast_exp(float x)
 {
     float high = x * 1.44269502f;
@@ -60,7 +62,7 @@ FAST_INLINE float fast_erf(float x)
     return __builtin_copysignf(1.0f - fast_exp2(p * a), x);
 }
 
-/* 1 / (1 + e^-x); *rest, 1 minus it, without the cancellation that a subtraction would bring. */
+/* 1 / (1 + e^-x), and *complement, 1 minus it, without the cancellation of a subtraction. */
 FAST_INLINE float fast_sigmoid(float x, float *complement)
 {
     float e, s;
@@ -71,7 +73,7 @@ FAST_INLINE float fast_sigmoid(float x, float *complement)
     return s;
 }
 
-/* The share of a standard normal below x, and its density there. */
+/* The cumulative distribution function and the density of the standard normal distribution. */
 FAST_INLINE float fast_normal_cdf(float x) { return 0.5f + 0.5f * fast_erf(x * 0.707106781f); }
 FAST_INLINE float fast_normal_pdf(float x)
 {

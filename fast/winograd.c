@@ -1,16 +1,18 @@
-/* winograd.c - F(4 x 4, 3 x 3): sixteen outputs by 36 products instead of 144. A tile of 6 x 6
- * inputs and the 3 x 3 weights are polynomials; both are taken at the points 0, +-3/4, +-3/2 and
- * infinity along rows and along columns, multiplied there, and the outputs are read off the
- * products. [Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"]
+/* winograd.c - Winograd convolution F(4 x 4, 3 x 3): sixteen outputs by 36 multiplications instead
+ * of 144. A tile of 6 x 6 inputs and the 3 x 3 weights are polynomials. Both are evaluated at the
+ * points 0, +-3/4, +-3/2 and infinity along rows and columns, multiplied there, and the outputs are
+ * interpolated from the products. [Lavin and Gray 2016, "Fast algorithms for convolutional neural
+ * networks"]
  *
- * Their points (0, +-1, +-2) round 4 times as much as the plain sum does; these 1.9 times at 128
- * channels (root mean square over random tiles), since no number grows much on its way. What is
- * lost follows the largest of a tile's inputs, so a picture that is large in one place loses bits
- * in its neighbours: conv.h allows for that.
+ * Their points (0, +-1, +-2) have 4 times the rounding error of the plain sum; these have 1.9 times
+ * at 128 channels (root mean square over random tiles), because no intermediate value grows much.
+ * The error is relative to the tile's largest input, so a picture with one large value loses bits
+ * in its neighbours: the tolerance in conv.h allows for that.
  *
- * A piece of work is TILES tiles by some outputs: its inputs are transformed to
- * [point][input][tile], INPUTS at a time, stay in the second cache, and meet the transformed
- * weights that all pieces share. Pieces are cut by the shape alone and meet nowhere. */
+ * A piece of work is TILES tiles by some outputs. Its inputs are transformed to
+ * [point][input][tile], INPUTS at a time, which stay in L2, and multiplied with the transformed
+ * weights that all pieces share. Pieces depend on the shape alone and are independent of each
+ * other. */
 #include "winograd.h"
 #include "fast.h"
 #include "isa.h"
@@ -19,14 +21,15 @@
 #include <string.h>
 
 #define POINTS 36
-#define TILES 32  /* of a piece: a multiple of every panel */
-#define INPUTS 64 /* channels: 295 KB of transformed tiles */
-#define OUTPUTS \
-    128 /* channels of a piece, about: all of a wide map's, whose inputs are transformed once */
-#define LINE (8 * TILES)  /* floats of a line of pixels: 4 a tile, and 4 more where a run ends */
-#define LEAST_CHANNELS 16 /* fewer don't repay the transforms, and round worse than a plain sum */
+#define TILES 32  /* per piece; a multiple of every panel */
+#define INPUTS 64 /* input channels at a time: 295 KB of transformed tiles */
+/* output channels per piece, about: all of a wide layer's, whose inputs are transformed once */
+#define OUTPUTS 128
+#define LINE (8 * TILES)  /* floats of a row of pixels: 4 per tile, and 4 more where a run ends */
+#define LEAST_CHANNELS 16 /* fewer do not repay the transforms, and round worse than a plain sum */
 
-/* The points, and 1 / product of (q - other points), the weights' share of the interpolation. */
+/* The points, and 1 / product of (q - other points), the interpolation factors, folded into the
+ * weights. */
 #define POINT_A 0.75f
 #define POINT_B 1.5f
 #define AT_0 (1 / (POINT_A * POINT_A * POINT_B * POINT_B))
@@ -42,7 +45,7 @@ struct kernels {
     void (*multiply)(float *m, int m_step, const float *w, const float *v, size_t panel, int tiles,
                      int outs, int ins, int in0, int count, int add);
     void (*outputs)(float *to, const float *m, size_t step, float bias);
-    int lanes, panel, tile; /* floats of a register; tiles, and outputs, of one block of sums */
+    int lanes, panel, tile; /* floats per register; tiles and outputs per block of accumulators */
 };
 
 #define SIMD_FILE "winograd_simd.inc"
@@ -50,12 +53,12 @@ struct kernels {
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 
-/* A convolution seen from the tiles: the gradient to the input is one too. */
+/* A convolution as seen from the tiles; the gradient to the input is one too. */
 struct job {
     const struct kernels *k;
     int C, H, W, O, H_out, W_out, top, left;
-    int across, down;     /* tiles of an image */
-    int outs;             /* channels of a piece */
+    int across, down;     /* tiles per image */
+    int outs;             /* output channels per piece */
     const float *weights; /* [point][output / tile][input][output % tile] */
     const float *x, *b;
     float *y;
@@ -68,11 +71,11 @@ struct workspace {
     float lines[6 * LINE], zeros[LINE], patch[4 * 4 * TILES];
 };
 
-/* Tiles of a piece that lie beside each other. */
+/* Adjacent tiles of a piece. */
 struct run {
     long image;
-    int row, column; /* of the first tile's first pixel in x: may lie outside */
-    int tiles, at;   /* place in the lines */
+    int row, column; /* of the first tile's first pixel in x; may be outside */
+    int tiles, at;   /* position in the rows */
 };
 
 static struct job job_of(const struct pl_conv *c, int transposed)
@@ -103,17 +106,18 @@ static struct job job_of(const struct pl_conv *c, int transposed)
 int winograd_is_faster(const struct pl_conv *c, int transposed)
 {
     struct job j = job_of(c, transposed);
-    /* Behind a border of more than 1, the corner's output would bear its tile's rounding alone. */
+    /* With more than 1 pixel of padding, a corner output would consist of its tile's rounding error
+     * alone. */
     int least = transposed ? 1 : 0, most = transposed ? 2 : 1;
     if (c->K != 3 || c->stride != 1) return 0;
     if (c->top < least || c->left < least || c->bottom < least || c->right < least) return 0;
     if (c->top > most || c->left > most || c->bottom > most || c->right > most) return 0;
     if (j.C < LEAST_CHANNELS || j.O < LEAST_CHANNELS) return 0;
-    return (long)j.H_out * j.W_out * 2 > 16L * j.across * j.down; /* tiles are half full */
+    return (long)j.H_out * j.W_out * 2 > 16L * j.across * j.down; /* tiles are at least half full */
 }
 
-/* Cuts tiles first..first+count-1 of all images into runs and finds each one's place in the lines.
- * Returns the number of runs. */
+/* Cuts tiles first..first+count-1 of all images into runs and computes each one's position in the
+ * rows. Returns the number of runs. */
 static int find_runs(struct run *run, const float **tile, const struct job *j, const float *lines,
                      long first, int count)
 {
@@ -127,11 +131,12 @@ static int find_runs(struct run *run, const float **tile, const struct job *j, c
         for (int t = 0; t < r->tiles; t++) tile[i++] = lines + at + 4 * t;
         at += 4 * r->tiles + 4;
     }
-    for (int i = count; i < TILES; i++) tile[i] = lines; /* no one looks at these */
+    for (int i = count; i < TILES; i++) tile[i] = lines; /* computed, never stored */
     return runs;
 }
 
-/* One channel of a piece's tiles. Lines hold zeros wherever a run lies outside of the picture. */
+/* Transforms one channel of a piece's tiles. Rows hold zeros where a run lies outside the
+ * picture. */
 static void transform(struct workspace *m, const struct job *j, const struct run *run, int runs,
                       const float *const *tile, int tiles, int channel, int place, int inputs)
 {
@@ -151,7 +156,7 @@ static void transform(struct workspace *m, const struct job *j, const struct run
                (size_t)(POINTS * inputs * j->k->panel), tile, tiles, LINE);
 }
 
-/* One register of tiles of one output to where they belong, cut off at the picture's edge. */
+/* Stores one register of tiles of one output, cut off at the picture's edge. */
 static void store_tile_rows(const struct job *j, const float *patch, long first, int count, int o)
 {
     long row = first / j->across;

@@ -1,4 +1,5 @@
-/* workspace.c - see workspace.h. */
+/* workspace.c - one scratch buffer per thread, in thread-specific storage that is freed when the
+ * thread ends. */
 #include "workspace.h"
 
 #include "../ref/base.h"

@@ -1,5 +1,5 @@
-/* workspace.h - scratch memory that a thread keeps from call to call, so that a training step does
- * not fault in fresh pages thousands of times. */
+/* workspace.h - scratch memory that a thread keeps between calls, so that a training step does not
+ * fault in fresh pages thousands of times. */
 #ifndef PL_FAST_WORKSPACE_H
 #define PL_FAST_WORKSPACE_H
 

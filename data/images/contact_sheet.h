@@ -1,6 +1,6 @@
 /* contact_sheet.h - many pictures on one: a contact sheet. */
-#ifndef PL_SHEET_H
-#define PL_SHEET_H
+#ifndef PL_CONTACT_SHEET_H
+#define PL_CONTACT_SHEET_H
 
 #include "image.h"
 

@@ -1,7 +1,7 @@
 /* batch_stream.h - batches of pairs, read ahead by a thread of its own. The order is pairs.h's: neither
  * the thread nor how far it is ahead changes what comes. [TTT 2.1] */
-#ifndef PL_STREAM_H
-#define PL_STREAM_H
+#ifndef PL_BATCH_STREAM_H
+#define PL_BATCH_STREAM_H
 
 #include "pairs.h"
 

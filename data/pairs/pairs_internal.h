@@ -1,7 +1,7 @@
 /* pairs_internal.h - what pairs.c, which gives pairs, and pairs_position.c, which goes on where it
  * stood, share. */
-#ifndef PL_PAIRS_INSIDE_H
-#define PL_PAIRS_INSIDE_H
+#ifndef PL_PAIRS_INTERNAL_H
+#define PL_PAIRS_INTERNAL_H
 
 #include "pairs.h"
 #include "shard.h"

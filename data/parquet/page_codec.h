@@ -1,6 +1,6 @@
 /* page_codec.h - the compressions of Parquet's pages, behind one call each way. */
-#ifndef PL_CODEC_H
-#define PL_CODEC_H
+#ifndef PL_PAGE_CODEC_H
+#define PL_PAGE_CODEC_H
 
 #include "ref/base.h"
 

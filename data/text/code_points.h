@@ -1,6 +1,6 @@
 /* code_points.h - a text as code points, for what works on characters and not on bytes. */
-#ifndef PL_POINTS_H
-#define PL_POINTS_H
+#ifndef PL_CODE_POINTS_H
+#define PL_CODE_POINTS_H
 
 #include "ref/base.h"
 

@@ -1,7 +1,7 @@
 /* zip_archive.h - ZIP archives of stored members, as torch.save writes them: found by libzip, used
  * where they lie in the mapped file. [spec images-and-text 7.2] */
-#ifndef PL_ARCHIVE_H
-#define PL_ARCHIVE_H
+#ifndef PL_ZIP_ARCHIVE_H
+#define PL_ZIP_ARCHIVE_H
 
 #include "ref/base.h"
 
