@@ -6,7 +6,7 @@
 #include "data/files/file.h"
 #include "net/hivemind/messages/averaging_code.h"
 #include "net/hivemind/records/dht_dictionary.h"
-#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/kademlia/dht_message.h"
 #include "net/hivemind/messages/message.h"
 #include "../../ref/wire.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

@@ -5,8 +5,8 @@
  * the other, stores arrive by calls, and who stores a record keeps it if it is one of the
  * nearest. */
 #include "golden_protocol.h"
-#include "net/hivemind/dht/dht_search.h"
-#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/kademlia/dht_search.h"
+#include "net/hivemind/kademlia/dht_serve.h"
 
 #include <math.h>
 #include <stdio.h>

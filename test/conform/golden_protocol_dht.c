@@ -1,7 +1,7 @@
 /* golden_protocol_dht.c - recorded routing tables and storages: the same operations, step by
  * step. */
 #include "golden_protocol.h"
-#include "net/hivemind/dht/dht_routing.h"
+#include "net/hivemind/kademlia/dht_routing.h"
 #include "net/hivemind/records/dht_store.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * what refused, and what follows from all records together. */
 #include "golden_protocol.h"
 #include "net/hivemind/moderation/auth.h"
-#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/kademlia/dht_message.h"
 #include "net/hivemind/training/metrics.h"
 #include "net/hivemind/training/progress.h"
 #include "net/hivemind/records/validate.h"

@@ -1,7 +1,7 @@
 /* dht_message.c - any bytes as requests to a node that keeps what it gets, and as answers to a
  * search. The input: a byte for the kind and who speaks, then one message. */
-#include "net/hivemind/dht/dht_search.h"
-#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/kademlia/dht_search.h"
+#include "net/hivemind/kademlia/dht_serve.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define PL_DHT_WALK_H
 
 #include "walk.h"
-#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/kademlia/dht_message.h"
 
 /* A call with room for `count` answers. PL_OK and an answer, or a status with s->why; the caller
  * clears both, whatever it is. */

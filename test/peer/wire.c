@@ -1,7 +1,7 @@
 /* wire.c - libp2p's part of a walk: connections, streams, identify, ping, kad, the frames of
  * calls. */
 #include "walk.h"
-#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/kademlia/dht_message.h"
 #include "net/libp2p/muxing/conn.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"

@@ -8,8 +8,8 @@
 
 #include "net/libp2p/rpc/rpc.h"
 #include "net/hivemind/moderation/auth.h"
-#include "dht_clock.h"
-#include "dht_result.h"
+#include "net/hivemind/kademlia/dht_clock.h"
+#include "net/hivemind/kademlia/dht_result.h"
 
 #define DHT_CALL_LIMIT 3.0  /* s for one call, as the original */
 #define DHT_DIAL_LIMIT 10.0 /* s to reach an initial peer */

@@ -5,8 +5,8 @@
 #define PL_DHT_NODE_INSIDE_H
 
 #include "dht_node.h"
-#include "dht_search.h"
-#include "dht_serve.h"
+#include "net/hivemind/kademlia/dht_search.h"
+#include "net/hivemind/kademlia/dht_serve.h"
 
 #define BLACKLIST_FIRST 5.0 /* s, doubled with every further failure */
 /* s; the original goes on doubling, and loses repaired peers for hours */

@@ -1,9 +1,9 @@
 /* complexity.c - the DHT's parsers and stores take time in proportion to what a stranger sends: each
  * is run with n and with 2n, and with the longest message. What grows with the square of n takes four
  * times as long for twice as much; what is allowed here is three times. */
-#include "net/hivemind/dht/dht_message.h"
-#include "net/hivemind/dht/dht_result.h"
-#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/kademlia/dht_message.h"
+#include "net/hivemind/kademlia/dht_result.h"
+#include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/records/validate.h"
 

@@ -1,5 +1,5 @@
 /* dht_routing.c - what must hold for any order of contacts, not only the recorded ones. */
-#include "net/hivemind/dht/dht_routing.h"
+#include "net/hivemind/kademlia/dht_routing.h"
 #include "ref/rng.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* validate.c - owner tags and signatures in odd places, and dictionaries with one bad record. */
 #include "net/hivemind/moderation/auth.h"
-#include "net/hivemind/dht/dht_result.h"
-#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/kademlia/dht_result.h"
+#include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/training/progress.h"
 
 #include <math.h>
