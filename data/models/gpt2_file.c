@@ -97,7 +97,7 @@ static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, 
                     struct pl_err *err)
 {
     const struct pl_param *p = &m->params.list[index];
-    int turned = pl_gpt2_is_turned(p->name), good = t->dims == p->dims && t->n == p->n, rc;
+    int turned = pl_gpt2_is_transposed(p->name), good = t->dims == p->dims && t->n == p->n, rc;
     float *host, *other;
     for (int i = 0; good && i < p->dims; i++)
         good = t->shape[i] == p->shape[turned ? p->dims - 1 - i : i];
@@ -206,7 +206,7 @@ int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimize
 {
     struct pl_checkpoint c = { .params = &m->params,
                                .optimizer = optimizer,
-                               .turned = pl_gpt2_is_turned,
+                               .turned = pl_gpt2_is_transposed,
                                .config = config_json(&m->config),
                                .training = training };
     int rc = c.config ? pl_checkpoint_save(&c, path, err)

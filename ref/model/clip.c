@@ -7,126 +7,7 @@
 #include "clip.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
-    { "attn.in_proj_weight", PL_QKV_W },  { "attn.in_proj_bias", PL_QKV_B },
-    { "attn.out_proj.weight", PL_OUT_W }, { "attn.out_proj.bias", PL_OUT_B },
-    { "ln_1.weight", PL_LN1_WEIGHT },     { "ln_1.bias", PL_LN1_BIAS },
-    { "mlp.c_fc.weight", PL_FC_W },       { "mlp.c_fc.bias", PL_FC_B },
-    { "mlp.c_proj.weight", PL_PROJ_W },   { "mlp.c_proj.bias", PL_PROJ_B },
-    { "ln_2.weight", PL_LN2_WEIGHT },     { "ln_2.bias", PL_LN2_BIAS },
-};
-
-struct pl_clip_config pl_clip_vit_b_32(void)
-{
-    return (struct pl_clip_config){ .embed = 512,
-                                    .image = 224,
-                                    .patch = 32,
-                                    .vision_width = 768,
-                                    .vision_layers = 12,
-                                    .context = 77,
-                                    .vocab = 49408,
-                                    .text_width = 512,
-                                    .text_layers = 12 };
-}
-
-int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
-{
-    const struct {
-        const char *name;
-        int value, most;
-    } sizes[] = {
-        { "embed_dim", c->embed, 1 << 14 },
-        { "image_resolution", c->image, 4096 },
-        { "vision_patch_size", c->patch, 4096 },
-        { "vision_width", c->vision_width, 1 << 14 },
-        { "vision_layers", c->vision_layers, PL_PRENORM_LAYERS_MAX },
-        { "context_length", c->context, 1 << 14 },
-        { "vocab_size", c->vocab, 1 << 24 },
-        { "transformer_width", c->text_width, 1 << 14 },
-        { "transformer_layers", c->text_layers, PL_PRENORM_LAYERS_MAX },
-    };
-    for (size_t i = 0; i < PL_COUNT(sizes); i++)
-        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return pl_fail(err, PL_EUSE, "CLIP configuration: %s is %d, expected 1 to %d",
-                           sizes[i].name, sizes[i].value, sizes[i].most);
-    if (c->vision_width % PL_CLIP_HEAD || c->text_width % PL_CLIP_HEAD)
-        return pl_fail(err, PL_EUSE,
-                       "CLIP configuration: widths are %d and %d, expected multiples of %d",
-                       c->vision_width, c->text_width, PL_CLIP_HEAD);
-    if (c->image % c->patch)
-        return pl_fail(err, PL_EUSE,
-                       "CLIP configuration: pictures of %d pixels are no whole number of "
-                       "patches of %d",
-                       c->image, c->patch);
-    return PL_OK;
-}
-
-/* --- building --------------------------------------------------------------------------------- */
-
-struct declaring {
-    struct pl_params *params;
-    int rc;
-};
-
-static size_t add(struct declaring *d, const char *name, int dims, int64_t a, int64_t b)
-{
-    int64_t shape[2] = { a, b };
-    if (!d->rc) d->rc = pl_params_add(d->params, name, dims, shape, dims > 1);
-    return d->params->count - 1;
-}
-
-int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config)
-{
-    const struct pl_clip_config *c = &m->config;
-    struct declaring d = { &m->params, PL_OK };
-    memset(m, 0, sizeof *m);
-    m->config = *config;
-    int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
-    m->vision = (struct pl_prenorm){
-        .params = &m->params,
-        .layers = c->vision_layers,
-        .D = c->vision_width,
-        .H = c->vision_width / PL_CLIP_HEAD,
-        .hidden = 4 * c->vision_width,
-        .activation = PL_QUICKGELU,
-        .mask = PL_MASK_NONE,
-    };
-    m->text = (struct pl_prenorm){
-        .params = &m->params,
-        .layers = c->text_layers,
-        .D = c->text_width,
-        .H = c->text_width / PL_CLIP_HEAD,
-        .hidden = 4 * c->text_width,
-        .activation = PL_QUICKGELU,
-        .mask = PL_MASK_FULL,
-    };
-    m->text_position = add(&d, "positional_embedding", 2, c->context, T);
-    m->text_proj = add(&d, "text_projection", 2, T, c->embed);
-    m->scale = add(&d, "logit_scale", 0, 0, 0);
-    m->class_embedding = add(&d, "visual.class_embedding", 1, V, 0);
-    m->vision_position = add(&d, "visual.positional_embedding", 2, 1 + grid * grid, V);
-    m->vision_proj = add(&d, "visual.proj", 2, V, c->embed);
-    if (!d.rc) {
-        m->conv = m->params.count;
-        d.rc = pl_params_add(&m->params, "visual.conv1.weight", 4,
-                             (int64_t[]){ V, 3, c->patch, c->patch }, 1);
-    }
-    m->pre_weight = add(&d, "visual.ln_pre.weight", 1, V, 0);
-    m->pre_bias = add(&d, "visual.ln_pre.bias", 1, V, 0);
-    if (!d.rc) d.rc = pl_prenorm_declare(&m->vision, "visual.transformer.resblocks.", names);
-    m->post_weight = add(&d, "visual.ln_post.weight", 1, V, 0);
-    m->post_bias = add(&d, "visual.ln_post.bias", 1, V, 0);
-    if (!d.rc) d.rc = pl_prenorm_declare(&m->text, "transformer.resblocks.", names);
-    m->tokens = add(&d, "token_embedding.weight", 2, c->vocab, T);
-    m->final_weight = add(&d, "ln_final.weight", 1, T, 0);
-    m->final_bias = add(&d, "ln_final.bias", 1, T, 0);
-    return d.rc;
-}
-
-/* --- the towers ------------------------------------------------------------------------------- */
 
 static float *value(const struct pl_clip_model *m, size_t index)
 {
@@ -249,8 +130,6 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     pl_scratch_give_all(m->scratch);
     return rc;
 }
-
-/* --- what to do with the vectors -------------------------------------------------------------- */
 
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
 {

@@ -21,11 +21,11 @@ int pl_gpt2_check(const struct pl_gpt2_config *config, struct pl_err *err);
 struct pl_gpt2 {
     struct pl_gpt2_config config;
     /* The peer's order and names. Its attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj weights are
-     * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_turned tells which. */
+     * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_transposed tells which. */
     struct pl_params params;
     struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_prenorm stack;
-    size_t tokens, places, gain, offset; /* wte (also the output matrix), wpe, ln_f */
+    size_t tokens, positions, norm_weight, norm_bias; /* wte (also the output matrix), wpe, ln_f */
     float *zeros, *no_grad; /* (vocab) the output layer has no bias: a zero one, and its gradient */
 };
 
@@ -35,7 +35,7 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
 /* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the
  * root of the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed);
-int pl_gpt2_is_turned(const char *name);
+int pl_gpt2_is_transposed(const char *name);
 
 /* ids (B,n) in 0..vocab-1 (checked: PL_EUSE), n <= positions; all below is host memory. key_mask
  * (B,n), bytes, 0 hides a position from all others; NULL: none is hidden. */
@@ -47,17 +47,6 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
  * `scale` not 0 its gradient, times scale, is added to the parameters'. */
 int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int32_t *labels,
                  const uint8_t *key_mask, int B, int n, double scale);
-
-/* Cached generation: one position at a time. */
-struct pl_gpt2_cache {
-    int B, positions, filled;
-    float *at; /* backend memory */
-};
-int pl_gpt2_cache_open(struct pl_gpt2_cache *cache, struct pl_gpt2 *m, int B, int positions);
-void pl_gpt2_cache_close(struct pl_gpt2_cache *cache, struct pl_gpt2 *m);
-/* The next token ids (B) of each sequence; logits (B,vocab) of what follows, or NULL. PL_ELIMIT:
- * the cache is full. */
-int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, const int32_t *ids);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,6 @@
  * were stored. */
 #include "prenorm.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,56 +18,6 @@ static float *value(const struct pl_prenorm *s, int l, enum pl_prenorm_part part
 static float *grad(const struct pl_prenorm *s, int l, enum pl_prenorm_part part)
 {
     return pl_params_grad(s->params, s->part[l][part]);
-}
-
-int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
-                       const struct pl_prenorm_name names[PL_PRENORM_TENSORS])
-{
-    int64_t D = s->D, hidden = s->hidden;
-    assert(s->layers <= PL_PRENORM_LAYERS_MAX && s->D % s->H == 0);
-    for (int l = 0; l < s->layers; l++)
-        for (int i = 0; i < PL_PRENORM_TENSORS; i++) {
-            enum pl_prenorm_part part = names[i].part;
-            int64_t shape[2] = { D, 0 };
-            int dims = 1, rc, first = s->groups ? l % s->groups : l, norm = 0;
-            char name[PL_NAME_MAX];
-            switch (part) {
-            case PL_QKV_W:
-                shape[0] = 3 * D;
-                shape[1] = D;
-                dims = 2;
-                break;
-            case PL_QKV_B: shape[0] = 3 * D; break;
-            case PL_OUT_W:
-                shape[1] = D;
-                dims = 2;
-                break;
-            case PL_FC_W:
-                shape[0] = hidden;
-                shape[1] = D;
-                dims = 2;
-                break;
-            case PL_FC_B: shape[0] = hidden; break;
-            case PL_PROJ_W:
-                shape[1] = hidden;
-                dims = 2;
-                break;
-            case PL_LN1_WEIGHT:
-            case PL_LN1_BIAS:
-            case PL_LN2_WEIGHT:
-            case PL_LN2_BIAS: norm = 1; break;
-            case PL_OUT_B:
-            case PL_PROJ_B: break;
-            }
-            if (!norm && first != l) {
-                s->part[l][part] = s->part[first][part];
-                continue;
-            }
-            snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
-            s->part[l][part] = s->params->count;
-            if ((rc = pl_params_add(s->params, name, dims, shape, dims > 1))) return rc;
-        }
-    return PL_OK;
 }
 
 static void show(const struct pl_prenorm *s, int l, const char *what, const float *at, size_t n)
@@ -84,14 +33,7 @@ static struct pl_mask mask_of(const struct pl_prenorm *s, int n)
     return (struct pl_mask){ .kind = s->mask, .P = n };
 }
 
-/* What one block makes of its input: (M,D) ln_1, (M,3D) qkv, (M,D) o, (B,H,n) lse, (M,D) y (a
- * branch's output), (M,D) middle (the sum after attention), (M,D) ln_2, (M,hidden) fc, act. */
-struct pl_prenorm_made {
-    float *ln_1, *qkv, *o, *lse, *y, *middle, *ln_2, *fc, *act;
-};
-
-static int take_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M,
-                        int backward)
+int pl_prenorm_take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward)
 {
     size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
     memset(m, 0, sizeof *m);
@@ -114,7 +56,7 @@ static int take_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s, s
                : PL_ENOMEM;
 }
 
-static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
+void pl_prenorm_give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 {
     if (m->act != m->fc) pl_scratch_give(s->scratch, m->act);
     if (m->ln_2 != m->ln_1) pl_scratch_give(s->scratch, m->ln_2);
@@ -125,27 +67,6 @@ static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
     pl_scratch_give(s->scratch, m->y);
     pl_scratch_give(s->scratch, m->middle);
     pl_scratch_give(s->scratch, m->fc);
-}
-
-/* y = proj(act(fc(ln_2(x)))) */
-static int ffn_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
-                      const float *x, int M)
-{
-    const struct pl_backend *be = s->params->be;
-    int D = s->D, hidden = s->hidden, rc;
-    size_t n = (size_t)M * (size_t)D, wide = (size_t)M * (size_t)hidden;
-    rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_WEIGHT), value(s, l, PL_LN2_BIAS), M, D,
-                        PL_PRENORM_EPS);
-    if (rc) return rc;
-    show(s, l, "ln_2", m->ln_2, n);
-    if ((rc = be->linear(m->fc, m->ln_2, value(s, l, PL_FC_W), value(s, l, PL_FC_B), M, D, hidden)))
-        return rc;
-    show(s, l, "fc", m->fc, wide);
-    if ((rc = be->activation(m->act, m->fc, wide, s->activation))) return rc;
-    show(s, l, "act", m->act, wide);
-    rc = be->linear(m->y, m->act, value(s, l, PL_PROJ_W), value(s, l, PL_PROJ_B), M, hidden, D);
-    if (!rc) show(s, l, "mlp", m->y, n);
-    return rc;
 }
 
 /* y = out(attention(qkv(ln_1(x)))) */
@@ -171,6 +92,27 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_p
     return rc;
 }
 
+/* y = proj(act(fc(ln_2(x)))) */
+int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                   const float *x, int M)
+{
+    const struct pl_backend *be = s->params->be;
+    int D = s->D, hidden = s->hidden, rc;
+    size_t n = (size_t)M * (size_t)D, wide = (size_t)M * (size_t)hidden;
+    rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_WEIGHT), value(s, l, PL_LN2_BIAS), M, D,
+                        PL_PRENORM_EPS);
+    if (rc) return rc;
+    show(s, l, "ln_2", m->ln_2, n);
+    if ((rc = be->linear(m->fc, m->ln_2, value(s, l, PL_FC_W), value(s, l, PL_FC_B), M, D, hidden)))
+        return rc;
+    show(s, l, "fc", m->fc, wide);
+    if ((rc = be->activation(m->act, m->fc, wide, s->activation))) return rc;
+    show(s, l, "act", m->act, wide);
+    rc = be->linear(m->y, m->act, value(s, l, PL_PROJ_W), value(s, l, PL_PROJ_B), M, hidden, D);
+    if (!rc) show(s, l, "mlp", m->y, n);
+    return rc;
+}
+
 /* middle = x + the attention branch, y = the feed-forward branch of that. */
 static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                      const float *x, int B, int n, const uint8_t *key_mask)
@@ -180,7 +122,7 @@ static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_
     int rc = attention_branch(s, l, m, x, B, n, key_mask);
     if (!rc) rc = be->copy(m->middle, x, floats);
     if (!rc) rc = be->axpy(m->middle, 1, m->y, floats);
-    return rc ? rc : ffn_branch(s, l, m, m->middle, B * n);
+    return rc ? rc : pl_prenorm_ffn(s, l, m, m->middle, B * n);
 }
 
 /* The forward pass of a training that stores: each block's values in buffers of their own. */
@@ -195,7 +137,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
     for (int l = 0; l < s->layers && !rc; l++) {
         struct pl_prenorm_made *m = &s->made[l];
         rc = be->copy(inputs + (size_t)l * floats, x, floats);
-        if (!rc) rc = take_buffers(m, s, (size_t)B * (size_t)n, 1);
+        if (!rc) rc = pl_prenorm_take(m, s, (size_t)B * (size_t)n, 1);
         if (!rc) rc = run_block(s, l, m, x, B, n, key_mask);
         if (!rc) rc = be->copy(x, m->middle, floats);
         if (!rc) rc = be->axpy(x, 1, m->y, floats);
@@ -207,7 +149,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
 
 void pl_prenorm_forget(struct pl_prenorm *s)
 {
-    for (int l = 0; s->made && l < s->layers; l++) give_buffers(&s->made[l], s);
+    for (int l = 0; s->made && l < s->layers; l++) pl_prenorm_give(&s->made[l], s);
     pl_free(s->made);
     s->made = NULL;
 }
@@ -220,16 +162,16 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     struct pl_prenorm_made m;
     int rc;
     if (inputs && s->stored) return forward_stored(s, x, inputs, B, n, key_mask);
-    rc = take_buffers(&m, s, (size_t)B * (size_t)n, 0);
+    rc = pl_prenorm_take(&m, s, (size_t)B * (size_t)n, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
         if (!rc) rc = attention_branch(s, l, &m, x, B, n, key_mask);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
-        if (!rc) rc = ffn_branch(s, l, &m, x, B * n);
+        if (!rc) rc = pl_prenorm_ffn(s, l, &m, x, B * n);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
         if (!rc) show(s, l, "out", x, floats);
     }
-    give_buffers(&m, s);
+    pl_prenorm_give(&m, s);
     return rc;
 }
 
@@ -278,7 +220,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
     float *d = pl_scratch_take(s->scratch, floats), *wide = pl_scratch_take(s->scratch, M * widest);
     struct pl_prenorm_made again = { 0 };
     int rc = d && wide ? PL_OK : PL_ENOMEM;
-    if (!rc && !s->made) rc = take_buffers(&again, s, M, 1);
+    if (!rc && !s->made) rc = pl_prenorm_take(&again, s, M, 1);
     for (int l = s->layers - 1; l >= 0 && !rc; l--) {
         const struct pl_prenorm_made *m = s->made ? &s->made[l] : &again;
         const float *x = inputs + (size_t)l * floats;
@@ -286,40 +228,8 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
         if (!rc) rc = block_backward(s, l, m, dx, x, d, wide, B, n, key_mask);
     }
     pl_prenorm_forget(s);
-    give_buffers(&again, s);
+    pl_prenorm_give(&again, s);
     pl_scratch_give(s->scratch, d);
     pl_scratch_give(s->scratch, wide);
-    return rc;
-}
-
-size_t pl_prenorm_cache_floats(const struct pl_prenorm *s, int B, int positions)
-{
-    return 2 * (size_t)s->layers * (size_t)B * (size_t)positions * (size_t)s->D;
-}
-
-/* Keys and values of earlier positions are in the cache: a token costs one row of each product. */
-int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int positions, int p)
-{
-    const struct pl_backend *be = s->params->be;
-    struct pl_mask mask = mask_of(s, positions);
-    size_t floats = (size_t)B * (size_t)s->D, each = (size_t)positions * floats;
-    struct pl_prenorm_made m;
-    int D = s->D, rc = take_buffers(&m, s, (size_t)B, 0);
-    for (int l = 0; l < s->layers && !rc; l++) {
-        float *keys = cache + 2 * (size_t)l * each;
-        rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_WEIGHT), value(s, l, PL_LN1_BIAS), B, D,
-                            PL_PRENORM_EPS);
-        if (!rc)
-            rc = be->linear(m.qkv, m.ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), B, D,
-                            3 * D);
-        if (!rc)
-            rc = be->attention_step(m.o, keys, keys + each, m.qkv, B, positions, s->H, D / s->H, p,
-                                    &mask);
-        if (!rc) rc = be->linear(m.y, m.o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), B, D, D);
-        if (!rc) rc = be->axpy(x, 1, m.y, floats);
-        if (!rc) rc = ffn_branch(s, l, &m, x, B);
-        if (!rc) rc = be->axpy(x, 1, m.y, floats);
-    }
-    give_buffers(&m, s);
     return rc;
 }

@@ -39,6 +39,14 @@ struct pl_prenorm_name {
     enum pl_prenorm_part part;
 };
 
+/* The values of one block, M = B n positions. */
+struct pl_prenorm_made {
+    float *ln_1, *qkv, *o, *lse; /* (M,D) (M,3D) (M,D) (B,H,n) of attention */
+    float *y;                    /* (M,D) a branch's output */
+    float *middle;               /* (M,D) the sum after attention */
+    float *ln_2, *fc, *act;      /* (M,D) (M,hidden) (M,hidden) of feed-forward */
+};
+
 struct pl_prenorm {
     struct pl_params *params;   /* borrowed */
     struct pl_scratch *scratch; /* borrowed */
@@ -73,10 +81,13 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
 /* Lets go of what a forward pass has stored and no backward pass has used up. */
 void pl_prenorm_forget(struct pl_prenorm *s);
 
-/* One new token at position p of each sequence: x (B,D). cache holds keys and values of all blocks,
- * pl_prenorm_cache_floats of them, whose positions 0..p-1 have been filled by earlier steps. */
-size_t pl_prenorm_cache_floats(const struct pl_prenorm *s, int B, int positions);
-int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int positions, int p);
+/* One block's buffers and its feed-forward branch, m->y = proj(act(fc(ln_2(x)))) of x (M,D), for callers that run blocks
+ * themselves: runtime/gpt2_cache.c. take with `backward` 0 lets values that are not needed at the same time share a buffer;
+ * after an error, give whatever was taken. */
+int pl_prenorm_take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward);
+void pl_prenorm_give(struct pl_prenorm_made *m, const struct pl_prenorm *s);
+int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                   const float *x, int M);
 
 #ifdef __cplusplus
 }

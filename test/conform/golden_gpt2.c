@@ -5,6 +5,7 @@
 #include "golden_model.h"
 #include "data/models/gpt2_file.h"
 #include "../../runtime/optimizer.h"
+#include "../../runtime/gpt2_cache.h"
 #include "../../runtime/models.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static int open_model(struct golden *g, struct pl_gpt2 *m, const json_t *config,
         return 0;
     }
     if (json_object_get(config, "counter"))
-        good = golden_counter_fill(g, &m->params, config, pl_gpt2_is_turned);
+        good = golden_counter_fill(g, &m->params, config, pl_gpt2_is_transposed);
     else {
         weights = golden_weights(g, stem);
         rc = weights ? pl_gpt2_load(m, weights, &err) : PL_EIO;
@@ -112,7 +113,8 @@ static float *gradient(struct golden *g, const struct pl_gpt2 *m, size_t i)
 {
     const struct pl_param *p = &m->params.list[i];
     float *x = pl_alloc(p->n, sizeof *x), *y;
-    if (!x || golden_down(g, x, pl_params_grad(&m->params, i), p->n) || !pl_gpt2_is_turned(p->name))
+    if (!x || golden_down(g, x, pl_params_grad(&m->params, i), p->n) ||
+        !pl_gpt2_is_transposed(p->name))
         return x;
     if ((y = pl_alloc(p->n, sizeof *y)))
         pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
@@ -321,7 +323,7 @@ static void check_after(struct golden *g, const struct st_file *f, const struct 
         }
         const struct pl_param *p = &m->params.list[at];
         float *x = pl_alloc(p->n, sizeof *x), *y = pl_alloc(p->n, sizeof *y);
-        int turned = pl_gpt2_is_turned(p->name);
+        int turned = pl_gpt2_is_transposed(p->name);
         if (x && y && !pl_params_get(&m->params, (size_t)at, x)) {
             if (turned) pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
             compare(g, f, name, turned ? y : x, p->n, 1, AFTER_STEPS * (lr / 1e-3));
@@ -405,7 +407,7 @@ static void check_names(struct golden *g, const char *path)
     if (doc && pl_gpt2_config_parse(&c, json_object_get(doc, "model"), path, &err))
         golden_fail(g, "model", "%s", err.text);
     else if (doc && !pl_gpt2_declare(&m, &c)) {
-        golden_names(g, doc, &m.params, pl_gpt2_is_turned);
+        golden_names(g, doc, &m.params, pl_gpt2_is_transposed);
         pl_gpt2_clear(&m);
     }
     json_decref(doc);

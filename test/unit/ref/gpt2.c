@@ -45,7 +45,7 @@ static void initial_values(void **state)
     be.sumsq(&sum, pl_params_value(p, m.stack.part[1][PL_PROJ_W]),
              24 * 72); /* 2 x 3 sums in the stream */
     assert_true(sum > 0.7 * 1728 * 0.0004 / 6 && sum < 1.3 * 1728 * 0.0004 / 6);
-    be.sumsq(&sum, pl_params_value(p, m.gain), 24);
+    be.sumsq(&sum, pl_params_value(p, m.norm_weight), 24);
     assert_true(sum == 24);
     be.sumsq(&sum, pl_params_value(p, m.stack.part[0][PL_FC_B]), 72);
     assert_true(sum == 0);

@@ -1,0 +1,136 @@
+/* gpt2_config.c - sizes and parameters of GPT-2. */
+#include "gpt2.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
+    { "ln_1.weight", PL_LN1_WEIGHT },   { "ln_1.bias", PL_LN1_BIAS },
+    { "attn.c_attn.weight", PL_QKV_W }, { "attn.c_attn.bias", PL_QKV_B },
+    { "attn.c_proj.weight", PL_OUT_W }, { "attn.c_proj.bias", PL_OUT_B },
+    { "ln_2.weight", PL_LN2_WEIGHT },   { "ln_2.bias", PL_LN2_BIAS },
+    { "mlp.c_fc.weight", PL_FC_W },     { "mlp.c_fc.bias", PL_FC_B },
+    { "mlp.c_proj.weight", PL_PROJ_W }, { "mlp.c_proj.bias", PL_PROJ_B },
+};
+
+static const struct {
+    const char *name;
+    struct pl_gpt2_config config;
+} known[] = {
+    { "gpt2", { 12, 12, 768, 1024, 50257, 3072, 0 } },
+    { "gpt2-medium", { 24, 16, 1024, 1024, 50257, 4096, 0 } },
+    { "gpt2-large", { 36, 20, 1280, 1024, 50257, 5120, 0 } },
+    { "gpt2-xl", { 48, 25, 1600, 1024, 50257, 6400, 0 } },
+};
+
+int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err *err)
+{
+    for (size_t i = 0; i < PL_COUNT(known); i++)
+        if (!strcmp(known[i].name, name)) {
+            *config = known[i].config;
+            return PL_OK;
+        }
+    return pl_fail(err, PL_ENOTFOUND,
+                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, gpt2-xl)", name);
+}
+
+int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
+{
+    const struct {
+        const char *name;
+        int value, most;
+    } sizes[] = {
+        { "n_layer", c->layers, PL_PRENORM_LAYERS_MAX },
+        { "n_head", c->heads, 1024 },
+        { "n_embd", c->width, 1 << 15 },
+        { "n_positions", c->positions, 1 << 20 },
+        { "vocab_size", c->vocab, 1 << 24 },
+        { "n_inner", c->inner, 1 << 18 },
+    };
+    for (size_t i = 0; i < PL_COUNT(sizes); i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
+            return pl_fail(err, PL_EUSE, "GPT-2 configuration: %s is %d, expected 1 to %d",
+                           sizes[i].name, sizes[i].value, sizes[i].most);
+    if (c->groups < 0 || c->groups > c->layers)
+        return pl_fail(err, PL_EUSE,
+                       "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,
+                       c->layers);
+    if (c->width % c->heads)
+        return pl_fail(err, PL_EUSE,
+                       "GPT-2 configuration: n_embd is %d, expected a multiple of n_head, %d",
+                       c->width, c->heads);
+    return PL_OK;
+}
+
+int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
+{
+    const struct pl_gpt2_config *c = &m->config;
+    struct pl_params *p = &m->params;
+    int rc;
+    memset(m, 0, sizeof *m);
+    m->config = *config;
+    int64_t width[1] = { c->width };
+    m->stack = (struct pl_prenorm){
+        .params = p,
+        .layers = c->layers,
+        .D = c->width,
+        .H = c->heads,
+        .hidden = c->inner,
+        .groups = c->groups,
+        .activation = PL_GELU_TANH,
+        .mask = PL_MASK_FULL,
+    };
+    m->tokens = p->count;
+    rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);
+    m->positions = p->count;
+    if (!rc)
+        rc = pl_params_add(p, "transformer.wpe.weight", 2, (int64_t[]){ c->positions, c->width },
+                           1);
+    if (!rc) rc = pl_prenorm_declare(&m->stack, "transformer.h.", names);
+    m->norm_weight = p->count;
+    if (!rc) rc = pl_params_add(p, "transformer.ln_f.weight", 1, width, 0);
+    m->norm_bias = p->count;
+    if (!rc) rc = pl_params_add(p, "transformer.ln_f.bias", 1, width, 0);
+    return rc;
+}
+
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n > k && !strcmp(name + n - k, end);
+}
+
+static int normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng)
+{
+    float *host = pl_alloc(p->list[index].n, sizeof *host);
+    int rc = host ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < p->list[index].n; i++)
+        host[i] = (float)(deviation * pl_rng_normal(rng));
+    if (!rc) rc = pl_params_put(p, index, host);
+    pl_free(host);
+    return rc;
+}
+
+int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
+{
+    const struct pl_params *p = &m->params;
+    struct pl_rng rng;
+    int rc = PL_OK;
+    pl_rng_init(&rng, seed, 0);
+    for (size_t i = 0; i < p->count && !rc; i++) {
+        const struct pl_param *t = &p->list[i];
+        double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
+        if (t->dims > 1) rc = normal(p, i, 0.02 / sqrt(sums), &rng);
+        else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* norms */
+    }
+    return rc;
+}
+
+int pl_gpt2_is_transposed(const char *name)
+{
+    static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
+                                          ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
+    for (size_t i = 0; i < PL_COUNT(turned); i++)
+        if (ends_with(name, turned[i])) return 1;
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* vqgan_layers.h - the layers inside a VQGAN block, for vqgan_block.c and its parts. */
+#ifndef PL_VQGAN_LAYERS_H
+#define PL_VQGAN_LAYERS_H
+
+#include "vqgan_block.h"
+
+/* One pass over one block: everything the helpers need to know. */
+struct vq_pass {
+    const struct pl_backend *be;
+    const struct pl_params *p;
+    struct pl_scratch *scratch;
+    const struct pl_vq_block *block;
+};
+
+float *vq_weight(const struct vq_pass *s, int part);
+float *vq_bias(const struct vq_pass *s, int part);
+float *vq_dweight(const struct vq_pass *s, int part);
+float *vq_dbias(const struct vq_pass *s, int part);
+struct pl_maps vq_take(const struct vq_pass *s, int B, int C, int H, int W);
+void vq_give(const struct vq_pass *s, const struct pl_maps *m);
+struct pl_conv vq_same_size(const struct pl_maps *x, int out, int K);
+int vq_conv(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x, int K);
+int vq_conv_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
+                     const struct pl_maps *dy, const struct pl_maps *x, int K);
+int vq_norm(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x);
+int vq_norm_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
+                     const struct pl_maps *dy, const struct pl_maps *x);
+int vq_norm_swish(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x);
+int vq_norm_swish_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
+                           struct pl_maps *dy, const struct pl_maps *normed,
+                           const struct pl_maps *x);
+
+int vq_res_forward(const struct vq_pass *s, struct pl_maps *y, const struct pl_maps *x,
+                   struct pl_vq_saved *saved);
+int vq_res_backward(const struct vq_pass *s, struct pl_maps *dx, const struct pl_maps *dy,
+                    struct pl_vq_saved *saved);
+
+int vq_attn_forward(const struct vq_pass *s, struct pl_maps *y, const struct pl_maps *x,
+                    struct pl_vq_saved *saved);
+int vq_attn_backward(const struct vq_pass *s, struct pl_maps *dx, const struct pl_maps *dy,
+                     struct pl_vq_saved *saved);
+
+#endif

@@ -1,0 +1,27 @@
+/* vqgan_quantizer.h - from maps to codes and back while a VQGAN is trained. */
+#ifndef PL_VQGAN_QUANTIZER_H
+#define PL_VQGAN_QUANTIZER_H
+
+#include "vqgan_train.h"
+
+/* Everything one step keeps between its forward and its backward pass. */
+struct vq_step {
+    struct pl_vqgan *m;
+    const struct pl_backend *be;
+    const struct pl_vqgan_task *task;
+    struct pl_vq_saved encoder[PL_VQ_BLOCKS_MAX], decoder[PL_VQ_BLOCKS_MAX];
+    struct pl_vq_saved quant_conv, post_quant_conv, proj;
+    struct pl_maps z, zq, difference; /* zq - z */
+    struct pl_maps logits, soft;
+    int32_t *code; /* backend memory */
+};
+
+struct pl_maps vq_take_like(struct vq_step *s, const struct pl_maps *other, int channels);
+void vq_give_maps(struct vq_step *s, const struct pl_maps *m);
+
+int vq_nearest_forward(struct vq_step *s, double *loss);
+int vq_nearest_backward(struct vq_step *s, struct pl_maps *dz, const struct pl_maps *dzq);
+int vq_gumbel_forward(struct vq_step *s, double *loss, const float *noise);
+int vq_gumbel_backward(struct vq_step *s, struct pl_maps *dz, const struct pl_maps *dzq);
+
+#endif

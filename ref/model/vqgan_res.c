@@ -1,0 +1,71 @@
+/* vqgan_res.c - the residual block of a VQGAN. */
+#include "vqgan_layers.h"
+
+/* y = shortcut(x) + conv2(swish(norm2(middle))),  middle = conv1(swish(norm1(x))) */
+int vq_res_forward(const struct vq_pass *s, struct pl_maps *y, const struct pl_maps *x,
+                   struct pl_vq_saved *saved)
+{
+    struct pl_maps a = vq_take(s, x->B, x->C, x->H, x->W);
+    struct pl_maps middle = vq_take(s, x->B, y->C, x->H, x->W), b;
+    int rc;
+    if (!a.at || !middle.at) return PL_ENOMEM;
+    rc = vq_norm_swish(s, 0, &a, x);
+    if (!rc) rc = vq_conv(s, 1, &middle, &a, 3);
+    vq_give(s, &a);
+    b = saved ? vq_take(s, x->B, y->C, x->H, x->W) : middle; /* forward only: in place */
+    if (!b.at) return PL_ENOMEM;
+    if (!rc) rc = vq_norm_swish(s, 2, &b, &middle);
+    if (!rc) rc = vq_conv(s, 3, y, &b, 3);
+    if (!rc && x->C != y->C) { /* the shortcut is a 1x1 convolution where widths differ */
+        rc = vq_conv(s, 4, &b, x, 1);
+        if (!rc) rc = s->be->axpy(y->at, 1, b.at, pl_maps_floats(y));
+    } else if (!rc) {
+        rc = s->be->axpy(y->at, 1, x->at, pl_maps_floats(y));
+    }
+    if (saved) saved->middle = middle.at;
+    vq_give(s, &b);
+    return rc;
+}
+
+/* The same four layers from the last to the first, each with its norm and swish computed again. */
+int vq_res_backward(const struct vq_pass *s, struct pl_maps *dx, const struct pl_maps *dy,
+                    struct pl_vq_saved *saved)
+{
+    const struct pl_maps *x = &saved->x;
+    struct pl_maps middle = *dy, normed = vq_take(s, dy->B, dy->C, dy->H, dy->W);
+    struct pl_maps active = vq_take(s, dy->B, dy->C, dy->H, dy->W), grad, spare;
+    int rc;
+    middle.at = saved->middle;
+    if (!normed.at || !active.at) return PL_ENOMEM;
+    /* conv2, then norm2 and swish */
+    rc = vq_norm(s, 2, &normed, &middle);
+    if (!rc) rc = s->be->activation(active.at, normed.at, pl_maps_floats(&normed), PL_SWISH);
+    if (!rc) rc = vq_conv_backward(s, 3, NULL, dy, &active, 3);
+    if (!rc) {
+        struct pl_conv c = vq_same_size(&active, dy->C, 3);
+        rc = s->be->conv_dx(active.at, dy->at, vq_weight(s, 3), &c);
+    }
+    if (!rc) rc = vq_norm_swish_backward(s, 2, &active, &active, &normed, &middle);
+    vq_give(s, &normed);
+    vq_give(s, &middle);
+    grad = active; /* the gradient of middle */
+    normed = vq_take(s, x->B, x->C, x->H, x->W);
+    spare = vq_take(s, x->B, x->C, x->H, x->W);
+    if (!normed.at || !spare.at) return PL_ENOMEM;
+    /* conv1, then norm1 and swish */
+    if (!rc) rc = vq_norm(s, 0, &normed, x);
+    if (!rc) rc = s->be->activation(spare.at, normed.at, pl_maps_floats(x), PL_SWISH);
+    if (!rc) rc = vq_conv_backward(s, 1, dx, &grad, &spare, 3);
+    if (!rc) rc = vq_norm_swish_backward(s, 0, dx, dx, &normed, x);
+    /* and what came through the shortcut */
+    if (!rc && x->C != dy->C) {
+        rc = vq_conv_backward(s, 4, &spare, dy, x, 1);
+        if (!rc) rc = s->be->axpy(dx->at, 1, spare.at, pl_maps_floats(dx));
+    } else if (!rc) {
+        rc = s->be->axpy(dx->at, 1, dy->at, pl_maps_floats(dx));
+    }
+    vq_give(s, &normed);
+    vq_give(s, &spare);
+    vq_give(s, &grad);
+    return rc;
+}

@@ -1,0 +1,186 @@
+/* wire_codec.c - tensors to bytes and back. */
+#include "wire.h"
+#include "backend.h"
+
+#include <string.h>
+
+static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
+
+static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
+                          const struct pl_wire_type *type, const float *x, size_t n)
+{
+    size_t D = (size_t)type->size[type->dims - 1], rows = n / D;
+    float *mean = pl_alloc(2 * rows, sizeof *mean);
+    int rc;
+    if (!mean) return PL_ENOMEM;
+    rc = be->meanstd16_encode(buffer, mean, mean + rows, x, rows, D);
+    memcpy(buffer + 2 * n, mean, 2 * rows * sizeof *mean); /* means, then deviations */
+    pl_free(mean);
+    return rc;
+}
+
+static int decode_meanstd(void *data, const struct pl_backend *be, const struct pl_wire_type *type,
+                          const uint8_t *buffer, size_t n)
+{
+    size_t D = (size_t)type->size[type->dims - 1], rows = n / D;
+    float *mean = pl_alloc(2 * rows, sizeof *mean);
+    int rc;
+    if (!mean) return PL_ENOMEM;
+    memcpy(mean, buffer + 2 * n, 2 * rows * sizeof *mean);
+    rc = be->meanstd16_decode(data, type->dtype, buffer, mean, mean + rows, rows, D);
+    pl_free(mean);
+    return rc;
+}
+
+void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
+{
+    put_u64(buffer, PL_CODES);
+    memcpy(buffer + 8, table, PL_CODES * sizeof *table);
+}
+
+static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
+                         enum pl_dtype was, const float *x, size_t n)
+{
+    float table[PL_CODES];
+    uint8_t *codes = buffer + PL_WIRE_TABLE;
+    int rc = PL_OK;
+    if (method == PL_COMPRESS_QUANTILE8) rc = be->quantile8_encode(codes, table, x, n);
+    else if (pl_dtype_size(was) == 2) pl_uniform8_encode_narrow(codes, table, x, n, was);
+    else rc = be->uniform8_encode(codes, table, x, n);
+    pl_wire_put_table(buffer, table);
+    return rc;
+}
+
+static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
+{
+    float table[PL_CODES];
+    memcpy(table, buffer + 8, sizeof table);
+    return be->table8_decode(x, buffer + 8 + sizeof table, table, n);
+}
+
+/* The optimizer's operations work in the backend's memory: there and back again. */
+struct blockwise {
+    float *x, *absmax;
+    uint8_t *codes;
+};
+
+static int blockwise_open(struct blockwise *w, const struct pl_backend *be, size_t n)
+{
+    w->x = be->alloc(n * sizeof *w->x);
+    w->absmax = be->alloc(pl_blocks(n, PL_WIRE_BLOCK) * sizeof *w->absmax);
+    w->codes = be->alloc(n);
+    return w->x && w->absmax && w->codes ? PL_OK : PL_ENOMEM;
+}
+
+static void blockwise_close(struct blockwise *w, const struct pl_backend *be)
+{
+    be->free(w->x);
+    be->free(w->absmax);
+    be->free(w->codes);
+}
+
+static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
+{
+    size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
+    uint8_t *absmax = buffer + 16, *book = absmax + blocks * sizeof(float);
+    uint8_t *codes = book + PL_CODES * sizeof(float);
+    struct blockwise w;
+    float entries[PL_CODES];
+    int rc = blockwise_open(&w, be, n);
+    pl_codebook(entries, PL_MAP_SIGNED, PL_RULE_RUN);
+    put_u64(buffer, blocks);
+    put_u64(buffer + 8, PL_CODES);
+    memcpy(book, entries, sizeof entries);
+    if (!rc) rc = be->put(w.x, x, n * sizeof *x);
+    if (!rc)
+        rc = be->quantize(w.codes, w.absmax, w.x, n, PL_WIRE_BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
+    if (!rc) rc = be->get(absmax, w.absmax, blocks * sizeof *w.absmax);
+    if (!rc) rc = be->get(codes, w.codes, n);
+    blockwise_close(&w, be);
+    return rc;
+}
+
+static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
+{
+    size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
+    const uint8_t *absmax = buffer + 16, *book = absmax + blocks * sizeof(float);
+    const uint8_t *codes = book + PL_CODES * sizeof(float);
+    struct blockwise w;
+    float entries[PL_CODES];
+    int rc = blockwise_open(&w, be, n);
+    memcpy(entries, book, sizeof entries);
+    if (!rc) rc = be->put(w.absmax, absmax, blocks * sizeof *w.absmax);
+    if (!rc) rc = be->put(w.codes, codes, n);
+    if (!rc) rc = be->dequantize(w.x, w.codes, w.absmax, n, PL_WIRE_BLOCK, entries);
+    if (!rc) rc = be->get(x, w.x, n * sizeof *x);
+    blockwise_close(&w, be);
+    return rc;
+}
+
+int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
+                   const struct pl_wire_type *type, const void *data, struct pl_err *err)
+{
+    size_t n, bytes;
+    float *wide = NULL;
+    const float *x = data;
+    int rc = pl_wire_bytes(&bytes, method, type, err);
+    if (!rc) rc = pl_wire_elements(&n, type, err);
+    if (rc) return rc;
+    if (method == PL_COMPRESS_NONE && type->dtype != PL_BF16_T) {
+        if (bytes) memcpy(buffer, data, bytes);
+        return PL_OK;
+    }
+    if (type->dtype != PL_F32) {
+        wide = pl_alloc(n, sizeof *wide);
+        if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
+        pl_to_float(wide, type->dtype, data, n);
+        x = wide;
+    }
+    switch (method) {
+    case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
+    case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
+    case PL_COMPRESS_MEANSTD16:
+        if (n) rc = encode_meanstd(buffer, be, type, x, n);
+        break;
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, type->dtype, x, n); break;
+    case PL_COMPRESS_BLOCKWISE8: rc = encode_blockwise(buffer, be, x, n); break;
+    case PL_COMPRESSIONS: break;
+    }
+    pl_free(wide);
+    return rc ? pl_fail(err, rc, "tensor: %s: %s", pl_compression_name(method), pl_status_name(rc))
+              : PL_OK;
+}
+
+int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression method,
+                   const struct pl_wire_type *type, const uint8_t *buffer, size_t bytes,
+                   struct pl_err *err)
+{
+    size_t n;
+    float *wide = NULL, *x = data;
+    int rc = pl_wire_check(&n, method, type, buffer, bytes, err);
+    if (rc || !n) return rc;
+    if (method == PL_COMPRESS_NONE && bytes == n * pl_dtype_size(type->dtype)) {
+        memcpy(data, buffer, bytes);
+        return PL_OK;
+    }
+    if (method == PL_COMPRESS_MEANSTD16) {
+        rc = decode_meanstd(data, be, type, buffer, n);
+    } else if (type->dtype != PL_F32) {
+        x = wide = pl_alloc(n, sizeof *wide);
+        if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
+    }
+    switch (method) {
+    case PL_COMPRESS_NONE: memcpy(x, buffer, bytes); break;
+    case PL_COMPRESS_FLOAT16: rc = be->float16_decode(x, buffer, n); break;
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8: rc = decode_table8(x, be, buffer, n); break;
+    case PL_COMPRESS_BLOCKWISE8: rc = decode_blockwise(x, be, buffer, n); break;
+    case PL_COMPRESS_MEANSTD16: /* done above, in the type's own precision */
+    case PL_COMPRESSIONS: break;
+    }
+    if (!rc && wide) pl_from_float(data, type->dtype, wide, n);
+    pl_free(wide);
+    return rc ? pl_fail(err, rc, "tensor: %s: %s", pl_compression_name(method), pl_status_name(rc))
+              : PL_OK;
+}
