@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/membership.h"
+#include "cmd/common/swarm_messages.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -125,7 +126,7 @@ static int take(struct requests *w, int option, const char *value)
     case O_SIZE: return cmd_integer(&w->group_size, me, "--group-size", value, 2, GROUP_PEERS_MAX);
     case O_MIN_SIZE:
         return cmd_integer(&w->min_size, me, "--min-group-size", value, 2, GROUP_PEERS_MAX);
-    case O_BITS: return group_bits(&w->averager.bits, me, value);
+    case O_BITS: return cmd_group_bits(&w->averager.bits, me, value);
     case O_EXPECT: return cmd_integer(&w->expect, me, "--expect", value, 2, GROUP_PEERS_MAX);
     case O_MATCHMAKING:
         return cmd_real(&w->matchmaking, me, "--matchmaking-time", value, 0.1, 3600);

@@ -1,6 +1,7 @@
 /* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are
  * in test/peer/. */
 #include "conform_peer.h"
+#include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 
@@ -100,7 +101,7 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be)
     w.auth = options.auth;
     talk_init(&w.talk, s.host, &target.peer);
     if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it",
-                    !swarm_wait_joined(&s, &err), "%s", err.text)) {
+                    !cmd_wait_joined("conform", &s, &err), "%s", err.text)) {
         walk_wire(&w);
         walk_dht(&w);
         walk_averaging(&w);

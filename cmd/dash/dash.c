@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "dash_folder.h"
 #include "cmd/common/membership.h"
+#include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/http/dashboard/dht_poll.h"
 #include "net/http/server/host_name.h"
@@ -234,7 +235,7 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
                               (long)(1e9 * (o->every_s - (double)(time_t)o->every_s)) };
     int rc = PL_OK;
     /* Without the entry there is nothing to look at; the page is there already, and says so. */
-    if (o->swarm.node && swarm_wait_joined(&o->swarm, err)) {
+    if (o->swarm.node && cmd_wait_joined("dash", &o->swarm, err)) {
         preflight_explain(&o->swarm, how, err);
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
     }

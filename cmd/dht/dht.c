@@ -4,6 +4,7 @@
 #include "dht_bench.h"
 #include "dht_json.h"
 #include "cmd/common/membership.h"
+#include "cmd/common/swarm_messages.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -204,7 +205,7 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
     struct swarm reader;
     struct pl_err err;
     int failed;
-    if (swarm_open(&reader, how, &err) || swarm_wait_joined(&reader, &err)) {
+    if (swarm_open(&reader, how, &err) || cmd_wait_joined("dht", &reader, &err)) {
         fprintf(stderr, "potluck dht: %s\n", err.text);
         if (reader.loop) swarm_close(&reader);
         return 1;
@@ -323,7 +324,7 @@ int cmd_dht(int argc, char **argv)
         rsa_key_clear(&key);
         return 1;
     }
-    if (swarm_wait_joined(&s, &err) && strcmp(o.verb, "ping")) {
+    if (cmd_wait_joined("dht", &s, &err) && strcmp(o.verb, "ping")) {
         preflight_explain(&s, &swarm, &err);
         fprintf(stderr, "potluck dht: %s\n", err.text);
     } else if (!strcmp(o.verb, "get")) status = get(&o, &s);

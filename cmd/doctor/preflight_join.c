@@ -2,6 +2,7 @@
  * its own; who joins waits for it no longer than PREFLIGHT_PATIENCE once somebody has answered, and
  * looks at its own machine meanwhile. */
 #include "preflight_internal.h"
+#include "cmd/common/swarm_messages.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -229,7 +230,7 @@ int preflight_join(struct preflight_join **out, struct swarm *s,
     }
     *out = c;
     swarm_enter(s);
-    rc = swarm_wait_joined(s, err);
+    rc = cmd_wait_joined(o->swarm->cmd, s, err);
     return rc && !c ? explain(s, o, err) : rc;
 }
 

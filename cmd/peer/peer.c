@@ -4,6 +4,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/membership.h"
+#include "cmd/common/swarm_messages.h"
 #include "cmd/dash/own_page.h"
 #include "peer_auxiliary.h"
 #include "peer_save.h"
@@ -149,7 +150,7 @@ static void say(json_t *line)
 static void announce(const struct peer_options *o, struct swarm *s)
 {
     char text[MULTIADDR_TEXT_MAX];
-    if (!o->json) swarm_say_addresses(s, stdout, "listening: others join with\n", "  --join ");
+    if (!o->json) cmd_show_addresses(s, stdout, "listening: others join with\n", "  --join ");
     else if (!swarm_address_for_others(s, text))
         say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
 }
@@ -251,7 +252,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
     while (sigtimedwait(ends, NULL, &a_while) < 0) {
-        if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
+        if (!joined && (joined = cmd_wait_joined("peer", s, &err) == PL_OK)) report_entry(o, s);
         if (membership_renew(&o->membership, s, &err))
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
         if (o->json && ++turns % RESOURCES_EVERY == 0) report_resources(s, &limited);

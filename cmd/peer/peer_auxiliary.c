@@ -1,6 +1,7 @@
 /* peer_auxiliary.c - see peer_auxiliary.h. */
 #include "peer_auxiliary.h"
 #include "net/hivemind/swarm/averaging.h"
+#include "cmd/common/swarm_messages.h"
 #include "cmd/cmd.h"
 #include "net/hivemind/training/collaboration.h"
 
@@ -51,7 +52,7 @@ int peer_help_option(struct peer_help_options *o, int option, const char *v)
     case 6: rc = compression(o, v); break;
     case 7: rc = cmd_real(&o->bandwidth, "peer", "--bandwidth", v, 0, 1e15); break;
     case 8: rc = robust(o, v); break;
-    case 9: rc = group_bits(&o->group_bits, "peer", v); break;
+    case 9: rc = cmd_group_bits(&o->group_bits, "peer", v); break;
     default: return 0;
     }
     return rc ? rc : 1;

@@ -1,5 +1,6 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
 #include "net/hivemind/swarm/averaging.h"
+#include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
@@ -290,7 +291,7 @@ static int take(struct requests *w, int option, const char *value)
     case O_GROUP_SIZE:
         return cmd_integer(&w->swarm.group_size, "train", "--group-size", value, 2,
                            GROUP_PEERS_MAX);
-    case O_GROUP_BITS: return group_bits(&w->swarm.group_bits, "train", value);
+    case O_GROUP_BITS: return cmd_group_bits(&w->swarm.group_bits, "train", value);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_ROBUST:
         if (!robust_named(&w->swarm.clip, &w->swarm.verify, &w->swarm.validators, value))

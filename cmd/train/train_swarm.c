@@ -1,5 +1,6 @@
 /* train_swarm.c - see train_swarm.h. */
 #include "train_swarm.h"
+#include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/training/collaborative.h"
 
@@ -336,7 +337,7 @@ static void say_address(const struct train_swarm *w, struct swarm *s)
 {
     char address[MULTIADDR_TEXT_MAX], before[128];
     snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
-    if (!w->json) swarm_say_addresses(s, stderr, "others join this run with\n", before);
+    if (!w->json) cmd_show_addresses(s, stderr, "others join this run with\n", before);
     else if (!swarm_address_for_others(s, address))
         printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
     fflush(stdout);

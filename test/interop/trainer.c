@@ -318,7 +318,7 @@ int main(int argc, char **argv)
     if (!rc) {
         if (!swarm_address(&s, address))
             printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address), fflush(stdout);
-        rc = swarm_wait_joined(&s, &err);
+        rc = swarm_wait_joined(&s, 0, &err);
         if (!rc) rc = collaborative_run(&s, &l, &o, &be, &epoch, &err);
         swarm_close(&s);
     }

@@ -159,15 +159,6 @@ int robust_named(double *clip, int *verify, double *validators, const char *name
     return PL_OK;
 }
 
-int group_bits(const char **bits, const char *cmd, const char *value)
-{
-    *bits = value;
-    if (strlen(value) <= GROUP_BITS_MAX && !value[strspn(value, "01")]) return PL_OK;
-    fprintf(stderr, "potluck %s: --group-bits: '%.40s' is not up to %d zeros and ones\n", cmd,
-            value, GROUP_BITS_MAX);
-    return PL_EUSE;
-}
-
 static void release_snapshot(struct state_snapshot *s)
 {
     for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);

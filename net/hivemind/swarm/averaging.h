@@ -28,9 +28,6 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
  * without ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
 int robust_named(double *clip, int *verify, double *validators, const char *name);
 
-/* The value of --group-bits, which stays the caller's. PL_EUSE, with a line: not zeros and ones. */
-int group_bits(const char **bits, const char *cmd, const char *value);
-
 /* A copy of tensors and metadata for newcomers; takes metadata (free()). NULL: no memory. */
 struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
                                    size_t metadata_n);

@@ -1,13 +1,13 @@
-/* swarm.c - see swarm.h. Each function posts its request to the loop and sleeps until it is told. */
+/* swarm.c - each function posts its request to the network's thread, where host and node live without locks, and sleeps
+ * until the request has been completed there. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#define WORD_AFTER 3 /* s; whoever waits longer is told so */
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
@@ -71,12 +71,12 @@ static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
             pl_fail(&why, rc, "no address of TCP, by which alone we call others");
         if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
             return pl_fail(err, rc,
-                           "--join %.300s: more than one address, or something behind it; "
+                           "initial peer %.300s: more than one address, or something behind it; "
                            "your side: one address, and nothing else, for each --join",
                            o->join[i]);
         if (rc)
             return pl_fail(err, rc,
-                           "--join %.200s: %.160s; your side: an address reads "
+                           "initial peer %.200s: %.160s; your side: an address reads "
                            "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one",
                            o->join[i], why.text);
     }
@@ -106,7 +106,7 @@ static int open_host(struct swarm *s, const struct host_options *o, struct pl_er
         err, rc, "%.300s%s", why.text,
         strncmp(why.text, "listen: /", 9)
             ? ""
-            : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
+            : "; your side: listen on (--listen) an address of this machine (0.0.0.0: all of them) "
               "and a port that is free (0: any)");
 }
 
@@ -129,15 +129,14 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     pthread_condattr_t attributes;
     int rc;
     memset(s, 0, sizeof *s);
-    s->cmd = o->cmd;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock may be set while we wait */
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     rc = look_at_joins(o, err);
-    if (!rc) rc = look_at_own("--listen", o->listen, o->listen_count, err);
-    if (!rc) rc = look_at_own("--announce", o->announce, o->announce_count, err);
+    if (!rc) rc = look_at_own("listen", o->listen, o->listen_count, err);
+    if (!rc) rc = look_at_own("announce", o->announce, o->announce_count, err);
     if (!rc)
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);
@@ -156,22 +155,21 @@ static void enter_node(void *context)
 
 void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
 
-int swarm_wait_joined(struct swarm *s, struct pl_err *err)
+int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err)
 {
     struct timespec until;
-    int joined;
+    int joined, late = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += WORD_AFTER;
+    until.tv_sec += (time_t)ceil(limit_s);
     pthread_mutex_lock(&s->lock);
-    while (!s->tries)
-        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT) break;
-    if (!s->tries)
-        fprintf(stderr, "potluck %s: no entry peer has let us in within %d s; waiting on\n", s->cmd,
-                WORD_AFTER);
-    while (!s->tries) pthread_cond_wait(&s->changed, &s->lock);
+    while (!s->tries && !late)
+        if (limit_s <= 0) pthread_cond_wait(&s->changed, &s->lock);
+        else late = pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT;
+    late = !s->tries;
     joined = s->joined;
-    *err = s->why;
+    if (err) *err = s->why;
     pthread_mutex_unlock(&s->lock);
+    if (late) return pl_fail(err, PL_EAGAIN, "no initial peer has answered within %g s", limit_s);
     return joined ? PL_OK : PL_EIO;
 }
 
@@ -188,13 +186,11 @@ void swarm_close(struct swarm *s)
 
 /* --- what is known ---------------------------------------------------------------------------- */
 
-#define ADDRESSES_SHOWN 16 /* to people; a machine has a handful */
-
 struct looking {
     struct swarm *s;
     struct dht_status *status;
     struct resources *resources;
-    struct multiaddr addresses[ADDRESSES_SHOWN];
+    struct multiaddr addresses[SWARM_ADDRESSES_MAX];
     size_t count;
     double time;
 };
@@ -202,7 +198,7 @@ struct looking {
 static void look_address(void *context)
 {
     struct looking *l = context;
-    l->count = host_addresses(l->s->host, l->addresses, ADDRESSES_SHOWN);
+    l->count = host_addresses(l->s->host, l->addresses, SWARM_ADDRESSES_MAX);
 }
 
 static void look_status(void *context)
@@ -242,22 +238,13 @@ int swarm_address_for_others(struct swarm *s, char *text)
     return PL_OK;
 }
 
-void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before)
+size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
 {
     struct looking l = { .s = s };
-    int farther = 0;
-    if (loop_call(s->loop, look_address, &l) || !l.count) return;
-    fputs(head, out);
-    for (int reach = REACH_PUBLIC; reach >= REACH_LOOPBACK; reach--)
-        for (size_t i = 0; i < l.count; i++) {
-            char text[MULTIADDR_TEXT_MAX];
-            if ((int)multiaddr_reach(&l.addresses[i]) != reach) continue;
-            multiaddr_text(text, &l.addresses[i]);
-            fprintf(out, "%s%s%s\n", before, text,
-                    reach == REACH_LOOPBACK && farther ? "   # on this machine alone" : "");
-            farther |= reach > REACH_LOOPBACK;
-        }
-    fflush(out);
+    if (loop_call(s->loop, look_address, &l)) return 0;
+    if (l.count > max) l.count = max;
+    memcpy(addresses, l.addresses, l.count * sizeof *addresses);
+    return l.count;
 }
 
 void swarm_status(struct swarm *s, struct dht_status *status)

@@ -1,5 +1,5 @@
-/* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a
- * DHT node on that. Its functions may be called from any thread but the loop's, and wait. */
+/* swarm.h - a peer of a swarm: a network thread, a libp2p host on it, a DHT node on that. Its functions may be called
+ * from any thread but the network's, and wait. */
 #ifndef PL_SWARM_H
 #define PL_SWARM_H
 
@@ -7,7 +7,8 @@
 #include "net/libp2p/host/resources.h"
 
 #include <pthread.h>
-#include <stdio.h>
+
+#define SWARM_ADDRESSES_MAX 16 /* of our own; a machine has a handful */
 
 struct swarm_options {
     const char *cmd;           /* for messages */
@@ -31,7 +32,6 @@ struct swarm {
     struct host *host;
     struct dht_node *node;
     /* private */
-    const char *cmd;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* of CLOCK_MONOTONIC */
     int tries, joined;      /* how often entering ended, and how the last time */
@@ -42,18 +42,17 @@ struct swarm {
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
 /* After `hold`. */
 void swarm_enter(struct swarm *s);
-/* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The
- * node goes on trying; ask again. */
-int swarm_wait_joined(struct swarm *s, struct pl_err *err);
+/* Waits until the first try to enter has ended: PL_OK, or PL_EIO and err says why of each initial peer. The node goes on
+ * trying; ask again. PL_EAGAIN: it has not ended within limit_s (0: no limit). */
+int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err);
 void swarm_close(struct swarm *s);
 
 /* Our first address with /p2p; text has room for MULTIADDR_TEXT_MAX. PL_ENOTFOUND: none. */
 int swarm_address(struct swarm *s, char *text);
 /* The one that most others can reach: not this machine's loopback, if there is another. */
 int swarm_address_for_others(struct swarm *s, char *text);
-/* All of them for people, who mostly join from elsewhere: `head`, then a line each that begins with
- * `before`, those first that more can reach. Nothing, if there is none. */
-void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
+/* All of them, at most `max`; returns how many. */
+size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max);
 void swarm_status(struct swarm *s, struct dht_status *status);
 void swarm_resources(struct swarm *s, struct resources *copy); /* only its sums may be looked at */
 

@@ -1,0 +1,45 @@
+/* swarm_messages.c - see swarm_messages.h. */
+#include "swarm_messages.h"
+#include "net/hivemind/averaging/group.h"
+#include "net/libp2p/peer/peerstore.h"
+
+#include <string.h>
+
+#define MESSAGE_AFTER 3.0 /* s; longer waits need an explanation */
+
+int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err)
+{
+    int rc = swarm_wait_joined(s, MESSAGE_AFTER, err);
+    if (rc != PL_EAGAIN) return rc;
+    fprintf(stderr, "potluck %s: no entry peer has let us in within %g s; waiting on\n", cmd,
+            MESSAGE_AFTER);
+    return swarm_wait_joined(s, 0, err);
+}
+
+void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char *before)
+{
+    struct multiaddr addresses[SWARM_ADDRESSES_MAX];
+    size_t count = swarm_addresses(s, addresses, SWARM_ADDRESSES_MAX);
+    int farther = 0;
+    if (!count) return;
+    fputs(head, out);
+    for (int reach = REACH_PUBLIC; reach >= REACH_LOOPBACK; reach--)
+        for (size_t i = 0; i < count; i++) {
+            char text[MULTIADDR_TEXT_MAX];
+            if ((int)multiaddr_reach(&addresses[i]) != reach) continue;
+            multiaddr_text(text, &addresses[i]);
+            fprintf(out, "%s%s%s\n", before, text,
+                    reach == REACH_LOOPBACK && farther ? "   # on this machine alone" : "");
+            farther |= reach > REACH_LOOPBACK;
+        }
+    fflush(out);
+}
+
+int cmd_group_bits(const char **bits, const char *cmd, const char *value)
+{
+    *bits = value;
+    if (strlen(value) <= GROUP_BITS_MAX && !value[strspn(value, "01")]) return PL_OK;
+    fprintf(stderr, "potluck %s: --group-bits: '%.40s' is not up to %d zeros and ones\n", cmd,
+            value, GROUP_BITS_MAX);
+    return PL_EUSE;
+}

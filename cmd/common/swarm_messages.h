@@ -1,0 +1,19 @@
+/* swarm_messages.h - what commands say while they join a swarm, and of the options that they share there. */
+#ifndef PL_CMD_SWARM_MESSAGES_H
+#define PL_CMD_SWARM_MESSAGES_H
+
+#include "net/hivemind/swarm/swarm.h"
+
+#include <stdio.h>
+
+/* As swarm_wait_joined, without a limit; after some seconds the user reads that we still wait. */
+int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err);
+
+/* All our addresses for people, who mostly join from elsewhere: `head`, then a line for each that begins with `before`,
+ * the most reachable first. Nothing, if there is none. */
+void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
+
+/* The value of --group-bits, which stays the caller's. PL_EUSE, with a line: not zeros and ones. */
+int cmd_group_bits(const char **bits, const char *cmd, const char *value);
+
+#endif
