@@ -9,12 +9,8 @@
 #include <string.h>
 
 #define PERFORMANCE_ALPHA 0.1
-#define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
-#define LOADS_MAX 3     /* downloads in one try: of donors ahead of the records that we have seen */
-#define TRY_PAUSE 0.5   /* s after a download that failed, twice as long after each other one */
-#define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
-#define TRY_SHARE 4.0      /* downloads' times that we train before the next: they take a fifth */
-#define STATE_WEIGHT 1.0   /* of everybody in rounds of the parameters, as in hivemind */
+#define LEAVE_LIMIT 2.0  /* s for taking our report back: some round trips; others may be gone */
+#define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
 
 void request_complete(struct request *w, int status)
 {
@@ -116,7 +112,7 @@ static size_t drop_beyond(struct progress_record *records, size_t count, int64_t
     return kept;
 }
 
-static void find_lead(struct collaboration *c)
+void collaboration_find_lead(struct collaboration *c)
 {
     c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
     if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no state to show one by */
@@ -135,7 +131,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
     claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
-    find_lead(c);
+    collaboration_find_lead(c);
     own = own_record(c);
     mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
     count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
@@ -232,7 +228,7 @@ static void begin_add(void *context)
     request_complete(w, PL_OK);
 }
 
-static void begin_look_again(void *context) { collaboration_fresh(context); }
+void collaboration_poll(void *context) { collaboration_fresh(context); }
 
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds)
@@ -243,7 +239,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
      * behind them. */
-    if (request_wait(&look, begin_look_again) || request_wait(&again, begin_add))
+    if (request_wait(&look, collaboration_poll) || request_wait(&again, begin_add))
         return COLLABORATION_GO_ON;
     return again.advice;
 }
@@ -294,94 +290,6 @@ void collaboration_raise_epoch(struct collaboration *c)
 {
     struct request w = { .c = c };
     request_wait(&w, begin_raise);
-}
-
-/* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
- * Where there are not even two others, a donor and the lead may be the same peer's word, which
- * reaches no farther than `most`. */
-static int64_t highest_epoch(const struct collaboration *c, int64_t most)
-{
-    const int64_t highest = c->lead < 0 ? most : c->lead;
-    return c->others < 2 && highest > most ? most : highest;
-}
-
-static int on_check(void *context, const struct state_load *state, struct pl_err *err)
-{
-    struct request *w = context;
-    const int64_t most = highest_epoch(w->c, w->number);
-    struct training_state t;
-    int64_t epoch;
-    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
-    if (rc) return rc;
-    epoch = t.epoch;
-    training_state_clear(&t);
-    w->is_beyond |= epoch > most;
-    if (epoch > most)
-        return pl_fail(err, PL_EPROTO,
-                       "state: of epoch %lld, expected %lld at most by what the "
-                       "others report",
-                       (long long)epoch, (long long)most);
-    return w->check ? w->check(w->check_context, state, err) : PL_OK;
-}
-
-/* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
-static void note_try(struct collaboration *c, int status)
-{
-    const double now = collaboration_now(c);
-    double pause = TRY_PAUSE;
-    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
-    for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
-    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * (now - c->load_began));
-    if (!status || c->lead <= c->epoch) return;
-    if (c->tries < TRIES_MAX) c->tries++;
-    if (c->tries < TRIES_MAX) return;
-    claims_doubt(&c->claims, c->epoch, now);
-    find_lead(c);
-}
-
-static void on_loaded(void *context, int status, const struct peer_id *donor,
-                      struct state_load *state, const struct pl_err *err)
-{
-    struct request *w = context;
-    (void)donor;
-    *w->state = *state;
-    memset(state, 0, sizeof *state);
-    if (status) *w->err = *err;
-    note_try(w->c, status);
-    request_complete(w, status);
-}
-
-/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
- * gets our tensors without weight. */
-static void begin_load(void *context)
-{
-    struct request *w = context;
-    struct collaboration *c = w->c;
-    int rc;
-    averager_cancel(c->a[GRADIENT]);
-    c->load_began = collaboration_now(c);
-    rc = averager_load(c->a[STATE], on_check, on_loaded, w);
-    if (rc) request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
-}
-
-int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
-                       struct state_load *state, struct pl_err *err)
-{
-    int rc = PL_EIO, is_beyond = 1;
-    for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
-        struct request look = { .c = c };
-        struct request w = { .c = c,
-                             .number = most,
-                             .check = check,
-                             .check_context = context,
-                             .state = state,
-                             .err = err };
-        memset(state, 0, sizeof *state);
-        request_wait(&look, begin_look_again);
-        rc = request_wait(&w, begin_load);
-        is_beyond = rc && w.is_beyond;
-    }
-    return rc;
 }
 
 static void begin_share(void *context)

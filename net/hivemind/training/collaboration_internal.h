@@ -1,6 +1,6 @@
 /* collaboration_internal.h - what the parts of training together share: whose turn it is
- * (collaboration.c), the rounds (collaboration_rounds.c), what is told and looked up
- * (collaboration_tell.c). */
+ * (collaboration.c), the rounds (collaboration_rounds.c), a state of the swarm (collaboration_load.c),
+ * what is told and looked up (collaboration_report.c). */
 #ifndef PL_COLLABORATION_INSIDE_H
 #define PL_COLLABORATION_INSIDE_H
 
@@ -105,7 +105,10 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
                          const struct bytes *value, double life);
 /* A view of the swarm that is newer than now; fulfils the request. */
 void collaboration_fresh(struct request *w);
+void collaboration_poll(void *request);              /* the same, to be posted to the loop */
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
+/* The lead by the last poll; an auxiliary peer follows it. */
+void collaboration_find_lead(struct collaboration *c);
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
 /* Something that the user should know: for collaboration_remarked. */

@@ -1,0 +1,99 @@
+/* collaboration_load.c - a state of the swarm for a newcomer or a straggler. */
+#include "collaboration_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOADS_MAX 3   /* downloads in one try: of donors ahead of the records that we have seen */
+#define TRY_PAUSE 0.5 /* s after a download that failed, twice as long after each other one */
+#define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
+#define TRY_SHARE 4.0      /* downloads' times that we train before the next: they take a fifth */
+
+/* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
+ * Where there are not even two others, a donor and the lead may be the same peer's word, which
+ * reaches no farther than `most`. */
+static int64_t highest_epoch(const struct collaboration *c, int64_t most)
+{
+    const int64_t highest = c->lead < 0 ? most : c->lead;
+    return c->others < 2 && highest > most ? most : highest;
+}
+
+static int on_check(void *context, const struct state_load *state, struct pl_err *err)
+{
+    struct request *w = context;
+    const int64_t most = highest_epoch(w->c, w->number);
+    struct training_state t;
+    int64_t epoch;
+    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
+    if (rc) return rc;
+    epoch = t.epoch;
+    training_state_clear(&t);
+    w->is_beyond |= epoch > most;
+    if (epoch > most)
+        return pl_fail(err, PL_EPROTO,
+                       "state: of epoch %lld, expected %lld at most by what the "
+                       "others report",
+                       (long long)epoch, (long long)most);
+    return w->check ? w->check(w->check_context, state, err) : PL_OK;
+}
+
+/* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
+static void note_try(struct collaboration *c, int status)
+{
+    const double now = collaboration_now(c);
+    double pause = TRY_PAUSE;
+    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
+    for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
+    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * (now - c->load_began));
+    if (!status || c->lead <= c->epoch) return;
+    if (c->tries < TRIES_MAX) c->tries++;
+    if (c->tries < TRIES_MAX) return;
+    claims_doubt(&c->claims, c->epoch, now);
+    collaboration_find_lead(c);
+}
+
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *state, const struct pl_err *err)
+{
+    struct request *w = context;
+    (void)donor;
+    *w->state = *state;
+    memset(state, 0, sizeof *state);
+    if (status) *w->err = *err;
+    note_try(w->c, status);
+    request_complete(w, status);
+}
+
+/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
+ * gets our tensors without weight. */
+static void begin_load(void *context)
+{
+    struct request *w = context;
+    struct collaboration *c = w->c;
+    int rc;
+    averager_cancel(c->a[GRADIENT]);
+    c->load_began = collaboration_now(c);
+    rc = averager_load(c->a[STATE], on_check, on_loaded, w);
+    if (rc) request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
+}
+
+int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
+                       struct state_load *state, struct pl_err *err)
+{
+    int rc = PL_EIO, is_beyond = 1;
+    for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
+        struct request look = { .c = c };
+        struct request w = { .c = c,
+                             .number = most,
+                             .check = check,
+                             .check_context = context,
+                             .state = state,
+                             .err = err };
+        memset(state, 0, sizeof *state);
+        request_wait(&look, collaboration_poll);
+        rc = request_wait(&w, begin_load);
+        is_beyond = rc && w.is_beyond;
+    }
+    return rc;
+}
