@@ -114,6 +114,9 @@ def ahead_in_the_parameters():
     s = Stranger(trainers, lambda me: [])
     for p in trainers:
         threading.Thread(target=join_rounds, args=(s, p), daemon=True).start()
+    for _ in until(60):  # where steps are slow it may come late to the first rounds
+        if groups:
+            break
     return [s]
 
 

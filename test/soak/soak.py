@@ -115,6 +115,12 @@ class Peer:
     def of(self, *kinds):
         return [e for e in list(self.events) if e["event"] in kinds]
 
+    def story(self):
+        """What it has told, an event a line, for whoever looks for the cause of a failure."""
+        return [f"{e['time'] - self.born:6.1f} {e['event']} epoch {e['epoch']} of {e['global_epoch']}, {e['peers']} peers; "
+                f"round of {e['round_peers']}: {e['round_status']} {e['why'] or ''} {e['text'] or ''}"
+                for e in list(self.events) if "global_epoch" in e]
+
     def epoch(self):
         told = self.of("epoch", "corrected", "loaded")
         return told[-1]["epoch"] if told else 0
@@ -300,6 +306,8 @@ def main():
             if verdicts.failed:
                 for p in everybody[-3:]:
                     sys.stdout.write(f"--- peer {p.number}: {p.said()[-400:]}\n")
+                for p in [p for p in everybody if backwards(p)][:2]:
+                    print(f"--- the life of peer {p.number}, in seconds since it was started:", *p.story(), sep="\n    ")
         finally:
             swarm.end()
     return verdicts.closing()

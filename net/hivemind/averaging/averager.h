@@ -26,6 +26,7 @@
 #define STATE_RATE_MEAN 65536.0 /* bytes a second over the whole, */
 #define STATE_TIME_BASE 60.0    /* s: and so long for what is small */
 
+#define STATE_CHECK_PAUSE 0.25  /* s: a poll of the DHT takes some round trips */
 #define STATE_WITNESSES 5       /* other donors that are asked whether theirs is the same */
 #define STATE_WITNESS_LIMIT 5.0 /* s for their answer, 64 KiB */
 /* Where no other donor can say (hivemind's cannot), a second one's state is taken and compared, of models of
@@ -165,8 +166,8 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
  * donor could be reached, or none gave a state that can be used. */
 typedef void averager_loaded(void *context, int status, const struct peer_id *donor,
                              struct state_load *state, const struct pl_err *err);
-/* check, if given: PL_OK if a state that has arrived can be used; else the next donor is asked. One
- * at a time. The state begins with the averager's tensors, see state_load_expect. */
+/* check, if given: PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known yet: it is
+ * called again after STATE_CHECK_PAUSE. After anything else the next donor is asked. One at a time. The state begins with the averager's tensors, see state_load_expect. */
 typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
 int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded,
                   void *context);

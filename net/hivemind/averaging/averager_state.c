@@ -307,19 +307,27 @@ static void load_message(void *context, struct rpc_stream *s, const uint8_t *dat
     if (rc) next_donor(a, rc);
 }
 
+static void check_state(void *context)
+{
+    struct averager *a = context;
+    int rc = a->load.check ? a->load.check(a->load.context, &a->load.load, &a->load.why) : PL_OK;
+    if (rc == PL_EAGAIN) timer_start(a->loop, &a->load.next, STATE_CHECK_PAUSE, check_state, a);
+    else if (rc) next_donor(a, rc);
+    else averager_ask_witnesses(a);
+}
+
 static void load_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
     int rc = state_load_finish(&a->load.load, &a->load.why);
     (void)s;
-    if (!rc && a->load.check) rc = a->load.check(a->load.context, &a->load.load, &a->load.why);
     if (rc) {
         next_donor(a, rc);
         return;
     }
     rpc_close(a->load.stream);
     a->load.stream = NULL;
-    averager_ask_witnesses(a);
+    check_state(a);
 }
 
 /* 1: one that was given before agrees. Either way this one is remembered. */

@@ -58,7 +58,10 @@ static struct claimant renewed(const struct claimant *before, const struct progr
                                double now)
 {
     struct claimant p = before ? *before : (struct claimant){ .peer = r->peer, .renewed = now };
-    if (p.time < r->time || p.time > r->time) p.renewed = now;
+    if (p.time < r->time || p.time > r->time) {
+        p.renewed = now;
+        p.is_silent = 0;
+    }
     memcpy(p.owner, r->owner, sizeof p.owner);
     p.epoch = r->epoch;
     p.time = r->time;
@@ -126,7 +129,8 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
 
 static int counts(const struct claimant *p, int64_t own, double now)
 {
-    return p->is_listed && (p->epoch <= own || p->is_mate || p->doubted_until <= now);
+    return p->is_listed && !p->is_silent &&
+           (p->epoch <= own || p->is_mate || p->doubted_until <= now);
 }
 
 static int by_epoch(const void *a_, const void *b_)
@@ -165,6 +169,34 @@ int claims_can_be_shown(const struct claims *c, int64_t own, double now)
         if (counts(&c->list[i], own, now) && !c->list[i].is_client && c->list[i].epoch > own)
             return 1;
     return 0;
+}
+
+static int shall_be_pinged(const struct claimant *p, int64_t epoch, double now)
+{
+    return p->is_listed && !p->is_silent && !p->is_client && p->epoch < epoch &&
+           p->asked + CLAIMS_SILENT <= now;
+}
+
+size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_t epoch, double now)
+{
+    size_t n = 0;
+    while (n < CLAIMS_PINGS) {
+        struct claimant *oldest = NULL;
+        for (size_t i = 0; i < c->count; i++)
+            if (shall_be_pinged(&c->list[i], epoch, now) &&
+                (!oldest || c->list[i].time < oldest->time))
+                oldest = &c->list[i];
+        if (!oldest) break;
+        oldest->asked = now;
+        out[n++] = oldest->peer;
+    }
+    return n;
+}
+
+void claims_silent(struct claims *c, const struct peer_id *peer, double asked)
+{
+    struct claimant *p = find(c, peer);
+    if (p && p->renewed <= asked) p->is_silent = 1;
 }
 
 void claims_round(struct claims *c, const struct group *g)

@@ -8,6 +8,8 @@
  *          reason to ask for a state, never an epoch to take over.
  *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
  *          does not count for a while, twice as long each time.
+ *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped. Its
+ *          record stays in the DHT for a minute, but says nothing about the epoch of those who live.
  *   owner  the key that first wrote a peer's record: while it goes on, another key's record for the
  *          same peer is not that peer's. */
 #ifndef PL_CLAIMS_H
@@ -25,6 +27,7 @@
 #define CLAIMS_DOUBT_MIN 30.0  /* s: half a record's life */
 #define CLAIMS_DOUBT_MAX 480.0 /* after five times in a row: an honest peer is asked again soon */
 #define CLAIMS_SILENT 35.0     /* s without a new report; a living peer reports every 30 */
+#define CLAIMS_PINGS 16 /* at once: a majority of the dead in most swarms, a few packets in all */
 
 struct claims {
     struct claimant {
@@ -35,7 +38,9 @@ struct claims {
         double renewed;       /* DHT time of our first look that found it */
         double doubted_until; /* DHT time */
         int doubts;           /* in a row */
+        double asked;         /* DHT time of our last ping; 0: none yet */
         int is_listed;        /* in the last look */
+        int is_silent;        /* has not answered it, and has reported nothing since */
         int is_client;
         int is_mate; /* was in the last common round of gradients */
     } * list;        /* by peer id */
@@ -52,6 +57,12 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
 /* 1: of those beyond `own` somebody can be asked for a state; clients can't. */
 int claims_can_be_shown(const struct claims *c, int64_t own, double now);
+/* Peers whose claims keep the lead below `epoch`, the oldest claims first, at most CLAIMS_PINGS: shall be pinged
+ * now, and have not been for CLAIMS_SILENT seconds. How many they are. */
+size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_t epoch,
+                      double now);
+/* One of them has not answered a ping sent at DHT time `asked`; nothing if it has reported since. */
+void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 /* A common round of gradients has succeeded in this group. */
 void claims_round(struct claims *c, const struct group *g);
 /* No state has shown that anybody is beyond `own`: those who claim so are doubted. */

@@ -149,8 +149,6 @@ static void see(struct collaboration *c, const struct dht_result *r)
     free(records);
 }
 
-static void begin_fetch(void *context);
-
 static void on_fetched(void *context, int status, const struct dht_result *r)
 {
     struct collaboration *c = context;
@@ -162,10 +160,10 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     if (!c->closing)
         timer_start(c->loop, &c->fetch_timer,
                     fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
-                    begin_fetch, c);
+                    collaboration_begin_poll, c);
 }
 
-static void begin_fetch(void *context)
+void collaboration_begin_poll(void *context)
 {
     struct collaboration *c = context;
     struct request *w = c->fetch_waits;
@@ -181,7 +179,7 @@ void collaboration_refresh(struct collaboration *c)
 {
     if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
     c->fetch = NULL;
-    begin_fetch(c);
+    collaboration_begin_poll(c);
 }
 
 /* A view that is newer than now. */
@@ -383,6 +381,7 @@ static void begin_close(void *context)
     timer_stop(&c->fetch_timer);
     timer_stop(&c->report_timer);
     if (c->fetch) dht_node_cancel(c->fetch);
+    collaboration_cancel_pings(c);
     if (c->has_reported && !mp_nil(&nil))
         c->leaving = dht_node_store(c->o.node, &c->progress_id, bytes_at(&c->subkey),
                                     bytes_length(&c->subkey), bytes_at(&nil), bytes_length(&nil),

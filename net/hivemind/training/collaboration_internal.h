@@ -44,6 +44,12 @@ struct collaboration {
     int64_t lead;                /* see claims.h, by the last look */
     int tries;                   /* downloads in a row that have not shown it */
     double next_try, load_began; /* DHT time */
+    struct claimant_ping {
+        struct collaboration *c;
+        struct peer_id peer;
+        double began; /* DHT time */
+        struct dht_task *task;
+    } pings[CLAIMS_PINGS]; /* under way */
     struct target_watch watch;
     struct pl_err remarks[REMARKS_MAX]; /* not told yet */
     size_t remark_count;
@@ -91,8 +97,10 @@ struct request {
     void *check_context;
     struct state_load *state;
     struct pl_err *err;
-    int is_beyond; /* a state was of an epoch beyond the lead */
-    int left;      /* averagers still to be closed */
+    int is_beyond;     /* a state was of an epoch beyond the lead */
+    int is_waiting;    /* and its epoch may be confirmed yet: */
+    double wait_until; /* DHT time; 0: no state of this download had to wait */
+    int left;          /* averagers still to be closed */
 };
 
 /* Tells the thread that waits for it. */
@@ -107,8 +115,10 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
 void collaboration_fresh(struct request *w);
 void collaboration_poll(void *request);              /* the same, to be posted to the loop */
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
+void collaboration_begin_poll(void *c);              /* unless one is under way */
 /* The lead by the last poll; an auxiliary peer follows it. */
 void collaboration_find_lead(struct collaboration *c);
+void collaboration_cancel_pings(struct collaboration *c);
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
 /* Something that the user should know: for collaboration_remarked. */

@@ -1,4 +1,9 @@
-/* collaboration_load.c - a state of the swarm for a newcomer or a straggler. */
+/* collaboration_load.c - a state of the swarm for a newcomer or a straggler.
+ *
+ * A state is taken over if its epoch is not beyond the lead: a stranger could serve any. But the lead
+ * may lag behind the living peers: records arrive after the steps that they tell of, and those of the dead
+ * stay for a minute. So a state beyond the lead waits for two things before it is refused: newer records,
+ * and an answer of each peer whose claim is lower. Those that do not answer have no say. */
 #include "collaboration_internal.h"
 
 #include <math.h>
@@ -6,6 +11,7 @@
 #include <string.h>
 
 #define LOADS_MAX 3   /* downloads in one try: of donors ahead of the records that we have seen */
+#define LEAD_WAIT 3.5 /* s in one try, all donors together: a ping's limit and a poll after it */
 #define TRY_PAUSE 0.5 /* s after a download that failed, twice as long after each other one */
 #define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
 #define TRY_SHARE 4.0      /* downloads' times that we train before the next: they take a fifth */
@@ -19,24 +25,79 @@ static int64_t highest_epoch(const struct collaboration *c, int64_t most)
     return c->others < 2 && highest > most ? most : highest;
 }
 
+/* --- who keeps the lead below a state's epoch -------------------------------------------------- */
+
+static void on_answer(void *context, int status, const struct dht_pong *pong)
+{
+    struct claimant_ping *p = context;
+    (void)pong;
+    p->task = NULL;
+    if (!status) return;
+    claims_silent(&p->c->claims, &p->peer, p->began);
+    collaboration_find_lead(p->c);
+}
+
+static void begin_pings(struct collaboration *c, int64_t epoch)
+{
+    struct peer_id peers[CLAIMS_PINGS];
+    const double now = collaboration_now(c);
+    size_t count, free_slots = 0, n = 0;
+    for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->pings[i].task;
+    if (free_slots < CLAIMS_PINGS) return; /* the next ones after these */
+    count = claims_to_ping(&c->claims, peers, epoch, now);
+    for (; n < count; n++) {
+        c->pings[n] = (struct claimant_ping){ .c = c, .peer = peers[n], .began = now };
+        c->pings[n].task = dht_node_ping(c->o.node, &peers[n], 0, on_answer, &c->pings[n]);
+    }
+}
+
+static int is_pinging(const struct collaboration *c)
+{
+    for (size_t i = 0; i < CLAIMS_PINGS; i++)
+        if (c->pings[i].task) return 1;
+    return 0;
+}
+
+void collaboration_cancel_pings(struct collaboration *c)
+{
+    for (size_t i = 0; i < CLAIMS_PINGS; i++)
+        if (c->pings[i].task) dht_node_cancel(c->pings[i].task);
+}
+
+/* Far beyond the lead only silent peers can be the reason; a step or two may be on its way in the DHT. */
+static int may_be_confirmed(struct request *w, int64_t epoch, int64_t most)
+{
+    struct collaboration *c = w->c;
+    const double now = collaboration_now(c);
+    if (w->wait_until == 0) w->wait_until = now + LEAD_WAIT;
+    if (now >= w->wait_until) return 0;
+    begin_pings(c, epoch);
+    collaboration_begin_poll(c);
+    return is_pinging(c) || epoch - most <= CLAIMS_SLACK;
+}
+
+/* A state of another model is refused as such, whatever its epoch. */
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct request *w = context;
-    const int64_t most = highest_epoch(w->c, w->number);
     struct training_state t;
-    int64_t epoch;
-    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
+    int64_t epoch, most;
+    int rc = w->check && !w->is_waiting ? w->check(w->check_context, state, err) : PL_OK;
+    w->is_waiting = 0;
+    if (!rc) rc = training_state_read(&t, state->metadata, state->metadata_n, err);
     if (rc) return rc;
     epoch = t.epoch;
     training_state_clear(&t);
-    w->is_beyond |= epoch > most;
-    if (epoch > most)
-        return pl_fail(err, PL_EPROTO,
-                       "state: of epoch %lld, expected %lld at most by what the "
-                       "others report",
-                       (long long)epoch, (long long)most);
-    return w->check ? w->check(w->check_context, state, err) : PL_OK;
+    most = highest_epoch(w->c, w->number);
+    if (epoch <= most) return PL_OK;
+    w->is_waiting = may_be_confirmed(w, epoch, most);
+    w->is_beyond |= !w->is_waiting;
+    return pl_fail(err, w->is_waiting ? PL_EAGAIN : PL_EPROTO,
+                   "state: of epoch %lld, expected %lld at most by what the others report",
+                   (long long)epoch, (long long)most);
 }
+
+/* --- downloads -------------------------------------------------------------------------------- */
 
 /* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
 static void note_try(struct collaboration *c, int status)

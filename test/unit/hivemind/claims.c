@@ -182,6 +182,55 @@ static void clients_have_no_state(void **state)
     claims_clear(&c);
 }
 
+/* Peers that died at epoch 3 are most of those listed. Without an answer to a ping they have no say, until
+ * they report again. Strangers that are silent, too, gain nothing: they only lose their own say. */
+static void the_silent_have_no_say(void **state)
+{
+    struct progress_record r[] = { at(1, 3), at(2, 3),        at(3, 3),         at(4, 9),
+                                   at(5, 9), client_at(6, 3), at(9, HUGE_EPOCH) };
+    struct peer_id asked[CLAIMS_PINGS];
+    struct claims c = { 0 };
+    size_t counted;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(r); i++) r[i].time = i < 3 ? 60.0 - (double)i : 99;
+    assert_int_equal(claims_see(&c, r, PL_COUNT(r), TARGET, 100, &counted), PL_OK);
+    assert_int_equal(claims_lead(&c, 0, 100), 3);
+    assert_int_equal(claims_to_ping(&c, asked, 3, 100), 0);
+    assert_int_equal(claims_to_ping(&c, asked, 9, 100), 3); /* but no client */
+    for (int i = 0; i < 3; i++) assert_int_equal(asked[i].bytes[2], 3 - i);
+    assert_int_equal(claims_to_ping(&c, asked, 9, 101), 0); /* nobody twice in a row */
+    claims_silent(&c, &asked[0], 100);
+    assert_int_equal(claims_lead(&c, 0, 102), 3);
+    claims_silent(&c, &asked[1], 100);
+    claims_silent(&c, &asked[2], 100);
+    assert_int_equal(claims_lead(&c, 0, 102), 9); /* of 3, 9, 9 and the false one */
+    assert_int_equal(claims_to_ping(&c, asked, HUGE_EPOCH, 102), 2);
+    assert_int_equal(claims_lead(&c, 0, 102), 9); /* these have answered */
+    sort_by_peer(r, PL_COUNT(r));
+    look(&c, r, 3, 103); /* they live */
+    assert_int_equal(claims_lead(&c, 0, 103), 3);
+    claims_silent(&c, &r[0].peer, 100); /* it has reported since then */
+    assert_int_equal(claims_lead(&c, 0, 103), 3);
+    claims_clear(&c);
+}
+
+/* However many are behind, few are pinged at a time. */
+static void pings_are_bounded(void **state)
+{
+    enum { MANY = 3 * CLAIMS_PINGS };
+    struct progress_record r[MANY];
+    struct peer_id asked[CLAIMS_PINGS];
+    struct claims c = { 0 };
+    (void)state;
+    for (int i = 0; i < MANY; i++) r[i] = at((uint8_t)i, 3);
+    look(&c, r, MANY, 100);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(claims_to_ping(&c, asked, 9, 100 + i), CLAIMS_PINGS);
+    assert_int_equal(claims_to_ping(&c, asked, 9, 103), 0);
+    assert_int_equal(claims_to_ping(&c, asked, 9, 100 + CLAIMS_SILENT), CLAIMS_PINGS);
+    claims_clear(&c);
+}
+
 /* A record names a peer, and anybody's key may sign it. */
 static void one_owner_for_each_peer(void **state)
 {
@@ -286,6 +335,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(groupmates_have_a_say),
         cmocka_unit_test(doubts),
         cmocka_unit_test(clients_have_no_state),
+        cmocka_unit_test(the_silent_have_no_say),
+        cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(one_owner_for_each_peer),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(sums_saturate),

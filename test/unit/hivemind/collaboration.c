@@ -602,6 +602,34 @@ static void who_claims_a_lead_is_not_followed(void **state)
     end_with_two();
 }
 
+/* Three peers were at epoch 0; two of them died, and their records stay for a minute. The third goes on. A
+ * newcomer takes over the third one's state, though most records are of epoch 0. */
+static void the_dead_hold_no_newcomer_back(void **state)
+{
+    struct peer *late = &peers[3];
+    struct collaboration_view v;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
+    for (int i = 1; i <= 2; i++) {
+        loop_call(peers[i].loop, report_as_training, &peers[i]);
+        assert_true(await_noted(&peers[i].told, 1, LIMIT));
+        close_peer(&peers[i]);
+    }
+    peers[0].nap = 0.04;
+    peers[0].epochs = 1000;
+    begin_learning(&peers[0]);
+    assert_true(steps(5));
+    collaboration_enter(late->c, 0);
+    collaboration_look(late->c, &v);
+    assert_int_equal(v.peers, 3); /* two are dead, and a third one claims more than most */
+    assert_int_equal(v.global_epoch, 0);
+    assert_int_equal(take_over(late), PL_OK);
+    assert_true(late->epoch >= 3);
+    note(&peers[0].leaves);
+    join_learner(&peers[0]);
+}
+
 /* As the first one sees it, for half a record's life. */
 static int sees(size_t wanted)
 {
@@ -711,6 +739,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
         cmocka_unit_test_teardown(who_claims_a_lead_is_not_followed, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
+        cmocka_unit_test_teardown(the_dead_hold_no_newcomer_back, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
