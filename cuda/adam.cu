@@ -1,4 +1,4 @@
-/* adam.cu - one pass: moments and weights together. */
+/* adam.cu - Adam in one pass over memory: moments and weights are updated together. */
 #include "../ref/adam.h"
 
 #include "optimizer_moments.cuh"

@@ -1,5 +1,6 @@
-/* async_copies.cu - copies on two streams of their own, one for each direction, ordered against
- * operations by events; and between devices. A bus carries both directions at once. */
+/* async_copies.cu - asynchronous copies between host and device on two streams, one per direction,
+ * because the bus carries both at once; events order them against the operations. Also copies
+ * between devices. */
 #include "device.cuh"
 
 #include "launch.cuh"
@@ -7,7 +8,8 @@
 
 #include <string.h>
 
-#define TICKETS 64 /* events of a direction. An older copy's end is waited for through a newer's. */
+/* events per direction; waiting for a newer copy's event waits for older copies, too */
+#define TICKETS 64
 
 struct direction {
     cudaStream_t stream;
@@ -16,7 +18,7 @@ struct direction {
 };
 static struct copies {
     struct direction way[2]; /* down to the host, up to the device */
-    cudaEvent_t called;      /* all operations so far */
+    cudaEvent_t called;      /* recorded after all operations so far */
 } copies[CUDA_DEVICES_MAX];
 
 enum { DOWN, UP };
@@ -63,7 +65,7 @@ int cuda_download_begin(uint64_t *ticket, void *host, const void *device, size_t
 int cuda_upload_begin(uint64_t *ticket, void *device, const void *host, size_t bytes)
 {
     int rc;
-    cuda_lock(1); /* no other thread's product is to come between the two */
+    cuda_lock(1); /* no other thread's GEMM may come between the two */
     cuda_written(device, bytes);
     rc = begin(ticket, UP, device, host, bytes);
     cuda_lock(0);
@@ -73,7 +75,7 @@ int cuda_upload_begin(uint64_t *ticket, void *device, const void *host, size_t b
 int cuda_copy_end(uint64_t ticket)
 {
     const struct direction *way = &copies[cuda_number()].way[ticket & 1];
-    if (!(ticket >> 1)) return PL_OK; /* nothing was begun */
+    if (!(ticket >> 1)) return PL_OK; /* no copy was started */
     return cuda_status(cudaEventSynchronize(way->done[(ticket >> 1) % TICKETS]));
 }
 
@@ -96,7 +98,7 @@ void *cuda_host_alloc(size_t bytes)
 {
     void *p = NULL;
     if (cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable) != cudaSuccess) {
-        cudaGetLastError(); /* said by the NULL */
+        cudaGetLastError(); /* the NULL reports it: clear CUDA's error */
         cuda_no_host_memory(bytes);
         return NULL;
     }
@@ -108,19 +110,19 @@ void cuda_host_free(void *p)
     if (p) cuda_status(cudaFreeHost(p));
 }
 
-/* ---- between devices: straight over where they reach each other, else through the host ---- */
+/* ---- between devices: peer to peer where possible, otherwise through the host ---- */
 
-/* Without being asked to, CUDA takes the way through the host even where there is a straight
- * one. Where there is none, or it was opened before, nothing is lost. */
+/* CUDA copies through the host unless peer access is enabled, even where a direct path exists. If
+ * there is none, or it is enabled already, nothing is lost. */
 void cuda_reach(int other)
 {
     int can = 0;
     if (cudaDeviceCanAccessPeer(&can, cuda_number(), other) == cudaSuccess && can)
         (void)cudaDeviceEnablePeerAccess(other, 0);
-    cudaGetLastError(); /* no later launch shall answer for it */
+    cudaGetLastError(); /* clear the error: a later launch must not report it */
 }
 
-#define TAKE_MOST ((size_t)4 << 20) /* floats at a time: the buffer stays small, the bus busy */
+#define TAKE_MOST ((size_t)4 << 20) /* floats per copy: the buffer stays small, the bus busy */
 
 __global__ void add_from_peer(float *y, const float *x, size_t n)
 {

@@ -1,7 +1,8 @@
-/* attention.cu - a block takes 32 queries of one head through all tiles of keys that they may see,
- * and keeps the softmax of what it has seen so far: largest score, denominator, weighted sum. [Dao
- * et al. 2022: online softmax] Heads wider than 64 channels: a block for each 64 of the output,
- * each with all scores. */
+/* attention.cu - attention forward, one pass over the keys (FlashAttention's online softmax, [Dao
+ * et al. 2022]). A thread block takes 32 queries of one head through all tiles of keys that they
+ * may attend to. It keeps, per query, the maximum score m, the denominator l and the weighted sum o
+ * so far. When a tile raises the maximum from m to m', both l and o are scaled by exp(m - m').
+ * Heads wider than 64 channels use one block for each 64 output channels, each with all scores. */
 #include "attention.cuh"
 #include "bf16.cuh"
 
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     const uint8_t *hidden = mask_of(&t, key_mask, b);
     int first = first_seeing(&t, hidden);
     struct token at[2] = { token_at(&t, tq, y), token_at(&t, tq, y + 16) };
-    int see_all = token_at(&t, tq, 0).position < first; /* some query of the tile sees nothing */
+    /* some query of the tile has all its keys masked */
+    int see_all = token_at(&t, tq, 0).position < first;
     float scale = 1 / sqrtf((float)d), out[2][8] = { { 0 } };
     float best[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
 
@@ -31,10 +33,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     for (int tk = 0; tk < t.tiles; tk++) {
         float s[2][4] = { { 0 } };
         if (!see_all && !tiles_may_attend(&t, tq, tk)) continue;
-        __syncthreads(); /* the tiles before have been read */
+        __syncthreads(); /* the previous tiles have been read */
         fill_tokens(keys, &t, tk);
         for (int c = 0; c < d; c += CHUNK) {
-            __syncthreads(); /* the chunk before has been read */
+            __syncthreads(); /* the previous chunk has been read */
             load_tile(Q, q, stride, queries, c, d);
             load_tile(K, k, stride, keys, c, d);
             if (c == 0) load_tile(V, v, stride, keys, out_c, d);
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
                 most = fmaxf(most, s[a][j]);
             }
             for (int distance = 4; distance;
-                 distance /= 2) /* the eight threads of a row are neighbours */
+                 distance /= 2) /* the eight threads of a row are adjacent */
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
             for (int j = 0; j < 4; j++) {
                 float w = s[a][j] == -INFINITY ? 0 : expf(s[a][j] - most);
@@ -87,7 +89,7 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
                    const struct pl_mask *mask, const uint8_t *key_mask)
 {
     struct tiling t = tiling_of(mask, n, TILE);
-    int at_once = 65535 / H, rc = PL_OK; /* a grid's second side ends at 65535 */
+    int at_once = 65535 / H, rc = PL_OK; /* gridDim.y is at most 65535 */
     int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE;
     size_t in = (size_t)n * 3 * (size_t)H * (size_t)d, mask_step = (size_t)(whole ? n : mask->P);
     int in_bf16 = cuda_attention_in_bf16(d);
@@ -107,7 +109,7 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
     return rc;
 }
 
-/* ---- one cached step: a block a head; 128 keys at a time ---- */
+/* ---- one step with a KV cache: one block per head, 128 keys at a time ---- */
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     attend_step(float *o, float *k_cache, float *v_cache, const float *qkv, struct tiling t, int S,
@@ -144,7 +146,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             s *= scale;
         }
         most = fmaxf(best, cuda_block_max(s));
-        if (most == -INFINITY) continue; /* none of these keys; the same for all threads */
+        /* all of these keys are masked, for every thread of the block */
+        if (most == -INFINITY) continue;
         w = s == -INFINITY ? 0 : expf(s - most);
         shrink = best == -INFINITY ? 0 : expf(best - most);
         sum = fmaf(sum, shrink, cuda_block_sum(w));

@@ -1,10 +1,11 @@
-/* attention.cuh - who meets whom, tile by tile, for the forward and the backward pass.
+/* attention.cuh - which queries attend to which keys, tile by tile, for the forward and the
+ * backward pass.
  *
- * Positions are cut into tiles of 32 (64 on the matrix units: attention_bf16.cuh), text and image
- * apart, so that at the run's width a tile of image cells is one row (two); for column attention
- * cells are counted down the columns, and a tile is one column (two). Of two tiles a few
- * comparisons tell whether any pair of them may meet; pairs of tiles that don't are never visited,
- * and no (n,n) matrix exists. */
+ * Positions are cut into tiles of 32 (64 on tensor cores: attention_bf16.cuh), text and image
+ * separately. In the reference run a tile of image cells is one row (two); for column attention
+ * cells are counted down the columns, and a tile is one column (two). A few comparisons tell
+ * whether any pair of two tiles may attend; other pairs of tiles are skipped, and no (n,n) matrix
+ * exists. */
 #ifndef PL_CUDA_ATTENTION_CUH
 #define PL_CUDA_ATTENTION_CUH
 
@@ -13,16 +14,18 @@
 #include "launch.cuh"
 
 enum {
-    TILE = 32,  /* queries or keys */
-    CHUNK = 64, /* channels at a time, the run's whole head; wider heads take several rounds */
-    TILE_STRIDE = CHUNK + 1, /* keeps the banks of shared memory apart */
+    TILE = 32, /* queries or keys */
+    /* channels at a time, the reference run's whole head; wider heads take several passes */
+    CHUNK = 64,
+    TILE_STRIDE = CHUNK + 1, /* avoids bank conflicts in shared memory */
     WEIGHTS = TILE + 1,
     ATTENTION_THREADS = 128
 };
 
-/* The same on the matrix units, of at most 65535 / H sequences at a time: attention_bf16.cu and
- * attention_bf16_backward.cu. o16: o in bfloat16, too, or NULL. Asked first: whether operands are to
- * be rounded, heads of d channels fit, and the thread's device has code for it. */
+/* The same on tensor cores, for at most 65535 / H sequences at a time: attention_bf16.cu and
+ * attention_bf16_backward.cu. o16: o in bfloat16 as well, or NULL. cuda_attention_in_bf16 tells
+ * whether operands are to be rounded, heads of d channels fit, and the thread's device has code for
+ * it. */
 int cuda_attention_in_bf16(int d);
 int cuda_attention_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, int B, int n, int H,
                         int d, const struct pl_mask *mask, const uint8_t *key_mask);
@@ -34,9 +37,9 @@ struct tiling {
     struct pl_mask mask;
     int n;    /* positions */
     int size; /* of a tile */
-    int text; /* of those in text tiles: all of them where the grid plays no part */
+    int text; /* positions in text tiles; all of them if the mask has no grid */
     int text_tiles, tiles;
-    int line; /* cells of a row; of a column for column attention */
+    int line; /* cells per row; per column for column attention */
 };
 
 static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int size)
@@ -44,7 +47,7 @@ static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int siz
     struct tiling t = { *mask, n, size, n, 0, 0, 1 };
     int cells = 0;
     if (mask->kind != PL_MASK_FULL && mask->kind != PL_MASK_NONE && mask->P < n) {
-        int rows = (n - mask->P + mask->F - 1) / mask->F; /* the last one perhaps not whole */
+        int rows = (n - mask->P + mask->F - 1) / mask->F; /* the last row may be incomplete */
         t.text = mask->P;
         t.line = mask->kind == PL_MASK_COL ? rows : mask->F;
         cells = rows * mask->F;
@@ -54,7 +57,7 @@ static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int siz
     return t;
 }
 
-/* A place in a tile: its position in the sequence (-1: beyond the end), and its cell. */
+/* A token of a tile: its position in the sequence (-1: beyond the end), and its image cell. */
 struct token {
     int position, row, column; /* row -1: text */
 };
@@ -80,13 +83,13 @@ static __device__ struct token token_at(const struct tiling *t, int tile, int i)
     return p;
 }
 
-/* Rows above the query's that a window reaches. */
+/* Rows above the query's that the convolutional window covers. */
 static __device__ int reach_of(const struct pl_mask *m)
 {
     return m->dilation * (m->kind == PL_MASK_CONV ? m->kernel / 2 : m->kernel - 1);
 }
 
-/* Whether a query of tile tq may look at a key of tile tk; may say 1 where none does. */
+/* Whether a query of tile tq may attend to a key of tile tk; may return 1 where none does. */
 static __device__ int tiles_may_attend(const struct tiling *t, int tq, int tk)
 {
     int first, last;
@@ -94,14 +97,15 @@ static __device__ int tiles_may_attend(const struct tiling *t, int tq, int tk)
     if (tk > tq) return 0;
     if (tk < t->text_tiles) return 1; /* earlier text */
     if (t->mask.kind == PL_MASK_FULL) return 1;
-    first = (tq - t->text_tiles) * t->size / t->line;          /* the queries' first line */
-    last = ((tk - t->text_tiles + 1) * t->size - 1) / t->line; /* the keys' last line */
+    /* the queries' first row (or column) */
+    first = (tq - t->text_tiles) * t->size / t->line;
+    last = ((tk - t->text_tiles + 1) * t->size - 1) / t->line; /* the keys' last row (or column) */
     if (t->mask.kind == PL_MASK_CONV || t->mask.kind == PL_MASK_CONV_CORNER)
         first -= reach_of(&t->mask);
     return last >= first;
 }
 
-/* pl_mask_allowed for places that are there. */
+/* pl_mask_allowed for tokens inside the sequence. */
 static __device__ int is_allowed(const struct pl_mask *m, struct token q, struct token k)
 {
     int down = q.row - k.row, right = q.column - k.column, reach;
@@ -118,15 +122,15 @@ static __device__ int is_allowed(const struct pl_mask *m, struct token q, struct
     return m->kind == PL_MASK_CONV ? -right <= reach : right >= 0;
 }
 
-/* A key mask for all queries alike, or for those of the image alone. */
+/* Whether the key mask applies to all queries, or only to those of the image. */
 static __device__ int hides_from_all(const struct tiling *t)
 {
     return t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE;
 }
 
-/* Of one sequence's key mask: queries before the result see no key at all, and then, by contract,
- * all keys alike. Only where the mask hides keys from every query can that happen. For the whole
- * block. */
+/* The first query of a sequence that has a key left. Earlier queries have all keys masked and then,
+ * by contract, attend to all keys equally. Happens only where the mask applies to every query. For
+ * the whole block. */
 static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_mask)
 {
     int first = t->n;
@@ -137,14 +141,14 @@ static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_ma
     return t->mask.kind == PL_MASK_NONE && first < t->n ? 0 : first;
 }
 
-/* A key that is there and that the sequence's key mask lets be seen. */
+/* Whether the key exists and the sequence's key mask allows it. */
 static __device__ int is_shown(const struct tiling *t, const uint8_t *key_mask, struct token k)
 {
     if (k.position < 0) return 0;
     return !key_mask || (k.row >= 0 && !hides_from_all(t)) || key_mask[k.position];
 }
 
-/* Whether the query looks at the key, all masks together. */
+/* Whether the query attends to the key, all masks combined. */
 static __device__ int sees(const struct tiling *t, int first, struct token q, struct token k,
                            int shown)
 {
@@ -154,13 +158,13 @@ static __device__ int sees(const struct tiling *t, int first, struct token q, st
     return shown || (q.row < 0 && !hides_from_all(t));
 }
 
-/* A sequence's key mask in the batch's. */
+/* One sequence's key mask. */
 static __device__ const uint8_t *mask_of(const struct tiling *t, const uint8_t *key_mask, int b)
 {
     return key_mask ? key_mask + (size_t)b * (size_t)(hides_from_all(t) ? t->n : t->mask.P) : NULL;
 }
 
-/* One sequence's head, as the backward pass reads it. */
+/* One head of one sequence, as the backward pass reads it. */
 struct head {
     const float *q, *k, *v, *do_, *lse, *delta;
     const uint8_t *hidden;
@@ -186,7 +190,7 @@ static __device__ struct head head_of(const float *qkv, const float *do_, const 
     return r;
 }
 
-/* A tile's places, worked out once by 32 threads. Of a shared array of PLACES ints. */
+/* The tokens of a tile, computed once by 32 threads into a shared array of TOKEN_INTS. */
 enum { TOKEN_INTS = 3 * TILE };
 
 static __device__ void fill_tokens(cuda_shared<int> tokens, const struct tiling *t, int tile)
@@ -206,8 +210,8 @@ static __device__ struct token load_token(cuda_shared<int> tokens, int i)
     return p;
 }
 
-/* The channels c.. of a tile's vectors into shared memory (TILE, PITCH), zeros for what is not
- * there. `from` is position 0's vector, the next one lies `pitch` floats on. */
+/* Loads channels c.. of a tile's vectors into shared memory (TILE, TILE_STRIDE), zeros outside.
+ * `from` is the vector of position 0; vectors are `stride` floats apart. */
 static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t stride,
                                  cuda_shared<int> tokens, int c, int d)
 {
@@ -219,8 +223,8 @@ static __device__ void load_tile(cuda_shared<float> to, const float *from, size_
     }
 }
 
-/* Thread (y, x) of 16 x 8 keeps rows y and y + 16 of a tile: scores of keys x + 8j, channels x +
- * 8j. s[a][j] += the products of rows of A and rows of B over `width` channels. */
+/* Thread (y, x) of 16 x 8 owns rows y and y + 16 of a tile: scores of keys x + 8j, channels x + 8j.
+ * s[a][j] += the dot product of rows of A and of B over `width` channels. */
 static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_shared<float> B,
                                      int width)
 {

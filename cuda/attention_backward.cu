@@ -1,12 +1,12 @@
-/* attention_backward.cu - weights are taken again from scores and lse, tile by tile. One kernel
- * sums over keys (dq), one over queries (dk, dv), so nothing is added atomically and the bits are
- * always the same.
+/* attention_backward.cu - the softmax weights are recomputed from scores and log-sum-exp, tile by
+ * tile. One kernel sums over keys (dq), one over queries (dk, dv): there are no atomic additions,
+ * so the bits are always the same.
  *
  *   w = exp(s - lse),  e = do . v,  delta = do . o,  ds = w (e - delta)
  *   dq = scale * sum ds k,  dk = scale * sum ds q,  dv = sum w do */
 #include "attention.cuh"
 
-/* delta (B,H,n) = do . o; a warp a vector. */
+/* delta (B,H,n) = do . o; one warp per vector. */
 __global__ void products(float *delta, const float *do_, const float *o, size_t vectors, int n,
                          int H, int d)
 {
@@ -23,9 +23,8 @@ __global__ void products(float *delta, const float *do_, const float *o, size_t 
     }
 }
 
-/* Weights and score gradients of a pair of tiles, into W and E (either may be asked for alone by
- * who calls, both are cheap): rows are queries. The tiles Q, K, O (do), V are left as the last
- * chunk of channels has filled them. */
+/* Softmax weights W and score gradients E of a pair of tiles; rows are queries. The shared tiles Q,
+ * K, O (do), V hold the last chunk of channels afterwards. */
 static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_shared<float> Q,
                              cuda_shared<float> K, cuda_shared<float> O, cuda_shared<float> V,
                              cuda_shared<int> queries, cuda_shared<int> keys, const struct head *g,
@@ -35,7 +34,7 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
     float s[2][4] = { { 0 } }, e[2][4] = { { 0 } }, scale = 1 / sqrtf((float)d);
     for (int c = 0; c < d; c += CHUNK) {
         int width = d - c < CHUNK ? d - c : CHUNK;
-        __syncthreads(); /* what lay here has been read */
+        __syncthreads(); /* the previous contents have been read */
         load_tile(Q, g->q, g->stride, queries, c, d);
         load_tile(K, g->k, g->stride, keys, c, d);
         load_tile(O, g->do_, g->out_stride, queries, c, d);
@@ -49,7 +48,8 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
         struct token q = load_token(queries, y + 16 * a);
         float lse = q.position < 0 ? 0 : g->lse[q.position],
               delta = q.position < 0 ? 0 : g->delta[q.position];
-        float factor = q.position < first ? 0 : scale; /* sees all alike: no gradient but v's */
+        /* a fully masked query: only v has a gradient */
+        float factor = q.position < first ? 0 : scale;
         for (int j = 0; j < 4; j++) {
             int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
             struct token key = load_token(keys, x + 8 * j);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     fill_tokens(queries, &t, tq);
     for (int tk = 0; tk < t.tiles; tk++) {
         if (!tiles_may_attend(&t, tq, tk)) continue;
-        __syncthreads(); /* the places before have been read */
+        __syncthreads(); /* the previous positions have been read */
         fill_tokens(keys, &t, tk);
         weigh(W, E, Q, K, O, V, queries, keys, &g, &t, first, d);
         if (d > CHUNK) {

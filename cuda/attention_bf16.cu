@@ -1,6 +1,6 @@
-/* attention_bf16.cu - cuda/attention.cu on the matrix units: a block takes 128 queries of one head
- * through all tiles of 64 keys that they may see; scores, softmax and weights never leave the
- * registers of the warp that keeps their rows. [Dao et al. 2022; Dao 2023] */
+/* attention_bf16.cu - cuda/attention.cu on tensor cores. A thread block takes 128 queries of one
+ * head through all tiles of 64 keys that they may attend to. Scores, softmax and weights never
+ * leave the registers of the warp that owns their rows. [Dao et al. 2022; Dao 2023] */
 #include "attention_bf16.cuh"
 #include "bf16.cuh"
 #include "device.cuh"
@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     attend_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, struct tiling t, int H,
                 int d, const uint8_t *key_mask, int pairs)
 {
-    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first of all the two tiles of queries */
+    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first used for the two tiles of queries */
     PL_SHARED(uint32_t, V, (SIDE * ROW_WORDS));
     PL_SHARED(int, rows, (TILES * 4 * SIDE));
     PL_SHARED(int, columns, (4 * SIDE));
@@ -23,11 +23,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     const uint8_t *hidden = mask_of(&t, key_mask, b);
     int first = first_seeing(&t, hidden);
     float scale = LOG2_E / sqrtf((float)d), out[SIDE / 8][4] = { { 0 } };
-    float best[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 }; /* of powers of two */
+    float best[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 }; /* in units of log2 */
     uint32_t query[GROUPS][4];
     fill_tokens<TILES>(rows, &t, tq, NULL);
     __syncthreads();
-    /* who sees nothing scores all alike */
+    /* a fully masked query has equal scores everywhere */
     load_rounded<THREADS>(K, q, stride, rows, 0, first, d, pairs);
     load_rounded<THREADS>(V, q, stride, rows, SIDE, first, d, pairs);
     __syncthreads();
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         uint32_t bits;
         int groups;
         if (!block_attends<TILES, 0>(&t, tq, tk, first)) continue;
-        __syncthreads(); /* the tiles before have been read */
+        __syncthreads(); /* the previous tiles have been read */
         fill_tokens<1>(columns, &t, tk, hidden);
         __syncthreads();
         load_rounded<THREADS>(K, k, stride, columns, 0, 0, d, pairs);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         bits = attended_pairs<TILES, 0>(&t, rows, tq, free, columns, tk, first);
         groups = attended_groups(bits);
         __syncthreads();
-        if (!groups) continue; /* the whole warp */
+        if (!groups) continue; /* the same for the whole warp */
         float s[SIDE / 8][4] = { { 0 } };
         PL_UNROLL
         for (int g = 0; g < GROUPS; g++)
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 if (!(bits >> (4 * j + i) & 1)) s[j][i] = -INFINITY;
                 most = fmaxf(most, s[j][i]);
             }
-            /* the four lanes of a row are neighbours */
+            /* the four lanes of a row are adjacent */
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             base = most == -INFINITY ? 0 : most * scale;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 s[j][i] = exp2f(fmaf(s[j][i], scale, -base));
                 part += s[j][i];
             }
-            sum[a] = fmaf(sum[a], shrink, part); /* the lane's own columns */
+            sum[a] = fmaf(sum[a], shrink, part); /* this lane's own columns */
             best[a] = most;
             PL_UNROLL
             for (int j = 0; j < SIDE / 8; j++) PL_UNROLL
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 int cuda_attention_in_bf16(int d)
 {
-    static int code[CUDA_DEVICES_MAX]; /* 1: none for the matrix units of this device; 2: some */
+    static int code[CUDA_DEVICES_MAX]; /* 1: no tensor-core code for this device; 2: there is */
     int *mine = &code[cuda_number()];
     if (!cuda_bf16() || !fits_matrix_units(d)) return 0;
     if (!*mine) *mine = 1 + cuda_matrix_code(attend_bf16);

@@ -1,11 +1,11 @@
-/* attention_bf16.cuh - attention on the matrix units, operands rounded to bfloat16: what its
- * forward and backward pass share. [Dao 2023: a warp keeps its own rows, scores stay in registers]
+/* attention_bf16.cuh - attention on tensor cores, with operands rounded to bfloat16: what its
+ * forward and backward pass share. [Dao 2023: a warp owns its rows, scores stay in registers]
  *
- * A block keeps a tile or two of 64 places, its rows, sixteen a warp, and meets one tile after
- * another, the columns: queries and keys, or keys and queries. Of a product of rows and columns
- * each lane holds the 32 places that tensor_core.cuh names: rows g and g+8 of its warp, of each eight
- * columns two. Columns come in groups of 16; those that no row of a warp may meet are not
- * multiplied. */
+ * A thread block keeps one or two tiles of 64 tokens, its rows, sixteen per warp, and processes one
+ * tile after another as columns: queries and keys, or keys and queries. Of a score matrix each lane
+ * holds the 32 elements that tensor_core.cuh names: rows g and g+8 of its warp, and two of each
+ * eight columns. Columns come in groups of 16; groups that no row of a warp attends to are
+ * skipped. */
 #ifndef PL_CUDA_ATTENTION_BF16_CUH
 #define PL_CUDA_ATTENTION_BF16_CUH
 
@@ -13,18 +13,18 @@
 #include "tensor_core.cuh"
 
 enum {
-    SIDE = 64, /* places of a tile, and a head's channels at most */
+    SIDE = 64, /* tokens per tile, and the largest head */
     GROUPS = SIDE / 16,
-    ROW_WORDS = SIDE / 2 + 4,     /* eight rows that are read together lie in different banks */
-    TILE_THREADS = SIDE / 16 * 32 /* for each tile of rows */
+    ROW_WORDS = SIDE / 2 + 4,     /* eight rows that are read together are in different banks */
+    TILE_THREADS = SIDE / 16 * 32 /* per tile of rows */
 };
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
 
-/* Heads that these kernels take; the others keep float32's. */
+/* Heads that these kernels support; others are computed in float32. */
 static inline int fits_matrix_units(int d) { return d <= SIDE; }
 
-/* Vectors may be read and written two channels at a time. */
+/* Whether vectors can be read and written two channels at a time. */
 static inline int in_pairs(int d, const void *a, const void *b)
 {
     return d % 2 == 0 && (uintptr_t)a % 8 == 0 && (uintptr_t)b % 8 == 0;
@@ -36,9 +36,8 @@ struct alignas(8) channels {
 static __device__ __forceinline__ int lane_of(void) { return (int)threadIdx.x % 32; }
 static __device__ __forceinline__ int warp_of(void) { return (int)threadIdx.x / 32; }
 
-/* Places of so many tiles, from `tile` on, in a shared array of 4 * SIDE ints each, by as many
- * threads as they have places. `free`: it is there, and no key that is hidden. `hidden` NULL for
- * queries. */
+/* Computes the tokens of so many tiles, from `tile` on, into a shared array of 4 * SIDE ints each.
+ * `free`: the token exists and is not a masked key. `hidden` is NULL for queries. */
 template <int tiles>
 static __device__ void fill_tokens(cuda_shared<int> tokens, const struct tiling *t, int tile,
                                    const uint8_t *hidden)
@@ -63,13 +62,14 @@ template <int tiles> static __device__ int is_free(cuda_shared<int> tokens, int 
     return tokens[3 * tiles * SIDE + i];
 }
 
-/* Whether a query of tile tq may look at a key of tile tk; queries before `first` look at all. */
+/* Whether a query of tile tq may attend to a key of tile tk; queries before `first` attend to
+ * all. */
 static __device__ int tile_attends(const struct tiling *t, int tq, int tk, int first)
 {
     return tq * SIDE < first || tiles_may_attend(t, tq, tk);
 }
 
-/* The same of the block's tiles of rows, from `row` on, and a tile of columns. */
+/* The same for the block's tiles of rows, from `row` on, and a tile of columns. */
 template <int tiles, int rows_are_keys>
 static __device__ int block_attends(const struct tiling *t, int row, int column, int first)
 {
@@ -80,15 +80,15 @@ static __device__ int block_attends(const struct tiling *t, int row, int column,
     return 0;
 }
 
-/* Are all of the warp's rows free? */
+/* Whether all of the warp's rows are free. */
 template <int tiles> static __device__ int rows_are_free(cuda_shared<int> rows)
 {
     return __all_sync(0xffffffffu, is_free<tiles>(rows, warp_of() * 16 + lane_of() % 16));
 }
 
-/* Which of the warp's rows and the columns meet: bit 4 j + 2 a + i for row g + 8 a and column
- * 8 j + 2 (lane % 4) + i. Where every key is text before every query, as in most tiles, that is all
- * bits, or what is free; else each pair is looked at. `row` is the first tile of the block's rows,
+/* Which of the warp's rows attend to which columns: bit 4 j + 2 a + i for row g + 8 a and column 8
+ * j + 2 (lane % 4) + i. In most tiles every key precedes every query: then the bits follow from
+ * what is free; otherwise each pair is checked. `row` is the first tile of the block's rows,
  * `column` that of the columns. */
 template <int tiles, int rows_are_keys>
 static __device__ uint32_t attended_pairs(const struct tiling *t, cuda_shared<int> rows, int row,
@@ -98,8 +98,9 @@ static __device__ uint32_t attended_pairs(const struct tiling *t, cuda_shared<in
     int lane = lane_of(), start = warp_of() * 16;
     int mine = row + start / SIDE, tq = rows_are_keys ? column : mine,
         tk = rows_are_keys ? mine : column;
-    int query = tq * SIDE + (rows_are_keys ? 0 : start % SIDE); /* the first one, if it is text, */
-    int key = tk * SIDE + (rows_are_keys ? start % SIDE + 15 : SIDE - 1); /* and the last one */
+    /* the first query, if it is text, */
+    int query = tq * SIDE + (rows_are_keys ? 0 : start % SIDE);
+    int key = tk * SIDE + (rows_are_keys ? start % SIDE + 15 : SIDE - 1); /* and the last key */
     int ordered = t->mask.kind == PL_MASK_NONE ||
                   (tk < t->text_tiles && (tq >= t->text_tiles || key <= query));
     uint32_t bits = 0;
@@ -107,7 +108,7 @@ static __device__ uint32_t attended_pairs(const struct tiling *t, cuda_shared<in
     if (ordered && all_free &&
         __all_sync(0xffffffffu, is_free<1>(columns, lane) && is_free<1>(columns, lane + 32)))
         return 0xffffffffu;
-    /* text may look at text that is hidden from the image alone */
+    /* text may attend to text keys that are masked for the image only */
     if (ordered && !first && (tq >= t->text_tiles || hides_from_all(t))) {
         uint32_t of_rows = (is_free<tiles>(rows, start + lane / 4) ? 0x33333333u : 0) |
                            (is_free<tiles>(rows, start + lane / 4 + 8) ? 0xccccccccu : 0);
@@ -134,7 +135,7 @@ static __device__ uint32_t attended_pairs(const struct tiling *t, cuda_shared<in
     return bits;
 }
 
-/* A bit for each group of columns that some row of the warp meets. */
+/* A bit for each group of columns that some row of the warp attends to. */
 static __device__ __forceinline__ int attended_groups(uint32_t bits)
 {
     int groups = 0;
@@ -144,8 +145,8 @@ static __device__ __forceinline__ int attended_groups(uint32_t bits)
     return groups;
 }
 
-/* Vectors of 64 places, from `at` on, into shared memory, rounded, whole steps of 16 channels;
- * zeros for what is not there and for positions before `least`. */
+/* Loads vectors of 64 tokens, from `at` on, into shared memory, rounded, in steps of 16 channels;
+ * zeros outside and for positions before `least`. */
 template <int threads>
 static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, const float *from,
                                                     size_t stride, cuda_shared<int> tokens, int at,
@@ -153,7 +154,7 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
 {
     int word = lane_of(), c = 2 * word, row = warp_of();
     for (int start = row; start < SIDE; start += threads / 4) {
-        struct channels v[8]; /* on their way before the first of them is waited for */
+        struct channels v[8]; /* all loads are issued before the first is used */
         PL_UNROLL
         for (int i = 0; i < 8; i++) {
             int p = tokens[at + start + threads / 32 * i];
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
     }
 }
 
-/* The warp's rows, loaded as a tile, as a product's left side. */
+/* Loads the warp's rows of a tile as the left operand. */
 static __device__ __forceinline__ void take_rows(uint32_t f[GROUPS][4], cuda_shared<uint32_t> from,
                                                  int steps)
 {
@@ -201,7 +202,7 @@ static __device__ __forceinline__ void multiply_group(float s[2][4], const uint3
         }
 }
 
-/* out += what s holds of a group of columns, rounded, times their vectors. */
+/* out += s, rounded, times the vectors of a group of columns. */
 static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const float s[2][4],
                                                  cuda_shared<uint32_t> columns, int group,
                                                  int steps)
@@ -219,8 +220,8 @@ static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const f
         }
 }
 
-/* A row's vector, 2 a and 2 a + 1 of the lane's, by a factor, to where position 0's would lie; to16
- * the same in bfloat16, NULL: not. */
+/* Stores a row's vector (elements 2 a and 2 a + 1 of the lane) times a factor; `to` is the address
+ * of position 0. to16: the same in bfloat16, or NULL. */
 static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size_t stride,
                                                  int position, const float out[SIDE / 8][4], int a,
                                                  float factor, int d, int pairs)

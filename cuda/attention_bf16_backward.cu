@@ -1,11 +1,12 @@
-/* attention_bf16_backward.cu - cuda/attention_backward.cu on the matrix units: one kernel keeps
- * queries and sums over keys (dq), one keeps keys and sums over queries (dk, dv). Weights and score
- * gradients of 16 rows and 16 columns at a time, rounded only as the next product's operands. */
+/* attention_bf16_backward.cu - cuda/attention_backward.cu on tensor cores. One kernel keeps queries
+ * and sums over keys (dq), one keeps keys and sums over queries (dk, dv). Weights and score
+ * gradients exist for 16 rows and 16 columns at a time, and are rounded only as operands of the
+ * next GEMM. */
 #include "attention_bf16.cuh"
 
-/* s and e, products of the warp's rows and eight columns: to weights, and to score gradients but
- * for the scale. lse is a power of two's. `bits` as pairs_that_meet has them, from these columns
- * on. */
+/* Turns scores s and e = do . v of the warp's rows and eight columns into weights, and into score
+ * gradients without the scale. lse is in units of log2. `bits` as in attended_pairs, from these
+ * columns on. */
 static __device__ __forceinline__ void weigh(float s[4], float e[4], uint32_t bits, float scale,
                                              const float lse[4], const float delta[4])
 {
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
                         const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask,
                         int pairs)
 {
-    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first of all the rows' vectors */
+    PL_SHARED(uint32_t, K, (SIDE * ROW_WORDS)); /* first used for the rows' vectors */
     PL_SHARED(uint32_t, V, (SIDE * ROW_WORDS));
     PL_SHARED(int, rows, (TILES * 4 * SIDE));
     PL_SHARED(int, columns, (4 * SIDE));
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
         uint32_t bits;
         int groups;
         if (!block_attends<TILES, 0>(&t, tq, tk, first)) continue;
-        __syncthreads(); /* the tiles before have been read */
+        __syncthreads(); /* the previous tiles have been read */
         fill_tokens<1>(columns, &t, tk, h.hidden);
         __syncthreads();
         load_rounded<QUERY_THREADS>(K, h.k, h.stride, columns, 0, 0, d, pairs);
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
             const float of_rows[2][4] = { { of_lse[0], of_lse[0], of_lse[1], of_lse[1] },
                                           { of_delta[0], of_delta[0], of_delta[1], of_delta[1] } };
             float s[2][4] = { { 0 } }, e[2][4] = { { 0 } };
-            if (!(groups >> g & 1)) continue; /* the whole warp */
+            if (!(groups >> g & 1)) continue; /* the same for the whole warp */
             multiply_group(s, query, K, g, steps);
             multiply_group(e, above, V, g, steps);
             PL_UNROLL
@@ -79,20 +80,20 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
         }
     }
     PL_UNROLL
-    for (int a = 0; a < 2; a++) { /* a query that sees all alike: no gradient but v's */
+    for (int a = 0; a < 2; a++) { /* a fully masked query: only v has a gradient */
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         store_row(dqkv + (h.q - qkv), NULL, h.stride, p, dq, a, p < first ? 0 : root, d, pairs);
     }
 }
 
-/* Twice the sums, so half the rows: three such blocks fit beside each other. */
+/* Twice the sums, so half the rows: three such blocks fit on a multiprocessor. */
 __global__ void __launch_bounds__(TILE_THREADS, 3)
     key_gradients_bf16(float *dqkv, const float *do_, const float *qkv, const float *lse,
                        const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask,
                        int pairs)
 {
-    PL_SHARED(uint32_t, Q, (SIDE * ROW_WORDS)); /* first of all the rows' k */
-    PL_SHARED(uint32_t, O, (SIDE * ROW_WORDS)); /* do; first of all v */
+    PL_SHARED(uint32_t, Q, (SIDE * ROW_WORDS)); /* first used for the rows' k */
+    PL_SHARED(uint32_t, O, (SIDE * ROW_WORDS)); /* do; first used for v */
     PL_SHARED(int, rows, (4 * SIDE));
     PL_SHARED(int, columns, (4 * SIDE));
     PL_SHARED(float, statistics, (2 * SIDE)); /* the columns' lse and delta */
@@ -115,10 +116,10 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
         uint32_t bits;
         int groups;
         if (!block_attends<1, 1>(&t, tk, tq, first)) continue;
-        __syncthreads(); /* the tiles before have been read */
+        __syncthreads(); /* the previous tiles have been read */
         fill_tokens<1>(columns, &t, tq, NULL);
         __syncthreads();
-        /* who sees nothing gives k no gradient */
+        /* a fully masked query gives k no gradient */
         load_rounded<TILE_THREADS>(Q, h.q, h.stride, columns, 0, first, d, pairs);
         load_rounded<TILE_THREADS>(O, h.do_, h.out_stride, columns, 0, 0, d, pairs);
         if (i < SIDE) {
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
         PL_UNROLL
         for (int g = 0; g < GROUPS; g++) {
             float s[2][4] = { { 0 } }, e[2][4] = { { 0 } };
-            if (!(groups >> g & 1)) continue; /* the whole warp */
+            if (!(groups >> g & 1)) continue; /* the same for the whole warp */
             multiply_group(s, key, Q, g, steps);
             multiply_group(e, value, O, g, steps);
             PL_UNROLL

@@ -1,12 +1,12 @@
-/* average.cu - a message is decoded where it is added. Products and sums stay apart, so the bits
- * are every other backend's. */
+/* average.cu - the reducer of an all-reduce: messages are decoded where they are added.
+ * Multiplications and additions are not fused, so the bits equal every other backend's. */
 #include "../ref/reduce.h"
 
 #include "float16.cuh"
 #include "streams.cuh"
 #include "quant.cuh"
 
-/* Value i of a message; the table is in shared memory. */
+/* Value i of a message; an 8-bit message's table is in shared memory. */
 static __device__ float value_of(const void *x, enum pl_compression method,
                                  cuda_shared<float> table, size_t i)
 {
@@ -41,7 +41,7 @@ static size_t size_of(const struct pl_coded *x)
     return x->method == PL_COMPRESS_UNIFORM8 ? 1 : x->method == PL_COMPRESS_FLOAT16 ? 2 : 4;
 }
 
-/* Zeros where no table came. */
+/* Zeros for a message without a table. */
 static struct cuda_book book_of(const struct pl_coded *x)
 {
     struct cuda_book b = {};

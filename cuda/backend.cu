@@ -1,4 +1,5 @@
-/* backend.cu - the plug-in's door: the device, and which operations are done on it. */
+/* backend.cu - the plug-in's entry point: opens the devices and fills the backend's table with the
+ * operations of this folder. */
 #include "../ref/backend.h"
 
 #include "bf16.cuh"
@@ -6,9 +7,9 @@
 #include "launch.cuh"
 #include "bf16_weights.cuh"
 
-/* Operations of two threads on one device, such as an offloaded step beside the next samples,
- * follow each other on its stream and share its scratch memory: so each is called by one thread
- * at a time. What waits for copies alone (put, get, copy_end) holds nobody up. */
+/* Two threads on one device, such as an offloaded optimizer step that overlaps the next samples,
+ * share its stream and scratch memory: so one thread at a time calls an operation. Waiting for a
+ * copy (upload, download, copy_end) holds no lock. */
 template <auto operation> struct one_at_a_time;
 template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
     static int call(P... args)
@@ -21,7 +22,7 @@ template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
     }
 };
 
-/* Of products, which read what is known in bfloat16, and say themselves what they write. */
+/* For GEMMs, which reuse operands already rounded to bfloat16 and report what they overwrite. */
 template <auto operation> struct gemm_chunk;
 template <class... P, int (*operation)(P...)> struct gemm_chunk<operation> {
     static int call(P... args)
@@ -33,9 +34,9 @@ template <class... P, int (*operation)(P...)> struct gemm_chunk<operation> {
     }
 };
 
-/* On the host's memory: several threads at once, each with a lane of its own (streams.cuh). No round
- * is lost because the device is full: then, before anything has been written, the reference that
- * the table arrived with takes over. */
+/* Operations on host memory: several threads at once, each with a pipeline of its own
+ * (streams.cuh). A full device does not abort a round: then, before anything has been written, the
+ * reference takes over. */
 static struct pl_backend arrived;
 template <auto operation, auto on_host> struct set_pipelined_operations;
 template <class... P, int (*operation)(P...), int (*pl_backend::*on_host)(P...)>
@@ -49,7 +50,7 @@ struct set_pipelined_operations<operation, on_host> {
 
 static int set_threads(int threads)
 {
-    (void)threads; /* of the host: it computes nothing here */
+    (void)threads; /* host threads: unused here */
     return PL_OK;
 }
 
@@ -91,7 +92,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->peer_copy = one_at_a_time<cuda_peer_copy>::call;
     be->many_threads = 1;
 
-    /* Everything that reads or writes the table's memory has to be here. */
+    /* Every operation on device memory must be set here. */
     be->fill = one_at_a_time<cuda_fill>::call;
     be->copy = one_at_a_time<cuda_copy>::call;
     be->axpy = one_at_a_time<cuda_axpy>::call;

@@ -1,11 +1,11 @@
-/* bf16.cuh - bfloat16 on the device, a float's upper half, and products with operands in it. */
+/* bf16.cuh - bfloat16 (the upper half of a float32) on the device, and GEMMs with such operands. */
 #ifndef PL_CUDA_BF16_CUH
 #define PL_CUDA_BF16_CUH
 
 #include "launch.cuh"
 
-/* Rounded to nearest even; a NaN stays one. Devices that multiply it have an instruction for that,
- * instead of six. */
+/* Rounds to nearest even; NaN stays NaN. Devices with bfloat16 tensor cores have one instruction
+ * for it, instead of six. */
 static __device__ uint16_t bf16_of_float(float x)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -32,40 +32,41 @@ static __device__ float float_of_bf16(uint16_t h)
     return v.f;
 }
 
-/* Whether products round their operands. */
+/* Whether GEMMs round their operands. */
 int cuda_bf16(void);
 
 /* ---- bf16_operands.cu ---- */
 
 /* y = x (n), rounded. */
 int cuda_to_bf16(uint16_t *y, const float *x, size_t n);
-/* x (n) in bfloat16: parameters' working copy, what is known, or rounded into the slot. What was
- * rounded into CUDA_SLOT_OPERAND last is known until x is written, so an operation asks for that
- * slot's operand first, and for one of it. */
+/* x (n) in bfloat16: a parameter's working copy, a known rounding, or rounded now into the slot.
+ * What was last rounded into CUDA_SLOT_OPERAND is known until x is written, so an operation
+ * requests that slot's operand first, and only one of it. */
 const uint16_t *cuda_rounded(int *rc, enum cuda_slot slot, const float *x, size_t n);
-/* The same if no pass is needed; NULL: it is. */
+/* The same if no pass is needed; NULL if one is. */
 const uint16_t *cuda_rounded_known(const float *x, size_t n);
-/* Where x (n), which is to be known, has to be rounded to now. */
+/* Where x (n) is to be rounded to now; it is known afterwards. */
 uint16_t *cuda_round_into(int *rc, const float *x, size_t n);
-/* The same for an operation whose x the next product reads; NULL: it need not. */
+/* The same for an operation whose x is the next GEMM's operand; NULL: rounding is not needed. */
 uint16_t *cuda_round_copy(const float *x, size_t n);
-/* Products say what they have written; all other operations, and whoever frees memory, that from
- * now on nothing is known. */
+/* GEMMs report what they have written. All other operations, and whatever frees memory, report that
+ * nothing is known any more. */
 void cuda_rounded_written(const void *p, size_t bytes);
 void cuda_rounded_forget(void);
 
 /* ---- linear.cu ---- */
 
-/* db (N) += the column sums of dy (M,N), which in the same pass is rounded into y; NULL: not. */
+/* db (N) += the column sums of dy (M,N), which is rounded into y in the same pass; y may be
+ * NULL. */
 int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N);
 
-/* cuda_product of operands that are rounded already. C is overwritten in bfloat16, or in float32
- * with add as there. */
+/* cuda_gemm of operands that are rounded already. C is overwritten in bfloat16, or, with add, in
+ * float32 as there. */
 int cuda_gemm_bf16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K);
 int cuda_gemm_bf16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
                    int transposed_b, int M, int N, int K, int add);
-/* y (M,N) = x W^T + b, both rounded. b NULL: none. */
+/* y (M,N) = x W^T + b, x and W rounded. b may be NULL. */
 int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b, int M, int K,
                   int N);
 

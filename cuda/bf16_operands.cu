@@ -1,12 +1,13 @@
-/* bf16_operands.cu - what products read, in bfloat16: parameters' working copy, or rounded into scratch
- * memory. What lies there is remembered: the gradient of a layer's output is rounded for one of its
- * two products, and operations whose result goes into a product round it as they write it. */
+/* bf16_operands.cu - GEMM operands in bfloat16: a parameter's working copy, or a tensor rounded
+ * into scratch memory. The last rounded tensor is remembered, because a layer's output gradient is
+ * an operand of two GEMMs; and an operation whose result is the next operand rounds it as it writes
+ * it. */
 #include "bf16.cuh"
 #include "device.cuh"
 #include "vectorized.cuh"
 #include "bf16_weights.cuh"
 
-/* What is in CUDA_SLOT_OPERAND: x (n). n 0: nothing that would be known. */
+/* The tensor in CUDA_SLOT_OPERAND: x (n). n 0: none. */
 static struct {
     const float *x;
     size_t n;

@@ -1,5 +1,6 @@
-/* bf16_weights.cu - parameters in bfloat16 beside their float32 master: converted all at once, by the
- * first product after they have changed, so once a step however often they are multiplied with. */
+/* bf16_weights.cu - the working copy of the parameters in bfloat16, next to the float32 master
+ * weights. All are converted at once by the first GEMM after they have changed: once per optimizer
+ * step. */
 #include "bf16_weights.cuh"
 
 #include "bf16.cuh"
@@ -12,7 +13,7 @@ struct region {
     const float *master;
     size_t n;
     uint16_t *working; /* NULL: not needed yet, or no memory for it */
-    int current;       /* the same values, rounded */
+    int current;       /* equal to the rounded master */
     int refused;
 };
 static struct regions {
@@ -72,10 +73,11 @@ const uint16_t *cuda_weights_bf16(int *rc, const float *W)
     *rc = PL_OK;
     if (!w || w->refused) return NULL;
     if (!w->working && !(w->working = (uint16_t *)cuda_alloc(w->n * sizeof *w->working))) {
-        w->refused = 1; /* each product then rounds its own operand */
+        w->refused = 1; /* each GEMM then rounds its own operand */
         return NULL;
     }
-    if (!w->current) { /* values that are on their way belong to it: there is no second occasion */
+    /* the tensor to be written belongs to it, and nothing else reports the write */
+    if (!w->current) {
         *rc = cuda_copy_join();
         if (*rc == PL_OK) *rc = cuda_to_bf16(w->working, w->master, w->n);
         w->current = *rc == PL_OK;

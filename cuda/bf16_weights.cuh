@@ -1,19 +1,18 @@
-/* bf16_weights.cuh - which memory holds parameters, and their working copy in bfloat16. */
+/* bf16_weights.cuh - registers parameters, and keeps their working copy in bfloat16. */
 #ifndef PL_CUDA_BF16_WEIGHTS_CUH
 #define PL_CUDA_BF16_WEIGHTS_CUH
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* From now until it is freed, master (n) holds parameters. */
+/* Registers master (n) as parameters until it is freed. */
 int cuda_weights(const float *master, size_t n);
-/* Every operation that writes to memory which may be parameters' says so before it does. */
+/* Every operation that writes to memory that may hold parameters calls this first. */
 void cuda_written(const void *p, size_t bytes);
-/* Before p is freed. */
+/* To be called before p is freed. */
 void cuda_weights_forget(const void *p);
 
-/* W's values in bfloat16, as they are now; NULL: W is no parameter, or there is no memory for
- * it. */
+/* The current values of W in bfloat16. NULL: W is not a parameter, or there is no memory for it. */
 const uint16_t *cuda_weights_bf16(int *rc, const float *W);
 
 #endif

@@ -1,9 +1,10 @@
-/* bucket_means.cu - see bucket_means.cuh. */
+/* bucket_means.cu - a stable counting sort by code (count, prefix sum, scatter), then one warp per
+ * bucket. */
 #include "bucket_means.cuh"
 
 #define TILE CUDA_BIN_TILE
 
-/* Thread k looks for code k, and all threads of a warp read the same byte. */
+/* Thread k counts code k, and all threads of a warp read the same byte. */
 
 __global__ void count_bins(uint32_t *offset, const uint8_t *codes, size_t n)
 {
@@ -13,7 +14,7 @@ __global__ void count_bins(uint32_t *offset, const uint8_t *codes, size_t n)
     offset[blockIdx.x * (size_t)PL_CODES + threadIdx.x] = count;
 }
 
-/* One block. */
+/* Prefix sums over tiles and buckets; one thread block. */
 __global__ void scan_bins(uint32_t *offset, uint32_t *begin, int tiles)
 {
     PL_SHARED(uint32_t, all, PL_CODES);
@@ -41,7 +42,7 @@ __global__ void scatter_values(float *sorted, const uint32_t *offset, const uint
         if (codes[i] == threadIdx.x) sorted[to++] = x[i];
 }
 
-/* A warp a bin: 32 values in one load, then added one by one. */
+/* One warp per bucket: 32 values in one load, then added one by one. */
 __global__ void sum_bins(float *table, uint64_t *count, const float *sorted, const uint32_t *begin)
 {
     uint32_t bin = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;

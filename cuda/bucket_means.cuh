@@ -1,9 +1,9 @@
-/* bucket_means.cuh - values in 256 bins, and the mean of each bin: what the two 8-bit codes of a part have
- * in common. A bin's mean is a sum in the order of the index, which a device does not like; so
- * values are first laid out by bin, in that order, and then every bin is a warp's, all of them at
- * once.
+/* bucket_means.cuh - values in 256 buckets, and the mean of each: shared by both 8-bit encoders.
+ * The result is a sum in index order, which does not parallelize; so values are first sorted by
+ * bucket, stably, and then one warp sums each bucket, all buckets at once.
  *
- * What does not fit on a lane goes through it in pieces; bins' sums go on from piece to piece. */
+ * Values that do not fit in a stage are processed in chunks; bucket sums continue from chunk to
+ * chunk. */
 #ifndef PL_CUDA_BUCKET_MEANS_CUH
 #define PL_CUDA_BUCKET_MEANS_CUH
 
@@ -11,35 +11,35 @@
 
 #include "streams.cuh"
 
-#define CUDA_BIN_TILE 4096 /* values that a block lays out */
-#define CUDA_BIN_PARTS 256 /* room for doubles */
+#define CUDA_BIN_TILE 4096 /* values that one thread block scatters */
+#define CUDA_BIN_PARTS 256 /* doubles for the caller */
 
-/* Of a piece, on the device. The first two live as long as the call. */
+/* One chunk, on the device. table and count live as long as the call. */
 struct cuda_bins {
-    float *table;    /* (PL_CODES): bins' sums so far */
-    uint64_t *count; /* (PL_CODES): how many those are */
-    double *part;    /* (CUDA_BIN_PARTS), the caller's */
-    uint32_t *begin; /* (PL_CODES + 1): where a bin's values begin */
+    float *table;    /* (PL_CODES): sums so far */
+    uint64_t *count; /* (PL_CODES): number of values so far */
+    double *part;    /* (CUDA_BIN_PARTS), for the caller */
+    uint32_t *begin; /* (PL_CODES + 1): where a bucket's values begin */
     uint32_t
-        *offset; /* (tiles, PL_CODES): how many a tile has of a bin, then all tiles before it */
+        *offset; /* (tiles, PL_CODES): a tile's count of a bucket, then its prefix sum over tiles */
     float *x, *sorted;
     uint8_t *codes;
 };
 
-/* Bytes of a lane's side for pieces of n values; the most values that a side has room for, whole
- * tiles, beside `apart` bytes of the caller's. */
+/* Bytes of a stage for chunks of n values; and the most values that fit in a stage with `extra`
+ * bytes for the caller, a multiple of a tile. */
 size_t cuda_bins_bytes(size_t n);
 size_t cuda_bins_capacity(size_t extra);
-/* In the side's buffer; nothing is summed up yet. */
+/* Lays out the stage's buffer and clears the sums. */
 int cuda_bins_begin(struct cuda_bins *w, char *buffer, size_t piece);
-/* sorted <- n values of x by their codes; those of one code stay in their order. */
+/* sorted = n values of x ordered by code; values of one code keep their order. */
 int cuda_bins_scatter(const struct cuda_bins *w, size_t n);
-/* Of what has been laid out, adds bins' values to their sums. */
+/* Adds the sorted values to the sums of their buckets. */
 int cuda_bins_sum(const struct cuda_bins *w);
-/* The means, 0 for an empty bin; table is host memory. Waits. */
+/* The means, 0 for an empty bucket; table is in host memory. Waits for the device. */
 int cuda_bins_end(float table[PL_CODES], const struct cuda_bins *w);
 
-/* Piece after piece of x: f(at, some). The only one is brought up if it has not been. */
+/* f(at, some) for each chunk of x. A single chunk is uploaded only once. */
 template <class F>
 static int cuda_bins_each(const struct cuda_bins *w, const float *x, size_t n, size_t piece,
                           int first, F f)

@@ -1,7 +1,8 @@
-/* centered_clip.cu - CenteredClip: the inputs stay on the device from iteration to iteration, and only the
- * distances come down, from which the host works out the next pulls. What does not fit on a lane
- * goes through it in pieces of the coordinates, once an iteration: the step and then, at once, the
- * new distances, which the next iteration wants. */
+/* centered_clip.cu - CenteredClip. The inputs stay on the device between iterations; only the
+ * distances are downloaded, from which the host computes the next clipping factors. If the inputs
+ * do not fit in a pipeline stage, they pass through it in chunks of coordinates, once per
+ * iteration: each pass applies the step and then computes the new distances, which the next
+ * iteration needs. */
 #include "../ref/robust.h"
 
 #include "streams.cuh"
@@ -10,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PULL_BLOCKS 1024 /* at most, of a piece */
-#define FAR_BLOCKS 64    /* of one input's distance */
+#define PULL_BLOCKS 1024 /* thread blocks per chunk, at most */
+#define FAR_BLOCKS 64    /* thread blocks per distance */
 
 struct clip_work {
     double *v;      /* (w) */
-    double *factor; /* (n): weight times clipping, over the total */
-    double *found;  /* (n + 2): squared distances; the step's squares, its largest */
+    double *factor; /* (n): weight times clipping over the total weight */
+    double *found;  /* (n + 2): squared distances; then the step's sum of squares and its maximum */
     double *pulled; /* (2, PULL_BLOCKS) */
     double *part;   /* (n, FAR_BLOCKS) */
     float *x;       /* (n, w) */
 };
 
-/* Inputs in their order, a thread a coordinate. */
+/* Applies the inputs in order, one thread per coordinate. */
 __global__ void pull(double *v, double *pulled, const float *x, const double *factor, int n,
                      size_t w)
 {
@@ -43,7 +44,7 @@ __global__ void pull(double *v, double *pulled, const float *x, const double *fa
     }
 }
 
-/* Blocks (j, i) take parts of input i's distance. */
+/* Blocks (j, i) compute parts of input i's distance. */
 __global__ void measure(double *part, const float *x, const double *v, int n, size_t w)
 {
     for (int i = (int)blockIdx.y; i < n; i += (int)gridDim.y) {
@@ -57,7 +58,7 @@ __global__ void measure(double *part, const float *x, const double *v, int n, si
     }
 }
 
-/* A piece's are added to those of the pieces before. */
+/* Adds a chunk's sums to those of the previous chunks. */
 __global__ void gather(double *found, const double *part, int far_blocks, const double *pulled,
                        int pull_blocks, int n)
 {
@@ -73,15 +74,15 @@ __global__ void gather(double *found, const double *part, int far_blocks, const 
     }
 }
 
-/* ---- pieces of the coordinates ---- */
+/* ---- chunks of the coordinates ---- */
 
 struct clip_call {
-    struct clip_work on; /* the device */
+    struct clip_work on; /* in device memory */
     double *v;
     const float *x;
     int n;
     size_t d, piece;
-    double *far, *factor; /* (n + 2), (n) on the host */
+    double *far, *factor; /* (n + 2), (n) in host memory */
 };
 
 static size_t fixed_for(int n)
@@ -130,7 +131,8 @@ static int run_piece(const struct clip_call *c, size_t w)
     return rc;
 }
 
-/* One pass over all coordinates: c->factor's step, and what c->far says after it. */
+/* One pass over all coordinates: applies the step of c->factor, then computes the distances
+ * c->far. */
 static int pass(const struct clip_call *c, int first)
 {
     size_t found = (size_t)c->n + 2;
@@ -155,7 +157,7 @@ static int pass(const struct clip_call *c, int first)
 static int iterate(const struct clip_call *c, struct pl_clip_result *result, const double *weight,
                    const struct pl_clip *clip, double total)
 {
-    int rc = pass(c, 1); /* factors of 0: the distances alone */
+    int rc = pass(c, 1); /* factors of 0: only the distances */
     while (rc == PL_OK && result->iterations < clip->iterations) {
         double tau = clip->taus ? clip->taus[result->iterations] : clip->tau;
         result->clipped = 0;

@@ -1,5 +1,6 @@
-/* codebook.cu - distances to all codes are one product and the table's norms; the Gumbel code is a
- * thread a place, because neighbouring places lie side by side for every code. */
+/* codebook.cu - vector quantization: squared distances to all codes are |e|^2 - 2 z.e + |z|^2, so
+ * one GEMM and the codebook's norms suffice. Gumbel codes use one thread per position, because
+ * adjacent positions are adjacent in memory for every code. */
 #include "../ref/codebook.h"
 
 #include "launch.cuh"
@@ -15,7 +16,7 @@ __global__ void row_norms(float *norm, const float *table, int D)
     if (threadIdx.x == 0) norm[blockIdx.x] = s;
 }
 
-/* A block a place: the first n with the smallest norm[n] - 2 product[n]. */
+/* One block per position: the first n with the smallest norm[n] - 2 product[n]. */
 __global__ void first_smallest(int32_t *code, const float *product, const float *norm, int N)
 {
     PL_SHARED(float, least, CUDA_THREADS / 32);
@@ -81,7 +82,8 @@ int cuda_code_rows(float *z, const float *table, const int32_t *code, int B, int
     return PL_LAUNCH(take_codes, cuda_blocks(n), CUDA_THREADS, z, table, code, n, D, P);
 }
 
-/* As embed.cu's gradient: a code's first place adds up all of its places, in rising order. */
+/* As the gradient of embed.cu: the first position of a code adds up all of its positions, in
+ * ascending order. */
 __global__ void add_codes(float *dtable, const float *dz, float scale, const int32_t *code,
                           int positions, int D, int P)
 {
@@ -150,7 +152,7 @@ int cuda_gumbel_code(int32_t *code, const float *logits, const float *noise, int
                      positions, N, P);
 }
 
-/* One place's largest, and the sum of exp((x - largest) / temperature). */
+/* One position's maximum, and the sum of exp((x - max) / temperature). */
 struct softmax {
     float largest;
     double sum;
@@ -219,7 +221,7 @@ int cuda_kl_uniform(double *kl, const float *logits, int B, int N, int P)
     return rc;
 }
 
-/* See ref/codebook.c for the slope of the divergence. */
+/* ref/codebook.c derives the gradient of the divergence. */
 __global__ void gumbel_slopes(float *dlogits, const float *a, const float *y, const float *logits,
                               float temperature, float kl_weight, size_t positions, int N, int P)
 {

@@ -1,9 +1,9 @@
-/* column_sums.cu - sums over rows: how rows are cut, and what is left of their parts. See
+/* column_sums.cu - sums over rows in two steps: chunks of rows, then the chunks in order. See
  * launch.cuh. */
 #include "launch.cuh"
 
-#define CHUNK_ROWS 64 /* at least: eight a warp */
-#define BLOCKS 1024u  /* enough for every device's multiprocessors several times over */
+#define CHUNK_ROWS 64 /* rows, at least: eight per warp */
+#define BLOCKS 1024u  /* several times as many as any device has multiprocessors */
 
 dim3 cuda_column_grid(int rows, int columns)
 {
@@ -18,8 +18,8 @@ double *cuda_column_scratch(int *rc, int sums, dim3 grid, int columns)
     return (double *)cuda_scratch(rc, CUDA_SLOT_COLUMNS, n * sizeof(double));
 }
 
-/* Eight columns a block, whose threads take turns at the chunks: one after the other, as many as
- * there are for a narrow matrix would take longer than the sums themselves. */
+/* Eight columns per block; its threads share the chunks. With one thread per column, the many
+ * chunks of a narrow matrix would take longer than the sums themselves. */
 #define ACROSS 8
 #define TURNS (CUDA_THREADS / ACROSS)
 

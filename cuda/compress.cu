@@ -1,4 +1,5 @@
-/* compress.cu - halves, and a table looked up: as fast as the bus. uniform8.cu has the rest. */
+/* compress.cu - float16 conversion and 8-bit table lookup, at the speed of the bus. uniform8.cu has
+ * the 8-bit encoder. */
 #include "../ref/compress.h"
 
 #include "float16.cuh"
@@ -11,7 +12,7 @@ __global__ void halve(uint16_t *out, const float *x, size_t n)
 {
     CUDA_EACH (i, n) {
         float v = x[i];
-        v = v < -HALF_MAX ? -HALF_MAX : v > HALF_MAX ? HALF_MAX : v; /* a NaN passes */
+        v = v < -HALF_MAX ? -HALF_MAX : v > HALF_MAX ? HALF_MAX : v; /* NaN stays NaN */
         out[i] = half_of_float(v);
     }
 }

@@ -1,10 +1,10 @@
-/* conv.cu - patches are laid out as a matrix, some places at a time, and the rest is cuBLAS'
- * product. A 1x1 convolution's patches are its input. */
+/* conv.cu - convolution as im2col and a cuBLAS GEMM: patches are copied into the columns of a
+ * matrix, some positions at a time. A 1x1 convolution needs no copy. */
 #include "../ref/conv.h"
 
 #include "launch.cuh"
 
-/* Of scratch, or what --gpu-memory leaves: a 256 x 256 map of 128 channels in three goes. */
+/* Limit of the patch matrix: a 256 x 256 image of 128 channels takes three passes. */
 #define PATCH_BYTES ((size_t)128 << 20)
 
 static int is_plain(const struct pl_conv *c)
@@ -23,7 +23,7 @@ static int positions_at_once(int positions, size_t terms)
     return some < 1 ? 1 : some < (size_t)positions ? (int)some : positions;
 }
 
-/* patch (C*K*K, count): what output places first.. of one image see. */
+/* patch (C*K*K, count): the inputs of output positions first.. of one image. */
 __global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, int W_out, int first,
                               int count)
 {
@@ -38,7 +38,7 @@ __global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, in
     }
 }
 
-/* patch (O*K*K, count): the output gradients in which input places first.. take part. */
+/* patch (O*K*K, count): the output gradients that depend on input positions first.. */
 __global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c, int H_out,
                                  int W_out, int first, int count)
 {
@@ -122,7 +122,7 @@ int cuda_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
     return rc;
 }
 
-/* A block an output channel: all its places of all images. */
+/* One block per output channel: sums all positions of all images. */
 __global__ void bias_gradient(float *db, const float *dy, int B, int O, int positions)
 {
     double s = 0;
@@ -138,7 +138,7 @@ int cuda_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
 {
     int W_out = pl_conv_width(c), positions = pl_conv_height(c) * W_out, rc = PL_OK;
     size_t terms = terms_of(c),
-           n = terms * (size_t)positions; /* whole images: dy's rows are that long */
+           n = terms * (size_t)positions; /* whole images, because a row of dy is one image long */
     float *patch = NULL;
     if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, n * sizeof *patch);
     for (int image = 0; rc == PL_OK && image < c->B; image++) {

@@ -31,7 +31,7 @@ $(BUILD)/obj/cuda/flags: always
 $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
-# The oldest's intermediate form knows no products on matrix units in bfloat16: what needs them gets sm_80's beside it.
+# The oldest device's PTX has no bfloat16 tensor-core instructions: files that need them also get sm_80's PTX.
 CUDA_ALSO_PTX = $(if $(CUDA_WANT),,$(filter-out $(CUDA_PTX),$(filter 80,$(CUDA_KNOWN))))
 $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu)): private CUDAFLAGS += \
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))

@@ -1,5 +1,5 @@
-/* device.cu - the devices: which ones, their streams, memory. Each has one stream for
- * operations, and async_copies.cu's two. */
+/* device.cu - the devices: selection, streams and memory accounting. Each device has one stream for
+ * operations, and the two of async_copies.cu. */
 #include "device.cuh"
 
 #include "bf16.cuh"
@@ -21,15 +21,15 @@ struct device {
         void *p;
         size_t bytes;
     } scratch[CUDA_SLOTS];
-    /* memory, counted: what --gpu-memory allows is kept, and a refusal can be explained. CUDA's own
-     * context and cuBLAS' workspace, some hundred MB, are not ours to count. */
+    /* Allocations, counted: enforces --gpu-memory and explains a refusal. CUDA's context and
+     * cuBLAS' workspace, some hundred MB, are not counted. */
     struct piece *pieces;
     size_t piece_count, piece_capacity, held, most;
 };
-static struct device devices[CUDA_DEVICES_MAX]; /* by CUDA's numbers */
+static struct device devices[CUDA_DEVICES_MAX]; /* indexed by CUDA's device number */
 static int list[CUDA_DEVICES_MAX], count = 1, present;
 static size_t limit;
-static thread_local int current = -1; /* CUDA's number of the thread's device; it knows it too */
+static thread_local int current = -1; /* CUDA's number of the thread's device; -1: none chosen */
 static thread_local char error_text[192];
 
 int cuda_failed(const char *why)
@@ -45,11 +45,11 @@ int cuda_status(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? PL_ENOMEM : PL_EDEVICE;
 }
 
-/* A thread that never chose a device is on the first of the list. */
+/* A thread that has not chosen a device uses the first of the list. */
 int cuda_number(void)
 {
     if (current < 0) {
-        cuda_status(cudaSetDevice(list[0])); /* without it, what comes next fails */
+        cuda_status(cudaSetDevice(list[0])); /* if this fails, so does the next call */
         current = list[0];
     }
     return current;
@@ -64,7 +64,7 @@ void cuda_lock(int on)
     static pthread_mutex_t lock[CUDA_DEVICES_MAX] = {};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, [] {
-        pthread_mutexattr_t again; /* operations that allocate hold it twice */
+        pthread_mutexattr_t again; /* operations that allocate lock it twice */
         pthread_mutexattr_init(&again);
         pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
         for (int i = 0; i < CUDA_DEVICES_MAX; i++) pthread_mutex_init(&lock[i], &again);
@@ -106,7 +106,7 @@ int cuda_set_devices(const int *numbers, int n)
                 snprintf(error_text, sizeof error_text, "device %d twice", numbers[i]);
                 return PL_EUSE;
             }
-        if (numbers[i] < 0 || numbers[i] >= present) { /* so the list is no longer than that, too */
+        if (numbers[i] < 0 || numbers[i] >= present) { /* this also bounds the list's length */
             snprintf(error_text, sizeof error_text, "no device %d: this machine has %d, from 0 on",
                      numbers[i], present);
             return PL_EUSE;
@@ -114,7 +114,7 @@ int cuda_set_devices(const int *numbers, int n)
     }
     count = n;
     for (int i = 0; i < n; i++) list[i] = numbers[i];
-    for (int i = n - 1; i >= 0; i--) { /* ends at the first, which the caller goes on with */
+    for (int i = n - 1; i >= 0; i--) { /* ends at the first device, which the caller then uses */
         if ((rc = cuda_use_device(i)) != PL_OK) return rc;
         for (int k = 0; k < n; k++)
             if (k != i) cuda_reach(list[k]);
@@ -122,7 +122,8 @@ int cuda_set_devices(const int *numbers, int n)
     return PL_OK;
 }
 
-/* A library without code for this device opens as well as any, and then no kernel starts. */
+/* A library without code for this device opens without error, and then no kernel starts: try
+ * one. */
 __global__ void start(double *x) { *x = threadIdx.x; }
 
 static int try_kernel(void)
@@ -193,16 +194,16 @@ void cuda_no_host_memory(size_t bytes)
              (double)bytes / 0x1p20);
 }
 
-/* Room in the list first: a piece that isn't in it would never be counted back. */
+/* Grows the list of allocations first: one that is not listed could never be uncounted. */
 static int free_scratch_until(struct device *d)
 {
-    size_t room = d->piece_capacity ? 2 * d->piece_capacity : 256;
+    size_t capacity = d->piece_capacity ? 2 * d->piece_capacity : 256;
     struct piece *more;
     if (d->piece_count < d->piece_capacity) return PL_OK;
-    more = (struct piece *)realloc(d->pieces, room * sizeof *more);
+    more = (struct piece *)realloc(d->pieces, capacity * sizeof *more);
     if (!more) return PL_ENOMEM;
     d->pieces = more;
-    d->piece_capacity = room;
+    d->piece_capacity = capacity;
     return PL_OK;
 }
 
@@ -216,7 +217,7 @@ static void *take_piece(size_t bytes)
         return refuse(bytes, "that --gpu-memory allows", (double)limit);
     if (free_scratch_until(d) != PL_OK) return NULL;
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* said by the NULL: no later launch shall answer for it */
+        cudaGetLastError(); /* the NULL reports it: a later launch must not */
         if (cudaMemGetInfo(&left, &all) != cudaSuccess) all = 0;
         return refuse(bytes, "that the device has", (double)all);
     }
@@ -255,8 +256,9 @@ void cuda_free(void *p)
     cuda_lock(1);
     cuda_weights_forget(p);
     cuda_rounded_forget();
-    cuda_status(cudaFree(p)); /* waits for the kernels that still use it, and may speak of them */
-    for (size_t i = d->piece_count; i-- > 0;) /* the latest go first, mostly */
+    /* waits for the kernels that still use p, and may report their errors */
+    cuda_status(cudaFree(p));
+    for (size_t i = d->piece_count; i-- > 0;) /* the newest are usually freed first */
         if (d->pieces[i].p == p) {
             d->held -= d->pieces[i].bytes;
             d->pieces[i] = d->pieces[--d->piece_count];
@@ -269,7 +271,7 @@ int cuda_upload(void *device, const void *host, size_t bytes)
 {
     cudaStream_t stream = cuda_stream();
     int rc = PL_OK;
-    cuda_lock(1); /* no other thread's product is to come between the two */
+    cuda_lock(1); /* no other thread's GEMM may come between the two */
     cuda_written(device, bytes);
     if (bytes)
         rc = cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
@@ -286,7 +288,7 @@ int cuda_download(void *host, const void *device, size_t bytes)
     return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 
-/* From sm_80 on; before, cuBLAS has no such product. */
+/* From sm_80 on; cuBLAS has no bfloat16 GEMM for older devices. */
 int cuda_has_bf16(void)
 {
     for (int i = 0; i < count; i++) {

@@ -1,6 +1,5 @@
-/* embed.cu - rows are copied by as many threads as there are elements. Their gradients need an
- * order: the first position of an id adds up all of that id's, one after the other, and so no sum
- * is atomic. */
+/* embed.cu - embedding lookup, one thread per element. The gradient needs an order without atomic
+ * additions: the first position of an id adds up all positions of that id, in ascending order. */
 #include "../ref/embed.h"
 
 #include "vectorized.cuh"
@@ -24,8 +23,8 @@ int cuda_embed(float *y, const float *table, const int32_t *ids, int M, int D, i
                                   table, ids, M, vectors);
 }
 
-/* A block a position. Which of the next 256 positions have the same id is 8 words of 32 bits, which
- * every thread then walks in rising order, each for its own channels. */
+/* One block per position. Which of the next 256 positions have the same id fits 8 words of 32 bits;
+ * every thread walks through them in ascending order, for its own channels. */
 __global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int M, int D)
 {
     PL_SHARED(unsigned, same, CUDA_THREADS / 32);
@@ -34,7 +33,7 @@ __global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int
     float *out = dtable + (size_t)id * (size_t)D;
     int earlier = 0;
     for (int k = (int)threadIdx.x; k < m; k += CUDA_THREADS) earlier |= ids[k] == id;
-    if (__syncthreads_or(earlier)) return; /* the first one does it */
+    if (__syncthreads_or(earlier)) return; /* only the first position of an id does the work */
     for (int begin = m; begin < M; begin += CUDA_THREADS) {
         int k = begin + (int)threadIdx.x;
         unsigned bits = __ballot_sync(0xffffffffu, k < M && ids[k] == id);

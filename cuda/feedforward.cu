@@ -1,5 +1,6 @@
-/* feedforward.cu - activations element by element; the layer takes as many rows at a time as fit
- * into a fixed amount of scratch, because z (M,2C) is the largest buffer of a block. */
+/* feedforward.cu - activations, element by element, and the feed-forward layer. z (M,2C) is the
+ * largest buffer of a transformer block, so the layer takes as many rows at a time as fit in a
+ * fixed amount of scratch memory. */
 #include "../ref/linear.h"
 
 #include "bf16.cuh"
@@ -13,15 +14,15 @@
 #define QUICK 1.702f
 
 static __device__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
-/* The slope of x sigmoid(a x); 1 - s from e itself, so that it keeps its digits far to the right.
- */
+/* The derivative of x sigmoid(a x). 1 - s is computed from e, so that it keeps its digits for large
+ * x. */
 static __device__ float sigmoid_slope(float x, float a)
 {
     float e = expf(-fabsf(a * x)), s = 1 / (1 + e), rest = e * s; /* of |a x| */
     float part = a * x * s * rest;
     return x < 0 ? rest + part : s + part;
 }
-/* (1 + erf(x / sqrt 2)) / 2 without the cancellation that 1 + erf has far to the left */
+/* (1 + erf(x / sqrt 2)) / 2, without the cancellation of 1 + erf for x far below zero */
 static __device__ float gelu_share(float x) { return 0.5f * erfcf(-x * SQRT_HALF); }
 static __device__ float gelu(float x) { return x * gelu_share(x); }
 static __device__ float gelu_slope(float x)
@@ -125,7 +126,7 @@ int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C
                                   CUDA_THREADS, dz, dy, z, M, vectors);
 }
 
-/* Where rows from m on of z lie: in the caller's, or in scratch that is used again and again. */
+/* z from row m on: in the caller's buffer if it saves z, otherwise in scratch that is reused. */
 static float *rows_of_z(float *saved_z, float *scratch, int m, int C)
 {
     return saved_z ? saved_z + 2 * (size_t)m * (size_t)C : scratch;

@@ -1,4 +1,4 @@
-/* feedforward.cuh - what the layer's two precisions share. */
+/* feedforward.cuh - the feed-forward layer: what its float32 and bfloat16 versions share. */
 #ifndef PL_CUDA_FEEDFORWARD_CUH
 #define PL_CUDA_FEEDFORWARD_CUH
 
@@ -6,10 +6,11 @@
 
 #include "launch.cuh"
 
-/* How many of M rows at a time the layer's scratch holds. */
+/* How many of M rows the layer's scratch memory holds at a time. */
 static inline int ffn_rows_at_once(int M, size_t bytes_a_row)
 {
-    const size_t most = (size_t)256 << 20; /* at the run's width 4,096 rows or 10,000 of bfloat16 */
+    /* at the reference run's width 4,096 rows, or 10,000 of bfloat16 */
+    const size_t most = (size_t)256 << 20;
     size_t rows = cuda_scratch_share(most) / bytes_a_row;
     return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
 }

@@ -1,15 +1,15 @@
-/* feedforward_bf16.cu - the layer in bfloat16: what only its own products read, z and the gated values
- * and the gradients of both, is never wider than that, so that the device's memory carries half of
- * it and no pass rounds. z lies without its bias, which the gate adds. */
+/* feedforward_bf16.cu - the feed-forward layer in bfloat16. z, the gated values and the gradients
+ * of both are read by this layer's GEMMs only, so they are stored in bfloat16: half the memory
+ * traffic, and no extra rounding pass. z is stored without its bias; the gate adds it. */
 #include "../ref/linear.h"
 
 #include "bf16.cuh"
 #include "feedforward.cuh"
 #include "vectorized.cuh"
 
-/* gelu(g) = g share(g), and its slope. share is off by at most 7.5e-8 [Abramowitz & Stegun 7.1.26],
- * the reciprocal and the power of two by a few times that, which is nothing beside bfloat16's 2^-9.
- * One exponential serves both: a pass that moves 6 bytes an element has time for some 40
+/* gelu(g) = g cdf(g), and its derivative. The cdf is off by at most 7.5e-8 [Abramowitz & Stegun
+ * 7.1.26], the fast reciprocal and exp2 by a few times that: negligible next to bfloat16's 2^-9.
+ * One exponential serves both. A pass that moves 6 bytes per element has time for some 40
  * instructions. */
 struct gelu {
     float value, slope;
@@ -31,7 +31,7 @@ static __device__ struct gelu gelu_of(float g)
 template <int WIDTH> struct halves {
     cuda_vector<float, WIDTH> u, g;
 };
-/* Of z as the first product left it; or of kept, z in float32 with its bias. */
+/* From z as the first GEMM left it; or from saved_z, float32 with its bias. */
 template <int WIDTH>
 static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float *saved_z,
                                                  const float *b1, size_t at, int c, int C) {
@@ -63,7 +63,7 @@ __global__ void gate16(uint16_t *h, const uint16_t *z, const float *saved_z, con
     });
 }
 
-/* dh becomes h, z becomes dz (of kept, too); part: dz's column sums. */
+/* dh becomes h, z becomes dz (saved_z too); part: the column sums of dz. */
 template <int WIDTH>
 __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const float *saved_z,
                                 const float *b1, int rows, int vectors)
@@ -96,7 +96,7 @@ __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const f
         [=](int p, int k, double s) { part[(k < WIDTH ? 0 : C) + p * WIDTH + k % WIDTH] = s; });
 }
 
-/* Buffers for some rows: z (rows,2C) where it isn't the caller's, h (rows,C), dy (rows,D). */
+/* Buffers for some rows: z (rows,2C) unless it is the caller's, h (rows,C), dy (rows,D). */
 struct workspace {
     uint16_t *h, *z, *dy;
     int rows, vectorized, vectors;
@@ -115,7 +115,7 @@ static int reserve_workspace(struct workspace *r, int M, int C, int z, int D, co
     return rc;
 }
 
-/* z, of the caller's rows in float32 with its bias, or in r->z without. */
+/* Computes z: into saved_z in float32 with its bias, or into r->z without it. */
 static int make_z(struct workspace *r, float *saved_z, const uint16_t *x, const struct pl_ffn *w,
                   int rows, int D, int C)
 {
@@ -159,7 +159,7 @@ int cuda_ffn_bf16(float *y, float *saved_z, const float *x, const struct pl_ffn 
     return rc;
 }
 
-/* Of `rows` rows of z and dh, which become dz and h; db1 is added to. */
+/* Turns `rows` rows of z and dh into dz and h; adds to db1. */
 static int ungate(const struct workspace *r, float *db1, const float *saved_z, const float *b1,
                   int rows, int C)
 {
@@ -172,7 +172,7 @@ static int ungate(const struct workspace *r, float *db1, const float *saved_z, c
     return rc == PL_OK ? cuda_column_add(db1, part, grid, 2 * C) : rc;
 }
 
-/* The gradients of some rows. dh and h share their place: h is made when dh is read, not sooner. */
+/* The gradients of some rows. dh and h share memory: h is written as dh is read. */
 static int some_rows(struct workspace *r, float *y, float *dx, const struct pl_ffn *dw,
                      const float *dy, float *saved_z, const float *x, const struct pl_ffn *w,
                      int rows, int D, int C)

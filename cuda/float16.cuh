@@ -1,5 +1,5 @@
-/* float16.cuh - IEEE halves on the device, by whole numbers as in ref/dtype.c: the same bits, and no
- * more asked of the device than float32. For compress.cu and average.cu. */
+/* float16.cuh - float16 on the device by integer arithmetic, as in ref/dtype.c: the same bits on
+ * every device. For compress.cu and average.cu. */
 #ifndef PL_CUDA_FLOAT16_CUH
 #define PL_CUDA_FLOAT16_CUH
 
@@ -21,7 +21,7 @@ static __device__ float float_of_half(uint16_t h)
     return v.f;
 }
 
-/* To nearest even; 65520 and more are infinite. */
+/* Rounds to nearest even; 65520 and more become infinite. */
 static __device__ uint16_t half_of_float(float x)
 {
     union cuda_bits v;
@@ -31,7 +31,7 @@ static __device__ uint16_t half_of_float(float x)
     v.u &= 0x7fffffff;
     if (v.u > 0x7f800000) return sign | 0x7e00;
     if (v.u >= 0x477ff000) return sign | 0x7c00;
-    if (v.u < 0x38800000) /* below the least normal half, 2^-14: a multiple of 2^-24 */
+    if (v.u < 0x38800000) /* below the smallest normal half, 2^-14: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint16_t)rintf(v.f * 0x1p24f));
     v.u -= 112u << 23;
     return (uint16_t)(sign | (v.u + 0xfff + (v.u >> 13 & 1)) >> 13);

@@ -1,5 +1,5 @@
-/* group_norm.cu - a block a group of one image; sums in double, because a group of VQGAN's widest
- * map has a quarter of a million values. The contract stands in ref/norm.h. */
+/* group_norm.cu - group norm, one thread block per group of an image. Sums are in double, because a
+ * group of VQGAN's largest image has a quarter of a million values. ref/norm.h has the contract. */
 #include "../ref/norm.h"
 
 #include "launch.cuh"
@@ -8,7 +8,7 @@ struct group {
     float mean, scale;
 };
 
-/* Of n values, for all threads of the block. */
+/* Mean and inverse deviation of n values, for all threads of the block. */
 static __device__ struct group group_statistics(const float *x, size_t n, float eps)
 {
     struct group g;
@@ -41,7 +41,7 @@ int cuda_group_norm(float *y, const float *x, const float *weight, const float *
                      eps);
 }
 
-/* sums (2,B,C): of dy, and of dy h, over a channel's places; a block a group. */
+/* sums (2,B,C): of dy and of dy h over a channel's positions; one block per group. */
 __global__ void channel_sums(double *sums, struct group *groups, const float *dy, const float *x,
                              int C, int P, int G, float eps)
 {

@@ -1,5 +1,5 @@
-/* lamb.cu - one pass over the tensor for moments, update and both norms, a second for the weights;
- * the trust ratio between them is worked out on the device. */
+/* lamb.cu - LAMB in two passes: one for moments, update and both norms, one for the weights. The
+ * trust ratio between them is computed on the device. */
 #include "../ref/lamb.h"
 
 #include "optimizer_moments.cuh"
@@ -26,7 +26,7 @@ static __device__ float lamb_update(float m, float v, float p, const struct lamb
     return s->decay != 0 ? fmaf(s->decay, p, u) : u;
 }
 
-/* part (2, blocks): each block's sums of squares of p and u. */
+/* part (2, blocks): each block's sum of squares of p and of u. */
 static __device__ void leave_sums(double *part, double pp, double uu)
 {
     pp = cuda_block_sum(pp);
@@ -94,7 +94,7 @@ __global__ void lamb_searched(double *part, float *u, const float *g, const floa
     lamb_blocks<WIDTH, 0>(part, u, g, p, &c, n, &s);
 }
 
-/* One block: the norms from `parts` blocks' sums. */
+/* One block: the norms from the sums of `parts` blocks. */
 __global__ void find_trust(struct pl_lamb_norms *norms, const double *part, size_t parts,
                            double clamp)
 {

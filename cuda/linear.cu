@@ -1,6 +1,6 @@
-/* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16: parameters
- * once a step (bf16_weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts
- * columns first, so a row-major C = A B is its C' = B' A'. */
+/* linear.cu - linear layers by cuBLAS, in float32 without TF32, or with operands rounded to
+ * bfloat16: parameters once per step (bf16_weights.cu), other operands once per GEMM. Sums stay in
+ * float32. cuBLAS is column-major, so a row-major C = A B is its C' = B' A'. */
 #include "../ref/linear.h"
 
 #include "bf16.cuh"
@@ -34,7 +34,7 @@ int cuda_linear_open(void)
     if (rc != PL_OK) return rc;
     handle = *own;
     rc = blas_status(cublasSetStream(handle, cuda_stream()));
-    if (rc == PL_OK) /* no TF32, and bfloat16's sums stay in float32 to the end */
+    if (rc == PL_OK) /* no TF32; sums of bfloat16 GEMMs stay in float32 throughout */
         rc = blas_status(
             cublasSetMathMode(handle,
                               (cublasMath_t)(CUBLAS_DEFAULT_MATH |
@@ -96,7 +96,7 @@ template <int WIDTH> __global__ void spread_bias(float *y, const float *b, int M
     });
 }
 
-/* What a product with add begins with. */
+/* Fills y with what the GEMM adds to: the bias, or zeros. */
 static int begin_with(float *y, const float *b, int M, int N)
 {
     int vectorized = N % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(y, b),
@@ -128,7 +128,7 @@ int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int
     return rc;
 }
 
-/* y NULL: the sums alone. */
+/* y NULL: only the sums. */
 template <int WIDTH>
 __global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, int vectors)
 {
@@ -164,7 +164,7 @@ int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N)
     return rc == PL_OK ? cuda_column_add(db, part, grid, N) : rc;
 }
 
-/* dy in bfloat16, and its column sums in one pass, if it takes one. */
+/* dy in bfloat16, and its column sums, in one pass where possible. */
 static const uint16_t *round_gradient(int *rc, float *db, const float *dy, int M, int N)
 {
     size_t n = (size_t)M * (size_t)N;

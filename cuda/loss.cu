@@ -1,14 +1,15 @@
-/* loss.cu - logits of some rows at a time, turned into their own gradients where they lie; sums
- * stay on the device until all segments are done. */
+/* loss.cu - output layer and cross-entropy. Some rows of logits at a time are computed and turned
+ * into their own gradients in place; sums stay on the device until all segments are done. */
 #include "../ref/linear.h"
 #include "../ref/loss.h"
 
 #include "bf16.cuh"
 #include "launch.cuh"
 
-#define LOGITS_BYTES ((size_t)64 << 20) /* at the run's text columns about 500 rows of logits */
+/* about 500 rows of logits with the reference run's text columns */
+#define LOGITS_BYTES ((size_t)64 << 20)
 
-/* Positions of a segment that count, over the whole batch; one block. */
+/* Positions of a segment that have a label, over the whole batch; one block. */
 __global__ void count_labels(double *count, const int32_t *label, int row0, int row1, int B, int S)
 {
     size_t rows = (size_t)(row1 - row0), n = (size_t)B * rows;
@@ -19,8 +20,8 @@ __global__ void count_labels(double *count, const int32_t *label, int row0, int 
     if (threadIdx.x == 0) *count = (double)mine;
 }
 
-/* A block a row: logits z become gradients of weight/count * -log softmax at the label, which
- * counts from the segment's first column. */
+/* One block per row: logits z become the gradients of weight/count * -log softmax at the label,
+ * which counts from the segment's first column. */
 __global__ void softmax_rows(float *z, float *logp, double *row_loss, const int32_t *label,
                              const double *count, float weight, int columns, int col0)
 {
@@ -36,7 +37,7 @@ __global__ void softmax_rows(float *z, float *logp, double *row_loss, const int3
     total = (float)sum;
     lp = id < 0 ? 0 : zr[id] - most - (float)log(sum);
     scale = id < 0 ? 0 : (float)(weight / *count);
-    __syncthreads(); /* all have read the label's logit */
+    __syncthreads(); /* all threads have read the label's logit */
     for (int j = (int)threadIdx.x; j < columns; j += CUDA_THREADS)
         zr[j] = scale * (expf(zr[j] - most) / total - (j == id ? 1.0f : 0.0f));
     if (threadIdx.x == 0) {
@@ -54,7 +55,7 @@ __global__ void add_mean(double *mean, const double *value, size_t n, const doub
     if (threadIdx.x == 0 && *count > 0) *mean += s / *count;
 }
 
-/* Rows at..at+rows-1 of x (counted over the whole batch) against the segment's columns. */
+/* Rows at..at+rows-1 of x (over the whole batch) against the segment's columns. */
 static int some_rows(float *z, double *row_loss, double *mean, const double *count, float *logp,
                      float *dx, float *dW, float *db, const float *x, const float *W,
                      const float *b, const int32_t *label, const struct pl_loss_segment *s,
@@ -67,7 +68,7 @@ static int some_rows(float *z, double *row_loss, double *mean, const double *cou
         rc = PL_LAUNCH(softmax_rows, (unsigned)rows, CUDA_THREADS, z, logp ? logp + at : logp,
                        row_loss, label + at, count, s->weight, columns, s->col0);
     if (rc == PL_OK) rc = PL_LAUNCH(add_mean, 1, CUDA_THREADS, mean, row_loss, (size_t)rows, count);
-    cuda_rounded_forget(); /* z has been written */
+    cuda_rounded_forget(); /* z has been overwritten */
     if (rc == PL_OK && dx) rc = cuda_linear_dw(dW + head, db + first, z, x + row, rows, D, columns);
     if (rc == PL_OK && dx) rc = cuda_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
     return rc;

@@ -1,5 +1,6 @@
-/* meanstd16.cu - halves around each row's mean: a block a row, whose values it reads three times,
- * twice of them from cache; whole rows go through a lane's two sides in turn. */
+/* meanstd16.cu - compression to float16 around each row's mean and deviation. One thread block per
+ * row reads its values three times, twice from cache. Whole rows alternate between the two stages
+ * of a pipeline. */
 #include "../ref/compress.h"
 
 #include "float16.cuh"
@@ -23,7 +24,7 @@ __global__ void encode_rows(uint16_t *halves, float *mean, float *deviation, con
             squares += (double)c * c;
         }
         s = (float)sqrt(cuda_block_sum(squares)) / (float)sqrt((double)D);
-        if (s < FLT_EPSILON) s = FLT_EPSILON; /* a NaN passes */
+        if (s < FLT_EPSILON) s = FLT_EPSILON; /* NaN stays NaN */
         for (size_t i = threadIdx.x; i < D; i += blockDim.x) {
             float z = (row[i] - m) / s;
             z = z < -HALF_MAX ? -HALF_MAX : z > HALF_MAX ? HALF_MAX : z;
@@ -36,7 +37,8 @@ __global__ void encode_rows(uint16_t *halves, float *mean, float *deviation, con
     }
 }
 
-/* Value i is the (before + i)-th of its rows, of which mean and deviation begin with the first. */
+/* Value i is the (before + i)-th of its rows; mean and deviation start with the first of these
+ * rows. */
 template <class T>
 __global__ void decode_some(T *out, const uint16_t *halves, const float *mean,
                             const float *deviation, size_t before, size_t D, size_t n)
@@ -57,7 +59,7 @@ __global__ void decode_halves(uint16_t *out, const uint16_t *halves, const float
     }
 }
 
-/* A row goes up whole: of more than a side has room for, the host takes over. */
+/* Uploads whole rows. A row larger than a stage is left to the host. */
 int cuda_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                           size_t D)
 {
@@ -68,7 +70,7 @@ int cuda_meanstd16_encode(void *halves, float *mean, float *deviation, const flo
     int rc = PL_ENOMEM, stage = 0;
     if (!rows) return PL_OK;
     most = capacity > slack ? (capacity - slack) / each : 0;
-    if (most > CUDA_CHUNK_BYTES / each) /* less where that will do: copies begin sooner */
+    if (most > CUDA_CHUNK_BYTES / each) /* smaller chunks where they suffice: copies start sooner */
         most = CUDA_CHUNK_BYTES / each ? CUDA_CHUNK_BYTES / each : 1;
     piece = rows < most ? rows : most;
     pipeline = piece ? cuda_pipeline_acquire(&rc, rows > piece ? 2 : 1, piece * each + slack)
@@ -121,7 +123,7 @@ int cuda_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, con
     if (!pipeline) return rc;
     for (size_t at = 0; at < n && rc == PL_OK; at += piece, stage = !stage) {
         size_t some = n - at < piece ? n - at : piece, row = at / D;
-        size_t own = (at + some - 1) / D - row + 1; /* rows that have a part in it */
+        size_t own = (at + some - 1) / D - row + 1; /* rows that are partly in this chunk */
         char *p = cuda_pipeline_stage(pipeline, stage), *to = p;
         float *m = (float *)(p += CUDA_ALIGNED(some * size));
         float *s = (float *)(p += CUDA_ALIGNED(own * sizeof *m));

@@ -1,5 +1,6 @@
-/* median.cu - a thread a coordinate finds its median bit by bit: the largest number below which no
- * more values lie than may. Nothing is sorted or moved; n values are read 32 times, from cache. */
+/* median.cu - the median of each coordinate by binary search over its bits, one thread per
+ * coordinate: the largest number below which no more than `rank` values lie. Nothing is sorted or
+ * moved; n values are read 32 times, from cache. */
 #include "../ref/robust.h"
 
 #include "streams.cuh"
@@ -7,7 +8,7 @@
 
 #define PIECE_BYTES ((size_t)4 << 20)
 
-/* m (w) and x (n,w) are floats' bits; x becomes keys on the way. */
+/* m (w) and x (n,w) hold floats' bits; x is converted to keys. */
 __global__ void find_median(uint32_t *m, uint32_t *x, int n, size_t w, int rank)
 {
     CUDA_EACH (k, w) {
@@ -23,13 +24,13 @@ __global__ void find_median(uint32_t *m, uint32_t *x, int n, size_t w, int rank)
     }
 }
 
-/* Columns that go through a lane at a time. */
+/* Columns per chunk. */
 static size_t piece_of(int n, size_t d)
 {
     size_t column = ((size_t)n + 1) * sizeof(float), capacity = cuda_pipeline_capacity(), most;
     if (capacity < 256 + column) return 0;
     most = ((capacity < PIECE_BYTES ? capacity : PIECE_BYTES) - 256) / column;
-    if (!most) most = 1; /* of very many values */
+    if (!most) most = 1; /* with very many values */
     return d < most ? d : most;
 }
 

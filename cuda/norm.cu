@@ -1,6 +1,6 @@
-/* norm.cu - a warp a row, which it holds in registers, so that x and dy are read once; rows that
- * are too long for that, or no multiple of four, have a block each. Gains are summed column by
- * column, in one order. */
+/* norm.cu - layer norm and LayerScale. A warp holds a row in registers, so x and dy are read once.
+ * Rows that are too long for that, or not a multiple of four, take one thread block each. Parameter
+ * gradients are summed column by column in a fixed order. */
 #include "../ref/norm.h"
 
 #include "vectorized.cuh"
@@ -9,8 +9,8 @@ struct statistics {
     float mean, inverse;
 };
 
-/* Of x (D), for all threads of the block: the mean first, then squares around it, so that a mean
- * far from zero costs no digits. */
+/* Of x (D), for all threads of the block. The mean first, then squares around it: a mean far from
+ * zero costs no digits. */
 static __device__ struct statistics row_statistics(const float *x, int D, float eps)
 {
     struct statistics s;
@@ -26,10 +26,10 @@ static __device__ struct statistics row_statistics(const float *x, int D, float 
     return s;
 }
 
-/* Threads for rows of D: a warp a row's worth at least. */
+/* Threads per row of D, at least one warp. */
 static unsigned row_threads(int D) { return D <= 64 ? 32 : D <= 512 ? 128 : CUDA_THREADS; }
 
-/* ---- rows in registers: lane l of a warp has packs l, l + 32, ... ---- */
+/* ---- rows in registers: lane l of a warp has vectors l, l + 32, ... ---- */
 
 #define WARPS (CUDA_THREADS / 32)
 
@@ -37,7 +37,7 @@ template <int EACH> struct held {
     cuda_vector<float, CUDA_VECTOR_WIDTH> at[EACH];
 };
 
-/* f(j, c) for the lane's packs of a row, the j-th of them being pack c. */
+/* f(j, c) for the lane's vectors of a row; the j-th of them is vector c of the row. */
 template <int EACH, class F> static __device__ void each_held (int vectors, F f)
 {
     PL_UNROLL
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     }
 }
 
-/* dx = inverse * (g - mean(g) - h * mean(g h)), see ref/norm.c; part: a chunk of rows a block, its
- * gains' sums, then all chunks' offsets'. */
+/* dx = inverse * (g - mean(g) - h * mean(g h)), see ref/norm.c. part: per chunk of rows (one thread
+ * block) the sums for dweight, then all chunks' sums for dbias. */
 template <int EACH>
 __global__ void __launch_bounds__(CUDA_THREADS)
     backward_held(double *part, float *dx, const float *dy, const float *x, const float *weight,
@@ -147,7 +147,8 @@ __global__ void __launch_bounds__(CUDA_THREADS)
             });
     }
     PL_UNROLL
-    for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
+    /* 128 columns at a time, one thread for each of their two sums */
+    for (int j = 0; j < EACH; j++) {
         int t = (int)threadIdx.x, of = t / (32 * CUDA_VECTOR_WIDTH);
         int c = j * 32 * CUDA_VECTOR_WIDTH + t % (32 * CUDA_VECTOR_WIDTH);
         double sum = 0;
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(CUDA_THREADS)
     }
 }
 
-#define HELD_VECTORS 256 /* of a row that a warp holds: 8 a lane */
+#define HELD_VECTORS 256 /* per row that a warp holds: 8 per lane */
 
 #define LAUNCH_HELD(kernel, vectors, blocks, ...) \
     ((vectors) <= 32    ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(CUDA_THREADS)
      : (vectors) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
                         : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
 
-/* ---- a block a row ---- */
+/* ---- one thread block per row ---- */
 
 __global__ void normalize(float *y, const float *x, const float *weight, const float *bias, int M,
                           int D, float eps)
@@ -206,7 +207,7 @@ __global__ void gather_statistics(struct statistics *s, const float *x, int M, i
     }
 }
 
-/* part: the gain's, then the offset's. */
+/* part: for dweight, then for dbias. */
 __global__ void norm_param_grads(double *part, const float *dy, const float *x,
                                  const struct statistics *s, int M, int D)
 {
@@ -251,7 +252,7 @@ static int backward_by_blocks(float *dx, float *dweight, float *dbias, const flo
                                                              (size_t)M * sizeof *s);
     if (rc == PL_OK)
         rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
-    /* the gains first: dx may lie on dy */
+    /* parameter gradients first, because dx may be dy */
     if (rc == PL_OK) part = cuda_column_scratch(&rc, 2, grid, D);
     if (rc == PL_OK) rc = PL_LAUNCH(norm_param_grads, grid, CUDA_THREADS, part, dy, x, s, M, D);
     if (rc == PL_OK) rc = cuda_column_add(dweight, part, grid, D);
@@ -261,7 +262,7 @@ static int backward_by_blocks(float *dx, float *dweight, float *dbias, const flo
     return rc;
 }
 
-/* A block's rows: four a warp at least, and 1,024 blocks' sums at most. */
+/* Rows per thread block: at least four per warp, and at most 1,024 partial sums. */
 static unsigned row_chunks(int M)
 {
     unsigned chunks = ((unsigned)M + 4 * WARPS - 1) / (4 * WARPS);

@@ -1,5 +1,5 @@
-/* optimizer_moments.cuh - a block of 8-bit moments: decoded, advanced by a gradient, and encoded again, with
- * an update from the moments as they are in between. For lamb.cu and adam.cu. */
+/* optimizer_moments.cuh - one block of 8-bit moments: decode, update by a gradient, encode. For
+ * lamb.cu and adam.cu. */
 #ifndef PL_CUDA_OPTIMIZER_MOMENTS_CUH
 #define PL_CUDA_OPTIMIZER_MOMENTS_CUH
 
@@ -18,7 +18,7 @@ static inline struct decay_rates rates_of(double beta1, double beta2, float clip
     return r;
 }
 
-/* m and v by one gradient, in the reference's order of operations. */
+/* Updates m and v by one gradient, with the reference's order of operations. */
 static __device__ void advance(float *m, float *v, float g, struct decay_rates r)
 {
     float gi = r.clip * g;
@@ -28,7 +28,7 @@ static __device__ void advance(float *m, float *v, float g, struct decay_rates r
 
 struct coded_moments {
     struct cuda_book book[2];
-    struct cuda_step_table steps[2]; /* of the run's rule */
+    struct cuda_step_table steps[2]; /* for the reference run's rule */
     uint8_t *code[2];
     float *absmax[2];
     size_t block;
@@ -56,10 +56,10 @@ static inline int is_vectorizable(const struct pl_moments *s)
     return s->block % CUDA_VECTOR_WIDTH == 0 && cuda_is_vectorizable(s->code[0], s->code[1]);
 }
 
-/* This block of threads' blocks of values; use(i, left, m, v) once for every pack of elements, of
- * which `left` are there. New moments wait in registers for their largest, from which their codes
- * follow, and are never stored as floats; where a block is larger than registers are they are
- * computed twice. RUN: codes by the run's rule; 0: by the others'. */
+/* Processes the blocks of values of this thread block, and calls use(i, left, m, v) once for every
+ * vector of elements, of which `left` exist. New moments wait in registers for their maximum, which
+ * determines the codes, and are never stored as floats; the part of a block that exceeds the
+ * registers is computed twice. RUN: codes by the reference run's rule; 0: by the others. */
 template <int WIDTH, int RUN, class F>
 static __device__ void advance_blocks(const struct coded_moments *s, const float *g, size_t n,
                                       struct decay_rates r, F use)
@@ -127,7 +127,7 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
             cuda_store_some(s->code[1] + i, c1, left);
             use(i, left, m, v);
         });
-        if (threadIdx.x == 0) { /* all have read the old ones: they have been at a barrier since */
+        if (threadIdx.x == 0) { /* there was a barrier since: all threads have read the old ones */
             s->absmax[0][b] = most0;
             s->absmax[1][b] = most1;
         }

@@ -1,8 +1,10 @@
-/* quant.cu - a block of threads takes a block of values: its largest, then each value's code: by
- * the run's rule looked up, by the others' searched for. */
+/* quant.cu - 8-bit block quantization: a block of threads takes a block of values, finds the
+ * largest magnitude, then each value's code: by table for the reference run's rule, by search for
+ * the others. */
 #include "quant.cuh"
 
-/* The largest of the values begin..end-1, for all threads; the first ones of each stay in held. */
+/* The largest magnitude of values begin..end-1, for all threads; each thread keeps its first values
+ * in `held`. */
 template <int WIDTH>
 static __device__ float hold_values(cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH],
                                     const float *x, size_t begin, size_t end)
@@ -18,7 +20,7 @@ static __device__ float hold_values(cuda_vector<float, WIDTH> held[CUDA_HELD / W
     return cuda_block_max(largest);
 }
 
-/* code(v) of each of them. */
+/* Stores code(v) of each value. */
 template <int WIDTH, class F>
 static __device__ void store_codes(uint8_t *codes, const cuda_vector<float, WIDTH> *held,
                                    const float *x, size_t begin, size_t end, F code)
@@ -37,7 +39,7 @@ __global__ void encode_run(uint8_t *codes, float *absmax, const float *x, size_t
                            size_t blocks, struct cuda_step_table steps)
 {
     PL_SHARED(uint32_t, entries, STEP_TABLE_ROWS);
-    load_step_table(entries, &steps); /* there for all before the first largest is */
+    load_step_table(entries, &steps); /* visible to all threads before the first maximum is */
     for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         size_t begin = b * block, end = n - begin > block ? begin + block : n;
         cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH];
@@ -55,7 +57,7 @@ __global__ void encode_searched(uint8_t *codes, float *absmax, const float *x, s
                                 enum pl_rule rule)
 {
     PL_SHARED(float, book, PL_CODES);
-    load_book(book, &from); /* as there */
+    load_book(book, &from); /* as above */
     for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         size_t begin = b * block, end = n - begin > block ? begin + block : n;
         cuda_vector<float, WIDTH> held[CUDA_HELD / WIDTH];

@@ -1,5 +1,6 @@
-/* quant.cuh - code books and their search on the device, for quant.cu and the optimizers. The rules
- * stand in ref/quant.h; every operation here is the reference's, so codes are equal bit for bit. */
+/* quant.cuh - code books and their search on the device, for quant.cu and the optimizers.
+ * ref/quant.h has the rules; every operation here is the reference's, so codes are equal bit for
+ * bit. */
 #ifndef PL_CUDA_QUANT_CUH
 #define PL_CUDA_QUANT_CUH
 
@@ -9,8 +10,8 @@
 
 #include <float.h>
 
-/* Travels as a kernel's argument, which is constant memory, and from there into shared memory,
- * where threads that look into different entries don't wait for each other as much. */
+/* Passed as a kernel argument, which is constant memory, then copied to shared memory, where
+ * threads that read different entries are not serialized as much. */
 struct cuda_book {
     float at[PL_CODES];
 };
@@ -27,26 +28,28 @@ static __device__ void load_book(cuda_shared<float> to, const struct cuda_book *
     for (int i = (int)threadIdx.x; i < PL_CODES; i += (int)blockDim.x) to[i] = book->at[i];
 }
 
-/* ---- the run's rule: a stair ---- */
+/* ---- the reference run's rule: a table of steps ---- */
 
-/* As a function of the quotient, a code is a stair of 255 steps. Floats' bits, taken as a number,
- * rise as they do; cut into rows of 2^shift of them (64 rows, or 128, each time the quotient
- * doubles), no row has more than one step. So one look at shared memory and one comparison give the
- * code: an entry's upper bits say which of its row's floats is the last one before the step, its
- * lowest 8 the code up to there. In a row without a step that is the row's last. */
+/* As a function of the quotient x / absmax, the code is a step function with 255 steps. A float's
+ * bits, read as an integer, ascend with the float. Cut into buckets of 2^shift integers (64 or 128
+ * buckets per power of two), no bucket has more than one step. So one lookup in shared memory and
+ * one comparison give the code: the upper bits of an entry are the bucket's last float before the
+ * step, its lowest 8 bits the code up to there. In a bucket without a step that is the bucket's
+ * last float. */
 struct cuda_step_table {
-    const uint32_t *entry; /* (rows); of negative quotients first, if they have rows */
-    int32_t zero;          /* entry of the first row of positive ones */
+    /* (rows), one per bucket; negative quotients first, if they have buckets */
+    const uint32_t *entry;
+    int32_t zero; /* entry of the first positive bucket */
     int32_t rows, shift;
     int32_t least; /* the bits of a quotient before any step, on either side of zero */
-    int32_t magnitude,
-        flip;    /* all bits but the sign, and all, if negative quotients have rows; all, and
-                           none: they have one step, */
-    float below; /* and quotients that are not at least this have code 0. So has NaN. */
+    /* Bit masks. Signed map: magnitude clears the sign, flip inverts the index of a negative quotient.
+     * Unsigned map, whose negative quotients have no buckets: all bits, and none. */
+    int32_t magnitude, flip;
+    float below; /* quotients below this have code 0, and so has NaN */
 };
-#define STEP_TABLE_ROWS 2818 /* at most */
+#define STEP_TABLE_ROWS 2818 /* the signed map's buckets */
 
-/* The device's own copy, made by the first call; PL_ENOMEM, PL_EDEVICE. See step_table.cu. */
+/* Gets the device's table, built by the first call; PL_ENOMEM, PL_EDEVICE. See step_table.cu. */
 int cuda_step_table_get(struct cuda_step_table *s, enum pl_map map);
 
 static __device__ void load_step_table(cuda_shared<uint32_t> to, const struct cuda_step_table *s)
@@ -66,18 +69,18 @@ static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct c
     bits.f = z;
     at = bits.i & s->magnitude;
     at = at > s->least ? at : s->least;
-    at = at < 0x3f800000 ? at : 0x3f800000; /* 1, the largest there is; NaN */
+    at = at < 0x3f800000 ? at : 0x3f800000; /* 1, the largest quotient; NaN */
     at = (at - s->least) ^ (bits.i >> 31 & s->flip);
     entry = entries[s->zero + (at >> s->shift)];
     entry += (uint32_t)at << (32 - s->shift) > entry;
     return z >= s->below ? (uint8_t)entry : 0;
 }
 
-/* x / largest to the last bit, for all x of a block: a reciprocal, once, and three operations,
- * where a division takes a dozen and a branch. [Markstein 1990; for every divisor, the dividends
- * whose quotients lie next to the middle of two floats were tried.] What the reciprocal, or the
- * remainder, would lose to the exponent's ends is moved away from them; what is lost then is of
- * quotients that have the code of zero. */
+/* x / largest, correctly rounded, for all x of a block: one reciprocal per block and three
+ * operations per value, where a division takes a dozen and a branch. [Markstein 1990; checked for
+ * every divisor with the dividends whose quotients are next to the middle of two floats.] Scaling
+ * keeps the reciprocal and the remainder away from the ends of the exponent range; what is still
+ * lost there are quotients with the code of zero. */
 struct cuda_quotient {
     float scale, largest, inverse;
 };
@@ -88,7 +91,7 @@ static __device__ struct cuda_quotient quotient_by(float largest)
     if (largest > 0x1p60f) q.scale = 0x1p-100f;
     q.largest *= q.scale;
     q.inverse = 1 / q.largest;
-    if (largest > FLT_MAX) q.largest = 0; /* finite values: 0; infinite ones: NaN */
+    if (largest > FLT_MAX) q.largest = 0; /* finite values give 0, infinite ones NaN */
     return q;
 }
 static __device__ float quotient_of(float x, struct cuda_quotient by)
@@ -132,13 +135,13 @@ static __device__ uint8_t code_searched(cuda_shared<float> book, float x, float 
     return rule == PL_RULE_LUT ? code_lut(book, x * scale) : code_cuda(book, x * scale);
 }
 
-/* ---- blocks of values: a block of threads takes one after the other ---- */
+/* ---- blocks of values: a thread block takes one after the other ---- */
 
 static inline unsigned cuda_value_threads(size_t block)
 {
     return block >= 1024 ? CUDA_THREADS : block >= 128 ? 64 : 32;
 }
-/* So few blocks of threads that a book is not loaded for each of values'. */
+/* Few thread blocks, so that the code book is loaded once for many blocks of values. */
 static inline unsigned cuda_value_grid(size_t blocks)
 {
     const size_t most = (CUDA_BLOCKS_MOST + 3) / 4;
@@ -147,9 +150,9 @@ static inline unsigned cuda_value_grid(size_t blocks)
 
 #define CUDA_HELD 16 /* values of a block that a thread keeps in registers */
 
-/* f(j, i, left) for this thread's packs of values begin..end-1: the j-th begins at i, and `left`
- * values are there. Of the first CUDA_HELD values j is a constant; -1: of the others. Where all
- * threads have those, nothing is asked in between, so that a thread's loads are on their way
+/* f(j, i, left) for this thread's vectors of values begin..end-1: the j-th starts at i, and `left`
+ * values exist. j is a constant for the first CUDA_HELD values and -1 for the rest. If all threads
+ * have those first values, there is no branch between a thread's loads, so that all are in flight
  * together. */
 template <int WIDTH, class F> static __device__ void cuda_each_value(size_t begin, size_t end, F f)
 {
@@ -165,7 +168,7 @@ template <int WIDTH, class F> static __device__ void cuda_each_value(size_t begi
     for (; i < end; i += step) f(-1, i, end - i);
 }
 
-/* Where some are missing, the first one again and again. */
+/* Missing values are replaced by the first one. */
 template <int WIDTH, class T>
 static __device__ cuda_vector<T, WIDTH> cuda_load_some(const T *from, size_t left)
 {

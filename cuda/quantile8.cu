@@ -1,18 +1,17 @@
-/* quantile8.cu - the 8-bit code of a part in bins that hold equally many values. Borders are
- * quantiles, so values are sorted: by four digits of eight bits, each pass the bins' own laying
- * out, which leaves equal digits in their order. */
+/* quantile8.cu - 8-bit codes in bins of equally many values. Bin boundaries are quantiles, found by
+ * a radix sort: four digits of eight bits, each pass the stable scatter of bucket_means.cu. */
 #include "bucket_means.cuh"
 #include "sort_keys.cuh"
 
 #include <math.h>
 
-/* x: floats' bits. */
+/* x: the bits of floats. */
 __global__ void take_digit(uint8_t *digit, const uint32_t *x, int shift, size_t n)
 {
     CUDA_EACH (i, n) digit[i] = (uint8_t)(key_of(x[i]) >> shift);
 }
 
-/* The 257 quantiles at j/256 of m values in their order, by the reference's own steps. */
+/* The 257 quantiles at j/256 of m sorted values, with the reference's own arithmetic. */
 __global__ void take_quantiles(float *out, const float *x, size_t m)
 {
     CUDA_EACH (j, PL_CODES + 1) {
@@ -25,7 +24,7 @@ __global__ void take_quantiles(float *out, const float *x, size_t m)
     }
 }
 
-/* The number of inner borders, 1 to 255, below x. */
+/* The number of inner boundaries, 1 to 255, below x. */
 __global__ void find_codes(uint8_t *codes, const float *x, const float *border, size_t n)
 {
     PL_SHARED(float, own, PL_CODES);
@@ -39,7 +38,7 @@ __global__ void find_codes(uint8_t *codes, const float *x, const float *border, 
     }
 }
 
-/* An even number of passes: x holds them at last. */
+/* An even number of passes, so the result is in x. */
 static int quantiles(float *out, const struct cuda_bins *w, size_t m)
 {
     struct cuda_bins here = *w;
@@ -56,7 +55,7 @@ static int quantiles(float *out, const struct cuda_bins *w, size_t m)
     return PL_LAUNCH(take_quantiles, cuda_blocks(PL_CODES + 1), CUDA_THREADS, out, w->x, m);
 }
 
-/* border and pool, the quantiles of the chunks, are the device's. */
+/* border (the boundaries) and pool (the chunks' quantiles) are in device memory. */
 static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w, float *border,
                float *pool, const float *x, size_t n, size_t chunk, size_t piece)
 {
@@ -79,8 +78,8 @@ static int all(uint8_t *codes, float table[PL_CODES], const struct cuda_bins *w,
     return rc == PL_OK ? cuda_bins_end(table, w) : rc;
 }
 
-/* A chunk is sorted whole, and so are the quantiles of all chunks: of too many (9e7 values where a
- * side has 32 MiB) the host takes over. */
+/* Each chunk is sorted as a whole, and so are the quantiles of all chunks. If they do not fit in a
+ * stage (9e7 values with stages of 32 MiB) the host computes them. */
 int cuda_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
     size_t chunk = pl_quantile8_chunk(n), m = pl_blocks(n, chunk) * (PL_CODES + 1);

@@ -1,4 +1,5 @@
-/* rotary.cu - two pairs of channels a thread, or one; tables of sines come from the caller. */
+/* rotary.cu - rotary embedding, two pairs of channels per thread, or one; the caller provides
+ * cosines and sines. */
 #include "../ref/rotary.h"
 
 #include "bf16.cuh"
@@ -21,7 +22,8 @@ __global__ void rotate(float *x, const float *cosine, const float *sine, size_t 
     }
 }
 
-/* Heads of whole packs, rows of so many; x16: all of it in bfloat16, what does not turn too. */
+/* For heads that are a multiple of a vector's width. x16: the result in bfloat16, including
+ * channels that are not rotated. */
 __global__ void rotate_vectors(float *x, uint16_t *x16, const float *cosine, const float *sine,
                                int rows, int vectors, int n, int d, int half, float sign)
 {
@@ -46,14 +48,14 @@ __global__ void rotate_vectors(float *x, uint16_t *x16, const float *cosine, con
     });
 }
 
-/* Turned back are gradients, which a product reads next. */
+/* The inverse rotates gradients, which a GEMM reads next. */
 int cuda_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d, int R,
                 int inverse)
 {
     size_t pairs = (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2);
     float sign = inverse ? -1.0f : 1.0f;
     int vectors = G * d / CUDA_VECTOR_WIDTH;
-    if (!pairs) return PL_OK; /* a head too narrow to turn */
+    if (!pairs) return PL_OK; /* no pair of channels to rotate */
     if (d % CUDA_VECTOR_WIDTH || !cuda_is_vectorizable(x))
         return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d,
                          R / 2, sign);

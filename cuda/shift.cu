@@ -1,11 +1,11 @@
-/* shift.cu - every element asks where it comes from; backwards, where it went, which is one place
- * at most. */
+/* shift.cu - token shift as a gather: every output element computes which position it comes from.
+ * The gradient gathers, too: an element goes to at most one position. */
 #include "../ref/shift.h"
 
 #include "bf16.cuh"
 #include "vectorized.cuh"
 
-/* As ref/shift.c: the position that channel c of position p is taken from; -1: a zero. */
+/* As ref/shift.c: the position that channel c of position p is copied from; -1: a zero. */
 static __device__ int origin(int p, int c, int D, int P, int F)
 {
     int half = (D + 1) / 2, quarter = (D + 3) / 4, cell = p - P;
@@ -15,7 +15,7 @@ static __device__ int origin(int p, int c, int D, int P, int F)
     return p;
 }
 
-/* y16: the same in bfloat16, for the product that follows; NULL: none does. */
+/* y16: the same in bfloat16, for the GEMM that follows; or NULL. */
 template <int WIDTH>
 __global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int vectors, int n, int P,
                       int F)
@@ -36,7 +36,7 @@ __global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int vec
     });
 }
 
-/* Whether the channels of a pack come from one place all of them. */
+/* Whether all channels of a vector come from the same position. */
 static int by_vectors(int D, const float *a, const float *b)
 {
     return D % (4 * CUDA_VECTOR_WIDTH) == 0 && cuda_is_vectorizable(a, b);
@@ -50,12 +50,13 @@ int cuda_shift(float *y, const float *x, int B, int n, int D, int P, int F)
                                   y16, x, B * n, vectors, n, P, F);
 }
 
-/* The position whose channel c is taken from position p; -1: there is none. */
+/* The position whose channel c is copied from position p; -1: none. */
 static __device__ int taker(int p, int c, int D, int n, int P, int F)
 {
     int half = (D + 1) / 2, quarter = (D + 3) / 4, cell = p - P, to = p;
     if (cell < 0) {
-        if (c < half) to = p + 1 < P ? p + 1 : n; /* the first cell takes no text */
+        /* the first image cell copies nothing from the text */
+        if (c < half) to = p + 1 < P ? p + 1 : n;
     } else if (c < quarter) to = p + F;
     else if (c < 2 * quarter) to = (cell + 1) % F ? p + 1 : n;
     return to < n ? to : -1;

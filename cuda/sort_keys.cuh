@@ -1,10 +1,10 @@
-/* sort_keys.cuh - floats as whole numbers in the same order, for median.cu and quantile8.cu. */
+/* sort_keys.cuh - floats as integers of the same order, for median.cu and quantile8.cu. */
 #ifndef PL_CUDA_SORT_KEYS_CUH
 #define PL_CUDA_SORT_KEYS_CUH
 
 #include <stdint.h>
 
-/* From a float's bits to whole numbers in the floats' order: -0 before 0, NaN last. And back. */
+/* A float's bits as an integer that orders like the float: -0 before 0, NaN last; and back. */
 static inline __device__ uint32_t key_of(uint32_t bits)
 {
     if ((bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;

@@ -1,5 +1,5 @@
-/* step_table.cu - the run's rule as a stair: where on it every code begins. From the rule itself, so
- * that codes are the reference's to the last bit. */
+/* step_table.cu - the reference run's quantization rule as a step function: a table of where each
+ * code begins, built from the reference's scalar rule, so that codes are equal to the last bit. */
 #include "quant.cuh"
 
 #include "device.cuh"
@@ -11,8 +11,8 @@ static uint32_t *copies[CUDA_DEVICES_MAX][2];
 static void shape(struct cuda_step_table *s, enum pl_map map)
 {
     int negative = map == PL_MAP_SIGNED;
-    s->shift = negative ? 17 : 16; /* rows of a 64th, or a 128th, of a power of two */
-    s->least = (negative ? 127 - 22 : 127 - 21) << 23; /* steps begin at 2.75e-7, and 5.5e-7 */
+    s->shift = negative ? 17 : 16; /* buckets of a 64th, or a 128th, of a power of two */
+    s->least = (negative ? 127 - 22 : 127 - 21) << 23; /* the first step is at 2.75e-7, or 5.5e-7 */
     s->magnitude = negative ? INT32_MAX : -1;
     s->flip = negative ? -1 : 0;
     s->zero = (0x3f800000 - s->least) / (1 << s->shift) + 1;
@@ -32,7 +32,7 @@ static uint8_t code_at(const struct cuda_step_table *s, const float book[PL_CODE
     return pl_code_run(book, at < 0 ? -bits.f : bits.f);
 }
 
-/* The last `at` of low..high-1 whose code is not `code`; high's is, low's is not. */
+/* The last `at` of low..high-1 whose code is not `code`; high has that code, low does not. */
 static int32_t before_step(const struct cuda_step_table *s, const float book[PL_CODES], int32_t low,
                            int32_t high, uint8_t code)
 {
@@ -55,7 +55,7 @@ static void build(uint32_t *entry, const struct cuda_step_table *s, const float 
     }
 }
 
-/* The first float that has another code than 0. */
+/* The first float whose code is not 0. */
 static float first_above(const float book[PL_CODES])
 {
     float low = -1, high = 0;

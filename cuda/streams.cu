@@ -1,13 +1,14 @@
-/* streams.cu - see streams.cuh. */
+/* streams.cu - a fixed set of pipelines per device, handed out to threads under one lock. */
 #include "streams.cuh"
 
 #include "device.cuh"
 
 #include <pthread.h>
 
-#define PIPELINES 4 /* as many as a round has threads */
+#define PIPELINES 4 /* as many as an averaging round has threads */
 #define STAGES 2
-#define STAGE_BYTES ((size_t)32 << 20) /* a group's values of a part stay: 64 peers' of 512 KiB */
+/* holds a group's values of one part: 512 KiB from each of 64 peers */
+#define STAGE_BYTES ((size_t)32 << 20)
 
 struct cuda_pipeline {
     int in_use;
@@ -16,7 +17,7 @@ struct cuda_pipeline {
     size_t bytes[STAGES];
 };
 static struct cuda_pipeline pipelines[CUDA_DEVICES_MAX][PIPELINES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of every `taken` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of every `in_use` */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 
 size_t cuda_pipeline_capacity(void)

@@ -1,9 +1,9 @@
-/* streams.cuh - operations on the host's memory (compress.h, average.h, robust.h): what a round's
- * threads bring to the device, have computed there, and take back at once.
+/* streams.cuh - pipelined operations on host memory (compress.h, average.h, robust.h): upload,
+ * compute, download, for the threads of an averaging round.
  *
- * A lane has streams of its own. So a part of a round waits for nothing but its own values,
- * whatever lies on the device's stream of operations; and while a piece of it is computed, the next
- * is on its way up and the one before on its way down. */
+ * A pipeline has two stages, each a stream and a buffer (double buffering): while one chunk is
+ * computed, the next is uploaded and the previous one downloaded. Its streams are its own, so a
+ * part of a round waits only for its own values, not for the device's stream of operations. */
 #ifndef PL_CUDA_STREAMS_CUH
 #define PL_CUDA_STREAMS_CUH
 
@@ -11,35 +11,37 @@
 
 struct cuda_pipeline;
 
-/* A free lane of the thread's device, held by the thread until it gives it back; each of its
- * `sides` (1 or 2), a stream and a buffer, has room for `bytes`, or for cuda_lane_room() if that is
- * less. NULL: PL_ENOMEM or PL_EDEVICE; nothing has been read or written then. */
+/* Acquires a free pipeline of the thread's device, waiting for one if need be; the thread owns it
+ * until it releases it. Each of its `stages` (1 or 2) has a buffer of `bytes`, or of
+ * cuda_pipeline_capacity() if that is less. NULL: PL_ENOMEM or PL_EDEVICE; nothing has been read or
+ * written then. */
 struct cuda_pipeline *cuda_pipeline_acquire(int *rc, int stages, size_t bytes);
-/* The most that a side offers: what --gpu-memory allows does not change between calls. */
+/* The largest buffer of a stage; depends on --gpu-memory alone. */
 size_t cuda_pipeline_capacity(void);
-/* From now on what the thread launches and copies goes to this side's stream. Its buffer. */
+/* Directs the thread's launches and copies to this stage's stream. Returns the stage's buffer. */
 char *cuda_pipeline_stage(struct cuda_pipeline *pipeline, int stage);
-/* Waits for all sides, and says what went wrong: before that (rc), or with them. */
+/* Waits for all stages and releases the pipeline. Returns rc, or the first error of the stages if
+ * rc is PL_OK. */
 int cuda_pipeline_release(struct cuda_pipeline *pipeline, int rc);
 
-/* Copies on the side's stream. The host's bytes stay as they are until the lane is given back, or
- * synced. Rows: w columns of n rows, which lie `step` values apart in host memory. */
+/* Asynchronous copies on the stage's stream. Host memory must stay unchanged until the pipeline is
+ * released or synced. Rows: w columns of n rows, `step` values apart in host memory. */
 int cuda_pipeline_upload(void *device, const void *host, size_t bytes);
 int cuda_pipeline_download(void *host, const void *device, size_t bytes);
 int cuda_pipeline_upload_rows(float *device, const float *host, size_t step, size_t w, size_t n);
 int cuda_pipeline_sync(void);
 
-/* Elementwise: piece after piece of n values goes through launch(at, count), at[k] being operand
- * k's part of the piece on the device. An operand of no bytes a value isn't there. */
+/* Element-wise operation: n values pass in chunks through launch(at, count), where at[k] is operand
+ * k's part of the chunk on the device. An operand of size 0 does not exist. */
 enum cuda_way { CUDA_IN = 1, CUDA_OUT = 2 };
 struct cuda_operand {
     const void *host;
-    size_t size; /* bytes of a value */
+    size_t size; /* bytes per value */
     int way;     /* in, out, or both */
 };
 #define CUDA_OPERANDS 3
 #define CUDA_CHUNK_BYTES \
-    ((size_t)4 << 20) /* of all operands: the bus has enough, and begins soon */
+    ((size_t)4 << 20) /* of all operands: enough to saturate the bus, small enough to start soon */
 #define CUDA_ALIGNED(bytes) (((bytes) + 255) / 256 * 256)
 
 template <class F>

@@ -1,12 +1,14 @@
-/* tensor_core.cuh - the matrix units: what a warp of 32 lanes multiplies together, operands in bfloat16,
- * sums in float32. [PTX ISA: mma.m16n8k16 with floating point type; ldmatrix; cvt] sm_80 or later;
- * whoever calls from a kernel asks first whether it was compiled for that (cuda_matrix_code).
+/* tensor_core.cuh - tensor cores: matrix products by a warp of 32 lanes, operands in bfloat16, sums
+ * in float32. [PTX ISA: mma.m16n8k16 with floating point type; ldmatrix; cvt] sm_80 or later; call
+ * cuda_matrix_code first to see whether a kernel was compiled for that.
  *
- * A word is two values, the first in its low half. With g = lane / 4 and t = lane % 4 a lane keeps
+ * A word holds two values, the first in its low half. With g = lane / 4 and t = lane % 4 a lane
+ * holds
  *   of A (16 x 16)  a[0]: row g, columns 2t, 2t+1   a[1]: row g+8   a[2], a[3]: columns 8 on
  *   of B (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows 8 on
  *   of D (16 x 8)   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g+8
- * so that two neighbours of D, rounded, are an A: what a product gives, the next one takes. */
+ * so two adjacent D, rounded, have the layout of an A: one product's result is the next one's
+ * operand. */
 #ifndef PL_CUDA_TENSOR_CORE_CUH
 #define PL_CUDA_TENSOR_CORE_CUH
 
@@ -18,18 +20,18 @@
 #define MATRIX_UNITS 0
 #endif
 
-/* Was this kernel compiled for devices that have them? Another program traps. */
+/* Whether this kernel has code for tensor cores; without it the instructions trap. */
 template <class K> static inline int cuda_matrix_code(K *kernel)
 {
     struct cudaFuncAttributes a;
     if (cuda_status(cudaFuncGetAttributes(&a, kernel)) != PL_OK) {
-        cudaGetLastError(); /* no later launch shall answer for it */
+        cudaGetLastError(); /* clear the error: a later launch must not report it */
         return 0;
     }
     return a.ptxVersion >= 80;
 }
 
-/* Rounded to nearest even; `low` is the word's first value. */
+/* Rounds to nearest even; `low` is the word's first value. */
 static __device__ __forceinline__ uint32_t cuda_word(float low, float high)
 {
 #if defined(PL_EMULATED)
@@ -45,7 +47,7 @@ static __device__ __forceinline__ uint32_t cuda_word(float low, float high)
 #endif
 }
 
-/* d += a b. All lanes of the warp at once. */
+/* d += a b. All lanes of the warp must call it together. */
 static __device__ __forceinline__ void cuda_multiply(float d[4], const uint32_t a[4], uint32_t b0,
                                                      uint32_t b1)
 {
@@ -62,9 +64,9 @@ static __device__ __forceinline__ void cuda_multiply(float d[4], const uint32_t 
 #endif
 }
 
-/* Four matrices of 8 x 8 values; lane 8m + r names row r of matrix m: its first word, a multiple of
- * four, the other three follow. The lane gets of matrix m row g, columns 2t, 2t+1 in r[m]; with
- * `transposed`, of column g rows 2t, 2t+1. All lanes of the warp at once. */
+/* Loads four matrices of 8 x 8 values. Lane 8m + r points to row r of matrix m: its first word, a
+ * multiple of four. r[m] receives row g, columns 2t, 2t+1 of matrix m; with `transposed`, rows 2t,
+ * 2t+1 of column g. All lanes of the warp must call it together. */
 template <int transposed>
 static __device__ __forceinline__ void cuda_load_matrices(uint32_t r[4],
                                                           cuda_shared<uint32_t> words, int at)

@@ -1,5 +1,5 @@
-/* uniform8.cu - the 8-bit code of a part in equal bins. What does not fit on a lane goes through it
- * once for each of mean, deviation and codes. */
+/* uniform8.cu - 8-bit codes in equal bins of (mean +- 3 deviations). Values that do not fit in a
+ * stage are uploaded three times: for the mean, the deviation and the codes. */
 #include "bucket_means.cuh"
 
 #include <math.h>

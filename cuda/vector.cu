@@ -1,4 +1,4 @@
-/* vector.cu - whole buffers: as fast as memory. */
+/* vector.cu - element-wise operations on whole buffers, at the speed of memory. */
 #include "../ref/vector.h"
 
 #include "vectorized.cuh"
@@ -69,8 +69,8 @@ int cuda_scale(float *x, float a, size_t n)
                                   a, n);
 }
 
-/* A partial sum a block; then one block sums those. The grid depends on n, and on whether x lies as
- * alloc gives it, so does the order. */
+/* One partial sum per thread block; then one block adds those. The order depends on n, and on
+ * whether x is aligned for vectorized loads. */
 #define SUM_BLOCKS 1024
 
 template <int WIDTH> __global__ void squares(double *part, const float *x, size_t n)
@@ -109,7 +109,8 @@ int cuda_sumsq(double *sum, const float *x, size_t n)
     return rc == PL_OK ? cuda_download(sum, part + SUM_BLOCKS, sizeof *sum) : rc;
 }
 
-/* Through a tile of 32 x 32, so that rows are read and written whole; 33 keeps banks apart. */
+/* Transposes through a tile of 32 x 32 in shared memory, so that global memory is read and written
+ * in whole rows. A row of 33 avoids bank conflicts. */
 __global__ void turn(float *y, int y_step, const float *x, int x_step, int R, int C)
 {
     PL_SHARED(float, tile, 32 * 33);
@@ -130,7 +131,7 @@ int cuda_transpose(float *y, int y_step, const float *x, int x_step, int B, int 
 {
     int rc = PL_OK;
     cuda_written(y, (size_t)B * (size_t)C * (size_t)y_step * sizeof *y);
-    for (int b = 0; rc == PL_OK && b < B; b += 65535) { /* a grid's third side ends there */
+    for (int b = 0; rc == PL_OK && b < B; b += 65535) { /* gridDim.z is at most 65535 */
         dim3 grid((unsigned)((R + 31) / 32), (unsigned)((C + 31) / 32),
                   (unsigned)(B - b < 65535 ? B - b : 65535));
         if (!R || !C) return PL_OK;

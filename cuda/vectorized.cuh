@@ -1,7 +1,7 @@
-/* vectorized.cuh - several neighbours in one load or store. A device keeps its memory busy only while
- * enough bytes are on their way; four floats a thread are, one is not. And what is worked out once
- * for a pack, or for all rows that a thread walks down, divides less: a 64-bit division costs as
- * much as moving several floats. */
+/* vectorized.cuh - several adjacent elements in one load or store. A device reaches its memory
+ * bandwidth only with enough bytes in flight: four floats per thread are enough, one is not.
+ * Computing an index once per vector, or once for all rows of a thread, also saves 64-bit
+ * divisions, each as expensive as moving several floats. */
 #ifndef PL_CUDA_VECTORIZED_CUH
 #define PL_CUDA_VECTORIZED_CUH
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define CUDA_VECTOR_WIDTH 4 /* elements; rows that are no multiple of it go one by one */
+#define CUDA_VECTOR_WIDTH 4 /* elements; rows that are not a multiple of it use the scalar kernel */
 
 template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) cuda_vector {
     T at[WIDTH];
@@ -19,8 +19,8 @@ template <int WIDTH, class T> static __device__ cuda_vector<T, WIDTH> cuda_load(
     typedef const cuda_vector<T, WIDTH> vector;
     return *PL_WIDE(vector, from);
 }
-/* In one instruction: left to itself, the compiler takes a pack apart, and not always puts its
- * parts together again. `to` is the device's memory. */
+/* Stores a vector in one instruction: the compiler sometimes splits a vector store. `to` is global
+ * memory. */
 static __device__ void cuda_store_word(uint4 *to, uint4 v)
 {
 #if defined(PL_EMULATED)
@@ -70,7 +70,7 @@ template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_vect
     }
 }
 
-/* Whether packs of elements may begin at p; rows of so many elements as well. */
+/* Whether p is aligned for vectors, as are rows of a multiple of CUDA_VECTOR_WIDTH elements. */
 template <class T> static inline int cuda_is_vectorizable(const T *p)
 {
     return (uintptr_t)p % (CUDA_VECTOR_WIDTH * sizeof(T)) == 0;
@@ -81,7 +81,7 @@ static inline int cuda_is_vectorizable(const T *p, const More *...more)
     return cuda_is_vectorizable(p) && cuda_is_vectorizable(more...);
 }
 
-/* A kernel template's form for packs, or the one for single elements; a launch as PL_LAUNCH. */
+/* Launches a kernel template's vectorized form, or its scalar one. */
 #define CUDA_LAUNCH_VECTORIZED(vectorized, kernel, grid, block, ...) \
     ((vectorized) ? PL_LAUNCH(kernel<CUDA_VECTOR_WIDTH>, grid, block, __VA_ARGS__) \
                   : PL_LAUNCH(kernel<1>, grid, block, __VA_ARGS__))
@@ -91,8 +91,8 @@ static inline int cuda_is_vectorizable(const T *p, const More *...more)
 template <int WIDTH> struct cuda_width {
     static constexpr int is = WIDTH;
 };
-/* f(i, cuda_width<W>) for what is this thread's of n elements: W of them from i on, one by one at
- * the end. */
+/* f(i, cuda_width<W>) for this thread's share of n elements: W of them from i on, one by one at the
+ * end. */
 template <int WIDTH, class F> static __device__ void cuda_each_vector(size_t n, F f)
 {
     CUDA_EACH (k, (n + WIDTH - 1) / WIDTH) {
@@ -109,8 +109,8 @@ static inline unsigned cuda_vector_blocks(int vectorized, size_t n)
 
 /* ---- rows ---- */
 
-/* f(m, c) for the rows m of this thread, all at the same column c, which counts packs. A block
- * takes as many rows at a time as its threads reach. */
+/* f(m, c) for this thread's rows m, all at the same column c, counted in vectors. A block covers as
+ * many rows at a time as it has threads for. */
 template <class F> static __device__ void cuda_each_row(int rows, int vectors, F f)
 {
     int many = vectors < (int)blockDim.x, each = many ? (int)blockDim.x / vectors : 1;
@@ -128,9 +128,9 @@ static inline dim3 cuda_row_grid(int rows, int vectors)
     return dim3(across, down < most ? down : most);
 }
 
-/* Sums over rows as in cuda_column_parts, SUMS of them for each pack of columns: f(r, c, sum) adds
- * to sum[SUMS], put(c, k, sum) leaves the k-th of a chunk of rows for cuda_column_add. Launch with
- * cuda_column_grid(rows, packs). */
+/* Sums over rows as in cuda_column_parts, SUMS of them per vector of columns: f(r, c, sum) adds to
+ * sum[SUMS], put(c, k, sum) stores the k-th sum of a chunk of rows for cuda_column_add. Launch with
+ * cuda_column_grid(rows, vectors). */
 template <int SUMS, class F, class P>
 static __device__ void cuda_vector_column_parts(int rows, int vectors, F f, P put)
 {

@@ -1,4 +1,4 @@
-/* cublas.cpp - see cublas_v2.h. */
+/* cublas.cpp - GEMM in plain loops over k, for all combinations that cuda/ uses. */
 #include "cublas_v2.h"
 
 #include "../../ref/dtype.h"
@@ -26,13 +26,13 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_S
 
 static size_t at(int row, int column, int ld) { return (size_t)column * (size_t)ld + (size_t)row; }
 
-/* The operand as floats, its rows (m or n of the product) contiguous over k. */
+/* The operand as floats; its rows (m or n of the GEMM) are contiguous over k. */
 static float *operand(const void *data, cudaDataType type, cublasOperation_t op, int rows, int k,
                       int ld, int is_a)
 {
     float *out = (float *)malloc(((size_t)rows * (size_t)k + 1) * sizeof *out);
     int across = is_a ? op == CUBLAS_OP_N
-                      : op == CUBLAS_OP_T; /* element (row, i) lies at row + i ld */
+                      : op == CUBLAS_OP_T; /* element (row, i) is at row + i ld */
     for (int r = 0; out && r < rows; r++)
         for (int i = 0; i < k; i++) {
             size_t j = across ? at(r, i, ld) : at(i, r, ld);
@@ -44,7 +44,7 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
     return out;
 }
 
-/* A column-major matrix with so many rows and columns lies on the device, all of it. */
+/* Whether all of a column-major matrix of so many rows and columns is in device memory. */
 static int is_there(const void *p, cudaDataType type, int rows, int columns, int ld)
 {
     size_t each = type == CUDA_R_32F ? 4 : 2, last = at(rows - 1, columns - 1, ld);
@@ -81,7 +81,7 @@ static void do_gemm(void *g_)
             for (; l < k; l++) s[0] += (double)p[l] * q[l];
             s[0] = al * ((s[0] + s[1]) + (s[2] + s[3]));
             size_t to = at(i, j, g->ldc);
-            /* with beta 0, C may hold anything, and NaN too */
+            /* with beta 0, C may hold anything, even NaN */
             if (be != 0) s[0] += be * (wide ? c[to] : pl_bf16_to_float(c16[to]));
             if (wide) c[to] = (float)s[0];
             else c16[to] = pl_bf16_from_float((float)s[0]);

@@ -1,5 +1,5 @@
-/* cublas_v2.h - the matrix products that cuda/ asks cuBLAS for, in plain loops with sums in double.
- */
+/* cublas_v2.h - stands in for cuBLAS: the GEMMs that cuda/ calls, in plain loops with sums in
+ * double. */
 #ifndef CUDA_ON_CPU_CUBLAS_H
 #define CUDA_ON_CPU_CUBLAS_H
 

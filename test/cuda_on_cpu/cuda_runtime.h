@@ -1,18 +1,17 @@
-/* cuda_runtime.h - stands in for CUDA's own header when cuda/x.cu is compiled for the CPU, so that
- * a kernel's logic is tested where there is no GPU.
+/* cuda_runtime.h - stands in for CUDA's header when the kernels of cuda/ are compiled for the CPU, so
+ * that they are tested where there is no GPU.
  *
- * A block's threads are fibers of one thread of the CPU; blocks run one after the other. What is
- * watched while they run:
- *   - shared memory: out of bounds, read before it was written, and races: an element that one
- * thread writes and another reads or writes without a barrier between, whatever order they ran in
+ * The threads of a block are fibers of one CPU thread; blocks run one after the other. Detected
+ * while they run:
+ *   - shared memory: accesses out of bounds, reads of unwritten elements, and races: an element that
+ *     one thread writes and another accesses without a barrier in between, in whatever order they ran
  *   - barriers and warp operations that some thread never reaches
- *   - several elements at once from where they are not aligned to their size
- *   - products on matrix units in code that was compiled for devices without
- *   - pointers of the host's memory among a kernel's arguments, and copies that go elsewhere than
- *     their direction says or beyond what was allocated
- *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into
- *     it
- * A breach is kept as a sentence, and the launch fails. */
+ *   - vectorized accesses that are not aligned to their size
+ *   - tensor-core instructions in code that was compiled for devices without tensor cores
+ *   - host pointers among a kernel's arguments, and copies whose memory is not where their direction
+ *     says, or that exceed an allocation
+ *   - in a build with AddressSanitizer: device memory out of bounds, and host code that reads it
+ * The first fault is recorded as a sentence, and the launch fails. */
 #ifndef CUDA_ON_CPU_RUNTIME_H
 #define CUDA_ON_CPU_RUNTIME_H
 
@@ -40,7 +39,7 @@ struct dim3 {
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-/* ---- the runtime's functions, as far as cuda/ calls them: see streams.cpp ---- */
+/* ---- the runtime functions that cuda/ calls: see streams.cpp ---- */
 
 enum cudaError_t {
     cudaSuccess,
@@ -92,7 +91,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t
                               cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream);
-/* For which devices a kernel was compiled; here $CUDA_ON_CPU_PTX, 80 if it is not set. */
+/* The device a kernel was compiled for: $CUDA_ON_CPU_PTX, or 80. */
 struct cudaFuncAttributes {
     int ptxVersion;
 };
@@ -107,36 +106,35 @@ const char *cudaGetErrorString(cudaError_t error);
 
 /* ---- what the emulator's own files share ---- */
 
-/* When what was put on a stream is done: at once; as late as somebody waits for it, and then no
- * more than that; or in an order drawn from a seed. A program that waits where it must computes the
- * same in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not
- * set. $CUDA_ON_CPU_DEVICES: how many devices there are; $CUDA_ON_CPU_OLD: the number of
- * one that knows no bfloat16; $CUDA_ON_CPU_PINNED: the largest piece of
- * page-locked memory that the host gives. */
+/* When queued work runs: at once (early); as late as someone waits for it, and then no more than
+ * necessary (late); or in an order drawn from a seed. A program that waits where it must computes
+ * the same in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) selects, early by default.
+ * $CUDA_ON_CPU_DEVICES: the number of devices; $CUDA_ON_CPU_OLD: one without bfloat16;
+ * $CUDA_ON_CPU_PINNED: the largest allocation of page-locked memory that succeeds. */
 enum { EMU_EARLY = -1, EMU_LATE = -2 };
 extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_streams(long when);
-/* Puts run(what) on the stream (NULL: does it at once); what is done with it afterwards, drop. */
+/* Queues run(what) on the stream (NULL: runs it at once); drop(what) is called afterwards. */
 cudaError_t emu_enqueue(cudaStream_t stream, void (*run)(void *what), void *what,
                         void (*drop)(void *what));
 int emu_device(void); /* the calling thread's */
 int emu_stream_device(cudaStream_t stream);
-/* Memory of this device (-1: of all) may be touched between the two, by one thread alone. */
+/* Device memory (-1: of all devices) is accessible between begin 1 and 0, by one thread. */
 void emu_device_access(int begin, int device);
-void emu_fault(cudaError_t error); /* answered for by a later call */
-/* Do these bytes lie in this device's memory? A kernel reaches page-locked memory of the host, too.
- * Of pages that are the host's alone an emulated kernel would read as well as of any. */
+void emu_fault(cudaError_t error); /* reported by a later call */
+/* Whether these bytes are in this device's memory, or, for kernels, in page-locked host memory. An
+ * emulated kernel could read any host memory, so this must be checked. */
 enum emu_reach { EMU_OWN, EMU_OWN_OR_PINNED };
 int emu_lies_on(const void *p, size_t bytes, int device, enum emu_reach reach);
-int emu_no_code(void); /* $CUDA_ON_CPU_NO_CODE: a device that the kernels were not compiled for */
+int emu_no_code(void); /* $CUDA_ON_CPU_NO_CODE: a device for which there is no kernel code */
 
 /* ---- execution ---- */
 
-/* In which order a grid's blocks run and a block's threads take their turns: 0 rising, 1 falling,
- * else shuffled by it; $CUDA_ON_CPU_ORDER where nothing else is said. A right kernel gives the same
- * bits in every order; one whose blocks, or whose warps between barriers, meet in the device's
- * memory does not. */
+/* The order in which blocks, and the threads of a block, run: 0 ascending, 1 descending, otherwise
+ * shuffled by this seed; $CUDA_ON_CPU_ORDER is the default. A correct kernel gives the same bits in
+ * every order. One whose blocks, or whose warps between barriers, communicate through device memory
+ * does not. */
 extern unsigned emu_order;
-/* The first breach since the last call, or NULL. */
+/* The first fault since the last call, or NULL. */
 const char *emu_breach(void);
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -144,7 +142,7 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 typedef void emu_body(void *kernel);
 __attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);
 
-/* Arguments are copied before anything runs, as a launch does. */
+/* Arguments are copied before anything runs, as in a launch. */
 template <class F> struct emu_launched {
     const char *name;
     dim3 grid, block;
@@ -153,14 +151,14 @@ template <class F> struct emu_launched {
 };
 cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_body *body,
                        void *kernel);
-/* A kernel's argument, if it is a pointer, has to show where the device reaches; to nothing, and to
- * the end of an array of no elements, it may. */
+/* A pointer argument must point to memory that the device can access; NULL and the end of an empty
+ * array are allowed. */
 template <class T> static inline int emu_reaches(T, int) { return 1; }
 template <class T> static inline int emu_reaches(T *p, int device)
 {
     return !p || emu_lies_on(p, 0, device, EMU_OWN_OR_PINNED);
 }
-/* A launch that is refused: which argument (from 1 on) shows somewhere else. */
+/* Refuses a launch: names the argument (from 1 on) that points elsewhere. */
 cudaError_t emu_out_of_reach(const char *name, int argument);
 
 template <class... P, class... A>
@@ -187,7 +185,7 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
 }
 #define PL_UNROLL
 #define PL_ROLLED
-/* A breach goes on at the place before it, which is aligned, so that the program can tell of it. */
+/* Records a misaligned access, which then continues at the aligned address below it. */
 void emu_misaligned(size_t bytes, size_t beyond);
 template <class T, class P> static inline T *emu_wide(P *p)
 {
@@ -196,7 +194,7 @@ template <class T, class P> static inline T *emu_wide(P *p)
     return (T *)((uintptr_t)p - beyond);
 }
 #define PL_WIDE(type, p) emu_wide<type>(p)
-#define CUDA_BLOCKS_MOST 5 /* so that threads come round again at sizes that can be emulated */
+#define CUDA_BLOCKS_MOST 5 /* low, so that grid-stride loops repeat at sizes that can be emulated */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))
 
@@ -204,7 +202,7 @@ void __syncthreads(void);
 int __syncthreads_or(int predicate);
 void __syncwarp(unsigned mask = ~0u);
 
-/* Every lane of `mask` brings a value and sees all of them. */
+/* Every lane of `mask` contributes a value and receives all of them. */
 const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine);
 unsigned emu_lane(void);
 
@@ -241,10 +239,11 @@ static inline int __all_sync(unsigned mask, int predicate)
 }
 
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
-static inline float __fdividef(float a, float b) { return a / b; } /* a device's is off by 2 ulp */
+/* a device's result is off by up to 2 ulp */
+static inline float __fdividef(float a, float b) { return a / b; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
-/* Threads of a block take turns, so plain arithmetic is atomic here. */
+/* The threads of a block take turns, so plain arithmetic is atomic here. */
 template <class T> static inline T atomicAdd(T *at, T v)
 {
     T old = *at;
@@ -263,10 +262,10 @@ template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
 
 /* ---- shared memory ---- */
 
-/* Who touched an element last, and between which barriers. */
+/* Which thread accessed an element last, and between which barriers. */
 struct emu_mark {
     uint32_t write_epoch, write_warp_epoch, read_epoch, read_warp_epoch;
-    int16_t writer, reader; /* threads; -1 nobody, -2 several */
+    int16_t writer, reader; /* a thread; -1 none, -2 several */
     int16_t reader_warp;    /* -2: several */
 };
 struct emu_array {
@@ -276,17 +275,17 @@ struct emu_array {
     char *data;
     struct emu_mark *mark;
 };
-/* The block's array that is declared at `site`; every thread of the block gets the same one. */
+/* The block's array declared at `site`: the same for every thread of the block. */
 struct emu_array *emu_shared_array(const void *site, const char *name, size_t count, size_t size);
 void emu_shared_read_slow(struct emu_array *a, size_t i);
 void emu_shared_write_slow(struct emu_array *a, size_t i);
 
 extern uint32_t emu_epoch;             /* barriers so far */
 extern const uint32_t *emu_warp_epoch; /* __syncwarps so far of the thread's warp */
-extern int emu_current;                /* the thread whose turn it is */
+extern int emu_current;                /* the running thread */
 
-/* Most accesses are of the plain kind: written before the last barrier, read by this thread
- * already. */
+/* Most accesses are of the simple kind: written before the last barrier, read by this thread
+ * before. */
 static inline void emu_shared_read(struct emu_array *a, size_t i)
 {
     const struct emu_mark *m = &a->mark[i];
@@ -302,7 +301,10 @@ static inline void emu_shared_write(struct emu_array *a, size_t i) { emu_shared_
 template <class T> struct emu_cell {
     struct emu_array *a;
     size_t i;
-    T &raw(void) const { return ((T *)a->data)[i < a->count ? i : a->count]; /* one spare */ }
+    T &raw(void) const
+    {
+        return ((T *)a->data)[i < a->count ? i : a->count]; /* one spare element */
+    }
     operator T() const
     {
         emu_shared_read(a, i);
@@ -328,13 +330,13 @@ template <class T> struct emu_shared {
 };
 template <class T> using cuda_shared = emu_shared<T>;
 
-/* ---- matrix units: cuda/tensor_core.cuh says what these do and which lane keeps what ---- */
+/* ---- tensor cores: cuda/tensor_core.cuh says what these do and which lane holds what ---- */
 
 #define PL_EMULATED
 uint32_t emu_word(float low, float high);
 void emu_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
 void emu_load_matrices(uint32_t r[4], emu_shared<uint32_t> words, int at, int transposed);
-/* The last lane of a whole warp to come does the work of all: lanes[i] is what lane i brought. */
+/* The last lane of the warp to arrive does the work of all: lanes[i] is what lane i passed. */
 void emu_warp_together(void *mine, void (*work)(void *const lanes[32]));
 #define PL_SHARED(type, name, count) \
     static const char name##_site = 0; \

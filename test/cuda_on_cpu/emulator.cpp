@@ -1,5 +1,5 @@
-/* emulator.cpp - blocks one after the other, their threads as fibers, and a watch over what they
- * share. See cuda_runtime.h. */
+/* emulator.cpp - runs a kernel's blocks one after the other with their threads as fibers, and
+ * watches shared memory. See cuda_runtime.h. */
 #include "cuda_runtime.h"
 
 #include <stdarg.h>
@@ -14,10 +14,9 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#define THREADS_MAX 1024 /* of a block: CUDA's own limit */
+#define THREADS_MAX 1024 /* per block: CUDA's own limit */
 #define STACK_BYTES (256 << 10)
-#define SHARED_BYTES \
-    (48 << 10) /* of a block, without asking for more: CUDA's limit on every device */
+#define SHARED_BYTES (48 << 10) /* per block: CUDA's limit on every device */
 #define ARRAYS_MAX 32
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -33,7 +32,7 @@ enum state { READY, AT_BARRIER, AT_WARP, DONE };
 struct fiber {
     enum state state;
     char *stack;
-    void *at; /* its stack pointer while it waits */
+    void *at; /* its stack pointer while it is suspended */
 #if !defined(__x86_64__)
     ucontext_t context;
 #endif
@@ -51,7 +50,7 @@ static struct fiber fibers[THREADS_MAX];
 static struct warp warps[THREADS_MAX / 32];
 static int threads;
 int emu_current = -1;
-uint32_t emu_epoch; /* never 0 while a block runs, grows from block to block */
+uint32_t emu_epoch; /* never 0 while a block runs; increases from block to block */
 const uint32_t *emu_warp_epoch;
 static int or_now, or_before;
 static emu_body *run_body;
@@ -102,7 +101,7 @@ const char *emu_breach(void)
 /* ---- fibers ---- */
 
 #if defined(__x86_64__)
-/* Saves what the calling convention says a function must keep, and goes on elsewhere. */
+/* Saves the registers that the calling convention preserves, and continues on another stack. */
 extern "C" void emu_switch(void **from, void *to);
 __asm__(".text\n.globl emu_switch\n.hidden emu_switch\n.type emu_switch,@function\nemu_switch:\n"
         "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
@@ -144,7 +143,7 @@ static void fiber_main(void)
     run_body(run_kernel);
     fibers[emu_current].state = DONE;
     to_scheduler();
-    abort(); /* nobody resumes a thread that is done */
+    abort(); /* a finished thread is never resumed */
 }
 
 static void set_thread(int t)
@@ -165,7 +164,8 @@ static void prepare(struct fiber *f)
         f->stack = (char *)p;
     }
 #if defined(__SANITIZE_ADDRESS__)
-    /* left within a kernel that failed, it still has the guards of its frames */
+    /* a thread abandoned in a kernel that failed still has AddressSanitizer's guards on its
+     * stack */
     if (f->state != DONE) ASAN_UNPOISON_MEMORY_REGION(f->stack, STACK_BYTES);
 #endif
 #if defined(__x86_64__)
@@ -225,8 +225,8 @@ int __syncthreads_or(int predicate)
 
 unsigned emu_lane(void) { return (unsigned)emu_current % 32; }
 
-/* Lanes see what the others brought; `work`, if there is any, is done once all have come. Only
- * __syncwarp orders memory; a shuffle or a vote does not. */
+/* Lanes exchange values; `work`, if any, runs once all have arrived. Only __syncwarp orders memory;
+ * a shuffle or a vote does not. */
 static const uint64_t *meet(unsigned mask, uint64_t mine, int orders,
                             void (*work)(void *const lanes[32]) = NULL)
 {
@@ -252,7 +252,7 @@ static const uint64_t *meet(unsigned mask, uint64_t mine, int orders,
     } else {
         wait_as(AT_WARP);
     }
-    return w->seen; /* stays until all lanes have come to the next operation */
+    return w->seen; /* remains until all lanes have reached their next operation */
 }
 
 const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine) { return meet(mask, mine, 0); }
@@ -296,7 +296,7 @@ struct emu_array *emu_shared_array(const void *site, const char *name, size_t co
     }
     a = &arrays[array_count];
     *a = (struct emu_array){ site, name, count, NULL, NULL };
-    /* a spare element behind each array takes what is written out of bounds */
+    /* a spare element behind each array receives what is written out of bounds */
     a->data = pool.data + shared_used + 64 * (size_t)array_count;
     a->data += (16 - (uintptr_t)a->data % 16) % 16;
     a->mark = pool.mark + marks_used;
@@ -307,7 +307,7 @@ struct emu_array *emu_shared_array(const void *site, const char *name, size_t co
     return a;
 }
 
-/* Of two accesses, the earlier by thread t: is there no barrier between it and now? */
+/* Whether no barrier lies between an earlier access by thread t and now. */
 static int unordered(int t, uint32_t at, uint32_t warp_at)
 {
     if (t == emu_current || at != emu_epoch) return 0;
@@ -374,7 +374,8 @@ static void shuffle(int *turn, unsigned seed)
     }
 }
 
-/* All threads wait or are done: lets the barrier go, or says who is missing. 0: the block ends. */
+/* All threads wait or have finished: releases the barrier, or reports which thread is missing. 0:
+ * the block ends. */
 static int release(void)
 {
     int waiting = 0, done = 0;
@@ -416,7 +417,7 @@ static void run_block(const int *turn)
     } while (release());
 }
 
-/* Strides through n blocks such that each is met once: 1 has no common divisor with anything, so the
+/* A stride through n blocks that visits each once: it must be coprime to n; 1 always is, so the
  * search ends. */
 static uint64_t stride_of(uint64_t n, unsigned seed)
 {

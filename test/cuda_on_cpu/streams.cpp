@@ -1,5 +1,5 @@
-/* streams.cpp - the runtime's side of the emulated devices: streams and events as queues of what is
- * still to be done, memory, copies. See cuda_runtime.h. */
+/* streams.cpp - the runtime of the emulated devices: streams and events as queues of pending work,
+ * memory, copies. See cuda_runtime.h. */
 #include "cuda_runtime.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 #define DEVICES_MAX 16
 
-/* Held by whoever queues, or does what was queued. */
+/* Held while queueing and while running queued work. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static thread_local int device_now;
 static cudaError_t fault;
@@ -23,7 +23,7 @@ struct task {
     void (*run)(void *);
     void *what;
     void (*drop)(void *);
-    struct emu_event *record, *await; /* in place of run */
+    struct emu_event *record, *await; /* set instead of run */
     uint64_t turn;
 };
 struct emu_stream {
@@ -32,9 +32,9 @@ struct emu_stream {
     int device;
 };
 struct emu_event {
-    uint64_t recorded, done; /* records asked for, and done */
+    uint64_t recorded, done; /* number of records requested, and done */
     int device;
-    struct emu_stream *stream; /* of the latest */
+    struct emu_stream *stream; /* of the latest record */
 };
 static struct emu_stream *streams;
 
@@ -59,7 +59,7 @@ static int drawn(void)
     return dice >> 31;
 }
 
-/* Is there a first task, and has what it waits for come? */
+/* Whether there is a first task, and what it waits for has happened. */
 static int is_ready(const struct emu_stream *s)
 {
     const struct task *t = s->first;
@@ -72,7 +72,8 @@ static void do_first(struct emu_stream *s)
 {
     struct task *t = s->first;
     if (t->await) reach(t->await, t->turn);
-    s->first = t->next; /* only now: reaching has not gone through this stream, it waits */
+    /* removed only now: while this stream waits, it must not be entered again */
+    s->first = t->next;
     if (!s->first) s->last = &s->first;
     if (t->record && t->record->done < t->turn) t->record->done = t->turn;
     if (t->run) t->run(t->what);
@@ -80,8 +81,9 @@ static void do_first(struct emu_stream *s)
     free(t);
 }
 
-/* What an event waits for was queued before whoever waits for it, so this comes to an end. An event
- * recorded anew elsewhere since is reached where it was recorded first: all streams are looked at. */
+/* Runs queued work until the event's record number `turn` is done. What an event waits for was
+ * queued earlier, so this ends. The event may have been recorded on another stream since: all
+ * streams are searched. */
 static void reach(struct emu_event *e, uint64_t turn)
 {
     for (struct emu_stream *s = streams; s && e->done < turn; s = s->next) {
@@ -207,7 +209,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     struct task t = { NULL, NULL, NULL, NULL, NULL, e, 0 };
     pthread_mutex_lock(&lock);
-    t.turn = e->recorded; /* as it stands now; an event that was never recorded holds nobody */
+    /* its state at this moment; an event that was never recorded delays nothing */
+    t.turn = e->recorded;
     queue(s, t);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
@@ -245,7 +248,7 @@ cudaError_t cudaSetDevice(int device)
     return cudaSuccess;
 }
 
-/* Neighbours reach each other, as in machines of two sockets; copies work between all. */
+/* Adjacent devices have peer access, as in machines with two sockets; copies work between all. */
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
 {
     if (device < 0 || device >= device_count() || other < 0 || other >= device_count())
@@ -264,7 +267,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
     }
     pthread_mutex_lock(&lock);
     before = enabled[device_now][other]++;
-    if (before) fault = cudaErrorPeerAccessAlreadyEnabled; /* as any error, until it is fetched */
+    /* an error like any other, until it is fetched */
+    if (before) fault = cudaErrorPeerAccessAlreadyEnabled;
     pthread_mutex_unlock(&lock);
     return before ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }
@@ -281,14 +285,14 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     return cudaSuccess;
 }
 
-/* ---- memory: the host's, but with AddressSanitizer closed to it while no kernel runs, and closed
- * to a kernel of another device ---- */
+/* ---- memory: host memory that AddressSanitizer closes while no kernel runs, and to kernels of
+ * other devices ---- */
 
 struct block {
     struct block *next, **from;
     void *p;
     size_t bytes;
-    int device; /* PINNED: the host's, page-locked */
+    int device; /* PINNED: page-locked host memory */
 };
 #define PINNED (-1)
 static struct block *blocks;
@@ -324,7 +328,7 @@ static cudaError_t take(void **p, size_t bytes, size_t alignment, int device)
         return cudaErrorMemoryAllocation;
     }
     pthread_mutex_lock(&lock);
-    memset(*p, 0xcb, bytes); /* as good as any value that a device leaves there */
+    memset(*p, 0xcb, bytes); /* a value as good as any */
     *b = (struct block){ blocks, &blocks, *p, bytes, device };
     if (blocks) blocks->from = &b->next;
     blocks = b;
@@ -337,7 +341,7 @@ static cudaError_t give(void *p, int pinned)
 {
     struct block *b;
     pthread_mutex_lock(&lock);
-    drain_all(); /* as the real one, which waits for all that is under way */
+    drain_all(); /* as the real one: waits for all pending work */
     for (b = blocks; p && b && !(b->p == p && (b->device == PINNED) == pinned);) b = b->next;
     if (p && b) {
         *b->from = b->next;
@@ -366,7 +370,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 }
 cudaError_t cudaFreeHost(void *p) { return give(p, 1); }
 
-/* The block that holds these bytes, or any of them. */
+/* The allocation that contains these bytes, or any of them. */
 static const struct block *block_of(const void *p, size_t bytes)
 {
     const char *at = (const char *)p;
@@ -387,7 +391,7 @@ int emu_lies_on(const void *p, size_t bytes, int device, enum emu_reach reach)
     return lies;
 }
 
-/* As much as there is: a device's size plays no part here. */
+/* Everything is free: the emulated size has no limit. */
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     *left = *all = 0;
@@ -396,7 +400,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 
 struct move {
     void *to;
-    const void *from; /* NULL: a value everywhere */
+    const void *from; /* NULL: fill with a value */
     size_t bytes;
     int value;
 };
@@ -418,7 +422,7 @@ static cudaError_t move(struct move m, cudaStream_t s)
     return emu_enqueue(s, do_move, own, free);
 }
 
-/* One side of a copy: wholly in one device's memory, or not at all in any's. */
+/* One side of a copy must be entirely in one device's memory, or entirely outside of all. */
 static int is_side(const void *p, size_t bytes, int of_device)
 {
     const struct block *b;
@@ -448,7 +452,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return move({ to, from, bytes, 0 }, s);
 }
 
-/* Row after row; each is a copy like any other. */
+/* Row by row; each is a copy like any other. */
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
                               size_t bytes, size_t rows, enum cudaMemcpyKind kind, cudaStream_t s)
 {
@@ -459,7 +463,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t
     return error;
 }
 
-/* Where the pointers lie is known and has to be as was said. */
+/* The pointers must be where the arguments say. */
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t s)
 {

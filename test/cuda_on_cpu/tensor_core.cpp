@@ -1,6 +1,6 @@
-/* tensor_core.cpp - a warp's products of matrices, fragment by fragment as the PTX ISA lays them out
- * ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"). Its indices are those
- * of that text, not of cuda/tensor_core.cuh's. */
+/* tensor_core.cpp - matrix products of a warp, fragment by fragment as the PTX ISA defines them
+ * ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"). The indices are
+ * written from that text, not from cuda/tensor_core.cuh. */
 #include "cuda_runtime.h"
 
 static uint32_t rounded(float x)
@@ -10,7 +10,7 @@ static uint32_t rounded(float x)
     return x != x ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
-/* cvt.rn.bf16x2.f32: what comes first in the instruction is the upper half. */
+/* cvt.rn.bf16x2.f32: the instruction's first operand becomes the upper half. */
 uint32_t emu_word(float low, float high) { return rounded(high) << 16 | rounded(low); }
 
 static float half_of(uint32_t word, int i)
@@ -33,7 +33,7 @@ struct fragments {
     uint32_t a[4], b[2];
 };
 
-/* Sums in double: a device's are float32's, in an order of its own. */
+/* Sums in double; a device's are in float32, in an order of its own. */
 static void multiply(void *const lanes[32])
 {
     float A[16][16], B[16][8];
@@ -66,8 +66,8 @@ void emu_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
     emu_warp_together(&mine, multiply);
 }
 
-/* Lane 8 m + r brings the address of row r of matrix m; of its row each lane gets the fragment that
- * lies at its place in a warp spread over 8 rows of 4 words, or, transposed, over 8 columns. */
+/* Lane 8 m + r passes the address of row r of matrix m. Each lane receives the words of its
+ * position in the matrix: 8 rows of 4 words, or, transposed, 8 columns. */
 void emu_load_matrices(uint32_t r[4], emu_shared<uint32_t> words, int at, int transposed)
 {
     const uint64_t *row = emu_warp_exchange(~0u, (uint64_t)at);

@@ -1,12 +1,12 @@
-/* attention.cl - a work-item a query (forward, dq) or a key (dk, dv). Only allowed keys are visited: of
- * a mask they are some text, then cells of an even grid of rows and columns. */
+/* attention.cl - attention, one work-item per query (forward, dq) or key (dk, dv). Only allowed
+ * keys are visited: some text keys, then the cells of a regular grid of rows and columns. */
 enum { FULL, ROW, COL, CONV, CONV_CORNER, NONE }; /* the order of enum pl_mask_kind */
 
 struct mask {
     int kind, P, F, kernel_, dilation;
 };
 
-/* Keys of one query: `text` first positions, then the cells (r0 + i down, c0 + j across). */
+/* Keys of one query: the first `text` positions, then the cells (r0 + i down, c0 + j across). */
 struct keys {
     int text, rows, columns, r0, down, c0, across;
 };
@@ -67,7 +67,8 @@ int allowed(struct mask m, int q, int k)
 
 int is_whole(struct mask m) { return m.kind == FULL || m.kind == NONE; }
 
-/* Hidden by the key mask, which is (B,n) for the whole kinds, else (B,P) over text, for cells alone. */
+/* Whether the key mask hides a key. It is (B,n) for FULL and NONE, otherwise (B,P) over text, and
+ * applies to queries of the image only. */
 int hidden(struct mask m, global const uchar *hide, int has_hide, int b, int n, int q, int k)
 {
     if (!has_hide) return 0;
@@ -75,8 +76,9 @@ int hidden(struct mask m, global const uchar *hide, int has_hide, int b, int n, 
     return q >= m.P && k < m.P && !hide[(ulong)b * m.P + k];
 }
 
-/* A query that sees nothing looks at all keys alike: only whole kinds have such. */
-int sees_nothing(struct mask m, global const uchar *hide, int has_hide, int b, int n, int q)
+/* Whether all keys of a query are masked, which happens only with FULL and NONE: it then attends to
+ * all keys equally. */
+int is_fully_masked(struct mask m, global const uchar *hide, int has_hide, int b, int n, int q)
 {
     if (!has_hide || !is_whole(m)) return 0;
     for (int k = 0; k < (m.kind == NONE ? n : q + 1); k++)
@@ -91,27 +93,28 @@ float dot_(global const float *a, global const float *b, int d)
     return s;
 }
 
-/* Softmax as it goes: the largest score so far, the denominator and the sum in units of it. */
+/* Online softmax: the largest score so far, and the denominator and the weighted sum relative to
+ * it. */
 kernel void attention(ulong total, global float *o, global float *lse, int has_lse, global const float *qkv, int n,
                       int H, int d, int kind, int P, int F, int kernel_, int dilation, global const uchar *hide,
                       int has_hide)
 {
-    EACH(i, total); /* (b, q, h), as o lies */
+    EACH(i, total); /* (b, q, h), the order of o */
     struct mask m = { kind, P, F, kernel_, dilation };
-    int h = i % H, q = i / H % n, b = i / H / n, blind = sees_nothing(m, hide, has_hide, b, n, q);
+    int h = i % H, q = i / H % n, b = i / H / n, fully_masked = is_fully_masked(m, hide, has_hide, b, n, q);
     struct keys keys = keys_of(m, q, n);
     ulong step = 3ul * H * d;
     global const float *first = qkv + (ulong)b * n * step + (ulong)h * d, *mine = first + q * step;
     global float *out = o + i * d;
     float best = -INFINITY, sum = 0, scale = (float)(1 / sqrt((double)d));
-    int count = blind ? n : key_count(keys);
+    int count = fully_masked ? n : key_count(keys);
     for (int c = 0; c < d; c++) out[c] = 0;
     for (int j = 0; j < count; j++) {
-        int k = blind ? j : key_at(keys, m, j);
+        int k = fully_masked ? j : key_at(keys, m, j);
         global const float *key = first + k * step + (ulong)H * d, *value = key + (ulong)H * d;
         float score, w;
-        if (!blind && ((k > q && kind != NONE) || hidden(m, hide, has_hide, b, n, q, k))) continue;
-        score = blind ? 0 : scale * dot_(mine, key, d);
+        if (!fully_masked && ((k > q && kind != NONE) || hidden(m, hide, has_hide, b, n, q, k))) continue;
+        score = fully_masked ? 0 : scale * dot_(mine, key, d);
         if (score > best) {
             float shrink = best == -INFINITY ? 0 : exp(best - score);
             sum *= shrink;
@@ -146,7 +149,7 @@ kernel void attention_dq(ulong total, global float *dqkv, global const float *do
     global float *out = dqkv + (mine - qkv);
     float scale = (float)(1 / sqrt((double)d));
     for (int c = 0; c < d; c++) out[c] = 0;
-    if (sees_nothing(m, hide, has_hide, b, n, q)) return;
+    if (is_fully_masked(m, hide, has_hide, b, n, q)) return;
     for (int j = 0; j < key_count(keys); j++) {
         int k = key_at(keys, m, j);
         global const float *key = first + k * step + (ulong)H * d, *value = key + (ulong)H * d;
@@ -164,7 +167,8 @@ kernel void attention_dkv(ulong total, global float *dqkv, global const float *d
 {
     EACH(i, total);
     struct mask m = { kind, P, F, kernel_, dilation };
-    int h = i % H, k = i / H % n, b = i / H / n, seen = 0; /* by an earlier query: then no later one is blind */
+    /* if an earlier query has seen a key, no later one is fully masked */
+    int h = i % H, k = i / H % n, b = i / H / n, seen = 0;
     ulong step = 3ul * H * d;
     global const float *first = qkv + (ulong)b * n * step + (ulong)h * d;
     global const float *key = first + k * step + (ulong)H * d, *value = key + (ulong)H * d;
@@ -174,12 +178,12 @@ kernel void attention_dkv(ulong total, global float *dqkv, global const float *d
     for (int q = 0; q < n; q++) {
         ulong at = ((ulong)b * n + q) * H + h, row = ((ulong)b * H + h) * n + q;
         global const float *query = first + q * step, *g = dout + at * d;
-        int blind = !seen && sees_nothing(m, hide, has_hide, b, n, q);
+        int fully_masked = !seen && is_fully_masked(m, hide, has_hide, b, n, q);
         float w, e;
-        seen |= !blind;
-        if (!blind && (!allowed(m, q, k) || hidden(m, hide, has_hide, b, n, q, k))) continue;
-        w = exp((blind ? 0 : scale * dot_(query, key, d)) - lse[row]);
-        e = blind ? 0 : scale * w * (dot_(g, value, d) - delta[row]);
+        seen |= !fully_masked;
+        if (!fully_masked && (!allowed(m, q, k) || hidden(m, hide, has_hide, b, n, q, k))) continue;
+        w = exp((fully_masked ? 0 : scale * dot_(query, key, d)) - lse[row]);
+        e = fully_masked ? 0 : scale * w * (dot_(g, value, d) - delta[row]);
         for (int c = 0; c < d; c++) {
             dk[c] = fma(e, query[c], dk[c]);
             dv[c] = fma(w, g[c], dv[c]);
@@ -187,7 +191,7 @@ kernel void attention_dkv(ulong total, global float *dqkv, global const float *d
     }
 }
 
-/* One cached step: a work-item a head. */
+/* One step with a KV cache: one work-item per head. */
 kernel void attention_step(ulong heads, global float *o, global float *k_cache, global float *v_cache,
                            global const float *qkv, int S, int H, int d, int q, int kind, int P, int F, int kernel_,
                            int dilation)

@@ -1,9 +1,9 @@
-/* backend.c - a third backend, written along paper/porting.md: the proof of the port kit. It runs
- * on any OpenCL 2.0 device; where there is no other, PoCL makes one of the CPU. Every operation on
- * device memory is here, none is tuned. */
+/* backend.c - a third backend, written from paper/porting.md alone: the proof that a port is
+ * possible. It runs on any OpenCL 2.0 device; where there is no other, PoCL uses the CPU. Every
+ * operation on device memory is here; none is tuned. */
 #include "device.h"
 
-/* The host's threads compute nothing here. */
+/* Threads of the host compute nothing here. */
 static int set_threads(int threads)
 {
     (void)threads;

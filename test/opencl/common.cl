@@ -1,15 +1,15 @@
-/* common.cl - what the other files of kernels share; they are compiled as one program, this one first.
+/* common.cl - what the other kernel files share. All are compiled as one program, this file first.
  *
- * A kernel's first argument is how many work-items have something to do; the rest of the last
- * work-group goes home at once. Sums run in double: the devices that this is meant for have it. */
+ * A kernel's first argument is the number of work-items that have work; the rest of the last
+ * work-group returns at once. Sums are in double, which the supported devices have. */
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#pragma OPENCL FP_CONTRACT OFF /* a fused multiply-add stands where fma is written, nowhere else */
+#pragma OPENCL FP_CONTRACT OFF /* multiply-adds are fused only where fma is written */
 
 #define EACH(i, n) \
     ulong i = get_global_id(0); \
     if (i >= n) return
 
-/* Rounded as IEEE 754 asks. OpenCL allows 2.5 ulp for float's own; through double, with more than
- * twice the digits, the second rounding does no harm. */
+/* Division rounded as IEEE 754 requires. OpenCL allows an error of 2.5 ulp for floats; a quotient
+ * in double has more than twice the digits, so rounding it again does no harm. */
 float divided(float a, float b) { return (float)((double)a / (double)b); }
 float root(float x) { return (float)sqrt((double)x); }

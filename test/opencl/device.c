@@ -1,4 +1,4 @@
-/* device.c - see device.h. One queue, in order. */
+/* device.c - one OpenCL device with one in-order queue: memory, and kernels found by name. */
 #define CL_TARGET_OPENCL_VERSION 200
 #include "device.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GROUP 32 /* work-items of a group where nothing else is said */
+#define GROUP 32 /* work-items per group by default */
 #define KERNELS_MAX 96
 #define PLATFORMS_MAX 8
 
@@ -18,7 +18,7 @@ static const char *const source[] = {
 static cl_context context;
 static cl_command_queue queue;
 static cl_program program;
-static void *nothing; /* where a NULL points */
+static void *nothing; /* what a NULL argument points to */
 static struct {
     void *p;
     size_t bytes;
@@ -37,7 +37,7 @@ static int status(cl_int error)
                : PL_EDEVICE;
 }
 
-/* Pointers that both sides share, doubles, and floats with denormals: bits have to be right. */
+/* Requires shared virtual memory, doubles, and floats with denormals: results must be bit-exact. */
 static int is_able(cl_device_id d)
 {
     cl_device_svm_capabilities svm = 0;
@@ -89,7 +89,7 @@ int ocl_open(char *note, size_t size)
     char name[128] = "";
     cl_device_id d;
     cl_int error;
-    if (program) return PL_OK; /* the library stays loaded: opened before */
+    if (program) return PL_OK; /* opened before: the library stays loaded */
     if (!(d = find_device(note, size))) return PL_EDEVICE;
     clGetDeviceInfo(d, CL_DEVICE_NAME, sizeof name, name, NULL);
     name[sizeof name - 1] = 0;
@@ -121,7 +121,7 @@ void *ocl_alloc(size_t bytes)
 void ocl_free(void *p)
 {
     if (!p) return;
-    clFinish(queue); /* somebody may still be at it */
+    clFinish(queue); /* a kernel may still use it */
     clSVMFree(context, p);
 }
 

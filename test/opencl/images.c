@@ -1,4 +1,4 @@
-/* images.c - the picture codec's operations. */
+/* images.c - the operations of the image codec. */
 #include "device.h"
 
 static struct ocl_conv conv_of(const struct pl_conv *c)

@@ -1,4 +1,5 @@
-/* images.cl - convolution as it is defined, one output a work-item; group norm; codes. */
+/* images.cl - convolution by its definition, one output per work-item; group norm; vector
+ * quantization. */
 
 struct conv {
     int C, H, W, O, K, stride, top, left, H_out, W_out;
@@ -55,7 +56,7 @@ kernel void conv_dw(ulong n, global float *dw, global const float *dy, global co
     dw[i] = (float)sum;
 }
 
-/* sum[c] += all places of channel c in every image of x (B,n,P) */
+/* sum[c] += all positions of channel c in every image of x (B,n,P) */
 kernel void channel_sums(ulong n, global float *sum, global const float *x, int B, int P)
 {
     EACH(c, n);
@@ -78,7 +79,7 @@ kernel void upsample_backward(ulong n, global float *dx, global const float *dy,
     dx[i] = from[0] + from[1] + from[2 * W] + from[2 * W + 1];
 }
 
-/* n = B * G groups of `channels` * P values; G groups a picture. */
+/* n = B * G groups of `channels` * P values; G groups per image. */
 kernel void group_norm(ulong n, global float *y, global const float *x, global const float *weight,
                        global const float *bias, int channels, int P, int G, float eps)
 {
@@ -130,7 +131,7 @@ kernel void group_norm_dx(ulong n, global float *dx, global const float *dy, glo
     }
 }
 
-/* ---- codes: a work-item a place; maps are (B,D,P) ---- */
+/* ---- codes: one work-item per position; maps are (B,D,P) ---- */
 
 kernel void nearest_code(ulong n, global int *code, global const float *z, global const float *table, int D, int P,
                          int N)
@@ -177,7 +178,7 @@ kernel void gumbel_code(ulong n, global int *code, global const float *logits, g
     code[i] = which;
 }
 
-/* The largest of a place's N values, and the log of the sum of exp((v - largest) / temperature). */
+/* The largest of a position's N values, and the log of the sum of exp((v - max) / temperature). */
 double2 denominator(global const float *logits, global const float *noise, int has_noise, double temperature, int N,
                     int P)
 {
@@ -238,7 +239,7 @@ kernel void gumbel_backward(ulong n, global float *dlogits, global const float *
     }
 }
 
-/* Work-item i of n takes every n-th element; its two sums lie n apart. */
+/* Work-item i of n takes every n-th element; its two sums are n apart. */
 kernel void pixel_loss(ulong n, global double *part, global float *dy, int has_dy, global const float *y,
                        global const float *x, float l1, float l2, ulong size)
 {

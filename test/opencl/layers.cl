@@ -81,14 +81,14 @@ kernel void embed(ulong n, global float *y, global const float *table, global co
     y[i] = table[(ulong)ids[i / D] * D + i % D];
 }
 
-/* A work-item a channel, so that every row's sum has one order. */
+/* One work-item per channel, so that rows are added in a fixed order. */
 kernel void embed_backward(ulong n, global float *dtable, global const float *dy, global const int *ids, int M)
 {
     EACH(c, n);
     for (ulong m = 0; m < M; m++) dtable[ids[m] * n + c] += dy[m * n + c];
 }
 
-/* The position that channel c of position p comes from; -1: a zero. */
+/* The position that channel c of position p is copied from; -1: a zero. */
 int origin(int p, int c, int D, int P, int F)
 {
     int half_ = (D + 1) / 2, quarter = (D + 3) / 4, cell = p - P;
@@ -105,7 +105,7 @@ kernel void shift(ulong total, global float *y, global const float *x, int n, in
     y[i] = from < 0 ? 0 : x[i - (ulong)(p - from) * D];
 }
 
-/* Who may have taken an element: its own position, the next one, the one a row down. */
+/* Where an element may have been copied to: its own position, the next one, the one a row below. */
 kernel void unshift(ulong total, global float *dx, global const float *dy, int n, int D, int P, int F)
 {
     EACH(i, total);
@@ -117,7 +117,8 @@ kernel void unshift(ulong total, global float *dx, global const float *dy, int n
     dx[i] = sum;
 }
 
-/* The order of enum pl_activation. In double: erfc and exp of float may be 16 ulp off. */
+/* In the order of enum pl_activation. In double, because erfc and exp of floats may be off by 16
+ * ulp. */
 enum { GELU, GELU_TANH, QUICKGELU, SWISH };
 #define TANH_SCALE 0.79788456080286535588 /* sqrt(2 / pi) */
 #define TANH_CUBIC 0.044715

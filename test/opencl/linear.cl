@@ -1,8 +1,9 @@
-/* linear.cl - C (M,N) = A (M,K) B (K,N), by tiles of 32 x 32 that a group of 8 x 8 keeps in local
- * memory; each work-item has 4 x 4 sums, 8 apart so that neighbours read neighbours. */
+/* linear.cl - GEMM C (M,N) = A (M,K) B (K,N) in tiles of 32 x 32, which a work-group of 8 x 8 keeps
+ * in local memory. Each work-item has 4 x 4 sums, 8 apart, so that adjacent work-items read
+ * adjacent memory. */
 enum { SIDE = 32, DEEP = 16, EDGE = 8, EACH_SIDE = SIDE / EDGE };
 
-/* `turned`: the operand lies as (K,M), or (N,K). Rows of C are c_step apart. */
+/* transposed: the operand is stored as (K,M), or (N,K). Rows of C are c_step apart. */
 kernel void gemm(global float *C, int c_step, global const float *A, int a_transposed, global const float *B,
                     int b_transposed, int M, int N, int K, int add)
 {

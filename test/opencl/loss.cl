@@ -1,4 +1,4 @@
-/* loss.cl - rows of logits become their own gradients. */
+/* loss.cl - cross-entropy: rows of logits become their own gradients. */
 
 kernel void softmax_rows(ulong rows, global float *z, global float *logp, int has_logp, global double *row_loss,
                          global const int *label, float scale, int columns, int col0)

@@ -1,5 +1,5 @@
-/* optimizers.c - codes and the optimizers. Code books are computed on the host and travel with a
- * call. */
+/* optimizers.c - 8-bit quantization and the optimizers. Code books are computed on the host and
+ * uploaded with each call. */
 #include "device.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static float *books_of(int *rc, const float *book, int count)
     return p;
 }
 
-/* Both moments' books, one behind the other. */
+/* The code books of both moments, one after the other. */
 static float *moment_books(int *rc, enum pl_rule rule)
 {
     float book[2 * PL_CODES];

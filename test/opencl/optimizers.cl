@@ -1,5 +1,5 @@
-/* optimizers.cl - 8-bit codes, LAMB, Adam: a work-item a block of values, and everything equal to the
- * reference bit for bit. */
+/* optimizers.cl - 8-bit codes, LAMB and Adam: one work-item per block of values, every bit equal to
+ * the reference's. */
 #define CODES 256
 enum { RUN, LUT, CUDA }; /* the order of enum pl_rule */
 
@@ -61,7 +61,7 @@ kernel void dequantize(ulong n, global float *y, global const uchar *codes, glob
     y[i] = book[codes[i]] * absmax[i / block];
 }
 
-/* Moments of element i by one gradient; float32 in the reference's order. */
+/* Updates the moments of element i by one gradient; float32, in the reference's order. */
 void advance(float *m, float *v, float g, float4 rate, float clip)
 {
     float gi = clip * g;
@@ -80,7 +80,7 @@ float adam_update(float p, float m, float v, float eps, float keep, float k, flo
     return fma(k, divided(m, divided(root(v), bias) + eps), p * keep);
 }
 
-/* A work-item's squares of p and u lie `blocks` apart. `how` holds eps, decay. */
+/* A work-item's sums of squares of p and u are `blocks` apart. `how` holds eps, decay. */
 kernel void lamb_float(ulong blocks, global double *part, global float *u, global const float *g,
                        global const float *p, global float *m, global float *v, ulong n, float4 rate, float clip,
                        float eps, float decay)
@@ -99,8 +99,8 @@ kernel void lamb_float(ulong blocks, global double *part, global float *u, globa
     part[blocks + b] = uu;
 }
 
-/* The largest new moments of a block, found in a pass before the one that writes: LAMB's update may lie
- * on the gradient. */
+/* The largest new moments of a block, found in a separate pass, because LAMB's update may overwrite
+ * the gradient. */
 float2 largest_moments(ulong begin, ulong end, global const float *g, global const uchar *code0,
                        global const uchar *code1, float2 old, global const float *books, float4 rate, float clip)
 {

@@ -1,4 +1,4 @@
-/* transformer.c - whole buffers and the layers of the network: which kernels, in which order. */
+/* transformer.c - the layers of the network: which kernels each one runs, in which order. */
 #include "device.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int ocl_transpose(float *y, int y_step, const float *x, int x_step, int B, int R
                    R, C);
 }
 
-/* ---- products ---- */
+/* ---- GEMM ---- */
 
 static int gemm(float *C, const float *A, int a_transposed, const float *B, int b_transposed, int M,
                 int N, int K, int add)
@@ -64,7 +64,7 @@ int ocl_layer_norm_backward(float *dx, float *dweight, float *dbias, const float
     int rc;
     double *s = ocl_scratch(&rc, OCL_SUMS, 2 * (size_t)M * sizeof *s);
     if (rc == PL_OK) rc = ocl_run("row_statistics", (size_t)M, "ppif", s, x, D, eps);
-    /* the gains first: dx may lie on dy */
+    /* parameter gradients first, because dx may be dy */
     if (rc == PL_OK)
         rc = ocl_run("layer_norm_param_grads", (size_t)D, "pppppi", dweight, dbias, dy, x, s, M);
     if (rc == PL_OK)
@@ -136,7 +136,7 @@ int ocl_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
     return ocl_run("geglu_backward", (size_t)M * (size_t)C, "pppi", dz, dy, z, C);
 }
 
-#define ROWS 2048 /* of z at a time: at the run's width 64 MiB */
+#define ROWS 2048 /* rows of z at a time: 64 MiB at the reference run's width */
 
 int ocl_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
@@ -213,7 +213,7 @@ int ocl_attention_step(float *o, float *k_cache, float *v_cache, const float *qk
 
 #define LOGITS ((size_t)16 << 20) /* floats of logits at a time */
 
-/* Labels of a segment that count, of the whole batch. */
+/* Labels of a segment, over the whole batch. */
 static double count_labels(const int32_t *label, const struct pl_loss_segment *s, int B, int S)
 {
     double count = 0;

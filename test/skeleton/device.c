@@ -1,7 +1,7 @@
-/* device.c - where a backend begins whose device has memory of its own. Every operation on that
- * memory is here, and each brings what it touches to the host, calls the reference, and takes it
- * back: slow, and right. Replace first the four device_ functions by your device's, then one
- * operation after the other by a kernel.
+/* device.c - a starting point for a backend whose device has its own memory. Every operation on
+ * that memory is here; each copies its arguments to the host, calls the reference, and copies the
+ * results back: slow and correct. First replace the four device_ functions by your device's, then
+ * one operation after the other by a kernel.
  *
  *     cc -std=c11 -O2 -fPIC -shared -I. -o mine.so test/skeleton/device.c
  *     build/potluck conform --backend ./mine.so */
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the device: yours goes here ---- */
+/* ---- the device: replace these ---- */
 
 /* Zeroed, aligned to 64 bytes: the contract of alloc in ref/backend.h. */
 static void *device_new(size_t bytes)
@@ -33,13 +33,13 @@ static int device_read(void *host, const void *device, size_t bytes)
     return PL_OK;
 }
 
-/* ---- memory: every piece has a mirror on the host, for operations that are not written yet --- */
+/* ---- memory: each allocation has a mirror on the host, for operations not written yet -------- */
 
 struct piece {
     struct piece *next;
     char *device, *mirror;
     size_t bytes;
-    int is_here; /* the mirror holds what the device holds, for the operation at hand */
+    int is_here; /* the mirror is up to date, during the current operation */
 };
 static struct piece *pieces;
 static struct pl_backend host; /* the table as it arrived: the reference */
@@ -75,10 +75,10 @@ static void my_free(void *device)
         }
 }
 
-static int my_sync(void) { return PL_OK; /* wait here for what your device has been given to do */ }
+static int my_sync(void) { return PL_OK; /* wait here for your device's pending work */ }
 
-/* The piece that a pointer shows into; or to its end, as an array of no elements may, unless
- * another piece begins right there. */
+/* The allocation that a pointer points into, or to the end of, as an empty array may, unless
+ * another allocation begins there. */
 static struct piece *piece_at(const char *at)
 {
     struct piece *ends = NULL;
@@ -89,18 +89,18 @@ static struct piece *piece_at(const char *at)
     return ends;
 }
 
-/* The host's copy of what a device pointer shows; the whole piece, because a pointer does not say
- * how far an operation goes. Two arguments in one piece get the same copy. */
+/* The host's copy of a device pointer. The whole allocation is copied, because a pointer does not
+ * say how much an operation reads. Two arguments in one allocation share the copy. */
 static void *here(const void *pointer)
 {
     struct piece *p = pointer ? piece_at(pointer) : NULL;
-    assert(p || !pointer); /* a pointer from alloc */
+    assert(p || !pointer); /* must come from alloc */
     if (!p || (!p->is_here && device_read(p->mirror, p->device, p->bytes))) return NULL;
     p->is_here = 1;
     return p->mirror + ((const char *)pointer - p->device);
 }
 
-/* Everything back. */
+/* Copies everything back to the device. */
 static int there(int rc)
 {
     for (struct piece *p = pieces; p; p = p->next) {

@@ -1,5 +1,5 @@
-/* check.cpp - does the emulated device see what it is there to see? Right kernels give the same values
- * in every order of threads; each wrong one is caught, with the word that names its fault. */
+/* check.cpp - tests the emulator itself. Correct kernels give the same values in every order of
+ * threads; each faulty one is caught, with a message that names its fault. */
 #include "../cuda_runtime.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void check(int good, const char *what)
     else failed++;
 }
 
-/* N ints that kernels and the host reach. */
+/* N ints that kernels and host can access. */
 static int *pinned(void)
 {
     void *p;
@@ -26,14 +26,14 @@ static int *pinned(void)
     return (int *)p;
 }
 
-/* The kernel has to fail, with `word` in the sentence. */
+/* The kernel must fail, with `word` in the message. */
 static void caught(cudaError_t status, const char *word, const char *what)
 {
     const char *breach = emu_breach();
     check(status == cudaErrorLaunchFailure && breach && strstr(breach, word), what);
 }
 
-/* ---- right ones ---- */
+/* ---- correct kernels ---- */
 
 static void reverse(int *y, const int *x)
 {
@@ -57,7 +57,7 @@ static void neighbours(int *y)
     int i = (int)threadIdx.x, lane = i % 32;
     s[i] = i;
     __syncwarp();
-    y[i] = s[i - lane + (lane + 1) % 32]; /* within the warp: needs no more than that */
+    y[i] = s[i - lane + (lane + 1) % 32]; /* within the warp, so no block barrier is needed */
 }
 
 static void count(int *y)
@@ -66,8 +66,8 @@ static void count(int *y)
     if (__syncthreads_or(threadIdx.x == 3 && blockIdx.x == 1)) atomicAdd(y + 1, 1);
 }
 
-/* ---- matrix units, against fragments as NVIDIA's CUTLASS writes them down (MMA_Traits of
- * SM80_16x8x16): strides over matrices that lie column by column ---- */
+/* ---- tensor cores, against the fragments of NVIDIA's CUTLASS (MMA_Traits of SM80_16x8x16):
+ * strides over column-major matrices ---- */
 
 static int at_a(int lane, int value) /* row + 16 column */
 {
@@ -95,8 +95,8 @@ static uint32_t word_b(int lane, int r)
     return emu_word(value_b(first / 8, first % 8), value_b(second / 8, second % 8));
 }
 
-/* y[lane] counts what is right: four sums, then the fragments that come from shared memory where A
- * lies row by row, B by columns (16 rows a column), and B row by row. */
+/* y[lane] counts correct results: four sums, then the fragments from shared memory with A
+ * row-major, B column-major (16 rows per column), and B row-major. */
 static void matrices(int *y)
 {
     PL_SHARED(uint32_t, A, 16 * 8);
@@ -130,7 +130,7 @@ static void matrices(int *y)
     y[lane] = right;
 }
 
-/* ---- right in some orders alone: found by running in others ---- */
+/* ---- correct in some orders only: found by running in other orders ---- */
 
 static void after_the_last_block(int *y) { y[blockIdx.x] = blockIdx.x ? y[blockIdx.x - 1] + 1 : 1; }
 
@@ -138,10 +138,10 @@ static void through_memory(int *y)
 {
     int i = (int)threadIdx.x;
     y[i] = i + 1;
-    y[i] += y[N - 1 - i]; /* the other warp's, without a barrier */
+    y[i] += y[N - 1 - i]; /* another warp's value, without a barrier */
 }
 
-/* How many of the orders give this value at the end of y. */
+/* How many of the orders end with this value in y. */
 static int orders_with(int value, int *y, const unsigned *order, int count, void (*kernel)(int *),
                        dim3 grid, dim3 block)
 {
@@ -159,10 +159,10 @@ static int orders_with(int value, int *y, const unsigned *order, int count, void
 
 static void add_one(int *y) { y[threadIdx.x]++; }
 
-/* Two streams and an event between them, `guarded`, or without one: what the host finds. */
+/* Two streams with an event between them if `guarded`: what the host then reads. */
 static int two_streams(long when, int guarded)
 {
-    static cudaStream_t work, down; /* these stay, as a program's do */
+    static cudaStream_t work, down; /* kept, as in a program */
     static cudaEvent_t ready;
     void *device, *host;
     int found;
@@ -182,7 +182,7 @@ static int two_streams(long when, int guarded)
     cudaMemcpyAsync(host, device, N * sizeof(int), cudaMemcpyDeviceToHost, down);
     if (guarded) cudaStreamSynchronize(down);
     found = *(int *)host;
-    cudaFree(device); /* waits for all */
+    cudaFree(device); /* waits for all work */
     cudaFreeHost(host);
     cuda_on_cpu_streams(EMU_EARLY);
     return found;
@@ -194,14 +194,14 @@ static int two_streams(long when, int guarded)
 static void look(int *closed, const char *mine, size_t bytes, size_t elsewhere)
 {
     const char *other = (const char *)
-        elsewhere; /* as what is within a struct, nobody looks at it */
+        elsewhere; /* like an access within a struct, this is not checked */
     closed[0] = __asan_address_is_poisoned(mine) || __asan_address_is_poisoned(mine + bytes - 1);
     closed[1] = __asan_address_is_poisoned(mine + bytes);
     closed[2] = __asan_address_is_poisoned(other);
 }
 
-/* A kernel reaches its own device's memory, nothing beyond it, and no other device's; the host
- * reaches none. */
+/* A kernel may access its own device's memory only, within its allocations; the host may access
+ * none. */
 static void memory_is_closed(void)
 {
     void *mine, *other;
@@ -222,15 +222,15 @@ static void memory_is_closed(void)
 }
 #endif
 
-/* ---- where pointers show ---- */
+/* ---- pointers ---- */
 
-/* Copies in a direction that isn't theirs, and beyond the end; a kernel with an address of the
- * host's, of another device, and with what has been freed; an event on another device's stream. */
+/* Copies in a wrong direction and beyond the end; kernels with a host address, an address of
+ * another device, and freed memory; an event of another device's stream. */
 static void addresses_are_looked_at(void)
 {
     int own[N] = {}, *host = pinned();
     void *mine, *other;
-    static cudaStream_t here, there; /* these stay, as a program's do */
+    static cudaStream_t here, there; /* kept, as in a program */
     static cudaEvent_t event;
     setenv("CUDA_ON_CPU_DEVICES", "2", 1);
     if (cudaSetDevice(1) != cudaSuccess || cudaMalloc(&other, sizeof own) != cudaSuccess ||
@@ -273,7 +273,7 @@ static void addresses_are_looked_at(void)
     cudaFreeHost(host);
 }
 
-/* ---- wrong ones ---- */
+/* ---- faulty kernels ---- */
 
 static void no_barrier(int *y, const int *x)
 {
@@ -290,7 +290,7 @@ static void no_second_barrier(int *y, const int *x)
     for (int k = 0; k < 2; k++) {
         s[i] = x[i] + k;
         __syncthreads();
-        y[i] = s[N - 1 - i]; /* and at once the next round writes it */
+        y[i] = s[N - 1 - i]; /* and the next iteration writes it at once */
     }
 }
 
@@ -314,7 +314,7 @@ static void shuffle_between(int *y)
     PL_SHARED(int, s, N);
     int i = (int)threadIdx.x, lane = i % 32;
     s[i] = i;
-    y[i] = __shfl_xor_sync(~0u, i, 1); /* lanes have met, and memory is as unordered as before */
+    y[i] = __shfl_xor_sync(~0u, i, 1); /* the shuffle synchronizes lanes, not memory */
     y[i] += s[i - lane + (lane + 1) % 32];
 }
 
@@ -344,7 +344,7 @@ static void half_a_warp(int *y)
 {
     int v = (int)threadIdx.x;
     if (threadIdx.x % 32 < 16)
-        v += __shfl_xor_sync(~0u, v, 1); /* the mask names lanes that don't come */
+        v += __shfl_xor_sync(~0u, v, 1); /* the mask names lanes that do not arrive */
     y[threadIdx.x] = v;
 }
 

@@ -1,7 +1,7 @@
-/* cuda_streams.c - CUDA's operations on the host's memory, on an emulated device: in pieces where
- * little memory is allowed, in every order that streams allow, from more threads than there are
- * lanes, and on the host where there is no room at all. Values are chosen such that sums are exact
- * in every order: all results are the reference's, bit for bit, but for CenteredClip's. */
+/* cuda_streams.c - CUDA's operations on host memory, on an emulated device: in chunks when little
+ * memory is allowed, in every order that streams permit, from more threads than there are
+ * pipelines, and on the host when there is no memory at all. Values are chosen so that sums are
+ * exact in every order: all results but CenteredClip's equal the reference's bit for bit. */
 #include "ref/backend.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"
@@ -25,8 +25,8 @@ enum {
     D = 4001,
     ROWS = 59,
     WIDE = N / ROWS
-};                               /* several pieces of what is allowed below, and a rest */
-#define LITTLE ((size_t)4 << 20) /* bytes: a lane then takes 64 KiB */
+};                               /* several chunks of what is allowed below, and a remainder */
+#define LITTLE ((size_t)4 << 20) /* bytes: a pipeline stage then has 64 KiB */
 
 static struct pl_backend be, host;
 static void (*set_streams)(long when);
@@ -44,17 +44,17 @@ static int open_device(void **state)
     if (!slash) return -1;
     strcpy(slash, "/../libpl_cuda_on_cpu.so");
     pl_backend_ref(&host);
-    if (access(path, R_OK)) return 0; /* each test says that it is skipped */
+    if (access(path, R_OK)) return 0; /* each test reports that it is skipped */
     if (pl_backend_open(&be, path, NULL)) return -1;
     lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     *(void **)&set_streams = lib ? dlsym(lib, "cuda_on_cpu_streams") : NULL;
     return set_streams ? 0 : -1;
 }
 
-/* What a round has to do with one part. */
+/* What a round does with one part. */
 struct part {
-    float x[N], sum[N], delta[N], decoded[N], looked_up[N], table[PL_CODES];
-    uint8_t halves[2 * N + 1], codes[N]; /* halves lie at an odd address, as in a packet */
+    float x[N], sum[N], delta[N], decoded[N], lookup[N], table[PL_CODES];
+    uint8_t halves[2 * N + 1], codes[N]; /* halves start at an odd address, as in a packet */
     float row_mean[ROWS], row_deviation[ROWS], rows_back[N], quantile_table[PL_CODES];
     uint8_t row_halves[2 * N + 1], quantile_codes[N];
     float peers[PEERS * D], median[D];
@@ -85,7 +85,7 @@ static int work(struct part *p, const struct pl_backend *on)
     int rc = on->float16_encode(p->halves + 1, p->x, N);
     if (!rc) rc = on->float16_decode(p->decoded, p->halves + 1, N);
     if (!rc) rc = on->uniform8_encode(p->codes, p->table, p->x, N);
-    if (!rc) rc = on->table8_decode(p->looked_up, p->codes, p->table, N);
+    if (!rc) rc = on->table8_decode(p->lookup, p->codes, p->table, N);
     if (!rc) rc = on->quantile8_encode(p->quantile_codes, p->quantile_table, p->x, N);
     if (!rc)
         rc = on->meanstd16_encode(p->row_halves + 1, p->row_mean, p->row_deviation, p->x, ROWS,
@@ -108,7 +108,7 @@ static void same(const struct part *a, const struct part *b)
     assert_memory_equal(a->codes, b->codes, sizeof a->codes);
     assert_memory_equal(a->table, b->table, sizeof a->table);
     assert_memory_equal(a->decoded, b->decoded, sizeof a->decoded);
-    assert_memory_equal(a->looked_up, b->looked_up, sizeof a->looked_up);
+    assert_memory_equal(a->lookup, b->lookup, sizeof a->lookup);
     assert_memory_equal(a->quantile_codes, b->quantile_codes, sizeof a->quantile_codes);
     assert_memory_equal(a->quantile_table, b->quantile_table, sizeof a->quantile_table);
     assert_memory_equal(a->row_mean, b->row_mean, sizeof a->row_mean);
@@ -121,7 +121,7 @@ static void same(const struct part *a, const struct part *b)
     assert_int_equal(a->clipped.iterations, b->clipped.iterations);
     assert_int_equal(a->clipped.clipped, b->clipped.clipped);
     assert_true(a->clipped.clipped > 0);
-    for (int k = 0; k < D; k++) /* the radius over a distance, a root, is no short number */
+    for (int k = 0; k < D; k++) /* the radius over a distance, a root, is not exact */
         assert_true(fabs(a->v[k] - b->v[k]) <= 1e-12 * sqrt(D) * 3);
 }
 
@@ -161,7 +161,7 @@ static void *run(void *w_)
     return NULL;
 }
 
-/* While operations of a training step go on in the device's own memory. */
+/* While operations of a training step run in device memory. */
 static void many_threads(void **state)
 {
     struct worker workers[7];
@@ -196,8 +196,8 @@ static void many_threads(void **state)
     be.free(y);
 }
 
-/* A full device loses no round. */
-static void no_room(void **state)
+/* A full device does not fail a round. */
+static void no_memory(void **state)
 {
     struct part *want = new_part(3), *got = new_part(3);
     (void)state;
@@ -218,6 +218,6 @@ static void no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(in_pieces), cmocka_unit_test(many_threads),
-                                        cmocka_unit_test(no_room) };
+                                        cmocka_unit_test(no_memory) };
     return cmocka_run_group_tests(tests, open_device, NULL);
 }

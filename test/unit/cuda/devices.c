@@ -1,6 +1,6 @@
-/* devices.c - what CUDA's backend does beside its operations, on emulated devices: copies under
- * way during a step, several devices. All of it in every order that streams allow: as early as
- * possible, as late as somebody waits for it, and drawn at random. */
+/* devices.c - what CUDA's backend does besides its operations, on emulated devices: copies that
+ * overlap a step, several devices. Each test runs in every order that streams permit: as early as
+ * possible, as late as something waits, and at random. */
 #include "runtime/transfer.h"
 #include "runtime/trainer.h"
 
@@ -17,7 +17,8 @@
 
 static const long orders[] = { -1, -2, 1, 2, 3, 4, 5, 6 }; /* early, late, seeds */
 
-/* --- copies beside operations ----------------------------------------------------------------- */
+/* --- copies that overlap operations
+ * ------------------------------------------------------------ */
 
 static void copies_keep_their_order(void **state)
 {
@@ -45,7 +46,7 @@ static void copies_keep_their_order(void **state)
             assert_int_equal(pl_copy_join(&be), PL_OK);
             assert_int_equal(be.fill(y, 0, N), PL_OK); /* after it has been read */
             assert_int_equal(pl_copy_end(&be, ticket), PL_OK);
-            for (int i = 0; i < N; i++) up[i] = -5; /* it has gone */
+            for (int i = 0; i < N; i++) up[i] = -5; /* it has been uploaded */
             assert_int_equal(pl_copy_end(&be, other), PL_OK);
             for (int i = 0; i < N; i++) assert_true(down[i] == (float)(2 * (round + i)));
         }
@@ -59,11 +60,12 @@ static void copies_keep_their_order(void **state)
 
 /* --- offloading ------------------------------------------------------------------------------- */
 
-/* Alone, side by side, far apart; with 8-bit moments and without; none at all. */
+/* Single, adjacent and distant sizes; with 8-bit moments and without; empty. */
 static const size_t sizes[] = { 5, 7000, 16, 300, 0, 4096, 9000, 1, 5120, 17 };
 static const size_t gaps[] = { 0, 11, 64, 0, 0, 4, 160, 32, 15, 16 };
 
-/* On the device with the optimizer in host memory, and in host memory: the same, bit for bit. */
+/* Optimizer steps on the device with its state in host memory equal steps in host memory, bit for
+ * bit. */
 static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend *device)
 {
     struct pl_optimizer_options options = kind == PL_LAMB ? pl_lamb_options()
@@ -104,9 +106,10 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
         assert_int_equal(pl_optimizer_step_normed(a, P, G, 5, 0.01), PL_OK);
         assert_int_equal(pl_optimizer_step_normed(b, V, D, 5, 0.01), PL_OK);
         assert_int_equal(device->fill(D, 0, total), PL_OK);
-        assert_int_equal(device->axpy(D, 1, V, total), PL_OK); /* what comes next sees new values */
+        /* what follows sees the new values */
+        assert_int_equal(device->axpy(D, 1, V, total), PL_OK);
         assert_int_equal(device->get(W, D, total * sizeof *W), PL_OK);
-        for (size_t i = 0; i < total; i++) /* and those between as they were */
+        for (size_t i = 0; i < total; i++) /* and elements in between are unchanged */
             assert_true(W[i] == P[i]);
         for (size_t i = 0; i < PL_COUNT(sizes); i++)
             assert_true(pl_optimizer_norms(a, i).trust == pl_optimizer_norms(b, i).trust);
@@ -199,8 +202,9 @@ static struct pl_trainer *trainer(struct pl_dalle **m, int devices)
     return t;
 }
 
-/* Gradients and losses of `devices` beside one's, over batches that they don't divide, and one that
- * leaves a device without work; in the second step from parameters that the first has changed. */
+/* Gradients and losses of `devices` devices against one device's, over batches that do not divide
+ * evenly and one that leaves a device idle; the second step starts from parameters that the first
+ * has changed. */
 static void compare_devices(int devices)
 {
     static const int batches[][2] = { { 4, 1 }, { 2, 1 } };
@@ -228,14 +232,15 @@ static void compare_devices(int devices)
         assert_int_equal(be.get(y, many->params.grad, n * sizeof *y), PL_OK);
         for (size_t j = 0; j < n; j++) square += (double)x[j] * x[j];
         for (size_t j = 0; j < n; j++) apart += ((double)x[j] - y[j]) * ((double)x[j] - y[j]);
-        assert_true(square > 0 && sqrt(apart) <= 1e-5 * sqrt(square)); /* sums in another order */
+        /* sums are in another order */
+        assert_true(square > 0 && sqrt(apart) <= 1e-5 * sqrt(square));
         assert_int_equal(pl_trainer_step(a, NULL, &err), PL_OK);
-        /* The same from here on, so that what differs is this step's alone. */
+        /* Equal from here on, so that only this step's differences count. */
         assert_int_equal(pl_trainer_step(b, NULL, &err), PL_OK);
         assert_int_equal(be.get(x, one->params.value, n * sizeof *x), PL_OK);
         assert_int_equal(be.put(many->params.value, x, n * sizeof *x), PL_OK);
     }
-    text[0] = 9; /* none of the vocabulary: refused before anything is done */
+    text[0] = 9; /* outside the vocabulary: refused before anything runs */
     assert_int_equal(pl_trainer_add(b, text, codes, 4, &err), PL_EUSE);
     assert_int_equal(b->samples, 0);
     pl_trainer_close(a);
@@ -251,7 +256,7 @@ static void devices_are_one(void **state)
     static const int all[] = { 0, 1, 2 };
     (void)state;
     if (!set_streams) skip();
-    for (int k = 1; k < 3; k++) { /* late, a seed: the early one is no different from one stream */
+    for (int k = 1; k < 3; k++) { /* late, and a seed; early behaves like a single stream */
         set_streams(orders[k]);
         assert_int_equal(pl_set_devices(&be, all, 4 - k), PL_OK);
         compare_devices(4 - k);

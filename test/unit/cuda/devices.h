@@ -1,5 +1,5 @@
-/* devices.h - emulated devices for a test program that lies beside their library, and the
- * reference on the host beside them. Included by one file of each program. */
+/* devices.h - loads the emulated devices' library, and the host's reference to compare with.
+ * Included by one file of each program. */
 #ifndef PL_TEST_DEVICES_H
 #define PL_TEST_DEVICES_H
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static struct pl_backend be, host;
-static void (*set_streams)(long when); /* NULL: no such library, and a test is skipped */
+static void (*set_streams)(long when); /* NULL: no such library, and tests are skipped */
 
 static inline int open_devices(void **state)
 {
@@ -28,7 +28,7 @@ static inline int open_devices(void **state)
     if (!slash) return -1;
     strcpy(slash, "/../libpl_cuda_on_cpu.so");
     pl_backend_ref(&host);
-    if (access(path, R_OK)) return 0; /* each test says that it is skipped */
+    if (access(path, R_OK)) return 0; /* each test reports that it is skipped */
     setenv("CUDA_ON_CPU_DEVICES", "3", 1);
     if (pl_backend_open(&be, path, NULL)) return -1;
     lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);

@@ -1,6 +1,6 @@
-/* devices_bf16.c - what a device keeps beside its operations' memory: parameters' working copy in
- * bfloat16, what products know in it; and memory that begins at any float, in both precisions. On
- * an emulated device. */
+/* devices_bf16.c - the bfloat16 copies that a device keeps: the parameters' working copy, and the
+ * operands that GEMMs remember; and memory at any alignment, in both precisions. On an emulated
+ * device. */
 #include "runtime/transfer.h"
 #include "runtime/optimizer.h"
 #include "ref/model/params.h"
@@ -20,8 +20,7 @@
 
 enum { M = 3, K = 40, N = 8 };
 
-/* A product with W, which is parameters, and with the same values elsewhere: bit for bit the
- * same. */
+/* A GEMM with W, registered as parameters, and with the same values elsewhere: the same bits. */
 static void same_product(const float *x, const float *W, float *elsewhere, float *y)
 {
     float a[M * N], b[M * N];
@@ -96,11 +95,13 @@ static void working_copy_follows(void **state)
     be.free(elsewhere);
 }
 
-/* --- what products know in bfloat16 ----------------------------------------------------------- */
+/* --- operands that GEMMs remember in bfloat16
+ * --------------------------------------------------- */
 
 enum { ROWS = 6, WIDE = 16, OUT = 8 }; /* x (ROWS,WIDE), W (OUT,WIDE) */
 
-/* A product with x, whatever is known of it, and with the same values elsewhere: the same bits. */
+/* A GEMM with x, whether its rounding is known or not, and with the same values elsewhere: the same
+ * bits. */
 static void same_with(const float *x, const float *W, float *elsewhere, float *y, int line)
 {
     float a[ROWS * OUT], b[ROWS * OUT];
@@ -112,7 +113,7 @@ static void same_with(const float *x, const float *W, float *elsewhere, float *y
     if (memcmp(a, b, sizeof a)) fail_msg("after line %d a product read old values", line);
 }
 
-/* shift leaves x in bfloat16; then x changes by `how`, and a product reads it. */
+/* shift leaves x in bfloat16; then `how` changes x, and a GEMM reads it. */
 #define FOLLOWS(how) \
     do { \
         assert_int_equal(be.shift(x, from, 1, ROWS, WIDE, 2, 2), PL_OK); \
@@ -138,7 +139,7 @@ static void roundings_follow(void **state)
     (void)state;
     if (!set_streams) skip();
     be.free(be.alloc(LARGE));
-    x = be.alloc(LARGE); /* and what lies here now is most likely given again when it is freed */
+    x = be.alloc(LARGE); /* alloc will most likely return this address again after it is freed */
     from = be.alloc(2 * BYTES);
     W = be.alloc(2 * BYTES);
     y = be.alloc(BYTES);
@@ -161,7 +162,7 @@ static void roundings_follow(void **state)
     FOLLOWS(be.axpy(x, 1, from, SIZE));
     FOLLOWS(be.fill(x + SIZE - 1, 1, 1));
     FOLLOWS(be.layer_norm(x, x, from, from + WIDE, ROWS, WIDE, 1e-5f));
-    /* products that know their operand, and write to other rows of it */
+    /* GEMMs that know their operand, and overwrite other rows of it */
     FOLLOWS(be.linear(last, x, W, NULL, 2, WIDE, OUT));
     FOLLOWS(be.linear_dx(last, x, W, 2, WIDE, OUT, 0));
     FOLLOWS(be.linear_dw(last, NULL, x, from, 2, 4, 8));
@@ -174,13 +175,13 @@ static void roundings_follow(void **state)
         struct pl_mask causal = { .kind = PL_MASK_FULL, .P = ROWS };
         assert_int_equal(be.attention(x, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL), PL_OK);
         same_with(x, W, elsewhere, y, __LINE__);
-        /* other values lie where it is rounded to */
+        /* its rounding slot holds other values */
         assert_int_equal(be.linear(y, W, from, NULL, ROWS, WIDE, OUT), PL_OK);
         assert_int_equal(be.attention(x + 1, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL),
                          PL_OK);
         same_with(x + 1, W, elsewhere, y, __LINE__);
     }
-    /* a gradient that both products read, and one that a rotation back leaves */
+    /* a gradient that both GEMMs read, and one that an inverse rotation leaves */
     for (int back = 0; back < 2; back++) {
         assert_int_equal(be.copy(dy, from, SIZE), PL_OK);
         if (back) assert_int_equal(be.rotary(dy, from, from, 1, ROWS, 2, 4, 4, 1), PL_OK);
@@ -193,7 +194,7 @@ static void roundings_follow(void **state)
         assert_int_equal(be.get(b, elsewhere, BYTES), PL_OK);
         assert_memory_equal(a, b, BYTES);
     }
-    /* memory that was freed, and taken again for something else */
+    /* memory that was freed and allocated again for something else */
     assert_int_equal(be.shift(x, from, 1, ROWS, WIDE, 2, 2), PL_OK);
     be.free(x);
     again = be.alloc(LARGE);
@@ -209,10 +210,11 @@ static void roundings_follow(void **state)
     be.free(qkv);
 }
 
-/* --- memory that begins anywhere ------------------------------------------------------------- */
+/* --- memory at any alignment
+ * ------------------------------------------------------------------- */
 
-/* Every operation whose kernels move four values at a time, on a side's own memory: at[k] (FLOATS)
- * each, from any float on. */
+/* Every operation with vectorized kernels, in each side's own memory: at[k] (FLOATS) each, starting
+ * at any float. */
 enum { TALL = 21, BROAD = 48, FLOATS = 2 * TALL * BROAD, ANYWHERE = 8 };
 
 static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], const int32_t *ids,
@@ -266,8 +268,8 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
     assert_int_equal(b->adam(at[2], at[1], &coded, n - 1, &adam), PL_OK);
 }
 
-/* How many floats on from where alloc gave it buffer k begins, codes of the two moments after the
- * floats' buffers: all in packs; then all aside, by different numbers; then each alone. */
+/* How many floats past alloc's address buffer k begins; the codes of both moments follow the
+ * floats' buffers. First all aligned; then all offset, by different amounts; then each alone. */
 static int floats_aside(int run, int k)
 {
     if (run > 3) return run - 4 == k;
@@ -319,8 +321,8 @@ static void begins_anywhere(void **state)
     be.free(device_ids);
 }
 
-/* Attention on the matrix units reads and writes two channels at a time where they lie so: the same
- * bits from any float on. */
+/* Attention on tensor cores reads and writes two channels at a time where they are aligned for it:
+ * the same bits from any float on. */
 static void attention_begins_anywhere(void **state)
 {
     enum { PLACES = 20, HEADS = 2, D = 6, ALL = PLACES * HEADS * D };
