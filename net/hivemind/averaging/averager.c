@@ -199,12 +199,12 @@ static int write_gather(struct averager *a, const struct averager_step *s)
 
 static int is_hidden(const struct averager *a)
 {
-    return !a->o.client_mode && dht_node_is_closed(a->node);
+    return !a->o.client_mode && dht_node_is_behind_nat(a->node);
 }
 
 int averager_cannot_be_called(const struct averager *a)
 {
-    return !a->o.client_mode && !dht_node_can_be_called(a->node);
+    return !a->o.client_mode && !dht_node_is_reachable(a->node);
 }
 
 void averager_look_at_reach(struct averager *a)

@@ -336,7 +336,7 @@ void averager_search(struct averager *a)
 {
     double now = averager_now(a);
     a->found = 0;
-    if (!dht_node_knows_reach(a->node)) {
+    if (!dht_node_knows_reachability(a->node)) {
         timer_start(a->loop, &a->reach_timer, REACH_EVERY, on_reach, a);
         return;
     }

@@ -1,13 +1,20 @@
-/* dht_outgoing.c - calls to other nodes. What one turn of the loop wants from one peer goes out in
- * one message: 32 stores at once cost about as many calls as one. */
-#include "dht_node_internal.h"
+/* dht_calls.c - the three calls of hivemind's DHT as requests [spec hivemind-protocol 1.3]. A
+ * search asks a node for one key, a hand-over stores hundreds of records at one node: what one
+ * iteration of the loop wants from one peer is collected and sent as one message, whose answer
+ * is distributed again.
+ *
+ *   dht_ask_*  -->  collected by (peer, call)  --dht_calls_send-->  sent
+ *                      answer: each part's callback with its own result
+ *                      failure or silence: the node is removed and blacklisted */
+#include "dht_calls.h"
+#include "net/libp2p/rpc/rpc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FIND_KEYS 16 /* of one call, as the original */
-#define STORE_RECORDS 256
-#define STORE_BYTES (1u << 20) /* of one call, or one record that is longer */
+#define FIND_KEYS 16           /* of one call, as hivemind (chunk_size) */
+#define STORE_RECORDS 256      /* of one call: a progress dictionary of 100 peers and more */
+#define STORE_BYTES (1u << 20) /* of one call, unless one record is longer: 1/4 of a message */
 
 struct part {
     struct dht_record record; /* store: copies behind the struct; find: its key */
@@ -16,8 +23,8 @@ struct part {
     struct part *next;
 };
 
-struct outgoing {
-    struct dht_node *node;
+struct dht_call_out {
+    struct dht_calls *calls;
     enum dht_call call;
     struct dht_contact who;
     int knows_id, validate;
@@ -26,12 +33,14 @@ struct outgoing {
     struct rpc_request *request; /* NULL: not sent yet */
     uint8_t nonce[AUTH_NONCE];
     double sent; /* loop time */
-    struct outgoing *next;
+    struct dht_call_out *next;
 };
 
 /* --- putting calls together ------------------------------------------------------------------- */
 
-static int takes(const struct outgoing *o, enum dht_call call, const struct dht_contact *who,
+/* May this message take one more part? A ping is always alone: its answer is about the peer
+ * itself. */
+static int takes(const struct dht_call_out *o, enum dht_call call, const struct dht_contact *who,
                  size_t bytes)
 {
     if (o->request || o->call != call || call == DHT_PING || !dht_id_equal(&o->who.id, &who->id) ||
@@ -41,19 +50,19 @@ static int takes(const struct outgoing *o, enum dht_call call, const struct dht_
                             : o->count < STORE_RECORDS && o->bytes + bytes <= STORE_BYTES;
 }
 
-static struct outgoing *outgoing_for(struct dht_node *n, enum dht_call call,
+static struct dht_call_out *call_for(struct dht_calls *calls, enum dht_call call,
                                      const struct dht_contact *who, size_t bytes)
 {
-    struct outgoing *o;
-    for (o = n->outgoing; o; o = o->next)
+    struct dht_call_out *o;
+    for (o = calls->list; o; o = o->next)
         if (takes(o, call, who, bytes)) return o;
     if (!(o = calloc(1, sizeof *o))) return NULL;
-    o->node = n;
+    o->calls = calls;
     o->call = call;
     o->who = *who;
     o->last = &o->first;
-    o->next = n->outgoing;
-    n->outgoing = o;
+    o->next = calls->list;
+    calls->list = o;
     return o;
 }
 
@@ -66,22 +75,23 @@ static void free_parts(struct part *p)
     }
 }
 
-static void unlink_outgoing(struct outgoing *o)
+static void unlink_call(struct dht_call_out *o)
 {
-    struct outgoing **at = &o->node->outgoing;
+    struct dht_call_out **at = &o->calls->list;
     while (*at != o) at = &(*at)->next;
     *at = o->next;
 }
 
-static int add_part(struct outgoing *o, struct part *p)
+static int add_part(struct dht_call_out *o, struct part *p)
 {
     *o->last = p;
     o->last = &p->next;
     o->count++;
-    dht_node_wake(o->node);
+    dht_core_wake(o->calls->core);
     return PL_OK;
 }
 
+/* Records are copied behind the part: the caller's may change before the message is sent. */
 static struct part *new_part(size_t bytes, dht_replied *replied, void *context)
 {
     struct part *p = calloc(1, sizeof *p + bytes);
@@ -92,10 +102,11 @@ static struct part *new_part(size_t bytes, dht_replied *replied, void *context)
     return p;
 }
 
-static int ask(struct dht_node *n, enum dht_call call, const struct dht_contact *who, int knows_id,
-               int validate, size_t bytes, struct part *p)
+/* Puts a part into a message that still waits, or into a new one. */
+static int ask(struct dht_calls *calls, enum dht_call call, const struct dht_contact *who,
+               int knows_id, int validate, size_t bytes, struct part *p)
 {
-    struct outgoing *o = p ? outgoing_for(n, call, who, bytes) : NULL;
+    struct dht_call_out *o = p ? call_for(calls, call, who, bytes) : NULL;
     if (!o) {
         free(p);
         return PL_ENOMEM;
@@ -106,16 +117,16 @@ static int ask(struct dht_node *n, enum dht_call call, const struct dht_contact 
     return add_part(o, p);
 }
 
-int dht_ask_find(struct dht_node *n, const struct dht_contact *who, const struct dht_id *key,
+int dht_ask_find(struct dht_calls *calls, const struct dht_contact *who, const struct dht_id *key,
                  dht_replied *replied, void *context)
 {
     struct part *p = new_part(0, replied, context);
     if (p) p->record.key = *key;
-    return ask(n, DHT_FIND, who, 1, 0, 0, p);
+    return ask(calls, DHT_FIND, who, 1, 0, 0, p);
 }
 
-int dht_ask_store(struct dht_node *n, const struct dht_contact *who, const struct dht_record *r,
-                  dht_replied *replied, void *context)
+int dht_ask_store(struct dht_calls *calls, const struct dht_contact *who,
+                  const struct dht_record *r, dht_replied *replied, void *context)
 {
     struct part *p = new_part(r->subkey_n + r->n, replied, context);
     if (p) {
@@ -126,20 +137,21 @@ int dht_ask_store(struct dht_node *n, const struct dht_contact *who, const struc
         if (r->subkey_n) memcpy(copy, r->subkey, r->subkey_n);
         if (r->n) memcpy(copy + r->subkey_n, r->value, r->n);
     }
-    return ask(n, DHT_STORE, who, 1, 0, r->subkey_n + r->n + DHT_RECORD_COST, p);
+    return ask(calls, DHT_STORE, who, 1, 0, r->subkey_n + r->n + DHT_RECORD_COST, p);
 }
 
-int dht_ask_ping(struct dht_node *n, const struct peer_id *peer, int validate, dht_replied *replied,
-                 void *context)
+int dht_ask_ping(struct dht_calls *calls, const struct peer_id *peer, int validate,
+                 dht_replied *replied, void *context)
 {
     struct dht_contact who = { .peer = *peer };
-    return ask(n, DHT_PING, &who, 0, validate, 0, new_part(0, replied, context));
+    return ask(calls, DHT_PING, &who, 0, validate, 0, new_part(0, replied, context));
 }
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-static void tell(struct outgoing *o, int status, const char *error, const struct dht_answer *a,
-                 double seconds)
+/* The i-th result belongs to the i-th part, as the protocol demands of every answer. */
+static void report(struct dht_call_out *o, int status, const char *error,
+                   const struct dht_answer *a, double seconds)
 {
     size_t i = 0;
     for (struct part *p = o->first; p; p = p->next, i++) {
@@ -153,20 +165,24 @@ static void tell(struct outgoing *o, int status, const char *error, const struct
     free(o);
 }
 
-static void fail(struct outgoing *o, int status, const char *error)
+/* Kademlia drops a contact that does not respond [Kademlia 2.2]; its bucket's latest replacement
+ * takes its place. */
+static void fail(struct dht_call_out *o, int status, const char *error)
 {
-    struct dht_node *n = o->node;
+    struct dht_core *n = o->calls->core;
     n->calls_failed++;
-    dht_node_lost(n, o->knows_id ? &o->who.id : NULL, &o->who.peer);
-    tell(o, status, error, NULL, loop_now(n->loop) - o->sent);
+    if (o->knows_id) dht_routing_remove(&n->state.routing, &o->who.id);
+    dht_blacklist_failed(&n->blacklist, &o->who.peer, loop_now(n->loop));
+    report(o, status, error, NULL, loop_now(n->loop) - o->sent);
 }
 
-/* Blacklisted nodes are not taken over from others' answers, nor are we. */
-static void filter(const struct dht_node *n, struct dht_found *f)
+/* Of the neighbours in an answer, blacklisted nodes and ourselves are dropped: a search would
+ * only wait for them. */
+static void filter(const struct dht_core *n, struct dht_found *f)
 {
     size_t kept = 0;
     for (size_t i = 0; i < f->nearest_count; i++)
-        if (!dht_node_avoids(n, &f->nearest[i].peer) &&
+        if (!dht_core_avoids(n, &f->nearest[i].peer) &&
             !peer_id_equal(&f->nearest[i].peer, host_id(n->host)))
             f->nearest[kept++] = f->nearest[i];
     f->nearest_count = kept;
@@ -174,20 +190,21 @@ static void filter(const struct dht_node *n, struct dht_found *f)
 
 static void on_reply(void *context, const struct rpc_result *r)
 {
-    struct outgoing *o = context;
-    struct dht_node *n = o->node;
+    struct dht_call_out *o = context;
+    struct dht_core *n = o->calls->core;
     struct dht_answer a;
     struct pl_err err;
     const uint8_t *data = r->data;
     size_t length = r->n;
     int rc = r->status;
-    unlink_outgoing(o);
+    unlink_call(o);
     if (rc) {
         fail(o, rc, r->error);
         return;
     }
+    /* In a moderated swarm field 1 has token and signature; behind it comes the plain answer. */
     if (n->auth)
-        rc = auth_check_response(&data, &length, n->auth, o->nonce, dht_node_time(n), data, length,
+        rc = auth_check_response(&data, &length, n->auth, o->nonce, dht_core_time(n), data, length,
                                  &err);
     if (!rc)
         rc = dht_read_answer(&a, o->call, o->call == DHT_PING ? 0 : o->count, data, length, &err);
@@ -195,22 +212,23 @@ static void on_reply(void *context, const struct rpc_result *r)
         fail(o, PL_EPROTO, err.text);
         return;
     }
-    if (n->auth) dht_members_add(n, &o->who.peer, n->auth->until);
-    dht_node_answered(n, &o->who.peer, loop_now(n->loop) - o->sent);
-    if (a.has_id) dht_node_seen(n, &a.id, &o->who.peer);
+    if (n->auth) dht_members_add(&n->members, &o->who.peer, n->auth->until);
+    dht_core_answered(n, &o->who.peer, loop_now(n->loop) - o->sent);
+    if (a.has_id) o->calls->seen(o->calls->context, &a.id, &o->who.peer);
     for (size_t i = 0; o->call == DHT_FIND && i < a.count; i++) filter(n, &a.found[i]);
-    tell(o, PL_OK, NULL, &a, loop_now(n->loop) - o->sent);
+    report(o, PL_OK, NULL, &a, loop_now(n->loop) - o->sent);
     dht_answer_clear(&a);
 }
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-static int write_request(struct bytes *out, const struct outgoing *o)
+static int write_request(struct bytes *out, const struct dht_call_out *o)
 {
-    /* When we ask whether we can be reached, we have to say who we are. */
-    const struct dht_id *self = o->validate && !o->node->wants_client_mode
-                                    ? &o->node->state.self
-                                    : dht_state_self(&o->node->state);
+    /* A client leaves its id out. A ping that asks whether others can open connections to us has
+     * to name it, though we count as a client until that is known. */
+    const struct dht_core *n = o->calls->core;
+    const struct dht_id *self = o->validate && !n->wants_client_mode ? &n->state.self
+                                                                     : dht_state_self(&n->state);
     struct dht_record *records;
     struct dht_id keys[FIND_KEYS];
     size_t i = 0;
@@ -226,14 +244,14 @@ static int write_request(struct bytes *out, const struct outgoing *o)
     return out->failed;
 }
 
-static int send(struct outgoing *o)
+static int send(struct dht_call_out *o)
 {
-    struct dht_node *n = o->node;
+    struct dht_core *n = o->calls->core;
     struct bytes plain = { 0 }, signed_ = { 0 };
     const struct bytes *message = &plain;
     int rc = write_request(&plain, o);
     if (!rc && n->auth) {
-        rc = auth_sign_request(&signed_, o->nonce, n->auth, dht_node_time(n), bytes_at(&plain),
+        rc = auth_sign_request(&signed_, o->nonce, n->auth, dht_core_time(n), bytes_at(&plain),
                                bytes_length(&plain));
         message = &signed_;
     }
@@ -248,24 +266,24 @@ static int send(struct outgoing *o)
     return rc;
 }
 
-void dht_outgoing_turn(struct dht_node *n)
+void dht_calls_send(struct dht_calls *calls)
 {
-    struct outgoing *o;
+    struct dht_call_out *o;
     do { /* from the start after a failure: its callbacks may have changed the list */
-        for (o = n->outgoing; o; o = o->next) {
+        for (o = calls->list; o; o = o->next) {
             if (o->request || !send(o)) continue;
-            unlink_outgoing(o);
-            tell(o, PL_ENOMEM, "no memory", NULL, 0);
+            unlink_call(o);
+            report(o, PL_ENOMEM, "no memory", NULL, 0);
             break;
         }
     } while (o);
 }
 
-void dht_outgoing_close(struct dht_node *n)
+void dht_calls_close(struct dht_calls *calls)
 {
-    while (n->outgoing) {
-        struct outgoing *o = n->outgoing;
-        n->outgoing = o->next;
+    while (calls->list) {
+        struct dht_call_out *o = calls->list;
+        calls->list = o->next;
         if (o->request) rpc_cancel(o->request);
         free_parts(o->first);
         free(o);

@@ -1,27 +1,34 @@
-/* dht_get.c - finding a record: here, in our cache, or at the nodes nearest to its key. Requests
- * for one key share a search. [spec hivemind-protocol 1.6] */
-#include "dht_node_internal.h"
+/* dht_get.c - reading a record [spec hivemind-protocol 1.6]. First our storage and cache; if
+ * what they hold expires too early, a search asks the nodes nearest to the key, and the answers
+ * are merged: the greatest expiration wins, for dictionaries subkey by subkey. All requests for
+ * one key share a search.
+ *
+ *   NEW --own records suffice--> reported
+ *    |
+ *    +--> SEARCHING --walk is over--> cached here and at the nearest node without it, reported */
+#include "dht_get.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* s before a cached record expires that was asked for, look for a newer */
+/* s; a record in our cache that is in use is fetched again so long before it expires. */
 #define REFETCH_BEFORE 5.0
 
-struct getting {
-    struct dht_node *node;
+struct dht_getting {
+    struct dht_gets *gets;
     struct dht_id key;
-    double sufficient;
-    int started;
+    double sufficient; /* an expiration; INFINITY: the latest of all replicas */
+    enum { GET_NEW, GET_SEARCHING } state;
     struct dht_task *tasks;
-    struct getting *next;
+    struct dht_getting *next;
 };
 
-/* Out of the list first: those who are told may ask for the same key again. */
-static void tell(struct getting *get, int status, const struct dht_result *r)
+/* Calls all waiting callbacks. The request leaves the list first, because a callback may ask for
+ * the same key again. */
+static void report(struct dht_getting *get, int status, const struct dht_result *r)
 {
-    struct getting **at = &get->node->gets;
+    struct dht_getting **at = &get->gets->list;
     while (*at != get) at = &(*at)->next;
     *at = get->next;
     while (get->tasks) {
@@ -33,21 +40,22 @@ static void tell(struct getting *get, int status, const struct dht_result *r)
     free(get);
 }
 
-/* Tells everybody who waits, and ends. best is left as it is: it is still signed. */
-static void finish(struct getting *get, const struct dht_result *best)
+/* Reports a copy without signatures and expired items. `best` stays signed: it may be stored
+ * elsewhere. */
+static void finish(struct dht_getting *get, const struct dht_result *best)
 {
     struct dht_result plain;
     int rc = dht_result_copy(&plain, best);
-    if (!rc) rc = dht_result_finish(&plain, dht_node_time(get->node));
+    if (!rc) rc = dht_result_finish(&plain, dht_core_time(get->gets->core));
     if (!rc && plain.type == DHT_NOT_FOUND) rc = PL_ENOTFOUND;
-    tell(get, rc, rc ? NULL : &plain);
+    report(get, rc, rc ? NULL : &plain);
     dht_result_clear(&plain);
 }
 
-/* What our storage and cache hold; refs: 1 if it came from the cache. */
-static int merge_own(struct dht_result *best, struct dht_node *n, const struct dht_id *key)
+/* What our storage and cache hold. 1: the result came from the cache. */
+static int merge_own(struct dht_result *best, struct dht_core *n, const struct dht_id *key)
 {
-    double now = dht_node_time(n);
+    double now = dht_core_time(n);
     const struct dht_entry *stored = dht_store_get(&n->state.storage, now, key);
     const struct dht_entry *cached = dht_store_get(&n->state.cache, now, key), *both[2];
     int used = 0;
@@ -55,7 +63,8 @@ static int merge_own(struct dht_result *best, struct dht_node *n, const struct d
     both[1] = cached;
     for (int i = 0; i < 2; i++) {
         struct bytes packed = { 0 };
-        if (both[i] && !dht_entry_write(&packed, both[i])) /* checked when it came: no validators */
+        if (both[i] &&
+            !dht_entry_write(&packed, both[i])) /* no validators: it was checked before */
             used = !dht_result_merge(best, NULL, key, &(struct dht_reporter){ NULL, now },
                                      both[i]->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                                      bytes_at(&packed), bytes_length(&packed),
@@ -68,48 +77,54 @@ static int merge_own(struct dht_result *best, struct dht_node *n, const struct d
 
 /* --- refetching ------------------------------------------------------------------------------- */
 
+/* The search itself puts the newer record into the cache. */
 static void on_refetched(void *context, int status, const struct dht_result *r)
 {
     (void)context;
     (void)status;
-    (void)r; /* the search has put it into the cache */
+    (void)r;
 }
 
 static void on_refetch_timer(void *context)
 {
-    struct dht_node *n = context;
-    double now = dht_node_time(n), next = INFINITY;
+    struct dht_gets *g = context;
+    double now = dht_core_time(g->core), next = INFINITY;
     size_t kept = 0;
-    for (size_t i = 0; i < n->refetch_count; i++) {
-        struct refetch r = n->refetches[i];
-        if (r.at <= now) dht_node_get(n, &r.key, 1, on_refetched, NULL);
-        else n->refetches[kept++] = r;
+    for (size_t i = 0; i < g->refetch_count; i++) {
+        struct dht_refetch r = g->refetches[i];
+        if (r.at <= now) dht_get_start(g, &r.key, 1, on_refetched, NULL);
+        else g->refetches[kept++] = r;
         if (r.at > now && r.at < next) next = r.at;
     }
-    n->refetch_count = kept;
-    if (kept) timer_start(n->loop, &n->refetch_timer, next - now, on_refetch_timer, n);
+    g->refetch_count = kept;
+    if (kept) timer_start(g->core->loop, &g->refetch_timer, next - now, on_refetch_timer, g);
 }
 
-/* The cache was of use: have a newer record ready when this one ends. */
-static void plan_refetch(struct dht_node *n, const struct dht_id *key, double expiration)
+/* A record that was read from the cache will probably be read again, so a newer one is fetched
+ * before it expires. Otherwise every reader would meet an empty cache and a search at the same
+ * moment. */
+static void plan_refetch(struct dht_gets *g, const struct dht_id *key, double expiration)
 {
-    double in_s = expiration - REFETCH_BEFORE - dht_node_time(n);
-    if (n->refetch_count == PL_COUNT(n->refetches) || !(in_s < 3600)) return;
-    for (size_t i = 0; i < n->refetch_count; i++)
-        if (dht_id_equal(&n->refetches[i].key, key)) return;
-    n->refetches[n->refetch_count].key = *key;
-    n->refetches[n->refetch_count++].at = expiration - REFETCH_BEFORE;
-    if (!n->refetch_timer.place || in_s < n->refetch_timer.at - loop_now(n->loop))
-        timer_start(n->loop, &n->refetch_timer, in_s > 0 ? in_s : 0, on_refetch_timer, n);
+    double in_s = expiration - REFETCH_BEFORE - dht_core_time(g->core);
+    if (g->refetch_count == DHT_REFETCHES_MAX || !(in_s < 3600)) return;
+    for (size_t i = 0; i < g->refetch_count; i++)
+        if (dht_id_equal(&g->refetches[i].key, key)) return;
+    g->refetches[g->refetch_count].key = *key;
+    g->refetches[g->refetch_count++].at = expiration - REFETCH_BEFORE;
+    if (!g->refetch_timer.place || in_s < g->refetch_timer.at - loop_now(g->core->loop))
+        timer_start(g->core->loop, &g->refetch_timer, in_s > 0 ? in_s : 0, on_refetch_timer, g);
 }
 
 /* --- searching -------------------------------------------------------------------------------- */
 
-/* Newer than what we had: into our cache, and to the nearest node that had it not. But for
- * declarations, which nodes take from their peers alone. */
-static void spread(struct dht_node *n, const struct dht_search *s)
+/* Kademlia caches along the path [Kademlia 2.3]: a found record that is newer than ours goes
+ * into our cache and to the nearest node that did not have it, so that popular keys spread
+ * towards their readers. Declarations are an exception: nodes accept them only from the peers
+ * that they name. */
+static void spread(struct dht_gets *g, const struct dht_search *s)
 {
-    double now = dht_node_time(n);
+    struct dht_core *n = g->core;
+    double now = dht_core_time(n);
     const struct dht_entry *own = dht_state_get(&n->state, now, &s->key);
     const struct dht_contact *to = dht_search_without(s);
     struct dht_record record;
@@ -122,72 +137,74 @@ static void spread(struct dht_node *n, const struct dht_search *s)
         goto done;
     record.in_cache = 1;
     dht_state_store(&n->state, now, &record);
-    if (to) dht_ask_store(n, to, &record, NULL, NULL);
+    if (to) dht_ask_store(g->calls, to, &record, NULL, NULL);
 done:
     bytes_clear(&packed);
 }
 
 static void on_walked(void *context, struct dht_walk *w)
 {
-    struct getting *get = context;
-    spread(get->node, &w->search);
+    struct dht_getting *get = context;
+    spread(get->gets, &w->search);
     finish(get, &w->search.best);
 }
 
-static void start(struct getting *get)
+static void start(struct dht_getting *get)
 {
-    struct dht_node *n = get->node;
+    struct dht_gets *g = get->gets;
     struct dht_result own;
     struct dht_walk *w;
     int from_cache;
-    get->started = 1;
+    get->state = GET_SEARCHING;
     dht_result_init(&own);
-    from_cache = merge_own(&own, n, &get->key);
+    from_cache = merge_own(&own, g->core, &get->key);
     if (own.type != DHT_NOT_FOUND && own.expiration >= get->sufficient) {
-        if (from_cache) plan_refetch(n, &get->key, own.expiration);
+        if (from_cache) plan_refetch(g, &get->key, own.expiration);
         finish(get, &own);
-    } else if ((w = dht_walk_start(n, &get->key, get->sufficient, on_walked, get))) {
-        w->search.best = own; /* moved */
+    } else if ((w = dht_walk_start(g->walks, &get->key, get->sufficient, on_walked, get))) {
+        w->search.best = own; /* moved: answers are merged into what we have */
         return;
     } else {
-        finish(get, &own);
+        finish(get, &own); /* no memory for a search: what we have is all */
     }
     dht_result_clear(&own);
 }
 
-void dht_get_turn(struct dht_node *n)
+void dht_gets_run(struct dht_gets *gets)
 {
-    struct getting *get;
-    do { /* from the start: callbacks change the list */
-        for (get = n->gets; get && get->started; get = get->next) {}
+    struct dht_getting *get;
+    do { /* from the start of the list each time: callbacks change it */
+        for (get = gets->list; get && get->state != GET_NEW; get = get->next) {}
         if (get) start(get);
     } while (get);
 }
 
-struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
-                              dht_got *got, void *context)
+struct dht_task *dht_get_start(struct dht_gets *gets, const struct dht_id *key, int latest,
+                               dht_got *got, void *context)
 {
-    double sufficient = latest ? INFINITY : dht_node_time(n);
+    double sufficient = latest ? INFINITY : dht_core_time(gets->core);
     struct dht_task *t = calloc(1, sizeof *t);
-    struct getting *get;
+    struct dht_getting *get;
     if (!t) return NULL;
-    for (get = n->gets; get; get = get->next) /* a search begun before can't promise the latest */
+    /* Share a pending request for the key, if it asks for no less. A search that has already
+     * begun may have asked a node before its latest record arrived, so "latest" needs a new one. */
+    for (get = gets->list; get; get = get->next)
         if (dht_id_equal(&get->key, key) && get->sufficient >= sufficient &&
-            !(latest && get->started))
+            !(latest && get->state == GET_SEARCHING))
             break;
     if (!get) {
         if (!(get = calloc(1, sizeof *get))) {
             free(t);
             return NULL;
         }
-        get->node = n;
+        get->gets = gets;
         get->key = *key;
         get->sufficient = sufficient;
-        get->next = n->gets;
-        n->gets = get;
-        dht_node_wake(n);
+        get->next = gets->list;
+        gets->list = get;
+        dht_core_wake(gets->core);
     }
-    t->node = n;
+    t->part = gets;
     t->got = got;
     t->context = context;
     t->next = get->tasks;
@@ -195,8 +212,8 @@ struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int 
     return t;
 }
 
-void dht_get_close(struct dht_node *n)
+void dht_gets_close(struct dht_gets *gets)
 {
-    while (n->gets) tell(n->gets, PL_EAGAIN, NULL);
-    timer_stop(&n->refetch_timer);
+    while (gets->list) report(gets->list, PL_EAGAIN, NULL);
+    timer_stop(&gets->refetch_timer);
 }

@@ -56,14 +56,14 @@ struct dht_status {
 void dht_node_status(const struct dht_node *n, struct dht_status *s);
 /* 1: others have tried to call us, and none could but perhaps through a relay, which carries
  * little; but for one that a client is anyway. */
-int dht_node_is_closed(const struct dht_node *n);
+int dht_node_is_behind_nat(const struct dht_node *n);
 
 /* 0: initial peers are still about to try it for the first time, a few seconds at most after we
  * have entered. Whoever says earlier what it can do in a round may be wrong. */
-int dht_node_knows_reach(const struct dht_node *n);
+int dht_node_knows_reachability(const struct dht_node *n);
 
 /* 0: not even through a relay, as far as is known; nor a client. */
-int dht_node_can_be_called(const struct dht_node *n);
+int dht_node_is_reachable(const struct dht_node *n);
 
 int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated */
 /* In a swarm without tokens 1; else 1: the peer has shown a token that has not expired. */

@@ -1,5 +1,14 @@
-/* dht_put.c - storing a record at the nodes nearest to its key. [spec hivemind-protocol 1.6] */
-#include "dht_node_internal.h"
+/* dht_put.c - storing a record [spec hivemind-protocol 1.6]. A search finds the nodes nearest to
+ * the key; the record goes to the nearest DHT_REPLICAS of them that answer. We are one of the
+ * candidates, by our own distance, unless we are a client, which nobody could ask for the
+ * record.
+ *
+ *   NEW --> SEARCHING --nearest nodes--> STORING --enough have answered--> DONE --late answers--> freed
+ *                                          |  ^
+ *                                          +--+ a node fails, or is late: the next one is asked
+ *
+ * "Enough" counts refusals, too: a replica that has a newer record did its work. */
+#include "dht_put.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,23 +17,24 @@
 /*  fresh --search--> nearest nodes, ourselves among them --store, at most as many at once as
  *  replicas are missing; whoever does not answer, or not soon, is replaced by the next--> enough
  *  answered, or nobody left but fewer late ones than have answered */
-struct putting {
+struct dht_putting {
     struct dht_task task;
-    struct putting *next_put;
+    struct dht_puts *puts;
+    struct dht_putting *next_put;
     struct dht_record record;
     struct bytes subkey, value; /* what the record points to */
-    int started, invalid;
-    struct dht_contact to[DHT_BUCKET_SIZE + 1]; /* length 0: ourselves */
+    /* INVALID: our own validators refuse the record. */
+    enum { PUT_NEW, PUT_INVALID, PUT_SEARCHING, PUT_STORING, PUT_DONE } state;
+    struct dht_contact to[DHT_BUCKET_SIZE + 1]; /* nearest first; peer of length 0: ourselves */
     size_t count, tried, under_way, accepted, refused;
-    size_t passed,
-        late; /* the first of `to` were passed over; so many of them have yet to answer */
+    size_t passed; /* of `to`: asked and too slow, their places were given to others */
+    size_t late;   /* of those: not answered yet */
     struct timer patience;
-    int told;
 };
 
-static void free_putting(struct putting *p)
+static void free_putting(struct dht_putting *p)
 {
-    struct putting **at = &p->task.node->puts;
+    struct dht_putting **at = &p->puts->list;
     while (*at != p) at = &(*at)->next_put;
     *at = p->next_put;
     timer_stop(&p->patience);
@@ -33,11 +43,13 @@ static void free_putting(struct putting *p)
     free(p);
 }
 
-/* What our cache says has to follow what we know now. */
-static void update_cache(struct putting *p, int stored)
+/* The cache must not contradict the result: after a success it takes the record (of a dictionary
+ * only if it has the key already), after a refusal it drops what is no newer than the refused
+ * one. */
+static void update_cache(struct dht_putting *p, int stored)
 {
-    struct dht_state *s = &p->task.node->state;
-    double now = dht_node_time(p->task.node);
+    struct dht_state *s = &p->puts->core->state;
+    double now = dht_core_time(p->puts->core);
     const struct dht_entry *cached = dht_store_get(&s->cache, now, &p->record.key);
     if (stored && (dht_is_regular(&p->record) || cached)) {
         struct dht_record copy = p->record;
@@ -48,27 +60,27 @@ static void update_cache(struct putting *p, int stored)
     }
 }
 
-/* Whoever asks us hears our own declaration, however far our id is from its key: others' word about
- * us may be false. */
-static void keep_declaration(struct putting *p)
+/* We also keep our own declaration, however far our id is from its key: then a reader that asks
+ * us has it from the peer itself, and a false one that others report about us does not count. */
+static void keep_declaration(struct dht_putting *p)
 {
-    struct dht_state *s = &p->task.node->state;
+    struct dht_state *s = &p->puts->core->state;
     struct peer_id named;
     struct record r = { .subkey = p->record.subkey, .subkey_n = p->record.subkey_n };
     if (!s->client_mode && !record_declarer(&named, &r) &&
-        peer_id_equal(&named, &p->task.node->self.peer))
-        dht_state_store(s, dht_node_time(p->task.node), &p->record);
+        peer_id_equal(&named, &p->puts->core->self.peer))
+        dht_state_store(s, dht_core_time(p->puts->core), &p->record);
 }
 
-static void finish(struct putting *p)
+static void finish(struct dht_putting *p)
 {
-    int status = p->invalid                      ? PL_EPROTO
+    int status = p->state == PUT_INVALID         ? PL_EPROTO
                  : p->accepted + p->refused == 0 ? PL_EIO
                  : p->accepted >= p->refused     ? PL_OK
                                                  : PL_EAGAIN;
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
     if (status != PL_EPROTO) keep_declaration(p);
-    p->told = 1;
+    p->state = PUT_DONE;
     timer_stop(&p->patience);
     if (!p->task.cancelled) p->task.stored(p->task.context, status);
 }
@@ -76,38 +88,41 @@ static void finish(struct putting *p)
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r);
 static void on_silence(void *context);
 
-static void advance(struct putting *p)
+/* Asks as many nodes as replicas are missing; finishes when none are left to ask or to wait for.
+ * A put that is done is freed with its last late answer. */
+static void advance(struct dht_putting *p)
 {
-    struct dht_node *n = p->task.node;
+    struct dht_core *n = p->puts->core;
     size_t before = p->tried;
-    while (!p->told && p->tried < p->count &&
+    while (p->state != PUT_DONE && p->tried < p->count &&
            p->accepted + p->refused + p->under_way < n->state.replicas) {
         const struct dht_contact *to = &p->to[p->tried++];
         if (to->peer.length) {
-            if (!dht_ask_store(n, to, &p->record, on_stored, p)) p->under_way++;
-        } else if (!dht_state_store(&n->state, dht_node_time(n), &p->record)) {
+            if (!dht_ask_store(p->puts->calls, to, &p->record, on_stored, p)) p->under_way++;
+        } else if (!dht_state_store(&n->state, dht_core_time(n), &p->record)) {
             p->accepted++;
         } else {
             p->refused++;
         }
     }
-    if (!p->told && !p->under_way && p->accepted + p->refused >= p->late) finish(p);
-    if (p->told && !p->under_way && !p->late) free_putting(p);
-    else if (!p->told && p->tried > before)
-        timer_start(n->loop, &p->patience, dht_node_patience(n), on_silence, p);
+    /* Nodes that are late are waited for only while they outnumber those that have answered. */
+    if (p->state != PUT_DONE && !p->under_way && p->accepted + p->refused >= p->late) finish(p);
+    if (p->state == PUT_DONE && !p->under_way && !p->late) free_putting(p);
+    else if (p->state != PUT_DONE && p->tried > before)
+        timer_start(n->loop, &p->patience, dht_core_patience(n), on_silence, p);
 }
 
-/* The next ones take their places; what they say may still come. */
+/* Silence: the next nodes are asked in their place. Their answers still count if they come. */
 static void on_silence(void *context)
 {
-    struct putting *p = context;
+    struct dht_putting *p = context;
     p->passed = p->tried;
     p->late += p->under_way;
     p->under_way = 0;
     advance(p);
 }
 
-static int was_passed(const struct putting *p, const struct dht_id *who)
+static int was_passed(const struct dht_putting *p, const struct dht_id *who)
 {
     for (size_t i = 0; i < p->passed; i++)
         if (dht_id_equal(&p->to[i].id, who)) return 1;
@@ -116,7 +131,7 @@ static int was_passed(const struct putting *p, const struct dht_id *who)
 
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
-    struct putting *p = context;
+    struct dht_putting *p = context;
     if (was_passed(p, &who->id)) p->late--;
     else p->under_way--;
     if (!r->status && r->stored) p->accepted++;
@@ -126,11 +141,12 @@ static void on_stored(void *context, const struct dht_contact *who, const struct
 
 static void on_walked(void *context, struct dht_walk *w)
 {
-    struct putting *p = context;
-    const struct dht_state *s = &p->task.node->state;
+    struct dht_putting *p = context;
+    const struct dht_state *s = &p->puts->core->state;
     size_t at;
     p->count = dht_search_nearest(&w->search, p->to, DHT_BUCKET_SIZE);
-    if (!s->client_mode) { /* nobody could ask a client for it */
+    p->state = PUT_STORING;
+    if (!s->client_mode) { /* insert ourselves by distance */
         struct dht_contact self = { .id = s->self };
         for (at = p->count; at && dht_id_nearer(&s->self, &p->to[at - 1].id, &p->record.key) < 0;
              at--)
@@ -141,30 +157,37 @@ static void on_walked(void *context, struct dht_walk *w)
     advance(p);
 }
 
-/* Nobody was asked. */
-static void give_up(struct putting *p)
+/* No node was asked: the record is invalid, or there is no memory for a search. */
+static void give_up(struct dht_putting *p)
 {
     finish(p);
     free_putting(p);
 }
 
-void dht_put_turn(struct dht_node *n)
+static void start(struct dht_putting *p)
 {
-    struct putting *p;
-    do { /* from the start: callbacks change the list */
-        for (p = n->puts; p && p->started; p = p->next_put) {}
-        if (p) {
-            struct dht_walk *w;
-            p->started = 1;
-            w = p->invalid ? NULL : dht_walk_start(n, &p->record.key, INFINITY, on_walked, p);
-            if (w) w->search.nodes_only = 1;
-            else give_up(p);
+    struct dht_walk *w = NULL;
+    if (p->state == PUT_NEW) {
+        p->state = PUT_SEARCHING;
+        w = dht_walk_start(p->puts->walks, &p->record.key, INFINITY, on_walked, p);
+    }
+    if (w) w->search.nodes_only = 1; /* the search is for nodes; records on the way are ignored */
+    else give_up(p);
+}
+
+void dht_puts_run(struct dht_puts *puts)
+{
+    struct dht_putting *p;
+    do { /* from the start of the list each time: callbacks change it */
+        for (p = puts->list; p && p->state != PUT_NEW && p->state != PUT_INVALID; p = p->next_put) {
         }
+        if (p) start(p);
     } while (p);
 }
 
-/* Signed if it is ours, and checked: what we would refuse of others, we don't send. */
-static int make_record(struct putting *p, struct dht_node *n, const struct dht_id *key,
+/* Signs the record if its owner tag is ours, and applies our own validators: other nodes would
+ * refuse what we refuse. */
+static int make_record(struct dht_putting *p, struct dht_core *n, const struct dht_id *key,
                        const void *subkey, size_t subkey_n, const void *value, size_t value_n,
                        double expiration)
 {
@@ -188,39 +211,40 @@ static int make_record(struct putting *p, struct dht_node *n, const struct dht_i
     r.n = p->record.n = bytes_length(&p->value);
     p->record.subkey = r.subkey;
     p->record.subkey_n = r.subkey_n;
-    if ((rc = record_check_life(v, &r, dht_node_time(n), NULL))) return rc;
+    if ((rc = record_check_life(v, &r, dht_core_time(n), NULL))) return rc;
     return record_check(v, &r, NULL);
 }
 
-struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, const void *subkey,
-                                size_t subkey_n, const void *value, size_t value_n,
-                                double expiration, dht_stored *stored, void *context)
+struct dht_task *dht_put_start(struct dht_puts *puts, const struct dht_id *key, const void *subkey,
+                               size_t subkey_n, const void *value, size_t value_n,
+                               double expiration, dht_stored *stored, void *context)
 {
-    struct putting *p = calloc(1, sizeof *p);
+    struct dht_putting *p = calloc(1, sizeof *p);
     int rc;
     if (!p) return NULL;
-    rc = make_record(p, n, key, subkey, subkey_n, value, value_n, expiration);
+    rc = make_record(p, puts->core, key, subkey, subkey_n, value, value_n, expiration);
     if (rc == PL_ENOMEM) {
         bytes_clear(&p->subkey);
         bytes_clear(&p->value);
         free(p);
         return NULL;
     }
-    p->invalid = rc != PL_OK;
-    p->task.node = n;
+    p->state = rc ? PUT_INVALID : PUT_NEW;
+    p->puts = puts;
+    p->task.part = puts;
     p->task.stored = stored;
     p->task.context = context;
-    p->next_put = n->puts;
-    n->puts = p;
-    dht_node_wake(n);
+    p->next_put = puts->list;
+    puts->list = p;
+    dht_core_wake(puts->core);
     return &p->task;
 }
 
-void dht_put_close(struct dht_node *n)
+void dht_puts_close(struct dht_puts *puts)
 {
-    while (n->puts) {
-        if (!n->puts->told && !n->puts->task.cancelled)
-            n->puts->task.stored(n->puts->task.context, PL_EAGAIN);
-        free_putting(n->puts);
+    while (puts->list) {
+        struct dht_putting *p = puts->list;
+        if (p->state != PUT_DONE && !p->task.cancelled) p->task.stored(p->task.context, PL_EAGAIN);
+        free_putting(p);
     }
 }

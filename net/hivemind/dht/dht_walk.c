@@ -1,42 +1,47 @@
-/* dht_walk.c - searches, run: what the engine wants asked goes out, what comes back goes in. */
-#include "dht_node_internal.h"
+/* dht_walk.c - the iterative look-up of Kademlia over the network [Kademlia 2.3]: ask the
+ * nearest known nodes for nodes nearer to the key, ask those, and so on, several at once.
+ * dht_search.c decides which node is next and when to stop; here its decisions become calls, and
+ * answers and timers its events. */
+#include "dht_walk.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* s; what the loop's clock counts in: with less a timer would be due again before time passes. */
+/* s; resolution of the loop's clock. A shorter timer would be due again before time has passed. */
 #define CLOCK_STEP 0.001
 
-struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, double sufficient,
-                                void (*over)(void *, struct dht_walk *), void *context)
+struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *key,
+                                double sufficient, void (*over)(void *, struct dht_walk *),
+                                void *context)
 {
+    struct dht_core *n = walks->core;
     struct dht_walk *w = calloc(1, sizeof *w);
     struct dht_contact known[DHT_BUCKET_SIZE];
     size_t count, kept = 0;
     if (!w) return NULL;
     dht_search_init(&w->search, key, &n->state.self, sufficient, n->state.validators);
+    /* Step 0: the k nodes of our own table that are nearest to the key. */
     count = dht_routing_nearest(&n->state.routing, known, DHT_BUCKET_SIZE, key, NULL);
     for (size_t i = 0; i < count; i++)
-        if (!dht_node_avoids(n, &known[i].peer)) known[kept++] = known[i];
+        if (!dht_core_avoids(n, &known[i].peer)) known[kept++] = known[i];
     if (dht_search_add(&w->search, known, kept)) {
         dht_search_clear(&w->search);
         free(w);
         return NULL;
     }
-    w->search.patience = dht_node_patience(n);
-    w->node = n;
+    w->search.patience = dht_core_patience(n);
+    w->walks = walks;
     w->over = over;
     w->context = context;
-    w->fresh = 1;
-    w->next = n->walks;
-    n->walks = w;
-    dht_node_wake(n);
+    w->next = walks->list;
+    walks->list = w;
+    dht_core_wake(n);
     return w;
 }
 
 static void free_walk(struct dht_walk *w)
 {
-    struct dht_walk **at = &w->node->walks;
+    struct dht_walk **at = &w->walks->list;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
     timer_stop(&w->timer);
@@ -47,24 +52,27 @@ static void free_walk(struct dht_walk *w)
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r);
 static void on_silence(void *context);
 
-/* Asks whoever is to be asked; tells when it is over; frees when also the last answer is in. */
+/* One step: mark nodes that are late, ask the next ones, finish if nothing more is worth waiting
+ * for. The walk is freed when the last answer is in, since answers refer to it. */
 static void advance(struct dht_walk *w)
 {
     struct dht_search *s = &w->search;
+    struct dht_core *n = w->walks->core;
     struct dht_contact who;
-    double now = s->now = loop_now(w->node->loop), due = dht_search_pass(s);
-    while (!w->told && dht_search_next(s, &who)) {
-        if (dht_ask_find(w->node, &who, &s->key, on_found, w)) dht_search_failed(s, &who.id);
+    double now = s->now = loop_now(n->loop), due = dht_search_pass(s);
+    while (w->state != WALK_OVER && dht_search_next(s, &who)) {
+        if (dht_ask_find(w->walks->calls, &who, &s->key, on_found, w))
+            dht_search_failed(s, &who.id);
         else due = fmin(due, now + s->patience);
     }
-    if (!w->told && dht_search_is_over(s)) {
-        w->told = 1;
+    if (w->state != WALK_OVER && dht_search_is_over(s)) {
+        w->state = WALK_OVER;
         w->over(w->context, w);
     }
-    if (w->told) timer_stop(&w->timer);
+    if (w->state == WALK_OVER) timer_stop(&w->timer);
     else if (due < INFINITY)
-        timer_start(w->node->loop, &w->timer, fmax(due - now, CLOCK_STEP), on_silence, w);
-    if (w->told && !s->asked && !s->late) free_walk(w);
+        timer_start(n->loop, &w->timer, fmax(due - now, CLOCK_STEP), on_silence, w);
+    if (w->state == WALK_OVER && !s->asked && !s->late) free_walk(w);
 }
 
 static void on_silence(void *context) { advance(context); }
@@ -72,26 +80,27 @@ static void on_silence(void *context) { advance(context); }
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_walk *w = context;
-    w->search.time = dht_node_time(w->node);
-    if (w->told) w->search.nodes_only = 1; /* too late to matter: don't verify signatures */
+    w->search.time = dht_core_time(w->walks->core);
+    /* The result was reported: late records do not matter, so their signatures are not verified. */
+    if (w->state == WALK_OVER) w->search.nodes_only = 1;
     if (r->status || dht_search_answered(&w->search, &who->id, r->found))
         dht_search_failed(&w->search, &who->id);
     advance(w);
 }
 
-void dht_walk_turn(struct dht_node *n)
+void dht_walks_run(struct dht_walks *walks)
 {
     struct dht_walk *w;
-    do { /* from the start: callbacks change the list */
-        for (w = n->walks; w && !w->fresh; w = w->next) {}
+    do { /* from the start of the list each time: callbacks change it */
+        for (w = walks->list; w && w->state != WALK_NEW; w = w->next) {}
         if (w) {
-            w->fresh = 0;
+            w->state = WALK_RUNNING;
             advance(w);
         }
     } while (w);
 }
 
-void dht_walk_close(struct dht_node *n)
+void dht_walks_close(struct dht_walks *walks)
 {
-    while (n->walks) free_walk(n->walks);
+    while (walks->list) free_walk(walks->list);
 }

@@ -562,7 +562,7 @@ static void one_liar(void **state)
 static void tell_declaration(struct peer *liar, const struct peer_id *named, int active,
                              double expiration, int at_others)
 {
-    struct dht_state *own = &liar->dht->state;
+    struct dht_state *own = &liar->dht->core.state;
     struct dht_id key;
     struct bytes subkey = { 0 };
     uint8_t value = active ? 0xc3 : 0xc2;
@@ -584,8 +584,9 @@ static void tell_declaration(struct peer *liar, const struct peer_id *named, int
                               .from = { 1, 1, 0, DHT_DECLARATION } };
     dht_store_put(&own->storage, dht_node_time(liar->dht), &key, &item);
     for (size_t i = 0; at_others && i < HONEST; i++) {
-        struct dht_contact to = { .id = peers[i].dht->state.self, .peer = *host_id(peers[i].host) };
-        dht_ask_store(liar->dht, &to, &r, NULL, NULL);
+        struct dht_contact to = { .id = peers[i].dht->core.state.self,
+                                  .peer = *host_id(peers[i].host) };
+        dht_ask_store(&liar->dht->calls, &to, &r, NULL, NULL);
     }
     bytes_clear(&subkey);
 }
@@ -603,9 +604,10 @@ static void lie(void *context)
                                 .expiration = now + 3000 };
     dht_id_of_text(&whole.key, "test.0b");
     for (size_t i = 0; i < HONEST; i++) {
-        struct dht_contact to = { .id = peers[i].dht->state.self, .peer = *host_id(peers[i].host) };
+        struct dht_contact to = { .id = peers[i].dht->core.state.self,
+                                  .peer = *host_id(peers[i].host) };
         tell_declaration(liar, host_id(peers[i].host), 0, now + 600, 1);
-        dht_ask_store(liar->dht, &to, &whole, NULL, NULL);
+        dht_ask_store(&liar->dht->calls, &to, &whole, NULL, NULL);
     }
 }
 

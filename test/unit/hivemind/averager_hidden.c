@@ -130,12 +130,15 @@ static void hush(void *context) { host_unserve(((struct peer *)context)->host, "
 
 /* Whoever serves less than before tells everybody who it is. */
 static void tell_all(void *context) { host_unserve(((struct peer *)context)->host, "/none"); }
-static void no_upkeep(void *context) { timer_stop(&((struct peer *)context)->dht->upkeep_timer); }
+static void no_upkeep(void *context)
+{
+    timer_stop(&((struct peer *)context)->dht->join.upkeep_timer);
+}
 
 static void look_closed(void *context)
 {
     struct peer *p = context;
-    p->loaded = dht_node_is_closed(p->dht);
+    p->loaded = dht_node_is_behind_nat(p->dht);
 }
 
 /* Its entry lets it in before it has said how it sees it. */

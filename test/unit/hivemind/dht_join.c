@@ -10,8 +10,8 @@
 static void upkeep_now(void *context)
 {
     struct node *n = context;
-    struct timer t = n->dht->upkeep_timer;
-    timer_stop(&n->dht->upkeep_timer);
+    struct timer t = n->dht->join.upkeep_timer;
+    timer_stop(&n->dht->join.upkeep_timer);
     t.fn(t.context);
 }
 
@@ -175,7 +175,7 @@ static void acquaint(void *context)
     struct dht_id id;
     assert_int_equal(dht_id_random(&id), PL_OK);
     host_learn(a->n->host, &a->who.id, &a->at, 600);
-    dht_routing_add(&a->n->dht->state.routing, &id, &a->who.id, loop_now(loop), NULL);
+    dht_routing_add(&a->n->dht->core.state.routing, &id, &a->who.id, loop_now(loop), NULL);
 }
 
 /* A node's table names some that take connections and say nothing: who joins through it, stores and
@@ -270,7 +270,7 @@ static void answer_kept(void *context)
     const struct node *n = context;
     const uint8_t ok = 1;
     struct bytes yes = { 0 };
-    assert_int_equal(dht_write_store_answer(&yes, &n->dht->state.self, &ok, 1), PL_OK);
+    assert_int_equal(dht_write_store_answer(&yes, &n->dht->core.state.self, &ok, 1), PL_OK);
     for (int i = 0; i < kept_count; i++) rpc_reply(kept[i], bytes_at(&yes), bytes_length(&yes));
     kept_count = 0;
     bytes_clear(&yes);
@@ -304,7 +304,7 @@ static void late_store(void **state)
 static void put_clock(void *context)
 {
     struct node *n = context;
-    n->dht->clock_offset = n->clock;
+    n->dht->core.clock_offset = n->clock;
 }
 
 /* A swarm whose clocks, from ours, are at `clock` but for the last node's; what one that joins by that

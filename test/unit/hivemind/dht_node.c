@@ -44,7 +44,7 @@ static void dictionaries(void **state)
 static void pass_half_a_minute(void *context)
 {
     (void)context;
-    for (int i = 0; i < NODES; i++) nodes[i].dht->clock_offset += 30;
+    for (int i = 0; i < NODES; i++) nodes[i].dht->core.clock_offset += 30;
 }
 
 static void expiry(void **state)

@@ -77,7 +77,7 @@ static inline void open_dht(void *context)
         n->dht = NULL;
         return;
     }
-    n->dht->clock_offset = n->clock;
+    n->dht->core.clock_offset = n->clock;
 }
 
 static inline void close_dht(void *context)

@@ -1,0 +1,59 @@
+/* dht_blacklist.c - exponential back-off: after its n-th failure in a row a node is left alone for
+ * 5 s * 2^(n - 1), at most five minutes. One answer clears it. Without this, searches would wait
+ * for the same dead nodes again and again, since other nodes still report them. */
+#include "dht_blacklist.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int dht_blacklist_open(struct dht_blacklist *b)
+{
+    b->count = 0;
+    b->entries = malloc(BLACKLIST_MAX * sizeof *b->entries);
+    return b->entries ? PL_OK : PL_ENOMEM;
+}
+
+void dht_blacklist_close(struct dht_blacklist *b)
+{
+    free(b->entries);
+    b->entries = NULL;
+    b->count = 0;
+}
+
+static struct dht_blacklisted *find(const struct dht_blacklist *b, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (peer_id_equal(&b->entries[i].peer, peer)) return &b->entries[i];
+    return NULL;
+}
+
+/* A new entry; in a full list the one whose pause ends first gives way. */
+static struct dht_blacklisted *add(struct dht_blacklist *b)
+{
+    struct dht_blacklisted *first = b->entries;
+    if (b->count < BLACKLIST_MAX) return &b->entries[b->count++];
+    for (size_t i = 1; i < b->count; i++)
+        if (b->entries[i].until < first->until) first = &b->entries[i];
+    return first;
+}
+
+void dht_blacklist_failed(struct dht_blacklist *b, const struct peer_id *peer, double now)
+{
+    struct dht_blacklisted *e = find(b, peer);
+    if (!e) *(e = add(b)) = (struct dht_blacklisted){ .peer = *peer };
+    /* The count of failures outlives the pause: the next failure doubles it again. */
+    e->until = now + fmin(BLACKLIST_LONGEST, BLACKLIST_FIRST * ldexp(1, e->failures));
+    if (e->failures < 30) e->failures++; /* 2^30 is far beyond BLACKLIST_LONGEST */
+}
+
+void dht_blacklist_answered(struct dht_blacklist *b, const struct peer_id *peer)
+{
+    struct dht_blacklisted *e = find(b, peer);
+    if (e) *e = b->entries[--b->count];
+}
+
+int dht_blacklist_has(const struct dht_blacklist *b, const struct peer_id *peer, double now)
+{
+    const struct dht_blacklisted *e = find(b, peer);
+    return e && now < e->until;
+}

@@ -1,0 +1,41 @@
+/* dht_core.c - DHT time, and which nodes are worth asking. */
+#include "dht_core.h"
+
+#include <time.h>
+
+/* Expirations are absolute times, so peers must agree on the time to some seconds. The offset comes
+ * from the initial peers' clocks (dht_join.c); the machine's clock itself is never set. */
+double dht_core_time(const struct dht_core *c)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + c->clock_offset;
+}
+
+/* Joining went on without this initial peer's answer: it may be down, so searches skip it. */
+static int is_late_initial(const struct dht_core *c, const struct peer_id *peer)
+{
+    for (size_t i = 0; !c->asks_initials && i < c->initial_count; i++)
+        if (c->initials[i].state == INITIAL_TRYING && peer_id_equal(&c->initials[i].peer, peer))
+            return 1;
+    return 0;
+}
+
+int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
+{
+    return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
+}
+
+/* An exponential moving average with factor 1/8, as TCP smooths its round-trip time (RFC 6298). */
+void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds)
+{
+    c->round_trip += c->round_trip > 0 ? (seconds - c->round_trip) / 8 : seconds;
+    dht_blacklist_answered(&c->blacklist, peer);
+}
+
+double dht_core_patience(const struct dht_core *c)
+{
+    return DHT_SEARCH_PATIENCE + 2 * c->round_trip;
+}
+
+void dht_core_wake(struct dht_core *c) { c->wake(c->context); }

@@ -1,0 +1,73 @@
+/* dht_core.h - what all parts of a node share: host and loop, tables and records, clock, and the
+ * peers that it knows something about. The parts (calls, walks, gets, puts, ...) include this, and
+ * each other only downwards; dht_node_internal.h puts them together. */
+#ifndef PL_DHT_CORE_H
+#define PL_DHT_CORE_H
+
+#include "net/libp2p/host/host.h"
+#include "net/hivemind/kademlia/dht_search.h"
+#include "net/hivemind/kademlia/dht_serve.h"
+#include "net/hivemind/moderation/auth.h"
+#include "dht_blacklist.h"
+#include "dht_members.h"
+#include "dht_node.h"
+
+/* One of the addresses that we were given to join by. */
+struct dht_initial {
+    struct dht_join *join;
+    struct multiaddr address;
+    struct peer_id peer; /* once known */
+    struct host_wait *dialling;
+    enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
+    double clock_error; /* NAN: not known */
+    int available;      /* 1: it could open a connection to us */
+    int is_protected;   /* 1: the host keeps our connection to it */
+    char why[320];      /* INITIAL_BAD; may begin with the address */
+};
+
+struct dht_core {
+    struct host *host;
+    struct loop *loop;
+    struct dht_state state;     /* routing table and records */
+    struct dht_caller self;     /* the origin of what we store here */
+    struct validators fallback; /* when none were given */
+    struct auth *auth;          /* NULL: the swarm is not moderated */
+    double call_limit;          /* s */
+    double clock_offset;        /* s that DHT time is ahead of the machine's clock */
+    double round_trip;          /* s that answers take, smoothed; 0: none has come yet */
+    int wants_client_mode;      /* as opened; state.client_mode also depends on reachability */
+    struct dht_blacklist blacklist;
+    struct dht_members members;
+    struct dht_initial *initials; /* of dht_join.c */
+    size_t initial_count;
+    int asks_initials; /* 1: while joining waits for initial peers */
+    void (*wake)(void *context);
+    void *context;
+    uint64_t calls_made, calls_failed, calls_served;
+};
+
+double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
+/* 1: do not ask this peer, nor believe those that report it. */
+int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
+/* A peer answered, after so many seconds. */
+void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds);
+/* s of silence after which other nodes' answers suffice: more on a slow link or a busy machine. */
+double dht_core_patience(const struct dht_core *c);
+/* There is something to do in this iteration of the loop, but not inside of the caller. */
+void dht_core_wake(struct dht_core *c);
+
+/* A pending request of the user's; each part keeps a list of its own. */
+struct dht_task {
+    union {
+        dht_got *got;
+        dht_stored *stored;
+        dht_pinged *pinged;
+        dht_admitted *admitted;
+    };
+    void *context;
+    void *part; /* that keeps it */
+    int cancelled;
+    struct dht_task *next;
+};
+
+#endif

@@ -1,0 +1,99 @@
+/* dht_pings.c - rpc_ping as the user's tool [spec hivemind-protocol 1.3]. The answer has the peer's
+ * node id and its clock, and with `validate` whether the peer could open a connection to us. In a
+ * moderated swarm both messages carry access tokens, so a ping also is the question "are you a
+ * member?": the caller shows its own token and sees the other's. */
+#include "dht_pings.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void unlink_task(struct dht_task **list, struct dht_task *t)
+{
+    while (*list != t) list = &(*list)->next;
+    *list = t->next;
+}
+
+static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
+{
+    struct dht_task *t = context;
+    struct dht_pings *p = t->part;
+    struct dht_pong pong = { .seconds = r->seconds, .clock_error = NAN, .error = r->error };
+    (void)who;
+    if (r->pong) {
+        pong.has_id = r->pong->has_id;
+        pong.id = r->pong->id;
+        pong.available = r->pong->available;
+        /* As NTP does: the peer read its clock about half-way between our sending and now. */
+        if (r->pong->dht_time != 0)
+            pong.clock_error = r->pong->dht_time - (dht_core_time(p->core) - r->seconds / 2);
+    }
+    unlink_task(&p->pings, t);
+    if (!t->cancelled) t->pinged(t->context, r->status, &pong);
+    free(t);
+}
+
+struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer, int validate,
+                                dht_pinged *pinged, void *context)
+{
+    struct dht_task *t = calloc(1, sizeof *t);
+    if (!t || dht_ask_ping(p->calls, peer, validate, on_pong, t)) {
+        free(t);
+        return NULL;
+    }
+    t->part = p;
+    t->pinged = pinged;
+    t->context = context;
+    t->next = p->pings;
+    p->pings = t;
+    return t;
+}
+
+/* dht_calls.c has checked token and signature of the answer, and made its sender a member. */
+static void on_proof(void *context, const struct dht_contact *who, const struct dht_reply *r)
+{
+    struct dht_task *t = context;
+    struct dht_pings *p = t->part;
+    struct dht_members *members = &p->core->members;
+    int admitted = !p->core->auth || dht_members_has(members, &who->peer, dht_core_time(p->core));
+    (void)r;
+    unlink_task(&p->admissions, t);
+    if (!admitted) dht_members_refuse(members, &who->peer, loop_now(p->core->loop));
+    if (!t->cancelled) t->admitted(t->context, admitted ? PL_OK : PL_EPROTO);
+    free(t);
+}
+
+struct dht_task *dht_admit_start(struct dht_pings *p, const struct peer_id *peer,
+                                 dht_admitted *admitted, void *context)
+{
+    struct dht_task *t;
+    if (!dht_members_may_ask(&p->core->members, peer, loop_now(p->core->loop)) ||
+        !(t = calloc(1, sizeof *t)))
+        return NULL;
+    if (dht_ask_ping(p->calls, peer, 0, on_proof, t)) {
+        free(t);
+        return NULL;
+    }
+    t->part = p;
+    t->admitted = admitted;
+    t->context = context;
+    t->next = p->admissions;
+    p->admissions = t;
+    return t;
+}
+
+void dht_pings_close(struct dht_pings *p)
+{
+    while (p->pings) {
+        struct dht_task *t = p->pings;
+        struct dht_pong pong = { .clock_error = NAN, .error = "the node is closed" };
+        p->pings = t->next;
+        if (!t->cancelled) t->pinged(t->context, PL_EAGAIN, &pong);
+        free(t);
+    }
+    while (p->admissions) {
+        struct dht_task *t = p->admissions;
+        p->admissions = t->next;
+        if (!t->cancelled) t->admitted(t->context, PL_EAGAIN);
+        free(t);
+    }
+}

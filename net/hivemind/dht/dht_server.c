@@ -1,0 +1,179 @@
+/* dht_server.c - what happens to a request [spec hivemind-protocol 1.3]:
+ *
+ *   bytes --token and signature checked--> plain request --dht_serve--> answer --signed--> bytes
+ *                                              |
+ *                                              +--ping with `validate`--> call the caller back first
+ *
+ * dht_serve.c knows the answers; here are the network, access tokens, and who pays: what a
+ * caller stores is charged to its peer ID and its subnet. */
+#include "dht_server.h"
+#include "net/hivemind/records/hash_index.h"
+#include "net/libp2p/rpc/rpc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A ping with `validate` asks "can others call me?". Its answer waits until our own ping has
+ * come back, or failed. */
+struct dht_validation {
+    struct dht_server *server;
+    struct rpc_call *call;
+    struct dht_id id;
+    uint8_t nonce[AUTH_NONCE];
+    struct dht_validation *next;
+};
+
+static void reply(struct dht_core *n, struct rpc_call *call, const struct bytes *plain,
+                  const uint8_t nonce[AUTH_NONCE])
+{
+    struct bytes answer = { 0 };
+    if (!n->auth) {
+        rpc_reply(call, bytes_at(plain), bytes_length(plain));
+    } else if (!auth_sign_response(&answer, n->auth, nonce, bytes_at(plain), bytes_length(plain))) {
+        rpc_reply(call, bytes_at(&answer), bytes_length(&answer));
+    } else {
+        rpc_reply_error(call, "MemoryError()");
+    }
+    bytes_clear(&answer);
+}
+
+/* hivemind answers an exception with its repr: ValueError('...'). Single quotes inside would end
+ * the text early. */
+static void refuse(struct rpc_call *call, const struct pl_err *err)
+{
+    char text[sizeof err->text + 16];
+    snprintf(text, sizeof text, "ValueError('%s')", err->text);
+    for (char *c = text + 12; c[0] && c[1] && c[2]; c++)
+        if (*c == '\'') *c = '"';
+    rpc_reply_error(call, text);
+}
+
+static void end_validation(struct dht_validation *v)
+{
+    struct dht_validation **at = &v->server->validations;
+    while (*at != v) at = &(*at)->next;
+    *at = v->next;
+    v->server->validation_count--;
+    free(v);
+}
+
+static void on_called_back(void *context, const struct dht_contact *who, const struct dht_reply *r)
+{
+    struct dht_validation *v = context;
+    struct dht_core *n = v->server->core;
+    struct bytes answer = { 0 };
+    /* The node that answered must be the one that asked: another one may have its address by
+     * now. */
+    int available = !r->status && r->pong->has_id && dht_id_equal(&r->pong->id, &v->id);
+    (void)who; /* dht_table.c has added it on its answer */
+    if (dht_serve_validated(&n->state, dht_core_time(n), available, &answer))
+        rpc_reply_error(v->call, "MemoryError()");
+    else reply(n, v->call, &answer, v->nonce);
+    bytes_clear(&answer);
+    end_validation(v);
+}
+
+/* PL_EAGAIN: too many of them wait. */
+static int call_back(struct dht_server *s, struct rpc_call *call, const struct dht_id *id,
+                     const uint8_t nonce[AUTH_NONCE])
+{
+    struct dht_validation *v;
+    if (s->validation_count == VALIDATIONS_MAX || !(v = calloc(1, sizeof *v))) return PL_EAGAIN;
+    v->server = s;
+    v->call = call;
+    v->id = *id;
+    memcpy(v->nonce, nonce, AUTH_NONCE);
+    if (dht_ask_ping(s->calls, rpc_caller(call), 0, on_called_back, v)) {
+        free(v);
+        return PL_EAGAIN;
+    }
+    v->next = s->validations;
+    s->validations = v;
+    s->validation_count++;
+    return PL_OK;
+}
+
+/* A hash of the connection's /24 (IPv4) or /64 (IPv6): one customer of a provider usually has
+ * that much. For a peer behind a relay it is the relay's. */
+static uint64_t subnet_of(const struct dht_core *n, const struct peer_id *peer)
+{
+    struct multiaddr a;
+    struct multiaddr_target t;
+    if (host_remote_address(n->host, peer, &a) || multiaddr_target(&t, &a) || !t.family) return 0;
+    return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
+}
+
+static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *call,
+                  const uint8_t *data, size_t length)
+{
+    struct dht_core *n = s->core;
+    struct dht_caller caller = { .peer = *rpc_caller(
+                                     call) }; /* a copy: the call ends when answered */
+    uint8_t nonce[AUTH_NONCE] = { 0 };
+    struct bytes answer = { 0 };
+    struct dht_request r = { .has_id = 0 };
+    struct pl_err err = { "" };
+    double now = dht_core_time(n);
+    int rc = PL_OK;
+    n->calls_served++;
+    if (n->auth) {
+        rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
+        if (!rc) rc = auth_check_sender(data, length, &caller.peer, &err);
+        if (!rc) dht_members_add(&n->members, &caller.peer, n->auth->until);
+    }
+    if (kind == DHT_STORE) caller.subnet = subnet_of(n, &caller.peer);
+    if (!rc) rc = dht_serve(&n->state, kind, now, &caller, data, length, &answer, &r, &err);
+    if (rc) {
+        refuse(call, &err);
+    } else if (bytes_length(&answer)) {
+        reply(n, call, &answer, nonce);
+        /* A caller with an id is a node: it goes into the routing table. Clients have none. */
+        if (r.has_id) dht_table_seen(s->table, &r.id, &caller.peer);
+    } else if (call_back(s, call, &r.id, nonce)) {
+        if (!dht_serve_validated(&n->state, now, 0, &answer)) reply(n, call, &answer, nonce);
+        else rpc_reply_error(call, "MemoryError()");
+    }
+    dht_request_clear(&r);
+    bytes_clear(&answer);
+}
+
+static void on_ping(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    serve(context, DHT_PING, call, data, n);
+}
+
+static void on_store(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    serve(context, DHT_STORE, call, data, n);
+}
+
+static void on_find(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    serve(context, DHT_FIND, call, data, n);
+}
+
+int dht_server_open(struct dht_server *s, struct pl_err *err)
+{
+    static rpc_unary_handler *const handlers[DHT_CALLS] = { on_ping, on_store, on_find };
+    struct host *host = s->core->host;
+    for (int i = 0; i < DHT_CALLS; i++) {
+        int rc = rpc_serve_unary(host, dht_call_name((enum dht_call)i), handlers[i], s);
+        if (!rc) continue;
+        while (i-- > 0) rpc_unserve(host, dht_call_name((enum dht_call)i));
+        return pl_fail(err, rc, "DHT: this host serves a node already");
+    }
+    s->is_registered = 1;
+    return PL_OK;
+}
+
+void dht_server_close(struct dht_server *s)
+{
+    for (int i = 0; s->is_registered && i < DHT_CALLS; i++)
+        rpc_unserve(s->core->host, dht_call_name((enum dht_call)i));
+    s->is_registered = 0;
+    while (s->validations) {
+        rpc_reply_error(s->validations->call, "RuntimeError('leaving')");
+        end_validation(s->validations);
+    }
+}
