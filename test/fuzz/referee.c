@@ -1,10 +1,11 @@
 /* verifier.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
  * bodies than it should, other ones for each receiver too, drops messages, and sends any bytes at all.
  * Where nothing is changed the round has to hold; the two honest peers never ban each other, and
- * apply the round both or neither; and it ends, whatever is said. A proof that reaches one of them
- * when its round is void already bans the third peer at the other alone: the first has charged it.
+ * apply the round both or neither; they both ban the third or neither does, although their rounds end
+ * at different times; and they end, whatever is sent.
  *
  * The input: records of five bytes, a change each: of which stage, to whom, where, what. */
+#include "net/hivemind/verification/equivocation_log.h"
 #include "net/hivemind/verification/verifier.h"
 
 #include <assert.h>
@@ -120,10 +121,30 @@ static int change(struct bytes *out, const struct verifier *from, size_t to, con
     return changed;
 }
 
+struct peer {
+    struct verifier *r;
+    struct equivocation_log log; /* hears what comes when the round is over, too */
+    int is_convicted[PEERS];
+};
+
+static void convicted(void *context, const struct logged_round *round, size_t peer,
+                      const uint8_t *packet, size_t n)
+{
+    struct peer *p = context;
+    (void)round, (void)packet, (void)n;
+    p->is_convicted[peer] = 1;
+}
+
+static int bans(const struct peer *p, size_t peer)
+{
+    return p->r->banned[peer] || p->is_convicted[peer];
+}
+
 /* 1 if anything was changed. */
-static int deliver(struct verifier *to, const struct verifier *from, const struct packet *p,
+static int deliver(struct peer *to_peer, const struct verifier *from, const struct packet *p,
                    const uint8_t *changes, size_t n)
 {
+    struct verifier *to = to_peer->r;
     struct cursor c = { bytes_at(&p->data), bytes_length(&p->data) };
     struct bytes out = { 0 };
     uint8_t *copy;
@@ -142,7 +163,9 @@ static int deliver(struct verifier *to, const struct verifier *from, const struc
     assert(copy && !out.failed);
     memcpy(copy, bytes_at(&out), bytes_length(&out));
     copy = realloc(copy, bytes_length(&out) + !bytes_length(&out));
-    verifier_hear(to, from->v.self, copy, bytes_length(&out));
+    if (!to->over) verifier_hear(to, from->v.self, copy, bytes_length(&out));
+    equivocation_log_hear(&to_peer->log, 0, &keys[from->v.self].id, copy, bytes_length(&out),
+                          convicted, to_peer);
     free(copy);
     bytes_clear(&out);
     return changed;
@@ -150,10 +173,12 @@ static int deliver(struct verifier *to, const struct verifier *from, const struc
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
+    static struct peer peers[PEERS];
     struct verifier *r[PEERS];
     int changed = 0;
     double now = 0;
     if (!groups[0].count) make_groups();
+    memset(peers, 0, sizeof peers);
     for (size_t i = 0; i < PEERS; i++) {
         struct verifier_view v = { .group = &groups[i],
                                    .me = &keys[i],
@@ -172,6 +197,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                    .validators = 1,
                                    .context = i < 2 ? &r[i] : NULL };
         assert(!verifier_open(&r[i], &v, NULL));
+        peers[i].r = r[i];
+        assert(
+            !equivocation_log_add(&peers[i].log, 0, &verifier_rules, &groups[i], r[i]->b.o.round));
     }
     verifier_hear(r[0], 1, data, n); /* what is no packet harms nobody */
     for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
@@ -186,18 +214,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                 for (struct packet *p = r[i]->b.out; p; p = p->next)
                     for (size_t to = 0; to < PEERS; to++)
                         if (to != i && (p->to == to || p->to == SIZE_MAX))
-                            changed |= deliver(r[to], r[i], p, data, n);
+                            changed |= deliver(&peers[to], r[i], p, data, n);
                 broadcast_sent(&r[i]->b);
             }
         }
     /* Where a gradient may be computed, only the exchange's own time limit ends it. */
     for (size_t i = 0; i < 2; i++) assert(r[i]->over || verifier_is_slow(r[i]));
-    assert(!r[0]->banned[0] && !r[0]->banned[1] && !r[1]->banned[0] && !r[1]->banned[1]);
-    if (r[0]->banned[2] != r[1]->banned[2])
-        for (size_t i = 0; i < 2; i++)
-            assert(r[i]->status && (r[i]->banned[2] || r[i]->charged[2]));
+    for (size_t i = 0; i < 2; i++) assert(!bans(&peers[i], 0) && !bans(&peers[i], 1));
+    assert(bans(&peers[0], 2) == bans(&peers[1], 2));
     assert(!(r[0]->over && r[1]->over) || !r[0]->status == !r[1]->status);
     assert(changed || (r[0]->over && !r[0]->status));
-    for (size_t i = 0; i < PEERS; i++) verifier_close(r[i]);
+    for (size_t i = 0; i < PEERS; i++) {
+        equivocation_log_clear(&peers[i].log);
+        verifier_close(r[i]);
+    }
     return 0;
 }

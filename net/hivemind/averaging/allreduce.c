@@ -497,7 +497,8 @@ void allreduce_tick(struct allreduce *x, double now)
 
 const char *allreduce_lie(const struct allreduce *x, size_t peer)
 {
-    if (x->verifier && x->verifier->banned[peer]) return x->verifier->err.text;
+    if (x->verifier && x->verifier->banned[peer]) /* the round may hold all the same */
+        return x->verifier->err.text[0] ? x->verifier->err.text : "it has equivocated";
     if (x->out[peer].lied) return "it answers with what no reducer gives";
     return x->in[peer].lied ? "it sends what no part is" : NULL;
 }

@@ -175,6 +175,8 @@ void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduc
 /* The stream is lost; why, for whoever reads what the round says. */
 void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                       const char *why);
+/* Hash of all that the peers of a verified round agree on, PL_HASH_BYTES; NULL: not verified. */
+const uint8_t *allreduce_round(const struct allreduce *x);
 /* Of verification. PL_EPROTO: not what this round's peers tell each other. */
 int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n);
 void allreduce_drained(struct allreduce *x, double now, size_t peer);

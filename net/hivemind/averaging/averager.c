@@ -74,18 +74,22 @@ static void back_off(struct averager *a, const struct peer_id *peer)
     pl_fail(&a->why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
 }
 
-static void ban_liars(struct averager *a)
+void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
 {
     char name[PEER_ID_TEXT_MAX];
+    bans_add(&a->bans, loop_now(a->loop), peer);
+    a->result.banned++;
+    peer_id_text(name, peer);
+    pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
+}
+
+static void ban_liars(struct averager *a)
+{
     for (size_t i = 0; i < a->group.count; i++) {
         const struct peer_id *peer = &a->group.members[i].peer;
         const char *lie = allreduce_lie(a->x, i);
         if (!lie && allreduce_is_charged(a->x, i)) back_off(a, peer);
-        if (!lie) continue;
-        bans_add(&a->bans, loop_now(a->loop), peer);
-        a->result.banned++;
-        peer_id_text(name, peer);
-        pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, lie);
+        if (lie) averager_ban(a, peer, lie);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "net/libp2p/rpc/rpc.h"
 #include "averager.h"
 #include "net/hivemind/moderation/bans.h"
+#include "net/hivemind/verification/equivocation_log.h"
 #include "net/hivemind/verification/verifier.h"
 #include "reliability.h"
 #include "net/hivemind/messages/state_claim.h"
@@ -156,7 +157,8 @@ struct averager {
     struct allreduce_patience *patience; /* (group) */
     struct allreduce_job *done_here;     /* jobs that no helper thread could take */
     int allreduce_over, allreduce_status;
-    struct telling *tellings; /* calls of verification that are under way */
+    struct telling *tellings;              /* calls of verification that are under way */
+    struct equivocation_log equivocations; /* rounds whose proofs are still heard */
 
     /* the state */
     struct state_snapshot *snapshot;
@@ -233,6 +235,9 @@ void averager_refuse_parked(struct averager *a);                  /* nobody will
 void averager_note_conduct(struct averager *a);
 
 void averager_drive(struct averager *a); /* after whatever happens to the exchange */
+
+/* With a proof: for BANS_TIME. The step's result says who, and why. */
+void averager_ban(struct averager *a, const struct peer_id *peer, const char *why);
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
 /* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on.

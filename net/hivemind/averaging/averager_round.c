@@ -495,6 +495,10 @@ void averager_exchange(struct averager *a)
         averager_turn(a);
         return;
     }
+    /* Without memory for it only proofs that come late are lost. */
+    if (o.verify)
+        (void)equivocation_log_add(&a->equivocations, a->allreduce_began, &verifier_rules,
+                                   &a->group, allreduce_round(a->x));
     averager_protect(a, &a->group);
     for (p = a->parts; p; p = next) {
         next = p->next;

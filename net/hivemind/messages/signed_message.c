@@ -14,7 +14,7 @@
 
 /* First in every signed statement, so that a signature made for another protocol or version is
  * worth nothing here (domain separation). Its terminating zero is signed, too. */
-static const char PROTOCOL[] = "potluck btard 3";
+static const char PROTOCOL[] = "potluck btard 4";
 
 void signed_hash(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n)
 {

@@ -218,3 +218,8 @@ int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *
     allreduce_tick(x, now); /* what waited for it goes on */
     return rc;
 }
+
+const uint8_t *allreduce_round(const struct allreduce *x)
+{
+    return x->verifier ? x->verifier->b.o.round : NULL;
+}

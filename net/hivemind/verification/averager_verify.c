@@ -22,7 +22,7 @@ int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t e
 {
     const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
-    snprintf(text, sizeof text, "btard3 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
+    snprintf(text, sizeof text, "btard4 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
              v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search_number);
     mp_text(out, text);
     return out->failed;
@@ -120,15 +120,13 @@ static void on_answered(void *context, const struct rpc_result *r)
     forget(context);
 }
 
-void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *data, size_t n)
 {
-    struct averager *a = context;
     struct telling *t = calloc(1, sizeof *t);
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : TELL_LIMIT;
     if (!t) return;
     t->a = a;
-    t->request = rpc_call_unary(a->host, &a->group.members[peer].peer, a->rpc_verify, data, n,
-                                limit, on_answered, t);
+    t->request = rpc_call_unary(a->host, peer, a->rpc_verify, data, n, limit, on_answered, t);
     if (!t->request) {
         free(t);
         return;
@@ -137,11 +135,34 @@ void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
     a->tellings = t;
 }
 
+void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    tell(a, &a->group.members[peer].peer, data, n);
+}
+
+/* A proof may come when our own part in its round has ended: it bans all the same, and goes on to the
+ * others of that round, as its sender may have shown it to us alone. */
+static void on_convicted(void *context, const struct logged_round *round, size_t author,
+                         const uint8_t *packet, size_t n)
+{
+    struct averager *a = context;
+    const struct peer_id *me = host_id(a->host), *peers = round->scope.peers;
+    if (peer_id_equal(&peers[author], me)) return;
+    averager_ban(a, &peers[author], "it has signed two messages that contradict each other");
+    for (size_t i = 0; n && i < round->scope.count; i++)
+        if (i != author && !peer_id_equal(&peers[i], me)) tell(a, &peers[i], packet, n);
+}
+
 static void on_told(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
-    int place = a->x && !a->allreduce_over ? group_find(&a->group, rpc_caller(call)) : -1;
-    if (place < 0 || allreduce_told(a->x, loop_now(a->loop), (size_t)place, data, n))
+    const struct peer_id *caller = rpc_caller(call);
+    int place = a->x && !a->allreduce_over ? group_find(&a->group, caller) : -1;
+    int is_taken = place >= 0 && !allreduce_told(a->x, loop_now(a->loop), (size_t)place, data, n);
+    if (!equivocation_log_hear(&a->equivocations, loop_now(a->loop), caller, data, n, on_convicted,
+                               a) &&
+        !is_taken)
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
     else rpc_reply(call, "", 0);
     averager_drive(a);
@@ -162,4 +183,5 @@ void averager_verify_close(struct averager *a)
         rpc_cancel(a->tellings->request);
         forget(a->tellings);
     }
+    equivocation_log_clear(&a->equivocations);
 }

@@ -10,7 +10,7 @@
 
 int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
 {
-    size_t n = o->group->count, cells = 2 * (size_t)o->stages;
+    size_t n = o->group->count, cells = 2 * (size_t)o->rules->stages;
     memset(b, 0, sizeof *b);
     b->o = *o;
     b->count = n;
@@ -26,7 +26,8 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
     b->elsewhere = calloc(n + 1, 1);
     b->frames = calloc(n + 1, sizeof *b->frames);
     if (!b->cell || !b->forwarded || !b->needs || !b->need_stage || !b->guilty || !b->elsewhere ||
-        !b->frames || !b->pair) {
+        !b->frames || !b->pair ||
+        equivocation_scope_init(&b->scope, o->rules, o->group, o->round)) {
         broadcast_close(b);
         return PL_ENOMEM;
     }
@@ -47,10 +48,11 @@ void broadcast_sent(struct broadcast *b)
 
 void broadcast_close(struct broadcast *b)
 {
-    for (size_t i = 0; b->cell && i < 2 * (size_t)b->o.stages * b->count; i++)
+    for (size_t i = 0; b->cell && i < 2 * (size_t)b->o.rules->stages * b->count; i++)
         bytes_clear(&b->cell[i].message);
     for (size_t i = 0; b->pair && i < b->count; i++) bytes_clear(&b->pair[i]);
     broadcast_sent(b);
+    equivocation_scope_clear(&b->scope);
     free(b->pair);
     free(b->cell);
     free(b->forwarded);
@@ -101,7 +103,7 @@ static struct cell *cell_of(const struct broadcast *b, int stage, size_t peer)
     return &b->cell[(size_t)stage * b->count + peer];
 }
 
-static int list_of(const struct broadcast *b, int stage) { return b->o.stages + stage; }
+static int list_of(const struct broadcast *b, int stage) { return b->o.rules->stages + stage; }
 
 static int has(const struct broadcast *b, int stage, size_t peer)
 {
@@ -140,7 +142,7 @@ int broadcast_is_common(const struct broadcast *b, int stage)
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.stages; }
+static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.rules->stages; }
 
 static void forward(struct broadcast *b, int stage, size_t to, size_t of)
 {
@@ -206,16 +208,6 @@ void broadcast_push(struct broadcast *b, int stage)
         for (size_t to = 0; of != b->self && to < b->count; to++) forward(b, stage, to, of);
 }
 
-void broadcast_show(struct broadcast *b, int stage, size_t peer, int contradicted)
-{
-    const struct bytes *m = &cell_of(b, stage, peer)->message;
-    for (size_t to = 0; to < b->count; to++) {
-        if (to == b->self || to == peer) continue;
-        forward(b, contradicted, to, peer);
-        send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
-    }
-}
-
 /* --- hearing ---------------------------------------------------------------------------------- */
 
 static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
@@ -223,25 +215,34 @@ static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
     return &b->o.group->members[i].peer;
 }
 
-/* Two heads of one sender that contradict each other: the proof goes to all, once. */
-static void found_guilty(struct broadcast *b, size_t peer, const uint8_t *head, size_t n,
-                         const uint8_t *other, size_t other_n)
+/* A peer has equivocated: the proof goes to all, once. */
+static void pass_proof(struct broadcast *b, size_t peer, const uint8_t *proof, size_t n)
 {
-    uint8_t length[4] = { (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n };
-    struct bytes proof = { 0 };
     if (b->guilty[peer]) return;
     b->guilty[peer] = 1;
-    bytes_add(&proof, length, sizeof length);
-    if (bytes_add(&proof, head, n)) b->failed = PL_ENOMEM;
-    else
-        send_frame(b, SIZE_MAX, FRAME_PROOF, bytes_at(&proof), bytes_length(&proof), other,
-                   other_n);
+    send_frame(b, SIZE_MAX, FRAME_PROOF, proof, n, NULL, 0);
+}
+
+static void prove(struct broadcast *b, size_t peer, const uint8_t *x, size_t x_n, const uint8_t *y,
+                  size_t y_n)
+{
+    struct bytes proof = { 0 };
+    if (b->guilty[peer]) return;
+    if (equivocation_write(&proof, x, x_n, y, y_n)) b->failed = PL_ENOMEM;
+    else pass_proof(b, peer, bytes_at(&proof), bytes_length(&proof));
     bytes_clear(&proof);
+}
+
+void broadcast_prove(struct broadcast *b, size_t peer, int pair, int common)
+{
+    const struct bytes *x = &cell_of(b, pair, peer)->message,
+                       *y = &cell_of(b, common, peer)->message;
+    prove(b, peer, bytes_at(x), bytes_length(x), bytes_at(y), bytes_length(y));
 }
 
 /* All messages of the last stage are equal. One that differs from ours is ignored: otherwise its
  * sender could keep some peers from ending while others have ended. */
-static int is_last(const struct broadcast *b, int stage) { return stage == b->o.stages - 1; }
+static int is_last(const struct broadcast *b, int stage) { return stage == b->o.rules->stages - 1; }
 
 static int is_other_end(const struct broadcast *b, const struct signed_message *m)
 {
@@ -260,25 +261,10 @@ static void drop_other_ends(struct broadcast *b)
     }
 }
 
-static int contradict(const struct signed_message *x, const struct signed_message *y)
-{
-    return x->from == y->from && x->to == y->to && x->stage == y->stage &&
-           memcmp(x->hash, y->hash, PL_HASH_BYTES) != 0;
-}
-
 static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
 {
-    struct cursor c = { data, n };
-    struct signed_message x, y;
-    uint32_t length;
-    const uint8_t *head;
-    if (get_be32(&c, &length) || get_bytes(&c, &head, length) ||
-        signed_message_read(&x, head, length) || signed_message_read(&y, c.at, c.left) ||
-        x.from >= b->count || b->guilty[x.from] || is_last(b, x.stage) || !contradict(&x, &y) ||
-        signed_message_check(&x, b->o.round, peer_of(b, x.from)) ||
-        signed_message_check(&y, b->o.round, peer_of(b, x.from)))
-        return;
-    found_guilty(b, x.from, head, x.head_n, c.at, y.head_n);
+    size_t peer;
+    if (!equivocation_check(&peer, &b->scope, data, n)) pass_proof(b, peer, data, n);
 }
 
 /* It differs from what we hold of that sender. */
@@ -288,7 +274,7 @@ static void hear_other(struct broadcast *b, const struct signed_message *m, cons
     if (b->guilty[m->from] || !memcmp(c->hash, m->hash, PL_HASH_BYTES) ||
         signed_message_check(m, b->o.round, peer_of(b, m->from)))
         return;
-    found_guilty(b, m->from, bytes_at(&c->message), c->head, data, m->head_n);
+    prove(b, m->from, bytes_at(&c->message), c->head, data, m->head_n);
 }
 
 /* A list that isn't ours: its sender is shown what we were sent, and shows what it was sent. */
@@ -318,7 +304,7 @@ static void take_message(struct broadcast *b, double now, const struct signed_me
                          const uint8_t *data, size_t n)
 {
     struct cell *c = cell_of(b, m->stage, m->from);
-    int stage = is_list(b, m->stage) ? m->stage - b->o.stages : m->stage;
+    int stage = is_list(b, m->stage) ? m->stage - b->o.rules->stages : m->stage;
     if (bytes_add(&c->message, data, n)) {
         b->failed = PL_ENOMEM;
         return;
@@ -343,36 +329,12 @@ static int fits(const struct broadcast *b, int stage, size_t n)
 static int may_come(const struct broadcast *b, double now, double limit, size_t peer,
                     const struct signed_message *m)
 {
-    if (m->stage >= 2 * b->o.stages || m->from >= b->count || m->from == b->self) return 0;
-    if (m->stage % b->o.stages < b->o.pairs ? is_list(b, m->stage) || m->to >= b->count
-                                            : m->to != SIGNED_TO_ALL)
-        return 0;
-    /* A pair's message for us comes from its sender. */
-    if (m->to == b->self && peer != m->from) return 0;
-    return !(m->to == SIGNED_TO_ALL && peer == m->from && limit > 0 && !b->is_patient &&
-             m->stage % b->o.stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
-}
-
-/* A message to another peer alone, shown as a proof: it goes on to all, with the message that it
- * contradicts. */
-static void hear_shown(struct broadcast *b, const struct signed_message *m, const uint8_t *data,
-                       size_t n)
-{
-    uint8_t hash[PL_HASH_BYTES];
-    int stage;
-    if (b->guilty[m->from] || !fits(b, m->stage, m->n) ||
-        (stage = b->o.contradicts(b->o.context, m)) < 0)
-        return;
-    signed_hash(hash, m->body, m->n);
-    if (memcmp(hash, m->hash, sizeof hash) ||
-        signed_message_check(m, b->o.round, peer_of(b, m->from)))
-        return;
-    b->guilty[m->from] = 1;
-    for (size_t to = 0; to < b->count; to++) {
-        if (to == b->self || to == m->from) continue;
-        forward(b, stage, to, m->from);
-        send_frame(b, to, FRAME_MESSAGE, data, n, NULL, 0);
-    }
+    if (m->stage >= 2 * b->o.rules->stages || m->from >= b->count || m->from == b->self) return 0;
+    if (m->stage % b->o.rules->stages < b->o.rules->pairs)
+        return !is_list(b, m->stage) && m->to == b->self && peer == m->from;
+    return m->to == SIGNED_TO_ALL &&
+           !(peer == m->from && limit > 0 && !b->is_patient &&
+             m->stage % b->o.rules->stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
 }
 
 static void hear_message(struct broadcast *b, double now, double limit, size_t peer,
@@ -381,10 +343,6 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
     struct signed_message m;
     uint8_t hash[PL_HASH_BYTES];
     if (signed_message_read(&m, data, n) || !may_come(b, now, limit, peer, &m)) return;
-    if (m.to != SIGNED_TO_ALL && m.to != b->self) {
-        if (!is_head) hear_shown(b, &m, data, n);
-        return;
-    }
     if (is_other_end(b, &m)) return;
     if (has(b, m.stage, m.from)) {
         hear_other(b, &m, data);
@@ -401,9 +359,9 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
 static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
 {
     int stage;
-    if (n != 1 + 2 * b->count || data[0] >= b->o.stages) return;
+    if (n != 1 + 2 * b->count || data[0] >= b->o.rules->stages) return;
     stage = data[0];
-    if (stage < b->o.pairs) {
+    if (stage < b->o.rules->pairs) {
         if (data[1 + b->self]) send_pair(b, peer);
         return;
     }
@@ -424,7 +382,7 @@ void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, 
     while (!b->failed && !get_be32(&c, &length) && length >= FRAME_START &&
            !get_bytes(&c, &frame, length)) {
         const uint8_t *at = frame + FRAME_START;
-        if (b->frames[peer]++ >= BROADCAST_FRAMES_MAX(b->o.stages, b->count)) return;
+        if (b->frames[peer]++ >= BROADCAST_FRAMES_MAX(b->o.rules->stages, b->count)) return;
         if (memcmp(frame + 1, b->o.round, PL_HASH_BYTES)) {
             b->elsewhere[peer] = 1;
             continue;
@@ -458,7 +416,7 @@ void broadcast_tick(struct broadcast *b, double now, double every)
 {
     if (b->stage < 0 || b->failed) return;
     if (is_last(b, b->stage)) drop_other_ends(b);
-    else if (b->stage >= b->o.pairs && broadcast_is_full(b, b->stage) &&
+    else if (b->stage >= b->o.rules->pairs && broadcast_is_full(b, b->stage) &&
              !has(b, list_of(b, b->stage), b->self))
         send_list(b, b->stage);
     if (every > 0 && now >= b->asked + every) {

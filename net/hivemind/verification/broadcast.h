@@ -20,19 +20,15 @@
 #ifndef PL_BROADCAST_H
 #define PL_BROADCAST_H
 
-#include "net/hivemind/averaging/group.h"
-#include "net/hivemind/messages/signed_message.h"
+#include "equivocation.h"
 
 struct broadcast_options {
     const struct group *group; /* borrowed, and `me` */
     const struct identity *me;
     uint8_t round[PL_HASH_BYTES]; /* hash of all that honest peers of a round have in common */
-    int stages, pairs;            /* the first `pairs` stages have no common messages */
+    const struct equivocation_rules *rules; /* borrowed: the stages, and which are of pairs */
     /* 1: a body of this stage may have that length. */
     int (*fits)(void *context, int stage, size_t n);
-    /* A message of a pair that was for another peer: the stage in which its sender has told
-     * everybody something that contradicts it, or -1. */
-    int (*contradicts)(void *context, const struct signed_message *m);
     void *context;
 };
 
@@ -40,7 +36,7 @@ struct broadcast_options {
 enum frame_kind {
     FRAME_MESSAGE, /* a signed message with its body */
     FRAME_HEAD,    /* one without, beside which the receiver holds another of that sender */
-    FRAME_PROOF,   /* be32 length of a head; that head, and another one that contradicts it */
+    FRAME_PROOF,   /* of equivocation, see equivocation.h */
     FRAME_NEED     /* stage, (count) messages, (count) lists: 1 for each that is missing; a pair's
                     * message only its sender can send again */
 };
@@ -61,9 +57,10 @@ struct packet {
 struct broadcast {
     struct broadcast_options o;
     size_t count, self;
-    struct cell *cell;  /* (2 stages, count): messages, then lists */
-    struct bytes *pair; /* (count): our own of a stage of pairs, for each peer */
-    uint8_t *forwarded; /* (2 stages, count, count): receiver, sender */
+    struct equivocation_scope scope; /* what a proof is checked against */
+    struct cell *cell;               /* (2 stages, count): messages, then lists */
+    struct bytes *pair;              /* (count): our own of a stage of pairs, for each peer */
+    uint8_t *forwarded;              /* (2 stages, count, count): receiver, sender */
     uint8_t *needs;     /* (count, 2 count): what a peer lacks of the stage, need_stage */
     int *need_stage;    /* (count) */
     uint8_t *guilty;    /* (count): a proof against it has been seen */
@@ -116,8 +113,8 @@ int broadcast_is_common(const struct broadcast *b, int stage);
 int broadcast_agrees(const struct broadcast *b, int stage, size_t peer);
 /* Forwards all messages of a stage to all peers that may lack them. */
 void broadcast_push(struct broadcast *b, int stage);
-/* Shows all others what a peer told us alone in a stage of pairs. They need the message of stage
- * `contradicted` to see the contradiction, so that one goes first. */
-void broadcast_show(struct broadcast *b, int stage, size_t peer, int contradicted);
+/* A peer's message to us alone (stage `pair`) contradicts what it has sent to all (stage `common`):
+ * the proof goes to all. */
+void broadcast_prove(struct broadcast *b, size_t peer, int pair, int common);
 
 #endif

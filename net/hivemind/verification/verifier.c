@@ -19,8 +19,8 @@ static const struct pl_btard hashing = { .hash = signed_hash };
 static size_t shortest(const struct verifier *r, int phase)
 {
     switch (phase) {
-    case VERIFIER_SENT: return 2 * PL_HASH_BYTES;
-    case VERIFIER_COMMIT: return COMMIT_DIGESTS(r->v.count) + r->v.count * PL_HASH_BYTES;
+    case VERIFIER_SENT: return SENT_BYTES;
+    case VERIFIER_COMMIT: return COMMIT_BYTES(r->v.count);
     case VERIFIER_REVEAL: return 2 * PL_HASH_BYTES;
     case VERIFIER_REPORT: return r->v.part_count * REPORT_BYTES;
     case VERIFIER_ACCUSE: return r->v.count * ACCUSATION_BYTES + 1;
@@ -101,13 +101,9 @@ static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v
 static int reserve(struct verifier *r)
 {
     const struct verifier_view *v = &r->v;
-    struct broadcast_options o = { .group = v->group,
-                                   .me = v->me,
-                                   .stages = VERIFIER_PHASES,
-                                   .pairs = VERIFIER_COMMIT,
-                                   .fits = fits,
-                                   .contradicts = verifier_contradicts,
-                                   .context = r };
+    struct broadcast_options o = {
+        .group = v->group, .me = v->me, .rules = &verifier_rules, .fits = fits, .context = r
+    };
     r->waiting = calloc(v->count, sizeof *r->waiting);
     r->own_hash = calloc(v->count, PL_HASH_BYTES);
     r->sent_digest = calloc(v->count, PL_HASH_BYTES);
@@ -451,11 +447,17 @@ static void say_next(struct verifier *r)
     if (!r->over) broadcast_send(&r->b, r->now, r->phase, bytes_at(out), bytes_length(out));
 }
 
+/* A peer that has agreed waits for the others: they may have applied the round already, before a
+ * proof has come. So from then on a proof bans its author, but the round may still hold. */
 static void ban_proven(struct verifier *r)
 {
-    for (size_t i = 0; i < r->v.count; i++)
-        if (r->b.guilty[i] && i != r->v.self)
-            verifier_ban(r, i, "a peer has signed two things that contradict each other");
+    for (size_t i = 0; i < r->v.count; i++) {
+        if (!r->b.guilty[i] || i == r->v.self) continue;
+        r->banned[i] = 1;
+        if (r->phase < VERIFIER_AGREE)
+            verifier_give_up(r, PL_EIO,
+                             "a peer has signed two messages that contradict each other");
+    }
 }
 
 void verifier_expire(struct verifier *r, double now)
@@ -483,9 +485,7 @@ void verifier_step(struct verifier *r)
         double end = limit_of(r) > 0 ? r->b.since + limit_of(r) : INFINITY;
         broadcast_tick(&r->b, r->now, BROADCAST_ASK * r->v.limit);
         verifier_compare_commitments(r);
-        /* A peer that has agreed waits for the others: they may have applied the round already,
-         * before a proof has come. */
-        if (r->phase < VERIFIER_AGREE) ban_proven(r);
+        ban_proven(r);
         if (r->b.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
         if (r->over) break;
         if (r->phase == VERIFIER_SENT) {

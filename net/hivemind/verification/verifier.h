@@ -122,11 +122,14 @@ struct verifier {
     size_t drawable, drawn; /* who has samples; of them, validators */
     uint8_t *opinion;       /* (count): ours of each, enum verifier_opinion */
     size_t opened;          /* the part of OPEN */
-    uint8_t *banned;        /* (count): proven to lie */
+    uint8_t *banned;        /* (count): by a proof, whatever comes of the round */
     uint8_t *charged;       /* (count): has cost us the round, without a proof */
     int over, status;       /* PL_OK: the round holds. PL_EIO: void */
     struct pl_err err;      /* with the reason */
 };
+
+/* The stages above, for proofs of equivocation that are checked without a verifier. */
+extern const struct equivocation_rules verifier_rules;
 
 int verifier_open(struct verifier **r, const struct verifier_view *v, struct pl_err *err);
 void verifier_close(struct verifier *r); /* NULL may be closed */

@@ -102,29 +102,33 @@ void verifier_commit(struct verifier *r, struct bytes *out)
     bytes_add(out, r->sent_digest, r->v.count * PL_HASH_BYTES);
 }
 
-/* A SENT for `to` beside its sender's COMMIT. */
-static int differs(const struct verifier *r, size_t from, size_t to, const uint8_t *sent)
+/* 1: a SENT for `to` is not what its author's COMMIT holds for that pair. */
+static int differs(const uint8_t *sent, const uint8_t *committed, size_t to, size_t count)
 {
-    const uint8_t *committed = verifier_said(r, VERIFIER_COMMIT, from);
-    if (!committed) return 0;
-    return memcmp(sent, committed + COMMIT_DIGESTS(r->v.count) + to * PL_HASH_BYTES,
-                  PL_HASH_BYTES) != 0 ||
+    return memcmp(sent, committed + COMMIT_DIGESTS(count) + to * PL_HASH_BYTES, PL_HASH_BYTES) !=
+               0 ||
            memcmp(sent + PL_HASH_BYTES, committed, PL_HASH_BYTES) != 0;
 }
 
-int verifier_contradicts(void *context, const struct signed_message *m)
+static int contradicts(const struct signed_message *pair, const struct signed_message *common,
+                       size_t count)
 {
-    return differs(context, m->from, m->to, m->body) ? VERIFIER_COMMIT : -1;
+    return pair->stage == VERIFIER_SENT && common->stage == VERIFIER_COMMIT &&
+           pair->n == SENT_BYTES && common->n == COMMIT_BYTES(count) &&
+           differs(pair->body, common->body, pair->to, count);
 }
 
-/* Who has committed to something else than it has told us: all are shown both. */
+const struct equivocation_rules verifier_rules = { .stages = VERIFIER_PHASES,
+                                                   .pairs = VERIFIER_COMMIT,
+                                                   .contradicts = contradicts };
+
 void verifier_compare_commitments(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
-        const uint8_t *sent = i == r->v.self ? NULL : verifier_said(r, VERIFIER_SENT, i);
-        if (!sent || r->b.guilty[i] || !differs(r, i, r->v.self, sent)) continue;
-        r->b.guilty[i] = 1;
-        broadcast_show(&r->b, VERIFIER_SENT, i, VERIFIER_COMMIT);
+        const uint8_t *sent = i == r->v.self ? NULL : verifier_said(r, VERIFIER_SENT, i),
+                      *committed = verifier_said(r, VERIFIER_COMMIT, i);
+        if (sent && committed && differs(sent, committed, r->v.self, r->v.count))
+            broadcast_prove(&r->b, i, VERIFIER_SENT, VERIFIER_COMMIT);
     }
 }
 

@@ -23,6 +23,8 @@ enum accusation {
 #define COMMIT_CLAIM (2 * PL_HASH_BYTES)  /* epoch, samples */
 #define COMMIT_DENIED (COMMIT_CLAIM + 16) /* (count): 1, its SENT is missing or does not fit */
 #define COMMIT_DIGESTS(count) (COMMIT_DENIED + (count)) /* (count, PL_HASH_BYTES) */
+#define COMMIT_BYTES(count) (COMMIT_DIGESTS(count) + (count)*PL_HASH_BYTES)
+#define SENT_BYTES (2 * PL_HASH_BYTES) /* digests of the parts sent, and of the aggregates */
 
 /* A message without its head. */
 const uint8_t *verifier_said(const struct verifier *r, int phase, size_t peer);
@@ -47,9 +49,7 @@ void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const cha
 void verifier_send_pairs(struct verifier *r);
 int verifier_has_all_pairs(const struct verifier *r);
 void verifier_commit(struct verifier *r, struct bytes *out);
-/* For broadcast.h: the stage of a COMMIT that contradicts a SENT to another peer, or -1. */
-int verifier_contradicts(void *context, const struct signed_message *m);
-/* A peer that has committed to something else than it has told us: all are shown both. */
+/* Of a peer that has committed to something else than it has sent us, the proof goes to all. */
 void verifier_compare_commitments(struct verifier *r);
 void verifier_judge_commitments(struct verifier *r);
 
