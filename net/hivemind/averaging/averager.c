@@ -77,8 +77,7 @@ static void back_off(struct averager *a, const struct peer_id *peer)
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
 {
     char name[PEER_ID_TEXT_MAX];
-    bans_add(&a->bans, loop_now(a->loop), peer);
-    a->result.banned++;
+    a->result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
     peer_id_text(name, peer);
     pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
 }

@@ -26,11 +26,13 @@ static struct ban *place(struct bans *b, const struct peer_id *peer)
     return &b->items[at];
 }
 
-void bans_add(struct bans *b, double now, const struct peer_id *peer)
+int bans_add(struct bans *b, double now, const struct peer_id *peer)
 {
     struct ban *ban = place(b, peer);
+    int is_new = ban->back_off > 0 || ban->until <= now;
     ban->until = now + BANS_TIME;
     ban->back_off = 0;
+    return is_new;
 }
 
 double bans_back_off(struct bans *b, double now, const struct peer_id *peer)

@@ -25,7 +25,8 @@ struct bans {
     size_t count;
 };
 
-void bans_add(struct bans *b, double now, const struct peer_id *peer);
+/* Bans it for BANS_TIME from now. Returns 1 if it was not banned. */
+int bans_add(struct bans *b, double now, const struct peer_id *peer);
 /* At most BANS_TIME. Does not shorten a ban. Returns how many seconds. */
 double bans_back_off(struct bans *b, double now, const struct peer_id *peer);
 int bans_has(const struct bans *b, double now, const struct peer_id *peer);
