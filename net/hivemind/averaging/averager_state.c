@@ -327,6 +327,7 @@ static void load_end(void *context, struct rpc_stream *s)
     }
     rpc_close(a->load.stream);
     a->load.stream = NULL;
+    a->load.load.seconds = loop_now(a->loop) - a->load.pace.began;
     check_state(a);
 }
 

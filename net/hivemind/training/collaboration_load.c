@@ -99,14 +99,17 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 
 /* --- downloads -------------------------------------------------------------------------------- */
 
-/* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
-static void note_try(struct collaboration *c, int status)
+/* A try has ended. Peers whose lead several of them in a row have not shown are doubted. How long donors
+ * that gave nothing made us wait says nothing about the next download: after a good one only its own time
+ * counts, so that who came late to the state catches up at once. */
+static void note_try(struct collaboration *c, int status, const struct state_load *state)
 {
     const double now = collaboration_now(c);
+    const double spent = status ? now - c->load_began : state->seconds;
     double pause = TRY_PAUSE;
     if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
     for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
-    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * (now - c->load_began));
+    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * spent);
     if (!status || c->lead <= c->epoch) return;
     if (c->tries < TRIES_MAX) c->tries++;
     if (c->tries < TRIES_MAX) return;
@@ -122,7 +125,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
-    note_try(w->c, status);
+    note_try(w->c, status, w->state);
     request_complete(w, status);
 }
 
