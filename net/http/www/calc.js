@@ -168,7 +168,7 @@ function corrected(plan) {
     if (plan.offload) seconds = (g * P + w * P) / (N <= 2 ? 12e9 : 6e9);
     else if (plan.zero > 0) seconds = (plan.zero === 3 ? 3 : 2) * (w * P) * (N - 1) / N / 25e9;
     return { parameters: P, without_sharing: unshared, gpu_total: gpu, ram_total: ram,
-             exchange_bytes: plan.exchange ? 2 * wire * (plan.peers - 1) / plan.peers : 0,
+             allreduce_bytes: plan.exchange ? 2 * wire * (plan.peers - 1) / plan.peers : 0,
              transfer_seconds: seconds, terms: term };
 }
 

@@ -38,10 +38,10 @@ play("fig-communication", (value, out) => {
     const plan = calc.planFor(models.run), link = Math.pow(10, value("link"));
     plan.groups = value("shared") ? 0 : 64;
     plan.exchange = value("bits");
-    const sent = calc.corrected(plan).exchange_bytes, seconds = sent * 8 / (link * 1e6);
+    const sent = calc.corrected(plan).allreduce_bytes, seconds = sent * 8 / (link * 1e6);
     plan.exchange = 32;
     plan.groups = 64;
-    const worst = calc.corrected(plan).exchange_bytes;
+    const worst = calc.corrected(plan).allreduce_bytes;
     out.link.textContent = Math.round(link) + " Mbit/s";
     out.text.textContent = "Each peer sends " + bytes(sent) + " a round, " + duration(seconds) +
         " at " + Math.round(link) + " Mbit/s. The run took a step about every 260 s: " +
@@ -215,7 +215,7 @@ function show() {
                                              : "plan 20 to 30 % more for a framework on a GPU"]);
     line.textContent = use.parameters.toLocaleString("en") + " parameters" +
         (use.without_sharing > use.parameters ? ", shared from " + use.without_sharing.toLocaleString("en") : "") +
-        (use.exchange_bytes ? "; " + bytes(use.exchange_bytes) + " sent a step" : "") +
+        (use.allreduce_bytes ? "; " + bytes(use.allreduce_bytes) + " sent a step" : "") +
         (use.transfer_seconds ? "; " + use.transfer_seconds.toPrecision(3) + " s of transfer a step" : "") + ".";
     result.replaceChildren(line, table([["", false], ["device", true], ["host", true], ["what it is", false]], rows));
     result.dataset.total = use.gpu_total;
