@@ -64,29 +64,33 @@ class Stranger:
             c.close()
 
 
-def goes_on(what, trainers, quiet, act):
-    """They take so many common steps more, one after the other, and none of them does anything else; where steps are slow, one may
-    miss a round and take over an epoch that another has stepped to."""
+def under(trainers, quiet, act):
+    """The strangers act until all trainers have made so many common steps more. What went wrong, and the seconds."""
     seen = [len(p.lines()) for p in trainers]
-    slow = quiet > 5
     begin = time.monotonic()
     strangers = act()
     good = wait_common(trainers, STEPS, 2 * quiet + GRACE)
     took = time.monotonic() - begin
     for s in strangers:
         s.end()
-    check(f"{what}: {STEPS} common steps more", good, [(e["epoch"], e["round_status"], e["round_peers"]) for e in epochs(trainers[0])][-12:])
-    lines = [p.lines() for p in trainers]
-    stepped = {e["epoch"] for said in lines for e in said if e["event"] == "epoch"}
-    for p, n, said in zip(trainers, seen, lines):
-        later = said[n:]
-        went = [e["epoch"] for e in later if e["event"] in (("epoch", "loaded") if slow else ("epoch",))]
-        if went != list(range(went[0], went[0] + len(went))) or not set(went) <= stepped or not p.alive():
-            check(f"{what}: one epoch after the other", False, (p.alive(), went))
-        other = [(e["event"], e.get("text")) for e in later if e["event"] in (("trouble", "end") if slow else
-                                                                            ("loaded", "behind", "trouble", "end"))]
-        if other:
-            check(f"{what}: and nothing else", False, other)
+    wrong = [] if good else [("too few common steps", [(e["epoch"], e["round_status"], e["round_peers"]) for e in epochs(trainers[0])][-12:])]
+    for p, n in zip(trainers, seen):
+        later = p.lines()[n:]
+        went = [e["epoch"] for e in later if e["event"] == "epoch"]
+        if not p.alive() or not went or went != list(range(went[0], went[0] + len(went))):
+            wrong.append(("not one epoch after the other", p.alive(), went))
+        wrong += [(e["event"], e.get("text")) for e in later if e["event"] in ("loaded", "behind", "trouble", "end")]
+    return wrong, took
+
+
+def goes_on(what, trainers, quiet, act):
+    """They take so many common steps more, one after the other, and none of them does anything else. A machine so slow that a
+    trainer misses a round by itself plays it three times at most: an attack that works does so each time."""
+    for _ in range(3 if quiet > 5 else 1):
+        wrong, took = under(trainers, quiet, act)
+        if not wrong:
+            break
+    check(f"{what}: {STEPS} common steps more, and nothing else", not wrong, wrong)
     print(f"     {took:.1f} s, without it {quiet:.1f} s")
 
 
