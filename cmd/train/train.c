@@ -206,7 +206,8 @@ static int choose(const char *flag, const char *text, const char *const *names, 
     return PL_EUSE;
 }
 
-static const char *const delays[] = { "none", "step", "round" }; /* as enum collaborative_delay */
+static const char *const delays[] = { "none", "step",
+                                      "round" }; /* as enum pl_collaborative_delay */
 static const char *const activations[] = { "reversible", "recomputed", "stored" };
 static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
 

@@ -1,8 +1,10 @@
-/* train_swarm.c - see train_swarm.h. */
+/* train_swarm.c - a trainer of runtime/trainer.h under the collaborative optimizer of net/hivemind/optimizer.h: the loop
+ * draws a batch, adds its gradient, and calls pl_collaborative_step; the rest is what a user reads. */
 #include "train_swarm.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
-#include "net/hivemind/training/collaborative.h"
+#include "net/hivemind/training/collaborative_trainer.h"
+#include "net/hivemind/training/peer_report.h"
 
 #include <math.h>
 #include <openssl/evp.h>
@@ -24,10 +26,10 @@ struct learner {
     double seconds_a_sample; /* ours, running */
 };
 
-/* --- the trainer as a learner ----------------------------------------------------------------- */
+/* --- batches ----------------------------------------------------------------------------------- */
 
 #define PATIENCE \
-    0.5           /* of an exchange's time limit: for computing again what a groupmate has sent */
+    0.5           /* of an all-reduce's time limit: for computing again what a groupmate has sent */
 #define SHARE 0.2 /* of the last batch in our speed */
 
 static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
@@ -42,9 +44,9 @@ static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, st
     return source->deal(source->context, seed >> 1, err); /* as JSON's integers are */
 }
 
-static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
+/* PL_EAGAIN: interrupted while it waited for data. PL_EFORMAT: the loss is not finite. */
+static int add_batch(struct learner *l, double *loss, struct pl_err *err)
 {
-    struct learner *l = context;
     const struct train_job *job = l->w->job;
     const int32_t *text, *codes;
     double before = l->t->sum.total, began = pl_seconds(), left;
@@ -56,7 +58,6 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     if (!rc) rc = job->source.next(job->source.context, &text, &codes, err);
     if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
     if ((rc = pl_trainer_add(l->t, text, codes, job->micro_batch, err))) return rc;
-    *samples = job->micro_batch;
     *loss = (l->t->sum.total - before) / job->micro_batch;
     l->seconds_a_sample += (l->seconds_a_sample > 0 ? SHARE : 1) *
                            ((pl_seconds() - began) / job->micro_batch - l->seconds_a_sample);
@@ -67,18 +68,55 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     return PL_OK;
 }
 
-static int mean(void *context) { return pl_trainer_mean(((struct learner *)context)->t); }
+/* --- the trainer's hooks, see collaborative_trainer.h ------------------------------------------- */
+
+static int take_gradient(void *context, int delayed, float **gradient)
+{
+    struct learner *l = context;
+    int rc = pl_trainer_mean(l->t);
+    *gradient = l->t->model->params.grad;
+    if (rc || !delayed) return rc;
+    l->w->hooks->gathered(l->w->hooks->state);
+    rc = pl_trainer_begin_delayed(l->t);
+    *gradient = pl_trainer_delayed_grad(l->t);
+    return rc;
+}
+
+static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
+{
+    struct learner *l = context;
+    int rc;
+    l->t->step = (uint64_t)epoch;
+    if (delayed) return pl_trainer_step_delayed(l->t, &l->report, err);
+    rc = pl_trainer_step(l->t, &l->report, err);
+    if (!rc) l->epoch = epoch + 1;
+    return rc;
+}
+
+static int apply_delayed(void *context)
+{
+    return pl_trainer_apply_delayed(((struct learner *)context)->t);
+}
+
+static int loaded(void *context, int64_t epoch)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    l->epoch = epoch;
+    return pl_trainer_snapshot(l->t);
+}
 
 static void drop(void *context)
 {
-    struct pl_trainer *t = ((struct learner *)context)->t;
-    t->samples = 0;
-    memset(&t->sum, 0, sizeof t->sum);
-    t->model->params.be->fill(t->model->params.grad, 0, t->model->params.total);
-    ((struct learner *)context)->dealt = -1;
+    struct learner *l = context;
+    l->t->samples = 0;
+    memset(&l->t->sum, 0, sizeof l->t->sum);
+    l->t->model->params.be->fill(l->t->model->params.grad, 0, l->t->model->params.total);
+    l->dealt = -1;
 }
 
-static int again(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples)
+static int recompute(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
+                     float **gradient)
 {
     struct learner *l = context;
     const struct train_job *job = l->w->job;
@@ -86,6 +124,7 @@ static int again(void *context, const struct peer_id *peer, int64_t epoch, uint6
     struct pl_dalle_loss own_sum = l->t->sum;
     int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->allreduce_timeout ? PL_EAGAIN
                                                                                         : PL_OK;
+    *gradient = l->t->model->params.grad;
     if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
     drop(l);
     rc = deal(l, peer, epoch, NULL);
@@ -102,65 +141,15 @@ static int again(void *context, const struct peer_id *peer, int64_t epoch, uint6
     return rc;
 }
 
-static int step(void *context, int64_t epoch, struct pl_err *err)
-{
-    struct learner *l = context;
-    int rc;
-    l->t->step = (uint64_t)epoch;
-    rc = pl_trainer_step(l->t, &l->report, err);
-    if (!rc) l->epoch = epoch + 1;
-    return rc;
-}
-
-/* --- delayed updates */
-
-static int set_aside(void *context)
-{
-    struct learner *l = context;
-    l->w->hooks->gathered(l->w->hooks->state);
-    return pl_trainer_begin_delayed(l->t);
-}
-
-static float *aside_grad(void *context)
-{
-    return pl_trainer_delayed_grad(((struct learner *)context)->t);
-}
-
-static int step_aside(void *context, int64_t epoch, struct pl_err *err)
-{
-    struct learner *l = context;
-    l->t->step = (uint64_t)epoch;
-    return pl_trainer_step_delayed(l->t, &l->report, err);
-}
-
-static int take_in(void *context)
-{
-    return pl_trainer_apply_delayed(((struct learner *)context)->t);
-}
-
-static int moved(void *context, int64_t epoch)
-{
-    struct learner *l = context;
-    l->t->step = (uint64_t)epoch;
-    l->epoch = epoch;
-    return pl_trainer_snapshot(l->t);
-}
-
 static double rate(void *context, int64_t epoch)
 {
     const struct pl_train_options *o = &((struct learner *)context)->t->options;
     return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
 }
 
-static double held_out(void *context)
-{
-    const struct train_held_out *h = ((struct learner *)context)->w->job->held_out;
-    return h ? h->last : (double)NAN;
-}
-
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static void say_json(const struct collaborative_event *e)
+static void say_json(const struct pl_collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
@@ -169,15 +158,15 @@ static void say_json(const struct collaborative_event *e)
     char *text;
     for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
     line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
-                     "event", names[e->kind], "epoch", (json_int_t)e->view.epoch, "global_epoch",
-                     (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
-                     "global_samples", (json_int_t)e->view.global_samples, "local_samples",
+                     "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
+                     (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers,
+                     "global_samples", (json_int_t)e->status.global_samples, "local_samples",
                      (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
-                     isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
-                     e->view.samples_per_second, "round", round, "round_status", e->round.status,
+                     isfinite(e->status.eta_s) ? e->status.eta_s : -1, "samples_per_second",
+                     e->status.samples_per_second, "round", round, "round_status", e->round.status,
                      "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
-                     "seconds", e->seconds, "why", e->round.status ? e->round.why.text : NULL,
-                     "caught", e->round.banned ? e->round.caught.text : NULL, "text", e->text);
+                     "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
+                     e->round.banned ? e->round.caught : NULL, "text", e->text);
     text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
     fflush(stdout);
@@ -185,63 +174,56 @@ static void say_json(const struct collaborative_event *e)
     json_decref(line);
 }
 
-static void say_text(const char *cmd, const struct collaborative_event *e, int verify)
+static void say_text(const char *cmd, const struct pl_collaborative_event *e, int verify)
 {
     switch (e->kind) {
-    case COLLABORATIVE_LOADED:
+    case PL_COLLABORATIVE_LOADED:
         fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
-                (long long)e->view.epoch);
+                (long long)e->status.epoch);
         if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
         break;
-    case COLLABORATIVE_BEHIND:
+    case PL_COLLABORATIVE_BEHIND:
         fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",
-                cmd, (long long)e->view.global_epoch, (long long)e->view.epoch);
+                cmd, (long long)e->status.global_epoch, (long long)e->status.epoch);
         break;
-    case COLLABORATIVE_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
-    case COLLABORATIVE_EPOCH:
-        if (e->round.banned) fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
-        if (e->round.status && e->view.peers > 1)
+    case PL_COLLABORATIVE_WARNING: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
+    case PL_COLLABORATIVE_EPOCH:
+        if (e->round.banned) fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught);
+        if (e->round.status && e->status.peers > 1)
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
-                    (long long)e->view.epoch, e->round.why.text);
+                    (long long)e->status.epoch, e->round.why);
         else if (verify && !e->round.verified && e->round.peers > 1)
             fprintf(
                 stderr,
                 "\npotluck %s: step %lld could not be verified: it takes three peers or more "
                 "that can be called, ask for it alike and have the same data; centered-clip in what "
                 "we reduce\n",
-                cmd, (long long)e->view.epoch);
+                cmd, (long long)e->status.epoch);
         break;
-    case COLLABORATIVE_CORRECTED:
-        if (e->round.status && e->view.peers > 1)
-            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd,
-                    e->round.why.text);
+    case PL_COLLABORATIVE_CORRECTED:
+        if (e->round.status && e->status.peers > 1)
+            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd, e->round.why);
         break;
-    case COLLABORATIVE_READY:
-    case COLLABORATIVE_BATCH:
-    case COLLABORATIVE_END: break;
+    case PL_COLLABORATIVE_READY:
+    case PL_COLLABORATIVE_BATCH:
+    case PL_COLLABORATIVE_END: break;
     }
 }
 
-static void tell(void *context, const struct collaborative_event *e)
+static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct learner *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
     /* one that was refused is asked for again with the next batch */
-    if (e->kind == COLLABORATIVE_BATCH && membership_renew(&w->membership, l->s, &err))
+    if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
     else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
-    if (e->kind == COLLABORATIVE_EPOCH &&
+    if (e->kind == PL_COLLABORATIVE_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report,
-                          e->samples / fmax(1e-9, e->view.samples_per_second), &err))
+                          e->samples / fmax(1e-9, e->status.samples_per_second), &err))
         fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
-}
-
-static int is_interrupted(void *context)
-{
-    const struct learner *l = context;
-    return l->w->hooks->interrupted(l->w->hooks->state);
 }
 
 /* --- the run ---------------------------------------------------------------------------------- */
@@ -257,6 +239,31 @@ static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
     snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
 }
 
+static int is_over(const struct learner *l, const struct pl_collaborative *c, double began)
+{
+    const struct train_job *job = l->w->job;
+    return l->w->hooks->interrupted(l->w->hooks->state) ||
+           pl_collaborative_epoch(c) >= (int64_t)job->steps ||
+           (job->seconds > 0 && pl_seconds() - began > job->seconds);
+}
+
+static int train(struct learner *l, struct pl_collaborative *c, double began, struct pl_err *err)
+{
+    const struct train_held_out *h = l->w->job->held_out;
+    double held_out = NAN;
+    int rc = PL_OK;
+    while (!rc && !is_over(l, c, began)) {
+        double loss;
+        rc = add_batch(l, &loss, err);
+        if (rc == PL_EAGAIN && is_over(l, c, began)) rc = PL_OK;
+        else if (rc == PL_EFORMAT) rc = pl_collaborative_discard(c, err->text, err);
+        else if (!rc) rc = pl_collaborative_step(c, NULL, l->w->job->micro_batch, loss, err);
+        if (h && isfinite(h->last) && h->last != held_out)
+            pl_collaborative_held_out(c, held_out = h->last);
+    }
+    return rc ? rc : pl_collaborative_finish(c, err);
+}
+
 static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key,
                         struct pl_err *err)
 {
@@ -264,59 +271,53 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct train_swarm *w = l->w;
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
-    struct collaborative_learner learner = { .value = p->value,
-                                             .grad = p->grad,
-                                             .state = &l->state,
-                                             .context = l,
-                                             .batch = batch,
-                                             .mean = mean,
-                                             .step = step,
-                                             .drop = drop,
-                                             .moved = moved,
-                                             .rate = rate,
-                                             .held_out = held_out,
-                                             .peak = l->t->options.peak,
-                                             .set_aside = set_aside,
-                                             .aside_grad = aside_grad,
-                                             .step_aside = step_aside,
-                                             .take_in = take_in,
-                                             .again = l->deals ? again : NULL,
-                                             .beside = p->be->many_threads };
-    struct collaborative_options o = { .run = w->run,
-                                       .device = device,
-                                       .compression = w->compression,
-                                       .threshold = PL_WIRE_ADAPTIVE,
-                                       .target_batch = w->job->target_batch,
-                                       .epochs = (int64_t)w->job->steps,
-                                       .average_state_every = w->average_state_every,
-                                       .matchmaking_time = w->matchmaking_time,
-                                       .averaging_timeout = w->averaging_timeout,
-                                       .allreduce_timeout = w->allreduce_timeout,
-                                       .group_size = (size_t)w->group_size,
-                                       .group_bits = w->group_bits,
-                                       .bandwidth = w->bandwidth,
-                                       .clip = w->clip,
-                                       .verify = w->verify,
-                                       .validators = l->deals ? w->validators : 0,
-                                       .data = data,
-                                       .delay = (enum collaborative_delay)w->delay,
-                                       .seconds = w->job->seconds,
-                                       .client_mode = w->client_mode,
-                                       .load = 1,
-                                       .key = key,
-                                       .interrupted = is_interrupted,
-                                       .tell = tell,
-                                       .context = l };
-    struct pl_backend host; /* averaging happens in host memory, whatever computes */
-    int64_t epoch = (int64_t)l->t->step;
+    struct pl_collaborative_run run = {
+        .name = w->run, .swarm = s, .key = key, .client_mode = w->client_mode
+    };
+    struct pl_collaborative_trainer trainer = { .state = &l->state,
+                                                .value = p->value,
+                                                .context = l,
+                                                .take_gradient = take_gradient,
+                                                .step = step,
+                                                .apply_delayed = apply_delayed,
+                                                .loaded = loaded,
+                                                .drop = drop,
+                                                .overlaps = p->be->many_threads,
+                                                .recompute = l->deals ? recompute : NULL,
+                                                .validators = l->deals ? w->validators : 0,
+                                                .data = data };
+    struct pl_collaborative_options o = { .device = device,
+                                          .compression = w->compression,
+                                          .target_batch = w->job->target_batch,
+                                          .lr = l->t->options.peak,
+                                          .schedule = rate,
+                                          .epoch = (int64_t)l->t->step,
+                                          .epochs = (int64_t)w->job->steps,
+                                          .average_state_every = w->average_state_every,
+                                          .matchmaking_time = w->matchmaking_time,
+                                          .averaging_timeout = w->averaging_timeout,
+                                          .allreduce_timeout = w->allreduce_timeout,
+                                          .group_size = (size_t)w->group_size,
+                                          .group_bits = w->group_bits,
+                                          .bandwidth = w->bandwidth == PL_BANDWIDTH_UNKNOWN ? 0
+                                                       : w->bandwidth == 0                  ? -1
+                                                                           : w->bandwidth,
+                                          .clip = w->clip,
+                                          .verify = w->verify,
+                                          .delay = (enum pl_collaborative_delay)w->delay,
+                                          .report = report,
+                                          .context = l,
+                                          .trainer = &trainer };
+    struct pl_collaborative *c = NULL;
+    double began = pl_seconds();
     int rc = l->deals ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
     device_of(device, p->be->note);
-    pl_backend_ref(&host);
-    if (!strcmp(p->be->name, "fast")) host = *p->be;
-    l->epoch = epoch;
+    l->epoch = (int64_t)l->t->step;
     l->dealt = -1;
-    if (!rc) rc = collaborative_run(s, &learner, &o, &host, &epoch, err);
-    l->t->step = (uint64_t)epoch;
+    if (!rc) rc = pl_collaborative_open(&c, &run, NULL, 0, &o, err);
+    if (!rc) rc = train(l, c, began, err);
+    if (c) l->t->step = (uint64_t)pl_collaborative_epoch(c);
+    pl_collaborative_close(c);
     return rc;
 }
 

@@ -24,7 +24,7 @@ struct train_swarm {
     double clip;       /* against liars: see exchange.h */
     int verify;        /* see averager.h */
     double validators; /* of a verified round, on average */
-    int delay;         /* enum collaborative_delay */
+    int delay;         /* enum pl_collaborative_delay */
     double slow;       /* seconds that each local batch takes at least; for demonstrations */
     /* private */
     struct pl_trainer *trainer;

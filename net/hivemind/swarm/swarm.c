@@ -106,7 +106,7 @@ static int open_host(struct swarm *s, const struct host_options *o, struct pl_er
         err, rc, "%.300s%s", why.text,
         strncmp(why.text, "listen: /", 9)
             ? ""
-            : "; your side: listen on (--listen) an address of this machine (0.0.0.0: all of them) "
+            : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
               "and a port that is free (0: any)");
 }
 

@@ -1,346 +1,350 @@
-/* collaborative.c - see collaborative.h. */
+/* collaborative.c - one step of the collaborative optimizer. [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9]
+ *
+ *   local batch  -> add: count its samples, tell the swarm
+ *                     | the swarm has the target batch: common step      | others are ahead: catch up
+ *                     v                                                  v
+ *                   g   = (sum over our samples) / n                   download parameters and moments of
+ *                   g   = sum_k n_k g_k / sum_k n_k    (all-reduce)    a peer whose epoch is theirs;
+ *                   x   = local optimizer(x, g)                        forget what was accumulated
+ *                   epoch + 1; in the background x is averaged, and
+ *                   the difference that it makes is added later
+ *
+ * Whatever goes wrong among peers leaves this peer training: a round that fails means a step with the own gradient, a
+ * state that cannot be had means going on with the own parameters. Only the machine's errors end it, and numbers that
+ * stay bad although no other peer's numbers are in them. */
 #include "collaborative_internal.h"
-#include "net/hivemind/swarm/averaging.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define TROUBLES_MAX 20   /* local failures in a row: numbers do not get better by themselves */
-#define TROUBLE_PAUSE 1.0 /* s after so many, while others may help */
+#define FAILURES_MAX 20    /* local ones in a row: numbers do not get better by themselves */
+#define FAILURES_PAUSE 1.0 /* s after so many, while others may help */
 
-static void tell(struct loop_state *t, struct collaborative_event *e)
+/* --- events ------------------------------------------------------------------------------------ */
+
+void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status)
 {
-    collaboration_look(t->c, &e->view);
-    e->view.epoch = t->epoch; /* of our parameters: a delayed step's epoch has begun before it */
-    if (t->o->tell) t->o->tell(t->o->context, e);
+    struct collaboration_view v;
+    collaboration_look(c->collaboration, &v);
+    *status = (struct pl_collaborative_status){
+        .epoch = c->epoch, /* of our parameters: a delayed step's epoch has begun before it */
+        .global_epoch = v.global_epoch,
+        .samples = c->now.samples,
+        .global_samples = v.global_samples,
+        .peers = v.peers,
+        .eta_s = v.eta_s,
+        .samples_per_second = v.samples_per_second
+    };
 }
 
-static void trouble(struct loop_state *t, const char *text)
+void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e)
 {
-    struct collaborative_event e = { .kind = COLLABORATIVE_TROUBLE, .text = text };
-    tell(t, &e);
+    if (!c->o.report) return;
+    pl_collaborative_status(c, &e->status);
+    c->o.report(c->o.context, e);
 }
 
-static int is_interrupted(const struct loop_state *t)
+static void report_round(struct pl_collaborative *c, struct pl_collaborative_event *e,
+                         const struct collaboration_round *r)
 {
-    return t->o->interrupted && t->o->interrupted(t->o->context);
+    e->round = (struct pl_collaborative_round){ .status = r->status,
+                                                .peers = r->peers,
+                                                .verified = r->verified,
+                                                .banned = r->banned,
+                                                .seconds = r->seconds,
+                                                .why = r->why.text,
+                                                .caught = r->caught.text };
+    memcpy(e->round.group, r->group, sizeof e->round.group);
+    collaborative_report(c, e);
 }
 
-static int stopped(const struct loop_state *t, double began)
+void collaborative_warn(struct pl_collaborative *c, const char *text)
 {
-    return is_interrupted(t) || t->epoch >= t->o->epochs ||
-           (t->o->seconds > 0 && pl_seconds() - began > t->o->seconds);
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_WARNING, .text = text };
+    collaborative_report(c, &e);
 }
 
-static void forget(struct loop_state *t)
+/* --- another peer's state ---------------------------------------------------------------------- */
+
+static void forget_accumulated(struct pl_collaborative *c)
 {
-    t->l->drop(t->l->context);
-    memset(&t->now, 0, sizeof t->now);
+    c->trainer.drop(c->trainer.context);
+    memset(&c->now, 0, sizeof c->now);
 }
 
-static void share(struct loop_state *t)
+void collaborative_share(struct pl_collaborative *c)
 {
-    double lr = t->l->rate ? t->l->rate(t->l->context, t->epoch) : t->l->peak;
+    double lr = c->o.schedule ? c->o.schedule(c->o.context, c->epoch) : c->o.lr;
     struct state_snapshot *s;
     char bits[GROUP_BITS_MAX + 1];
-    if (t->o->client_mode) return;
-    collaboration_group_bits(t->c, bits);
-    s = optimizer_state_snapshot(t->l->state, t->l->value, t->epoch, lr,
-                                 t->l->rate ? t->l->peak : -1, bits);
-    if (s) collaboration_share(t->c, s);
+    if (c->member.is_client) return;
+    collaboration_group_bits(c->collaboration, bits);
+    s = optimizer_state_snapshot(c->trainer.state, c->trainer.value, c->epoch, lr,
+                                 c->o.schedule ? c->o.lr : -1, bits);
+    if (s) collaboration_share(c->collaboration, s);
 }
 
-/* --- a peer's state --------------------------------------------------------------------------- */
-
-struct wanted {
-    struct loop_state *t;
+struct wanted_state {
+    struct pl_collaborative *c;
     int64_t least;
 };
 
 /* On the network's thread, which is done with it when the load has ended. */
-static int check(void *context, const struct state_load *state, struct pl_err *err)
+static int check_state(void *context, const struct state_load *state, struct pl_err *err)
 {
-    struct wanted *w = context;
-    return optimizer_state_check(w->t->l->state, state, w->least, err);
+    struct wanted_state *w = context;
+    return optimizer_state_check(w->c->trainer.state, state, w->least, err);
 }
 
-/* PL_EUSE: nobody has one for our model, and most of the others have one for another. */
-static int load(struct loop_state *t, int64_t least, struct pl_err *err)
+static int explain_misfit(struct pl_collaborative *c, const struct state_load *state,
+                          struct pl_err *err)
 {
-    struct wanted w = { t, least };
+    const struct pl_err misfit = *err;
     struct collaboration_view v;
+    collaboration_look(c->collaboration, &v);
+    return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
+                   "the others have another model or optimizer: %.300s; "
+                   "your side, if they agree with one another: --config and --optimizer have to be "
+                   "theirs",
+                   misfit.text); /* one peer's word does not end the run */
+}
+
+int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err)
+{
+    struct wanted_state w = { c, least };
     struct state_load state;
-    struct collaborative_event e = { .kind = COLLABORATIVE_LOADED };
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
     double began = pl_seconds();
-    /* One peer's word does not end the run. */
-    int unconfirmed, rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
-    collaboration_look(t->c, &v);
-    if (rc == PL_EUSE) {
-        const struct pl_err misfit = *err;
-        int most = 2 * state.misfits > v.peers - 1;
-        rc = pl_fail(
-            err, most ? PL_EUSE : PL_EIO,
-            "the others have another model or optimizer: %.300s; "
-            "your side, if they agree with one another: --config and --optimizer have to be "
-            "theirs",
-            misfit.text);
-    }
-    if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
-    if (!rc) rc = t->l->moved(t->l->context, t->epoch);
+    int unconfirmed, rc;
+    rc = collaboration_load(c->collaboration, c->o.epochs - 1, check_state, &w, &state, err);
+    if (rc == PL_EUSE) rc = explain_misfit(c, &state, err);
+    if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
+    if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
     unconfirmed = state.confirmed < 2;
     state_load_clear(&state);
     if (rc) return rc;
-    forget(t);
-    t->has_mixed = 1;
-    collaboration_set_epoch(t->c, t->epoch);
+    forget_accumulated(c);
+    c->has_mixed = 1;
+    collaboration_set_epoch(c->collaboration, c->epoch);
     e.seconds = pl_seconds() - began;
-    e.text = unconfirmed
-                 ? "its state comes from one donor that no other confirmed: with one donor alone, "
-                   "it has to be trusted"
-                 : NULL;
-    tell(t, &e);
-    share(t);
+    if (unconfirmed)
+        e.text = "its state comes from one donor that no other confirmed: with one donor alone, "
+                 "it has to be trusted";
+    collaborative_report(c, &e);
+    collaborative_share(c);
     return PL_OK;
 }
 
-/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where
- * we are, with what has been accumulated. */
-static void catch_up(struct loop_state *t)
+/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where we are, with what
+ * has been accumulated. */
+static void catch_up(struct pl_collaborative *c)
 {
-    struct collaborative_event e = { .kind = COLLABORATIVE_BEHIND };
-    struct pl_err err = { "" }, say;
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BEHIND };
+    struct pl_err err = { "" }, warning;
     struct collaboration_view v;
-    if (!t->told_behind) tell(t, &e);
-    t->told_behind = 1;
-    if (!load(t, t->epoch + 1, &err)) {
-        t->told_behind = t->told_unshown = 0;
+    if (c->behind == BEHIND_NOT_REPORTED) {
+        collaborative_report(c, &e);
+        c->behind = BEHIND_REPORTED;
+    }
+    if (!collaborative_load(c, c->epoch + 1, &err)) {
+        c->behind = BEHIND_NOT_REPORTED;
         return;
     }
-    collaboration_look(t->c, &v);
-    if (!v.is_unshown || t->told_unshown) return; /* it is tried again */
-    t->told_unshown = 1;
-    pl_fail(&say, PL_OK,
+    collaboration_look(c->collaboration, &v);
+    if (!v.is_unshown || c->behind == BEHIND_DOUBTED) return; /* it is tried again */
+    c->behind = BEHIND_DOUBTED;
+    pl_fail(&warning, PL_OK,
             "others claim to be ahead, and no state of theirs shows it (%.300s): we go "
             "on from step %lld",
-            err.text, (long long)t->epoch);
-    trouble(t, say.text);
+            err.text, (long long)c->epoch);
+    collaborative_warn(c, warning.text);
 }
 
-/* --- steps ------------------------------------------------------------------------------------ */
-
-/* What a round of the parameters has changed since they were copied is added to what they are
- * now. */
-int collaborative_correct(struct loop_state *t)
-{
-    struct collaborative_event e = { .kind = COLLABORATIVE_CORRECTED };
-    struct optimizer_state *state = t->l->state;
-    int rc = PL_OK;
-    if (!collaboration_corrected(t->c, &e.round)) return PL_OK;
-    t->has_mixed |= !e.round.status;
-    if (!e.round.status && !(rc = optimizer_state_get(state, t->host, t->l->value))) {
-        collaboration_correct(t->c, t->host);
-        rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
-    }
-    if (!rc && e.round.ahead) {
-        t->epoch++;
-        collaboration_raise_epoch(t->c);
-        rc = t->l->moved(t->l->context, t->epoch);
-    }
-    tell(t, &e);
-    return rc;
-}
+/* --- bad numbers ------------------------------------------------------------------------------- */
 
 /* What others have sent may have spoilt our numbers: that ends nobody's training but our own. */
-int collaborative_is_hopeless(struct loop_state *t)
+int collaborative_is_hopeless(struct pl_collaborative *c)
 {
-    return ++t->troubles >= TROUBLES_MAX && !t->has_mixed;
+    return ++c->failures >= FAILURES_MAX && !c->has_mixed;
 }
 
 /* The others have stepped with the same gradient, or with theirs: their state is the cure. */
-void collaborative_trouble(struct loop_state *t, const char *text)
+void collaborative_recover(struct pl_collaborative *c, const char *why)
 {
-    const struct timespec pause = { (time_t)TROUBLE_PAUSE, 0 };
+    const struct timespec pause = { (time_t)FAILURES_PAUSE, 0 };
     struct pl_err err;
-    if (t->troubles <= TROUBLES_MAX) trouble(t, text);
-    forget(t);
-    if (t->troubles >= TROUBLES_MAX) {
+    if (c->failures <= FAILURES_MAX) collaborative_warn(c, why);
+    forget_accumulated(c);
+    if (c->failures >= FAILURES_MAX) {
         nanosleep(&pause, NULL);
-        if (!load(t, t->epoch, &err)) return;
+        if (!collaborative_load(c, c->epoch, &err)) return;
     }
-    collaboration_set_epoch(t->c, t->epoch);
+    collaboration_set_epoch(c->collaboration, c->epoch);
 }
 
-int collaborative_stepped(struct loop_state *t, const struct step_account *a,
+/* --- the common step --------------------------------------------------------------------------- */
+
+/* x += x_averaged - x_before: the parameters may have changed since the copy that the round has averaged. */
+int collaborative_correct(struct pl_collaborative *c)
+{
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_CORRECTED };
+    struct collaboration_round round;
+    struct optimizer_state *state = c->trainer.state;
+    int rc = PL_OK;
+    if (!collaboration_corrected(c->collaboration, &round)) return PL_OK;
+    c->has_mixed |= !round.status;
+    if (!round.status && !(rc = optimizer_state_get(state, c->host, c->trainer.value))) {
+        collaboration_correct(c->collaboration, c->host);
+        rc = optimizer_state_put(state, c->trainer.value, (const float *const *)c->host);
+    }
+    if (!rc && round.ahead) {
+        c->epoch++;
+        collaboration_raise_epoch(c->collaboration);
+        rc = c->trainer.loaded(c->trainer.context, c->epoch);
+    }
+    report_round(c, &e, &round);
+    return rc;
+}
+
+int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct collaboration_round *round)
 {
-    struct collaborative_event e = { .kind = COLLABORATIVE_EPOCH,
-                                     .samples = a->samples,
-                                     .round = *round,
-                                     .loss = a->samples ? a->loss / (double)a->samples : 0 };
-    int rc = optimizer_state_get(t->l->state, t->host, t->l->value);
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_EPOCH,
+                                        .samples = a->samples,
+                                        .loss = a->samples ? a->loss / (double)a->samples : 0 };
+    int rc = optimizer_state_get(c->trainer.state, c->host, c->trainer.value);
     if (rc) return rc;
-    t->troubles = 0;
-    t->epoch++;
-    collaboration_advance(t->c, t->host);
-    share(t);
-    if (t->l->held_out) collaboration_held_out(t->c, t->l->held_out(t->l->context));
-    collaboration_tell(t->c, a->batch_losses, a->batches, a->samples);
+    c->failures = 0;
+    c->epoch++;
+    collaboration_advance(c->collaboration, c->host);
+    collaborative_share(c);
+    collaboration_tell(c->collaboration, a->batch_losses, a->batches, a->samples);
     e.seconds = pl_seconds() - a->began;
-    tell(t, &e);
+    report_round(c, &e, round);
     return PL_OK;
 }
 
-static int update(struct loop_state *t, struct pl_err *err)
+static int step_together(struct pl_collaborative *c, struct pl_err *err)
 {
-    struct optimizer_state *state = t->l->state;
+    const struct pl_collaborative_trainer *t = &c->trainer;
     struct collaboration_round round;
-    struct step_account account = t->now;
-    int rc = t->l->mean(t->l->context);
+    struct step_account account = c->now;
+    float *gradient;
+    int rc = t->take_gradient(t->context, 0, &gradient);
     account.began = pl_seconds();
-    if (!rc) rc = optimizer_state_get(state, t->host, t->l->grad);
+    if (!rc) rc = optimizer_state_get(t->state, c->host, gradient);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
-    collaboration_average(t->c, t->host, &round);
-    t->has_mixed |= !round.status;
-    if (!round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
-    if (!rc) rc = collaborative_correct(t);
+    collaboration_average(c->collaboration, c->host, &round);
+    c->has_mixed |= !round.status;
+    if (!round.status) rc = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
+    if (!rc) rc = collaborative_correct(c);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
-    rc = t->l->step(t->l->context, t->epoch, err);
-    if (rc == PL_EFORMAT && !collaborative_is_hopeless(t)) {
-        collaborative_trouble(t, err->text);
+    rc = t->step(t->context, c->epoch, 0, err);
+    if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
+        collaborative_recover(c, err->text);
         return PL_OK;
     }
-    memset(&t->now, 0, sizeof t->now);
-    return rc ? rc : collaborative_stepped(t, &account, &round);
+    memset(&c->now, 0, sizeof c->now);
+    return rc ? rc : collaborative_stepped(c, &account, &round);
 }
 
-static int one_batch(struct loop_state *t, struct pl_err *err)
+/* --- batches ----------------------------------------------------------------------------------- */
+
+static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, struct pl_err *err)
 {
-    struct collaborative_event e = { .kind = COLLABORATIVE_BATCH };
-    double began = pl_seconds(), loss = 0;
-    int64_t samples = 0;
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BATCH, .loss = loss };
     enum collaboration_advice advice;
-    struct pl_err remark;
-    int rc = delayed_return(t, 0, err);
-    if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = collaborative_correct(t);
-    if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
-    if (rc == PL_EAGAIN && is_interrupted(t)) return PL_OK; /* it did not wait for its data */
-    if (rc == PL_EFORMAT && !collaborative_is_hopeless(t)) {
-        char text[sizeof err->text];
-        memcpy(text, err->text, sizeof text);
-        if ((rc = delayed_return(t, 1, err))) return rc;
-        collaborative_trouble(t, text);
-        return PL_OK;
-    }
-    if (!rc) rc = delayed_left(t, err);
+    struct pl_err warning;
+    int rc = delayed_wait_copied(c, err);
     if (rc) return rc;
-    t->now.samples += samples;
-    t->now.batches++;
-    t->now.loss += loss * (double)samples;
-    t->now.batch_losses += loss;
-    advice = collaboration_add(t->c, samples, pl_seconds() - began);
-    while (collaboration_remarked(t->c, &remark)) trouble(t, remark.text);
+    if (samples) {
+        c->now.samples += samples;
+        c->now.batches++;
+        c->now.loss += loss * (double)samples;
+        c->now.batch_losses += loss;
+    }
+    advice = collaboration_add(c->collaboration, samples, pl_seconds() - c->batch_began);
+    while (collaboration_remarked(c->collaboration, &warning)) collaborative_warn(c, warning.text);
     if (advice == COLLABORATION_CATCH_UP) {
-        if ((rc = delayed_return(t, 1, err))) return rc;
-        catch_up(t);
+        if ((rc = delayed_return(c, 1, err))) return rc;
+        catch_up(c);
         return PL_OK;
     }
     e.due = advice == COLLABORATION_UPDATE;
-    e.loss = loss;
-    e.samples = t->now.samples;
-    tell(t, &e);
+    e.samples = c->now.samples;
+    collaborative_report(c, &e);
     if (!e.due) return PL_OK;
-    return t->o->delay == COLLABORATIVE_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
+    return c->o.delay == PL_DELAY_NONE ? step_together(c, err) : delayed_depart(c, err);
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
-
-/* A groupmate's gradient; ours lies in t->host, which no round changes before it has been
- * verified. */
-static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
-                     float *const *tensor)
+/* What has come back meanwhile, before the caller's next batch. */
+static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
-    struct loop_state *t = context;
-    struct optimizer_state *state = t->l->state;
-    int rc = t->l->again(t->l->context, peer, claim->epoch, claim->samples);
-    int back;
-    if (!rc) rc = optimizer_state_get(state, tensor, t->l->grad);
-    back = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
-    return rc ? rc : back;
-}
-
-static int open_collaboration(struct loop_state *t, const struct pl_backend *be, struct pl_err *err)
-{
-    const struct optimizer_state *state = t->l->state;
-    const struct collaborative_options *o = t->o;
-    struct collaboration_options options = {
-        .run = o->run,
-        .host = t->s->host,
-        .node = t->s->node,
-        .key = o->key,
-        .be = be,
-        .device = o->device,
-        .tensors = state->count,
-        .schema = state->schema,
-        .target_batch = o->target_batch,
-        .matchmaking_time = o->matchmaking_time,
-        .averaging_timeout = o->averaging_timeout,
-        .allreduce_timeout = o->allreduce_timeout,
-        .average_state_every = o->average_state_every,
-        .group_size = o->group_size,
-        .group_bits = o->group_bits,
-        .bandwidth = o->bandwidth,
-        .clip = o->clip,
-        .verify = o->verify,
-        .client_mode = o->client_mode,
-        .validation = { .validators = o->validators,
-                        .data = o->data,
-                        .recompute = t->l->again && !o->delay ? recompute : NULL,
-                        .context = t }
-    };
-    enum pl_compression *method = calloc(state->count + 1, sizeof *method);
-    int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
-    for (size_t i = 0; !rc && i < state->count; i++) {
-        size_t n = state->tensors[state->order[i]].n;
-        if (compression_named(&method[i], o->compression, n, o->threshold))
-            rc = pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method",
-                         o->compression);
-    }
-    if (!rc && !(t->host = optimizer_state_host(state))) rc = pl_fail(err, PL_ENOMEM, "no memory");
-    options.method = method;
-    if (delayed_open(t) && !rc) rc = pl_fail(err, PL_ENOMEM, "no memory");
-    if (!rc) rc = collaboration_open(&t->c, &options, err);
-    free(method);
+    if (!rc) rc = delayed_return(c, 0, err);
+    if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
+        pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
+    if (c->tensors) collaborative_tensors_publish(c->tensors);
+    c->failed = rc;
+    c->batch_began = pl_seconds();
     return rc;
 }
 
-int collaborative_run(struct swarm *s, struct collaborative_learner *l,
-                      const struct collaborative_options *o, const struct pl_backend *be,
-                      int64_t *epoch, struct pl_err *err)
+static int discard(struct pl_collaborative *c, const char *why, struct pl_err *err)
 {
-    struct loop_state t = { .s = s, .l = l, .o = o, .epoch = *epoch };
-    struct collaborative_event ready = { .kind = COLLABORATIVE_READY },
-                               end = { .kind = COLLABORATIVE_END };
-    struct pl_err why = { "" };
-    double began = pl_seconds();
-    int loaded, rc = open_collaboration(&t, be, err);
-    if (!rc) {
-        collaboration_enter(t.c, t.epoch);
-        tell(&t, &ready);
-        loaded = o->load ? load(&t, t.epoch, &why) : PL_OK;
-        if (loaded == PL_EIO) trouble(&t, why.text);
-        /* Samples of another model would count for their steps, its gradients for nobody's. */
-        if (loaded == PL_EUSE) rc = pl_fail(err, PL_EIO, "%s", why.text);
-        else share(&t);
-    }
-    while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
-    if (!rc) rc = delayed_return(&t, 1, err);
-    if (!rc) rc = collaborative_correct(&t);
-    delayed_left(&t, &why); /* its thread asks the collaboration; rc says what went wrong before */
-    if (t.c) tell(&t, &end);
-    collaboration_close(t.c);
-    delayed_close(&t);
-    optimizer_state_host_free(l->state, t.host);
-    *epoch = t.epoch;
-    return rc;
+    char text[sizeof err->text];
+    int rc;
+    memcpy(text, why, strnlen(why, sizeof text - 1) + 1);
+    text[sizeof text - 1] = 0;
+    if (collaborative_is_hopeless(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
+    if ((rc = delayed_return(c, 1, err))) return rc;
+    collaborative_recover(c, text);
+    return PL_OK;
+}
+
+static int is_over(const struct pl_collaborative *c, struct pl_err *err)
+{
+    return c->failed ? pl_fail(err, c->failed, "the training has ended by an earlier error") : 0;
+}
+
+int pl_collaborative_step(struct pl_collaborative *c, const float *const *gradient, int64_t samples,
+                          double loss, struct pl_err *err)
+{
+    struct pl_err own;
+    int rc;
+    if (!err) err = &own;
+    if (is_over(c, err)) return c->failed;
+    if (samples < 0 || (samples && c->tensors && !gradient))
+        return pl_fail(err, PL_EUSE, "a step of %lld samples%s", (long long)samples,
+                       gradient ? "" : " without gradients");
+    rc = isfinite(loss) ? PL_OK : pl_fail(err, PL_EFORMAT, "the loss is not finite");
+    if (!rc && samples && c->tensors)
+        rc = collaborative_tensors_add(c->tensors, gradient, samples, err);
+    if (rc == PL_EFORMAT) rc = discard(c, err->text, err);
+    else rc = add_batch(c, samples, loss, err);
+    return end_step(c, rc, err);
+}
+
+int pl_collaborative_discard(struct pl_collaborative *c, const char *why, struct pl_err *err)
+{
+    struct pl_err own;
+    if (!err) err = &own;
+    if (is_over(c, err)) return c->failed;
+    return end_step(c, discard(c, why, err), err);
+}
+
+int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err)
+{
+    struct pl_err own;
+    if (!err) err = &own;
+    if (is_over(c, err)) return c->failed;
+    return end_step(c, delayed_return(c, 1, err), err);
+}
+
+int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epoch; }
+
+void pl_collaborative_held_out(struct pl_collaborative *c, double loss)
+{
+    collaboration_held_out(c->collaboration, loss);
 }

@@ -1,66 +1,104 @@
-/* collaborative_internal.h - what the loop of a learner among others (together.c) shares with its delayed
- * updates (collaborative_delay.c). */
+/* collaborative_internal.h - what the parts of the collaborative optimizer share: joining and leaving
+ * (collaborative_open.c), steps (collaborative.c), delayed updates (collaborative_delay.c), a caller's plain tensors
+ * (collaborative_tensors.c). */
 #ifndef PL_COLLABORATIVE_INTERNAL_H
 #define PL_COLLABORATIVE_INTERNAL_H
 
-#include "collaborative.h"
+#include "collaboration.h"
+#include "collaborative_tensors.h"
+#include "collaborative_trainer.h"
+#include "net/hivemind/optimizer.h"
+#include "net/hivemind/swarm/swarm.h"
 
 #include <pthread.h>
 
-/* What a step was made of. */
+/* What was accumulated for a step. */
 struct step_account {
     int64_t samples, batches;
     double loss;         /* sum over samples */
-    double batch_losses; /* sum over local batches, as the run's page wants it */
+    double batch_losses; /* sum over local batches, as the dashboard's records have it */
     double began;
 };
 
-/* The step that is on its way while local batches go on. */
-enum flight { FLIGHT_NONE, FLIGHT_LEAVING, FLIGHT_ROUND, FLIGHT_STEP };
+/* The step that is on its way while local batches go on; collaborative_delay.c draws the states. */
+enum delayed_state { DELAYED_IDLE, DELAYED_COPYING, DELAYED_ROUND, DELAYED_STEP };
 struct delayed {
-    enum flight at;
+    enum delayed_state state;
     float **host;    /* its gradient, in the swarm's order: the round's until it has ended */
     uint64_t ticket; /* of the copy that brings it there; 0: none is under way */
     struct step_account account;
     struct collaboration_round round;
-    int64_t epoch; /* that it steps from */
+    int64_t epoch;   /* that it steps from */
+    float *gradient; /* the trainer's, set aside */
     pthread_t thread;
     int has_thread;
     pthread_mutex_t lock;
     int is_done; /* under the lock: the step's thread has nothing more to do */
-    int status;  /* what the thread came to, the gradient's way down or the step */
+    int status;  /* of the thread: of copying the gradient, or of the step */
     struct pl_err why;
 };
 
-struct loop_state {
-    struct swarm *s;
-    struct collaborative_learner *l;
-    const struct collaborative_options *o;
-    struct collaboration *c;
-    float **host; /* gradients or parameters, in the swarm's order */
-    int64_t epoch, troubles;
-    int has_mixed; /* others' numbers are in our parameters */
-    int told_behind, told_unshown;
-    struct step_account now;
-    struct delayed delayed;
+/* Our place in the swarm. */
+struct collaborative_member {
+    struct swarm *swarm;       /* own, or the caller's */
+    const struct rsa_key *key; /* signs our records */
+    struct swarm own;
+    struct rsa_key own_key;
+    struct validators validators;
+    char address[MULTIADDR_TEXT_MAX];
+    int is_client; /* accepts no connections */
 };
 
-int collaborative_correct(struct loop_state *t);
+/* How much was said about others who claim to be ahead. */
+enum behind_reported { BEHIND_NOT_REPORTED, BEHIND_REPORTED, BEHIND_DOUBTED };
+
+struct pl_collaborative {
+    struct pl_collaborative_options o;
+    struct pl_collaborative_trainer trainer;
+    struct collaborative_tensors *tensors; /* the trainer's, if it is ours; else NULL */
+    struct collaborative_member member;
+    struct collaboration *collaboration;
+    struct pl_backend be; /* averages, in host memory */
+    float **host;         /* gradients or parameters, in the swarm's order */
+    int64_t epoch;
+    double batch_began;
+    struct step_account now;
+    struct delayed delayed;
+    int64_t failures; /* local ones in a row */
+    int has_mixed;    /* others' numbers are in our parameters */
+    enum behind_reported behind;
+    int failed; /* the status that has ended the training */
+};
+
+/* --- collaborative.c */
+
+void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e);
+void collaborative_warn(struct pl_collaborative *c, const char *text);
+/* Gives newcomers our present state. */
+void collaborative_share(struct pl_collaborative *c);
+/* A state of the swarm, of epoch `least` or later. PL_EUSE: no peer has one for our model, and most of the others have
+ * one for another. */
+int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err);
+/* Adds what a round of the parameters has changed, if one has ended. */
+int collaborative_correct(struct pl_collaborative *c);
 /* Numbers went bad: what was accumulated is forgotten, and we are where the parameters are. */
-void collaborative_trouble(struct loop_state *t, const char *text);
-int collaborative_is_hopeless(struct loop_state *t);
+void collaborative_recover(struct pl_collaborative *c, const char *why);
+/* 1: that has happened too often, and no other peer's numbers can be the reason. */
+int collaborative_is_hopeless(struct pl_collaborative *c);
 /* After the optimizer's step: the next epoch, what newcomers are given, the records, the event. */
-int collaborative_stepped(struct loop_state *t, const struct step_account *a,
+int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct collaboration_round *round);
 
-int delayed_open(struct loop_state *t);
-/* Whatever happens meanwhile: joins the thread, and forgets the step. */
-void delayed_close(struct loop_state *t);
+/* --- collaborative_delay.c */
+
+int delayed_open(struct pl_collaborative *c);
+/* Joins the thread, and forgets the step. */
+void delayed_close(struct pl_collaborative *c);
 /* The target batch is there: our gradient leaves for its round. An earlier step is waited for. */
-int delayed_depart(struct loop_state *t, struct pl_err *err);
-/* Before a batch is reported, or the swarm is asked anything: our gradient has left. */
-int delayed_left(struct loop_state *t, struct pl_err *err);
+int delayed_depart(struct pl_collaborative *c, struct pl_err *err);
+/* Before a batch is reported, or the swarm is asked anything: waits until our gradient has left. */
+int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err);
 /* Between two local batches: puts in what has come back. wait: until nothing is on its way. */
-int delayed_return(struct loop_state *t, int wait, struct pl_err *err);
+int delayed_return(struct pl_collaborative *c, int wait, struct pl_err *err);
 
 #endif

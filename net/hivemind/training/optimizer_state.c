@@ -23,7 +23,10 @@ static int is_8bit(const struct optimizer_state *s, size_t i)
 
 static const char *const *leaf_names(const struct optimizer_state *s, size_t i, size_t *n)
 {
-    int small = is_8bit(s, i);
+    int small;
+    *n = 0;
+    if (!s->optimizer) return NULL;
+    small = is_8bit(s, i);
     *n = small ? PL_COUNT(leaves_8) : PL_COUNT(leaves_32);
     return small ? leaves_8 : leaves_32;
 }
@@ -58,7 +61,7 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
         if (decayed) s->decayed = n;
     }
     for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
-    for (size_t k = pl_optimizer_state_count(optimizer); k-- > 0;)
+    for (size_t k = optimizer ? pl_optimizer_state_count(optimizer) : 0; k-- > 0;)
         s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
     return PL_OK;
 }
@@ -144,7 +147,7 @@ int optimizer_state_put(const struct optimizer_state *s, float *flat, const floa
         rc = pl_put_begin(s->be, &ticket, flat + t->offset, host[i], t->n * sizeof(float));
     }
     ended = pl_copy_end(s->be, ticket);
-    pl_optimizer_written(s->optimizer, flat);
+    if (s->optimizer) pl_optimizer_written(s->optimizer, flat);
     return rc ? rc : ended;
 }
 
@@ -235,7 +238,8 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
 {
     size_t n, tensor = s->order[i], array = s->first[tensor];
     const char *const *names = leaf_names(s, i, &n);
-    struct pl_lamb_norms norms = pl_optimizer_norms(s->optimizer, tensor);
+    struct pl_lamb_norms norms = { 0 };
+    if (s->optimizer) norms = pl_optimizer_norms(s->optimizer, tensor);
     for (size_t k = 0; k < n && !m->failed; k++) {
         struct pl_wire_type type = { .dtype = PL_F32, .dims = 1 };
         void *data;
@@ -488,7 +492,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
         pl_free(x);
         if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     }
-    pl_optimizer_written(s->optimizer, value);
+    if (s->optimizer) pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
     *epoch = t.epoch;
     training_state_clear(&t);

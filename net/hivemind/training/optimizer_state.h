@@ -13,7 +13,7 @@
 #define STATE_STEPS_MAX 1000000000LL /* epochs, steps: one a second for 30 years */
 
 struct optimizer_state {
-    struct pl_optimizer *optimizer; /* borrowed, as be */
+    struct pl_optimizer *optimizer; /* borrowed, as be; NULL: the state is the parameters alone */
     struct pl_optimizer_options options;
     const struct pl_backend *be;
     size_t count;
@@ -23,7 +23,8 @@ struct optimizer_state {
     size_t *first;                       /* (count) its first array among the optimizer's */
     size_t decayed;
 };
-/* types: (count) shapes in the optimizer's order, which was opened with these tensors. */
+/* types: (count) shapes in the optimizer's order, which was opened with these tensors. optimizer may be NULL: one whose
+ * moments are not ours to share. */
 int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
                          const struct pl_optimizer_tensor *tensors,

@@ -5,7 +5,9 @@
  * never times. In the host's memory, and on an emulated device, whose copies come as late as
  * somebody waits for them. */
 #include "await.h"
-#include "net/hivemind/training/collaborative.h"
+#include "net/hivemind/swarm/swarm.h"
+#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/collaborative_trainer.h"
 #include "runtime/backend_open.h"
 
 #include <dlfcn.h>
@@ -41,7 +43,7 @@ struct peer {
     char address[MULTIADDR_TEXT_MAX];
     struct pl_optimizer *optimizer;
     struct optimizer_state state;
-    float *value, *grad, *delayed_value, *aside_grad;
+    float *value, *grad, *delayed_value, *delayed_grad;
     int number, is_known, steps;
     int64_t samples, batches, epoch;
     struct entry log[LOG_MAX];
@@ -132,9 +134,8 @@ static int wait_for_departure(const struct peer *p, struct pl_err *err)
     return rc;
 }
 
-static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
+static int batch(struct peer *p, int64_t *samples, double *loss, struct pl_err *err)
 {
-    struct peer *p = context;
     struct timespec nap = { 0, 20000000 };
     int rc;
     *loss = 1;
@@ -152,12 +153,6 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     return PL_OK;
 }
 
-static int mean(void *context)
-{
-    struct peer *p = context;
-    return be.scale(p->grad, 1 / (float)p->samples, N);
-}
-
 static void drop(void *context)
 {
     struct peer *p = context;
@@ -165,11 +160,13 @@ static void drop(void *context)
     p->samples = 0;
 }
 
-static int step(void *context, int64_t epoch, struct pl_err *err)
+static int step_delayed(struct peer *p, int64_t epoch, struct pl_err *err);
+static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
 {
     struct peer *p = context;
-    int rc = take_step(p->optimizer, p->value, p->grad);
-    (void)epoch, (void)err;
+    int rc;
+    if (delayed) return step_delayed(p, epoch, err);
+    rc = take_step(p->optimizer, p->value, p->grad);
     put_down(p, 'd', 0);
     put_down(p, 'i', 0);
     drop(p);
@@ -177,10 +174,13 @@ static int step(void *context, int64_t epoch, struct pl_err *err)
     return rc;
 }
 
-static int set_aside(void *context)
+static int take_gradient(void *context, int delayed, float **gradient)
 {
     struct peer *p = context;
-    int rc = be.copy(p->aside_grad, p->grad, N);
+    int rc = be.scale(p->grad, 1 / (float)p->samples, N);
+    *gradient = delayed ? p->delayed_grad : p->grad;
+    if (rc || !delayed) return rc;
+    rc = be.copy(p->delayed_grad, p->grad, N);
     put_down(p, 'd', 0);
     drop(p);
     if (departures <= EPOCHS) batches_at[departures] = noted(&batches);
@@ -201,14 +201,11 @@ static int held_copy_end(uint64_t ticket)
     return device_copy_end(ticket);
 }
 
-static float *aside_grad(void *context) { return ((struct peer *)context)->aside_grad; }
-
-static int step_aside(void *context, int64_t epoch, struct pl_err *err)
+static int step_delayed(struct peer *p, int64_t epoch, struct pl_err *err)
 {
-    struct peer *p = context;
     int rc, begun = noted(&batches);
     rc = be.copy(p->delayed_value, p->value, N);
-    if (!rc) rc = take_step(p->optimizer, p->delayed_value, p->aside_grad);
+    if (!rc) rc = take_step(p->optimizer, p->delayed_value, p->delayed_grad);
     if (!rc && hold_steps && epoch + 1 < EPOCHS) {
         rc = gate(&batches, begun + 1, err);
         if (!rc) note(&stepping);
@@ -216,7 +213,7 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
     return rc;
 }
 
-static int take_in(void *context)
+static int apply_delayed(void *context)
 {
     struct peer *p = context;
     put_down(p, 'i', 0);
@@ -224,59 +221,61 @@ static int take_in(void *context)
     return be.copy(p->value, p->delayed_value, N);
 }
 
-static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
+static int loaded(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
 
-static void tell(void *context, const struct collaborative_event *e)
+static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct peer *p = context;
-    if (!p->is_known && e->view.peers == PEERS) {
+    if (!p->is_known && e->status.peers == PEERS) {
         p->is_known = 1;
         note(&known);
     }
-    if (e->kind == COLLABORATIVE_EPOCH && p->steps <= EPOCHS) {
+    if (e->kind == PL_COLLABORATIVE_EPOCH && p->steps <= EPOCHS) {
         p->status[p->steps - 1] = e->round.status;
         p->group[p->steps - 1] = e->round.peers;
-        if (e->round.status)
-            printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why.text);
+        if (e->round.status) printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why);
     }
-    if (e->kind == COLLABORATIVE_TROUBLE) printf("peer %d: %s\n", p->number, e->text);
+    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
 }
 
 static void *learn(void *context)
 {
     struct peer *p = context;
-    struct collaborative_learner l = { .value = p->value,
-                                       .grad = p->grad,
-                                       .state = &p->state,
-                                       .context = p,
-                                       .batch = batch,
-                                       .mean = mean,
-                                       .step = step,
-                                       .drop = drop,
-                                       .moved = moved,
-                                       .peak = RATE,
-                                       .set_aside = set_aside,
-                                       .aside_grad = aside_grad,
-                                       .step_aside = step_aside,
-                                       .take_in = take_in,
-                                       .beside = 1 };
-    struct collaborative_options o = { .run = "delay",
-                                       .compression = "none",
-                                       .threshold = PL_WIRE_ADAPTIVE,
-                                       .target_batch = TARGET,
-                                       .epochs = EPOCHS,
-                                       .average_state_every = 1000,
-                                       .matchmaking_time = 5,
-                                       .averaging_timeout = 60,
-                                       .allreduce_timeout = 60,
-                                       .bandwidth = PL_BANDWIDTH_UNKNOWN,
-                                       .key = &p->key,
-                                       .tell = tell,
-                                       .context = p };
-    if (p->number == DELAYED)
-        o.delay = hold_steps ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_ROUND;
+    struct pl_collaborative_trainer trainer = { .state = &p->state,
+                                                .value = p->value,
+                                                .context = p,
+                                                .take_gradient = take_gradient,
+                                                .step = step,
+                                                .apply_delayed = apply_delayed,
+                                                .loaded = loaded,
+                                                .drop = drop,
+                                                .overlaps = 1 };
+    struct pl_collaborative_run run = { .name = "delay", .swarm = &p->swarm, .key = &p->key };
+    struct pl_collaborative_options o = { .compression = "none",
+                                          .target_batch = TARGET,
+                                          .lr = RATE,
+                                          .epochs = EPOCHS,
+                                          .average_state_every = 1000,
+                                          .matchmaking_time = 5,
+                                          .averaging_timeout = 60,
+                                          .allreduce_timeout = 60,
+                                          .fresh = 1,
+                                          .report = report,
+                                          .context = p,
+                                          .trainer = &trainer };
+    struct pl_collaborative *c = NULL;
+    if (p->number == DELAYED) o.delay = hold_steps ? PL_DELAY_STEP : PL_DELAY_ROUND;
     is_training = 1;
-    p->rc = collaborative_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
+    p->rc = pl_collaborative_open(&c, &run, NULL, 0, &o, &p->err);
+    while (!p->rc && pl_collaborative_epoch(c) < EPOCHS) {
+        int64_t samples;
+        double loss;
+        p->rc = batch(p, &samples, &loss, &p->err);
+        if (!p->rc) p->rc = pl_collaborative_step(c, NULL, samples, loss, &p->err);
+    }
+    if (!p->rc) p->rc = pl_collaborative_finish(c, &p->err);
+    if (c) p->epoch = pl_collaborative_epoch(c);
+    pl_collaborative_close(c);
     return NULL;
 }
 
@@ -303,7 +302,7 @@ static void open_peer(struct peer *p, int number)
     p->value = new_values();
     p->grad = new_zeros();
     p->delayed_value = new_zeros();
-    p->aside_grad = new_zeros();
+    p->delayed_grad = new_zeros();
     assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, 2, &p->err), PL_OK);
     assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, 2,
                                           &p->err),
@@ -319,7 +318,7 @@ static void close_peer(struct peer *p)
     be.free(p->value);
     be.free(p->grad);
     be.free(p->delayed_value);
-    be.free(p->aside_grad);
+    be.free(p->delayed_grad);
 }
 
 /* --- the same in one thread ------------------------------------------------------------------- */

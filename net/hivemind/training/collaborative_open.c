@@ -1,0 +1,232 @@
+/* collaborative_open.c - a peer's way into a run and out of it: options, a DHT node of its own, the two averagers, a
+ * first view of the swarm, and a state of another peer if there is one. [spec hivemind-protocol 7, 12]
+ *
+ *   join the DHT by the initial peers - open the averagers of gradients and parameters - read everybody's progress -
+ *   download a state - share ours - (steps) - withdraw our progress - leave the DHT
+ */
+#include "collaborative_internal.h"
+#include "net/hivemind/swarm/averaging.h"
+#include "runtime/backend_open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options ----------------------------------------------------------------------------------- */
+
+static void set_defaults(struct pl_collaborative_options *o)
+{
+    if (!o->target_batch) o->target_batch = 4096; /* the reference run's [TTT 3.3] */
+    if (!o->lr) o->lr = 0.0025;
+    if (!o->compression) o->compression = "run";
+    if (!o->matchmaking_time) o->matchmaking_time = 15;
+    if (!o->averaging_timeout) o->averaging_timeout = 180;
+    if (!o->allreduce_timeout) o->allreduce_timeout = 60;
+    if (!o->average_state_every) o->average_state_every = 1;
+    if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
+    o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
+}
+
+static int check_options(const struct pl_collaborative_run *run,
+                         const struct pl_collaborative_options *o, struct pl_err *err)
+{
+    enum pl_compression method;
+    if (!run->name || !*run->name) return pl_fail(err, PL_EUSE, "the run has no name");
+    if (run->client_mode && !run->swarm && !run->initial_peer_count)
+        return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
+    if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||
+        o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0)
+        return pl_fail(err, PL_EUSE, "a number of the options is negative");
+    if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
+        return pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method",
+                       o->compression);
+    if (o->group_bits &&
+        (strlen(o->group_bits) > GROUP_BITS_MAX || o->group_bits[strspn(o->group_bits, "01")]))
+        return pl_fail(err, PL_EUSE, "group bits '%.40s': expected up to %d zeros and ones",
+                       o->group_bits, GROUP_BITS_MAX);
+    return PL_OK;
+}
+
+/* --- the swarm --------------------------------------------------------------------------------- */
+
+static int open_own_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
+                          struct pl_err *err)
+{
+    static const char *const any[] = { "/ip4/0.0.0.0/tcp/0" };
+    struct swarm_options o = { .listen = run->listen,
+                               .listen_count = run->listen_count,
+                               .announce = run->announce,
+                               .announce_count = run->announce_count,
+                               .join = run->initial_peers,
+                               .join_count = run->initial_peer_count,
+                               .identity = run->identity,
+                               .validators = &m->validators };
+    int rc;
+    if (!o.listen_count) o.listen = any, o.listen_count = 1;
+    if (run->client_mode) o.listen_count = o.announce_count = 0;
+    if ((rc = rsa_key_make(&m->own_key, err))) return rc;
+    m->key = m->validators.key = &m->own_key;
+    if ((rc = validators_add_run(&m->validators, run->name)))
+        return pl_fail(err, rc, "the run's name '%.60s' is too long", run->name);
+    if ((rc = swarm_open(&m->own, &o, err))) return rc;
+    m->swarm = &m->own;
+    return swarm_wait_joined(m->swarm, 0, err);
+}
+
+static int join_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
+                      struct pl_err *err)
+{
+    int rc = PL_OK;
+    m->is_client = run->client_mode;
+    m->swarm = run->swarm;
+    m->key = run->key;
+    if (!m->swarm) rc = open_own_swarm(m, run, err);
+    if (!rc && swarm_address_for_others(m->swarm, m->address)) m->address[0] = 0;
+    return rc;
+}
+
+static void leave_swarm(struct collaborative_member *m)
+{
+    if (m->swarm == &m->own) swarm_close(&m->own);
+    rsa_key_clear(&m->own_key);
+}
+
+const char *pl_collaborative_address(struct pl_collaborative *c)
+{
+    return c->member.address[0] ? c->member.address : NULL;
+}
+
+/* --- the averagers ----------------------------------------------------------------------------- */
+
+/* A groupmate's gradient; ours lies in c->host, which no round changes before it has been verified. */
+static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
+                     float *const *tensor)
+{
+    struct pl_collaborative *c = context;
+    const struct pl_collaborative_trainer *t = &c->trainer;
+    float *gradient;
+    int rc = t->recompute(t->context, peer, claim->epoch, claim->samples, &gradient);
+    int back;
+    if (!rc) rc = optimizer_state_get(t->state, tensor, gradient);
+    back = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
+    return rc ? rc : back;
+}
+
+static int open_averagers(struct pl_collaborative *c, const char *run, struct pl_err *err)
+{
+    const struct optimizer_state *state = c->trainer.state;
+    const struct pl_collaborative_options *o = &c->o;
+    struct collaboration_options options = {
+        .run = run,
+        .host = c->member.swarm->host,
+        .node = c->member.swarm->node,
+        .key = c->member.key,
+        .be = &c->be,
+        .device = o->device,
+        .tensors = state->count,
+        .schema = state->schema,
+        .target_batch = o->target_batch,
+        .matchmaking_time = o->matchmaking_time,
+        .averaging_timeout = o->averaging_timeout,
+        .allreduce_timeout = o->allreduce_timeout,
+        .average_state_every = o->average_state_every,
+        .group_size = o->group_size,
+        .group_bits = o->group_bits,
+        .bandwidth = o->bandwidth,
+        .clip = o->clip,
+        .verify = o->verify,
+        .client_mode = c->member.is_client,
+        .validation = { .validators = c->trainer.validators,
+                        .data = c->trainer.data,
+                        .recompute = c->trainer.recompute && !o->delay ? recompute : NULL,
+                        .context = c }
+    };
+    enum pl_compression *method = calloc(state->count + 1, sizeof *method);
+    int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < state->count; i++)
+        rc = compression_named(&method[i], o->compression, state->tensors[state->order[i]].n,
+                               PL_WIRE_ADAPTIVE);
+    if (!rc && (!(c->host = optimizer_state_host(state)) || delayed_open(c)))
+        rc = pl_fail(err, PL_ENOMEM, "no memory");
+    options.method = method;
+    if (!rc) rc = collaboration_open(&c->collaboration, &options, err);
+    free(method);
+    return rc;
+}
+
+/* --- open, close ------------------------------------------------------------------------------- */
+
+/* Averaging happens in host memory, whatever computes. */
+static void choose_backend(struct pl_collaborative *c)
+{
+    const struct pl_collaborative_trainer *t = c->o.trainer;
+    if (t && !strcmp(t->state->be->name, "fast")) c->be = *t->state->be;
+    else if (t || pl_backend_open(&c->be, "fast", NULL)) pl_backend_ref(&c->be);
+}
+
+/* A peer without a state trains from the values that it was given. */
+static int enter_run(struct pl_collaborative *c, struct pl_err *err)
+{
+    struct pl_collaborative_event ready = { .kind = PL_COLLABORATIVE_READY };
+    struct pl_err why = { "" };
+    int loaded;
+    collaboration_enter(c->collaboration, c->epoch);
+    collaborative_report(c, &ready);
+    loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);
+    /* Samples of another model would count for their steps, its gradients for nobody's. */
+    if (loaded == PL_EUSE) return pl_fail(err, PL_EIO, "%s", why.text);
+    if (loaded == PL_EIO) collaborative_warn(c, why.text);
+    collaborative_share(c);
+    return PL_OK;
+}
+
+int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collaborative_run *run,
+                          const struct pl_collaborative_tensor *tensors, size_t count,
+                          const struct pl_collaborative_options *options, struct pl_err *err)
+{
+    struct pl_collaborative *c = calloc(1, sizeof *c);
+    struct pl_err own;
+    int rc;
+    if (!err) err = &own;
+    *out = NULL;
+    if (!c) return pl_fail(err, PL_ENOMEM, "no memory");
+    pthread_mutex_init(&c->delayed.lock, NULL);
+    c->o = *options;
+    set_defaults(&c->o);
+    c->epoch = c->o.epoch;
+    rc = check_options(run, &c->o, err);
+    if (!rc) choose_backend(c);
+    if (!rc && c->o.trainer) c->trainer = *c->o.trainer;
+    else if (!rc)
+        rc = collaborative_tensors_open(&c->tensors, &c->trainer, tensors, count, &c->o, &c->be,
+                                        err);
+    if (!rc) rc = join_swarm(&c->member, run, err);
+    if (!rc) rc = open_averagers(c, run->name, err);
+    if (!rc) rc = enter_run(c, err);
+    if (rc) {
+        c->failed = rc;
+        pl_collaborative_close(c);
+        return rc;
+    }
+    if (c->tensors) collaborative_tensors_publish(c->tensors);
+    c->batch_began = pl_seconds();
+    *out = c;
+    return PL_OK;
+}
+
+void pl_collaborative_close(struct pl_collaborative *c)
+{
+    struct pl_collaborative_event end = { .kind = PL_COLLABORATIVE_END };
+    struct pl_err why;
+    if (!c) return;
+    if (c->collaboration) {
+        if (!c->failed) pl_collaborative_finish(c, &why);
+        delayed_wait_copied(c, &why); /* its thread calls the collaboration */
+        collaborative_report(c, &end);
+    }
+    collaboration_close(c->collaboration);
+    delayed_close(c);
+    if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
+    leave_swarm(&c->member);
+    collaborative_tensors_close(c->tensors);
+    free(c);
+}
