@@ -1,6 +1,6 @@
 /* onebit.h - 1-bit Adam: after a warm-up the second moment is frozen, and of the first only signs
- * and one scale travel; what that loses is carried over. [Tang et al. 2021, arXiv 2102.02888, alg. 1]
- * [spec numerics 13]
+ * and one scale travel; what that loses is carried over. [Tang et al. 2021, arXiv 2102.02888, alg.
+ * 1] [spec numerics 13]
  *
  * Values are double, to measure faster versions by. Host memory. */
 #ifndef PL_ONEBIT_H

@@ -1,5 +1,6 @@
-/* gpt2_cache.c - a new token needs only its own row of every matrix product: keys and values of earlier positions are in the
- * cache. So a token costs n, not n^2. The equations are ref/model/prenorm.c's, with M = B rows. */
+/* gpt2_cache.c - a new token needs only its own row of every matrix product: keys and values of
+ * earlier positions are in the cache. So a token costs n, not n^2. The equations are
+ * ref/model/prenorm.c's, with M = B rows. */
 #include "gpt2_cache.h"
 
 #include <string.h>

@@ -1,8 +1,12 @@
-/* blocks.c - the parameters of a stack of blocks. [TTT 3.1]
+/* blocks.c - the parameters of a stack of blocks. [TTT 3.1] [spec dalle 3, 10, 13]
+ *
+ *   a block's own     s_f, norm (D)  s_g, norm (D)               small: 6 D
+ *   its group's       W_qkv (3E,D), W_out (D,E)                  E = H d
+ *                     W1 (8D,D), W2 (D,4D)                       GEGLU: u and g in halves
  *
  * Attention and feed-forward layers are shared by the blocks of a group: 64 blocks, 5 groups, and a
- * model 8.9 times smaller to send. Norms and LayerScale are every block's own; they are small, and
- * tell a shared layer where in the stack it is. */
+ * model 8.9 times smaller to send. [ALBERT] Norms and LayerScale are every block's own; they tell a
+ * shared layer where in the stack it is. */
 #include "blocks.h"
 
 #include <math.h>
@@ -18,7 +22,8 @@ struct declaring {
     char branch; /* 'f' or 'g' */
 };
 
-/* Two dimensions if both are given; LayerScale alone has DALLE-pytorch's three. */
+/* A matrix, or with columns 0 a vector; LayerScale alone has DALLE-pytorch's three dimensions.
+ * Biases don't decay. */
 static int declare(size_t *index, const struct declaring *at, const char *name, int64_t rows,
                    int64_t columns)
 {
@@ -35,6 +40,7 @@ static int declare(size_t *index, const struct declaring *at, const char *name, 
                          is_scale ? scale : matrix, !strstr(name, "bias"));
 }
 
+/* s_f and norm of block l; the layer's tensors, unless an earlier block of its group has them. */
 static int declare_attention(struct pl_block *b, const struct declaring *at, int64_t D, int64_t E,
                              const struct pl_block *shared)
 {
@@ -55,6 +61,7 @@ static int declare_attention(struct pl_block *b, const struct declaring *at, int
     return declare(&b->out_bias, at, "fn.fn.fn.to_out.0.bias", D, 0);
 }
 
+/* The same of the feed-forward branch. */
 static int declare_feed(struct pl_block *b, const struct declaring *at, int64_t D,
                         const struct pl_block *shared)
 {
@@ -90,6 +97,7 @@ int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
     s->list = calloc((size_t)c->L, sizeof *s->list);
     if (!s->list) return PL_ENOMEM;
     for (int l = 0; l < c->L && rc == PL_OK; l++) {
+        /* block l borrows the layers of the first of its group */
         int first = pl_dalle_first_of_group(c, l);
         const struct pl_block *shared = first < l ? &s->list[first] : NULL;
         struct declaring f = { params, prefix, l, 'f' }, g = { params, prefix, l, 'g' };
@@ -100,6 +108,7 @@ int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
     return rc;
 }
 
+/* cos and sin of every position's angles, once for all blocks. */
 int pl_blocks_prepare(struct pl_blocks *s, const struct pl_backend *be)
 {
     const struct pl_dalle_config *c = s->config;
@@ -160,6 +169,7 @@ static float layer_scale(int l) { return l < 18 ? 0.1f : l < 24 ? 1e-5f : 1e-6f;
 int pl_blocks_init(const struct pl_blocks *s, struct pl_rng *rng)
 {
     const struct pl_params *p = s->params;
+    /* fan in: W_qkv, W1 read D channels, W_out E, W2 the 4D that the gate lets through */
     float by_D = 1 / sqrtf((float)s->config->D), by_E = 1 / sqrtf((float)s->E);
     float by_4D = 1 / sqrtf(4 * (float)s->config->D);
     for (int l = 0; l < s->config->L; l++) {

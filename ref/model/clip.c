@@ -1,8 +1,12 @@
 /* clip.c - CLIP: two transformers, one for pictures and one for captions, whose vectors point the
- * same way where picture and caption belong together. [Radford et al. 2021, fig. 3] [TTT 3.4]
+ * same way where picture and caption belong together. The reference run drew 128 pictures for a
+ * caption and showed the four with the largest logits. [CLIP, fig. 3] [TTT 3.4]
+ * [spec images-and-text 2.1, 2.4]
  *
- *   picture:  patches (32 x 32) -> linear -> + position -> blocks -> vector at the class token
- *   caption:  tokens -> embedding -> + position -> causal blocks -> vector at the end token
+ *   picture:  x = LN_pre((class, patches W) + position)          (B,1+49,768): 7 x 7 patches
+ *             vector = LN_post(blocks(x)[0]) proj                at the class token, (B,512)
+ *   caption:  x = E[token] + position                            (B,77,512)
+ *             vector = LN_final(causal blocks(x)[end]) proj      at the end token, (B,512)
  *   logit   = exp(scale) cos(picture, caption) */
 #include "clip.h"
 
@@ -19,7 +23,8 @@ static void show(const struct pl_clip_model *m, const char *name, const float *a
     if (m->watch) m->watch(m->context, name, at, n);
 }
 
-/* x (B,1+places,V): the class's vector, then the patches', each with its position's added. */
+/* x (B,1+places,V) = (class, patches W) + position. W is a convolution whose stride is its size, so
+ * patches don't overlap. */
 static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B)
 {
     const struct pl_backend *be = m->params.be;
@@ -67,12 +72,13 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     float *h = pl_scratch_take(m->scratch, (size_t)B * (size_t)V);
     rc = x && p && h ? be->put(p, pixels, in * sizeof *p) : PL_ENOMEM;
     if (!rc) rc = patches(m, x, p, B);
+    /* x = blocks(LN_pre(x)): every patch sees every other */
     if (!rc)
         rc = be->layer_norm(x, x, value(m, m->pre_weight), value(m, m->pre_bias), B * n, V,
                             PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_pre", x, floats);
     if (!rc) rc = pl_prenorm_forward(&m->vision, x, NULL, B, n, NULL);
-    for (int b = 0; b < B && !rc; b++) /* the class's position alone goes on */
+    for (int b = 0; b < B && !rc; b++) /* the class token has gathered what matters */
         rc = be->copy(h + (size_t)b * (size_t)V, x + (size_t)b * (size_t)n * (size_t)V, (size_t)V);
     if (!rc)
         rc = be->layer_norm(h, h, value(m, m->post_weight), value(m, m->post_bias), B, V,
@@ -83,6 +89,7 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     return rc;
 }
 
+/* The end token has the largest id of all; zeros may follow it. */
 static int end_of(const int32_t *tokens, int n)
 {
     int end = 0;
@@ -111,10 +118,12 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
         memcpy(host + (size_t)b * (size_t)n, tokens + (size_t)b * (size_t)c->context,
                (size_t)n * sizeof *host);
     if (!rc) rc = be->put(at, host, ids * sizeof *host);
+    /* x = E[token] + position */
     if (!rc) rc = be->embed(x, value(m, m->tokens), at, (int)ids, T, c->vocab);
     if (!rc) show(m, "text.token_embedding", x, (size_t)B * row);
     for (int b = 0; b < B && !rc; b++)
         rc = be->axpy(x + (size_t)b * row, 1, value(m, m->text_position), row);
+    /* h = LN_final(blocks(x)) at the end token, the one that has seen the whole caption */
     if (!rc) rc = pl_prenorm_forward(&m->text, x, NULL, B, n, NULL);
     if (!rc)
         rc = be->layer_norm(x, x, value(m, m->final_weight), value(m, m->final_bias), (int)ids, T,
@@ -131,6 +140,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     return rc;
 }
 
+/* Mean and deviation of the channels of CLIP's training pictures. [spec images-and-text 2.2] */
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
 {
     static const float mean[3] = { 0.48145466f, 0.4578275f, 0.40821073f };
@@ -148,6 +158,7 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
+/* logit = exp(scale) a . b / (|a| |b|) */
 int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts,
                    const float *image, int images)
 {
@@ -164,6 +175,7 @@ int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, in
     return PL_OK;
 }
 
+/* Best first; prob = softmax over the pictures of one caption. */
 void pl_clip_rank(int32_t *order, float *prob, const float *logits, int n)
 {
     double most = -INFINITY, sum = 0;

@@ -1,4 +1,8 @@
-/* clip_config.c - sizes and parameters of CLIP. */
+/* clip_config.c - the sizes of CLIP ViT-B/32, and the parameters of both towers under their
+ * official names and in their order. [CLIP, 2.4] [spec images-and-text 2.1]
+ *
+ * Heads are 64 wide in every published model, and the feed-forward layer four times as wide as the
+ * stream, so widths and depths say everything. */
 #include "clip.h"
 
 #include <string.h>
@@ -75,6 +79,7 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     struct declaring d = { &m->params, PL_OK };
     memset(m, 0, sizeof *m);
     m->config = *config;
+    /* pictures: every patch sees every other; captions: only what came before */
     int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
     m->vision = (struct pl_prenorm){
         .params = &m->params,

@@ -1,5 +1,12 @@
-/* dalle_config.c - the sizes of known models, the run's pattern of attention, and what any other
- * configuration must obey. [TTT 3.1] */
+/* dalle_config.c - the sizes of known models, which blocks share layers, and what any other
+ * configuration must obey. [TTT 3.1] [spec dalle 1, 3]
+ *
+ *   block    0    1    2    3    4    5  ...  62      63
+ *   group    0    1    2    3    0    1  ...   2       4
+ *   sees    row  col  row  row  row  col ...  row    a window
+ *
+ * Rows and columns alternate, so that a token reaches every other; the last block looks at its
+ * neighbourhood, from which the next token is chosen. */
 #include "dalle_config.h"
 
 #include <math.h>
@@ -49,6 +56,7 @@ int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl
                    name);
 }
 
+/* Groups of the first L-1 blocks in turn; the last has a group and a window of its own. */
 void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation)
 {
     static const enum pl_mask_kind kinds[4] = { PL_MASK_ROW, PL_MASK_COL, PL_MASK_ROW,
@@ -94,6 +102,7 @@ static int in_range(const char *what, int value, int min, int max, struct pl_err
                    max);
 }
 
+/* A group's blocks share their attention layer, so they must see the same keys. */
 static int check_block(const struct pl_dalle_config *c, int l, struct pl_err *err)
 {
     const struct pl_dalle_block *b = &c->block[l], *other;

@@ -1,9 +1,13 @@
-/* gpt2.c - GPT-2, the model of the paper's 8-bit fine-tuning tutorial. [Radford et al. 2019] [TTT
- * 2.3]
+/* gpt2.c - GPT-2, the model of the paper's tutorial on fine-tuning with 8-bit optimizer state: what
+ * comes next in a text. [GPT-2, 2.3] [TTT 2.3] [spec images-and-text 6]
  *
- *   x      = E[token] + position
- *   y      = LN_f(blocks(x))           prenorm.c
- *   logits = y E^T                     the same E, no bias */
+ *   x      = E[token] + P[position]    (B,n,D), both learned
+ *   y      = LN_f(blocks(x))           prenorm.c, causal
+ *   logits = y E^T                     (B,n,V), the same E, no bias
+ *   loss   = mean over t of -log softmax(logits_t)[token_t+1]
+ *
+ * Positions that the key mask hides (padding) are seen by none, and labels below 0 count for
+ * nothing. */
 #include "gpt2.h"
 
 #include <string.h>
@@ -47,7 +51,7 @@ static int put_mask(struct pl_gpt2 *m, const uint8_t **at, const uint8_t *key_ma
     return bytes ? m->params.be->put(bytes, key_mask, n) : PL_ENOMEM;
 }
 
-/* x (B,n,D) = wte[id] + wpe[place], then the whole stack. inputs as in prenorm.h. */
+/* x = blocks(E[token] + P[position]); inputs as in prenorm.h. */
 static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
                const uint8_t *key_mask, int B, int n)
 {
@@ -61,6 +65,7 @@ static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
     return rc ? rc : pl_prenorm_forward(&m->stack, x, inputs, B, n, key_mask);
 }
 
+/* y = LN_f(x) */
 static int final_norm(struct pl_gpt2 *m, float *y, const float *x, int M)
 {
     return m->params.be->layer_norm(y, x, value(m, m->norm_weight), value(m, m->norm_bias), M,
@@ -91,7 +96,7 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
     return rc;
 }
 
-/* What position t predicts is the label at t + 1; -1 counts for nothing. PL_EUSE: no id. */
+/* Position t is to predict the label at t + 1; the last one predicts nothing. PL_EUSE: no id. */
 static int shifted(int32_t *label, const struct pl_gpt2 *m, const int32_t *labels, int B, int n)
 {
     for (int b = 0; b < B; b++)
@@ -103,7 +108,8 @@ static int shifted(int32_t *label, const struct pl_gpt2 *m, const int32_t *label
     return PL_OK;
 }
 
-/* From dy, the gradient at ln_f's output, down to the embeddings. */
+/* From dy, the gradient of LN_f's output, down to the embeddings: dE[token] += dx, which adds to
+ * what the output layer has given E, and dP[position] += dx of every sequence. */
 static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const float *inputs,
                     const int32_t *ids, const uint8_t *key_mask, int B, int n)
 {
@@ -150,6 +156,8 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
              : PL_ENOMEM;
     if (!rc) rc = run(m, x, inputs, at, key_mask, B, n);
     if (!rc) rc = final_norm(m, y, x, (int)M);
+    /* Logits, loss, dy and dE in one operation: (B,n,V) never exists whole. GPT-2's output has no
+     * bias, so zeros stand for it and their gradient is thrown away. */
     if (!rc)
         rc = be->loss(loss, NULL, dy, with_grad ? grad(m, m->tokens) : NULL,
                       with_grad ? m->no_grad : NULL, y, value(m, m->tokens), m->zeros, label, &all,

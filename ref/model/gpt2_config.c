@@ -1,4 +1,10 @@
-/* gpt2_config.c - sizes and parameters of GPT-2. */
+/* gpt2_config.c - the published sizes of GPT-2, its parameters under their official names, and
+ * their initial values. [GPT-2, 2.3] [spec images-and-text 6]
+ *
+ *   E (V,D) wte, P (positions,D) wpe, the blocks' twelve tensors each, LN_f (D) (D)
+ *
+ * Initial values: normal with deviation 0.02; what is added to the stream, by two layers a block,
+ * is divided by sqrt(2 layers), so that the stream's variance does not grow with depth. */
 #include "gpt2.h"
 
 #include <math.h>
@@ -13,6 +19,7 @@ static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "mlp.c_proj.weight", PL_PROJ_W }, { "mlp.c_proj.bias", PL_PROJ_B },
 };
 
+/* layers, heads, width, positions, vocabulary, inner width, groups */
 static const struct {
     const char *name;
     struct pl_gpt2_config config;
@@ -34,6 +41,7 @@ int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err
                    "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, gpt2-xl)", name);
 }
 
+/* Far above any published model, and low enough that every product of two sizes stays an int. */
 int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
 {
     const struct {
@@ -126,6 +134,7 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
     return rc;
 }
 
+/* The official code has "Conv1D" layers, y = x W + b with W [in,out]: W of linear.h transposed. */
 int pl_gpt2_is_transposed(const char *name)
 {
     static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",

@@ -1,5 +1,11 @@
-/* params.c - tensors one after the other in a flat buffer, each on a cache line of its own: the
- * optimizer and averaging see one array, checkpoints see names. */
+/* params.c - a model's tensors side by side in one buffer, each beginning on a cache line of its
+ * own: the optimizer and averaging see one array, checkpoints see names.
+ *
+ *   value   | W 12 floats, 4 of padding | b 3, 13 | ...      offsets are multiples of 16
+ *   grad    | the same layout                                padding is zero and stays so
+ *
+ * Tensors are declared first, when sizes are known but no memory is needed (the calculator stops
+ * there), and then allocated at once. */
 #include "params.h"
 
 #include <assert.h>
@@ -30,6 +36,7 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
         t->shape[i] = shape[i];
         if (pl_size_mul(&t->n, t->n, (size_t)shape[i])) return PL_ELIMIT;
     }
+    /* the next tensor begins behind this one and its padding */
     t->decay = decay;
     t->offset = p->total;
     p->total += (t->n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -44,6 +51,7 @@ int pl_params_allocate(struct pl_params *p, const struct pl_backend *be, int wit
     size_t bytes;
     if (pl_size_mul(&bytes, p->total, sizeof(float))) return PL_ELIMIT;
     p->be = be;
+    /* A backend may keep a second copy of weights, in the form that its matrix products prefer. */
     p->value = be->alloc(bytes);
     if (!p->value || (be->weights && be->weights(p->value, p->total))) return PL_ENOMEM;
     if (!with_grad) return PL_OK;
@@ -88,6 +96,7 @@ int pl_params_get(const struct pl_params *p, size_t index, float *host)
     return p->be->get(host, pl_params_value(p, index), p->list[index].n * sizeof *host);
 }
 
+/* Drawn on the host, so that a seed gives the same model on every backend. */
 int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
 {
     size_t n = p->list[index].n;

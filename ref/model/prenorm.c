@@ -1,10 +1,15 @@
-/* prenorm.c - a plain pre-norm transformer block, forward beside backward. [GPT-2 2.3] [CLIP 2.4]
+/* prenorm.c - a plain pre-norm transformer, forward beside backward: the blocks of GPT-2 and of
+ * both towers of CLIP. [GPT-2, 2.3] [CLIP, 2.4] [spec images-and-text 2.1, 6]
  *
- *   middle = x + W_out attention(W_qkv LN_1(x) + b) + b
- *   y      = middle + W_proj act(W_fc LN_2(middle) + b) + b
+ *   1. middle = x + W_out attention(W_qkv LN_1(x) + b_qkv) + b_out
+ *   2. y      = middle + W_proj act(W_fc LN_2(middle) + b_fc) + b_proj
  *
- * Backward runs a block again from its input (activation checkpointing), unless its activations
- * were stored. */
+ * x, middle, y are (B,n,D); fc and act (B,n,hidden). Norms come before the layers, so the stream x
+ * itself is only ever added to, and gradients reach the first block undamped.
+ *
+ * Backward needs every value of a block. By default only the blocks' inputs are saved, and a block
+ * runs again before its backward pass (activation checkpointing): for a third more operations the
+ * values of one block are in memory, not of all. */
 #include "prenorm.h"
 
 #include <stdio.h>
@@ -20,6 +25,7 @@ static float *grad(const struct pl_prenorm *s, int l, enum pl_prenorm_part part)
     return pl_params_grad(s->params, s->part[l][part]);
 }
 
+/* Tests compare what a block makes with the original packages' values. */
 static void show(const struct pl_prenorm *s, int l, const char *what, const float *at, size_t n)
 {
     char name[40];
@@ -69,7 +75,7 @@ void pl_prenorm_give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
     pl_scratch_give(s->scratch, m->fc);
 }
 
-/* y = out(attention(qkv(ln_1(x)))) */
+/* 1.  y = W_out attention(W_qkv LN_1(x) + b_qkv) + b_out */
 static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                             const float *x, int B, int n, const uint8_t *key_mask)
 {
@@ -92,7 +98,7 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_p
     return rc;
 }
 
-/* y = proj(act(fc(ln_2(x)))) */
+/* 2.  y = W_proj act(W_fc LN_2(x) + b_fc) + b_proj */
 int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                    const float *x, int M)
 {
@@ -113,7 +119,7 @@ int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_ma
     return rc;
 }
 
-/* middle = x + the attention branch, y = the feed-forward branch of that. */
+/* middle = x + Attn(x),  y = FFN(middle): the block's output is their sum. */
 static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                      const float *x, int B, int n, const uint8_t *key_mask)
 {
@@ -125,7 +131,7 @@ static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_
     return rc ? rc : pl_prenorm_ffn(s, l, m, m->middle, B * n);
 }
 
-/* The forward pass of a training that stores: each block's values in buffers of their own. */
+/* With `stored`, each block's values stay in buffers of their own until backward. */
 static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
                           const uint8_t *key_mask)
 {
@@ -164,6 +170,7 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     if (inputs && s->stored) return forward_stored(s, x, inputs, B, n, key_mask);
     rc = pl_prenorm_take(&m, s, (size_t)B * (size_t)n, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
+        /* what backward starts from */
         if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
         if (!rc) rc = attention_branch(s, l, &m, x, B, n, key_mask);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
@@ -175,9 +182,9 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     return rc;
 }
 
-/* Every line undoes one of the forward pass, last first. Of block l, whose values are in m; dx
- * is the gradient of its output, then of its input. d (M,D) and wide (M, max(hidden, 3D)) are
- * scratch. */
+/* Block l, whose values are in m: dx is the gradient of its output, then of its input. Each line
+ * undoes one of the forward pass, last first; `add` 1 leaves the residual sum's own gradient in dx.
+ * d (M,D) and wide (M, max(hidden, 3D)) are scratch. */
 static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                           float *dx, const float *x, float *d, float *wide, int B, int n,
                           const uint8_t *key_mask)
@@ -186,7 +193,7 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
     struct pl_mask mask = mask_of(s, n);
     int M = B * n, D = s->D, hidden = s->hidden, rc;
     size_t wider = (size_t)M * (size_t)hidden;
-    /* dx += the gradient through the feed-forward branch */
+    /* 2.  dproj, dact, dfc, dLN_2:  dmiddle = dy + ... */
     rc = be->linear_dw(grad(s, l, PL_PROJ_W), grad(s, l, PL_PROJ_B), dx, m->act, M, hidden, D);
     if (!rc) rc = be->linear_dx(wide, dx, value(s, l, PL_PROJ_W), M, hidden, D, 0);
     if (!rc) rc = be->activation_backward(wide, wide, m->fc, wider, s->activation);
@@ -197,7 +204,7 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
         rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_WEIGHT), grad(s, l, PL_LN2_BIAS), d,
                                      m->middle, value(s, l, PL_LN2_WEIGHT), M, D, PL_PRENORM_EPS,
                                      1);
-    /* and through the attention branch */
+    /* 1.  dout, do, dqkv, dLN_1:  dx = dmiddle + ... */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
     if (!rc)
@@ -224,6 +231,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
     for (int l = s->layers - 1; l >= 0 && !rc; l--) {
         const struct pl_prenorm_made *m = s->made ? &s->made[l] : &again;
         const float *x = inputs + (size_t)l * floats;
+        /* the values of block l once more, from its input */
         if (!s->made) rc = run_block(s, l, m, x, B, n, key_mask);
         if (!rc) rc = block_backward(s, l, m, dx, x, d, wide, B, n, key_mask);
     }

@@ -1,10 +1,11 @@
-/* prenorm_params.c - the tensors of a pre-norm transformer's blocks, in their model's order and under their model's names.
- * [spec images-and-text 2.1, 6]
+/* prenorm_params.c - the tensors of a pre-norm transformer's blocks, in their model's order and
+ * under their model's names. [spec images-and-text 2.1, 6]
  *
- *   LN_1 (D) (D)    W_qkv (3D,D)      W_out (D,D)           each W with its b, a vector of its rows
+ *   LN_1 (D) (D)    W_qkv (3D,D)      W_out (D,D)           a W has a b, (rows)
  *   LN_2 (D) (D)    W_fc (hidden,D)   W_proj (D,hidden)
  *
- * Matrices decay, vectors don't. With groups, blocks share matrices as the paper's model does. [TTT 3.1] */
+ * Matrices decay, vectors don't. With groups, blocks share matrices as the paper's model does, and
+ * keep norms of their own. [TTT 3.1] */
 #include "prenorm.h"
 
 #include <assert.h>

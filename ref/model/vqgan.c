@@ -1,14 +1,16 @@
 /* vqgan.c - pictures to image tokens and back: an encoder of convolutions, a codebook, a decoder.
- * [VQGAN: Esser et al. 2021, 3.1] [TTT 3.1]
+ * [VQGAN, 3.1] [TTT 3.1] [spec images-and-text 1.2, 1.5]
  *
- *   z = quant_conv(encoder(picture))             H x W becomes H/f x W/f, f = 8 in the run
+ *   z = quant_conv(encoder(picture))             (B,3,H,W) to (B,embed_dim,H/f,W/f), f = 8
  *   token = the codebook's, place by place       codebook.c
  *   picture' = decoder(post_quant_conv(e[token]))
  *
- * Encoder and decoder are lists of blocks, built once from the configuration; running them is a
- * loop. */
+ * A picture of 256 x 256 x 3 bytes becomes 32 x 32 tokens of 13 bits: 118 times fewer bits, and a
+ * sequence short enough for a transformer. Encoder and decoder are lists of blocks
+ * (vqgan_list.c); running them is a loop. */
 #include "vqgan.h"
 
+/* x through one block after the other; for a backward pass each block's input stays. */
 int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
                  const struct pl_maps *x, struct pl_vq_saved *saved)
 {
@@ -48,6 +50,7 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     pl_scratch_give_all(m->scratch);
     map.at = pl_scratch_take(m->scratch, pl_maps_floats(&map));
     if (!map.at) return PL_ENOMEM;
+    /* z = quant_conv(encoder(x)) */
     rc = be->put(map.at, x, pl_maps_floats(&map) * sizeof *x);
     if (!rc) rc = run_on(m, m->encoder, m->encoders, &map);
     if (!rc) rc = run_on(m, &m->quant_conv, 1, &map);
@@ -57,6 +60,8 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     places = (size_t)B * (size_t)P;
     chosen = pl_scratch_take(m->scratch, places); /* as many 32-bit integers */
     if (!chosen) return PL_ENOMEM;
+    /* Gumbel: argmax of proj(z), plus noise where a sample is wanted; else the row of the codebook
+     * that is nearest to z. */
     if (c->gumbel) {
         rc = run_on(m, &m->proj, 1, &map);
         if (!rc && noise) {
@@ -85,6 +90,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     map.at = pl_scratch_take(m->scratch, pl_maps_floats(&map));
     given = pl_scratch_take(m->scratch, places);
     if (!map.at || !given) return PL_ENOMEM;
+    /* x' = decoder(post_quant_conv(e[token])) */
     rc = be->put(given, code, places * sizeof *code);
     if (!rc)
         rc = be->code_rows(map.at, pl_params_value(&m->params, m->table), (int32_t *)given, B,

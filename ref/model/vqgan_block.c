@@ -1,8 +1,11 @@
-/* vqgan_block.c - the layers of a VQGAN, forward beside backward. [Esser et al. 2021, table 7]
+/* vqgan_block.c - the kinds of blocks of a VQGAN: their parameters, and which function runs them
+ * forward and backward. [VQGAN] [spec images-and-text 1.1]
  *
- *   RES    y = x + conv2(swish(norm2(conv1(swish(norm1(x))))))
- *   ATTN   y = x + proj_out(attention(q, k, v)),  q, k, v = 1x1 convolutions of norm(x)
- *   DOWN, UP   half or twice the size
+ *   CONV       y = W * x + b, K x K                    NORM    group norm
+ *   RES        x + two convolutions, vqgan_res.c       SWISH   x sigmoid(x)
+ *   ATTN       x + attention over places, vqgan_attn.c
+ *   DOWN       a 3x3 convolution with stride 2: half the height and width
+ *   UP         every place four times, then a 3x3 convolution
  *
  * Backward passes compute the cheap parts (norms, swish) again instead of saving them: a map of the
  * first level is the largest buffer there is. */
@@ -16,6 +19,8 @@ size_t pl_maps_floats(const struct pl_maps *m)
     return (size_t)m->B * (size_t)m->C * (size_t)m->H * (size_t)m->W;
 }
 
+/* A weight (out,in,K,K), or (out) of a norm, and its bias (out): "encoder.down.0.block.1" and
+ * "conv1" become "encoder.down.0.block.1.conv1.weight". */
 static int declare(struct pl_params *p, size_t *index, const char *prefix, const char *part,
                    int dims, int out, int in, int K)
 {
@@ -30,6 +35,7 @@ static int declare(struct pl_params *p, size_t *index, const char *prefix, const
     return pl_params_add(p, name, 1, shape, 0);
 }
 
+/* The order is that of taming-transformers' state_dict; `at` numbers the parts. */
 int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
 {
     static const char *const products[] = { "q", "k", "v", "proj_out" };
@@ -58,7 +64,8 @@ int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
     return rc;
 }
 
-/* Zeros only below and to the right, as taming-transformers pads. */
+/* Stride 2 over H + 1 rows of which the last is zeros, likewise columns: an even size is halved.
+ * taming-transformers pads below and to the right only. */
 static struct pl_conv halving(const struct pl_maps *x, int out)
 {
     return (struct pl_conv){ .B = x->B,
@@ -81,6 +88,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     struct pl_maps twice;
     int H = x->H, W = x->W, rc;
     assert(x->C == block->in || block->kind == PL_VQ_SWISH);
+    /* The size of y follows from the kind alone. */
     if (block->kind == PL_VQ_DOWN) {
         H = pl_conv_height(&half);
         W = pl_conv_width(&half);
@@ -99,6 +107,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     case PL_VQ_NORM: return vq_norm(&s, 0, y, x);
     case PL_VQ_SWISH: return s.be->activation(y->at, x->at, pl_maps_floats(x), PL_SWISH);
     case PL_VQ_UP:
+        /* each place becomes 2 x 2 equal ones, and the convolution smooths them */
         twice = vq_take(&s, x->B, x->C, H, W);
         if (!twice.at) return PL_ENOMEM;
         rc = s.be->upsample(twice.at, x->at, x->B * x->C, x->H, x->W);
@@ -110,6 +119,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     return PL_OK;
 }
 
+/* dx from dy, and the gradients of the block's parameters. */
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
                    struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy,
                    struct pl_vq_saved *saved)
@@ -136,6 +146,7 @@ int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
         twice = (struct pl_maps){ saved->middle, x->B, x->C, dy->H, dy->W };
         dtwice = vq_take(&s, x->B, x->C, dy->H, dy->W);
         if (!dtwice.at) return PL_ENOMEM;
+        /* the four copies of a place: its gradient is the sum of theirs */
         rc = vq_conv_backward(&s, 0, &dtwice, dy, &twice, 3);
         if (!rc) rc = s.be->upsample_backward(out.at, dtwice.at, x->B * x->C, x->H, x->W);
         vq_give(&s, &twice);

@@ -1,6 +1,15 @@
-/* vqgan_layers.c - the layers inside a VQGAN block. */
+/* vqgan_layers.c - convolution, group norm and swish on feature maps, forward beside backward: what
+ * every block of a VQGAN is made of. [spec images-and-text 1.1]
+ *
+ *   conv         y = W * x + b                    dx = W^T * dy,  dW += dy x,  db += sum dy
+ *   norm         y = weight h + bias              h: a group of channels, mean 0 and variance 1
+ *   swish        y = x sigmoid(x)
+ *
+ * Maps are (B,C,H,W). A block's parameters are numbered by its parts, each a weight and, right
+ * behind it, its bias. */
 #include "vqgan_layers.h"
 
+/* Values of a part, and their gradients. */
 float *vq_weight(const struct vq_pass *s, int part)
 {
     return pl_params_value(s->p, s->block->param[part]);
@@ -18,6 +27,7 @@ float *vq_dbias(const struct vq_pass *s, int part)
     return pl_params_grad(s->p, s->block->param[part] + 1);
 }
 
+/* A map from the scratch buffers; .at is NULL without memory. */
 struct pl_maps vq_take(const struct vq_pass *s, int B, int C, int H, int W)
 {
     struct pl_maps m = { .B = B, .C = C, .H = H, .W = W };
@@ -30,7 +40,7 @@ void vq_give(const struct vq_pass *s, const struct pl_maps *m)
     pl_scratch_give(s->scratch, m->at);
 }
 
-/* K x K that keeps the size. */
+/* K x K that keeps the size: K - 1 zeros in all, as many before as behind, for odd K. */
 struct pl_conv vq_same_size(const struct pl_maps *x, int out, int K)
 {
     return (struct pl_conv){ .B = x->B,
@@ -46,6 +56,7 @@ struct pl_conv vq_same_size(const struct pl_maps *x, int out, int K)
                              .right = (K - 1) / 2 };
 }
 
+/* y (B,out,H,W) = conv(x), K x K */
 int vq_conv(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x, int K)
 {
     struct pl_conv c = vq_same_size(x, y->C, K);
@@ -62,17 +73,20 @@ int vq_conv_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
     return rc;
 }
 
+/* Groups of channels that are normalized together: 32, but for small codecs. */
 static int groups(const struct vq_pass *s)
 {
     return s->block->groups ? s->block->groups : PL_VQ_GROUPS;
 }
 
+/* y = weight (x - mean) / sqrt(var + eps) + bias */
 int vq_norm(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x)
 {
     return s->be->group_norm(y->at, x->at, vq_weight(s, part), vq_bias(s, part), x->B, x->C,
                              x->H * x->W, groups(s), PL_VQ_EPS);
 }
 
+/* dx through mean and variance too, from x: neither was saved. */
 int vq_norm_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
                      const struct pl_maps *dy, const struct pl_maps *x)
 {
@@ -81,6 +95,7 @@ int vq_norm_backward(const struct vq_pass *s, int part, struct pl_maps *dx,
                                       PL_VQ_EPS);
 }
 
+/* y = swish(norm(x)), in one map */
 int vq_norm_swish(const struct vq_pass *s, int part, struct pl_maps *y, const struct pl_maps *x)
 {
     int rc = vq_norm(s, part, y, x);

@@ -1,4 +1,6 @@
-/* vqgan_layers.h - the layers inside a VQGAN block, for vqgan_block.c and its parts. */
+/* vqgan_layers.h - what the blocks of a VQGAN share: their layers on feature maps, forward and
+ * backward, and the two blocks large enough for a file of their own. Internal to vqgan_block.c and
+ * its parts. [spec images-and-text 1.1] */
 #ifndef PL_VQGAN_LAYERS_H
 #define PL_VQGAN_LAYERS_H
 
@@ -12,6 +14,8 @@ struct vq_pass {
     const struct pl_vq_block *block;
 };
 
+/* `part` numbers a block's layers in the order of vqgan_block.c's declarations. dx NULL: not
+ * wanted. A map that vq_take gives goes back by vq_give, or all at once after an error. */
 float *vq_weight(const struct vq_pass *s, int part);
 float *vq_bias(const struct vq_pass *s, int part);
 float *vq_dweight(const struct vq_pass *s, int part);

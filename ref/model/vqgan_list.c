@@ -1,4 +1,14 @@
-/* vqgan_list.c - blocks and parameters of a VQGAN. */
+/* vqgan_list.c - a VQGAN as two lists of blocks, built from its configuration.
+ * [spec images-and-text 1.2]
+ *
+ *   encoder   conv_in                                  3 -> ch channels
+ *             level 0 .. L-1: residual blocks (each with attention, at some resolutions),
+ *                             then half the size, but for the last level
+ *             middle: block, attention, block;  norm, swish, conv_out -> z_channels
+ *   decoder   conv_in, middle, levels L-1 .. 0 with one residual block more each and twice the
+ *             size instead of half;  norm, swish, conv_out -> 3
+ *
+ * Running a model is then a loop over a list, and its backward pass the same loop in reverse. */
 #include "vqgan.h"
 
 #include <math.h>
@@ -12,6 +22,7 @@ struct list {
     int count, width, groups;
 };
 
+/* Adds a block from the width so far to `out` channels. */
 __attribute__((format(printf, 5, 6))) static void append(struct list *list, enum pl_vq_kind kind,
                                                          int out, int K, const char *format, ...)
 {
@@ -26,6 +37,8 @@ __attribute__((format(printf, 5, 6))) static void append(struct list *list, enum
     list->width = out;
 }
 
+/* The nominal resolution of a level decides, whatever the size of the pictures: a model has the
+ * same parameters for all of them. */
 static int has_attention(const struct pl_vqgan_config *c, int level)
 {
     for (int i = 0; i < c->attns; i++)
@@ -57,6 +70,7 @@ static void append_end(struct list *list, const char *side, int out)
     append(list, PL_VQ_CONV, out, 3, "%s.conv_out", side);
 }
 
+/* Blocks in running order; names count levels as the encoder does, so the decoder begins at L-1. */
 static void build(struct pl_vqgan *m)
 {
     const struct pl_vqgan_config *c = &m->config;
@@ -79,6 +93,8 @@ static void build(struct pl_vqgan *m)
     append_end(&d, "decoder", 3);
     m->encoders = e.count;
     m->decoders = d.count;
+    /* Around the codes: z_channels to embed_dim and back, and for Gumbel codes a logit for each.
+     * All are 1x1 convolutions: a linear layer at each place. */
     m->quant_conv = (struct pl_vq_block){
         .kind = PL_VQ_CONV, .in = c->z_channels, .out = c->embed_dim, .K = 1, .name = "quant_conv"
     };
@@ -108,7 +124,7 @@ __attribute__((format(printf, 4, 5))) static int declare(struct pl_params *p,
     return rc;
 }
 
-/* The original counts a level's blocks, then its attentions, then its resampling. */
+/* taming-transformers lists a level's blocks, then its attentions, then its resampling. */
 static int declare_levels(struct pl_params *p, struct pl_vq_block *blocks, int count, int levels,
                           const char *side, const char *resampling)
 {
@@ -121,6 +137,7 @@ static int declare_levels(struct pl_params *p, struct pl_vq_block *blocks, int c
     return rc;
 }
 
+/* The order of the parameters is not the order of running: checkpoints and optimizers see this. */
 static int declare_all(struct pl_vqgan *m)
 {
     struct pl_params *p = &m->params;
@@ -159,6 +176,8 @@ int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
     return rc;
 }
 
+/* PyTorch's defaults: uniform within 1/sqrt(fan-in) for convolutions and their biases, 1 and 0 for
+ * norms, within 1/N for the N rows of the codebook. */
 int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
 {
     struct pl_params *p = &m->params;

@@ -1,4 +1,5 @@
-/* vqgan_quantizer.h - from maps to codes and back while a VQGAN is trained. */
+/* vqgan_quantizer.h - from maps to codes and back while a VQGAN is trained, and the gradients of
+ * that. Internal to vqgan_train.c. [spec images-and-text 1.4, 1.6, 1.7] */
 #ifndef PL_VQGAN_QUANTIZER_H
 #define PL_VQGAN_QUANTIZER_H
 
@@ -16,9 +17,12 @@ struct vq_step {
     int32_t *code; /* backend memory */
 };
 
+/* A scratch buffer for a map of the same places with other channels; and back. */
 struct pl_maps vq_take_like(struct vq_step *s, const struct pl_maps *other, int channels);
 void vq_give_maps(struct vq_step *s, const struct pl_maps *m);
 
+/* s->z to s->code and s->zq, *loss the quantizer's; backward: dz from dzq, the gradient at s->zq,
+ * and the codebook's gradient. dz->at is a scratch buffer of the caller's. */
 int vq_nearest_forward(struct vq_step *s, double *loss);
 int vq_nearest_backward(struct vq_step *s, struct pl_maps *dz, const struct pl_maps *dzq);
 int vq_gumbel_forward(struct vq_step *s, double *loss, const float *noise);

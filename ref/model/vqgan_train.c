@@ -1,17 +1,17 @@
-/* vqgan_train.c - gradients of a VQGAN. [Esser et al. 2021, eq. 4] [VQ-VAE: eq. 3]
+/* vqgan_train.c - gradients of a VQGAN. [VQGAN, eq. 4] [VQ-VAE, eq. 3] [spec images-and-text 1.7]
  *
+ *   z -> tokens -> zq as in vqgan_quantizer.c,  x' = decoder(post_quant_conv(zq))
  *   loss = l1 mean|x' - x| + l2 mean(x' - x)^2 + quantizer loss
- *   nearest:  |sg(z) - e|^2 + beta |z - sg(e)|^2,   sg stops gradients: the table moves to the
- *             maps, and the encoder, more slowly, to the table (legacy: beta on the first term)
- *   Gumbel:   kl_weight KL(q || uniform)
  *
- * The token has no gradient, so the decoder's goes straight through to z (nearest) or to the
- * softmax y (Gumbel). */
+ * The published models add a perceptual and an adversarial term, which make pictures sharper; the
+ * tokens need neither. */
 #include "vqgan_quantizer.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
+/* The weights of taming-transformers' published configurations; `legacy` is its name for beta on
+ * the codebook's term instead of the encoder's. */
 struct pl_vqgan_task pl_vqgan_published_task(void)
 {
     return (struct pl_vqgan_task){
@@ -48,6 +48,7 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
     size_t n = pl_maps_floats(&in), places;
     double pixel[2];
     int rc;
+    /* forward: z = quant_conv(encoder(x)) */
     in.at = pl_scratch_take(m->scratch, n);
     if (!in.at) return PL_ENOMEM;
     rc = be->put(in.at, x, n * sizeof *x);
@@ -55,6 +56,7 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
     if (!rc) rc = pl_vqgan_run(m, &m->quant_conv, 1, &s->z, &latent, &s->quant_conv);
     if (rc) return rc;
 
+    /* tokens and zq; before there is a codebook the decoder sees z itself */
     places = (size_t)s->z.B * (size_t)s->z.H * (size_t)s->z.W;
     s->zq = t->no_codes ? s->z : vq_take_like(s, &s->z, m->config.embed_dim);
     s->code = (int32_t *)pl_scratch_take(m->scratch, places);
@@ -64,6 +66,7 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
         rc = m->config.gumbel ? vq_gumbel_forward(s, &loss->quantizer, noise)
                               : vq_nearest_forward(s, &loss->quantizer);
     if (!rc && code && !t->no_codes) rc = be->get(code, s->code, places * sizeof *code);
+    /* x' and the losses; the gradient at x' replaces x' */
     if (!rc) rc = pl_vqgan_run(m, &m->post_quant_conv, 1, &latent, &s->zq, &s->post_quant_conv);
     if (!rc) rc = pl_vqgan_run(m, m->decoder, m->decoders, &decoded, &latent, s->decoder);
     if (!rc && y) rc = be->get(y, decoded.at, n * sizeof *y);
@@ -74,10 +77,12 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
     loss->total = (double)t->l1 * pixel[0] + (double)t->l2 * pixel[1] +
                   (double)t->quantizer * loss->quantizer;
 
+    /* backward, in reverse order */
     grad = decoded;
     rc = run_back(s, m->decoder, m->decoders, s->decoder, &grad, 1);
     if (!rc) rc = run_back(s, &m->post_quant_conv, 1, &s->post_quant_conv, &grad, 1);
     if (rc) return rc;
+    /* across the tokens: straight through, or through the softmax */
     if (t->no_codes) dz = grad;
     else
         rc = m->config.gumbel ? vq_gumbel_backward(s, &dz, &grad)
