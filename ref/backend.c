@@ -1,4 +1,9 @@
-/* backend.c - the reference's table: its operations, and the host's memory as a device's. */
+/* backend.c - the reference's table: its operations, and the host's memory as a device's. It is
+ * where every backend starts from, so an operation that a backend leaves out is computed here.
+ *
+ * Allocation, copies and sync are what a device's driver would do; on the host they are malloc and
+ * memcpy. Everything that makes training faster without changing it (page-locked memory,
+ * asynchronous copies, several devices) stays NULL: callers fall back. */
 #include "backend.h"
 
 #include <string.h>

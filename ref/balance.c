@@ -21,6 +21,7 @@ static double fraction_at(double level, double bandwidth, int N)
     return bandwidth > 0 ? fmin(fmax(w, 0), 1) : 0;
 }
 
+/* sum of all w_i at that time: it rises with the level, so halving finds where it is 1 */
 static double sum_at(double level, const double *b, int N)
 {
     double sum = 0;
@@ -28,7 +29,8 @@ static double sum_at(double level, const double *b, int N)
     return sum;
 }
 
-/* Unknown bandwidths filled in; returns how many peers reduce, negative for an error. */
+/* A peer that states no bandwidth counts as the mean of those that do; 0 is a client, which reduces
+ * nothing. Returns how many peers reduce, negative for an error. */
 static int resolve(double *b, const double *bandwidth, int N, struct pl_err *err)
 {
     double sum = 0;
@@ -62,6 +64,7 @@ static double water_level(const double *b, int N)
     }
 }
 
+/* With one or two peers N - 2 is no divisor, and equal shares are as fast as any. */
 void pl_balance_level(double *fraction, const double *bandwidth, int N)
 {
     double level = N > 2 ? water_level(bandwidth, N) : 0;
@@ -73,6 +76,7 @@ void pl_balance_level(double *fraction, const double *bandwidth, int N)
                                          : 0;
 }
 
+/* Fractions of a group, as every member computes them for itself. */
 int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
                          size_t min_size, struct pl_err *err)
 {
@@ -95,6 +99,7 @@ int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_
     pl_free(b);
     if (rc) return rc;
     if (!known) return PL_OK;
+    /* A share below min_size is not worth its messages. Nine decimals, as hivemind rounds them. */
     for (int i = 0; i < N; i++) largest = fmax(largest, fraction[i]);
     for (int i = 0; i < N; i++) {
         if (largest >= least && fraction[i] < least) fraction[i] = 0;

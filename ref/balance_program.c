@@ -122,7 +122,7 @@ static void solve(const struct method *f, double *x)
     }
 }
 
-/* v from (A D A') v = r2 + A D r1, and u = D (A' v - r1). */
+/* One solution of the reduced system: v from (A D A') v = r2 + A D r1, and u = D (A' v - r1). */
 static void solve_pair(struct method *f, double *u, double *v, const double *r1, const double *r2)
 {
     const struct program *p = &f->p;
@@ -136,6 +136,7 @@ static void solve_pair(struct method *f, double *u, double *v, const double *r1,
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
+/* How far x + a d stays positive, times `of_the_way`. */
 static double to_border(const double *x, const double *d, int n, double of_the_way)
 {
     double least = INFINITY;
@@ -144,6 +145,7 @@ static double to_border(const double *x, const double *d, int n, double of_the_w
     return of_the_way * least;
 }
 
+/* The same over x, z, tau and kappa together, at most a whole step. */
 static double step_length(const struct method *f, double of_the_way)
 {
     const struct point *x = &f->at, *d = &f->d;
@@ -158,6 +160,7 @@ static void direction(struct method *f, double gamma, int corrects)
 {
     const struct program *p = &f->p;
     struct point *x = &f->at, *d = &f->d;
+    /* gamma: 0 aims at the optimum, 1 at the middle; eta: how much of the residuals to remove */
     double eta = 1 - gamma, rt = gamma * f->mu - x->tau * x->kappa;
     if (corrects) rt -= d->tau * d->kappa;
     for (int i = 0; i < p->variables; i++) {
@@ -178,6 +181,8 @@ static void direction(struct method *f, double gamma, int corrects)
     d->kappa = 1 / x->tau * (rt - x->kappa * d->tau);
 }
 
+/* rp = b tau - A x,  rd = c tau - A' y - z,  rg = c'x - b'y + kappa: all 0 at the optimum;
+ * mu = (x'z + tau kappa) / (variables + 1), the distance from it. */
 static void residuals(struct method *f)
 {
     const struct program *p = &f->p;
@@ -190,6 +195,8 @@ static void residuals(struct method *f)
     f->mu = (dot(x->x, x->z, p->variables) + x->tau * x->kappa) / (p->variables + 1);
 }
 
+/* Mehrotra's predictor and corrector: try a whole step, see how far it goes, then aim between it
+ * and the middle, correcting for the products that linearization leaves out. */
 static int advance(struct method *f)
 {
     const struct program *p = &f->p;
@@ -198,8 +205,10 @@ static int advance(struct method *f)
     for (int i = 0; i < p->variables; i++) f->D[i] = x->x[i] / x->z[i];
     if (!factor(f)) return PL_EAGAIN;
     solve_pair(f, f->pu, f->pv, p->c, p->b);
+    /* predictor */
     direction(f, 0, 0);
     alpha = step_length(f, 1);
+    /* corrector: the further the predictor came, the less it is drawn to the middle */
     direction(f, (1 - alpha) * (1 - alpha) * fmin(GAMMA_MAX, 1 - alpha), 1);
     alpha = step_length(f, TO_BORDER);
     for (int i = 0; i < p->variables; i++) x->x[i] += alpha * d->x[i], x->z[i] += alpha * d->z[i];
@@ -209,6 +218,7 @@ static int advance(struct method *f)
     return isfinite(x->tau) && x->tau > 0 ? PL_OK : PL_EAGAIN;
 }
 
+/* Until both residuals, against the first ones, and the gap between primal and dual are small. */
 static int iterate(struct method *f)
 {
     const struct program *p = &f->p;
@@ -240,6 +250,7 @@ static double *take(double **block, int n)
     return at;
 }
 
+/* c, b and r of the program; x = z = tau = kappa = 1, where every method of this kind begins. */
 static double *set_up(struct method *f, const double *b, const int *order, int k, int N)
 {
     struct program *p = &f->p;
@@ -277,6 +288,7 @@ static double *set_up(struct method *f, const double *b, const int *order, int k
     return all;
 }
 
+/* w = x / tau, dealt out in the order of the peers. */
 int pl_balance_program(double *fraction, const double *b, int N)
 {
     struct method f = { .mu = 0 };

@@ -1,5 +1,8 @@
-/* base.c - status and message of an error, sizes that cannot overflow, aligned memory. A backend of
- * somebody else's may compile it as it is, with -std=c11 alone. */
+/* base.c - status and message of an error, sizes that cannot overflow, aligned memory.
+ *
+ * Memory is aligned to 64 bytes, a cache line and the widest vector register; larger buffers begin
+ * on a large page, of which the operating system needs fewer to find them. A backend of somebody
+ * else's may compile this file as it is, with -std=c11 alone. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime, madvise */
 #endif
@@ -44,6 +47,7 @@ const char *pl_status_name(int status)
     }
 }
 
+/* n * size <= PTRDIFF_MAX, so that differences of pointers into it are defined as well. */
 int pl_size_mul(size_t *out, size_t n, size_t size)
 {
     if (size && n > (size_t)PTRDIFF_MAX / size) return PL_ELIMIT;

@@ -27,7 +27,7 @@ static uint32_t get_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* 1. */
+/* 1. h_ij = hash(part j of peer i): sent to all before any part is */
 void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, const float *part,
                      size_t d)
 {
@@ -60,6 +60,7 @@ void pl_btard_lot_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, 
     b->hash(hash, message, sizeof message);
 }
 
+/* Revealed x and salt must be those that were committed to. */
 int pl_btard_lot_holds(const struct pl_btard *b, const uint8_t hash[PL_HASH_BYTES], uint32_t peer,
                        const uint8_t x[PL_HASH_BYTES], const uint8_t salt[PL_HASH_BYTES])
 {
@@ -68,6 +69,7 @@ int pl_btard_lot_holds(const struct pl_btard *b, const uint8_t hash[PL_HASH_BYTE
     return !memcmp(own, hash, PL_HASH_BYTES);
 }
 
+/* One honest x makes the exclusive or of all unpredictable. */
 void pl_btard_seed(uint8_t seed[PL_HASH_BYTES], const uint8_t *x, int n)
 {
     memset(seed, 0, PL_HASH_BYTES);
@@ -75,6 +77,7 @@ void pl_btard_seed(uint8_t seed[PL_HASH_BYTES], const uint8_t *x, int n)
         for (int k = 0; k < PL_HASH_BYTES; k++) seed[k] ^= x[i * PL_HASH_BYTES + k];
 }
 
+/* Seeds for other purposes: hash(seed, number) */
 void pl_btard_derive(uint8_t derived[PL_HASH_BYTES], const struct pl_btard *b,
                      const uint8_t seed[PL_HASH_BYTES], uint32_t number)
 {
@@ -103,7 +106,7 @@ void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
     for (size_t k = 0; k < d; k++) z[k] /= sqrt(sum);
 }
 
-/* 4. */
+/* 4. s = <z, clip(x - v)>,  clip(y) = y min(1, tau / |y|) */
 void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const double *z,
                      const float *x, const float *aggregate, size_t d)
 {
@@ -117,16 +120,18 @@ void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const do
     *s = *norm > b->tau ? product * (b->tau / *norm) : product;
 }
 
+/* The tolerance is for sums of floats in another order; beyond it a report is false. */
 int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
                           double reported_norm)
 {
     return fabs(s - reported_s) <= b->tolerance && fabs(norm - reported_norm) <= b->tolerance;
 }
 
-/* 5. */
+/* 5. sum_i s_ij = 0 at the fixed point of CenteredClip, up to its tolerance */
 int pl_btard_sum_holds(const struct pl_btard *b, double sum) { return fabs(sum) <= b->tolerance; }
 
-/* 6. */
+/* 6. Inputs far from v are clipped, and say nothing about v: if most are, the part is repeated. A
+ * NaN is far. */
 int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part)
 {
     int votes = 0;
@@ -176,6 +181,8 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
             verdict->liars[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at],
                                                         r->reported_norm[at]);
+            /* a false report is replaced by the true one, so that it cannot cover a shifted
+             * aggregate */
             verdict->sums[j] += r->reported_s[at];
             corrected += verdict->liars[at] ? s : r->reported_s[at];
         }

@@ -1,12 +1,14 @@
 /* codebook.c - from a map of vectors to image tokens and back, two ways, with their losses.
+ * [VQ-VAE: van den Oord et al. 2017] [Jang et al. 2017] [spec images-and-text 1.4, 1.6, 1.7]
  *
- *   nearest   token = argmin_n |z - e_n|^2                     [VQ-VAE: van den Oord et al. 2017]
- *   Gumbel    token = argmax_n (l_n + noise_n)                    [Jang et al. 2017]
+ *   nearest   token = argmin_n |z - e_n|^2
+ *   Gumbel    token = argmax_n (l_n + noise_n)
  *             y_n   = softmax((l_n + noise_n) / temperature)      what training decodes
  *             KL(q || uniform) = sum_n q_n log(q_n N),  q = softmax(l)
  *
- * With Gumbel noise the largest of l + noise is a sample of softmax(l), and y has a gradient where
- * the argmax has none. Every place of every image is on its own. */
+ * Maps are (B,D,P): D channels (N for logits) over the P places of an image; every place is on its
+ * own. With Gumbel noise the largest of l + noise is a sample of softmax(l), and y has a gradient
+ * where the argmax has none; the lower the temperature, the nearer y is to the argmax. */
 #include "codebook.h"
 
 #include <assert.h>
@@ -18,7 +20,7 @@ static size_t at(int b, int d, int p, int D, int P)
     return ((size_t)b * (size_t)D + (size_t)d) * (size_t)P + (size_t)p;
 }
 
-/* token = argmin_n |z - e_n|^2 */
+/* token = argmin_n |z - e_n|^2, the first of equals */
 int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, int D, int P, int N)
 {
     assert(B >= 1 && D >= 1 && P >= 1 && N >= 1);
@@ -57,7 +59,7 @@ int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int 
     return PL_OK;
 }
 
-/* de[token] += scale dz */
+/* de[token] += scale dz, summed in double over all places that chose the token */
 int ref_code_rows_backward(float *dtable, const float *dz, float scale, const int32_t *code, int B,
                            int D, int P, int N)
 {
@@ -76,6 +78,7 @@ int ref_code_rows_backward(float *dtable, const float *dz, float scale, const in
     return PL_OK;
 }
 
+/* l_n + noise_n */
 static float noisy(const float *logits, const float *noise, size_t i)
 {
     return noise ? logits[i] + noise[i] : logits[i];
@@ -96,8 +99,8 @@ int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int 
     return PL_OK;
 }
 
-/* Largest of (logits + noise) and log of the sum of exp((logits + noise - largest) /
- * temperature). */
+/* The softmax's denominator at a place: the largest of l + noise, which is subtracted so that no
+ * exponential overflows, and log sum_n exp((l_n + noise_n - largest) / temperature). */
 static void denominator(double *largest, double *log_sum, const float *logits, const float *noise,
                         double temperature, int b, int p, int N, int P)
 {
@@ -190,7 +193,7 @@ int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, fl
     return PL_OK;
 }
 
-/* Linear from start to max, then half a cosine down to min. */
+/* High at first, so that every code gets gradients; low at last, so that y is nearly one code. */
 double pl_temperature_at(const struct pl_temperature *t, int64_t step)
 {
     double part;

@@ -1,12 +1,15 @@
 /* compress.c - float32 in 8 or 16 bits, for the way to other peers. [TTT 2.1, communication]
- * [Dettmers 2016] The contract of each method is in compress.h.
+ * [Dettmers 2016] [spec numerics 3]
  *
- *   float16     round(x), within +-65504
- *   uniform8    256 equal bins over mean +- 3 sigma; a code stands for the mean of its bin
- *   quantile8   256 bins of equally many values
- *   meanstd16   (x - mean) / deviation of each row, as float16
+ *   float16     h = round(clamp(x, +-65504))                        2 bytes a value
+ *   meanstd16   h = round((x - mean) / deviation), a row at a time  2 bytes
+ *   uniform8    scale = 6 sigma / 256                               1 byte
+ *               code = clamp(round((x - mean) / scale) + 128, 0, 255)
+ *   quantile8   code = how many of 255 quantiles lie below x        1 byte
  *
- * The 8-bit methods send the bins' means along (1 KiB), so a decoder needs no knowledge of them. */
+ * A code of the 8-bit methods stands for the mean of its bin. The 256 means travel along (1 KiB),
+ * so a decoder needs to know nothing of how bins were chosen. Quantiles spend codes where values
+ * are; uniform bins need no sort, and are what the reference run sent. */
 #include "compress.h"
 
 #include <float.h>
@@ -21,6 +24,7 @@ static float clamp(float x, float low, float high)
     return x < low ? low : x > high ? high : x; /* a NaN passes */
 }
 
+/* Beyond half's range there is only infinity, which would spoil a mean. */
 static void put_half(void *out, size_t i, float x)
 {
     uint16_t h = pl_half_from_float(clamp(x, -HALF_MAX, HALF_MAX));
@@ -46,6 +50,7 @@ static double sum_of(const float *x, size_t n)
     return sum;
 }
 
+/* sum (x - mean)^2, differences in float32 as the peers take them */
 static double squares_around(const float *x, size_t n, float mean)
 {
     double sum = 0;
@@ -56,7 +61,7 @@ static double squares_around(const float *x, size_t n, float mean)
     return sum;
 }
 
-/* The mean of what each code stands for. */
+/* table[k] = the mean of all x whose code is k */
 static void fill_table(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
 {
     size_t count[PL_CODES] = { 0 };
@@ -83,6 +88,7 @@ static void uniform8_around(uint8_t *codes, float table[PL_CODES], const float *
     fill_table(table, codes, x, n);
 }
 
+/* mean, then codes around it */
 int ref_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
     uniform8_around(codes, table, x, n, (float)(sum_of(x, n) / (double)n));
@@ -94,11 +100,13 @@ void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const floa
 {
     float mean = (float)(sum_of(x, n) / (double)n);
     uint16_t narrow;
+    /* through `type` and back: the mean as a peer rounds it */
     pl_from_float(&narrow, type, &mean, 1);
     pl_to_float(&mean, type, &narrow, 1);
     uniform8_around(codes, table, x, n, mean);
 }
 
+/* x = table[code] */
 int ref_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)
 {
     for (size_t i = 0; i < n; i++) x[i] = table[codes[i]];
@@ -111,6 +119,7 @@ int ref_meanstd16_encode(void *halves, float *mean, float *deviation, const floa
 {
     for (size_t r = 0; r < rows; r++) {
         const float *row = x + r * D;
+        /* |x - mean| / sqrt(D), and never 0: a constant row divides by FLT_EPSILON */
         mean[r] = (float)(sum_of(row, D) / (double)D);
         deviation[r] = (float)sqrt(squares_around(row, D, mean[r])) / (float)sqrt((double)D);
         if (deviation[r] < FLT_EPSILON) deviation[r] = FLT_EPSILON;
@@ -122,6 +131,7 @@ int ref_meanstd16_encode(void *halves, float *mean, float *deviation, const floa
 
 static float through_half(float x) { return pl_half_to_float(pl_half_from_float(x)); }
 
+/* x = h deviation + mean, rounded where hivemind rounds it: in the type that is restored */
 int ref_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
                          const float *deviation, size_t rows, size_t D)
 {
@@ -148,15 +158,18 @@ static void quantiles(float out[PL_CODES + 1], float *x, size_t m)
 {
     qsort(x, m, sizeof *x, ascending);
     for (int j = 0; j <= PL_CODES; j++) {
+        /* position j/256 of m - 1 steps, and g of the way to the next value */
         float at = (float)(m - 1) * ((float)j / PL_CODES), g = at - floorf(at), a, b, d;
         size_t i = (size_t)at;
         a = x[i < m ? i : m - 1];
         b = x[i + 1 < m ? i + 1 : m - 1];
         d = b - a;
+        /* between neighbours a and b, from the nearer end: numpy's way to round */
         out[j] = g < 0.5f ? a + d * g : b - d * (1 - g);
     }
 }
 
+/* Chunks of 100,000 values, or a little more so that no short one is left. */
 size_t pl_quantile8_chunk(size_t n)
 {
     size_t some = 100000, parts = n / some, rest = n % some;

@@ -1,16 +1,18 @@
 /* conv.c - a convolution is a matrix product over patches: what a kernel's window sees (im2col).
+ * [VQGAN] [spec images-and-text 1.1]
  *
- *   y[o][p]      = b[o] + sum_k w[o][k] patch_p[k]        k over channels and the K x K window
- *   dx[c][p]     = sum_k w'[c][k] dpatch_p[k]             the windows that p takes part in
- *   dw[o][k]     = sum_p dy[o][p] patch_p[k]
+ *   y[o][p]  = b[o] + sum_k w[o][k] patch_p[k]       k over channels and the K x K window
+ *   dx[c][p] = sum_k w'[c][k] dpatch_p[k]            the windows that p takes part in
+ *   dw[o][k] += sum_p dy[o][p] patch_p[k],           db[o] += sum_p dy[o][p]
+ *
+ * x is (C,H,W), y (O,H',W'), w (O,C,K,K), and p a place, row by row. As everywhere in deep learning
+ * the kernel is not mirrored: this is a cross-correlation.
  *
  * Patches of 8 neighbouring places are gathered together, as doubles with zeros for the padding, so
  * that the sums are plain loops. */
 #include "conv.h"
 
 #include <assert.h>
-#include <string.h>
-
 #define PLACES 8
 
 static int is_sane(const struct pl_conv *c)
@@ -39,8 +41,10 @@ static void gather_inputs(double *patch, const float *x, const struct pl_conv *c
                 }
 }
 
-/* patch (O*K*K, PLACES): the output gradients that input places first..first+count-1 take part in,
- * in the order of the weights that tied them. */
+/* patch (O*K*K, PLACES): for each of the input places first..first+count-1 and each weight, the
+ * gradient of the output that this weight led the input to. In a window at (row, col), weight
+ * (ky, kx) reads input (row * stride - top + ky, col * stride - left + kx): solved for row and col,
+ * which must be whole. */
 static void gather_gradients(double *patch, const float *dy, const struct pl_conv *c, int first,
                              int count)
 {
@@ -51,6 +55,7 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
                 for (int p = 0; p < PLACES; p++, patch++) {
                     int down = (first + p) / c->W + c->top - ky,
                         across = (first + p) % c->W + c->left - kx;
+                    /* -1 / 2 is 0 in C, so a negative numerator is refused by itself */
                     int row = down / s, col = across / s;
                     int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
                                  col * s == across && row < H_out && col < W_out;
@@ -58,21 +63,6 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
                                 (size_t)col;
                     *patch = inside ? dy[at] : 0;
                 }
-}
-
-/* Adds row j of w times column p of patch to sum[j][p]; n terms each. */
-static void add_products(double sum[2][PLACES], const float *w0, const float *w1,
-                         const double *patch, size_t n)
-{
-    double s0[PLACES], s1[PLACES]; /* of this function alone: a compiler keeps them in registers */
-    memcpy(s0, sum[0], sizeof s0);
-    memcpy(s1, sum[1], sizeof s1);
-    for (size_t k = 0; k < n; k++, patch += PLACES) {
-        for (int p = 0; p < PLACES; p++) s0[p] += (double)w0[k] * patch[p];
-        for (int p = 0; p < PLACES; p++) s1[p] += (double)w1[k] * patch[p];
-    }
-    memcpy(sum[0], s0, sizeof s0);
-    memcpy(sum[1], s1, sizeof s1);
 }
 
 /* y[o][p] = b[o] + sum_k w[o][k] patch_p[k] */
@@ -86,19 +76,16 @@ int ref_conv(float *y, const float *x, const float *w, const float *b, const str
     for (int image = 0; image < c->B; image++, x += (size_t)c->C * (size_t)c->H * (size_t)c->W)
         for (int first = 0; first < places; first += PLACES) {
             int count = places - first < PLACES ? places - first : PLACES;
+            const float *w_o = w;
+            float *y_o = y + (size_t)image * (size_t)c->O * (size_t)places + (size_t)first;
             gather_inputs(patch, x, c, first, count);
-            for (int o = 0; o < c->O; o += 2) {
-                int next = o + 1 < c->O ? o + 1 : o; /* the last of an odd number is summed twice */
-                double sum[2][PLACES];
-                for (int p = 0; p < PLACES; p++) {
-                    sum[0][p] = b ? b[o] : 0;
-                    sum[1][p] = b ? b[next] : 0;
-                }
-                add_products(sum, w + (size_t)o * terms, w + (size_t)next * terms, patch, terms);
-                for (int j = 0; j <= next - o; j++)
-                    for (int p = 0; p < count; p++)
-                        y[((size_t)image * (size_t)c->O + (size_t)(o + j)) * (size_t)places +
-                          (size_t)(first + p)] = (float)sum[j][p];
+            for (int o = 0; o < c->O; o++, w_o += terms, y_o += places) {
+                double sum[PLACES];
+                for (int p = 0; p < PLACES; p++) sum[p] = b ? b[o] : 0;
+                for (size_t k = 0; k < terms; k++)
+                    for (int p = 0; p < PLACES; p++)
+                        sum[p] += (double)w_o[k] * patch[k * PLACES + (size_t)p];
+                for (int p = 0; p < count; p++) y_o[p] = (float)sum[p];
             }
         }
     pl_free(patch);
@@ -147,6 +134,7 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
         pl_free(sum);
         return PL_ENOMEM;
     }
+    /* sums over the whole batch in double, rounded once */
     for (size_t i = 0; i < total; i++) sum[i] = dw[i];
     for (int image = 0; image < c->B; image++, x += (size_t)c->C * (size_t)c->H * (size_t)c->W)
         for (int first = 0; first < places; first += PLACES) {
@@ -165,6 +153,7 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
             }
         }
     for (size_t i = 0; i < total; i++) dw[i] = (float)sum[i];
+    /* db: a bias is added at every place, so its gradient is the sum over all */
     for (int o = 0; db && o < c->O; o++) {
         double s = db[o];
         for (int image = 0; image < c->B; image++)
@@ -177,7 +166,7 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
     return PL_OK;
 }
 
-/* Every place four times; */
+/* y[2i][2j] = y[2i][2j+1] = y[2i+1][2j] = y[2i+1][2j+1] = x[i][j] */
 int ref_upsample(float *y, const float *x, int N, int H, int W)
 {
     for (int n = 0; n < N; n++)
@@ -187,7 +176,7 @@ int ref_upsample(float *y, const float *x, int N, int H, int W)
     return PL_OK;
 }
 
-/* and the sum of its four gradients. */
+/* dx[i][j] = the sum of the four dy */
 int ref_upsample_backward(float *dx, const float *dy, int N, int H, int W)
 {
     size_t row = 2 * (size_t)W;

@@ -1,9 +1,10 @@
 /* dgc.c - deep gradient compression: only the largest of many accumulated gradients are sent, and
- * the rest wait. [Lin et al. 2018, alg. 1 and 2]
+ * the rest wait. [DGC: Lin et al. 2018, alg. 1 and 2] [spec numerics 14]
  *
- *   u = momentum u + g             momentum, of the clipped gradient
- *   a = a + u                      accumulated until sent
- *   send a_i where |a_i| is among the `count` largest, then a_i = u_i = 0
+ *   1. g = g min(1, limit / |g|)      clipping, before anything is accumulated
+ *   2. u = momentum u + g             momentum correction: the momentum, not g, is accumulated
+ *   3. a = a + u                      until sent
+ *   4. send a_i where |a_i| is among the `count` largest, then a_i = u_i = 0
  *
  * u is cleared too (momentum factor masking): stale momentum would push where a_i has just been.
  * The paper guesses the threshold from a sample; here the selection is exact. */
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Four stages of warm-up, then 99.9 %: early gradients change fast, and must not wait long. */
 double pl_dgc_sparsity(int stage)
 {
     static const double stages[] = { 0.75, 0.9375, 0.984375, 0.996, 0.999 };
@@ -31,10 +33,10 @@ void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double m
 {
     double sum = 0, factor;
     for (size_t i = 0; i < n; i++) sum += g[i] * g[i];
-    factor = sqrt(sum) > limit ? limit / sqrt(sum) : 1;
+    factor = sqrt(sum) > limit ? limit / sqrt(sum) : 1; /* 1. */
     for (size_t i = 0; i < n; i++) {
-        u[i] = momentum * u[i] + g[i] * factor;
-        a[i] += u[i];
+        u[i] = momentum * u[i] + g[i] * factor; /* 2. */
+        a[i] += u[i];                           /* 3. */
     }
 }
 
@@ -56,12 +58,15 @@ static int by_index(const void *p, const void *q)
     return a->index < b->index ? -1 : 1;
 }
 
+/* 4. A NaN is sent first, so that it is noticed. */
 int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, size_t count)
 {
     struct entry *entries = pl_alloc(n, sizeof *entries);
     if (!entries) return PL_ENOMEM;
     for (size_t i = 0; i < n; i++)
         entries[i] = (struct entry){ isnan(a[i]) ? INFINITY : fabs(a[i]), (uint32_t)i };
+    /* the largest `count`, ties to the lower index; then in the order of the index, as they are
+     * sent */
     qsort(entries, n, sizeof *entries, larger_first);
     qsort(entries, count, sizeof *entries, by_index);
     for (size_t k = 0; k < count; k++) {
@@ -74,6 +79,7 @@ int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, 
     return PL_OK;
 }
 
+/* What all workers sent, as a mean: w -= lr * update */
 void pl_dgc_add(double *update, const uint32_t *index, const double *value, size_t count,
                 int workers)
 {

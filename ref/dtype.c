@@ -1,5 +1,9 @@
-/* dtype.c - element types of tensors, and float32 to and from each: float16 has 5 bits of exponent
- * and 10 of mantissa, bfloat16 is the upper half of a float32. All round to nearest even. */
+/* dtype.c - element types of tensors, and float32 to and from each.
+ *
+ *   float16    1 sign, 5 exponent (bias 15), 10 mantissa bits    up to 65504, steps of 2^-24 near 0
+ *   bfloat16   the upper half of a float32: its range, 8 bits of precision
+ *
+ * All round to nearest, ties to even. [spec images-and-text 7.6] */
 #include "dtype.h"
 
 #include <math.h>
@@ -28,12 +32,13 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
+/* Exponents are biased by 15 in float16 and by 127 in float32: 112 apart. */
 float pl_half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, m = h & 1023;
-    if (exponent == 31) return of_bits(sign | 0x7f800000u | m << 13);
+    if (exponent == 31) return of_bits(sign | 0x7f800000u | m << 13); /* infinity, NaN */
     if (exponent) return of_bits(sign | (exponent + 112) << 23 | m << 13);
-    return of_bits(sign | bits_of((float)m * 0x1p-24f));
+    return of_bits(sign | bits_of((float)m * 0x1p-24f)); /* subnormal */
 }
 
 uint16_t pl_half_from_float(float x)
@@ -44,12 +49,15 @@ uint16_t pl_half_from_float(float x)
     if (bits >= 0x477ff000) return sign | 0x7c00; /* 65520 and more round to infinity */
     if (bits < 0x38800000) /* below the least normal half, 2^-14: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint16_t)rintf(of_bits(bits) * 0x1p24f));
+    /* round to nearest even: add half a unit of the 13 bits that go, less one if the last kept is
+     * even */
     m = bits - (112u << 23);
     return (uint16_t)(sign | (m + 0xfff + (m >> 13 & 1)) >> 13);
 }
 
 float pl_bf16_to_float(uint16_t h) { return of_bits((uint32_t)h << 16); }
 
+/* The same rounding of 16 bits; a NaN must not round to infinity. */
 uint16_t pl_bf16_from_float(float x)
 {
     uint32_t bits = bits_of(x);
@@ -57,46 +65,44 @@ uint16_t pl_bf16_from_float(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* One element of any type; `data` need not be aligned, so elements are copied here and back. */
+union element {
+    double f64;
+    float f32;
+    uint16_t half;
+    int64_t i64;
+    int32_t i32;
+    int16_t i16;
+    int8_t i8;
+    uint8_t u8;
+};
+
+static float from_element(const union element *e, enum pl_dtype t)
+{
+    switch (t) {
+    case PL_F64: return (float)e->f64;
+    case PL_F32: return e->f32;
+    case PL_F16: return pl_half_to_float(e->half);
+    case PL_BF16_T: return pl_bf16_to_float(e->half);
+    case PL_I64: return (float)e->i64;
+    case PL_I32: return (float)e->i32;
+    case PL_I16: return e->i16;
+    case PL_I8: return e->i8;
+    case PL_U8:
+    case PL_BOOL: return e->u8;
+    case PL_DTYPES: break;
+    }
+    return 0;
+}
+
 void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
 {
     const uint8_t *p = data;
-    for (size_t i = 0; i < n; i++, p += pl_dtype_size(t)) {
-        double d;
-        int64_t l;
-        int32_t w;
-        int16_t s;
-        uint16_t h;
-        switch (t) {
-        case PL_F64:
-            memcpy(&d, p, 8);
-            out[i] = (float)d;
-            break;
-        case PL_F32: memcpy(&out[i], p, 4); break;
-        case PL_F16:
-            memcpy(&h, p, 2);
-            out[i] = pl_half_to_float(h);
-            break;
-        case PL_BF16_T:
-            memcpy(&h, p, 2);
-            out[i] = pl_bf16_to_float(h);
-            break;
-        case PL_I64:
-            memcpy(&l, p, 8);
-            out[i] = (float)l;
-            break;
-        case PL_I32:
-            memcpy(&w, p, 4);
-            out[i] = (float)w;
-            break;
-        case PL_I16:
-            memcpy(&s, p, 2);
-            out[i] = s;
-            break;
-        case PL_I8: out[i] = *(const int8_t *)p; break;
-        case PL_U8:
-        case PL_BOOL: out[i] = *p; break;
-        case PL_DTYPES: break;
-        }
+    size_t size = pl_dtype_size(t);
+    union element e;
+    for (size_t i = 0; i < n; i++, p += size) {
+        memcpy(&e, p, size);
+        out[i] = from_element(&e, t);
     }
 }
 
@@ -110,42 +116,30 @@ static int64_t truncated(float x, int bits)
     return x <= -limit ? (int64_t)-limit : (int64_t)x;
 }
 
+static union element to_element(float x, enum pl_dtype t)
+{
+    switch (t) {
+    case PL_F64: return (union element){ .f64 = x };
+    case PL_F32: return (union element){ .f32 = x };
+    case PL_F16: return (union element){ .half = pl_half_from_float(x) };
+    case PL_BF16_T: return (union element){ .half = pl_bf16_from_float(x) };
+    case PL_I64: return (union element){ .i64 = truncated(x, 63) };
+    case PL_I32: return (union element){ .i32 = (int32_t)truncated(x, 31) };
+    case PL_I16: return (union element){ .i16 = (int16_t)truncated(x, 15) };
+    case PL_I8: return (union element){ .i8 = (int8_t)truncated(x, 7) };
+    case PL_U8: return (union element){ .u8 = x > 0 ? (uint8_t)truncated(x, 8) : 0 };
+    case PL_BOOL: return (union element){ .u8 = x != 0 };
+    case PL_DTYPES: break;
+    }
+    return (union element){ 0 };
+}
+
 void pl_from_float(void *data, enum pl_dtype t, const float *x, size_t n)
 {
     uint8_t *p = data;
-    for (size_t i = 0; i < n; i++, p += pl_dtype_size(t)) {
-        double d = x[i];
-        int64_t l;
-        int32_t w;
-        int16_t s;
-        uint16_t h;
-        switch (t) {
-        case PL_F64: memcpy(p, &d, 8); break;
-        case PL_F32: memcpy(p, &x[i], 4); break;
-        case PL_F16:
-            h = pl_half_from_float(x[i]);
-            memcpy(p, &h, 2);
-            break;
-        case PL_BF16_T:
-            h = pl_bf16_from_float(x[i]);
-            memcpy(p, &h, 2);
-            break;
-        case PL_I64:
-            l = truncated(x[i], 63);
-            memcpy(p, &l, 8);
-            break;
-        case PL_I32:
-            w = (int32_t)truncated(x[i], 31);
-            memcpy(p, &w, 4);
-            break;
-        case PL_I16:
-            s = (int16_t)truncated(x[i], 15);
-            memcpy(p, &s, 2);
-            break;
-        case PL_I8: *p = (uint8_t)truncated(x[i], 7); break;
-        case PL_U8: *p = x[i] > 0 ? (uint8_t)truncated(x[i], 8) : 0; break;
-        case PL_BOOL: *p = x[i] != 0; break;
-        case PL_DTYPES: break;
-        }
+    size_t size = pl_dtype_size(t);
+    for (size_t i = 0; i < n; i++, p += size) {
+        union element e = to_element(x[i], t);
+        memcpy(p, &e, size);
     }
 }

@@ -1,7 +1,7 @@
 /* embed.c - a token is a row of the embedding E (rows,D), and a row's gradient is the sum over all
- * places where its token stood.
+ * positions where its token stood. [spec dalle 2]
  *
- *   y_m = E[id_m]          dE[id_m] += dy_m */
+ *   y_m = E[id_m]          dE[id_m] += dy_m            m over the M positions of a batch */
 #include "embed.h"
 
 #include <assert.h>

@@ -41,6 +41,7 @@ static double value(double x, enum pl_activation kind)
     return 0;
 }
 
+/* The derivatives: with s the sigmoid s' = s (1 - s), with t the tangent t' = 1 - t^2. */
 static double slope(double x, enum pl_activation kind)
 {
     double s, t;
@@ -69,6 +70,7 @@ int ref_activation_backward(float *dx, const float *dy, const float *x, size_t n
     return PL_OK;
 }
 
+/* y = u gelu(g) */
 int ref_geglu(float *y_, const float *z_, int M, int C)
 {
     float(*y)[C] = (float(*)[C])y_;
@@ -93,6 +95,7 @@ int ref_geglu_backward(float *dz_, const float *dy_, const float *z_, int M, int
     return PL_OK;
 }
 
+/* FFN(x) = W2 (u * gelu(g)) + b2 */
 int ref_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
@@ -118,11 +121,11 @@ int ref_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *
     if (!z) ref_linear(z = own + 2 * mc, x, w->W1, w->b1, M, D, 2 * C);
     ref_geglu(h, z, M, C);
     if (y) ref_linear(y, h, w->W2, w->b2, M, C, D);
-    ref_linear_dw(dw->W2, dw->b2, dy, h, M, C, D);
-    ref_linear_dx(dh, dy, w->W2, M, C, D, 0);
-    ref_geglu_backward(z, dh, z, M, C); /* z is dz from here on */
-    ref_linear_dw(dw->W1, dw->b1, z, x, M, D, 2 * C);
-    ref_linear_dx(dx, z, w->W1, M, D, 2 * C, 0);
+    ref_linear_dw(dw->W2, dw->b2, dy, h, M, C, D);    /* dW2, db2 */
+    ref_linear_dx(dh, dy, w->W2, M, C, D, 0);         /* dh = dy W2 */
+    ref_geglu_backward(z, dh, z, M, C);               /* z is dz from here on */
+    ref_linear_dw(dw->W1, dw->b1, z, x, M, D, 2 * C); /* dW1, db1 */
+    ref_linear_dx(dx, z, w->W1, M, D, 2 * C, 0);      /* dx = dz W1 */
     pl_free(own);
     return PL_OK;
 }

@@ -1,6 +1,9 @@
 /* group_norm.c - as layer norm, but mean and variance are over a group of neighbouring channels and
  * all places of one image; the VQGAN's norm, for batches too small to average over.
- * [Wu & He 2018] The contract is in norm.h. */
+ * [Wu & He 2018] [spec images-and-text 1.1] The contract is in norm.h.
+ *
+ *   h = (x - mean) / sqrt(var + eps)        over C/G channels and P places
+ *   y = weight_c h + bias_c                 one weight and bias for each channel */
 #include "norm.h"
 
 #include <assert.h>
@@ -32,7 +35,10 @@ int ref_group_norm(float *y, const float *x, const float *weight, const float *b
     return PL_OK;
 }
 
-/* With h = (x - mean) * scale and g = dy * weight:  dx = scale * (g - mean(g) - h * mean(g h)). */
+/* As layer norm's, with g = dy weight and scale = 1 / sqrt(var + eps):
+ *
+ *   dweight_c = sum over places of dy h,   dbias_c = sum over places of dy
+ *   dx        = scale (g - mean(g) - h mean(g h))            means over the group */
 int ref_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
                             const float *x, const float *weight, int B, int C, int P, int G,
                             float eps)
@@ -55,6 +61,7 @@ int ref_group_norm_backward(float *dx, float *dweight, float *dbias, const float
             }
             bias_sum[first + k] += sum;
             weight_sum[first + k] += sum_h;
+            /* a channel's weight is one number: its sums give the group's means, too */
             sum_g += weight[first + k] * sum;
             sum_gh += weight[first + k] * sum_h;
         }

@@ -1,5 +1,11 @@
-/* kmeans.c - the first table of a codec: k-means++ [Arthur & Vassilvitskii 2007] chooses centres
- * far apart, and Lloyd's rounds move each to the mean of the points nearest to it. */
+/* kmeans.c - a first codebook: centres among the vectors that an encoder gives.
+ *
+ *   k-means++  the next centre is point i with probability d_i^2 / sum_j d_j^2, d the distance to
+ *              the nearest centre so far: far apart, but few outliers [Arthur & Vassilvitskii 2007]
+ *   Lloyd      repeat: centre_k = mean of the points nearest to it [Lloyd 1982]
+ *
+ * A codebook drawn at random has most codes far from all vectors, and a code that nothing chooses
+ * gets no gradient. */
 #include "kmeans.h"
 
 #include <assert.h>
@@ -13,7 +19,7 @@ static float distance2(const float *a, const float *b, int D)
     return sum;
 }
 
-/* least[i] becomes at most the distance to this centre. */
+/* least_i = min(least_i, |point_i - centre|^2) */
 static void update_least(float *least, const float *centre, const float *point, size_t n, int D)
 {
     for (size_t i = 0; i < n; i++) {
@@ -32,6 +38,7 @@ static void choose_centres(float *centre, int K, float *least, const float *poin
         size_t chosen = (size_t)pl_rng_below(rng, n);
         double total = 0, at;
         for (size_t i = 0; k > 0 && i < n; i++) total += least[i];
+        /* the point at which the running sum of d^2 exceeds u * total */
         at = pl_rng_uniform(rng) * total;
         for (size_t i = 0; total > 0 && i < n; i++) {
             chosen = i;
@@ -44,7 +51,7 @@ static void choose_centres(float *centre, int K, float *least, const float *poin
     }
 }
 
-/* One round: every centre to the mean of the points nearest to it. */
+/* One of Lloyd's rounds. A centre without points stays. */
 static void move_centres(float *centre, int K, double *sum, const float *point, size_t n, int D)
 {
     double *count = sum + (size_t)K * (size_t)D;
@@ -85,6 +92,8 @@ int pl_kmeans(float *centre, int K, const float *point, size_t n, int D, int rou
     return least && sum ? PL_OK : PL_ENOMEM;
 }
 
+/* Codes that nothing has chosen for a while move to where the codebook fits worst: each to the
+ * point farthest from all other centres. */
 int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, size_t n, int D)
 {
     float *least = pl_alloc(n, sizeof *least);

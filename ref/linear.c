@@ -1,6 +1,8 @@
 /* linear.c - the matrix product that is most of the time of a step (GEMM), and its two gradients.
+ * [spec dalle 5, 6]
  *
- *   y_mn  = sum_k x_mk W_nk + b_n         W is [out,in], as PyTorch's
+ *   y_mn  = sum_k x_mk W_nk + b_n                 x (M,K), W (N,K), y (M,N); W is [out,in], as
+ * PyTorch's
  *   dx_mk = sum_n dy_mn W_nk
  *   dW_nk = sum_m dy_mn x_mk,   db_n = sum_m dy_mn
  *
@@ -9,6 +11,7 @@
 
 #include <assert.h>
 
+/* y = x W^T + b */
 int ref_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     assert(M >= 1 && K >= 1 && N >= 1);
@@ -22,6 +25,7 @@ int ref_linear(float *y, const float *x, const float *W, const float *b, int M, 
     return PL_OK;
 }
 
+/* dx = dy W, or dx += dy W where another branch has left its gradient */
 int ref_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
     assert(M >= 1 && K >= 1 && N >= 1);
@@ -37,6 +41,7 @@ int ref_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int 
     return PL_OK;
 }
 
+/* dW += dy^T x: gradients of several batches, and of shared layers, add up */
 int ref_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
     assert(M >= 1 && K >= 1 && N >= 1);

@@ -1,11 +1,15 @@
 /* loss.c - output layer and cross-entropy in one, a segment of one sequence at a time.
+ * [spec dalle 8]
  *
- *   z      = x W^T + b                  logits
+ *   z      = x W^T + b                                     logits, (positions, V)
  *   loss   = mean over positions of -log softmax(z)[label]
  *   dz_j   = (softmax(z)_j - [j = label]) * weight / positions
+ *   dx     = dz W,   dW += dz^T x,   db += sum dz          linear.c's gradients
  *
- * The gradient has the logits' shape, so it replaces them in their buffer, and logits of one
- * segment of one sequence are all that is ever stored: (B,S,V) would be gigabytes. */
+ * A segment is a range of positions that predict a range of ids: text positions text, image
+ * positions image tokens. The gradient has the logits' shape, so it replaces them in their buffer,
+ * and logits of one segment of one sequence are all that is ever stored: (B,S,V) would be
+ * gigabytes. */
 #include "loss.h"
 #include "linear.h"
 
@@ -55,18 +59,21 @@ int ref_loss(double *loss, float *logp, float *dx, float *dW, float *db, const f
         if (!z) return PL_ENOMEM;
         for (int seq = 0; seq < B; seq++) {
             size_t at = (size_t)seq * (size_t)S + (size_t)s->row0;
+            /* z */
             ref_linear(z, x + at * (size_t)D, W + first * (size_t)D, b + first, rows, D, columns);
             for (int p = 0; p < rows; p++) {
                 float *zp = z + (size_t)p * (size_t)columns;
                 int id = label[at + (size_t)p];
                 double lp = 0;
                 assert(id == -1 || (s->col0 <= id && id < s->col1));
+                /* z becomes dz; a position without a label has none */
                 if (id >= 0) lp = position(zp, columns, id - s->col0, scale);
                 else
                     for (int j = 0; j < columns; j++) zp[j] = 0;
                 if (id >= 0) loss[i] -= lp / (double)n;
                 if (logp) logp[at + (size_t)p] = (float)lp;
             }
+            /* dx, dW, db */
             if (!dx) continue;
             ref_linear_dx(dx + at * (size_t)D, z, W + first * (size_t)D, rows, D, columns, 0);
             ref_linear_dw(dW + first * (size_t)D, db + first, z, x + at * (size_t)D, rows, D,

@@ -43,6 +43,7 @@ int pl_mask_allowed(const struct pl_mask *mask, int q, int k)
     return 1;
 }
 
+/* The same as a table, for files and pictures. */
 void pl_mask_bits(uint8_t *bits, const struct pl_mask *mask, int n)
 {
     size_t stride = ((size_t)n + 7) / 8;

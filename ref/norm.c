@@ -15,6 +15,7 @@ struct moments {
     double mean, inverse; /* inverse = 1 / sqrt(var + eps) */
 };
 
+/* Both in double, over the D channels of one row. */
 static struct moments moments(const float *x, int D, float eps)
 {
     double mean = 0, var = 0;
@@ -57,6 +58,7 @@ int ref_layer_norm_backward(float *dx_, float *dweight, float *dbias, const floa
         double mean_g = 0, mean_gh = 0;
         for (int i = 0; i < D; i++) {
             double h = (x[m][i] - s.mean) * s.inverse, g = (double)dy[m][i] * weight[i];
+            /* the two means, and the parameters' sums over rows */
             mean_g += g / D;
             mean_gh += g * h / D;
             sum[i] += dy[m][i];

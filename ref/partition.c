@@ -1,13 +1,19 @@
 /* partition.c - tensors are laid end to end, cut into parts of equal encoded size, and dealt out:
  * each peer gets the parts that lie in its share of the whole. [TTT 2.1, communication]
+ * [spec hivemind-protocol 5.1, 5.3]
  *
  *   border_j = total * (fraction_1 + ... + fraction_j) / (fraction_1 + ... + fraction_N)
+ *
+ *   tensors  |----- a -----|-- b --|------ c ------|
+ *   parts    |---|---|---|-|---|---|---|---|---|---|      never across two tensors
+ *   shares   |      peer 0      |  1  |   peer 2   |      a part goes where most of it lies
  *
  * Every member computes this for itself, so the last bit of a border counts. */
 #include "partition.h"
 
 #include <math.h>
 
+/* Values that fill part_bytes once they are encoded. */
 size_t pl_part_values(enum pl_compression method, size_t part_bytes)
 {
     size_t bytes = method == PL_COMPRESS_NONE                                         ? 4
@@ -72,6 +78,7 @@ static int owner(const size_t *border, int *peer, size_t at, size_t length)
     return best;
 }
 
+/* ceil(elements / values); an empty tensor is one empty part */
 static size_t parts_of(size_t elements, size_t values)
 {
     return elements ? (elements - 1) / values + 1 : 1;
@@ -86,6 +93,7 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
     *parts = NULL;
     *count = 0;
     if (N < 1) return pl_fail(err, PL_EUSE, "partition: a group of %d", N);
+    /* how many parts, before memory is taken for them */
     for (size_t t = 0; t < tensors; t++) {
         total += elements[t];
         *count += parts_of(elements[t], pl_part_values(method[t], part_bytes));
@@ -98,6 +106,7 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
     *parts = pl_alloc(*count, sizeof **parts);
     rc = !border || !*parts ? pl_fail(err, PL_ENOMEM, "partition: no memory for %zu parts", *count)
                             : borders(border, fraction, N, total, err);
+    /* cut, and deal out */
     for (size_t t = 0, p = 0; !rc && t < tensors; t++) {
         size_t values = pl_part_values(method[t], part_bytes), n = parts_of(elements[t], values);
         for (size_t i = 0; i < n; i++, p++) {

@@ -7,7 +7,9 @@
  *   4. Q  = M^T P,  averaged by the group
  *   5. G  = P Q^T,  M -= G            the error stays for the next round: error feedback
  *
- * The products are linear's forward and its two gradients, so every backend has them. */
+ * P and Q hold r (a + b) values, M a b: for 1024 x 4096 and r = 32, 26 times fewer. Q of the round
+ * before starts the iteration, which so converges over rounds instead of in one. The products are
+ * linear's forward and its two gradients, so every backend has them. [spec numerics 10] */
 #include "powersgd.h"
 
 #include <assert.h>
@@ -16,11 +18,13 @@
 
 #define LEAST_NORM 1e-8 /* a column of zeros stays one */
 
+/* A tensor as a matrix. */
 void pl_powersgd_dims(size_t *rows, size_t *columns, const int64_t *shape, int axes)
 {
     size_t axis[PL_POWERSGD_AXES_MAX] = { 1, 1 };
     assert(0 <= axes && axes <= PL_POWERSGD_AXES_MAX);
     for (int i = 0; i < axes; i++) axis[i] = (size_t)shape[i];
+    /* more axes than two: the neighbours with the smallest product become one */
     for (; axes > 2; axes--) {
         int best = 0;
         for (int i = 1; i + 1 < axes; i++)
@@ -32,6 +36,7 @@ void pl_powersgd_dims(size_t *rows, size_t *columns, const int64_t *shape, int a
     *columns = axis[1];
 }
 
+/* Vectors, and matrices that P and Q would hardly make smaller, are sent as they are. */
 int pl_powersgd_pays(size_t rows, size_t columns, int axes, int rank, double least)
 {
     double a = (double)rows, b = (double)columns;

@@ -39,6 +39,7 @@ int ref_average_delta(float *delta, const float *sum, float weight, const struct
     return PL_OK;
 }
 
+/* sum = sum_k w_k x_k */
 int ref_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
 {
     for (size_t i = 0; i < n; i++) sum[i] = 0;
@@ -46,6 +47,7 @@ int ref_average_sum(float *sum, const struct pl_sender *from, int senders, size_
     return PL_OK;
 }
 
+/* x += sum / w - x, for values that stay with their reducer */
 int ref_average_apply(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -67,6 +69,7 @@ int ref_average_delta8(uint8_t *codes, float table[PL_CODES], const float *sum, 
     return rc;
 }
 
+/* all of it: what a sender of 8-bit codes is sent back */
 int ref_average_reduce8(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
                         int senders, float weight, const struct pl_coded *x, size_t n)
 {

@@ -1,5 +1,12 @@
-/* rng.c - xoshiro256** [Blackman & Vigna 2018], its state filled by splitmix64 so that neighbouring
- * seeds give unrelated sequences. */
+/* rng.c - a random source that gives the same numbers on every machine: xoshiro256**
+ * [Blackman & Vigna 2018], its state filled by splitmix64 so that neighbouring seeds give unrelated
+ * sequences.
+ *
+ *   uniform   the upper 53 bits times 2^-53, in [0,1)
+ *   below n   the remainder, after refusing what would favour small ones
+ *   normal    sqrt(-2 log u) cos(2 pi v): a point of a round normal distribution has this radius
+ * and
+ *             this angle (Box and Muller) */
 #include "rng.h"
 
 #include <assert.h>
@@ -16,6 +23,7 @@ static uint64_t splitmix64(uint64_t *x)
 
 static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 
+/* A stream is a sequence of its own under the same seed: one for each purpose. */
 void pl_rng_init(struct pl_rng *rng, uint64_t seed, uint64_t stream)
 {
     uint64_t x = seed;
@@ -23,6 +31,7 @@ void pl_rng_init(struct pl_rng *rng, uint64_t seed, uint64_t stream)
     for (int i = 0; i < 4; i++) rng->s[i] = splitmix64(&x);
 }
 
+/* xoshiro256**: shifts and rotations move the state, 5 and 9 scramble what is given out. */
 uint64_t pl_rng_u64(struct pl_rng *rng)
 {
     uint64_t *s = rng->s, result = rotl(s[1] * 5, 7) * 9, t = s[1] << 17;

@@ -19,6 +19,7 @@ static double distance(const float *x, const double *v, size_t d)
     return sqrt(sum);
 }
 
+/* v in and out: where the iteration starts decides how many it takes. */
 int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
                       const double *weight, int n, size_t d, const struct pl_clip *clip)
 {
@@ -26,6 +27,7 @@ int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
     if (!step) return PL_ENOMEM;
     for (int i = 0; i < n && clip->total == 0; i++) total += weight ? weight[i] : 1;
     *result = (struct pl_clip_result){ 0 };
+    /* one iteration: the clipped pulls, summed and taken at once */
     while (total > 0 && result->iterations < clip->iterations) {
         double tau = clip->taus ? clip->taus[result->iterations] : clip->tau, sum = 0, largest = 0;
         memset(step, 0, d * sizeof *step);
@@ -73,6 +75,8 @@ int ref_median(float *m, const float *x, int n, size_t d, int upper)
     return PL_OK;
 }
 
+/* The tau that the proof takes for a share of Byzantine peers and honest inputs of this noise, and
+ * how far v may be from their mean after the iteration. */
 double pl_clip_radius(double *bound2, double share, double noise)
 {
     double b2 = *bound2;

@@ -20,12 +20,14 @@ struct falling {
     int *column, left, V;
 };
 
+/* Larger first; of equals the lower token, so that the order is one. */
 static int before(const struct falling *f, int a, int b)
 {
     float x = f->z[a], y = f->z[b];
     return x > y || (x == y && a < b);
 }
 
+/* Restores the heap under `at`, whose children are heaps. */
 static void sift(struct falling *f, int at)
 {
     int *c = f->column, child;
@@ -69,7 +71,8 @@ static void keep_top_k(struct falling *f, int k)
     while (f->left && f->z[f->column[0]] == f->z[f->column[f->left]]) next_largest(f);
 }
 
-/* 1. */
+/* 1. Of top-k's survivors, top-p takes tokens in falling order until what stands before the next
+ * one exceeds p; the first is always kept. */
 int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top_p)
 {
     struct falling f;
@@ -86,6 +89,7 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
         total += exp(z[f.column[i]] - most);
         keep[f.column[i]] = top_p >= 1;
     }
+    /* sum_before: the probability of all larger ones */
     for (int rank = 0; top_p < 1 && rank < V - first; rank++) {
         int id = rank < V - f.left ? f.column[V - 1 - rank] : next_largest(&f);
         if (rank > 0 && sum_before > top_p) break;
@@ -96,6 +100,7 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
     return PL_OK;
 }
 
+/* DALLE-pytorch's filter: the (1 - fraction) V largest. [spec dalle 11] */
 int pl_sample_filter_fraction(uint8_t *keep, const float *z, int V, double fraction)
 {
     struct falling f;
@@ -151,6 +156,7 @@ int pl_sample(int *id, const float *z, int V, const struct pl_sampling *how, str
     return rc;
 }
 
+/* Temperature 0: the largest logit. */
 int pl_sample_greedy(const float *z, int V)
 {
     int best = 0;
@@ -159,6 +165,7 @@ int pl_sample_greedy(const float *z, int V)
     return best;
 }
 
+/* Classifier-free guidance: away from the logits without a caption, by `scale`. [spec dalle 11] */
 void pl_sample_guide(float *mixed, const float *given, const float *blank, size_t n, double scale)
 {
     for (size_t i = 0; i < n; i++)

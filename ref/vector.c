@@ -1,5 +1,10 @@
-/* vector.c - y = x,  y += a x,  x = a x,  sum x^2,  x^T: what models do with whole buffers between
- * layers, so that they never touch a device's memory themselves. */
+/* vector.c - what models do with whole buffers between layers, so that they never touch a device's
+ * memory themselves. Names are those of BLAS.
+ *
+ *   fill   x = value          axpy   y += a x         sumsq      sum x^2
+ *   copy   y = x              scale  x = a x          transpose  y[c][r] = x[r][c], of each matrix
+ *
+ * The only rounding is that of the result: products and sums are in double. */
 #include "vector.h"
 
 #include <string.h>
@@ -36,6 +41,8 @@ int ref_sumsq(double *sum, const float *x, size_t n)
     return PL_OK;
 }
 
+/* B matrices (R,C) to (C,R); rows of both may be parts of wider ones: x_step, y_step floats apart.
+ * */
 int ref_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
     for (int b = 0; b < B; b++)

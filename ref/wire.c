@@ -1,12 +1,17 @@
-/* wire.c - a compressed tensor's bytes, as hivemind 1.1.12 writes and reads them.
+/* wire.c - the sizes of a compressed tensor's bytes, as hivemind 1.1.12 writes and reads them, and
+ * what is refused. wire_codec.c fills and reads them. [spec numerics 3] [spec hivemind-protocol 6]
  *
- *   NONE           the elements                       FLOAT16   halves
- *   UNIFORM_8BIT,  length of the table, table (256 floats), one code an element
+ *   NONE            elements                                            n elements
+ *   FLOAT16         halves                                              2 n bytes
+ *   MEANSTD_16BIT   halves | means | deviations, of rows of D           2 n + 8 n/D
+ *   UNIFORM_8BIT,   u64 256 | table (256 floats) | codes                1032 + n
  *   QUANTILE_8BIT
- *   MEANSTD_16BIT  halves, means, deviations of the last axis' rows
- *   BLOCKWISE_8BIT lengths, absmax of each block of 4096, code book, codes
+ *   BLOCKWISE_8BIT  u64 blocks | u64 256 | absmax a block | book | codes   16 + 4 blocks + 1024 + n
  *
- * Numbers are little-endian, as is every machine we run on. */
+ * n elements, blocks of 4096. Numbers are little-endian, as is every machine we run on.
+ *
+ * A received buffer is checked in full before any of it is used: a size that the method does not
+ * give for the claimed shape is an error, so no peer can claim memory without sending bytes. */
 #include "wire.h"
 
 #include <string.h>
@@ -19,6 +24,8 @@ const char *pl_compression_name(enum pl_compression method)
     return (unsigned)method < PL_COMPRESSIONS ? names[method] : "unknown method";
 }
 
+/* Large tensors gain most from fewer bits; norms and biases cost little, and bear rounding worst.
+ * */
 enum pl_compression pl_wire_adaptive(size_t elements)
 {
     return elements >= PL_WIRE_ADAPTIVE ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
@@ -47,7 +54,7 @@ int pl_wire_elements(size_t *n, const struct pl_wire_type *type, struct pl_err *
     return PL_OK;
 }
 
-/* Rows of the last axis (MEANSTD): the product of all other axes. */
+/* D of MEANSTD: its rows are the last axis. */
 static size_t row_length(const struct pl_wire_type *type)
 {
     return (size_t)type->size[type->dims - 1];
@@ -120,7 +127,8 @@ int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_ty
     if (rc == PL_EUSE) return PL_EFORMAT; /* the sentence fits: no honest peer sends that either */
     if (!rc) rc = pl_wire_elements(n, type, err);
     if (rc) return rc;
-    if (method == PL_COMPRESS_NONE && type->dtype == PL_BF16_T && bytes == 2 * *n) return PL_OK;
+    if (method == PL_COMPRESS_NONE && type->dtype == PL_BF16_T && bytes == 2 * *n)
+        return PL_OK; /* bfloat16 as it is */
     if (bytes != expected) return wrong(method, "buffer bytes", bytes, expected, err);
     switch (method) {
     case PL_COMPRESS_QUANTILE8:

@@ -1,4 +1,8 @@
-/* wire_codec.c - tensors to bytes and back. */
+/* wire_codec.c - a tensor into the bytes that wire.c describes, and back; encoding beside decoding
+ * for each method. [spec numerics 3] [spec hivemind-protocol 6]
+ *
+ * Values pass through float32: a tensor of another type is widened before and narrowed after. Codes
+ * are the backend's work, headers and tables ours. */
 #include "wire.h"
 #include "backend.h"
 
@@ -6,6 +10,7 @@
 
 static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
 
+/* MEANSTD_16BIT: halves | means | deviations */
 static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
                           const struct pl_wire_type *type, const float *x, size_t n)
 {
@@ -32,6 +37,7 @@ static int decode_meanstd(void *data, const struct pl_backend *be, const struct 
     return rc;
 }
 
+/* UNIFORM_8BIT, QUANTILE_8BIT: 256 | table | codes */
 void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
 {
     put_u64(buffer, PL_CODES);
@@ -58,7 +64,8 @@ static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *b
     return be->table8_decode(x, buffer + 8 + sizeof table, table, n);
 }
 
-/* The optimizer's operations work in the backend's memory: there and back again. */
+/* BLOCKWISE_8BIT: blocks | 256 | absmax | book | codes. The optimizer's quantizer works in the
+ * backend's memory, so values go there and codes come back. */
 struct blockwise {
     float *x, *absmax;
     uint8_t *codes;
@@ -126,6 +133,7 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     int rc = pl_wire_bytes(&bytes, method, type, err);
     if (!rc) rc = pl_wire_elements(&n, type, err);
     if (rc) return rc;
+    /* hivemind sends bfloat16 as float32 */
     if (method == PL_COMPRESS_NONE && type->dtype != PL_BF16_T) {
         if (bytes) memcpy(buffer, data, bytes);
         return PL_OK;
@@ -160,6 +168,7 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
     float *wide = NULL, *x = data;
     int rc = pl_wire_check(&n, method, type, buffer, bytes, err);
     if (rc || !n) return rc;
+    /* elements as they are */
     if (method == PL_COMPRESS_NONE && bytes == n * pl_dtype_size(type->dtype)) {
         memcpy(data, buffer, bytes);
         return PL_OK;

@@ -40,6 +40,7 @@ static int norm_shift_backward(const struct pl_blocks *s, float *dx, float *dnor
                                         value(s, weight), B * n, D, PL_NORM_EPS, 1);
 }
 
+/* q, k and v by their positions' angles; back is also the gradient. */
 static int rotate(const struct pl_blocks *s, float *qkv, int B, int n, int back)
 {
     const struct pl_dalle_config *c = s->config;
@@ -47,6 +48,7 @@ static int rotate(const struct pl_blocks *s, float *qkv, int B, int n, int back)
     return s->be->rotary(qkv, s->cosine, s->sine, B, n, 3 * c->H, c->d, s->R, back);
 }
 
+/* h = shift(norm(x)),  qkv = rotary(W_qkv h),  o = attention(qkv),  y = W_o o + b_o */
 int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
                         const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
@@ -71,7 +73,7 @@ int pl_attention_branch_backward(const struct pl_blocks *s, int l,
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
     float *dqkv = w->wide, *do_ = w->wide + 3 * (size_t)M * (size_t)E;
-    /* each line undoes one of the forward pass, last first */
+    /* each line undoes one of the forward pass, last first: y = s_f branch, o, qkv, rotary, h */
     if ((rc = be->layer_scale_backward(w->dy, grad(s, b->f_scale), dy, k->y, value(s, b->f_scale),
                                        M, D)) ||
         (rc = be->linear_dw(grad(s, b->out), grad(s, b->out_bias), w->dy, k->o, M, E, D)) ||
@@ -85,38 +87,48 @@ int pl_attention_branch_backward(const struct pl_blocks *s, int l,
     return norm_shift_backward(s, dx, w->norm, w->dy, x, b->f_weight, b->f_bias, B, n);
 }
 
+static struct pl_ffn ffn_values(const struct pl_blocks *s, const struct pl_block *b)
+{
+    return (struct pl_ffn){ value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+}
+
+static struct pl_ffn ffn_grads(const struct pl_blocks *s, const struct pl_block *b)
+{
+    return (struct pl_ffn){ grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+}
+/* h = shift(norm(x)),  y = W2 geglu(W1 h + b1) + b2 */
 int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                   const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, rc;
-    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    struct pl_ffn layer = ffn_values(s, b);
     if ((rc = norm_shift(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n))) return rc;
     return be->ffn(k->y, k->z, k->h, &layer, M, D, 4 * D);
 }
 
-/* w->dy becomes the gradient at the layer's input, from everything that was saved. */
+/* w->dy = dh, the gradient at the layer's input, from everything that was saved. */
 static int ffn_from_saved(const struct pl_blocks *s, const struct pl_block *b,
                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                           const float *dy, int M)
 {
     const struct pl_backend *be = s->be;
-    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    struct pl_ffn dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+    struct pl_ffn layer = ffn_values(s, b);
+    struct pl_ffn dlayer = ffn_grads(s, b);
     int D = s->config->D, rc;
     rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale), M, D);
     return rc ? rc : be->ffn_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
 }
 
-/* The same from x alone; k->y is filled on the way. */
+/* The same from x alone, as a reversible block has it; k->y is filled on the way. */
 static int ffn_from_input(const struct pl_blocks *s, const struct pl_block *b,
                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                           const float *dy, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
-    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    struct pl_ffn dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+    struct pl_ffn layer = ffn_values(s, b);
+    struct pl_ffn dlayer = ffn_grads(s, b);
     const float *scale = value(s, b->g_scale);
     int M = B * n, D = s->config->D, rc;
     size_t size = (size_t)M * (size_t)D;
@@ -130,6 +142,7 @@ static int ffn_from_input(const struct pl_blocks *s, const struct pl_block *b,
     return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
 }
 
+/* dh by one of the two, then through shift and norm: dx += ... */
 int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                            const struct pl_branch_scratch *w, float *dx, const float *dy,
                            const float *x, int B, int n)

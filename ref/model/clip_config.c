@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* attn.in_proj is q, k and v one below the other, as prenorm.c has them. */
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "attn.in_proj_weight", PL_QKV_W },  { "attn.in_proj_bias", PL_QKV_B },
     { "attn.out_proj.weight", PL_OUT_W }, { "attn.out_proj.bias", PL_OUT_B },
@@ -29,6 +30,7 @@ struct pl_clip_config pl_clip_vit_b_32(void)
                                     .text_layers = 12 };
 }
 
+/* The bounds are far above published models, and keep products of sizes within an int. */
 int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
 {
     const struct {
@@ -66,6 +68,7 @@ struct declaring {
     int rc;
 };
 
+/* Index of a new tensor; errors wait in d->rc until all are declared. */
 static size_t add(struct declaring *d, const char *name, int dims, int64_t a, int64_t b)
 {
     int64_t shape[2] = { a, b };

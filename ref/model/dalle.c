@@ -41,22 +41,11 @@ int pl_dalle_declare(struct pl_dalle *m)
     return rc ? rc : declare(m, &m->image_embedding, "model.image_emb.weight", 2, image, 1);
 }
 
-/* Separate embeddings are PyTorch's: standard normal. */
-static int draw_normal(const struct pl_params *p, size_t index, struct pl_rng *rng)
-{
-    size_t n = p->list[index].n;
-    float *host = pl_alloc(n, sizeof *host);
-    int rc;
-    if (!host) return PL_ENOMEM;
-    for (size_t i = 0; i < n; i++) host[i] = (float)pl_rng_normal(rng);
-    rc = pl_params_put(p, index, host);
-    pl_free(host);
-    return rc;
-}
-
+/* As PyTorch: uniform in +-1/sqrt(D) for linear layers, also where the output layer embeds;
+ * standard normal for embeddings of their own; norms begin as the identity. [spec dalle 10] */
 int pl_dalle_init(struct pl_dalle *m, uint64_t seed)
 {
-    float bound = 1 / sqrtf((float)m->config.D); /* an output layer's, also where it embeds */
+    float bound = 1 / sqrtf((float)m->config.D);
     struct pl_rng rng;
     int rc;
     pl_rng_init(&rng, seed, 0);
@@ -67,8 +56,8 @@ int pl_dalle_init(struct pl_dalle *m, uint64_t seed)
         (rc = pl_params_uniform(&m->params, m->output_bias, bound, &rng)))
         return rc;
     if (!m->config.separate_embedding) return PL_OK;
-    rc = draw_normal(&m->params, m->text_embedding, &rng);
-    return rc ? rc : draw_normal(&m->params, m->image_embedding, &rng);
+    rc = pl_params_normal(&m->params, m->text_embedding, 1, &rng);
+    return rc ? rc : pl_params_normal(&m->params, m->image_embedding, 1, &rng);
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */
@@ -79,7 +68,8 @@ static int32_t text_id(const struct pl_dalle_config *c, int32_t id, int position
     return id ? id : c->V + position;
 }
 
-/* Image tokens follow the text ids, unless they have an embedding of their own. */
+/* start, text_1 .. text_T, image_1 .. image_I-1. Image tokens follow the text ids, unless they have
+ * an embedding of their own. */
 void pl_dalle_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *text,
                   const int32_t *image, int count)
 {
@@ -90,6 +80,7 @@ void pl_dalle_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *
     for (int i = 0; i < used; i++) *ids++ = first + image[i];
 }
 
+/* text_1 .. text_T, image_1 .. image_I: what each position is to predict */
 void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int32_t *text,
                      const int32_t *image)
 {
@@ -149,18 +140,21 @@ static int embed_backward(struct pl_dalle *m, const float *dx, const int32_t *id
 
 /* --- the whole model -------------------------------------------------------------------------- */
 
+/* x = E[ids],  y = blocks(x) */
 int pl_dalle_forward(struct pl_dalle *m, const int32_t *ids, int B, int n, int save)
 {
     int rc = pl_dalle_embed(m, pl_stack_input(&m->stack), ids, B, n);
     return rc ? rc : pl_stack_forward(&m->stack, B, n, save);
 }
 
+/* dx through the blocks,  dE[ids] += dx: the second part of the tied matrix's gradient */
 int pl_dalle_backward(struct pl_dalle *m, const int32_t *ids, int B)
 {
     int rc = pl_stack_backward(&m->stack, B, pl_dalle_positions(&m->config));
     return rc ? rc : embed_backward(m, m->stack.da, ids, B);
 }
 
+/* h = LayerNorm(y) */
 int pl_dalle_final_norm(const struct pl_dalle *m, float *h, const float *y, int M)
 {
     return m->be->layer_norm(h, y, pl_params_value(&m->params, m->norm_weight),
@@ -168,6 +162,7 @@ int pl_dalle_final_norm(const struct pl_dalle *m, float *h, const float *y, int 
                              PL_NORM_EPS);
 }
 
+/* logits = h E^T + bias, the loss, and its gradient down to y. */
 int pl_dalle_output_loss(struct pl_dalle *m, double mean[2], float *logp, const int32_t *labels,
                          int B, double scale, int backward)
 {
@@ -192,12 +187,14 @@ int pl_dalle_output_loss(struct pl_dalle *m, double mean[2], float *logp, const 
                           pl_params_value(p, m->output_bias), labels, segment, 2, B, S, c->D, Vt)))
         return rc;
     if (!backward) return PL_OK;
+    /* dy through the norm, in place */
     return m->be->layer_norm_backward(dy, pl_params_grad(p, m->norm_weight),
                                       pl_params_grad(p, m->norm_bias), dy, y,
                                       pl_params_value(p, m->norm_weight), B * S, c->D, PL_NORM_EPS,
                                       0);
 }
 
+/* For sampling: logits of image tokens alone, the last Vi rows of E. */
 int pl_dalle_image_logits(const struct pl_dalle *m, float *logits, float *h, const float *y, int M)
 {
     int rc = pl_dalle_final_norm(m, h, y, M), Vx = pl_dalle_text_rows(&m->config);

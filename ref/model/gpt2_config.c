@@ -108,17 +108,6 @@ static int ends_with(const char *name, const char *end)
     return n > k && !strcmp(name + n - k, end);
 }
 
-static int normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng)
-{
-    float *host = pl_alloc(p->list[index].n, sizeof *host);
-    int rc = host ? PL_OK : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < p->list[index].n; i++)
-        host[i] = (float)(deviation * pl_rng_normal(rng));
-    if (!rc) rc = pl_params_put(p, index, host);
-    pl_free(host);
-    return rc;
-}
-
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 {
     const struct pl_params *p = &m->params;
@@ -128,7 +117,7 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
     for (size_t i = 0; i < p->count && !rc; i++) {
         const struct pl_param *t = &p->list[i];
         double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
-        if (t->dims > 1) rc = normal(p, i, 0.02 / sqrt(sums), &rng);
+        if (t->dims > 1) rc = pl_params_normal(p, i, 0.02 / sqrt(sums), &rng);
         else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* norms */
     }
     return rc;

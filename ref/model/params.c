@@ -96,17 +96,31 @@ int pl_params_get(const struct pl_params *p, size_t index, float *host)
     return p->be->get(host, pl_params_value(p, index), p->list[index].n * sizeof *host);
 }
 
-/* Drawn on the host, so that a seed gives the same model on every backend. */
-int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
+/* factor * next(rng) for each element, drawn on the host: a seed gives the same model on every
+ * backend. */
+static int draw(const struct pl_params *p, size_t index, double factor,
+                double (*next)(struct pl_rng *), struct pl_rng *rng)
 {
     size_t n = p->list[index].n;
     float *host = pl_alloc(n, sizeof *host);
     int rc;
     if (!host) return PL_ENOMEM;
-    for (size_t i = 0; i < n; i++) host[i] = (float)((2 * pl_rng_uniform(rng) - 1) * bound);
+    for (size_t i = 0; i < n; i++) host[i] = (float)(factor * next(rng));
     rc = pl_params_put(p, index, host);
     pl_free(host);
     return rc;
+}
+
+static double next_between(struct pl_rng *rng) { return 2 * pl_rng_uniform(rng) - 1; }
+
+int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
+{
+    return draw(p, index, bound, next_between, rng);
+}
+
+int pl_params_normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng)
+{
+    return draw(p, index, deviation, pl_rng_normal, rng);
 }
 
 int pl_params_constant(const struct pl_params *p, size_t index, float value)

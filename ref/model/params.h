@@ -46,8 +46,9 @@ float *pl_params_grad(const struct pl_params *p, size_t index);
 int pl_params_put(const struct pl_params *p, size_t index, const float *host);
 int pl_params_get(const struct pl_params *p, size_t index, float *host);
 
-/* Uniform in [-bound, bound), drawn in order on the host; one constant. */
+/* Uniform in [-bound, bound) and normal around 0, drawn in order on the host; one constant. */
 int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng);
+int pl_params_normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng);
 int pl_params_constant(const struct pl_params *p, size_t index, float value);
 
 #ifdef __cplusplus
