@@ -155,9 +155,9 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     int rc = identify(id, o->codec, err);
     if (rc) return rc;
     if ((rc = pl_folder_make(o->out, err))) return rc;
-    if (list->without)
+    if (list->uncaptioned)
         printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n",
-               list->without);
+               list->uncaptioned);
     interrupt_catch(NULL);
     progress_begin(&v.progress, 0);
     rc = pl_prepare_shards(&counts, codec, list, &p, watch, &v, err);

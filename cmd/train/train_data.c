@@ -225,8 +225,8 @@ static struct pairs_options options_of(struct train_data *d, const struct pl_dal
         .pad = config->pad,
         .cells = config->F * config->F,
         .codes = config->Vi,
-        .without = (const char *const *)d->without,
-        .withouts = d->withouts,
+        .exclude = (const char *const *)d->without,
+        .excludes = d->withouts,
         .open = d->http ? open_shard : NULL,
         .open_context = d,
     };
@@ -254,7 +254,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
     struct pairs_position at = { 0 };
     struct pairs *p;
     int rc;
-    o.only_without = 1;
+    o.only_excluded = 1;
     o.buffer = (size_t)most;
     *count = 0;
     *tokens = pl_alloc((size_t)most, sizeof **tokens * (size_t)o.text);
@@ -264,7 +264,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
     while (!rc && *count < most) {
         rc = pl_pairs_next(p, *tokens + (size_t)*count * (size_t)o.text,
                            *codes + (size_t)*count * (size_t)o.cells, err);
-        if (!rc && (rc = pl_pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
+        if (!rc && (rc = pl_pairs_position(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
         pl_pairs_position_clear(&at);
         if (at.epoch) break; /* from the beginning again: there are no more */
         *count += !rc;

@@ -1,12 +1,11 @@
-/* draw_emoji.c - draws the demo's pictures: every emoji that the font has, with its name.
- * A program of its own (`make demo-data`), so that potluck itself needs neither FreeType nor
- * HarfBuzz.
+/* draw_emoji.c - draws the demo's pictures: every emoji in the font, with its name. A separate
+ * program (`make demo-data`), so that potluck itself needs neither FreeType nor HarfBuzz.
  *
  *   draw_emoji emoji-test.txt font.ttf folder [side]
  *
- * writes folder/images/<code points>.png, side x side (64) RGB on white, folder/captions.tsv with
- * one line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt, and
- * folder/holdout.txt, the names to train without (hold_out.h). */
+ * It writes folder/images/<code points>.png, side x side (64) RGB on white; folder/captions.tsv
+ * with one line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt; and
+ * folder/holdout.txt, the names to exclude from training (hold_out.h). */
 #include "hold_out.h"
 #include "data/files/file.h"
 #include "data/images/resize.h"
@@ -31,7 +30,7 @@ struct emoji {
 };
 
 /* "1F468 200D 1F33E ; fully-qualified # <emoji> E4.0 man farmer". Components (skin tones, hair) are
- * drawn too: they are pictures with a name like the others. 0: not such a line. */
+ * drawn too. Returns 0 if the line is not of this form. */
 static int parse_line(struct emoji *e, const char *line)
 {
     const char *p = line, *mark = strchr(line, ';'), *hash = mark ? strchr(mark, '#') : NULL;
@@ -46,11 +45,11 @@ static int parse_line(struct emoji *e, const char *line)
         e->point[e->points++] = (uint32_t)value;
         p = end;
     }
-    p = strstr(hash, " E"); /* the version stands before the name */
+    p = strstr(hash, " E"); /* the version precedes the name */
     return e->points && p && sscanf(p, " E%*[0-9.] %199[^\n]", e->name) == 1;
 }
 
-/* The glyph of a whole sequence; 0 if the font draws it as several or not at all. */
+/* The glyph of a whole sequence; 0 if the font has several glyphs for it, or none. */
 static hb_codepoint_t shape(hb_font_t *font, const struct emoji *e)
 {
     hb_buffer_t *buffer = hb_buffer_create();

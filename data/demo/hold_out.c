@@ -1,4 +1,5 @@
-/* hold_out.c - see hold_out.h. */
+/* hold_out.c - parses "woman farmer: medium-dark skin tone" into role, gender and tone, and chooses
+ * combinations whose parts all occur elsewhere. */
 #include "hold_out.h"
 #include "data/files/buffer.h"
 #include "data/files/file.h"
@@ -43,7 +44,7 @@ int hold_out_see(struct hold_out *h, const char *caption)
     return h->role[role].caption[gender][tone] ? PL_OK : PL_ENOMEM;
 }
 
-/* Men and women in every tone: then whatever is left out has neighbours on all sides. */
+/* Men and women in every tone: then all parts of an excluded combination are trained on. */
 static int is_complete(const struct hold_out *h, size_t role)
 {
     for (int tone = 0; tone < TONES; tone++)

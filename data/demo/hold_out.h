@@ -1,7 +1,7 @@
-/* hold_out.h - which of the demo's captions are kept from training: combinations of a role, a
- * gender and a skin tone. Each part, and each two of the three, occur in other pictures that are
- * trained on, so drawing the combination is putting together what was learnt apart: the demo's
- * small version of the paper's "concepts not present in the training set". [TTT 3.4] */
+/* hold_out.h - chooses the demo's held-out captions: combinations of a role, a gender and a skin
+ * tone. Each part, and each two of the three, occur in other pictures that are trained on. Drawing
+ * the combination then means composing concepts learnt separately: a small version of the paper's
+ * "concepts not present in the training set". [TTT 3.4] */
 #ifndef PL_HOLD_OUT_H
 #define PL_HOLD_OUT_H
 
@@ -17,9 +17,10 @@ struct hold_out {
     size_t roles, chosen;
 };
 
-/* Looks at a caption such as "woman farmer: medium-dark skin tone"; others are passed over. */
+/* Parses a caption such as "woman farmer: medium-dark skin tone"; ignores others. PL_OK, PL_ENOMEM
+ * or PL_ELIMIT. */
 int hold_out_see(struct hold_out *h, const char *caption);
-/* Chooses, and writes one caption a line. */
+/* Chooses the held-out captions and writes them to `path`, one per line. */
 int hold_out_write(struct hold_out *h, const char *path, struct pl_err *err);
 void hold_out_clear(struct hold_out *h);
 

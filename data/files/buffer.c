@@ -1,4 +1,4 @@
-/* buffer.c - see buffer.h. */
+/* buffer.c - a byte array that grows by doubling, so that n appended bytes cost O(n) in all. */
 #include "buffer.h"
 
 #include <stdlib.h>
@@ -7,15 +7,15 @@
 void pl_buffer_add(struct pl_buffer *b, const void *data, size_t bytes)
 {
     if (b->failed || !bytes) return;
-    if (bytes > b->room - b->bytes) {
-        size_t room = b->room + b->room / 2 + bytes + 64;
-        uint8_t *more = room > (size_t)PTRDIFF_MAX ? NULL : realloc(b->data, room);
+    if (bytes > b->capacity - b->bytes) {
+        size_t capacity = b->capacity + b->capacity / 2 + bytes + 64;
+        uint8_t *more = capacity > (size_t)PTRDIFF_MAX ? NULL : realloc(b->data, capacity);
         if (!more) {
             b->failed = 1;
             return;
         }
         b->data = more;
-        b->room = room;
+        b->capacity = capacity;
     }
     memcpy(b->data + b->bytes, data, bytes);
     b->bytes += bytes;

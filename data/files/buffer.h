@@ -1,4 +1,5 @@
-/* buffer.h - bytes being put together. Failing to grow is remembered, so a writer checks once. */
+/* buffer.h - a growing byte buffer for writers. An allocation failure is remembered in `failed`, so
+ * a writer checks once, at the end. All zero is an empty buffer; pl_buffer_clear frees it. */
 #ifndef PL_BUFFER_H
 #define PL_BUFFER_H
 
@@ -6,8 +7,8 @@
 
 struct pl_buffer {
     uint8_t *data;
-    size_t bytes, room;
-    int failed; /* no memory at some time: the content is incomplete */
+    size_t bytes, capacity;
+    int failed; /* an allocation failed: the content is incomplete */
 };
 
 void pl_buffer_add(struct pl_buffer *b, const void *data, size_t bytes);

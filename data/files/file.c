@@ -1,4 +1,6 @@
-/* file.c - see file.h. */
+/* file.c - whole files. A file is written to a temporary name in the same folder, flushed to disk
+ * (fsync) and renamed over its target: rename is atomic, so readers see the old file or the new
+ * one, never a part. */
 #include "file.h"
 
 #include <errno.h>
@@ -64,7 +66,7 @@ int pl_folder_make(const char *path, struct pl_err *err)
     char *part = strdup(path);
     struct stat st;
     int rc = part ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    for (char *c = part; !rc && *c; c++) { /* what can't be made on the way is seen at the end */
+    for (char *c = part; !rc && *c; c++) { /* a folder that cannot be made shows at the last one */
         if (*c != '/' || c == part) continue;
         *c = 0;
         (void)!mkdir(part, 0777);
@@ -89,7 +91,7 @@ int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err
         pl_file_discard(out);
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
-    /* Beside the target, so that rename never crosses file systems. */
+    /* In the target's folder, because rename cannot cross file systems. */
     snprintf(out->temporary, n, "%s.%ld.part", path, (long)getpid());
     out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (out->fd < 0) {
@@ -125,7 +127,7 @@ static void sync_folder(const char *path)
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
-        fsync(fd); /* some file systems refuse; the rename itself has happened */
+        fsync(fd); /* some file systems refuse this; the rename itself has succeeded */
         close(fd);
     }
     free(folder);

@@ -1,20 +1,20 @@
-/* file.h - whole files in, whole files out: a written file appears complete or not at all. */
+/* file.h - reading and writing whole files. A written file appears complete or not at all. */
 #ifndef PL_FILE_H
 #define PL_FILE_H
 
 #include "ref/base.h"
 
-/* Reads a file of at most `limit` bytes; *data gets one extra zero byte and is freed with free().
- * err names the file. */
+/* Reads a file of at most `limit` bytes (PL_ELIMIT if larger). *data has one extra zero byte; the
+ * caller frees it with free(). err names the file. */
 int pl_file_read(void **data, size_t *bytes, const char *path, size_t limit, struct pl_err *err);
 
-/* Likewise a file of text, which holds no zero byte. */
+/* The same for text: PL_EFORMAT if the file contains a zero byte. */
 int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err *err);
 
-/* Makes a folder and those that it lies in, as far as they are missing. */
+/* Makes a folder and its missing parents. */
 int pl_folder_make(const char *path, struct pl_err *err);
 
-/* A file being written under a temporary name beside `path`. */
+/* A file being written under a temporary name in the same folder. */
 struct pl_file_out {
     char *path, *temporary;
     int fd;
@@ -22,13 +22,13 @@ struct pl_file_out {
 };
 int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err);
 int pl_file_append(struct pl_file_out *out, const void *data, size_t bytes, struct pl_err *err);
-/* fsync, rename over `path`, fsync of the folder. On error the old file is untouched. Clears
+/* Flushes the file to disk and renames it to `path`. On error the old file is unchanged. Clears
  * *out. */
 int pl_file_commit(struct pl_file_out *out, struct pl_err *err);
-/* Removes the temporary file; harmless after a commit. */
+/* Removes the temporary file; does nothing after a commit. */
 void pl_file_discard(struct pl_file_out *out);
 
-/* The three above in one. */
+/* Create, append and commit in one call. */
 int pl_file_write(const char *path, const void *data, size_t bytes, struct pl_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* mapping.c - see mapping.h. */
+/* mapping.c - mmap of a whole file, read only. */
 #include "mapping.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const uint8_t nothing[1]; /* what an empty file, which cannot be mapped, looks like */
+static const uint8_t nothing[1]; /* stands for an empty file, which cannot be mapped */
 
 int pl_mapping_open(struct pl_mapping *m, const char *path, struct pl_err *err)
 {

@@ -1,4 +1,5 @@
-/* mapping.h - a whole file as memory, read only: pages come in when they are looked at. */
+/* mapping.h - a whole file mapped into memory, read only: the kernel reads pages when they are
+ * accessed. */
 #ifndef PL_MAPPING_H
 #define PL_MAPPING_H
 
@@ -9,13 +10,12 @@ struct pl_mapping {
     size_t bytes;
 };
 
-/* err names the file. After an error *m is all zero and need not be closed. A file that another
- * program cuts while it is mapped kills us with SIGBUS, as it does every reader of mapped files:
- * potluck itself never writes in place. */
+/* Maps a file; err names it. After an error *m is all zero and need not be closed. If another
+ * program truncates a mapped file, access raises SIGBUS; potluck never truncates files in place. */
 int pl_mapping_open(struct pl_mapping *m, const char *path, struct pl_err *err);
-/* The whole pages of a part that was read: no longer memory of this process, and read again if
- * somebody looks. What does not lie in the file is left alone. */
+/* Releases the whole pages of a part that has been read: they leave this process' memory, and are
+ * read again when accessed. Ranges outside the file are ignored. */
 void pl_mapping_let_go(const struct pl_mapping *m, const void *from, size_t bytes);
-void pl_mapping_close(struct pl_mapping *m); /* all zero is harmless */
+void pl_mapping_close(struct pl_mapping *m); /* does nothing if *m is all zero */
 
 #endif

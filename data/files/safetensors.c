@@ -1,5 +1,6 @@
-/* safetensors.c - see safetensors.h. The header's JSON is jansson's; every number in it is checked
- * before it becomes an address. */
+/* safetensors.c - reads and writes safetensors: 8 bytes with the header's length, a JSON header
+ * with type, shape and byte range of each tensor, then the data. jansson parses the JSON; every
+ * number in it is checked before it is used as an address. */
 #include "safetensors.h"
 #include "file.h"
 
@@ -103,10 +104,10 @@ static int by_address(const void *a, const void *b)
     const struct st_tensor *x = a, *y = b;
     const char *p = x->data, *q = y->data;
     if (p != q) return p < q ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones come first */
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty tensors first */
 }
 
-/* What an open file holds on to. */
+/* Memory of an open file. */
 struct owner {
     struct pl_mapping map;
     json_t *header;
@@ -227,7 +228,7 @@ struct pending {
 
 struct st_writer {
     struct pending *list;
-    size_t count, room;
+    size_t count, capacity;
     json_t *meta;
 };
 
@@ -250,12 +251,12 @@ int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dty
                               const int64_t *shape, const void *data)
 {
     struct pending *t;
-    if (w->count == w->room) {
-        size_t room = w->room ? 2 * w->room : 64;
-        struct pending *list = realloc(w->list, room * sizeof *list);
+    if (w->count == w->capacity) {
+        size_t capacity = w->capacity ? 2 * w->capacity : 64;
+        struct pending *list = realloc(w->list, capacity * sizeof *list);
         if (!list) return PL_ENOMEM;
         w->list = list;
-        w->room = room;
+        w->capacity = capacity;
     }
     t = &w->list[w->count];
     memset(t, 0, sizeof *t);
@@ -272,13 +273,13 @@ int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dty
     return PL_OK;
 }
 
-/* Sorted by name: the same content always gives the same bytes. */
+/* Sorted by name, so that the same content always gives the same bytes. */
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct pending *)a)->name, ((const struct pending *)b)->name);
 }
 
-/* The header, padded with spaces so that data begins on a multiple of 8. */
+/* The header, padded with spaces so that the data begins at a multiple of 8. */
 static char *header_text(struct st_writer *w, size_t *bytes)
 {
     json_t *root = json_object();

@@ -1,4 +1,4 @@
-/* source.c - see source.h. */
+/* source.c - sources that read from a file (pread) and from memory. */
 #include "source.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* tar.c - see tar.h. */
+/* tar.c - reads tar archives in memory: headers of 512 bytes with octal numbers and a checksum,
+ * each followed by the file's data, padded to 512. Long names come in a record before the file (GNU
+ * 'L', POSIX 'x'). */
 #include "tar.h"
 
 #include <stdio.h>
@@ -9,7 +11,7 @@
 /* in a header */
 enum { NAME = 0, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
-/* A number in octal digits, or, if its first bit is set, in binary. UINT64_MAX: neither. */
+/* A number in octal digits, or in binary if its first bit is set. UINT64_MAX: malformed. */
 static uint64_t number(const uint8_t *p, size_t n)
 {
     uint64_t x = 0;
@@ -43,7 +45,8 @@ static int is_zero(const uint8_t *p)
     return 1;
 }
 
-/* The value of "LENGTH key=value\n" in a pax header; its length, 0 if there is no such key. */
+/* Finds "LENGTH key=value\n" in a pax header; returns the value's length, 0 if there is no such
+ * key. */
 static size_t pax_value(const char **value, const char *key, const char *p, size_t n)
 {
     while (n) {
@@ -53,7 +56,7 @@ static size_t pax_value(const char **value, const char *key, const char *p, size
         if (!digits || digits == n || p[digits] != ' ' || length <= digits + 2 || length > n)
             return 0;
         const char *text = p + digits + 1;
-        size_t left = length - digits - 2; /* without the line's end */
+        size_t left = length - digits - 2; /* without the newline */
         if (left > k && text[k] == '=' && !memcmp(text, key, k)) {
             *value = text + k + 1;
             return left - k - 1;
@@ -66,7 +69,8 @@ static size_t pax_value(const char **value, const char *key, const char *p, size
 
 static void header_name(char *name, const uint8_t *p)
 {
-    int posix = !memcmp(p + MAGIC, "ustar", 6) && p[PREFIX]; /* GNU's "ustar " has no prefix */
+    /* GNU's "ustar " has no prefix field */
+    int posix = !memcmp(p + MAGIC, "ustar", 6) && p[PREFIX];
     snprintf(name, TAR_NAME_MAX, "%.155s%s%.100s", posix ? (const char *)p + PREFIX : "",
              posix ? "/" : "", (const char *)p + NAME);
 }
@@ -115,7 +119,7 @@ int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
                 long_size = strtoull(digits, NULL, 10);
             }
             break;
-        default: /* a folder, a link, a remark on all files */
+        default: /* a folder, a link, or metadata for all files */
             *long_name = 0;
             long_size = UINT64_MAX;
         }

@@ -1,4 +1,4 @@
-/* tar.h - the files of a tar archive where they lie in memory: ustar, with GNU's and POSIX's long
+/* tar.h - iterates over the files of a tar archive in memory: ustar, with GNU's and POSIX's long
  * names. [POSIX.1-2017, pax] */
 #ifndef PL_TAR_H
 #define PL_TAR_H
@@ -10,17 +10,18 @@
 struct tar {
     const uint8_t *data; /* borrowed */
     size_t bytes, at;
-    const char *path; /* for sentences */
+    const char *path; /* for error messages */
 };
 
 struct tar_file {
     char name[TAR_NAME_MAX];
     const uint8_t *data;
-    size_t bytes, at; /* its data begins at this byte of the archive */
+    size_t bytes, at; /* offset of its data in the archive */
 };
 
-/* The next regular file; others are passed over. PL_ENOTFOUND: the archive has ended. Before the
- * first call *t holds data, bytes and path. */
+/* Finds the next regular file; skips everything else. PL_ENOTFOUND: the end of the archive.
+ * PL_EFORMAT: damaged. Before the first call set data, bytes and path in *t. File contents point
+ * into `data`. */
 int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err);
 
 #endif

@@ -1,4 +1,6 @@
-/* yaml.c - see yaml.h. The syntax is libyaml's; meaning is given here. */
+/* yaml.c - YAML to JSON: libyaml parses the syntax; this file resolves plain scalars, aliases and
+ * merge keys, with limits on depth and on the number of values, because aliases can expand
+ * exponentially. */
 #include "yaml.h"
 #include "file.h"
 
@@ -16,7 +18,7 @@ struct reading {
     struct pl_err *err;
 };
 
-/* A scalar without quotes: what it looks like. */
+/* A scalar without quotes becomes the type it looks like. */
 static json_t *plain(const char *text)
 {
     static const char *const yes[] = { "true", "yes", "on" }, *const no[] = { "false", "no",
@@ -37,7 +39,8 @@ static json_t *plain(const char *text)
     return json_string(text);
 }
 
-/* "<<: *other" and "<<: [*one, *two]": what these say of keys that the mapping leaves out. */
+/* "<<: *other" and "<<: [*one, *two]": adds the keys of these mappings that the mapping itself
+ * lacks. */
 static int merge(struct reading *r, json_t *object, size_t line)
 {
     json_t *from = json_incref(json_object_get(object, "<<")), *each;

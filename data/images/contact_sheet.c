@@ -1,4 +1,4 @@
-/* contact_sheet.c - see contact_sheet.h. */
+/* contact_sheet.c - lays pictures out in a grid of equal cells. */
 #include "contact_sheet.h"
 #include "font.h"
 

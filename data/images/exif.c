@@ -1,4 +1,4 @@
-/* exif.c - see exif.h. */
+/* exif.c - walks the TIFF directory of an EXIF block to one tag, with every offset checked. */
 #include "exif.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ int pl_exif_orientation(const void *tiff, size_t bytes)
     if (bytes < 10) return 1;
     b.big = !memcmp(b.at, "MM", 2);
     if ((!b.big && memcmp(b.at, "II", 2)) || get16(&b, 2) != 42) return 1;
-    at = get32(&b, 4); /* the first directory describes the picture itself */
+    at = get32(&b, 4); /* the first directory describes the main picture */
     if (at > bytes - 2) return 1;
     entries = get16(&b, at);
     for (at += 2; entries && bytes - at >= ENTRY_BYTES; entries--, at += ENTRY_BYTES) {

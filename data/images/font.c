@@ -1,4 +1,5 @@
-/* font.c - see font.h. The shapes were drawn for this file: seven rows, the left pixel is bit 4. */
+/* font.c - a bitmap font of 5 x 7 pixels, drawn for this file: seven rows per letter, bit 4 is the
+ * left pixel. */
 #include "font.h"
 
 static const uint8_t shapes[128][FONT_HEIGHT] = {

@@ -1,4 +1,4 @@
-/* font.h - letters of 5 x 7 pixels for the legends of plots. */
+/* font.h - a small bitmap font for labels of plots and contact sheets. */
 #ifndef PL_FONT_H
 #define PL_FONT_H
 
@@ -7,8 +7,8 @@
 #define FONT_WIDTH 6 /* from one letter to the next */
 #define FONT_HEIGHT 7
 
-/* Writes on an RGB image, clipped at its edges; what has no shape here
- * is drawn as a box. scale: pixels per dot. */
+/* Draws text on an RGB image, clipped at its edges; a character without a glyph is drawn as a box.
+ * scale: pixels per dot. */
 void pl_font_text(struct pl_image *image, int left, int top, const char *text, int scale,
                   const uint8_t colour[3]);
 

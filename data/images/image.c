@@ -1,4 +1,6 @@
-/* image.c - see image.h. The formats themselves are in image_png.c, image_jpeg.c, image_webp.c. */
+/* image.c - recognizes a format by its first bytes, and the operations on decoded pixels: RGB
+ * conversion, orientation, cropping. image_png.c, image_jpeg.c and image_webp.c decode the
+ * formats. */
 #include "image.h"
 #include "data/files/file.h"
 #include "image_format.h"
@@ -112,9 +114,10 @@ int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha)
 
 int pl_image_upright(struct pl_image *image)
 {
-    /* Where pixel (x, y) of the upright picture lies: at (x, y), mirrored, with axes exchanged. */
+    /* Where pixel (x, y) of the upright picture is stored, for each orientation: mirrored, with
+     * axes exchanged. */
     static const struct {
-        unsigned char across, down, turned;
+        unsigned char across, down, rotated;
     } lies[9] = {
         { 0, 0, 0 }, { 0, 0, 0 }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, 0 },
         { 0, 0, 1 }, { 0, 1, 1 }, { 1, 1, 1 }, { 1, 0, 1 },
@@ -123,12 +126,12 @@ int pl_image_upright(struct pl_image *image)
     size_t n = (size_t)image->channels;
     struct pl_image out;
     if (kind < 2 || kind > 8) return PL_OK;
-    if ((rc = pl_image_init(&out, lies[kind].turned ? h : w, lies[kind].turned ? w : h,
+    if ((rc = pl_image_init(&out, lies[kind].rotated ? h : w, lies[kind].rotated ? w : h,
                             image->channels)))
         return rc;
     for (int y = 0; y < out.height; y++)
         for (int x = 0; x < out.width; x++) {
-            int u = lies[kind].turned ? y : x, v = lies[kind].turned ? x : y;
+            int u = lies[kind].rotated ? y : x, v = lies[kind].rotated ? x : y;
             if (lies[kind].across) u = w - 1 - u;
             if (lies[kind].down) v = h - 1 - v;
             memcpy(out.pixels + ((size_t)y * (size_t)out.width + (size_t)x) * n,

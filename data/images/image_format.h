@@ -1,5 +1,4 @@
-/* image_format.h - the three decoders behind image.c; each fills `image` or leaves it for the
- * caller to clear. */
+/* image_format.h - the three decoders behind image.c. On error the caller clears `image`. */
 #ifndef PL_IMAGE_FORMAT_H
 #define PL_IMAGE_FORMAT_H
 
@@ -10,11 +9,12 @@ typedef int image_decode_fn(struct pl_image *image, const uint8_t *data, size_t 
 
 image_decode_fn pl_image_decode_png, pl_image_decode_jpeg, pl_image_decode_webp;
 
-/* Whether a file of so many bytes may claim this size; if not, the sentence for it. */
+/* Checks the claimed size against the limits for a file of `bytes` bytes. PL_OK, or PL_ELIMIT with
+ * a message. */
 int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
                       struct pl_err *err);
 
-/* Allocates what it claims, when it is believed. */
+/* Checks the claimed size, then allocates it. */
 int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
                       size_t bytes, const char *name, struct pl_err *err);
 

@@ -1,5 +1,5 @@
-/* image_jpeg.c - JPEG through libjpeg-turbo. A file that ends early is an error here, where the
- * library alone would paint the rest grey. */
+/* image_jpeg.c - JPEG by libjpeg-turbo. A truncated file is an error here; the library alone would
+ * fill the rest with grey. */
 #include "exif.h"
 #include "image_format.h"
 
@@ -9,8 +9,8 @@
 #include <setjmp.h>
 #include <string.h>
 
-#define SCANS_MAX \
-    200 /* of a progressive file, each as much work as the whole; real ones have ten */
+/* scans of a progressive file, each as much work as the whole picture; real files have ten */
+#define SCANS_MAX 200
 
 struct jpeg {
     struct jpeg_decompress_struct d;
@@ -55,7 +55,7 @@ static void count_scans(j_common_ptr c)
     longjmp(j->out, 1);
 }
 
-/* Print colours to RGB without profiles; Adobe's files store them inverted. */
+/* CMYK to RGB without colour profiles; Adobe's files store it inverted. */
 static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
 {
     for (int x = 0; x < width; x++)
@@ -66,7 +66,7 @@ static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
         }
 }
 
-/* From the APP1 marker that holds EXIF data. */
+/* Reads the APP1 marker with EXIF data. */
 static int orientation(const struct jpeg_decompress_struct *d)
 {
     static const char head[6] = "Exif\0";

@@ -1,5 +1,5 @@
-/* image_png.c - PNG through libpng. Its errors jump, so whatever must survive a jump lives in a
- * struct of the caller's. */
+/* image_png.c - PNG by libpng. libpng reports errors by longjmp, so variables that must survive one
+ * are in a struct of the caller. */
 #include "data/files/file.h"
 #include "image_format.h"
 
@@ -36,8 +36,8 @@ static void take(png_structp png, png_bytep out, png_size_t n)
     in->at += n;
 }
 
-/* Grey and RGB stay what they are, a palette becomes RGB (its transparency is alpha), low bit
- * depths grow to 8 and 16 bits lose their low byte. */
+/* Grey and RGB are unchanged; a palette becomes RGB (its transparency alpha); 1, 2 and 4 bits
+ * become 8; 16 bits lose the low byte. */
 static int decode(png_structp png, png_infop info, struct input *in, struct pl_image *image,
                   const char *name, struct pl_err *err)
 {
@@ -46,10 +46,10 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     if (setjmp(png_jmpbuf(png)))
         return pl_fail(err, PL_EFORMAT, "%s: damaged PNG at byte %zu: %s", name, in->at, in->why);
     png_set_read_fn(png, in, take);
-    png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* ours come with a better sentence */
+    png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* our limits have better error messages */
     png_read_info(png, info);
     png_get_IHDR(png, info, &width, &height, &depth, &type, NULL, NULL, NULL);
-    /* Before libpng allocates and clears rows of that width: 2^31 - 1 pixels would be gigabytes. */
+    /* Checked before libpng allocates rows: 2^31 - 1 pixels would be gigabytes. */
     rc = pl_image_believed(width, height, in->bytes, name, err);
     if (rc) return rc;
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
@@ -85,18 +85,18 @@ int pl_image_decode_png(struct pl_image *image, const uint8_t *data, size_t byte
 
 struct output {
     uint8_t *data;
-    size_t bytes, room;
+    size_t bytes, capacity;
 };
 
 static void give(png_structp png, png_bytep data, png_size_t n)
 {
     struct output *out = png_get_io_ptr(png);
-    if (n > out->room - out->bytes) {
-        size_t room = 2 * out->room + n;
-        uint8_t *more = realloc(out->data, room);
+    if (n > out->capacity - out->bytes) {
+        size_t capacity = 2 * out->capacity + n;
+        uint8_t *more = realloc(out->data, capacity);
         if (!more) png_error(png, "no memory");
         out->data = more;
-        out->room = room;
+        out->capacity = capacity;
     }
     memcpy(out->data + out->bytes, data, n);
     out->bytes += n;

@@ -1,4 +1,4 @@
-/* image_webp.c - still WebP pictures through libwebp. */
+/* image_webp.c - WebP still pictures by libwebp. */
 #include "image_format.h"
 
 #include <webp/decode.h>
@@ -7,7 +7,7 @@ int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t byt
                          const char *name, struct pl_err *err)
 {
     WebPBitstreamFeatures f;
-    size_t stride, room;
+    size_t stride, capacity;
     uint8_t *done;
     int rc;
     if (WebPGetFeatures(data, bytes, &f) != VP8_STATUS_OK)
@@ -18,8 +18,8 @@ int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t byt
                            name, err);
     if (rc) return rc;
     stride = (size_t)image->width * (size_t)image->channels;
-    room = stride * (size_t)image->height;
-    done = f.has_alpha ? WebPDecodeRGBAInto(data, bytes, image->pixels, room, (int)stride)
-                       : WebPDecodeRGBInto(data, bytes, image->pixels, room, (int)stride);
+    capacity = stride * (size_t)image->height;
+    done = f.has_alpha ? WebPDecodeRGBAInto(data, bytes, image->pixels, capacity, (int)stride)
+                       : WebPDecodeRGBInto(data, bytes, image->pixels, capacity, (int)stride);
     return done ? PL_OK : pl_fail(err, PL_EFORMAT, "%s: damaged or truncated WebP", name);
 }

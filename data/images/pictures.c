@@ -1,4 +1,4 @@
-/* pictures.c - see pictures.h. */
+/* pictures.c - loads a folder of pictures, resized and cropped to one square size. */
 #include "pictures.h"
 #include "resize.h"
 
@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define PICTURES_MAX (1u << 20) /* a folder of a million: more belongs into shards */
+#define PICTURES_MAX (1u << 20) /* larger sets belong in shards */
 
 static int is_picture(const struct dirent *d)
 {
@@ -40,7 +40,7 @@ static int add(struct pl_pictures *p, const char *path, const char *name, struct
     return PL_OK;
 }
 
-static int make_room(struct pl_pictures *p, size_t count, const char *path, struct pl_err *err)
+static int reserve(struct pl_pictures *p, size_t count, const char *path, struct pl_err *err)
 {
     size_t bytes = 3 * (size_t)p->side * (size_t)p->side;
     if (count > PICTURES_MAX)
@@ -63,14 +63,14 @@ int pl_pictures_read(struct pl_pictures *p, const char *path, int side, struct p
     if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) {
         const char *slash = strrchr(path, '/');
-        rc = make_room(p, 1, path, err);
+        rc = reserve(p, 1, path, err);
         if (!rc) rc = add(p, path, slash ? slash + 1 : path, err);
         if (rc) pl_pictures_clear(p);
         return rc;
     }
     n = scandir(path, &entries, is_picture, alphasort);
     if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-    rc = n ? make_room(p, (size_t)n, path, err)
+    rc = n ? reserve(p, (size_t)n, path, err)
            : pl_fail(err, PL_ENOTFOUND, "%s: no .png, .jpg or .webp in this folder", path);
     for (int i = 0; i < n; i++) {
         char *file = rc ? NULL : pl_path_join(path, entries[i]->d_name);

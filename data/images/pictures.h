@@ -1,4 +1,5 @@
-/* pictures.h - a set of square pictures in memory, as models take them: planes of bytes. */
+/* pictures.h - a set of square pictures in memory, as planes of bytes (the layout of model
+ * inputs). */
 #ifndef PL_PICTURES_H
 #define PL_PICTURES_H
 
@@ -11,12 +12,13 @@ struct pl_pictures {
     char **name;     /* file names, without the folder, sorted */
 };
 
-/* Every PNG, JPEG and WebP of a folder, or one file: to RGB over white, the short side to `side`
- * (bicubic), the centre square. err names the file that fails. At least one picture. */
+/* Reads every PNG, JPEG and WebP of a folder, or one file: converted to RGB over white, the short
+ * side resized to `side` (bicubic), the centre square cropped. err names the file that fails.
+ * PL_ENOTFOUND if there is none. */
 int pl_pictures_read(struct pl_pictures *p, const char *path, int side, struct pl_err *err);
 void pl_pictures_clear(struct pl_pictures *p);
 
-/* Planes (3,height,width) to an image; the caller clears it. */
+/* Converts planes (3,height,width) to an image, which the caller clears. */
 int pl_picture_image(struct pl_image *image, const uint8_t *planes, int width, int height);
 
 #endif

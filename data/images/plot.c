@@ -1,4 +1,5 @@
-/* plot.c - see plot.h. */
+/* plot.c - draws line plots: axes with ticks at 1, 2 or 5 times a power of ten, antialiased curves,
+ * and a legend where no curve is in the way. */
 #include "plot.h"
 #include "font.h"
 
@@ -12,7 +13,7 @@ static const uint8_t black[3] = { 40, 40, 40 }, grey[3] = { 225, 225, 225 };
 
 struct axis {
     int log, from, to; /* pixels of the two ends */
-    double low, high;  /* values there (their log10 if log) */
+    double low, high;  /* values there (log10 if log) */
 };
 
 void pl_plot_colour(uint8_t colour[3], size_t i)
@@ -22,10 +23,10 @@ void pl_plot_colour(uint8_t colour[3], size_t i)
     memcpy(colour, all[i % PL_COUNT(all)], 3);
 }
 
-/* The value on the axis' own scale; NaN if it has none. */
+/* The value in the axis' coordinates; NaN if it has none. */
 static double on_scale(const struct axis *a, double v)
 {
-    if (!(fabs(v) <= 1e300)) return NAN; /* nor what would overflow the axis' span */
+    if (!(fabs(v) <= 1e300)) return NAN; /* larger values would overflow the axis' span */
     if (!a->log) return v;
     return v > 0 ? log10(v) : NAN;
 }
@@ -43,7 +44,7 @@ static void stretch(struct axis *a, double v)
     if (s > a->high) a->high = s;
 }
 
-/* Some room around what is drawn, and a span even for a single value. */
+/* Adds a margin around the data, and a span for a single value. */
 static void settle(struct axis *a)
 {
     double pad;
@@ -70,7 +71,8 @@ static void blend(struct pl_image *image, int x, int y, double share, const uint
     for (int c = 0; c < 3; c++) p[c] = (uint8_t)(p[c] + share * (colour[c] - p[c]) + 0.5);
 }
 
-/* A line 2 pixels wide with soft edges: each pixel by its distance from the segment. */
+/* An antialiased line 2 pixels wide: a pixel's coverage follows from its distance to the
+ * segment. */
 static void line(struct pl_image *image, double x0, double y0, double x1, double y1,
                  const uint8_t colour[3])
 {
@@ -145,7 +147,7 @@ static void draw_curve(struct pl_image *image, const struct axis *x, const struc
             continue;
         }
         if (isnan(last_x)) last_x = px, last_y = py;
-        /* Thousands of points in one column of pixels need not all be drawn. */
+        /* skip points closer than a pixel: there may be thousands in one column */
         if (i + 1 < curve->count && hypot(px - last_x, py - last_y) < 0.4 && i) continue;
         line(image, last_x, last_y, px, py, curve->colour);
         last_x = px;
@@ -153,7 +155,7 @@ static void draw_curve(struct pl_image *image, const struct axis *x, const struc
     }
 }
 
-/* No curve runs through: axes and grid have no colour. */
+/* Whether no curve crosses the rectangle: axes and grid are grey. */
 static int is_free(const struct pl_image *image, int left, int top, int right, int bottom)
 {
     for (int y = top; y <= bottom; y++)
@@ -164,7 +166,7 @@ static int is_free(const struct pl_image *image, int left, int top, int right, i
     return 1;
 }
 
-/* On the right, as high as no curve is in its way; right on top where there is no such place. */
+/* Places the legend on the right, as high as there is free space; top right if there is none. */
 static void legend(struct pl_image *image, const struct axis *x, const struct axis *y,
                    const struct pl_curve *curves, size_t count)
 {

@@ -1,5 +1,6 @@
-/* resize.c - see resize.h. Two passes, rows first; the bytes between them are rounded and clamped,
- * because the original's are. [spec images-and-text 2.3] */
+/* resize.c - separable resampling in two passes, rows first. Weights are fixed-point integers, and
+ * intermediate bytes are rounded and clamped, as in Pillow: so results are equal byte for byte.
+ * [spec images-and-text 2.3] */
 #include "resize.h"
 
 #include <assert.h>
@@ -24,11 +25,12 @@ static double bicubic(double x)
     return 0;
 }
 
-/* Per output i: inputs first[i] .. first[i]+count[i]-1 with weights at weight[i * room]. */
+/* Output i is a weighted sum of inputs first[i] .. first[i]+count[i]-1, with weights at weight[i *
+ * capacity]. */
 struct taps {
     int *first, *count;
     int32_t *weight;
-    size_t room;
+    size_t capacity;
 };
 
 static void taps_clear(struct taps *t)
@@ -44,11 +46,11 @@ static int taps_init(struct taps *t, int in, int out, enum pl_filter filter)
     double scale = (double)in / out, stretch = scale > 1 ? scale : 1;
     double reach = (filter == PL_BICUBIC ? 2 : 1) * stretch, inverse = 1 / stretch;
     double *w;
-    t->room = (size_t)ceil(reach) * 2 + 1;
+    t->capacity = (size_t)ceil(reach) * 2 + 1;
     t->first = malloc((size_t)out * sizeof *t->first);
     t->count = malloc((size_t)out * sizeof *t->count);
-    t->weight = calloc((size_t)out * t->room, sizeof *t->weight);
-    w = malloc(t->room * sizeof *w);
+    t->weight = calloc((size_t)out * t->capacity, sizeof *t->weight);
+    w = malloc(t->capacity * sizeof *w);
     if (!t->first || !t->count || !t->weight || !w) {
         free(w);
         taps_clear(t);
@@ -64,7 +66,7 @@ static int taps_init(struct taps *t, int in, int out, enum pl_filter filter)
             double x = w[j];
             if (sum != 0) x *= 1 / sum;
             x *= 1 << WEIGHT_BITS;
-            t->weight[(size_t)i * t->room + (size_t)j] = (int32_t)(x < 0 ? x - 0.5 : x + 0.5);
+            t->weight[(size_t)i * t->capacity + (size_t)j] = (int32_t)(x < 0 ? x - 0.5 : x + 0.5);
         }
         t->first[i] = first;
         t->count[i] = end - first;
@@ -73,18 +75,19 @@ static int taps_init(struct taps *t, int in, int out, enum pl_filter filter)
     return PL_OK;
 }
 
-/* Runs along one axis: element k of a line is `step` bytes from the next, and `lines` lines lie
- * `in_pitch` and `out_pitch` bytes apart. */
+/* One pass along an axis: elements are `step` bytes apart, and `lines` lines are `in_stride` and
+ * `out_stride` bytes apart. */
 static void run(uint8_t *out, const uint8_t *in, const struct taps *t, int n, size_t step,
-                int lines, size_t in_pitch, size_t out_pitch, int channels)
+                int lines, size_t in_stride, size_t out_stride, int channels)
 {
-    for (int line = 0; line < lines; line++, in += in_pitch, out += out_pitch)
+    for (int line = 0; line < lines; line++, in += in_stride, out += out_stride)
         for (int i = 0; i < n; i++)
             for (int c = 0; c < channels; c++) {
                 const uint8_t *from = in + (size_t)t->first[i] * step + c;
-                const int32_t *w = t->weight + (size_t)i * t->room;
+                const int32_t *w = t->weight + (size_t)i * t->capacity;
                 int32_t sum = 1 << (WEIGHT_BITS -
-                                    1); /* |weights| add up to < 2: 2^31 is not reached */
+                                    /* the |weights| sum to less than 2, so sums stay below 2^31 */
+                                    1);
                 for (int j = 0; j < t->count[i]; j++) sum += w[j] * from[(size_t)j * step];
                 sum = sum < 0 ? 0 : sum >> WEIGHT_BITS;
                 out[(size_t)i * step + (size_t)c] = (uint8_t)(sum > 255 ? 255 : sum);

@@ -1,5 +1,5 @@
-/* resize.h - resampling as Pillow (to 12) does it, byte for byte: what CLIP's and DALLE-pytorch's
- * loaders run. [spec images-and-text 2.2, 2.3] */
+/* resize.h - image resampling, byte for byte as Pillow (up to 12) does it, which CLIP's and
+ * DALLE-pytorch's loaders use. [spec images-and-text 2.2, 2.3] */
 #ifndef PL_RESIZE_H
 #define PL_RESIZE_H
 
@@ -7,14 +7,14 @@
 
 enum pl_filter { PL_BILINEAR, PL_BICUBIC };
 
-/* Shrinking widens the filter, so it does not alias. Pictures with alpha are premultiplied and
- * divided again; indexed ones go by nearest whatever the filter. Of an empty one all becomes 0, as
- * with Pillow. */
+/* Resizes to width x height; the caller clears *out. When shrinking, the filter is widened, so that
+ * it does not alias. Alpha is premultiplied and divided out again; indexed pictures use nearest
+ * neighbour with any filter. An empty picture gives zeros, as in Pillow. */
 int pl_resize(struct pl_image *out, const struct pl_image *in, int width, int height,
               enum pl_filter filter);
 
-/* Short side to `side`, long side in proportion (rounded down), then the centre square.
- * [spec images-and-text 2.2] */
+/* Resizes the short side to `side` and the long side in proportion (rounded down), then crops the
+ * centre square. [spec images-and-text 2.2] */
 int pl_resize_square(struct pl_image *out, const struct pl_image *in, int side,
                      enum pl_filter filter);
 

@@ -1,4 +1,5 @@
-/* checkpoint.c - see checkpoint.h. */
+/* checkpoint.c - saves and loads parameters, optimizer state and progress as one safetensors file;
+ * finds and prunes the numbered checkpoints of a folder. */
 #include "checkpoint.h"
 
 #include <dirent.h>
@@ -28,27 +29,28 @@ static int add_json(struct st_writer *w, const char *key, json_t *value)
     return rc;
 }
 
-void pl_checkpoint_turn(float *y, const float *x, size_t rows, size_t columns)
+void pl_checkpoint_transpose(float *y, const float *x, size_t rows, size_t columns)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
 }
 
-/* A parameter on the host, as the file has it; *to is the caller's, also after an error. */
-static int copy_param(void **to, const struct pl_checkpoint *c, size_t index, int turned)
+/* Copies a parameter to host memory, in the file's layout; the caller frees *to, also after an
+ * error. */
+static int copy_param(void **to, const struct pl_checkpoint *c, size_t index, int transposed)
 {
     const struct pl_param *t = &c->params->list[index];
     float *plain = pl_alloc(t->n, sizeof *plain), *other;
     int rc = (*to = plain) ? pl_params_get(c->params, index, plain) : PL_ENOMEM;
-    if (rc || !turned) return rc;
+    if (rc || !transposed) return rc;
     if (!(other = pl_alloc(t->n, sizeof *other))) return PL_ENOMEM;
-    pl_checkpoint_turn(other, plain, (size_t)t->shape[0], (size_t)t->shape[1]);
+    pl_checkpoint_transpose(other, plain, (size_t)t->shape[0], (size_t)t->shape[1]);
     *to = other;
     pl_free(plain);
     return PL_OK;
 }
 
-/* Copies everything to the host first: the file is then a snapshot of one moment. */
+/* Copies everything to host memory first, so that the file is a snapshot of one moment. */
 int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct pl_err *err)
 {
     const struct pl_params *p = c->params;
@@ -58,18 +60,18 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
     int rc = copy && w ? PL_OK : PL_ENOMEM;
     if (!rc)
         rc = pl_safetensors_writer_meta(w, "format",
-                                        "pt"); /* what readers of PyTorch tensors look for */
+                                        "pt"); /* readers of PyTorch tensors expect this */
     if (!rc) rc = add_json(w, "config", c->config);
     if (!rc) rc = add_json(w, "alias", c->alias);
     if (!rc) rc = add_json(w, "training", c->training);
     for (size_t i = 0; !rc && i < p->count; i++) {
         const struct pl_param *t = &p->list[i];
-        int turned = c->turned && t->dims == 2 && c->turned(t->name);
+        int transposed = c->transposed && t->dims == 2 && c->transposed(t->name);
         int64_t other_way[2] = { t->shape[1], t->shape[0] };
-        rc = copy_param(&copy[i], c, i, turned);
+        rc = copy_param(&copy[i], c, i, transposed);
         if (!rc)
             rc = pl_safetensors_writer_add(w, t->name, PL_F32, t->dims,
-                                           turned ? other_way : t->shape, copy[i]);
+                                           transposed ? other_way : t->shape, copy[i]);
     }
     for (size_t i = 0; !rc && i < states; i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(c->optimizer, i);
@@ -114,15 +116,16 @@ static int same_shape(const struct pl_param *p, const struct st_tensor *t)
     }
 }
 
-static void shape_text(char *text, size_t room, const int64_t *shape, int dims)
+static void shape_text(char *text, size_t capacity, const int64_t *shape, int dims)
 {
-    size_t at = (size_t)snprintf(text, room, "[");
-    for (int i = 0; i < dims && at < room; i++)
-        at += (size_t)snprintf(text + at, room - at, "%s%lld", i ? "," : "", (long long)shape[i]);
-    if (at < room) snprintf(text + at, room - at, "]");
+    size_t at = (size_t)snprintf(text, capacity, "[");
+    for (int i = 0; i < dims && at < capacity; i++)
+        at += (size_t)snprintf(text + at, capacity - at, "%s%lld", i ? "," : "",
+                               (long long)shape[i]);
+    if (at < capacity) snprintf(text + at, capacity - at, "]");
 }
 
-/* Nobody saves a model that has diverged, so such a file is damaged. */
+/* A diverged model is never saved, so a value that is not finite means a damaged file. */
 static int all_finite(const float *x, size_t n, const char *name, const char *path,
                       struct pl_err *err)
 {
@@ -165,7 +168,7 @@ int pl_checkpoint_load_params(const struct pl_params *params, const struct st_fi
     int rc = seen ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
     for (size_t i = 0; !rc && i < f->count; i++) {
         long index = find(params, f->tensors[i].name);
-        if (index < 0 || seen[index]) continue; /* a shared layer may stand there once per block */
+        if (index < 0 || seen[index]) continue; /* a shared layer may be listed once per block */
         rc = load_one(params, (size_t)index, &f->tensors[i], f->path, err);
         pl_safetensors_release(f, &f->tensors[i]);
         seen[index] = 1;

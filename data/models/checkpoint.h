@@ -1,5 +1,5 @@
-/* checkpoint.h - a training state as one safetensors file: parameters under their official names,
- * the optimizer's arrays beside them, and what else is needed to go on as if nothing had happened. */
+/* checkpoint.h - a training state in one safetensors file: parameters under their official names,
+ * the optimizer's arrays, and the progress, so that training resumes exactly. */
 #ifndef PL_CHECKPOINT_H
 #define PL_CHECKPOINT_H
 
@@ -9,44 +9,43 @@
 
 #include <jansson.h>
 
-/* Arrays of the optimizer, which have the model's own order of elements, are stored as
- * "optimizer.<parameter's name>.<state1, absmax1, ...>". */
+/* What to save. The optimizer's arrays are stored as "optimizer.<parameter's name>.<state1,
+ * absmax1, ...>", in the model's order of elements. */
 
 struct pl_checkpoint {
-    const struct pl_params *params;  /* borrowed, all of these */
-    struct pl_optimizer *optimizer;  /* NULL: parameters alone */
-    int (*turned)(const char *name); /* matrices that the file has rows for columns; NULL: none */
-    json_t *config;                  /* the model's sizes; metadata "config"; NULL: none */
-    json_t *alias;    /* {"repeated name": "name stored here"}; metadata "alias"; NULL: none */
-    json_t *training; /* step, data position, ...; metadata "training"; NULL: none */
+    const struct pl_params *params;      /* all pointers are borrowed */
+    struct pl_optimizer *optimizer;      /* NULL: parameters only */
+    int (*transposed)(const char *name); /* matrices that the file stores transposed; NULL: none */
+    json_t *config;                      /* the model's configuration; metadata "config"; or NULL */
+    json_t *alias;    /* {"repeated name": "stored name"}; metadata "alias"; or NULL */
+    json_t *training; /* step, data position, ...; metadata "training"; or NULL */
 };
 
-/* y = x (rows, columns) with rows and columns exchanged, host memory. */
-void pl_checkpoint_turn(float *y, const float *x, size_t rows, size_t columns);
+/* y (columns, rows) = transpose of x (rows, columns), in host memory. */
+void pl_checkpoint_transpose(float *y, const float *x, size_t rows, size_t columns);
 
-/* The file appears whole or not at all; an older one of that name survives every failure. */
+/* Writes the file, complete or not at all; on failure an older file of that name is unchanged. */
 int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct pl_err *err);
 
-/* Where a file's tensor belongs: returns the index of the parameter called `name` in some spelling,
- * -1 to skip the tensor silently. */
+/* Maps a name of a file to the index of a parameter; -1 skips the tensor. */
 typedef long pl_checkpoint_name_fn(const struct pl_params *params, const char *name);
-/* The exact spelling only. */
+/* Matches exact names only. */
 long pl_checkpoint_exact(const struct pl_params *params, const char *name);
 
-/* Fills every parameter; err names the first that the file lacks or has in another shape. Shapes
- * are compared without dimensions of 1. */
+/* Loads every parameter; err names the first one that the file lacks or has in another shape.
+ * Dimensions of 1 are ignored in the comparison. */
 int pl_checkpoint_load_params(const struct pl_params *params, const struct st_file *f,
                               pl_checkpoint_name_fn *find, struct pl_err *err);
-/* Fills every array of the optimizer, but not its step counter. */
+/* Loads every array of the optimizer, but not its step counter. */
 int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optimizer *optimizer,
                                  const struct st_file *f, struct pl_err *err);
-/* The JSON of a metadata entry, or NULL with a sentence. The caller decrefs. */
+/* Parses a metadata entry as JSON; NULL with a message if that fails. The caller decrefs. */
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err);
 
-/* The newest "checkpoint-<step>.safetensors" in a folder: its path (freed by the caller) in *path,
- * NULL if there is none. */
+/* Finds the newest "checkpoint-<step>.safetensors" in a folder: *path is its path (the caller frees
+ * it), or NULL if there is none. */
 int pl_checkpoint_newest(char **path, const char *folder, struct pl_err *err);
-/* Removes all of them but the newest `keep`; 0 keeps all. */
+/* Deletes all but the newest `keep` checkpoints; 0 keeps all. */
 int pl_checkpoint_prune(const char *folder, int keep, struct pl_err *err);
 
 #endif

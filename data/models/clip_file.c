@@ -1,4 +1,5 @@
-/* clip_file.c - see clip_file.h. */
+/* clip_file.c - opens CLIP: infers the sizes from tensor shapes, then copies the weights under the
+ * names that OpenAI published. */
 #include "clip_file.h"
 #include "checkpoint.h"
 #include "weights.h"
@@ -35,13 +36,13 @@ static int count_layers(const struct st_file *f, const char *prefix)
 
 int pl_clip_config_find(struct pl_clip_config *c, const struct st_file *f, struct pl_err *err)
 {
-    const struct st_tensor *conv = find(f, "visual.conv1.weight", 4, err), *grid, *place, *token,
+    const struct st_tensor *conv = find(f, "visual.conv1.weight", 4, err), *grid, *position, *token,
                            *proj;
     struct pl_err why;
     int rc;
     memset(c, 0, sizeof *c);
     if (!conv || !(grid = find(f, "visual.positional_embedding", 2, err)) ||
-        !(place = find(f, "positional_embedding", 2, err)) ||
+        !(position = find(f, "positional_embedding", 2, err)) ||
         !(token = find(f, "token_embedding.weight", 2, err)) ||
         !(proj = find(f, "text_projection", 2, err)))
         return PL_EFORMAT;
@@ -58,7 +59,7 @@ int pl_clip_config_find(struct pl_clip_config *c, const struct st_file *f, struc
     c->image = side * c->patch;
     c->vision_width = (int)conv->shape[0];
     c->vision_layers = count_layers(f, "visual.transformer.resblocks.");
-    c->context = (int)place->shape[0];
+    c->context = (int)position->shape[0];
     c->vocab = (int)token->shape[0];
     c->text_width = (int)token->shape[1];
     c->text_layers = count_layers(f, "transformer.resblocks.");

@@ -1,4 +1,5 @@
-/* dalle_config.c - see dalle_config.h. */
+/* dalle_config.c - reads a transformer's configuration from JSON and checks every key, so that a
+ * misspelled one is reported instead of ignored. */
 #include "dalle_config.h"
 #include "data/files/file.h"
 
@@ -27,7 +28,7 @@ static const char *const other_keys[] = {
     "reversible",  "rotary_emb",    "shift_tokens",
 };
 
-/* One object being read; the first trouble is kept. */
+/* Parsing state; the first error is kept. */
 struct reading {
     const json_t *root;
     const char *source;
@@ -37,7 +38,7 @@ struct reading {
 
 static int refuse(struct reading *r, const char *key, const char *expected)
 {
-    char shown[61]; /* the key may be anybody's: one line it stays */
+    char shown[61]; /* keys come from outside: shown on one line */
     snprintf(shown, sizeof shown, "%s", key);
     for (char *c = shown; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
@@ -64,7 +65,7 @@ static void boolean(struct reading *r, const char *key, int *value)
     else *value = json_is_true(j);
 }
 
-/* Features of the original that every model here has. */
+/* Features that every model here has; they must not be false. */
 static void always(struct reading *r, const char *key)
 {
     int value = 1;
@@ -81,7 +82,7 @@ static int is_known(const char *key)
     return 0;
 }
 
-/* The list under `key` if it has one string a block, NULL if there is none or it is refused. */
+/* The list under `key` if it has one string per block; NULL if it is absent or refused. */
 static const json_t *strings(struct reading *r, const char *key, int L)
 {
     const json_t *list = json_object_get(r->root, key);
@@ -118,7 +119,7 @@ static void read_kinds(struct reading *r, struct pl_dalle_config *c, int kernel,
     }
 }
 
-/* Equal strings become equal numbers, counted in the order in which they first appear. */
+/* Numbers equal strings equally, in order of first appearance. */
 static void read_groups(struct reading *r, struct pl_dalle_config *c)
 {
     const json_t *list = strings(r, "shared_ids", c->L);
@@ -145,7 +146,7 @@ static void read_base(struct reading *r, struct pl_dalle_config *c)
     };
 }
 
-/* Text ids and codes may be missing where no tokens are (strict 0): a stack alone. */
+/* Text and image vocabularies may be absent if strict is 0: then only the stack is described. */
 static void read_sizes(struct reading *r, struct pl_dalle_config *c, int strict)
 {
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {

@@ -1,4 +1,5 @@
-/* dalle_names.c - see dalle_names.h. */
+/* dalle_names.c - maps the model's tensors to the names in checkpoints and back, and derives the
+ * optimizer's parameter order. */
 #include "dalle_names.h"
 
 #include <assert.h>
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors of a block in the official order; what follows "layers.blocks.L." in training
- * checkpoints and, where it differs, in inference ones. */
+/* The tensors of a block in the official order: the name after "layers.blocks.L." in training
+ * checkpoints and, if different, in inference checkpoints. */
 static const struct {
     const char *training, *inference;
     size_t member; /* of struct pl_block */
@@ -70,7 +71,7 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
     if (m->config.separate_embedding) {
         add(list, count, "text_emb.weight", (long)m->text_embedding);
         add(list, count, "image_emb.weight", (long)m->image_embedding);
-    } else { /* the output layer once more for each of its uses as an embedding */
+    } else { /* the output layer, listed again for each use as an embedding */
         add(list, count, "text_emb.linear.weight", (long)m->embedding);
         add(list, count, "text_emb.linear.bias", (long)m->output_bias);
         add(list, count, "image_emb.linear.weight", (long)m->embedding);
@@ -79,16 +80,17 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
     return list;
 }
 
-/* --- from a name to a tensor ------------------------------------------------------------------ */
+/* --- from name to tensor ---------------------------------------------------------------------- */
 
-/* What is left of `name` after `front`, or NULL. */
+/* The rest of `name` after `front`, or NULL. */
 static const char *after(const char *name, const char *front)
 {
     size_t n = strlen(front);
     return strncmp(name, front, n) ? NULL : name + n;
 }
 
-/* What a name calls: entry `tensor` of the table in block l, or, with l < 0, `end` of the model. */
+/* What a name refers to: entry `tensor` of the table in block l, or, if l < 0, entry `end` of the
+ * model. */
 struct called {
     int l;
     size_t tensor;

@@ -1,4 +1,5 @@
-/* gpt2_file.c - see gpt2_file.h. */
+/* gpt2_file.c - loads and saves GPT-2. The published files store linear weights transposed (Conv1D
+ * layers), and repeat masks and the tied output layer, which are skipped. */
 #include "gpt2_file.h"
 #include "data/files/file.h"
 #include "weights.h"
@@ -97,20 +98,21 @@ static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, 
                     struct pl_err *err)
 {
     const struct pl_param *p = &m->params.list[index];
-    int turned = pl_gpt2_is_transposed(p->name), good = t->dims == p->dims && t->n == p->n, rc;
+    int transposed = pl_gpt2_is_transposed(p->name), good = t->dims == p->dims && t->n == p->n, rc;
     float *host, *other;
     for (int i = 0; good && i < p->dims; i++)
-        good = t->shape[i] == p->shape[turned ? p->dims - 1 - i : i];
+        good = t->shape[i] == p->shape[transposed ? p->dims - 1 - i : i];
     if (!good)
         return pl_fail(err, PL_EFORMAT, "%s: %.100s has another shape than the model's [%lld%s",
-                       path, t->name, (long long)p->shape[turned], p->dims > 1 ? ",..]" : "]");
+                       path, t->name, (long long)p->shape[transposed], p->dims > 1 ? ",..]" : "]");
     host = pl_alloc(p->n, sizeof *host);
-    other = turned ? pl_alloc(p->n, sizeof *other) : NULL;
-    rc = host && (other || !turned) ? PL_OK : PL_ENOMEM;
+    other = transposed ? pl_alloc(p->n, sizeof *other) : NULL;
+    rc = host && (other || !transposed) ? PL_OK : PL_ENOMEM;
     if (!rc) {
         pl_safetensors_to_float(host, t);
-        if (turned) pl_checkpoint_turn(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
-        rc = pl_params_put(&m->params, index, turned ? other : host);
+        if (transposed)
+            pl_checkpoint_transpose(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
+        rc = pl_params_put(&m->params, index, transposed ? other : host);
     }
     pl_free(host);
     pl_free(other);
@@ -135,8 +137,8 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
     return rc;
 }
 
-/* The file's remark "config", or config.json beside it; NULL without either. *source is what
- * sentences call it. */
+/* The metadata "config", or config.json in the same folder; NULL if there is neither. *source names
+ * it in messages. */
 static json_t *find_config(const struct st_file *f, char **source)
 {
     const char *text = pl_safetensors_meta(f, "config"), *slash = strrchr(f->path, '/');
@@ -206,7 +208,7 @@ int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimize
 {
     struct pl_checkpoint c = { .params = &m->params,
                                .optimizer = optimizer,
-                               .turned = pl_gpt2_is_transposed,
+                               .transposed = pl_gpt2_is_transposed,
                                .config = config_json(&m->config),
                                .training = training };
     int rc = c.config ? pl_checkpoint_save(&c, path, err)
@@ -220,7 +222,7 @@ int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err)
     return pl_gpt2_save_training(m, NULL, NULL, path, err);
 }
 
-/* A model without shared layers that computes the same, without gradients. */
+/* A copy of the model without shared layers, which computes the same; without gradients. */
 static int unshare(struct pl_gpt2 *to, const struct pl_gpt2 *m)
 {
     struct pl_gpt2_config config = m->config;

@@ -1,4 +1,4 @@
-/* memory_json.c - see memory_json.h. */
+/* memory_json.c - turns the memory calculator's structs into JSON objects, field by field. */
 #include "memory_json.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ json_t *pl_json_number(double x)
     return x == floor(x) && fabs(x) < EXACT ? json_integer((json_int_t)x) : json_real(x);
 }
 
-/* Members may fail for want of memory; the caller sees an object that lacks one as NULL. */
+/* A member may fail for lack of memory; the caller then gets NULL. */
 static json_t *numbers(const char *const *names, const double *values, size_t n)
 {
     json_t *o = json_object();

@@ -1,4 +1,5 @@
-/* rerank.c - see rerank.h. */
+/* rerank.c - scores pictures against a caption with CLIP: both are embedded as unit vectors, and
+ * the score is their scaled cosine similarity. */
 #include "rerank.h"
 #include "clip_file.h"
 #include "data/images/resize.h"
@@ -8,20 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 16 /* pictures at a time: bounds the memory of the image tower */
+#define BATCH 16 /* pictures at a time, which limits the image tower's memory */
 
 int pl_rerank_open(struct pl_rerank *r, const struct pl_backend *be, const char *weights,
                    const char *vocab, struct pl_err *err)
 {
     const char *slash = strrchr(weights, '/');
     char *folder = slash ? strndup(weights, (size_t)(slash - weights) + 1) : strdup(".");
-    char *beside = folder ? pl_path_join(folder, RERANK_VOCAB) : NULL;
+    char *default_vocab = folder ? pl_path_join(folder, RERANK_VOCAB) : NULL;
     int rc = PL_OK;
     memset(r, 0, sizeof *r);
-    if (!vocab && !beside) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", weights);
-    if (!rc) rc = pl_bpe_open_clip(&r->bpe, vocab ? vocab : beside, err);
+    if (!vocab && !default_vocab) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", weights);
+    if (!rc) rc = pl_bpe_open_clip(&r->bpe, vocab ? vocab : default_vocab, err);
     free(folder);
-    free(beside);
+    free(default_vocab);
     if (!rc) rc = pl_clip_open(&r->clip, weights, be, err);
     if (!rc && (r->clip.config.vocab < pl_bpe_size(r->bpe) || r->clip.config.context < 2))
         rc = pl_fail(err, PL_EUSE, "%s: reads %d ids, %d at a time; the tokenizer has %d", weights,
@@ -37,7 +38,7 @@ void pl_rerank_close(struct pl_rerank *r)
     memset(r, 0, sizeof *r);
 }
 
-/* One picture as the image tower wants it. */
+/* One picture as input of the image tower. */
 static int prepare(float *pixels, const struct pl_image *image, int side)
 {
     struct pl_image out;

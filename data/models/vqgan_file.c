@@ -1,4 +1,5 @@
-/* vqgan_file.c - see vqgan_file.h. */
+/* vqgan_file.c - VQGAN's configuration from and to JSON, and its weights from and to files,
+ * optionally as float16. */
 #include "vqgan_file.h"
 #include "checkpoint.h"
 #include "weights.h"
@@ -39,7 +40,8 @@ static int get_list(int *out, int *count, const json_t *object, const char *key,
     return PL_OK;
 }
 
-/* Settings of the original's that make another network. Absent or null, they don't. */
+/* Settings of taming-transformers that would change the network are refused unless absent or
+ * null. */
 static int check_kind(const json_t *params, const json_t *dd, const char *where, struct pl_err *err)
 {
     const json_t *conv = json_object_get(dd, "resamp_with_conv"),
@@ -75,7 +77,7 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
     rc = get_int(&c->embed_dim, json, "embed_dim", where, err);
     if (!rc) rc = get_int(&c->n_embed, json, "n_embed", where, err);
     if (!rc) rc = get_int(&c->ch, dd, "ch", where, err);
-    if (!rc && !json_object_get(dd, "ch_mult")) { /* the original's default */
+    if (!rc && !json_object_get(dd, "ch_mult")) { /* taming-transformers' default */
         c->levels = 4;
         for (int i = 0; i < 4; i++) c->ch_mult[i] = 1 << i;
     } else if (!rc) rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
@@ -142,7 +144,7 @@ int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend 
     return rc;
 }
 
-/* To nearest even; infinite beyond 65504 and what rounds to it. */
+/* Rounds to the nearest float16, ties to even; 65520 and more become infinite. */
 static uint16_t to_half(float x)
 {
     uint32_t bits, sign, rest;
@@ -174,7 +176,8 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
         float *values = copy[i] = pl_alloc(t->n, sizeof *values);
         rc = values ? pl_params_get(p, i, values) : PL_ENOMEM;
         for (size_t k = 0; !rc && half && k < t->n; k++) {
-            uint16_t h = to_half(values[k]); /* shorter: the values ahead are still whole */
+            /* float16 is shorter, so values not yet converted are not overwritten */
+            uint16_t h = to_half(values[k]);
             if ((h & 0x7C00) == 0x7C00) {
                 rc = pl_fail(err, PL_ELIMIT, "%s: %s holds %g, which float16 does not", path,
                              t->name, values[k]);

@@ -1,5 +1,5 @@
-/* vqgan_find.c - where a codec's sizes stand: in the file itself, in the published YAML beside it,
- * or nowhere but in the shapes of its tensors. See vqgan_file.h. */
+/* vqgan_find.c - finds a codec's configuration: in the file's metadata, in a published YAML in the
+ * same folder, or from the shapes of its tensors. See vqgan_file.h. */
 #include "vqgan_file.h"
 #include "checkpoint.h"
 #include "data/files/yaml.h"
@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #define NOMINAL \
-    256 /* resolution of every published model; only what it says about attention counts */
+    256 /* resolution of every published model; only its effect on attention layers matters */
 
-/* The part with "ddconfig": the whole, its "model", or that one's "params". Borrowed. */
+/* The part with "ddconfig": the document itself, its "model", or that one's "params". Borrowed. */
 static const json_t *inner(const json_t *json)
 {
     const json_t *model = json_object_get(json, "model"), *params;
@@ -22,7 +22,7 @@ static const json_t *inner(const json_t *json)
     return json_object_get(params, "ddconfig") ? params : model;
 }
 
-/* taming.models.vqgan.GumbelVQ has this weight where its configuration names none. */
+/* taming.models.vqgan.GumbelVQ's default weight of the KL term. */
 #define GUMBEL_KL_WEIGHT 1e-8f
 
 static int parse(struct pl_vqgan_config *c, const json_t *json, const char *where,
@@ -102,25 +102,26 @@ static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struc
     return PL_OK;
 }
 
-/* -- beside the file -------------------------------------------------------------------------- */
+/* -- in the same folder ------------------------------------------------------------------------ */
 
-/* "X.ckpt" has X.yaml, "X.model.ckpt" X.config.yml, any file config.yaml or model.yaml in its
- * folder. The path that is there, owned by the caller; NULL: none. */
-static char *beside(const char *path)
+/* For "X.ckpt" X.yaml, for "X.model.ckpt" X.config.yml, for any file config.yaml or model.yaml in
+ * its folder. The path of the first that exists, owned by the caller; NULL: none. */
+static char *config_path(const char *path)
 {
     static const char *const endings[] = { ".yaml", ".yml", ".json" };
     static const char *const names[] = { "config", "model" };
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path,
                *dot = strrchr(file, '.');
     int folder = (int)(file - path), stem = dot ? (int)(dot - path) : (int)strlen(path);
-    size_t room = strlen(path) + 40;
-    char *out = malloc(room);
+    size_t capacity = strlen(path) + 40;
+    char *out = malloc(capacity);
     for (size_t k = 0; out && k < 2 + PL_COUNT(names); k++)
         for (size_t e = 0; e < PL_COUNT(endings); e++) {
-            if (k == 0) snprintf(out, room, "%.*s%s", stem, path, endings[e]);
-            else if (k > 1) snprintf(out, room, "%.*s%s%s", folder, path, names[k - 2], endings[e]);
+            if (k == 0) snprintf(out, capacity, "%.*s%s", stem, path, endings[e]);
+            else if (k > 1)
+                snprintf(out, capacity, "%.*s%s%s", folder, path, names[k - 2], endings[e]);
             else if (stem - folder > 6 && !strncmp(path + stem - 6, ".model", 6))
-                snprintf(out, room, "%.*s.config%s", stem - 6, path, endings[e]);
+                snprintf(out, capacity, "%.*s.config%s", stem - 6, path, endings[e]);
             else continue;
             if (!access(out, R_OK)) return out;
         }
@@ -139,14 +140,14 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
         json_decref(json);
         return rc;
     }
-    if ((path = beside(f->path))) {
+    if ((path = config_path(f->path))) {
         json_t *json;
         rc = pl_yaml_read(&json, path, err);
         int is_ours = !rc && json_object_get(inner(json), "ddconfig");
         if (is_ours) rc = parse(config, json, path, err);
         json_decref(json);
         free(path);
-        if (rc || is_ours) return rc; /* else it is about something else */
+        if (rc || is_ours) return rc; /* otherwise the file describes something else */
     }
     return from_shapes(config, f, err);
 }

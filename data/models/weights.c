@@ -1,11 +1,12 @@
-/* weights.c - see weights.h. */
+/* weights.c - opens a file of weights of any kind by its first bytes, and saves to the kind its
+ * name asks for. */
 #include "weights.h"
 #include "data/files/source.h"
 #include "data/torch/torch.h"
 
 #include <string.h>
 
-/* What DataParallel leaves before every name: it goes, if no name lacks it. */
+/* Removes the "module." that DataParallel puts before every name, if all names have it. */
 static void strip_module(struct st_file *f)
 {
     static const char wrapper[] = "module.";
@@ -45,7 +46,7 @@ static int save_safetensors(const struct st_file *f, const char *path, struct pl
         format |= !strcmp(f->meta_key[i], "format");
         rc = pl_safetensors_writer_meta(w, f->meta_key[i], f->meta_value[i]);
     }
-    /* what readers of PyTorch tensors look for */
+    /* readers of PyTorch tensors expect this */
     if (!rc && !format) rc = pl_safetensors_writer_meta(w, "format", "pt");
     for (size_t i = 0; !rc && i < f->count; i++) {
         const struct st_tensor *t = &f->tensors[i];

@@ -1,18 +1,19 @@
-/* weights.h - tensors out of whatever file a model was published in: safetensors, PyTorch's zip,
- * its older stream, TorchScript. [spec images-and-text 7] */
+/* weights.h - tensors from any published file of weights: safetensors, PyTorch's zip, its older
+ * stream, TorchScript. [spec images-and-text 7] */
 #ifndef PL_WEIGHTS_H
 #define PL_WEIGHTS_H
 
 #include "data/files/safetensors.h"
 
-/* Recognises the kind by the first bytes. Tensors lie in the mapped file as they are stored; only
- * those with strides of their own are copied. A training checkpoint gives the weights in it,
- * without "module." that a wrapper may have put before all names; f->kind says what it was. */
+/* Recognizes the kind by the first bytes. Tensors stay in the mapped file; only those with
+ * non-contiguous strides are copied. Of a training checkpoint, the weights in it; "module." before
+ * all names is removed; f->kind names the kind of file. On error *f is NULL. Close with
+ * pl_safetensors_close. */
 int pl_weights_open(struct st_file **f, const char *path, struct pl_err *err);
 
-/* Every tensor and remark of `f` into a new file of the kind that its name's ending says:
- * .safetensors, or .pt .pth .bin .ckpt (PyTorch's zip, which torch.load(weights_only=True) reads;
- * the remarks are in its member extra/potluck.json). Whole or not at all. */
+/* Saves every tensor and metadata entry of `f` in the format of the file name's ending:
+ * .safetensors, or .pt .pth .bin .ckpt (PyTorch's zip, readable with torch.load(weights_only=True);
+ * metadata in its member extra/potluck.json). Complete or not at all. */
 int pl_weights_save(const struct st_file *f, const char *path, struct pl_err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* batch_stream.c - see batch_stream.h. A ring of batches between two threads: the reader fills the one at
- * `head`, the user holds the one at `tail`. Each batch carries the position behind it, so a
- * checkpoint knows nothing of what was read ahead. */
+/* batch_stream.c - reads batches ahead in a thread of its own. A ring of batches between two
+ * threads: the reader fills slot `head`, the user holds slot `tail`. Each slot carries the stream's
+ * position after its batch, so a checkpoint does not depend on what was read ahead. */
 #include "batch_stream.h"
 
 #include <pthread.h>
@@ -20,13 +20,14 @@ struct stream {
     int batch, slots;
     struct slot *slot;
     struct pairs_position start; /* before the first batch */
-    struct pl_err err;           /* the sentence for a slot's rc */
+    struct pl_err err;           /* the message for a slot's rc */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
     int running, stop;
-    uint64_t head, tail; /* batches filled; batches given: at most slots - 1 apart, as the user
-                          * still looks at the one given last */
+    /* batches filled and batches given; they differ by at most slots - 1, because the user still
+     * holds the last one given */
+    uint64_t head, tail;
 };
 
 static void fill(struct stream *s, struct slot *slot)
@@ -36,7 +37,7 @@ static void fill(struct stream *s, struct slot *slot)
     for (int i = 0; !slot->rc && i < s->batch; i++)
         slot->rc = pl_pairs_next(s->pairs, slot->tokens + (size_t)i * text,
                                  slot->codes + (size_t)i * cells, &s->err);
-    if (!slot->rc && pl_pairs_where(s->pairs, &slot->behind))
+    if (!slot->rc && pl_pairs_position(s->pairs, &slot->behind))
         slot->rc = pl_fail(&s->err, PL_ENOMEM, "no memory to note the data's position");
 }
 
@@ -87,7 +88,7 @@ int pl_batch_stream_open(struct stream **out, const struct pairs_options *option
         s->slot[i].codes = pl_alloc((size_t)batch, sizeof(int32_t) * (size_t)options->cells);
         if (!s->slot[i].tokens || !s->slot[i].codes) goto no_memory;
     }
-    if (!s->slot || pl_pairs_where(s->pairs, &s->start)) goto no_memory;
+    if (!s->slot || pl_pairs_position(s->pairs, &s->start)) goto no_memory;
     *out = s;
     return PL_OK;
 no_memory:
@@ -102,7 +103,7 @@ int pl_batch_stream_restore(struct stream *s, const char *position, struct pl_er
     int rc;
     if (s->running) return pl_fail(err, PL_EUSE, "the data stream has begun already");
     rc = pl_pairs_restore(s->pairs, position, err);
-    if (!rc && pl_pairs_where(s->pairs, &s->start)) rc = pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && pl_pairs_position(s->pairs, &s->start)) rc = pl_fail(err, PL_ENOMEM, "no memory");
     return rc;
 }
 
@@ -119,17 +120,17 @@ int pl_batch_stream_next(struct stream *s, struct stream_batch *batch, struct pl
     while (s->head == s->tail) pthread_cond_wait(&s->changed, &s->lock);
     slot = &s->slot[s->tail % (uint64_t)s->slots];
     if (!slot->rc) {
-        s->tail++; /* the slot before this one is free again */
+        s->tail++; /* the previous slot is free again */
         pthread_cond_broadcast(&s->changed);
     }
     pthread_mutex_unlock(&s->lock);
-    if (slot->rc) return pl_fail(err, slot->rc, "%s", s->err.text); /* the reader has ended */
+    if (slot->rc) return pl_fail(err, slot->rc, "%s", s->err.text); /* the reader has stopped */
     *batch = (struct stream_batch){ s->batch, slot->tokens, slot->codes, slot->behind.given,
                                     slot->behind.epoch };
     return PL_OK;
 }
 
-/* Only the user's thread moves `tail`, and the reader leaves the slot before it alone. */
+/* Only the user's thread changes `tail`, and the reader does not touch the slot before it. */
 static const struct pairs_position *position(const struct stream *s)
 {
     return s->tail ? &s->slot[(s->tail - 1) % (uint64_t)s->slots].behind : &s->start;
@@ -145,9 +146,9 @@ int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts)
     return whole;
 }
 
-void pl_batch_stream_counts_text(char *text, size_t room, const struct pairs_counts *c)
+void pl_batch_stream_counts_text(char *text, size_t capacity, const struct pairs_counts *c)
 {
-    snprintf(text, room,
+    snprintf(text, capacity,
              "%llu pairs read: %llu used; dropped: %llu captions under %d characters, "
              "%llu not marked UNLIKELY, %llu sides over 1:%d, %llu without code, %llu held out",
              (unsigned long long)c->rows, (unsigned long long)c->used,

@@ -1,4 +1,5 @@
-/* captions.c - see captions.h. */
+/* captions.c - collects (picture, caption) pairs from lists, folders, tar archives and Parquet
+ * tables, and reads a picture from wherever it is stored. */
 #include "captions.h"
 #include "data/files/file.h"
 #include "data/files/tar.h"
@@ -13,28 +14,28 @@
 #include <sys/stat.h>
 #include <utf8proc.h>
 
-#define DEPTH_MAX 16 /* folders within folders; also what ends a loop of links */
+#define DEPTH_MAX 16 /* of nested folders; also ends a loop of links */
 
-#define OWN_FILE ((struct captions_place){ CAPTIONS_FILE, 0, 0, 0 })
+#define OWN_FILE ((struct picture_location){ CAPTIONS_FILE, 0, 0, 0 })
 
-static int make_room(struct captions *c)
+static int reserve(struct captions *c)
 {
-    size_t room = c->count ? 2 * c->count : 1;
-    char **paths = realloc(c->path, room * sizeof *paths), **captions;
-    struct captions_place *places;
+    size_t capacity = c->count ? 2 * c->count : 1;
+    char **paths = realloc(c->path, capacity * sizeof *paths), **captions;
+    struct picture_location *places;
     if (paths) c->path = paths;
-    if (!paths || !(captions = realloc(c->caption, room * sizeof *captions))) return PL_ENOMEM;
+    if (!paths || !(captions = realloc(c->caption, capacity * sizeof *captions))) return PL_ENOMEM;
     c->caption = captions;
-    if (!(places = realloc(c->place, room * sizeof *places))) return PL_ENOMEM;
-    c->place = places;
+    if (!(places = realloc(c->location, capacity * sizeof *places))) return PL_ENOMEM;
+    c->location = places;
     return PL_OK;
 }
 
-/* Takes both strings, also on failure. */
-static int add(struct captions *c, char *path, char *caption, struct captions_place place)
+/* Owns both strings from here on, also on failure. */
+static int add(struct captions *c, char *path, char *caption, struct picture_location location)
 {
-    /* room doubles at powers of two */
-    if (path && caption && (c->count & (c->count - 1)) == 0 && make_room(c)) {
+    /* the capacity doubles at powers of two */
+    if (path && caption && (c->count & (c->count - 1)) == 0 && reserve(c)) {
         free(path);
         path = NULL;
     }
@@ -44,7 +45,7 @@ static int add(struct captions *c, char *path, char *caption, struct captions_pl
         return PL_ENOMEM;
     }
     c->path[c->count] = path;
-    c->place[c->count] = place;
+    c->location[c->count] = location;
     c->caption[c->count++] = caption;
     return PL_OK;
 }
@@ -61,7 +62,7 @@ static int is_utf8(const char *text)
 
 /* --- lists ---------------------------------------------------------------------------------- */
 
-/* The folder that holds `path`, with its slash; "" for the current one. */
+/* The folder of `path`, with its slash; "" for the current one. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -139,7 +140,7 @@ static int is_picture(const char *name)
     return 0;
 }
 
-/* Line breaks become spaces; none is left at the ends. */
+/* Replaces line breaks by spaces and trims the ends. */
 static void one_line(char *text)
 {
     size_t n = strlen(text), skip = strspn(text, " \t\r\n");
@@ -149,62 +150,63 @@ static void one_line(char *text)
     for (n = strlen(text); n && text[n - 1] == ' '; n--) text[n - 1] = 0;
 }
 
-/* The caption in name.txt beside name.png; a picture without one is counted. */
+/* Reads the caption of name.png from name.txt; a picture without one is counted. */
 static int add_picture(struct captions *c, const char *path, struct pl_err *err)
 {
     size_t stem = (size_t)(strrchr(path, '.') - path), bytes;
-    char *beside = malloc(stem + 5), *text = NULL;
+    char *caption_path = malloc(stem + 5), *text = NULL;
     int rc = PL_OK;
-    if (!beside) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    memcpy(beside, path, stem);
-    memcpy(beside + stem, ".txt", sizeof ".txt");
-    if (pl_file_read((void **)&text, &bytes, beside, CAPTIONS_CAPTION_MAX, NULL)) c->without++;
+    if (!caption_path) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    memcpy(caption_path, path, stem);
+    memcpy(caption_path + stem, ".txt", sizeof ".txt");
+    if (pl_file_read((void **)&text, &bytes, caption_path, CAPTIONS_CAPTION_MAX, NULL))
+        c->uncaptioned++;
     else {
         one_line(text);
-        if (!*text || !is_utf8(text)) c->without++;
+        if (!*text || !is_utf8(text)) c->uncaptioned++;
         else if (add(c, strdup(path), strdup(text), OWN_FILE))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
-    free(beside);
+    free(caption_path);
     free(text);
     return rc;
 }
 
 /* --- archives -------------------------------------------------------------------------------- */
 
-/* A sample under construction: members of one name, which lie side by side. */
+/* A sample being assembled: consecutive members with the same name. */
 struct sample {
     char key[TAR_NAME_MAX];
-    char *picture, *caption; /* the member's name, the text; NULL while not met */
-    struct captions_place place;
+    char *picture, *caption; /* the member's name, the caption; NULL until found */
+    struct picture_location location;
 };
 
-/* webdataset's rule: a sample's name ends at the first dot of the file's. */
+/* webdataset's rule: a sample's name ends at the first dot of the file name. */
 static size_t key_bytes(const char *name)
 {
     const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
     return (size_t)(file - name) + strcspn(file, ".");
 }
 
-/* What was collected becomes an entry, or is counted. */
+/* Turns the collected members into an entry, or counts the sample as uncaptioned. */
 static int end_sample(struct captions *c, struct sample *s, const char *archive, struct pl_err *err)
 {
     char *path = NULL;
     int rc = PL_OK;
     if (s->picture && s->caption && *s->caption && is_utf8(s->caption)) {
-        size_t room = strlen(archive) + strlen(s->picture) + 2;
-        if ((path = malloc(room))) snprintf(path, room, "%s/%s", archive, s->picture);
-        rc = add(c, path, s->caption, s->place);
+        size_t capacity = strlen(archive) + strlen(s->picture) + 2;
+        if ((path = malloc(capacity))) snprintf(path, capacity, "%s/%s", archive, s->picture);
+        rc = add(c, path, s->caption, s->location);
         s->caption = NULL;
         if (rc) pl_fail(err, rc, "%s: no memory", archive);
-    } else c->without += s->picture != NULL;
+    } else c->uncaptioned += s->picture != NULL;
     free(s->picture);
     free(s->caption);
     memset(s, 0, sizeof *s);
     return rc;
 }
 
-/* The text of a member, or of its "caption" if it is JSON; NULL: too long, or none. */
+/* A member's text, or its "caption" if it is JSON; NULL: too long, or none. */
 static char *caption_of(const struct tar_file *file, int is_json)
 {
     char *text = NULL;
@@ -240,9 +242,9 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
         }
         if (is_picture(file.name) && !s.picture) {
             s.picture = strdup(file.name);
-            s.place = (struct captions_place){ CAPTIONS_TAR, archive, file.at, file.bytes };
+            s.location = (struct picture_location){ CAPTIONS_TAR, archive, file.at, file.bytes };
         } else if (!strcasecmp(ending, ".txt")) {
-            free(s.caption); /* the text counts before the JSON */
+            free(s.caption); /* the text file takes precedence over the JSON */
             s.caption = caption_of(&file, 0);
         } else if (is_json && !s.caption) s.caption = caption_of(&file, 1);
     }
@@ -252,15 +254,15 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
 
 /* --- tables ----------------------------------------------------------------------------------- */
 
-/* "x.parquet/KEY", or the row's number in place of the key. */
+/* "x.parquet/KEY", or the row's number if there is no key. */
 static char *row_path(const char *table, const struct picture_row *row)
 {
-    size_t room = strlen(table) + row->key_bytes + 24;
-    char *path = malloc(room);
+    size_t capacity = strlen(table) + row->key_bytes + 24;
+    char *path = malloc(capacity);
     if (!path) return NULL;
     if (row->key && !memchr(row->key, 0, row->key_bytes) && row->key_bytes < TAR_NAME_MAX)
-        snprintf(path, room, "%s/%.*s", table, (int)row->key_bytes, row->key);
-    else snprintf(path, room, "%s/%llu", table, (unsigned long long)row->row);
+        snprintf(path, capacity, "%s/%.*s", table, (int)row->key_bytes, row->key);
+    else snprintf(path, capacity, "%s/%llu", table, (unsigned long long)row->row);
     return path;
 }
 
@@ -270,7 +272,7 @@ static int add_row(struct captions *c, const char *path, const struct picture_ro
     char *caption;
     if (!row->caption || row->caption_bytes > CAPTIONS_CAPTION_MAX ||
         memchr(row->caption, 0, row->caption_bytes)) {
-        c->without++;
+        c->uncaptioned++;
         return PL_OK;
     }
     if (!(caption = strndup(row->caption, row->caption_bytes)))
@@ -278,11 +280,11 @@ static int add_row(struct captions *c, const char *path, const struct picture_ro
     one_line(caption);
     if (!*caption || !is_utf8(caption)) {
         free(caption);
-        c->without++;
+        c->uncaptioned++;
         return PL_OK;
     }
     if (add(c, row_path(path, row), caption,
-            (struct captions_place){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 }))
+            (struct picture_location){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 }))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     return PL_OK;
 }
@@ -334,7 +336,7 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
                 rc = read_archive(c, inner, err);
             else if (S_ISREG(st.st_mode) && ends_in(inner, ".parquet")) {
                 rc = read_table(c, inner, err);
-                if (rc == PL_ENOTFOUND) rc = PL_OK; /* about something else */
+                if (rc == PL_ENOTFOUND) rc = PL_OK; /* the file describes something else */
             }
         }
         free(inner);
@@ -344,7 +346,7 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
     return rc;
 }
 
-/* A list inside the folder, if it has one: PL_ENOTFOUND if not. */
+/* Reads the folder's list if it has one; PL_ENOTFOUND if not. */
 static int read_list_of(struct captions *c, const char *folder, const char *name, line_fn *take,
                         struct pl_err *err)
 {
@@ -374,7 +376,7 @@ int pl_captions_read(struct captions *c, const char *path, struct pl_err *err)
     }
     if (!rc && !c->count)
         rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path,
-                     c->without);
+                     c->uncaptioned);
     if (rc) pl_captions_clear(c);
     return rc;
 }
@@ -392,15 +394,16 @@ void pl_captions_clear(struct captions *c)
     free(c->archive);
     free(c->path);
     free(c->caption);
-    free(c->place);
+    free(c->location);
     memset(c, 0, sizeof *c);
 }
 
-/* One table is open at a time: a folder may hold more of them than a program may open files. */
+/* Only one table is open at a time: a folder may contain more of them than a process may open
+ * files. */
 static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
                             struct pl_err *err)
 {
-    const struct captions_place *p = &c->place[i];
+    const struct picture_location *p = &c->location[i];
     const uint8_t *data;
     size_t n;
     int rc = PL_OK;
@@ -418,7 +421,7 @@ static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct capt
 int pl_captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
                         struct pl_err *err)
 {
-    const struct captions_place *p = &c->place[i];
+    const struct picture_location *p = &c->location[i];
     struct stat st;
     int rc;
     switch (p->in) {

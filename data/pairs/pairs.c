@@ -1,13 +1,16 @@
-/* pairs.c - see pairs.h. */
+/* pairs.c - the data pipeline of one peer: read rows of shards, drop those that the filter refuses,
+ * tokenize captions, and pick at random from a shuffle buffer. Each pair given is replaced by the
+ * next row read. */
 #include "pairs_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* streams of the seed: which pair leaves the buffer, */
+/* random streams of the seed: which pair leaves the buffer, */
 #define RNG_PICKS (UINT64_C(0x7069636b) << 32)
-#define RNG_ORDER (UINT64_C(0x6f726465) << 32) /* and the order of shards, plus the epoch */
-#define CAPTION_BYTES_MAX (1u << 20) /* longer ones are cut before tokenizing: T is a few hundred */
+#define RNG_ORDER (UINT64_C(0x6f726465) << 32) /* and the order of shards, which adds the epoch */
+/* longer ones are truncated before tokenizing: T is a few hundred tokens */
+#define CAPTION_BYTES_MAX (1u << 20)
 
 static int compare_text(const void *a, const void *b)
 {
@@ -50,7 +53,7 @@ static int count_rows(struct pairs *p, struct pl_err *err)
         pl_shard_close(s);
     }
     if (p->o.limit >= p->total) p->o.limit = 0;
-    if (p->o.limit && p->total > UINT32_MAX) /* pl_pairs_within_limit multiplies them */
+    if (p->o.limit && p->total > UINT32_MAX) /* pl_pairs_within_limit multiplies the two */
         return pl_fail(err, PL_ELIMIT,
                        "a limit of rows works for at most %lu, the shards hold %llu",
                        (unsigned long)UINT32_MAX, (unsigned long long)p->total);
@@ -78,12 +81,12 @@ static int copy_strings(struct pairs *p)
 {
     for (size_t i = 0; i < p->o.paths; i++)
         if (!(p->name[i] = strdup(p->o.path[i]))) return PL_ENOMEM;
-    for (size_t i = 0; i < p->o.withouts; i++, p->withouts++) {
-        p->without[i].bytes = strdup(p->o.without[i]);
-        if (!p->without[i].bytes) return PL_ENOMEM;
-        p->without[i].length = strlen(p->o.without[i]);
+    for (size_t i = 0; i < p->o.excludes; i++, p->excludes++) {
+        p->exclude[i].bytes = strdup(p->o.exclude[i]);
+        if (!p->exclude[i].bytes) return PL_ENOMEM;
+        p->exclude[i].length = strlen(p->o.exclude[i]);
     }
-    qsort(p->without, p->withouts, sizeof *p->without, compare_text);
+    qsort(p->exclude, p->excludes, sizeof *p->exclude, compare_text);
     return PL_OK;
 }
 
@@ -103,12 +106,12 @@ int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struc
     p->rows = calloc(p->o.paths, sizeof *p->rows);
     p->first = calloc(p->o.paths, sizeof *p->first);
     p->order = calloc(p->o.paths, sizeof *p->order);
-    p->without = calloc(p->o.withouts + 1, sizeof *p->without);
+    p->exclude = calloc(p->o.excludes + 1, sizeof *p->exclude);
     p->slot = calloc(n, sizeof *p->slot);
-    p->place = calloc(n, sizeof *p->place);
+    p->location = calloc(n, sizeof *p->location);
     p->tokens = pl_alloc(n, sizeof *p->tokens * (size_t)p->o.text);
     p->codes = pl_alloc(n, sizeof *p->codes * (size_t)p->o.cells);
-    if (!p->name || !p->rows || !p->first || !p->order || !p->without || !p->slot || !p->place ||
+    if (!p->name || !p->rows || !p->first || !p->order || !p->exclude || !p->slot || !p->location ||
         !p->tokens || !p->codes || copy_strings(p))
         rc = pl_fail(err, PL_ENOMEM, "no memory for a shuffle buffer of %zu pairs", n);
     if (!rc) rc = count_rows(p, err);
@@ -128,14 +131,14 @@ void pl_pairs_close(struct pairs *p)
     if (!p) return;
     pl_shard_close(p->shard);
     for (size_t i = 0; p->name && i < p->o.paths; i++) free(p->name[i]);
-    for (size_t i = 0; i < p->withouts; i++) free(p->without[i].bytes);
+    for (size_t i = 0; i < p->excludes; i++) free(p->exclude[i].bytes);
     free(p->name);
     free(p->rows);
     free(p->first);
     free(p->order);
-    free(p->without);
+    free(p->exclude);
     free(p->slot);
-    free(p->place);
+    free(p->location);
     pl_free(p->tokens);
     pl_free(p->codes);
     free(p);
@@ -143,7 +146,7 @@ void pl_pairs_close(struct pairs *p)
 
 /* --- filter -------------------------------------------------------------------------------- */
 
-/* Characters, not bytes: whatever does not continue one. */
+/* Counts characters: bytes that do not continue a UTF-8 sequence. */
 static size_t characters(const char *text, size_t n)
 {
     size_t count = 0;
@@ -154,10 +157,10 @@ static size_t characters(const char *text, size_t n)
 static int held_out(const struct pairs *p, const struct shard_row *row)
 {
     const struct text key = { (char *)(uintptr_t)row->caption, row->caption_bytes };
-    return bsearch(&key, p->without, p->withouts, sizeof key, compare_text) != NULL;
+    return bsearch(&key, p->exclude, p->excludes, sizeof key, compare_text) != NULL;
 }
 
-uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
+uint64_t *pl_pairs_failed_rule(const struct pairs *p, const struct shard_row *row,
                                struct pairs_counts *counts)
 {
     double w = row->width, h = row->height;
@@ -168,7 +171,7 @@ uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *ro
     if (!(w > 0 && h > 0 && w <= PAIRS_ASPECT_MAX * h && h <= PAIRS_ASPECT_MAX * w))
         return &counts->aspect;
     if (!row->code) return &counts->no_code;
-    return (p->withouts && held_out(p, row)) != p->o.only_without ? &counts->held_out : NULL;
+    return (p->excludes && held_out(p, row)) != p->o.only_excluded ? &counts->held_out : NULL;
 }
 
 int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
@@ -205,11 +208,11 @@ int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t 
         return pl_fail(err, rc, "%s: row %llu: caption: %s", p->name[shard], (unsigned long long)at,
                        pl_status_name(rc));
     for (size_t i = used; i < (size_t)p->o.text; i++) tokens[i] = p->o.pad;
-    p->place[slot] = (struct pairs_place){ shard, at };
+    p->location[slot] = (struct pair_location){ shard, at };
     return PL_OK;
 }
 
-/* Adds the next row that passes to the buffer; PL_ENOTFOUND at the epoch's end. */
+/* Adds the next row that passes the filter to the buffer; PL_ENOTFOUND at the end of the epoch. */
 static int read_one(struct pairs *p, struct pl_err *err)
 {
     for (;; p->at_shard++, p->at_row = 0) {
@@ -230,7 +233,7 @@ static int read_one(struct pairs *p, struct pl_err *err)
             if ((rc = pl_shard_next(p->shard, &row, err))) return rc;
             if (!pl_pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
             p->now.rows++;
-            if ((dropped = pl_pairs_broken_rule(p, &row, &p->now))) {
+            if ((dropped = pl_pairs_failed_rule(p, &row, &p->now))) {
                 ++*dropped;
                 continue;
             }
@@ -251,7 +254,7 @@ int pl_pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_er
     uint32_t slot;
     while (p->count < p->o.buffer && !(rc = read_one(p, err))) {}
     if (rc && rc != PL_ENOTFOUND) return rc;
-    if (!p->count) { /* the epoch is over: begin another */
+    if (!p->count) { /* the epoch is over: start the next one */
         if (!p->now.used)
             return pl_fail(err, PL_ENOTFOUND,
                            "no pair of %llu is left: %llu captions too short, "

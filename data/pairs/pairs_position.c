@@ -1,6 +1,6 @@
-/* pairs_position.c - where a stream of pairs stands. The position of a shuffled stream is its
- * buffer's content, kept as places (shard, row); going on from a saved one reads just those rows
- * again, not the data before them. */
+/* pairs_position.c - saves and restores the position of a stream of pairs. The position of a
+ * shuffled stream is its buffer's content, stored as a list of (shard, row): restoring it reads
+ * just those rows again, not the data before them. */
 #include "pairs_internal.h"
 
 #include <jansson.h>
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int pl_pairs_where(const struct pairs *p, struct pairs_position *position)
+int pl_pairs_position(const struct pairs *p, struct pairs_position *position)
 {
-    struct pairs_place *place = realloc(position->place, p->o.buffer * sizeof *place);
-    if (!place) return PL_ENOMEM;
+    struct pair_location *location = realloc(position->location, p->o.buffer * sizeof *location);
+    if (!location) return PL_ENOMEM;
     *position = (struct pairs_position){ .given = p->given,
                                          .epoch = p->epoch,
                                          .at_shard = p->at_shard,
@@ -19,15 +19,15 @@ int pl_pairs_where(const struct pairs *p, struct pairs_position *position)
                                          .now = p->now,
                                          .last = p->last,
                                          .count = p->count,
-                                         .place = place };
+                                         .location = location };
     memcpy(position->rng, p->rng.s, sizeof position->rng);
-    for (size_t i = 0; i < p->count; i++) place[i] = p->place[p->slot[i]];
+    for (size_t i = 0; i < p->count; i++) location[i] = p->location[p->slot[i]];
     return PL_OK;
 }
 
 void pl_pairs_position_clear(struct pairs_position *position)
 {
-    free(position->place);
+    free(position->location);
     memset(position, 0, sizeof *position);
 }
 
@@ -44,7 +44,7 @@ static json_t *save_counts(const struct pairs_counts *c)
                      (json_int_t)c->no_code, (json_int_t)c->held_out);
 }
 
-/* What must be the same for a position to mean anything. */
+/* What must be equal for a position to be valid. */
 static json_t *identity(const struct pairs *p)
 {
     json_t *shards = json_array();
@@ -56,30 +56,31 @@ static json_t *identity(const struct pairs *p)
         }
     return json_pack("{s:o, s:I, s:I, s:I, s:I}", "shards", shards, "seed", (json_int_t)p->o.seed,
                      "buffer", (json_int_t)p->o.buffer, "limit", (json_int_t)p->o.limit, "held_out",
-                     (json_int_t)p->withouts);
+                     (json_int_t)p->excludes);
 }
 
 char *pl_pairs_save(const struct pairs *p, const struct pairs_position *position)
 {
     char rng[4 * 16 + 1];
-    json_t *places = json_array(), *root;
+    json_t *locations = json_array(), *root;
     char *text;
-    int failed = !places;
+    int failed = !locations;
     snprintf(rng, sizeof rng, "%016llx%016llx%016llx%016llx", (unsigned long long)position->rng[0],
              (unsigned long long)position->rng[1], (unsigned long long)position->rng[2],
              (unsigned long long)position->rng[3]);
     for (size_t i = 0; !failed && i < position->count; i++) /* shard, row, shard, row, ... */
-        failed = json_array_append_new(places, json_integer(position->place[i].shard)) ||
-                 json_array_append_new(places, json_integer((json_int_t)position->place[i].row));
+        failed = json_array_append_new(locations, json_integer(position->location[i].shard)) ||
+                 json_array_append_new(locations,
+                                       json_integer((json_int_t)position->location[i].row));
     if (failed) {
-        json_decref(places);
+        json_decref(locations);
         return NULL;
     }
     root = json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "data", identity(p), "given",
                      (json_int_t)position->given, "epoch", (json_int_t)position->epoch, "at_shard",
                      (json_int_t)position->at_shard, "at_row", (json_int_t)position->at_row, "rng",
                      rng, "now", save_counts(&position->now), "last", save_counts(&position->last),
-                     "places", places);
+                     "places", locations);
     text = root ? json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(root);
     return text;
@@ -117,21 +118,23 @@ static int load_rng(const json_t *root, struct pl_rng *rng)
 
 /* A pair of the saved buffer, to be read again. */
 struct want {
-    struct pairs_place place;
+    struct pair_location location;
     uint32_t slot;
 };
 
 static int compare_want(const void *a, const void *b)
 {
     const struct want *x = a, *y = b;
-    if (x->place.shard != y->place.shard) return x->place.shard < y->place.shard ? -1 : 1;
-    return x->place.row < y->place.row ? -1 : x->place.row > y->place.row;
+    if (x->location.shard != y->location.shard)
+        return x->location.shard < y->location.shard ? -1 : 1;
+    return x->location.row < y->location.row ? -1 : x->location.row > y->location.row;
 }
 
-static int load_want(const struct pairs *p, const json_t *places, struct want *want, size_t n)
+static int load_want(const struct pairs *p, const json_t *locations, struct want *want, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const json_t *at = json_array_get(places, 2 * i), *in = json_array_get(places, 2 * i + 1);
+        const json_t *at = json_array_get(locations, 2 * i),
+                     *in = json_array_get(locations, 2 * i + 1);
         json_int_t shard = json_integer_value(at), row = json_integer_value(in);
         if (!json_is_integer(at) || !json_is_integer(in) || shard < 0 ||
             (uint64_t)shard >= p->o.paths || row < 0 || (uint64_t)row >= p->rows[shard])
@@ -147,21 +150,21 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
     struct shard *s = NULL;
     int rc = PL_OK;
     for (size_t i = 0; !rc && i < n; i++) {
-        uint32_t shard = want[i].place.shard;
+        uint32_t shard = want[i].location.shard;
         struct pairs_counts ignored;
         struct shard_row row;
-        if (!s || want[i - 1].place.shard != shard) {
+        if (!s || want[i - 1].location.shard != shard) {
             pl_shard_close(s);
             if ((rc = pl_pairs_open_shard(&s, p, shard, err))) break;
         }
-        rc = pl_shard_seek(s, want[i].place.row, err);
+        rc = pl_shard_seek(s, want[i].location.row, err);
         if (!rc) rc = pl_shard_next(s, &row, err);
-        if (!rc && pl_pairs_broken_rule(p, &row, &ignored))
+        if (!rc && pl_pairs_failed_rule(p, &row, &ignored))
             rc = pl_fail(err, PL_EUSE,
                          "%s: row %llu was used when the position was saved and is "
                          "now filtered: the data or the held-out captions have changed",
-                         p->name[shard], (unsigned long long)want[i].place.row);
-        if (!rc) rc = pl_pairs_fill_slot(p, want[i].slot, shard, want[i].place.row, &row, err);
+                         p->name[shard], (unsigned long long)want[i].location.row);
+        if (!rc) rc = pl_pairs_fill_slot(p, want[i].slot, shard, want[i].location.row, &row, err);
     }
     pl_shard_close(s);
     return rc;
@@ -170,7 +173,7 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
 int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
 {
     static const char malformed[] = "data position: malformed";
-    json_t *root = json_loads(json, 0, NULL), *places, *same = identity(p);
+    json_t *root = json_loads(json, 0, NULL), *locations, *same = identity(p);
     struct want *want = NULL;
     uint64_t at_shard, at_row, epoch, given;
     size_t n;
@@ -187,11 +190,11 @@ int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
                      "held-out captions");
         goto done;
     }
-    places = json_object_get(root, "places");
-    n = json_array_size(places) / 2;
+    locations = json_object_get(root, "places");
+    n = json_array_size(locations) / 2;
     p->epoch = epoch;
     pl_pairs_start_epoch(p);
-    if (!json_is_array(places) || n > p->o.buffer || json_array_size(places) % 2 ||
+    if (!json_is_array(locations) || n > p->o.buffer || json_array_size(locations) % 2 ||
         at_shard > p->o.paths ||
         (at_shard < p->o.paths ? at_row > p->rows[p->order[at_shard]] : at_row) ||
         !load_counts(root, "now", &p->now) || !load_counts(root, "last", &p->last)) {
@@ -203,7 +206,7 @@ int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
         rc = pl_fail(err, PL_ENOMEM, "no memory for a position of %zu pairs", n);
         goto done;
     }
-    if (!load_want(p, places, want, n)) {
+    if (!load_want(p, locations, want, n)) {
         rc = pl_fail(err, PL_EFORMAT, malformed);
         goto done;
     }

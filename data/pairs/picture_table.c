@@ -1,5 +1,6 @@
-/* picture_table.c - see picture_table.h. Rows are read by cursors that move together; pictures by
- * one of their own, so that a list can be read before the first picture is unpacked. */
+/* picture_table.c - reads captions and pictures from Parquet columns. Cursors of the text columns
+ * advance together; the picture column has a cursor of its own, so that captions can be listed
+ * without decompressing pictures. */
 #include "picture_table.h"
 #include "data/parquet/parquet_read.h"
 
@@ -11,17 +12,18 @@ enum text_column { CAPTION, KEY, STATUS, TEXT_COLUMNS };
 struct picture_table {
     struct pl_source *source;
     struct parquet *file;
-    int picture, text[TEXT_COLUMNS]; /* columns; -1: not there */
+    int picture, text[TEXT_COLUMNS]; /* column numbers; -1: no such column */
     /* the next row of pl_picture_table_next */
     size_t group;
-    uint64_t row, left; /* of the file; left in the group whose cursors are open */
+    uint64_t row, left; /* row number in the file; rows left in the open row group */
     struct parquet_cursor *cursor[TEXT_COLUMNS];
     /* the next one of pl_picture_table_picture */
-    uint64_t picture_row, picture_end; /* of the file; behind the group whose cursor is open */
+    /* of the file; the end of the row group whose cursor is open */
+    uint64_t picture_row, picture_end;
     struct parquet_cursor *pictures;
 };
 
-/* The first of these columns that holds bytes. */
+/* The first of these columns with binary values. */
 static int find_bytes(const struct parquet *p, const char *const *names)
 {
     for (; *names; names++) {
@@ -111,7 +113,7 @@ int pl_picture_table_next(struct picture_table *t, struct picture_row *row, stru
     return PL_OK;
 }
 
-/* The cursor that will come to `row`, and the file's row that it stands at. */
+/* Opens the picture cursor of the row group that holds `row`, and sets the row it is at. */
 static int open_pictures(struct picture_table *t, uint64_t row, struct pl_err *err)
 {
     const struct parquet *p = t->file;
@@ -140,7 +142,7 @@ int pl_picture_table_picture(struct picture_table *t, uint64_t row, const uint8_
     int rc = open_pictures(t, row, err);
     if (!rc) rc = pl_parquet_cursor_skip(t->pictures, row - t->picture_row, err);
     if (!rc) rc = pl_parquet_cursor_next(t->pictures, &v, err);
-    if (rc) { /* where it stands now nobody knows */
+    if (rc) { /* the cursor's position is unknown now */
         pl_parquet_cursor_close(t->pictures);
         t->pictures = NULL;
         return rc;

@@ -1,4 +1,6 @@
-/* prepare.c - see prepare.h. */
+/* prepare.c - encodes pictures to image tokens and writes shards. Each shard has a fixed range of
+ * the list's entries and a metadata entry that says what it was made from, so an interrupted run
+ * continues without loss or repetition. */
 #include "prepare.h"
 #include "data/images/resize.h"
 #include "shard.h"
@@ -10,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define REMARK "potluck" /* the key of a shard's remark on how it was made */
+#define REMARK "potluck" /* the metadata key that records how a shard was made */
 
 struct job {
     const struct prepare_options *o;
@@ -36,8 +38,8 @@ static uint64_t file_bytes(const char *path)
     return stat(path, &st) ? 0 : (uint64_t)st.st_size;
 }
 
-/* Upright as the camera was held, to RGB over white, then the short side and the centre [spec images-and-text 2.5]:
- * transparency is no colour of its own here, unlike in CLIP's preprocessing. */
+/* Rotates by EXIF, converts to RGB over white, resizes the short side and crops the centre [spec
+ * images-and-text 2.5]: unlike in CLIP's preprocessing, transparency is white. */
 static int load_picture(struct job *j, size_t entry, struct pl_err *err)
 {
     const char *path = j->list->path[entry];
@@ -67,7 +69,7 @@ static int load_picture(struct job *j, size_t entry, struct pl_err *err)
     return PL_OK;
 }
 
-/* The file's name without folder and ending. */
+/* The file's name without folder and extension. */
 static char *key_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -117,8 +119,8 @@ static int flush(struct job *j, struct shard_writer *w, struct pl_err *err)
 
 /* --- one shard ------------------------------------------------------------------------------ */
 
-/* Everything that the shard's content follows from. */
-static int make_remark(char *text, size_t room, const struct job *j, size_t first, size_t end)
+/* Everything that determines the shard's content. */
+static int make_remark(char *text, size_t capacity, const struct job *j, size_t first, size_t end)
 {
     unsigned long crc = crc32(0, NULL, 0);
     int side = pl_vqgan_codes(&j->codec->config, j->o->side);
@@ -130,14 +132,14 @@ static int make_remark(char *text, size_t room, const struct job *j, size_t firs
         crc = crc32(crc, (const Bytef *)caption, (uInt)strlen(caption) + 1);
         free(key);
     }
-    snprintf(text, room,
+    snprintf(text, capacity,
              "{\"side\": %d, \"grid\": %d, \"codes\": %d, \"codec\": \"%.40s\", "
              "\"first\": %zu, \"entries\": %zu, \"list\": \"%08lx\"}",
              j->o->side, side, j->codec->config.n_embed, j->o->codec, first, end - first, crc);
     return PL_OK;
 }
 
-/* PL_OK: it is there and as it would be made again. PL_ENOTFOUND: it is not there. */
+/* PL_OK: the shard exists and was made in the same way. PL_ENOTFOUND: it does not exist. */
 static int find_shard(struct job *j, const char *path, const char *remark, size_t entries,
                       struct pl_err *err)
 {
@@ -196,12 +198,12 @@ static int write_shard(struct job *j, const char *path, const char *remark, size
 static int do_shard(struct job *j, size_t number, struct pl_err *err)
 {
     size_t first = number * j->o->rows, end = first + j->o->rows;
-    size_t room = strlen(j->o->folder) + strlen(j->o->stem) + 40;
-    char remark[300], *path = malloc(room);
+    size_t capacity = strlen(j->o->folder) + strlen(j->o->stem) + 40;
+    char remark[300], *path = malloc(capacity);
     int rc;
     if (!path) return pl_fail(err, PL_ENOMEM, "no memory for a shard's name");
-    snprintf(path, room, "%s/%s-%05zu.parquet", j->o->folder, j->o->stem, number);
-    if (first >= j->list->count) { /* behind the last one */
+    snprintf(path, capacity, "%s/%s-%05zu.parquet", j->o->folder, j->o->stem, number);
+    if (first >= j->list->count) { /* beyond the last one */
         rc = access(path, F_OK)
                  ? PL_OK
                  : pl_fail(err, PL_EUSE, "%s: is left from a longer list; remove it", path);

@@ -1,4 +1,4 @@
-/* shard.c - see shard.h. */
+/* shard.c - rows of image tokens and captions, read from and written to Parquet columns. */
 #include "shard.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct shard {
     struct pl_source *source;
     struct parquet *table;
     int column[COLUMNS];
-    size_t group;                           /* whose rows the cursors stand in */
+    size_t group;                           /* the row group of the cursors */
     uint64_t left;                          /* rows left in it */
     struct parquet_cursor *cursor[COLUMNS]; /* NULL: no group is open */
 };
@@ -38,7 +38,7 @@ static int open_group(struct shard *s, size_t group, struct pl_err *err)
     return rc;
 }
 
-/* Text and bytes must be that; sizes may be any kind of number. */
+/* Text and bytes must have that type; sizes may be any kind of number. */
 static int find_columns(struct shard *s, struct pl_err *err)
 {
     for (int i = 0; i < COLUMNS; i++) {
@@ -163,7 +163,8 @@ void pl_shard_close(struct shard *s)
     free(s);
 }
 
-/* --- writing ------------------------------------------------------------------------------- */
+/* --- writing
+ * ----------------------------------------------------------------------------------- */
 
 struct shard_writer {
     struct parquet_writer *table;

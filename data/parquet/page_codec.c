@@ -1,4 +1,5 @@
-/* page_codec.c - see page_codec.h. */
+/* page_codec.c - one function pair over five compression libraries, selected by Parquet's codec
+ * number. */
 #include "page_codec.h"
 
 #include <brotli/decode.h>
@@ -11,7 +12,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#define GZIP_WINDOW (15 + 16) /* zlib's way to say: 32 KiB window, gzip header */
+#define GZIP_WINDOW (15 + 16) /* zlib's code for a 32 KiB window and a gzip header */
 
 static const struct {
     int codec;
@@ -35,7 +36,7 @@ int pl_page_codec_parse(const char *name)
     return -1;
 }
 
-/* A gzip stream may be several, one after the other. */
+/* A gzip stream may consist of several, one after the other. */
 static int gunzip(uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_bytes)
 {
     z_stream z;
@@ -117,35 +118,35 @@ int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_
                        enum pl_codec codec, int level)
 {
     size_t n = bound(in_bytes, codec);
-    void *room = malloc(n + 1);
+    void *capacity = malloc(n + 1);
     int rc = PL_OK;
     *out = NULL;
     *out_bytes = 0;
-    if (!room) return PL_ENOMEM;
+    if (!capacity) return PL_ENOMEM;
     switch (codec) {
     case PL_CODEC_NONE:
-        if (n) memcpy(room, in, n);
+        if (n) memcpy(capacity, in, n);
         break;
     case PL_CODEC_SNAPPY:
-        if (snappy_compress(in, in_bytes, room, &n) != SNAPPY_OK) rc = PL_ENOMEM;
+        if (snappy_compress(in, in_bytes, capacity, &n) != SNAPPY_OK) rc = PL_ENOMEM;
         break;
-    case PL_CODEC_GZIP: rc = gzip(room, &n, in, in_bytes, clamp(level, 1, 9)); break;
+    case PL_CODEC_GZIP: rc = gzip(capacity, &n, in, in_bytes, clamp(level, 1, 9)); break;
     case PL_CODEC_BROTLI:
         if (!BrotliEncoderCompress(clamp(level, 0, 11), BROTLI_DEFAULT_WINDOW, BROTLI_MODE_GENERIC,
-                                   in_bytes, in, &n, room))
+                                   in_bytes, in, &n, capacity))
             rc = PL_ENOMEM;
         break;
     case PL_CODEC_ZSTD:
-        n = ZSTD_compress(room, n, in, in_bytes, clamp(level, 1, ZSTD_maxCLevel()));
+        n = ZSTD_compress(capacity, n, in, in_bytes, clamp(level, 1, ZSTD_maxCLevel()));
         if (ZSTD_isError(n)) rc = PL_ENOMEM;
         break;
     default: rc = PL_EUSE;
     }
     if (rc) {
-        free(room);
+        free(capacity);
         return rc;
     }
-    *out = room;
+    *out = capacity;
     *out_bytes = n;
     return PL_OK;
 }

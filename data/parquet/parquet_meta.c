@@ -1,4 +1,6 @@
-/* parquet_meta.c - a Parquet file's footer: which columns, and where their pages lie. */
+/* parquet_meta.c - a Parquet file's footer. The file ends with the footer (a Thrift struct), its
+ * length in 4 bytes, and "PAR1". The footer lists the columns (a schema tree in depth-first order),
+ * and for each row group where each column's pages are. */
 #include "parquet_read.h"
 #include "thrift.h"
 
@@ -7,7 +9,7 @@
 #include <string.h>
 
 #define SCHEMA_DEPTH_MAX 32
-#define METAS_MAX 4096 /* writers leave two or three remarks */
+#define METAS_MAX 4096 /* writers add two or three entries */
 
 static const char *const type_names[PARQUET_TYPES] = {
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"
@@ -17,19 +19,19 @@ const char *pl_parquet_type_name(enum parquet_type t) { return type_names[t]; }
 
 enum repetition { REQUIRED, OPTIONAL, REPEATED };
 
-struct element { /* of the schema, as it is stored: the tree in depth-first order */
+struct element { /* one node of the schema, in the stored order: depth first */
     int64_t type, length, repetition, children, converted;
     int is_string;
     char *name;
 };
 
-/* What is being put together; cleared whatever happens. */
+/* The footer being parsed; cleared in every case. */
 struct footer {
     struct thrift_in in;
     struct parquet *p;
     struct element *element;
     size_t elements, next;
-    const char *wrong; /* first thing found wrong, for the sentence */
+    const char *wrong; /* the first error found, for the message */
     int no_memory;
 };
 
@@ -56,14 +58,14 @@ static char *string(struct footer *f, const struct thrift_field *field)
     return copy;
 }
 
-static void *list_room(struct footer *f, size_t n, size_t size)
+static void *list_capacity(struct footer *f, size_t n, size_t size)
 {
-    void *room = calloc(n + 1, size);
-    if (!room) {
+    void *capacity = calloc(n + 1, size);
+    if (!capacity) {
         f->no_memory = 1;
         wrong(f, "no memory");
     }
-    return room;
+    return capacity;
 }
 
 static int is_string_type(struct thrift_in *in, const struct thrift_field *logical)
@@ -110,11 +112,11 @@ static void read_schema(struct footer *f, const struct thrift_field *field)
         wrong(f, "no schema of a usable size");
         return;
     }
-    f->element = list_room(f, n, sizeof *f->element);
+    f->element = list_capacity(f, n, sizeof *f->element);
     for (size_t i = 0; i < n && !f->in.bad; i++) read_element(f, &f->element[f->elements++]);
 }
 
-/* Leaves of the tree become columns; those at the first level can be read. */
+/* Leaves of the tree become columns; only those at the first level can be read. */
 static void read_columns(struct footer *f, int depth, int nested)
 {
     struct parquet *p = f->p;
@@ -149,7 +151,7 @@ static void read_columns(struct footer *f, int depth, int nested)
 
 static void build_columns(struct footer *f)
 {
-    f->p->column = list_room(f, f->elements, sizeof *f->p->column);
+    f->p->column = list_capacity(f, f->elements, sizeof *f->p->column);
     if (f->p->column) read_columns(f, 0, 0);
     if (!f->in.bad && f->next != f->elements) wrong(f, "schema elements that no parent counts");
 }
@@ -185,7 +187,7 @@ static void read_chunk(struct footer *f, struct parquet_chunk *chunk)
         wrong(f, "a column chunk without metadata");
         return;
     }
-    if (values == 0) return; /* no pages, and offsets that may be anything */
+    if (values == 0) return; /* no pages, so the offsets may be anything */
     if (dictionary > 0 && dictionary < first) first = dictionary;
     if (first < 4 || bytes < 0 || values < 0 || (uint64_t)first > f->p->source->size ||
         (uint64_t)bytes > f->p->source->size - (uint64_t)first) {
@@ -211,7 +213,7 @@ static void read_group(struct footer *f, struct parquet_group *g)
                 wrong(f, "a row group with another number of columns than the schema");
                 return;
             }
-            g->chunks = list_room(f, n, sizeof *g->chunks);
+            g->chunks = list_capacity(f, n, sizeof *g->chunks);
             for (size_t i = 0; i < n && !f->in.bad; i++) read_chunk(f, &g->chunks[i]);
             break;
         case 3:
@@ -240,7 +242,7 @@ static void read_groups(struct footer *f, const struct thrift_field *field)
         wrong(f, "row groups listed twice, too many, or not as structs");
         return;
     }
-    f->p->group = list_room(f, n, sizeof *f->p->group);
+    f->p->group = list_capacity(f, n, sizeof *f->p->group);
     for (size_t i = 0; i < n && !f->in.bad; i++) read_group(f, &f->p->group[f->p->groups++]);
 }
 
@@ -253,8 +255,8 @@ static void read_metas(struct footer *f, const struct thrift_field *field)
         wrong(f, "key-value remarks listed twice, too many, or not as structs");
         return;
     }
-    p->meta_key = list_room(f, n, sizeof *p->meta_key);
-    p->meta_value = list_room(f, n, sizeof *p->meta_value);
+    p->meta_key = list_capacity(f, n, sizeof *p->meta_key);
+    p->meta_value = list_capacity(f, n, sizeof *p->meta_value);
     for (size_t i = 0; i < n && !f->in.bad; i++, p->metas++) {
         struct thrift_field inner = { 0 };
         while (pl_thrift_next(&f->in, &inner)) {

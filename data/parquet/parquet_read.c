@@ -1,4 +1,8 @@
-/* parquet_read.c - pages and the values in them; the footer is parquet_meta.c's. */
+/* parquet_read.c - reads a column: its pages, and the values in them. A column chunk is an optional
+ * dictionary page, then data pages. A data page holds, for an optional column, definition levels
+ * (one bit per row: null or not, run-length encoded), then the values that are not null: plain, or
+ * as indices into the dictionary. Levels and values are compressed together (version 1), or the
+ * values alone (version 2). */
 #include "parquet_read.h"
 #include "rle.h"
 #include "thrift.h"
@@ -11,8 +15,8 @@
 #include <string.h>
 #include <zlib.h>
 
-#define ENTRIES_MAX (1 << 22) /* of a dictionary; writers give up on theirs at 1 MB */
-#define HEADER_FIRST 512 /* bytes read at first to find a page's header in: most have under 100 */
+#define ENTRIES_MAX (1 << 22) /* dictionary entries; writers stop using a dictionary beyond 1 MB */
+#define HEADER_FIRST 512 /* bytes first read to find a page's header: most have less than 100 */
 
 enum page_type { PAGE_DATA = 0, PAGE_INDEX = 1, PAGE_DICTIONARY = 2, PAGE_DATA_V2 = 3 };
 enum { HEADER_V1 = 5, HEADER_DICTIONARY = 7, HEADER_V2 = 8 }; /* fields of a page's header */
@@ -33,19 +37,19 @@ struct parquet_cursor {
     const struct parquet_chunk *chunk;
     size_t group;
     uint64_t at;        /* the next page's first byte */
-    uint64_t page_at;   /* the page at hand, for sentences */
+    uint64_t page_at;   /* offset of the current page, for messages */
     uint64_t left;      /* rows left in the chunk */
-    uint64_t page_left; /* and in the page */
-    /* bytes as they lie in the file, and unpacked; both grow and stay */
+    uint64_t page_left; /* rows left in the page */
+    /* a page as stored, and decompressed; both buffers grow and are reused */
     uint8_t *packed, *page, *dictionary;
-    size_t packed_room, page_room;
-    /* the page's three streams */
+    size_t packed_capacity, page_capacity;
+    /* the page's levels, dictionary indices and plain values */
     int has_levels;
     struct rle_in levels, indices;
     const uint8_t *plain, *plain_end;
-    int bit; /* of a plain boolean */
+    int bit; /* within a byte of plain booleans */
     enum encoding encoding;
-    /* dictionary entries; for BYTES each is found through its offset */
+    /* dictionary entries, by address, because BYTES vary in length */
     size_t entries;
     const uint8_t **entry;
     uint32_t *entry_length;
@@ -70,7 +74,8 @@ static uint32_t get_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* --- page headers ------------------------------------------------------------------------- */
+/* --- page headers
+ * ------------------------------------------------------------------------------ */
 
 /* What the three kinds of inner header have, by the numbers of their fields. */
 static void parse_inner(struct thrift_in *in, struct page_header *h, int kind)
@@ -120,18 +125,18 @@ static void parse_header(struct thrift_in *in, struct page_header *h)
     }
 }
 
-static int grow(uint8_t **data, size_t *room, size_t want)
+static int grow(uint8_t **data, size_t *capacity, size_t want)
 {
     uint8_t *more;
-    if (want <= *room && *data) return PL_OK;
+    if (want <= *capacity && *data) return PL_OK;
     more = realloc(*data, want + want / 4 + 16);
     if (!more) return PL_ENOMEM;
     *data = more;
-    *room = want + want / 4 + 16;
+    *capacity = want + want / 4 + 16;
     return PL_OK;
 }
 
-/* Reads the header at c->at, whose length nobody knows beforehand, and moves past it. */
+/* Reads the header at c->at, whose length is unknown in advance, and moves past it. */
 static int read_header(struct parquet_cursor *c, struct page_header *h, struct pl_err *err)
 {
     uint64_t left = c->chunk->end - c->at;
@@ -140,7 +145,7 @@ static int read_header(struct parquet_cursor *c, struct page_header *h, struct p
     c->page_at = c->at;
     for (;; window *= 8) {
         size_t n = window < left ? window : (size_t)left;
-        int rc = grow(&c->packed, &c->packed_room, n);
+        int rc = grow(&c->packed, &c->packed_capacity, n);
         if (rc) return fail(c, err, rc, "no memory");
         if ((rc = pl_source_read(c->p->source, c->at, c->packed, n, err))) return rc;
         in = (struct thrift_in){ .p = c->packed, .end = c->packed + n };
@@ -159,8 +164,8 @@ static int read_header(struct parquet_cursor *c, struct page_header *h, struct p
     return PL_OK;
 }
 
-/* The page's bytes: checked, unpacked but for the first `plain` ones, which version 2 leaves as
- * they are. The result is in c->page. */
+/* Reads a page into c->page: verified and decompressed, except the first `plain` bytes, which
+ * version 2 does not compress. */
 static int read_body(struct parquet_cursor *c, const struct page_header *h, size_t plain,
                      struct pl_err *err)
 {
@@ -173,7 +178,8 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
                     c->chunk->codec);
     if (plain > packed || plain > unpacked)
         return fail(c, err, PL_EFORMAT, "%zu bytes of levels in a page of %zu", plain, packed);
-    if (grow(&c->packed, &c->packed_room, packed) || grow(&c->page, &c->page_room, unpacked))
+    if (grow(&c->packed, &c->packed_capacity, packed) ||
+        grow(&c->page, &c->page_capacity, unpacked))
         return fail(c, err, PL_ENOMEM, "no memory for %zu bytes", unpacked);
     if ((rc = pl_source_read(c->p->source, c->at, c->packed, packed, err))) return rc;
     c->at += packed;
@@ -206,7 +212,7 @@ static size_t fixed_size(const struct parquet_column *column)
     return 0;
 }
 
-/* A plain value at *p; NULL if it does not fit before `end`. Moves *p past it. */
+/* Takes a plain value at *p and moves past it; NULL if it does not fit before `end`. */
 static const uint8_t *plain_value(const struct parquet_column *column, const uint8_t **p,
                                   const uint8_t *end, size_t *length)
 {
@@ -238,7 +244,7 @@ static int read_dictionary(struct parquet_cursor *c, const struct page_header *h
                     (long long)h->values, (long long)h->unpacked);
     c->dictionary = c->page;
     c->page = NULL;
-    c->page_room = 0;
+    c->page_capacity = 0;
     c->entries = (size_t)h->values;
     c->entry = malloc((c->entries + 1) * sizeof *c->entry);
     c->entry_length = malloc((c->entries + 1) * sizeof *c->entry_length);
@@ -258,12 +264,12 @@ static int read_dictionary(struct parquet_cursor *c, const struct page_header *h
 
 /* --- data pages --------------------------------------------------------------------------- */
 
-/* Version 1 puts the levels' length before them, inside what is packed. */
+/* Version 1 stores the levels' length before them, inside the compressed data. */
 static int levels_v1(struct parquet_cursor *c, const struct page_header *h, const uint8_t **p,
                      const uint8_t *end, struct pl_err *err)
 {
     size_t n;
-    if (h->definition_encoding == BIT_PACKED) /* long deprecated, bits from the top */
+    if (h->definition_encoding == BIT_PACKED) /* deprecated, most significant bit first */
         return fail(c, err, PL_EFORMAT, "levels in the deprecated bit-packed encoding");
     if (h->definition_encoding != RLE)
         return fail(c, err, PL_EFORMAT, "levels in encoding %lld",
@@ -331,7 +337,8 @@ static int open_page(struct parquet_cursor *c, const struct page_header *h, stru
     return PL_OK;
 }
 
-/* To the next page with values; pages of at most *skip rows are passed over and taken off it. */
+/* Moves to the next page with values. Pages of at most *skip rows are skipped without
+ * decompression, and *skip reduced. */
 static int next_page(struct parquet_cursor *c, uint64_t *skip, struct pl_err *err)
 {
     while (!c->page_left) {
@@ -347,7 +354,7 @@ static int next_page(struct parquet_cursor *c, uint64_t *skip, struct pl_err *er
             if ((rc = read_dictionary(c, &h, err))) return rc;
             continue;
         }
-        if (h.type != PAGE_DATA && h.type != PAGE_DATA_V2) { /* an index, or something newer */
+        if (h.type != PAGE_DATA && h.type != PAGE_DATA_V2) { /* an index page, or a newer kind */
             c->at += (uint64_t)h.packed;
             continue;
         }

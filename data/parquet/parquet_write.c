@@ -1,5 +1,6 @@
-/* parquet_write.c - see parquet_write.h. A page is a small header in Thrift, then packed: the
- * levels of an optional column (which values are there), then the values one after the other. */
+/* parquet_write.c - writes a Parquet file. A page is a small Thrift header, then, compressed: the
+ * definition levels of an optional column (which values are not null), and the values one after the
+ * other. Row groups are collected in memory; the footer is written last. */
 #include "parquet_write.h"
 #include "data/files/file.h"
 #include "thrift.h"
@@ -12,16 +13,16 @@
 
 #define GROUP_ROWS 8192
 #define PAGE_BYTES (1u << 20)
-#define VALUE_MAX (64u << 20) /* one value; a page of it must stay readable */
+#define VALUE_MAX (64u << 20) /* of one value; a page with it must stay readable */
 
 enum { ENCODING_PLAIN = 0, ENCODING_RLE = 3 };
 
 struct writer_column {
     struct parquet_column info;
-    struct pl_buffer values, levels; /* the page at hand; a level is a byte here */
+    struct pl_buffer values, levels; /* the current page; a level is one byte here */
     size_t page_rows;
-    struct pl_buffer chunk; /* finished pages of the row group */
-    uint64_t unpacked;      /* their size before packing, headers included */
+    struct pl_buffer chunk; /* finished pages of the current row group */
+    uint64_t unpacked;      /* their size before compression, headers included */
 };
 
 struct written_chunk {
@@ -33,11 +34,11 @@ struct parquet_writer {
     struct parquet_options options;
     struct writer_column *column;
     size_t columns;
-    size_t rows; /* of the row group at hand */
+    size_t rows; /* of the current row group */
     uint64_t total_rows;
-    struct pl_buffer done; /* struct written_chunk, columns of them a row group */
+    struct pl_buffer done; /* struct written_chunk, one per column and row group */
     size_t groups;
-    struct pl_buffer meta; /* the remarks, already in Thrift */
+    struct pl_buffer meta; /* metadata entries, already in Thrift */
     size_t metas;
 };
 
@@ -82,7 +83,7 @@ int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char
     return w->meta.failed ? pl_fail(err, PL_ENOMEM, "%s: no memory", w->file.path) : PL_OK;
 }
 
-/* One run if all levels are equal, else one group of bits. */
+/* One run if all levels are equal, otherwise one bit-packed group. */
 static void put_levels(struct pl_buffer *page, const struct pl_buffer *levels)
 {
     struct pl_buffer runs = { 0 };

@@ -1,5 +1,6 @@
-/* rle.c - see rle.h. A run's header is a variable-length number: even, half of it says how often
- * the value that follows repeats; odd, half of it counts groups of 8 values of `width` bits. */
+/* rle.c - decodes Parquet's hybrid of runs and bit-packed groups. A run's header is a varint h: if
+ * h is even, the value that follows repeats h / 2 times; if odd, h / 2 groups of 8 values with
+ * `width` bits each follow. */
 #include "rle.h"
 
 #include <assert.h>

@@ -1,9 +1,10 @@
-/* thrift.c - see thrift.h. */
+/* thrift.c - Thrift's compact protocol. A struct is a list of fields, each with a byte of (id
+ * delta, type), ended by 0; integers are zigzag varints, binaries have a length in front. */
 #include "thrift.h"
 
 #include <string.h>
 
-#define DEPTH_MAX 32 /* of nested values that are skipped; Parquet's own nest 6 deep */
+#define DEPTH_MAX 32 /* nesting of skipped values; Parquet's own nest 6 deep */
 
 static int bad(struct thrift_in *in, int short_of)
 {
@@ -96,7 +97,7 @@ static void skip_map(struct thrift_in *in, int depth)
     }
 }
 
-/* A boolean's value is its field's type, but in a list it takes a byte. */
+/* In a field, a boolean's value is its type; in a list it takes a byte. */
 static void skip(struct thrift_in *in, int type, int in_list, int depth)
 {
     struct thrift_field f = { 0, type };

@@ -1,5 +1,5 @@
-/* thrift.h - Thrift's compact syntax, as much of it as Parquet uses: structs of numbered fields,
- * lists, whole numbers in variable length, binaries. */
+/* thrift.h - the part of Thrift's compact protocol that Parquet uses: structs of numbered fields,
+ * lists, varint integers, binaries. [Thrift compact protocol specification] */
 #ifndef PL_THRIFT_H
 #define PL_THRIFT_H
 
@@ -21,12 +21,12 @@ enum thrift_type {
     THRIFT_STRUCT = 12
 };
 
-/* --- reading. Anything malformed sets `bad`, after which every call gives zero: a parser checks
+/* --- reading. Malformed input sets `bad`; after that every call returns zero, so a parser checks
  * once, when it is done. */
 struct thrift_in {
     const uint8_t *p, *end;
     int bad;
-    int short_of; /* bad because the input ends too early */
+    int short_of; /* bad because the input is truncated */
 };
 
 struct thrift_field {
@@ -39,11 +39,11 @@ int pl_thrift_next(struct thrift_in *in, struct thrift_field *f);
 int64_t pl_thrift_integer(struct thrift_in *in, const struct thrift_field *f);
 /* A binary's bytes, inside the input. */
 const uint8_t *pl_thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes);
-/* The number of elements, each of which takes at least a byte of what is left; *type theirs. */
+/* The number of elements, at most the bytes that are left; *type is their type. */
 size_t pl_thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type);
 void pl_thrift_skip(struct thrift_in *in, int type);
 
-/* --- writing. `last` is the struct's last field id and starts at 0. */
+/* --- writing. *last is the id of the struct's last field; it starts at 0. */
 void pl_thrift_put_field(struct pl_buffer *b, int *last, int id, int type);
 void pl_thrift_put_varint(struct pl_buffer *b, uint64_t x);
 void pl_thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x);

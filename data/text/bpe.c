@@ -1,5 +1,6 @@
-/* bpe.c - see bpe.h. Symbols are numbers from the start; a table of pairs says what two neighbours
- * become and how early, and a heap of places finds the earliest. */
+/* bpe.c - byte-pair encoding. Symbols are numbers; a hash table maps two neighbours to their merged
+ * symbol and its rank, and a heap yields the merge with the lowest rank. So a word of n bytes takes
+ * O(n log n). */
 #include "bpe_table.h"
 #include "bpe_words.h"
 #include "clean.h"
@@ -14,36 +15,36 @@ int pl_bpe_end(const struct bpe *b) { return b->end; }
 
 /* -- merging ---------------------------------------------------------------------------------- */
 
-/* Two neighbours that may be joined: the earliest rank first, then the leftmost. */
-struct place {
+/* A possible merge of two neighbours, ordered by rank, then by position. */
+struct candidate {
     int32_t rank, at, left, right, joined;
 };
 
 struct work {
-    int32_t *id, *next, *before; /* a word's symbols as a list; next and before -1 at its ends */
-    struct place *heap;
-    size_t count, room; /* bytes of the longest word so far */
+    int32_t *id, *next, *before; /* a word's symbols as a linked list; -1 at its ends */
+    struct candidate *heap;
+    size_t count, capacity; /* bytes of the longest word so far */
 };
 
 static int reserve(struct work *w, size_t n)
 {
     int32_t *id;
-    struct place *heap;
-    if (n <= w->room) return PL_OK;
+    struct candidate *heap;
+    if (n <= w->capacity) return PL_OK;
     n = n < 32 ? 64 : 2 * n;
     if (n > INT32_MAX / 4) return PL_ELIMIT;
     if (!(id = realloc(w->id, 3 * n * sizeof *id))) return PL_ENOMEM;
     w->id = id;
     w->next = id + n;
     w->before = id + 2 * n;
-    /* n at first, 2 a join */
+    /* n at first, and 2 per merge */
     if (!(heap = realloc(w->heap, 3 * n * sizeof *heap))) return PL_ENOMEM;
     w->heap = heap;
-    w->room = n;
+    w->capacity = n;
     return PL_OK;
 }
 
-static int earlier(const struct place *a, const struct place *b)
+static int earlier(const struct candidate *a, const struct candidate *b)
 {
     return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
@@ -54,16 +55,16 @@ static void push(struct work *w, const struct bpe *b, int32_t at)
                                                : bpe_find_pair(b, w->id[at], w->id[w->next[at]]);
     size_t i = w->count;
     if (!p) return;
-    struct place place = { p->rank, at, p->left, p->right, p->joined };
+    struct candidate candidate = { p->rank, at, p->left, p->right, p->joined };
     w->count++;
-    for (; i && earlier(&place, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i && earlier(&candidate, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
         w->heap[i] = w->heap[(i - 1) / 2];
-    w->heap[i] = place;
+    w->heap[i] = candidate;
 }
 
-static struct place pop(struct work *w)
+static struct candidate pop(struct work *w)
 {
-    struct place first = w->heap[0], last = w->heap[--w->count];
+    struct candidate first = w->heap[0], last = w->heap[--w->count];
     size_t i = 0, child;
     while ((child = 2 * i + 1) < w->count) {
         if (child + 1 < w->count && earlier(&w->heap[child + 1], &w->heap[child])) child++;
@@ -78,9 +79,9 @@ static struct place pop(struct work *w)
 static void join(struct work *w, const struct bpe *b)
 {
     while (w->count) {
-        struct place p = pop(w);
+        struct candidate p = pop(w);
         int32_t right = w->next[p.at];
-        /* Joined away since, or with another neighbour now. */
+        /* outdated: merged since, or with another neighbour now */
         if (w->id[p.at] != p.left || right < 0 || w->id[right] != p.right) continue;
         w->id[p.at] = p.joined;
         w->id[right] = -1;
@@ -93,12 +94,12 @@ static void join(struct work *w, const struct bpe *b)
 
 struct output {
     int32_t *ids;
-    size_t room, count;
+    size_t capacity, count;
 };
 
 static void give(struct output *o, int32_t id)
 {
-    if (o->count < o->room) o->ids[o->count] = id;
+    if (o->count < o->capacity) o->ids[o->count] = id;
     o->count++;
 }
 
@@ -133,7 +134,7 @@ static int clip_words(struct output *o, struct work *w, const struct bpe *b, con
     return rc;
 }
 
-/* The end token may be spelt out anywhere; what lies between goes on by itself. */
+/* The end token may be spelled out anywhere; the text in between is encoded separately. */
 static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, const char *text,
                       size_t n)
 {
@@ -151,10 +152,10 @@ static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, con
     return rc;
 }
 
-int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
-                  size_t n)
+int pl_bpe_encode(int32_t *ids, size_t capacity, size_t *count, const struct bpe *b,
+                  const char *text, size_t n)
 {
-    struct output o = { ids, room, 0 };
+    struct output o = { ids, capacity, 0 };
     struct work w = { 0 };
     char *clean = NULL;
     int rc = b->clip ? pl_clean_text(&clean, &n, text, n) : PL_OK;
@@ -169,14 +170,14 @@ int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b,
 int pl_bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
                     size_t n)
 {
-    size_t count, room = (size_t)length;
-    int rc = length < 2 ? PL_EUSE : pl_bpe_encode(row + 1, room - 1, &count, b, text, n);
+    size_t count, capacity = (size_t)length;
+    int rc = length < 2 ? PL_EUSE : pl_bpe_encode(row + 1, capacity - 1, &count, b, text, n);
     if (rc) return rc;
-    if (cut) *cut = count > room - 2;
-    if (count > room - 2) count = room - 2;
+    if (cut) *cut = count > capacity - 2;
+    if (count > capacity - 2) count = capacity - 2;
     row[0] = pl_bpe_start(b);
     row[count + 1] = pl_bpe_end(b);
-    for (size_t i = count + 2; i < room; i++) row[i] = 0;
+    for (size_t i = count + 2; i < capacity; i++) row[i] = 0;
     return PL_OK;
 }
 

@@ -1,4 +1,5 @@
-/* bpe_load.c - the tables of bpe.h from the published files. */
+/* bpe_load.c - builds a tokenizer's tables from the published files: CLIP's list of merges, or
+ * GPT-2's vocab.json and merges.txt. */
 #include "bpe_table.h"
 #include "data/files/file.h"
 #include "code_points.h"
@@ -12,12 +13,12 @@
 #include <utf8proc.h>
 #include <zlib.h>
 
-#define FILE_BYTES_MAX (64 << 20) /* the published ones are below 4 MB */
+#define FILE_BYTES_MAX (64 << 20) /* the published ones are smaller than 4 MB */
 #define IDS_MAX (1 << 20)
 #define SYMBOL_BYTES_MAX 4096
 #define WORD_END "</w>"
 
-/* Byte letters: every byte has a printable character. [spec images-and-text 3] */
+/* Byte letters: each byte is represented by a printable character. [spec images-and-text 3] */
 static int is_plain(int byte)
 {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -43,7 +44,7 @@ struct loader {
     const char *path;
     struct hsearch_data by_name;
     char **names; /* (count) the symbols' spellings, owned */
-    size_t count, room;
+    size_t count, capacity;
     struct pl_err *err;
 };
 
@@ -52,17 +53,17 @@ static int no_memory(struct loader *l)
     return pl_fail(l->err, PL_ENOMEM, "%s: no memory", l->path);
 }
 
-/* Entry `id` of the table of names. The later of two equal ones is found, as in Python's dict. */
+/* Adds id's name to the table. Of equal names the later one is found, as in Python's dict. */
 static int add_name(struct loader *l, const char *name, size_t n, int32_t id)
 {
     ENTRY *found, entry = { .key = NULL };
     char *copy;
-    if (l->count == l->room) {
-        size_t room = l->room ? 2 * l->room : 1024;
-        char **more = realloc(l->names, room * sizeof *more);
+    if (l->count == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 1024;
+        char **more = realloc(l->names, capacity * sizeof *more);
         if (!more) return no_memory(l);
         l->names = more;
-        l->room = room;
+        l->capacity = capacity;
     }
     if (!(copy = malloc(n + 1))) return no_memory(l);
     memcpy(copy, name, n);
@@ -74,7 +75,7 @@ static int add_name(struct loader *l, const char *name, size_t n, int32_t id)
     return PL_OK;
 }
 
-/* The id of a spelling, -1 if there is none. */
+/* The id of a name, or -1. */
 static int32_t find_name(struct loader *l, const char *name)
 {
     ENTRY *found, entry = { .key = (char *)(uintptr_t)name };
@@ -84,7 +85,7 @@ static int32_t find_name(struct loader *l, const char *name)
 static void add_pair(struct bpe *b, struct bpe_pair p)
 {
     size_t i = bpe_slot(b, p.left, p.right);
-    if (bpe_find_pair(b, p.left, p.right)) return; /* listed twice: the first is the lower rank */
+    if (bpe_find_pair(b, p.left, p.right)) return; /* listed twice: the first has the lower rank */
     while (b->pairs[i].left >= 0) i = (i + 1) & (b->pair_slots - 1);
     b->pairs[i] = p;
 }
@@ -129,7 +130,7 @@ static int read_text(char **text, const char *path, struct pl_err *err)
     return PL_OK;
 }
 
-/* A line "A B" of `line`, cut in two at its space. */
+/* Splits a line "A B" at its space. */
 static int split_merge(struct loader *l, char *line, size_t number, char **right)
 {
     char *space = strchr(line, ' ');
@@ -153,7 +154,8 @@ static char *next_line(char **text)
     return line;
 }
 
-/* The merges of `text`, whose first line is a heading. CLIP's make the symbols' ids as they go. */
+/* Reads the merges of `text`, whose first line is a header. CLIP's symbols get their ids in this
+ * order. */
 static int read_merges(struct loader *l, char *text)
 {
     size_t lines = 0, number = 1, rank = 0;
@@ -187,8 +189,8 @@ static int read_merges(struct loader *l, char *text)
     return PL_OK;
 }
 
-/* The bytes that a spelling in byte letters means; what is no byte letter stays UTF-8, as in
- * special symbols. Returns their number. */
+/* Converts a name in byte letters to bytes; other characters stay UTF-8, as in special tokens.
+ * Returns the number of bytes. */
 static size_t plain_bytes(char *out, const char *name, size_t n, const int16_t byte_of[512])
 {
     size_t used = 0, at = 0;
@@ -205,7 +207,7 @@ static size_t plain_bytes(char *out, const char *name, size_t n, const int16_t b
     return used;
 }
 
-/* What decoding needs: spellings (size), in the order of ids, as bytes. */
+/* Stores the bytes of all names (size), in the order of ids, for decoding. */
 static int make_pool(struct loader *l, const char *const *spelling)
 {
     struct bpe *b = l->b;
@@ -288,7 +290,7 @@ int pl_bpe_open_clip(struct bpe **b, const char *merges, struct pl_err *err)
     return rc;
 }
 
-/* The ids of vocab.json: each from 0 to size - 1 once. */
+/* Reads vocab.json: each id from 0 to size - 1 must occur once. */
 static int read_vocab(struct loader *l, const json_t *root, const char **spelling)
 {
     const char *name;

@@ -1,4 +1,4 @@
-/* bpe_table.h - what bpe_load.c makes and bpe.c uses. */
+/* bpe_table.h - the tables of a BPE tokenizer: built by bpe_load.c, used by bpe.c. */
 #ifndef PL_BPE_TABLE_H
 #define PL_BPE_TABLE_H
 
@@ -15,8 +15,9 @@ struct bpe_pair {
 
 struct bpe {
     int clip, size, end;
-    int32_t letter[256], last[256]; /* a byte's symbol; the same at a word's end (CLIP) */
-    struct bpe_pair *pairs;         /* open addressing, a power of two of them */
+    int32_t letter[256], last[256]; /* a byte's symbol; the same at the end of a word (CLIP) */
+    /* hash table with open addressing; the size is a power of two */
+    struct bpe_pair *pairs;
     size_t pair_slots;
     char *pool;         /* the bytes of all symbols, one after the other */
     uint32_t *offset;   /* (size + 1) */

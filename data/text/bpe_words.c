@@ -1,4 +1,5 @@
-/* bpe_words.c - see bpe_words.h. */
+/* bpe_words.c - splits text into words as the original regular expressions do, written as code over
+ * Unicode categories. */
 #include "bpe_words.h"
 #include "code_points.h"
 
@@ -7,8 +8,7 @@
 
 enum kind { LETTER, NUMBER, SPACE, OTHER };
 
-/* What the originals' regular expressions know as letters and numbers and Unicode 15, which
- * utf8proc may still have, does not: those of Unicode 16, which both know, */
+/* Unicode 16's letters: known to the original tokenizers, but not to utf8proc with Unicode 15, */
 static const int32_t letters_16[][2] = {
     { 0x1C89, 0x1C8A },   { 0xA7CB, 0xA7CD },   { 0xA7DA, 0xA7DC },   { 0x105C0, 0x105F3 },
     { 0x10D4A, 0x10D65 }, { 0x10D6F, 0x10D85 }, { 0x10EC2, 0x10EC4 }, { 0x11380, 0x11389 },
@@ -21,8 +21,8 @@ static const int32_t numbers_16[][2] = {
     { 0x10D40, 0x10D49 }, { 0x116D0, 0x116E3 }, { 0x11BF0, 0x11BF9 }, { 0x16130, 0x16139 },
     { 0x16D70, 0x16D79 }, { 0x1CCF0, 0x1CCF9 }, { 0x1E5F1, 0x1E5FA },
 };
-/* and later ones. Python's regex, which CLIP uses, knows them; the Oniguruma of tokenizers, which
- * GPT-2 uses, does not, so they are neither there, whatever utf8proc may say. */
+/* and later ones: known to Python's regex (CLIP), but not to Oniguruma (GPT-2), where they are
+ * neither letters nor numbers. */
 static const int32_t letters_18[][2] = {
     { 0x558, 0x558 },     { 0x58B, 0x58C },     { 0x88F, 0x88F },     { 0xC5C, 0xC5C },
     { 0xCDC, 0xCDC },     { 0x208F, 0x208F },   { 0x209D, 0x209F },   { 0xA7CE, 0xA7CF },
@@ -83,15 +83,15 @@ static enum kind kind_of(int32_t c)
     }
 }
 
-/* Kind and bytes of the character at `text`; what is no UTF-8 is a byte of no kind. */
-static enum kind look(size_t *used, const char *text, size_t n)
+/* Category and length of the character at `text`; an invalid byte has no category. */
+static enum kind kind_at_start(size_t *used, const char *text, size_t n)
 {
     int32_t c;
     *used = pl_code_points_first(&c, text, n);
     return c < 0 ? OTHER : kind_of(c);
 }
 
-static enum kind look_gpt2(size_t *used, const char *text, size_t n)
+static enum kind kind_gpt2(size_t *used, const char *text, size_t n)
 {
     int32_t c;
     enum kind kind;
@@ -102,17 +102,18 @@ static enum kind look_gpt2(size_t *used, const char *text, size_t n)
     return kind == NUMBER && INSIDE(numbers_18, c) ? OTHER : kind;
 }
 
-/* The original ignores case, and U+0345 is no letter but has a capital that is one: neither of its
- * classes takes it, so it is dropped as white space is. */
-static enum kind look_clip(size_t *used, const char *text, size_t n)
+/* CLIP ignores case. U+0345 is not a letter but its upper case is: neither class matches it, so it
+ * is dropped like white space. */
+static enum kind kind_clip(size_t *used, const char *text, size_t n)
 {
-    return n >= 2 && !memcmp(text, "\xcd\x85", 2) ? (*used = 2, SPACE) : look(used, text, n);
+    return n >= 2 && !memcmp(text, "\xcd\x85", 2) ? (*used = 2, SPACE)
+                                                  : kind_at_start(used, text, n);
 }
 
-typedef enum kind look_fn(size_t *used, const char *text, size_t n);
+typedef enum kind kind_fn(size_t *used, const char *text, size_t n);
 
-/* The end of the run of characters of one kind that includes the one at `at`. */
-static size_t run(look_fn *kind_at, enum kind kind, size_t at, const char *text, size_t n)
+/* The end of the run of characters of one kind around `at`. */
+static size_t run(kind_fn *kind_at, enum kind kind, size_t at, const char *text, size_t n)
 {
     size_t used;
     while (at < n && kind_at(&used, text + at, n - at) == kind) at += used;
@@ -125,7 +126,7 @@ static int has(const char *text, size_t n, const char *what)
     return n >= k && !memcmp(text, what, k);
 }
 
-/* The length of 's 't 're 've 'm 'll 'd at `text`, 0 if there is none. */
+/* The length of 's 't 're 've 'm 'll 'd at `text`, or 0. */
 static size_t contraction(const char *text, size_t n)
 {
     static const char *const ends[] = { "'s", "'t", "'re", "'ve", "'m", "'ll", "'d" };
@@ -140,19 +141,18 @@ size_t pl_bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n)
     static const char *const whole[] = { "<|startoftext|>", "<|endoftext|>" };
     size_t used, end = 0;
     const char *p;
-    *at = run(look_clip, SPACE, *at, text, n);
+    *at = run(kind_clip, SPACE, *at, text, n);
     if (*at >= n) return 0;
     *begin = *at;
     p = text + *at;
     for (size_t i = 0; i < PL_COUNT(whole); i++)
         if (has(p, n - *at, whole[i])) end = *at + strlen(whole[i]);
     if (!end && (used = contraction(p, n - *at))) end = *at + used;
-    /* Case does not count, and the long s is an s without case; all else is in lower case
-     * already. */
+    /* case-insensitive: the long s folds to s; everything else is lower case already */
     if (!end && has(p, n - *at, "'\xc5\xbf")) end = *at + 3;
     if (!end) {
-        enum kind kind = look_clip(&used, p, n - *at);
-        end = kind == NUMBER ? *at + used : run(look_clip, kind, *at, text, n);
+        enum kind kind = kind_clip(&used, p, n - *at);
+        end = kind == NUMBER ? *at + used : run(kind_clip, kind, *at, text, n);
     }
     *at = end;
     return end - *begin;
@@ -168,21 +168,21 @@ size_t pl_bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n)
         *at += used;
         return used;
     }
-    kind = look_gpt2(&used, text + *at, n - *at);
-    if (text[*at] == ' ' && *at + 1 < n) { /* one space goes with the word behind it */
-        enum kind next = look_gpt2(&used, text + *at + 1, n - *at - 1);
+    kind = kind_gpt2(&used, text + *at, n - *at);
+    if (text[*at] == ' ' && *at + 1 < n) { /* one space belongs to the word that follows */
+        enum kind next = kind_gpt2(&used, text + *at + 1, n - *at - 1);
         if (next != SPACE) {
-            *at = run(look_gpt2, next, *at + 1, text, n);
+            *at = run(kind_gpt2, next, *at + 1, text, n);
             return *at - *begin;
         }
     }
     if (kind != SPACE) {
-        *at = run(look_gpt2, kind, *at, text, n);
+        *at = run(kind_gpt2, kind, *at, text, n);
         return *at - *begin;
     }
-    /* White space: all of it at the end of the text; elsewhere its last character belongs to what
+    /* White space: at the end of the text all of it; elsewhere its last character belongs to what
      * follows, unless it is the only one. */
-    for (end = *at; end < n && look_gpt2(&used, text + end, n - end) == SPACE; end += used)
+    for (end = *at; end < n && kind_gpt2(&used, text + end, n - end) == SPACE; end += used)
         last = end;
     *at = end < n && last > *begin ? last : end;
     return *at - *begin;

@@ -1,6 +1,6 @@
-/* charsmap.c - see charsmap.h. A unit of the trie: bits 0-7 and 31 its label (bit 31 marks a value,
- * which no byte equals), bit 8 "a key ends here", bit 9 "jump is 256 times as long", bits 10-30 the
- * jump. Children lie at node ^ jump ^ byte. */
+/* charsmap.c - looks up a double-array trie. A 32-bit unit has bits 0-7 and 31: its label (bit 31
+ * marks a value, which no byte equals), bit 8: a key ends here, bit 9: the offset is multiplied by
+ * 256, bits 10-30: the offset. The child for a byte is at node ^ offset ^ byte. */
 #include "charsmap.h"
 
 #include <stdlib.h>
@@ -8,18 +8,18 @@
 #include <utf8proc.h>
 
 #define VALUE_UNIT 0x80000000u
-#define SHORT_CLUSTER 6 /* bytes: only shorter clusters are looked up whole */
+#define SHORT_CLUSTER 6 /* bytes: only shorter clusters are looked up as a whole */
 
 static const char replacement[] = "\xEF\xBF\xBD";
 
 int pl_charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
 {
-    if (n > t->room - t->n) {
-        size_t room = 2 * t->room + n + 64;
-        char *more = realloc(t->at, room);
+    if (n > t->capacity - t->n) {
+        size_t capacity = 2 * t->capacity + n + 64;
+        char *more = realloc(t->at, capacity);
         if (!more) return PL_ENOMEM;
         t->at = more;
-        t->room = room;
+        t->capacity = capacity;
     }
     if (n) memcpy(t->at + t->n, bytes, n);
     t->n += n;
@@ -34,7 +34,8 @@ static uint32_t unit(const struct charsmap *m, uint32_t i)
 
 static uint32_t jump(uint32_t u) { return u >> 10 << (u & 512 ? 8 : 0); }
 
-/* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
+/* Length and code point of the character at `text`; an invalid byte has length 1 and code point
+ * -1. */
 static size_t character(const char *text, size_t n, int32_t *c)
 {
     utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4,
@@ -119,15 +120,15 @@ size_t pl_charsmap_find(const struct charsmap *m, const char *text, size_t n, in
     return found;
 }
 
-/* A character as clusters see it. transformers' tokenizer has Unicode 17, utf8proc may still have
- * 15: marks that are younger and short enough to matter (SHORT_CLUSTER) pass as an older one. */
+/* A character as cluster rules see it. transformers' tokenizer knows Unicode 17, utf8proc perhaps
+ * only 15: newer combining marks that matter (SHORT_CLUSTER) are replaced by an older one. */
 static int32_t as_mark(int32_t c)
 {
     int younger = c == 0x897 || (c >= 0x1ACF && c <= 0x1ADD) || (c >= 0x1AE0 && c <= 0x1AEB);
     return younger ? 0x300 : c;
 }
 
-/* Bytes of the extended grapheme cluster at `text`, which is valid UTF-8. */
+/* Length of the extended grapheme cluster at `text`, which is valid UTF-8. */
 static size_t cluster(const char *text, size_t n)
 {
     utf8proc_int32_t before, c, state = 0;
@@ -168,7 +169,7 @@ static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
     for (size_t at = 0; at < n;) {
         size_t end = at;
         int rc;
-        /* ASCII before ASCII is a cluster of its own (CR LF is kept out of `plain`) */
+        /* ASCII followed by ASCII is a cluster of its own (except CR LF, which `plain` excludes) */
         while (end < n && s[end] < 128 && m->plain[s[end]] && (end + 1 == n || s[end + 1] < 128))
             end++;
         if (end > at) rc = pl_charsmap_append(out, text + at, end - at);
@@ -186,20 +187,20 @@ int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
                            struct charsmap_text *out)
 {
     struct charsmap_text clean = { 0 };
-    size_t at = 0, kept = 0;
+    size_t at = 0, copied = 0;
     int rc = PL_OK;
     while (at < n && !rc) {
         int32_t c;
         size_t len = (uint8_t)text[at] < 128 ? 1 : character(text + at, n - at, &c);
         if ((uint8_t)text[at] >= 128 && c < 0) {
-            rc = pl_charsmap_append(&clean, text + kept, at - kept);
+            rc = pl_charsmap_append(&clean, text + copied, at - copied);
             if (!rc) rc = pl_charsmap_append(&clean, replacement, 3);
-            kept = at + 1;
+            copied = at + 1;
         }
         at += len;
     }
-    if (!rc && !kept) return valid_clusters(m, text, n, out);
-    if (!rc) rc = pl_charsmap_append(&clean, text + kept, n - kept);
+    if (!rc && !copied) return valid_clusters(m, text, n, out);
+    if (!rc) rc = pl_charsmap_append(&clean, text + copied, n - copied);
     if (!rc) rc = valid_clusters(m, clean.at, clean.n, out);
     free(clean.at);
     return rc;

@@ -1,4 +1,4 @@
-/* clean.c - see clean.h. The steps are the specification's, in its order and with its numbers. */
+/* clean.c - cleans captions in the numbered steps of [spec images-and-text 4.1], in its order. */
 #include "clean.h"
 #include "html.h"
 
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define WORK_MAX ((size_t)1 << 24) /* code points looked at for one text, all passes together */
+#define WORK_MAX ((size_t)1 << 24) /* code points processed for one text, over all passes */
 
 #define SIGMA 0x3A3
 #define FINAL_SIGMA 0x3C2
@@ -39,8 +39,8 @@ static void add_upper(struct points *out, const char *value)
     pl_code_points_clear(&p);
 }
 
-/* A name in capitals, ';' included, whose small letters make a known one, and which HTML itself
- * would not touch: no beginning of it may be a name. */
+/* An upper-case name, including ';', whose lower-case form is known and which HTML itself does not
+ * recognize, not even a prefix of it. */
 static const char *in_capitals(const char *name, size_t n)
 {
     char small[32];
@@ -53,7 +53,8 @@ static const char *in_capitals(const char *name, size_t n)
     return pl_html_named(small, n);
 }
 
-/* 1. An entity at '&', with its ';': appends its value and returns its length; 0: there is none. */
+/* 1. An entity at '&', with its ';': appends its value and returns its length; 0 if there is
+ * none. */
 static size_t entity(struct points *out, const int32_t *p, size_t n)
 {
     char name[32];
@@ -73,10 +74,9 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
     int32_t c;
     if (base == 16 ? !strchr("0123456789abcdefABCDEF", name[1]) : name[0] < '0' || name[0] > '9')
         return 0;
-    /* strtoull would pass over "0x" */
+    /* strtoull would accept a second "0x" */
     if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0;
-    c = pl_html_number(
-        strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
+    c = pl_html_number(strtoull(name + (base == 16), &end, base)); /* on overflow ULLONG_MAX */
     if (*end != ';' || c == ';') return 0;
     if (c >= 0) pl_code_points_add(out, c);
     return at;
@@ -120,7 +120,7 @@ static const char *ligature(int32_t c)
     }
 }
 
-/* 5. Full and half width: what compatibility makes of them. */
+/* 5. Full-width and half-width forms are replaced by their compatibility decomposition. */
 static void add_width(struct points *out, int32_t c)
 {
     utf8proc_int32_t to[8];
@@ -146,11 +146,11 @@ static void characters(struct points *out, const struct points *in)
         else if (c >= 0x201C && c <= 0x201F) pl_code_points_add(out, '"');
         else add_width(out, c);
     }
-    for (size_t i = 0; i < out->n; i++) /* 0x149 comes apart into one of them */
+    for (size_t i = 0; i < out->n; i++) /* decomposing 0x149 yields one of them */
         if (out->at[i] == 0x2BC) out->at[i] = '\'';
 }
 
-/* 7. */
+/* 7. Line ends. */
 static void line_ends(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
@@ -166,7 +166,7 @@ static int is_removed(int32_t c)
            (c >= 0x206A && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
-/* 8. */
+/* 8. Control characters. */
 static void controls(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
@@ -185,7 +185,7 @@ static void controls(struct points *out, const struct points *in)
     }
 }
 
-/* 9. */
+/* 9. Composition (NFC). */
 static int compose(struct points *out, const struct points *in)
 {
     int plain = 1, rc;
@@ -193,7 +193,7 @@ static int compose(struct points *out, const struct points *in)
     uint8_t *composed = NULL;
     size_t bytes;
     utf8proc_ssize_t n;
-    /* all of these are composed */
+    /* characters below 0x300 are composed already */
     for (size_t i = 0; i < in->n && plain; i++) plain = in->at[i] < 0x300;
     if (plain) {
         pl_code_points_append(out, in->at, in->n);
@@ -203,7 +203,7 @@ static int compose(struct points *out, const struct points *in)
     n = utf8proc_map((uint8_t *)text, (utf8proc_ssize_t)bytes, &composed,
                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     free(text);
-    if (n < 0) return PL_ENOMEM; /* the text is valid: nothing else can go wrong */
+    if (n < 0) return PL_ENOMEM; /* the text is valid UTF-8: only memory can fail */
     pl_code_points_text(out, (char *)composed, (size_t)n);
     free(composed);
     return PL_OK;
@@ -214,7 +214,7 @@ static int same(const struct points *a, const struct points *b)
     return a->n == b->n && (!a->n || !memcmp(a->at, b->at, a->n * sizeof *a->at));
 }
 
-/* All steps until nothing changes. *p is replaced. */
+/* Repeats all steps until nothing changes. *p is replaced. */
 static int mend(struct points *p, int with_entities, size_t *work)
 {
     for (;;) {
@@ -253,7 +253,8 @@ static int is_space(int32_t c)
            c == 0x205F || c == 0x3000;
 }
 
-/* 11. The ends are stripped by Python's idea of white space, which has four controls more. */
+/* 11. Trims and joins white space, by Python's definition, which includes four more control
+ * characters. */
 static void join_spaces(struct points *out, const struct points *in)
 {
     size_t first = 0, end = in->n;
@@ -274,7 +275,7 @@ static int is_cased(int32_t c)
            utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }
 
-/* Passed over when the end of a word is looked for. [Unicode 3.13, Case_Ignorable] */
+/* Ignored when looking for the end of a word. [Unicode 3.13, Case_Ignorable] */
 static int is_ignorable(int32_t c)
 {
     static const int32_t middle[] = { '\'',   '.',    ':',    0xB7,   0x387,  0x55F,
@@ -300,7 +301,7 @@ static int ends_word(const struct points *p, size_t i)
     return before && is_cased(p->at[before - 1]) && !(after < p->n && is_cased(p->at[after]));
 }
 
-/* 12. */
+/* 12. Lower case. */
 static void lower(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
@@ -321,7 +322,7 @@ static int mend_segments(struct points *out, const struct points *in)
     for (size_t at = 0, end; at < in->n && !rc; at = end) {
         struct points p = { 0 };
         for (end = at; end < in->n && in->at[end] != '\n'; end++)
-            if (in->at[end] == '<') with_entities = 0; /* this is HTML: its entities are meant */
+            if (in->at[end] == '<') with_entities = 0; /* this is HTML: its entities are intended */
         end += end < in->n;
         pl_code_points_append(&p, in->at + at, end - at);
         rc = p.failed ? PL_ENOMEM : mend(&p, with_entities, &work);

@@ -1,4 +1,4 @@
-/* code_points.c - see code_points.h. */
+/* code_points.c - converts between UTF-8 and arrays of code points. */
 #include "code_points.h"
 
 #include <stdlib.h>
@@ -10,15 +10,15 @@
 void pl_code_points_append(struct points *p, const int32_t *c, size_t n)
 {
     if (p->failed) return;
-    if (p->room - p->n < n) {
-        size_t room = p->n + n > 2 * p->room ? p->n + n + 64 : 2 * p->room;
-        int32_t *more = realloc(p->at, room * sizeof *more);
+    if (p->capacity - p->n < n) {
+        size_t capacity = p->n + n > 2 * p->capacity ? p->n + n + 64 : 2 * p->capacity;
+        int32_t *more = realloc(p->at, capacity * sizeof *more);
         if (!more) {
             p->failed = 1;
             return;
         }
         p->at = more;
-        p->room = room;
+        p->capacity = capacity;
     }
     if (n) memcpy(p->at + p->n, c, n * sizeof *c);
     p->n += n;

@@ -1,6 +1,7 @@
-/* corpus.c - see corpus.h. A file is a row of documents, documents become one row of ids, and that
- * is cut into windows. Where a training stands is the number of windows it was given: reading them
- * again is much quicker than training on them was, and needs no other state. */
+/* corpus.c - text files to windows of token ids. Documents are encoded, separated by an end token,
+ * concatenated and cut into windows; a small buffer shuffles these. The position of a training run
+ * is the number of windows given: reading them again is much faster than training on them, and
+ * needs no other state. */
 #include "corpus.h"
 #include "ref/rng.h"
 
@@ -13,7 +14,7 @@
 #include <zlib.h>
 
 #define CHUNK (1u << 16)
-#define PAGE_BYTES 2048u     /* of plain text: ends at the next empty line, */
+#define PAGE_BYTES 2048u     /* of plain text: a document ends at the next empty line after this, */
 #define PAGE_MOST (1u << 16) /* or here */
 
 struct reader {
@@ -22,8 +23,8 @@ struct reader {
     uint64_t line, document; /* of this file, from 0 */
     char *chunk;
     size_t at, filled;
-    char *text; /* the line or page at hand */
-    size_t bytes, room;
+    char *text; /* the current line or page */
+    size_t bytes, capacity;
 };
 
 struct corpus {
@@ -32,12 +33,12 @@ struct corpus {
     struct reader reader;
     struct pl_rng rng;
     size_t *order, next_file; /* of this pass */
-    int32_t *ids;             /* read, not yet in a window: the last of them are new */
-    size_t count, taken, room;
+    int32_t *ids;             /* read, not yet in a window */
+    size_t count, consumed, capacity;
     int32_t *buffer; /* (o.buffer, window) */
     size_t buffered;
     struct pl_corpus_counts counts;
-    uint64_t pass_windows; /* cut in this pass */
+    uint64_t pass_windows; /* made in this pass */
     int begun, failed;
     struct pl_err why;
 };
@@ -77,32 +78,32 @@ static void reader_end(struct reader *r)
 
 static int put(struct reader *r, const char *data, size_t n)
 {
-    if (r->bytes + n > r->room) {
-        size_t room = 2 * (r->bytes + n) + 256;
-        char *grown = realloc(r->text, room);
+    if (r->bytes + n > r->capacity) {
+        size_t capacity = 2 * (r->bytes + n) + 256;
+        char *grown = realloc(r->text, capacity);
         if (!grown) return PL_ENOMEM;
         r->text = grown;
-        r->room = room;
+        r->capacity = capacity;
     }
     memcpy(r->text + r->bytes, data, n);
     r->bytes += n;
     return PL_OK;
 }
 
-/* More bytes into the chunk; PL_ENOTFOUND at the end of the file. */
+/* Reads more bytes into the buffer; PL_ENOTFOUND at the end of the file. */
 static int fill(struct reader *r, const char *path, struct pl_err *err)
 {
     int code, got = gzread(r->z, r->chunk, CHUNK);
-    const char *said = gzerror(r->z, &code);
+    const char *reason = gzerror(r->z, &code);
     if (got < 0 || code < 0)
         return pl_fail(err, code == Z_ERRNO ? PL_EIO : PL_EFORMAT, "%s: cannot read: %s", path,
-                       code == Z_ERRNO ? strerror(errno) : said);
+                       code == Z_ERRNO ? strerror(errno) : reason);
     r->at = 0;
     r->filled = (size_t)got;
     return got ? PL_OK : PL_ENOTFOUND;
 }
 
-/* One line behind what r->text holds, its end included. PL_ENOTFOUND: there is none. */
+/* Appends one line, including its end, to r->text. PL_ENOTFOUND: there is none. */
 static int add_line(struct reader *r, size_t most, const char *path, struct pl_err *err)
 {
     size_t begin = r->bytes;
@@ -159,7 +160,7 @@ char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char 
     return out;
 }
 
-/* The next document's text in r->text. */
+/* Reads the next document's text into r->text. */
 static int next_document(struct reader *r, const char *path, struct pl_err *err)
 {
     int rc;
@@ -190,7 +191,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
         free(r->text);
         r->text = text;
         r->bytes = n;
-        r->room = n + 1;
+        r->capacity = n + 1;
         return PL_OK;
     }
     return rc;
@@ -225,7 +226,7 @@ int pl_corpus_open(struct corpus **out, const struct corpus_options *o, struct p
         else if (!(c->path[i] = strdup(o->path[i]))) rc = pl_fail(err, PL_ENOMEM, "no memory");
         c->order[i] = i;
     }
-    c->next_file = o->paths; /* a pass begins with the first window */
+    c->next_file = o->paths; /* a pass starts with the first window */
     pl_rng_init(&c->rng, o->seed, 0);
     if (rc) pl_corpus_close(c);
     else *out = c;
@@ -271,15 +272,16 @@ static int add_ids(struct corpus *c, const char *text, size_t n, struct pl_err *
 {
     size_t need, got;
     int rc;
-    if (c->taken) memmove(c->ids, c->ids + c->taken, (c->count - c->taken) * sizeof *c->ids);
-    c->count -= c->taken;
-    c->taken = 0;
+    if (c->consumed)
+        memmove(c->ids, c->ids + c->consumed, (c->count - c->consumed) * sizeof *c->ids);
+    c->count -= c->consumed;
+    c->consumed = 0;
     need = c->count + n + 1;
-    if (need > c->room) {
+    if (need > c->capacity) {
         int32_t *grown = realloc(c->ids, need * sizeof *grown);
         if (!grown) return pl_fail(err, PL_ENOMEM, "no memory for %zu ids", need);
         c->ids = grown;
-        c->room = need;
+        c->capacity = need;
     }
     rc = c->o.encode(c->ids + c->count, n, &got, c->o.tokenizer, text, n);
     if (rc)
@@ -292,11 +294,11 @@ static int add_ids(struct corpus *c, const char *text, size_t n, struct pl_err *
     return PL_OK;
 }
 
-/* Ids of documents until there are enough for a window. */
+/* Reads documents until their ids suffice for a window. */
 static int read_ahead(struct corpus *c, struct pl_err *err)
 {
     int rc = PL_OK;
-    while (!rc && c->count - c->taken < (size_t)c->o.window) {
+    while (!rc && c->count - c->consumed < (size_t)c->o.window) {
         struct reader *r = &c->reader;
         size_t file;
         if (!r->z && (rc = next_file(c, err))) break;
@@ -308,7 +310,7 @@ static int read_ahead(struct corpus *c, struct pl_err *err)
             continue;
         }
         if (!rc && c->o.every) {
-            /* by file and place in it: the same document whatever the order of files */
+            /* by file and position in it: the same documents for any order of the files */
             int held = (file + r->document) % (uint64_t)c->o.every == (uint64_t)c->o.every - 1;
             r->document++;
             if (held != c->o.held_out) continue;
@@ -322,8 +324,8 @@ static int cut_window(struct corpus *c, int32_t *to, struct pl_err *err)
 {
     int rc = read_ahead(c, err);
     if (rc) return rc;
-    memcpy(to, c->ids + c->taken, (size_t)c->o.window * sizeof *to);
-    c->taken += (size_t)c->o.window;
+    memcpy(to, c->ids + c->consumed, (size_t)c->o.window * sizeof *to);
+    c->consumed += (size_t)c->o.window;
     c->pass_windows++;
     return PL_OK;
 }
@@ -342,7 +344,7 @@ int pl_corpus_next(struct corpus *c, int32_t *window, struct pl_err *err)
     }
     k = c->o.buffer > 1 ? (size_t)pl_rng_below(&c->rng, c->o.buffer) : 0;
     memcpy(window, c->buffer + k * n, n * sizeof *window);
-    c->buffered--; /* the last one takes the place of the one that was given */
+    c->buffered--; /* the last one replaces the one that was given */
     memmove(c->buffer + k * n, c->buffer + c->buffered * n, n * sizeof *window);
     c->counts.windows++;
     return PL_OK;

@@ -1,4 +1,5 @@
-/* html.c - see html.h. */
+/* html.c - resolves HTML's character references (&amp; &#233; &#xE9;) by the standard's table of
+ * names. */
 #include "html.h"
 
 #include <string.h>
@@ -51,7 +52,8 @@ static int digit(int32_t c, int base)
     return -1;
 }
 
-/* After "&#" at p: how many code points the number takes, its ';' too; 0: it is none. */
+/* A number after "&#" at p: returns its length in code points, including ';'; 0 if there is
+ * none. */
 static size_t number(uint64_t *value, const int32_t *p, size_t n)
 {
     int base = n && (p[0] == 'x' || p[0] == 'X') ? 16 : 10;
@@ -69,7 +71,7 @@ static int ends_name(int32_t c)
            c == ';';
 }
 
-/* After '&' at p: appends what the name there stands for; returns how many code points it took. */
+/* A name after '&' at p: appends its value and returns its length in code points. */
 static size_t name(struct points *out, const int32_t *p, size_t n)
 {
     char text[NAME_MAX_POINTS + 1];

@@ -1,4 +1,5 @@
-/* spiece.c - see spiece.h. */
+/* spiece.c - a minimal protocol buffer reader for SentencePiece's ModelProto: fields of (number <<
+ * 3 | wire type), then a varint, a fixed-size value, or a length and bytes. */
 #include "spiece.h"
 
 #include <math.h>
@@ -8,12 +9,12 @@
 
 #define MODEL_UNIGRAM 1
 
-/* A message being read: the bytes between at and end. */
+/* A message being parsed: the bytes between at and end. */
 struct reader {
     const uint8_t *start, *at, *end;
 };
 
-/* One field: number, and either a number or a range of bytes. */
+/* One field: its number, and an integer or a range of bytes. */
 struct field {
     uint32_t number;
     int wire; /* 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes */
@@ -33,7 +34,7 @@ static int varint(struct reader *r, uint64_t *out)
     return PL_EFORMAT;
 }
 
-/* PL_OK, PL_ENOTFOUND at the end, PL_EFORMAT for a field that does not fit. */
+/* PL_OK, PL_ENOTFOUND at the end, PL_EFORMAT for a malformed field. */
 static int next(struct reader *r, struct field *f)
 {
     uint64_t key, n;
@@ -48,7 +49,7 @@ static int next(struct reader *r, struct field *f)
     case 2:
         if (varint(r, &n)) return PL_EFORMAT;
         break;
-    default: return PL_EFORMAT; /* groups: no version of this format has them */
+    default: return PL_EFORMAT; /* groups: not used by this format */
     }
     if (n > (uint64_t)(r->end - r->at)) return PL_EFORMAT;
     f->body = (struct reader){ r->start, r->at, r->at + n };

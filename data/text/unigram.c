@@ -1,5 +1,7 @@
-/* unigram.c - see unigram.h. The best split is Viterbi's: one pass over the text, which at every
- * place walks the trie of pieces once; a place costs at most the longest piece's bytes. */
+/* unigram.c - T5's tokenizer. The best segmentation is found by Viterbi's algorithm: from left to
+ * right, the best score at each byte is the maximum, over all pieces that end there, of the best
+ * score at the piece's start plus the piece's score. A trie of pieces is walked once from every
+ * position, so a position costs at most the longest piece's length. */
 #include "unigram.h"
 
 #include "charsmap.h"
@@ -12,27 +14,29 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define SPACE_MARK "\xE2\x96\x81" /* U+2581: where a word begins */
-#define UNKNOWN_PENALTY 10.0      /* an unknown character scores this much below the worst piece */
+#define SPACE_MARK "\xE2\x96\x81" /* U+2581, which marks the start of a word */
+/* the score of an unknown character is this much below the lowest piece's */
+#define UNKNOWN_PENALTY 10.0
 #define SPECIALS (3 + UNIGRAM_EXTRA_IDS)
 
-/* The trie is a hash table of its edges: (node, byte) -> node. A node is the slot of the edge that
- * leads to it, the root is 0. Half the slots or more are free, so a miss costs a probe or two. */
+/* The trie is a hash table of its edges: (node, byte) -> node. A node is the slot of the edge to
+ * it; the root is 0. At least half of the slots are free, so a lookup takes a probe or two. */
 struct edge {
-    uint64_t key; /* node << 8 | byte, plus one; 0 marks a free slot, ROOT_KEY the root's */
+    uint64_t key; /* node << 8 | byte, plus one; 0: free slot; ROOT_KEY: the root */
     int32_t id;   /* of the piece that ends here, or -1 */
     float score;
 };
 #define ROOT_KEY UINT64_MAX
 
 struct unigram {
-    void *file; /* the model's bytes, which pieces and map point into */
+    void *file; /* the model's bytes, to which pieces and map point */
     struct spiece_model model;
     struct charsmap map;
     struct edge *edges;
     uint32_t mask;           /* slots - 1 */
     double unknown_score[2]; /* by rules */
-    int special[SPECIALS];   /* ids of what a raw text may spell, -1: not in this vocabulary */
+    /* ids of special tokens that a text may spell out; -1: not in this vocabulary */
+    int special[SPECIALS];
     char extra[UNIGRAM_EXTRA_IDS][24]; /* "<extra_id_%d>", whatever the number */
 };
 
@@ -86,7 +90,7 @@ int pl_unigram_find(const struct unigram *u, const char *text, size_t n)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Do the rules let this piece take part in a split? sentencepiece knows normal pieces only. */
+/* Whether the rules allow this piece in a segmentation. sentencepiece allows normal pieces only. */
 static int takes_part(const struct unigram *u, int id, enum unigram_rules rules)
 {
     if (rules == UNIGRAM_TRANSFORMERS) return 1;
@@ -98,7 +102,7 @@ static int build(struct unigram *u, const char *file, struct pl_err *err)
     size_t bytes = 0, slots = 64;
     int size = pl_unigram_size(u), rc = PL_OK;
     for (int id = 0; id < size; id++) bytes += piece(u, id).n;
-    while (slots < 2 * bytes) slots *= 2; /* at most 2^25: the bytes are the file's */
+    while (slots < 2 * bytes) slots *= 2; /* at most 2^25, because the file's size is limited */
     u->mask = (uint32_t)(slots - 1);
     if (!(u->edges = calloc(slots, sizeof *u->edges)))
         return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
@@ -116,7 +120,7 @@ static int build(struct unigram *u, const char *file, struct pl_err *err)
     return rc;
 }
 
-/* Takes over `file`, the model's bytes. */
+/* Owns `file`, the model's bytes, from here on. */
 static int take(struct unigram **out, void *file, size_t bytes, const char *name,
                 struct pl_err *err)
 {
@@ -168,10 +172,11 @@ void pl_unigram_close(struct unigram *u)
 
 int pl_unigram_size(const struct unigram *u) { return (int)u->model.count + UNIGRAM_EXTRA_IDS; }
 
-/* --- one split -------------------------------------------------------------------------------- */
+/* --- one segmentation
+ * -------------------------------------------------------------------------- */
 
-/* The best way to reach a place: from where, by which piece. */
-struct place {
+/* The best way to reach a position: score, previous position, piece. */
+struct lattice_node {
     double score;
     uint32_t from;
     int32_t id;
@@ -179,19 +184,19 @@ struct place {
 
 struct output {
     int32_t *ids;
-    size_t room, count;
+    size_t capacity, count;
 };
 
-/* What one call of encode needs; grows, and is freed at its end. */
+/* Buffers of one call of encode. */
 struct work {
     struct charsmap_text text, marked;
-    struct place *places;
-    size_t room;
+    struct lattice_node *nodes;
+    size_t capacity;
 };
 
 static void put(struct output *out, int32_t id)
 {
-    if (out->count < out->room) out->ids[out->count] = id;
+    if (out->count < out->capacity) out->ids[out->count] = id;
     out->count++;
 }
 
@@ -200,30 +205,30 @@ static size_t character_bytes(uint8_t lead)
     return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-static void reach(struct place *to, double score, size_t from, int32_t id)
+static void reach(struct lattice_node *to, double score, size_t from, int32_t id)
 {
-    if (score > to->score) *to = (struct place){ score, (uint32_t)from, id };
+    if (score > to->score) *to = (struct lattice_node){ score, (uint32_t)from, id };
 }
 
-/* Splits n > 0 bytes of valid UTF-8. Unknown characters that follow each other are one id. */
+/* Segments n > 0 bytes of valid UTF-8. Consecutive unknown characters become one id. */
 static int split(struct output *out, struct work *w, const struct unigram *u, const char *s,
                  size_t n, enum unigram_rules rules)
 {
-    struct place *at;
+    struct lattice_node *at;
     int32_t unknown = u->model.unknown;
     uint32_t first = 0;
-    if (n >= w->room) {
-        size_t room = n + n / 2 + 64;
-        if (n >= UINT32_MAX || !(at = realloc(w->places, room * sizeof *at))) return PL_ENOMEM;
-        w->places = at;
-        w->room = room;
+    if (n >= w->capacity) {
+        size_t capacity = n + n / 2 + 64;
+        if (n >= UINT32_MAX || !(at = realloc(w->nodes, capacity * sizeof *at))) return PL_ENOMEM;
+        w->nodes = at;
+        w->capacity = capacity;
     }
-    at = w->places;
+    at = w->nodes;
     for (size_t i = 0; i <= n; i++) at[i].score = -INFINITY;
     at[0].score = 0;
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t node = 0;
-        int single = 0; /* is there a piece of just this character? */
+        int single = 0; /* whether there is a piece for this single character */
         len = character_bytes((uint8_t)s[i]);
         for (size_t j = i; j < n; j++) {
             const struct edge *e;
@@ -241,7 +246,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
             reach(&at[i + len], rules == UNIGRAM_SENTENCEPIECE ? (float)score : score, i, unknown);
         }
     }
-    /* The links lead back from the end: turn them round and follow them from the start. */
+    /* the links lead backwards from the end: reverse them, then follow them */
     for (uint32_t i = (uint32_t)n, to = 0, from; i; to = i, i = from) {
         from = at[i].from;
         at[i].from = to;
@@ -256,7 +261,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
 
 /* --- as transformers does it [spec images-and-text 5.3] ------------------------------------------------------- */
 
-/* Unicode's White_Space at s: its bytes, or 0. */
+/* The length of a white-space character at s (Unicode's White_Space), or 0. */
 static size_t white(const uint8_t *s, size_t n)
 {
     if (s[0] < 0x80) return s[0] == ' ' || (s[0] >= '\t' && s[0] <= '\r');
@@ -275,7 +280,7 @@ static size_t white(const uint8_t *s, size_t n)
 
 static int marked(const char *s, size_t n) { return n >= 3 && !memcmp(s, SPACE_MARK, 3); }
 
-/* One word, with a mark in front; a mark inside begins another part. */
+/* One word, with a mark in front; a mark inside it starts another part. */
 static int word(struct output *out, struct work *w, const struct unigram *u, const char *s,
                 size_t n)
 {
@@ -292,7 +297,7 @@ static int word(struct output *out, struct work *w, const struct unigram *u, con
     return PL_OK;
 }
 
-/* Text between specials. */
+/* Text between special tokens. */
 static int stretch(struct output *out, struct work *w, const struct unigram *u, const char *s,
                    size_t n)
 {
@@ -311,7 +316,7 @@ static int stretch(struct output *out, struct work *w, const struct unigram *u, 
     return rc;
 }
 
-/* The special that is spelt at s, or -1. None begins another, so the longest is the only one. */
+/* The special token spelled out at s, or -1. None is a prefix of another. */
 static int special(const struct unigram *u, const char *s, size_t n, size_t *bytes)
 {
     for (int i = 0; i < SPECIALS; i++) {
@@ -349,20 +354,20 @@ static int encode_transformers(struct output *out, struct work *w, const struct 
 
 /* --- as sentencepiece does it [spec images-and-text 5.4] ------------------------------------------------------ */
 
-/* Normalised, spaces joined and marked, into w->marked. */
+/* Normalizes, then joins and marks spaces, into w->marked. */
 static int mark_spaces(struct work *w, const struct unigram *u, const char *s, size_t n)
 {
     const struct spiece_model *m = &u->model;
     const char *mark = m->escape_spaces ? SPACE_MARK : " ";
     size_t mark_bytes = strlen(mark), end;
-    int space; /* was the last thing a space? */
+    int space; /* whether the previous character was a space */
     w->text.n = w->marked.n = 0;
     if (pl_charsmap_by_longest(&u->map, s, n, &w->text)) return PL_ENOMEM;
     end = w->text.n;
     if (m->collapse_spaces)
         while (end && w->text.at[end - 1] == ' ') end--;
     if (!end) return PL_OK;
-    space = m->collapse_spaces; /* leading ones go */
+    space = m->collapse_spaces; /* leading spaces are removed */
     if (m->dummy_prefix && pl_charsmap_append(&w->marked, mark, mark_bytes)) return PL_ENOMEM;
     for (size_t at = 0; at < end; at++) {
         int here = w->text.at[at] == ' ';
@@ -389,13 +394,13 @@ static void clear(struct work *w)
 {
     free(w->text.at);
     free(w->marked.at);
-    free(w->places);
+    free(w->nodes);
 }
 
-int pl_unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigram *u,
+int pl_unigram_encode(int32_t *ids, size_t capacity, size_t *count, const struct unigram *u,
                       const char *text, size_t n, enum unigram_rules rules)
 {
-    struct output out = { ids, room, 0 };
+    struct output out = { ids, capacity, 0 };
     struct work w = { 0 };
     int rc = rules == UNIGRAM_TRANSFORMERS ? encode_transformers(&out, &w, u, text, n)
                                            : encode_sentencepiece(&out, &w, u, text, n);
@@ -404,7 +409,7 @@ int pl_unigram_encode(int32_t *ids, size_t room, size_t *count, const struct uni
     return rc;
 }
 
-/* Ends the text with a zero byte and hands it over. */
+/* Zero-terminates the text and passes it to the caller. */
 static int hand_over(char **out, size_t *bytes, struct charsmap_text *t)
 {
     int rc = pl_charsmap_append(t, "", 1);
@@ -443,7 +448,7 @@ int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const 
             int mark = marked(p.text + k, p.n - k);
             if (!mark) rc = pl_charsmap_append(&text, p.text + k, 1);
             else if (i)
-                rc = pl_charsmap_append(&text, " ", 1); /* the first piece's is not a space */
+                rc = pl_charsmap_append(&text, " ", 1); /* the first piece's mark is not a space */
             k += mark ? 3 : 1;
         }
     }

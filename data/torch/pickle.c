@@ -1,5 +1,6 @@
-/* pickle.c - see pickle.h. One function a family of opcodes; the letters are Python's own names for
- * them (pickletools). */
+/* pickle.c - the opcodes of a pickle, one function per family. A pickle is a program for a stack
+ * machine: opcodes push values, collect those above a mark into containers, and store values in a
+ * memo to refer to them again. Letters and names are Python's own (pickletools). */
 #include "pickle_machine.h"
 #include "pickle_globals.h"
 
@@ -49,7 +50,7 @@ static int push_long(struct machine *m, int length_bytes)
     return pl_pickle_push_new(m, v);
 }
 
-/* INT and LONG: decimal, with an L behind; "00" and "01" are the booleans of protocol 0. */
+/* INT and LONG: decimal, perhaps with an L; "00" and "01" are protocol 0's booleans. */
 static int push_written(struct machine *m, int is_float)
 {
     char copy[PICKLE_NUMBER_MAX + 1], *end;
@@ -82,7 +83,7 @@ static int push_double(struct machine *m)
     uint64_t bits = 0;
     struct pickle_value *v;
     if (!p) return PL_EFORMAT;
-    for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* the format's one big-endian number */
+    for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* the format's only big-endian number */
     if ((v = pl_pickle_value_new(m, PICKLE_FLOAT))) memcpy(&v->real, &bits, sizeof bits);
     return pl_pickle_push_new(m, v);
 }
@@ -130,13 +131,13 @@ static int global_stack(struct machine *m)
 static int append(struct machine *m, struct pickle_value *to, struct pickle_value *const *items,
                   size_t n)
 {
-    if (to->room - to->count < n) {
-        size_t room = to->count + n > 2 * to->room ? to->count + n : 2 * to->room;
-        struct pickle_value **more = pl_pickle_take(m->memory, room * sizeof *more);
+    if (to->capacity - to->count < n) {
+        size_t capacity = to->count + n > 2 * to->capacity ? to->count + n : 2 * to->capacity;
+        struct pickle_value **more = pl_pickle_take(m->memory, capacity * sizeof *more);
         if (!more) return pl_pickle_no_memory(m);
         if (to->count) memcpy(more, to->item, to->count * sizeof *more);
         to->item = more;
-        to->room = room;
+        to->capacity = capacity;
     }
     if (n) memcpy(to->item + to->count, items, n * sizeof *items);
     to->count += n;
@@ -158,7 +159,7 @@ static int push_marked(struct machine *m, enum pickle_kind kind)
     if (n < 0) return PL_EFORMAT;
     if (kind == PICKLE_DICT && n % 2)
         return pl_pickle_refuse(m, PL_EFORMAT, "a key without a value");
-    /* The mark's place is free now: the values move down by one. */
+    /* the mark is removed: values move down by one */
     memmove(m->stack + m->depth, m->stack + m->depth + 1, (size_t)n * sizeof *m->stack);
     return push_container(m, kind, (size_t)n);
 }
@@ -171,7 +172,7 @@ static int push_tuple(struct machine *m, size_t n)
     return push_container(m, PICKLE_TUPLE, n);
 }
 
-/* The last n values go into what lies below them. */
+/* Adds the last n values to the container below them. */
 static int put(struct machine *m, size_t n, struct pickle_value *const *items, int pairs)
 {
     struct pickle_value *to = pl_pickle_top(m);
@@ -200,7 +201,8 @@ static int put_marked(struct machine *m, int pairs)
 
 /* -- objects ---------------------------------------------------------------------------------- */
 
-/* REDUCE and NEWOBJ. An OrderedDict is a dict from the start, with what its argument lists. */
+/* REDUCE and NEWOBJ: records the call without making it. An OrderedDict becomes a dict with the
+ * items of its argument. */
 static int make_object(struct machine *m)
 {
     struct pickle_value *args = pl_pickle_pop(m), *global = args ? pl_pickle_pop(m) : NULL, *v,
@@ -237,7 +239,7 @@ static int build(struct machine *m)
     struct pickle_value *state = pl_pickle_pop(m), *v = state ? pl_pickle_top(m) : NULL;
     if (!v) return PL_EFORMAT;
     if (v->kind == PICKLE_OBJECT) v->item[2] = state;
-    else if (v->kind != PICKLE_DICT) /* a dict's state is its _metadata: of no use here */
+    else if (v->kind != PICKLE_DICT) /* a dict's state is its _metadata, which is not needed */
         return pl_pickle_refuse(m, PL_EFORMAT, "a state for what has none");
     return PL_OK;
 }
@@ -247,12 +249,12 @@ static int persistent(struct machine *m)
     struct pickle *p = m->memory;
     int rc = pl_pickle_pop(m) ? push_container(m, PICKLE_PERSISTENT, 1) : PL_EFORMAT;
     if (rc) return rc;
-    if (p->persistents == p->persistent_room) {
-        size_t room = p->persistent_room ? 2 * p->persistent_room : 64;
-        struct pickle_value **more = realloc(p->persistent, room * sizeof *more);
+    if (p->persistents == p->persistent_capacity) {
+        size_t capacity = p->persistent_capacity ? 2 * p->persistent_capacity : 64;
+        struct pickle_value **more = realloc(p->persistent, capacity * sizeof *more);
         if (!more) return pl_pickle_no_memory(m);
         p->persistent = more;
-        p->persistent_room = room;
+        p->persistent_capacity = capacity;
     }
     p->persistent[p->persistents++] = pl_pickle_top(m);
     return PL_OK;
@@ -268,7 +270,7 @@ static int step(struct machine *m, uint8_t opcode)
         if (pl_pickle_little(m, &x, 1)) return PL_EFORMAT;
         if (x <= PROTOCOL_MAX) return PL_OK;
         return pl_pickle_refuse(m, PL_EFORMAT, "protocol %d, at most %d", (int)x, PROTOCOL_MAX);
-    case 0x95: return pl_pickle_little(m, &x, 8); /* FRAME: its length is of no use here */
+    case 0x95: return pl_pickle_little(m, &x, 8); /* FRAME: its length is not needed */
     case '(': return pl_pickle_push(m, NULL);     /* MARK */
     case '0':                                     /* POP */
         if (!m->depth) return pl_pickle_refuse(m, PL_EFORMAT, "the stack is empty");
@@ -391,7 +393,8 @@ int pl_pickle_is(const struct pickle_value *v, const char *text)
 const struct pickle_value *pl_pickle_get(const struct pickle_value *dict, const char *key)
 {
     if (!dict || dict->kind != PICKLE_DICT) return NULL;
-    for (size_t i = dict->count; i >= 2; i -= 2) /* the last of equal keys counts, as in Python */
+    /* of equal keys the last one counts, as in Python */
+    for (size_t i = dict->count; i >= 2; i -= 2)
         if (pl_pickle_is(dict->item[i - 2], key) && dict->item[i - 2]->kind == PICKLE_TEXT)
             return dict->item[i - 1];
     return NULL;

@@ -1,11 +1,11 @@
-/* pickle_globals.c - see pickle_globals.h. Nothing of these is ever called: a tensor is built by
- * our code from the arguments of _rebuild_tensor*, all others are passed over. What is not here is
- * refused all the same, because a checkpoint that mentions os.system was not made to be loaded. */
+/* pickle_globals.c - the allow-list of global names. None of them is ever called: our code builds
+ * tensors from the arguments of _rebuild_tensor*, and ignores all others. Other names are refused
+ * anyway, because a checkpoint that names os.system was not made to be loaded. */
 #include "pickle_globals.h"
 
 #include <string.h>
 
-/* An entry that ends in '.' or ' ' stands for everything that begins so. */
+/* An entry that ends in '.' or ' ' is a prefix. */
 static const char *const known[] = {
     /* tensors and their storages */
     "torch._utils _rebuild_tensor",
@@ -100,7 +100,7 @@ static const char *const known[] = {
     "numpy.dtypes ",
     "numpy.random._pickle __randomstate_ctor",
     "numpy.random._pickle __generator_ctor",
-    /* settings, callbacks and states of the programs that train such models */
+    /* settings, callbacks and states of training programs */
     "pytorch_lightning.",
     "lightning.",
     "lightning_fabric.",

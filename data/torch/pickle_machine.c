@@ -1,5 +1,5 @@
-/* pickle_machine.c - what a pickle's opcodes work with: the memory of all values, the stack with
- * its marks, the bytes that are read, and the memo. */
+/* pickle_machine.c - the pickle machine's parts: an arena for values, the stack with marks, the
+ * input, and the memo. */
 #include "pickle_machine.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 struct slab {
     struct slab *next;
-    size_t used, room;
+    size_t used, capacity;
     _Alignas(16) unsigned char bytes[];
 };
 
@@ -37,11 +37,11 @@ void *pl_pickle_take(struct pickle *p, size_t bytes)
     bytes = (bytes + 15) / 16 * 16;
     if (bytes > PICKLE_MEMORY_MAX - p->bytes) return NULL;
     p->bytes += bytes;
-    if (!p->slabs || p->slabs->room - p->slabs->used < bytes) {
-        size_t room = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
-        struct slab *s = malloc(sizeof *s + room);
+    if (!p->slabs || p->slabs->capacity - p->slabs->used < bytes) {
+        size_t capacity = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+        struct slab *s = malloc(sizeof *s + capacity);
         if (!s) return NULL;
-        *s = (struct slab){ p->slabs, 0, room };
+        *s = (struct slab){ p->slabs, 0, capacity };
         p->slabs = s;
     }
     at = p->slabs->bytes + p->slabs->used;
@@ -87,15 +87,15 @@ struct pickle_value *pl_pickle_value_new(struct machine *m, enum pickle_kind kin
 
 int pl_pickle_push(struct machine *m, struct pickle_value *v)
 {
-    if (m->depth == m->room) {
-        size_t room = m->room ? 2 * m->room : 256;
+    if (m->depth == m->capacity) {
+        size_t capacity = m->capacity ? 2 * m->capacity : 256;
         struct pickle_value **more;
         if (m->depth >= PICKLE_VALUES_MAX)
             return pl_pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
                                     PICKLE_VALUES_MAX);
-        if (!(more = realloc(m->stack, room * sizeof *more))) return pl_pickle_no_memory(m);
+        if (!(more = realloc(m->stack, capacity * sizeof *more))) return pl_pickle_no_memory(m);
         m->stack = more;
-        m->room = room;
+        m->capacity = capacity;
     }
     m->stack[m->depth++] = v;
     return PL_OK;
@@ -178,14 +178,14 @@ int pl_pickle_remember(struct machine *m, uint64_t index)
     if (index >= PICKLE_MEMO_MAX)
         return pl_pickle_refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
                                 PICKLE_MEMO_MAX);
-    if (index >= m->memo_room) {
-        size_t room = m->memo_room ? 2 * m->memo_room : 256;
+    if (index >= m->memo_capacity) {
+        size_t capacity = m->memo_capacity ? 2 * m->memo_capacity : 256;
         struct pickle_value **more;
-        while (room <= index) room *= 2;
-        if (!(more = realloc(m->memo, room * sizeof *more))) return pl_pickle_no_memory(m);
-        memset(more + m->memo_room, 0, (room - m->memo_room) * sizeof *more);
+        while (capacity <= index) capacity *= 2;
+        if (!(more = realloc(m->memo, capacity * sizeof *more))) return pl_pickle_no_memory(m);
+        memset(more + m->memo_capacity, 0, (capacity - m->memo_capacity) * sizeof *more);
         m->memo = more;
-        m->memo_room = room;
+        m->memo_capacity = capacity;
     }
     m->memo_next += !m->memo[index];
     m->memo[index] = v;
@@ -194,7 +194,7 @@ int pl_pickle_remember(struct machine *m, uint64_t index)
 
 int pl_pickle_recall(struct machine *m, uint64_t index)
 {
-    if (index >= m->memo_room || !m->memo[index])
+    if (index >= m->memo_capacity || !m->memo[index])
         return pl_pickle_refuse(m, PL_EFORMAT, "memo %llu was never stored",
                                 (unsigned long long)index);
     return pl_pickle_push(m, m->memo[index]);

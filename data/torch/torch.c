@@ -1,5 +1,5 @@
-/* torch.c - see torch.h. Which kind of file it is, where its pickle and its storages lie, and
- * which of all that the pickle holds are the weights. */
+/* torch.c - opens PyTorch checkpoints: recognizes the kind of file, finds its pickle and its
+ * storages, and selects the weights among everything the pickle contains. */
 #include "torch_reader.h"
 
 #include <jansson.h>
@@ -8,15 +8,15 @@
 #include <string.h>
 
 #define PICKLE_BYTES_MAX \
-    (64 << 20) /* names and numbers; storages are elsewhere. Known: below 1 MB */
+    (64 << 20) /* names and numbers only, storages are separate; known ones are below 1 MB */
 #define REMARKS_BYTES_MAX (1 << 20)
-#define VISITS_MAX (1 << 22) /* values looked at: shared ones could be met again and again */
+#define VISITS_MAX (1 << 22) /* values visited: shared ones are visited repeatedly */
 
 static const uint8_t zip_magic[] = { 'P', 'K' };
 
-/* The older stream begins with a pickle of a number of ten bytes: PROTO, which the writer may have
- * chosen, perhaps FRAME, LONG1; of protocol 1 LONG in digits and nothing before it. A safetensors
- * header would have to be of 100 MB and more to look so. */
+/* The older format begins with a pickle of a ten-byte number: PROTO (optional), perhaps FRAME, then
+ * LONG1; in protocol 1 LONG in digits. A safetensors file would need a header of 100 MB or more to
+ * look like this. */
 static int is_stream(const uint8_t *p, size_t bytes)
 {
     if (bytes >= 8 && !memcmp(p, "L1195470", 8))
@@ -34,13 +34,13 @@ int pl_torch_begins(const void *head, size_t bytes)
 static void drop(void *owner)
 {
     struct torch_owner *o = owner;
-    for (size_t i = 0; i < o->kept_count; i++) free(o->kept[i]);
-    free(o->kept);
+    for (size_t i = 0; i < o->owned_count; i++) free(o->owned[i]);
+    free(o->owned);
     pl_mapping_close(&o->map);
     free(o);
 }
 
-/* -- which of all values are the weights ------------------------------------------------------ */
+/* -- which values are the weights -------------------------------------------------------------- */
 
 static int holds_tensors(const struct pickle_value *v)
 {
@@ -67,7 +67,8 @@ static int is_module(const struct pickle_value *v)
            !memcmp(v->item[0]->text, "__torch__", 9);
 }
 
-/* A TorchScript module: its attributes are tensors, modules, and what is no weight. */
+/* A TorchScript module: its attributes are tensors, modules, and other things, which are
+ * ignored. */
 static int add_module(struct torch_reader *r, const struct pickle_value *module, const char *prefix,
                       int depth)
 {
@@ -101,7 +102,7 @@ static int add_module(struct torch_reader *r, const struct pickle_value *module,
 
 static int add_weights(struct torch_reader *r, const struct pickle_value *root)
 {
-    /* Lightning; transformers and the run; DALLE-pytorch; others. */
+    /* Lightning; transformers and the reference run; DALLE-pytorch; others. */
     static const char *const keys[] = { "state_dict", "model", "weights", "model_state_dict",
                                         "module" };
     if (is_module(root)) {
@@ -124,7 +125,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No name twice: readers take the first, Python takes the last. */
+/* Refuses repeated names: readers would take the first, Python takes the last. */
 static int check_names(struct torch_reader *r)
 {
     const char **names = calloc(r->f->count + 1, sizeof *names);
@@ -147,7 +148,7 @@ static int ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* The member data.pkl that lies highest. */
+/* The member data.pkl with the shortest path. */
 static long find_pickle(const struct archive *a)
 {
     long found = -1;
@@ -249,30 +250,30 @@ static int read_zip(struct torch_reader *r)
 
 /* -- the older stream ------------------------------------------------------------------------- */
 
-/* How many bytes an element of each storage has stands in the pickle alone. */
-static int list_places(struct torch_reader *r)
+/* The size of a storage's elements is recorded in the pickle only. */
+static int list_storages(struct torch_reader *r)
 {
     struct pickle_value *const *list;
-    size_t n = pl_pickle_persistents(r->pickle, &list), kept = 0;
-    if (!(r->places = calloc(n + 1, sizeof *r->places))) return pl_torch_no_memory(r);
+    size_t n = pl_pickle_persistents(r->pickle, &list), owned = 0;
+    if (!(r->locations = calloc(n + 1, sizeof *r->locations))) return pl_torch_no_memory(r);
     for (size_t i = 0; i < n; i++) {
         struct torch_storage s;
         int rc = pl_torch_read_storage(&s, list[i], r->f->path, r->err);
         if (rc) return rc;
-        r->places[i] = (struct torch_place){ s.key->text, s.key->bytes, NULL, 0,
-                                             pl_dtype_size(s.dtype) };
+        r->locations[i] = (struct storage_location){ s.key->text, s.key->bytes, NULL, 0,
+                                                     pl_dtype_size(s.dtype) };
     }
-    qsort(r->places, n, sizeof *r->places, pl_torch_by_key);
+    qsort(r->locations, n, sizeof *r->locations, pl_torch_by_key);
     for (size_t i = 0; i < n; i++) {
-        if (kept && !pl_torch_by_key(&r->places[kept - 1], &r->places[i])) {
-            if (r->places[kept - 1].element == r->places[i].element) continue;
+        if (owned && !pl_torch_by_key(&r->locations[owned - 1], &r->locations[i])) {
+            if (r->locations[owned - 1].element == r->locations[i].element) continue;
             return pl_fail(r->err, PL_EFORMAT, "%s: storage %.*s has two types", r->f->path,
-                           (int)(r->places[i].key_bytes < 60 ? r->places[i].key_bytes : 60),
-                           r->places[i].key);
+                           (int)(r->locations[i].key_bytes < 60 ? r->locations[i].key_bytes : 60),
+                           r->locations[i].key);
         }
-        r->places[kept++] = r->places[i];
+        r->locations[owned++] = r->locations[i];
     }
-    r->place_count = kept;
+    r->location_count = owned;
     return PL_OK;
 }
 
@@ -284,10 +285,10 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
         return pl_fail(r->err, PL_EFORMAT, "%s: the list of storages is none", r->f->path);
     for (size_t i = 0; i < keys->count; i++) {
         const struct pickle_value *key = keys->item[i];
-        struct torch_place wanted = { .key = key->text, .key_bytes = key->bytes }, *p = NULL;
+        struct storage_location wanted = { .key = key->text, .key_bytes = key->bytes }, *p = NULL;
         uint64_t count = 0;
-        if (key->kind == PICKLE_TEXT && r->place_count)
-            p = bsearch(&wanted, r->places, r->place_count, sizeof *p, pl_torch_by_key);
+        if (key->kind == PICKLE_TEXT && r->location_count)
+            p = bsearch(&wanted, r->locations, r->location_count, sizeof *p, pl_torch_by_key);
         if (!p || p->data)
             return pl_fail(r->err, PL_EFORMAT,
                            "%s: storage %zu of the list is not one of the pickle's, or there twice",
@@ -326,7 +327,7 @@ static int read_stream(struct torch_reader *r)
     const struct pickle_value *little = pl_pickle_get(value[2], "little_endian");
     if (little && little->kind == PICKLE_BOOL && !little->integer)
         return pl_fail(r->err, PL_EFORMAT, "%s: written on a big-endian machine", r->f->path);
-    rc = list_places(r);
+    rc = list_storages(r);
     if (!rc) rc = locate(r, value[4], at);
     return rc ? rc : add_weights(r, value[3]);
 }
@@ -355,7 +356,7 @@ int pl_torch_open(struct st_file **out, const char *path, struct pl_err *err)
     if (!rc) rc = check_names(&r);
     pl_zip_archive_close(r.archive);
     pl_pickle_free(r.pickle);
-    free(r.places);
+    free(r.locations);
     if (rc) pl_safetensors_close(r.f);
     else *out = r.f;
     return rc;

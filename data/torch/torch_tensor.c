@@ -1,4 +1,5 @@
-/* torch_tensor.c - what a checkpoint's pickle says about tensors, checked, and their bytes. */
+/* torch_tensor.c - builds tensors from a pickle's description: checks shape, strides and storage
+ * against the file, and copies only tensors that are not contiguous. */
 #include "torch_reader.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #define TENSORS_MAX (1 << 20)
 #define COPIES_SPARE \
-    (64u << 20) /* views may need more bytes than the file has, but not much more */
+    (64u << 20) /* views may need more bytes than the file has, but not many more */
 
 static const struct {
     const char *name;
@@ -23,15 +24,15 @@ static const struct {
 void *pl_torch_keep(struct torch_owner *o, size_t bytes)
 {
     void *at;
-    if (o->kept_count == o->kept_room) {
-        size_t room = o->kept_room ? 2 * o->kept_room : 64;
-        void **more = realloc(o->kept, room * sizeof *more);
+    if (o->owned_count == o->owned_capacity) {
+        size_t capacity = o->owned_capacity ? 2 * o->owned_capacity : 64;
+        void **more = realloc(o->owned, capacity * sizeof *more);
         if (!more) return NULL;
-        o->kept = more;
-        o->kept_room = room;
+        o->owned = more;
+        o->owned_capacity = capacity;
     }
     if (!(at = malloc(bytes ? bytes : 1))) return NULL;
-    return o->kept[o->kept_count++] = at;
+    return o->owned[o->owned_count++] = at;
 }
 
 int pl_torch_no_memory(struct torch_reader *r)
@@ -70,7 +71,7 @@ int pl_torch_read_storage(struct torch_storage *s, const struct pickle_value *v,
 
 int pl_torch_by_key(const void *a, const void *b)
 {
-    const struct torch_place *x = a, *y = b;
+    const struct storage_location *x = a, *y = b;
     size_t n = x->key_bytes < y->key_bytes ? x->key_bytes : y->key_bytes;
     int c = n ? memcmp(x->key, y->key, n) : 0;
     return c ? c : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
@@ -95,10 +96,11 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
         *data = at;
         return rc;
     }
-    struct torch_place wanted = { .key = key, .key_bytes = n };
-    const struct torch_place *p = r->place_count ? bsearch(&wanted, r->places, r->place_count,
-                                                           sizeof *p, pl_torch_by_key)
-                                                 : NULL;
+    struct storage_location wanted = { .key = key, .key_bytes = n };
+    const struct storage_location *p = r->location_count
+                                           ? bsearch(&wanted, r->locations, r->location_count,
+                                                     sizeof *p, pl_torch_by_key)
+                                           : NULL;
     if (!p)
         return pl_fail(r->err, PL_EFORMAT, "%s: no storage of key %.*s", r->f->path,
                        (int)(n < 60 ? n : 60), key);
@@ -109,7 +111,7 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
 
 /* -- tensors ---------------------------------------------------------------------------------- */
 
-/* The arguments of the call that makes a tensor, or NULL if `v` is none. */
+/* The arguments of the call that builds a tensor, or NULL if `v` is something else. */
 const struct pickle_value *pl_torch_tensor_arguments(const struct pickle_value *v)
 {
     for (int wrapped = 0; wrapped < 3 && v && v->kind == PICKLE_OBJECT; wrapped++) {
@@ -130,7 +132,7 @@ static int is_size(const struct pickle_value *v)
     return v->kind == PICKLE_INT && !v->wide && v->integer >= 0;
 }
 
-/* Shape and strides, with what they reach: *reach elements from the first on. */
+/* Reads shape and strides; *reach is the number of elements from the first to the last. */
 static int read_shape(struct st_tensor *t, int64_t *stride, size_t *reach,
                       const struct pickle_value *size, const struct pickle_value *steps,
                       const char *path, struct pl_err *err)
@@ -242,14 +244,14 @@ int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle
         return pl_fail(r->err, PL_EFORMAT,
                        "%s: a tensor's name of %zu bytes, at most %d and no zero expected", f->path,
                        n, TORCH_NAME_MAX);
-    if (f->count == r->room) {
-        size_t room = r->room ? 2 * r->room : 64;
+    if (f->count == r->capacity) {
+        size_t capacity = r->capacity ? 2 * r->capacity : 64;
         struct st_tensor *more;
         if (f->count >= TENSORS_MAX)
             return pl_fail(r->err, PL_ELIMIT, "%s: more than %d tensors", f->path, TENSORS_MAX);
-        if (!(more = realloc(f->tensors, room * sizeof *more))) return pl_torch_no_memory(r);
+        if (!(more = realloc(f->tensors, capacity * sizeof *more))) return pl_torch_no_memory(r);
         f->tensors = more;
-        r->room = room;
+        r->capacity = capacity;
     }
     if (!(name = pl_torch_keep(r->o, n + 1))) return pl_torch_no_memory(r);
     snprintf(name, n + 1, "%s%.*s", prefix, (int)key->bytes, key->text);

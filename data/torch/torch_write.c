@@ -1,5 +1,5 @@
-/* torch_write.c - a state dict as torch.save writes it: a pickle of protocol 2 that mentions no
- * more than torch.load(weights_only=True) allows, and a member for each tensor. */
+/* torch_write.c - writes a state dict as torch.save does: a pickle of protocol 2 with only those
+ * names that torch.load(weights_only=True) accepts, and one archive member per tensor. */
 #include "torch.h"
 #include "zip_archive.h"
 #include "data/files/buffer.h"
@@ -80,7 +80,7 @@ static char *remarks(const struct st_file *f)
     return s;
 }
 
-/* The archive's inner folder is always called "archive", as torch.save does it for a stream. */
+/* The archive's top folder is "archive", as in torch.save to a stream. */
 int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
 {
     struct pl_buffer b = { 0 };

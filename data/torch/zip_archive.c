@@ -1,6 +1,6 @@
-/* zip_archive.c - see zip_archive.h. libzip knows the format (both directories, 64-bit sizes, headers that
- * disagree) but does not tell where a member's bytes lie. It reads them through a source of ours,
- * though: the place that it last read from is the answer. */
+/* zip_archive.c - ZIP archives by libzip. It handles the format (both directories, 64-bit sizes,
+ * inconsistent headers) but does not tell where a member's bytes are. It reads through our source,
+ * however: the position of its last read is the answer. */
 #include "zip_archive.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct archive {
     char *path;
     const uint8_t *data;
     uint64_t bytes, at; /* the source's position */
-    uint64_t last_at;   /* where the last read began */
+    uint64_t last_at;   /* where the last read started */
     zip_error_t error;
 };
 
@@ -170,8 +170,7 @@ int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *by
                        a->path, pl_zip_archive_name(a, index), (unsigned long long)st.size, limit);
     if (!(copy = malloc((size_t)st.size + 1)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", a->path);
-    /* What is stored is taken as it lies, like the storages: newer writers leave the checksum
-     * out. */
+    /* Stored members are used in place, without the checksum, which newer writers omit. */
     file = zip_fopen_index(a->zip, index, st.comp_method == ZIP_CM_STORE ? ZIP_FL_COMPRESSED : 0);
     if (!file) rc = complain(a, index, err);
     else if (zip_fread(file, copy, st.size) != (zip_int64_t)st.size)
@@ -192,7 +191,7 @@ int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *by
 struct archive_out {
     zip_t *zip;
     char *path, *temporary;
-    uint64_t at; /* where the next local header will lie */
+    uint64_t at; /* offset of the next local header */
 };
 
 int pl_zip_archive_create(struct archive_out **result, const char *path, struct pl_err *err)
@@ -224,7 +223,7 @@ int pl_zip_archive_add(struct archive_out *out, const char *name, const void *da
     static const uint8_t zeros[ALIGNMENT];
     zip_source_t *source = zip_source_buffer(out->zip, data, bytes, 0);
     zip_int64_t index = -1;
-    uint64_t fixed = LOCAL_HEADER + strlen(name) + 4; /* 4: the extra field's own head */
+    uint64_t fixed = LOCAL_HEADER + strlen(name) + 4; /* 4: header of the extra field */
     size_t pad = (size_t)(ALIGNMENT - (out->at + fixed) % ALIGNMENT) % ALIGNMENT;
     if (source) index = zip_file_add(out->zip, name, source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
@@ -234,7 +233,7 @@ int pl_zip_archive_add(struct archive_out *out, const char *name, const void *da
     }
     if (zip_set_file_compression(out->zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) ||
         zip_file_set_mtime(out->zip, (zip_uint64_t)index, 315532800,
-                           0) || /* 1980: the same bytes again */
+                           0) || /* 1980, so that the same content gives the same bytes */
         zip_file_extra_field_set(out->zip, (zip_uint64_t)index, PADDING_ID, ZIP_EXTRA_FIELD_NEW,
                                  zeros, (zip_uint16_t)pad, ZIP_FL_LOCAL))
         return pl_fail(err, PL_EIO, "%s: member %.200s: %s", out->path, name,

@@ -117,7 +117,7 @@ static float *gradient(struct golden *g, const struct pl_gpt2 *m, size_t i)
         !pl_gpt2_is_transposed(p->name))
         return x;
     if ((y = pl_alloc(p->n, sizeof *y)))
-        pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
+        pl_checkpoint_transpose(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
     pl_free(x);
     return y;
 }
@@ -323,10 +323,10 @@ static void check_after(struct golden *g, const struct st_file *f, const struct 
         }
         const struct pl_param *p = &m->params.list[at];
         float *x = pl_alloc(p->n, sizeof *x), *y = pl_alloc(p->n, sizeof *y);
-        int turned = pl_gpt2_is_transposed(p->name);
+        int transposed = pl_gpt2_is_transposed(p->name);
         if (x && y && !pl_params_get(&m->params, (size_t)at, x)) {
-            if (turned) pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
-            compare(g, f, name, turned ? y : x, p->n, 1, AFTER_STEPS * (lr / 1e-3));
+            if (transposed) pl_checkpoint_transpose(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
+            compare(g, f, name, transposed ? y : x, p->n, 1, AFTER_STEPS * (lr / 1e-3));
         } else golden_fail(g, name, "out of memory");
         pl_free(x);
         pl_free(y);

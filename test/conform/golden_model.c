@@ -19,23 +19,23 @@ void golden_counter(float *u, const char *name, uint64_t seed, size_t n)
     }
 }
 
-static int same_shape(const struct pl_param *t, const json_t *shape, int turned)
+static int same_shape(const struct pl_param *t, const json_t *shape, int transposed)
 {
     if (json_array_size(shape) != (size_t)t->dims) return 0;
     for (int i = 0; i < t->dims; i++)
         if (json_integer_value(json_array_get(shape, (size_t)i)) !=
-            t->shape[turned ? t->dims - 1 - i : i])
+            t->shape[transposed ? t->dims - 1 - i : i])
             return 0;
     return 1;
 }
 
 /* Row-major values of the file's shape to the model's, which has rows and columns exchanged. */
-static int put(const struct pl_params *params, size_t at, const float *u, int turned)
+static int put(const struct pl_params *params, size_t at, const float *u, int transposed)
 {
     const struct pl_param *p = &params->list[at];
     float *other;
     int rc;
-    if (!turned) return pl_params_put(params, at, u);
+    if (!transposed) return pl_params_put(params, at, u);
     if (!(other = pl_alloc(p->n, sizeof *other))) return PL_ENOMEM;
     for (int64_t r = 0; r < p->shape[0]; r++)
         for (int64_t c = 0; c < p->shape[1]; c++)
@@ -46,7 +46,7 @@ static int put(const struct pl_params *params, size_t at, const float *u, int tu
 }
 
 int golden_counter_fill(struct golden *g, const struct pl_params *params, const json_t *config,
-                        golden_turned_fn *turned)
+                        golden_transposed_fn *transposed)
 {
     const json_t *table = json_object_get(config, "counter"), *row;
     uint64_t seed = (uint64_t)golden_int(g, config, "counter_seed");
@@ -58,7 +58,7 @@ int golden_counter_fill(struct golden *g, const struct pl_params *params, const 
         float scale = (float)json_number_value(json_array_get(row, 3)), *u;
         long at = name ? pl_params_find(params, name) : -1;
         size_t n = at < 0 ? 0 : params->list[at].n;
-        int turn = name && turned && turned(name);
+        int turn = name && transposed && transposed(name);
         if (at < 0 || !same_shape(&params->list[at], json_array_get(row, 1), turn)) {
             golden_fail(g, name ? name : "counter", "the model has no such tensor of this shape");
             return 0;
@@ -78,7 +78,7 @@ int golden_counter_fill(struct golden *g, const struct pl_params *params, const 
 }
 
 void golden_names(struct golden *g, const json_t *doc, const struct pl_params *params,
-                  golden_turned_fn *turned)
+                  golden_transposed_fn *transposed)
 {
     const json_t *rows = json_object_get(doc, "tensors"), *row;
     size_t i, good = 0;
@@ -86,7 +86,7 @@ void golden_names(struct golden *g, const json_t *doc, const struct pl_params *p
     {
         const char *name = json_string_value(json_array_get(row, 0));
         if (i < params->count && name && !strcmp(params->list[i].name, name) &&
-            same_shape(&params->list[i], json_array_get(row, 1), turned && turned(name)))
+            same_shape(&params->list[i], json_array_get(row, 1), transposed && transposed(name)))
             good++;
         else
             golden_fail(g, name ? name : "tensors",

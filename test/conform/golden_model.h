@@ -7,17 +7,17 @@
 #include "../../ref/model/params.h"
 
 /* 1 for tensors whose file has the last two dimensions exchanged. */
-typedef int golden_turned_fn(const char *name);
+typedef int golden_transposed_fn(const char *name);
 
 /* n values of the counter under a name. */
 void golden_counter(float *u, const char *name, uint64_t seed, size_t n);
 /* Every parameter from the table config.counter; 0 after a golden_fail line. turned may be NULL. */
 int golden_counter_fill(struct golden *g, const struct pl_params *params, const json_t *config,
-                        golden_turned_fn *turned);
+                        golden_transposed_fn *transposed);
 
 /* The table doc.tensors of names and shapes in order, and doc.parameters, against a model's. */
 void golden_names(struct golden *g, const json_t *doc, const struct pl_params *params,
-                  golden_turned_fn *turned);
+                  golden_transposed_fn *transposed);
 
 /* n values in backend memory against the tensor `name`, relative to its largest, or, with scale >
  * 0, to that. */

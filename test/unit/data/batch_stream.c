@@ -205,8 +205,8 @@ static void held_out_captions_never_come(void **state)
     struct stream_batch b;
     struct stream *s;
     (void)state;
-    o.without = without;
-    o.withouts = 3;
+    o.exclude = without;
+    o.excludes = 3;
     s = open_stream(&o, 2, 0);
     for (int n = 0; n < 2 * USED; n += 2) {
         assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
@@ -297,8 +297,8 @@ static void a_position_of_other_data_is_refused(void **state)
         case 1: other.buffer++; break;
         case 2: other.paths--; break;
         case 3:
-            other.without = without;
-            other.withouts = 1;
+            other.exclude = without;
+            other.excludes = 1;
             break;
         case 4: other.limit = 50; break;
         }

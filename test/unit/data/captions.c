@@ -97,7 +97,7 @@ static void a_folder(void **state)
     put("in/deep/c.txt", "three");
     assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_OK);
     assert_int_equal(c.count, 3);
-    assert_int_equal(c.without, 2);
+    assert_int_equal(c.uncaptioned, 2);
     assert_string_equal(c.caption[0], "one");
     assert_string_equal(c.caption[1], "two lines");
     assert_string_equal(c.caption[2], "three");
@@ -170,7 +170,7 @@ static void an_archive_as_img2dataset_makes_them(void **state)
     fclose(f);
     assert_int_equal(pl_captions_read(&c, at("x.tar"), &err), PL_OK);
     assert_int_equal(c.count, 3);
-    assert_int_equal(c.without, 1);
+    assert_int_equal(c.uncaptioned, 1);
     assert_string_equal(c.caption[0], "a red apple");
     assert_string_equal(c.caption[1], "caf\xc3\xa9");
     assert_string_equal(c.caption[2], "last");
@@ -246,7 +246,7 @@ static void a_table_as_img2dataset_makes_them(void **state)
     write_table("tables/c.parquet", "png", png, n);
     assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_OK);
     assert_int_equal(c.count, 6);
-    assert_int_equal(c.without, 4); /* null and not UTF-8, in two tables */
+    assert_int_equal(c.uncaptioned, 4); /* null and not UTF-8, in two tables */
     assert_string_equal(c.caption[0], "one line");
     assert_string_equal(c.caption[1], "caf\xc3\xa9");
     assert_string_equal(c.caption[2], "cut");

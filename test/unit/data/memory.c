@@ -155,8 +155,8 @@ static int streaming(void)
                                      .cells = 4,
                                      .codes = 16,
                                      .buffer = 8,
-                                     .without = without,
-                                     .withouts = 2 };
+                                     .exclude = without,
+                                     .excludes = 2 };
     struct stream_batch b;
     struct stream *s;
     char *position = NULL;
