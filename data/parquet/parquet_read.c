@@ -4,8 +4,8 @@
  * as indices into the dictionary. Levels and values are compressed together (version 1), or the
  * values alone (version 2). */
 #include "parquet_read.h"
+#include "page_header.h"
 #include "rle.h"
-#include "thrift.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -17,19 +17,6 @@
 
 #define ENTRIES_MAX (1 << 22) /* dictionary entries; writers stop using a dictionary beyond 1 MB */
 #define HEADER_FIRST 512 /* bytes first read to find a page's header: most have less than 100 */
-
-enum page_type { PAGE_DATA = 0, PAGE_INDEX = 1, PAGE_DICTIONARY = 2, PAGE_DATA_V2 = 3 };
-enum { HEADER_V1 = 5, HEADER_DICTIONARY = 7, HEADER_V2 = 8 }; /* fields of a page's header */
-enum encoding { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, BIT_PACKED = 4, RLE_DICTIONARY = 8 };
-
-struct page_header {
-    int64_t type, unpacked, packed, values, encoding;
-    int64_t definition_encoding;                /* version 1 */
-    int64_t definition_bytes, repetition_bytes; /* version 2 */
-    int64_t is_packed;
-    int has_crc;
-    uint32_t crc;
-};
 
 struct parquet_cursor {
     struct parquet *p;
@@ -74,56 +61,7 @@ static uint32_t get_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* --- page headers
- * ------------------------------------------------------------------------------ */
-
-/* What the three kinds of inner header have, by the numbers of their fields. */
-static void parse_inner(struct thrift_in *in, struct page_header *h, int kind)
-{
-    struct thrift_field f = { 0 };
-    while (pl_thrift_next(in, &f)) {
-        int64_t *slot = NULL;
-        if (f.id == 1) slot = &h->values;
-        else if (kind == HEADER_V2) {
-            if (f.id == 4) slot = &h->encoding;
-            else if (f.id == 5) slot = &h->definition_bytes;
-            else if (f.id == 6) slot = &h->repetition_bytes;
-            else if (f.id == 7) slot = &h->is_packed;
-        } else if (f.id == 2) slot = &h->encoding;
-        else if (kind == HEADER_V1 && f.id == 3) slot = &h->definition_encoding;
-        if (slot) *slot = pl_thrift_integer(in, &f);
-        else pl_thrift_skip(in, f.type);
-    }
-}
-
-static void parse_header(struct thrift_in *in, struct page_header *h)
-{
-    struct thrift_field f = { 0 };
-    memset(h, 0, sizeof *h);
-    h->type = h->values = h->packed = h->unpacked = h->encoding = -1;
-    h->definition_encoding = RLE;
-    h->is_packed = 1;
-    while (pl_thrift_next(in, &f)) {
-        switch (f.id) {
-        case 1: h->type = pl_thrift_integer(in, &f); break;
-        case 2: h->unpacked = pl_thrift_integer(in, &f); break;
-        case 3: h->packed = pl_thrift_integer(in, &f); break;
-        case 4:
-            h->crc = (uint32_t)pl_thrift_integer(in, &f);
-            h->has_crc = 1;
-            break;
-        case HEADER_V1:
-        case HEADER_DICTIONARY:
-        case HEADER_V2:
-            if (f.type == THRIFT_STRUCT) {
-                parse_inner(in, h, f.id);
-                break;
-            }
-            /* fall through */
-        default: pl_thrift_skip(in, f.type);
-        }
-    }
-}
+/* --- pages ------------------------------------------------------------------------------------- */
 
 static int grow(uint8_t **data, size_t *capacity, size_t want)
 {
@@ -149,7 +87,7 @@ static int read_header(struct parquet_cursor *c, struct page_header *h, struct p
         if (rc) return fail(c, err, rc, "no memory");
         if ((rc = pl_source_read(c->p->source, c->at, c->packed, n, err))) return rc;
         in = (struct thrift_in){ .p = c->packed, .end = c->packed + n };
-        parse_header(&in, h);
+        pl_parquet_parse_header(h, &in);
         if (!in.bad || !in.short_of || n == left || window >= PARQUET_HEADER_MAX) break;
     }
     if (in.bad) return fail(c, err, PL_EFORMAT, "malformed page header");
