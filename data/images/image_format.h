@@ -2,8 +2,9 @@
 #ifndef PL_IMAGE_FORMAT_H
 #define PL_IMAGE_FORMAT_H
 
-#include "image.h"
+#include "ref/base.h"
 
+struct pl_image;
 typedef int image_decode_fn(struct pl_image *image, const uint8_t *data, size_t bytes,
                             const char *name, struct pl_err *err);
 

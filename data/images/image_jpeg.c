@@ -1,6 +1,7 @@
 /* image_jpeg.c - JPEG by libjpeg-turbo. A truncated file is an error here; the library alone would
  * fill the rest with grey. */
 #include "exif.h"
+#include "image.h"
 #include "image_format.h"
 
 #include <stdio.h> /* jpeglib.h needs it */

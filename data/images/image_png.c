@@ -1,6 +1,7 @@
 /* image_png.c - PNG by libpng. libpng reports errors by longjmp, so variables that must survive one
  * are in a struct of the caller. */
 #include "data/files/file.h"
+#include "image.h"
 #include "image_format.h"
 
 #include <png.h>

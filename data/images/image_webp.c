@@ -1,4 +1,5 @@
 /* image_webp.c - WebP still pictures by libwebp. */
+#include "image.h"
 #include "image_format.h"
 
 #include <webp/decode.h>

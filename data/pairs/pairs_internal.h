@@ -1,4 +1,4 @@
-/* pairs_internal.h - the struct shared by pairs.c, which gives pairs, and pairs_position.c, which
+/* pairs_internal.h - the struct shared by pairs_shuffle.c, which gives pairs, and pairs_position.c, which
  * saves and restores positions. */
 #ifndef PL_PAIRS_INTERNAL_H
 #define PL_PAIRS_INTERNAL_H

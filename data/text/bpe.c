@@ -1,6 +1,7 @@
 /* bpe.c - byte-pair encoding. Symbols are numbers; a hash table maps two neighbours to their merged
  * symbol and its rank, and a heap yields the merge with the lowest rank. So a word of n bytes takes
  * O(n log n). */
+#include "bpe.h"
 #include "bpe_table.h"
 #include "bpe_words.h"
 #include "clean.h"

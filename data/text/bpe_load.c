@@ -1,5 +1,6 @@
 /* bpe_load.c - builds a tokenizer's tables from the published files: CLIP's list of merges, or
  * GPT-2's vocab.json and merges.txt. */
+#include "bpe.h"
 #include "bpe_table.h"
 #include "data/files/file.h"
 #include "code_points.h"

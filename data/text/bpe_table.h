@@ -2,7 +2,7 @@
 #ifndef PL_BPE_TABLE_H
 #define PL_BPE_TABLE_H
 
-#include "bpe.h"
+#include "ref/base.h"
 
 #define CLIP_MERGES 48894 /* the file lists more */
 #define CLIP_START (512 + CLIP_MERGES)

@@ -1,4 +1,4 @@
-/* pickle.c - the opcodes of a pickle, one function per family. A pickle is a program for a stack
+/* pickle_opcodes.c - the opcodes of a pickle, one function per family. A pickle is a program for a stack
  * machine: opcodes push values, collect those above a mark into containers, and store values in a
  * memo to refer to them again. Letters and names are Python's own (pickletools). */
 #include "pickle_machine.h"

@@ -1,4 +1,4 @@
-/* torch.c - opens PyTorch checkpoints: recognizes the kind of file, finds its pickle and its
+/* torch_open.c - opens PyTorch checkpoints: recognizes the kind of file, finds its pickle and its
  * storages, and selects the weights among everything the pickle contains. */
 #include "torch_reader.h"
 

@@ -1,4 +1,4 @@
-/* torch_reader.h - shared by torch.c, which reads files, and torch_tensor.c, which reads
+/* torch_reader.h - shared by torch_open.c, which reads files, and torch_tensor.c, which reads
  * tensors. */
 #ifndef PL_TORCH_READER_H
 #define PL_TORCH_READER_H

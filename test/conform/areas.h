@@ -2,8 +2,6 @@
 #ifndef PL_AREAS_H
 #define PL_AREAS_H
 
-#include "golden.h"
-
 #define GOLDEN_AREAS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
     X(aggregate) \
@@ -18,7 +16,8 @@
     X(vqgan) \
     X(wire)
 
-#define DECLARE(name) golden_area_fn golden_area_##name;
+struct golden;
+#define DECLARE(name) int golden_area_##name(struct golden *g, const char *path, const char *stem);
 GOLDEN_AREAS(DECLARE)
 #undef DECLARE
 

@@ -2,6 +2,7 @@
  * test/golden/aggregate/README.md. */
 #include "golden_aggregate.h"
 #include "areas.h"
+#include "golden.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* golden_calculator.c - the memory calculator: the original's outputs, exact where they are whole,
  * and published shapes and counts for the corrected one. See test/golden/calculator/README.md. */
 #include "areas.h"
+#include "golden.h"
 #include "../../runtime/memory.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* golden_clip.c - replays golden/clip: which file is what, the resampling filters, the
  * preprocessing of real files. [spec images-and-text 2.2, 2.3, 2.5] */
 #include "areas.h"
+#include "golden.h"
 #include "golden_clip.h"
 #include "golden_container.h"
 #include "data/images/resize.h"

@@ -1,6 +1,7 @@
 /* golden_dalle.c - which kind a transformer golden is, and what its replays share. */
 #include "golden_dalle.h"
 #include "areas.h"
+#include "golden.h"
 
 #include <assert.h>
 #include <string.h>

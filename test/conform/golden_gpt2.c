@@ -1,6 +1,7 @@
 /* golden_gpt2.c - GPT-2 beside transformers': forward, loss, gradients, padding, cached greedy
  * continuation, AdamW, names, the hub's files. [spec images-and-text 6] */
 #include "areas.h"
+#include "golden.h"
 #include "golden_container.h"
 #include "golden_model.h"
 #include "data/models/gpt2_file.h"

@@ -1,6 +1,7 @@
 /* golden_optim.c - the optimizers' goldens: recorded gradients in, parameters and moments compared
  * after every step. See test/golden/optim/README.md. */
 #include "areas.h"
+#include "golden.h"
 #include "../../runtime/optimizer.h"
 #include "../../ref/schedule.h"
 

@@ -3,6 +3,7 @@
  * the kinds that everything else stands on: ids, msgpack, protobuf. */
 #include "golden_protocol.h"
 #include "areas.h"
+#include "golden.h"
 #include "data/files/file.h"
 #include "net/hivemind/messages/averaging_code.h"
 #include "net/hivemind/records/dht_dictionary.h"

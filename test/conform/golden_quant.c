@@ -2,6 +2,7 @@
  * test/golden/quant/README.md. */
 #include "golden_quant.h"
 #include "areas.h"
+#include "golden.h"
 
 #include <math.h>
 #include <stdlib.h>

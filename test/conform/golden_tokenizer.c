@@ -1,6 +1,7 @@
 /* golden_tokenizer.c - which tokenizer a file of the area belongs to, and reading its rows. */
 #include "golden_tokenizer.h"
 #include "areas.h"
+#include "golden.h"
 
 #include <stdarg.h>
 #include <stdio.h>

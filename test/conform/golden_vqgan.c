@@ -1,6 +1,7 @@
 /* golden_vqgan.c - golden/vqgan: which file is what, weights, names and shapes, single blocks.
  * [spec images-and-text 1] */
 #include "areas.h"
+#include "golden.h"
 #include "golden_vqgan.h"
 #include "golden_container.h"
 #include "golden_model.h"

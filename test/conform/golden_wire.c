@@ -2,6 +2,7 @@
  * and holds the simpler kinds: keys, addresses, protocol negotiation. */
 #include "golden_wire.h"
 #include "areas.h"
+#include "golden.h"
 #include "net/libp2p/peer/base58.h"
 #include "net/libp2p/peer/identity.h"
 #include "net/libp2p/peer/multiaddr.h"

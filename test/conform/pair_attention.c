@@ -1,4 +1,5 @@
 /* pair_attention.c - masked attention, its gradients, and the cached step of generation. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* pair_average.c - a reducer's operations, for the three codings that travel. */
+#include "pair.h"
 #include "pairs.h"
 #include "../../ref/dtype.h"
 

@@ -1,4 +1,5 @@
 /* pair_codebook.c - nearest and Gumbel codes with their gradients, and the loss of pixels. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* pair_compress.c - what travels, against the reference's. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

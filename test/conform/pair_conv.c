@@ -1,6 +1,7 @@
 /* pair_conv.c - convolution, its two gradients, and 2x upsampling. The bound is linear's: a sum of
  * n terms costs (n + 8) * 2^-24 of their absolute values, which the reference itself adds up here;
  * in bfloat16, of the root of their squares. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

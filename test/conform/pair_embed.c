@@ -1,5 +1,6 @@
 /* pair_embed.c - rows of a table and their gradients: copies and sums in a given order, so
  * exact. */
+#include "pair.h"
 #include "pairs.h"
 
 static const struct {

@@ -1,6 +1,7 @@
 /* pair_feedforward.c - activations, GEGLU, and the whole feed-forward layer. The layer's bounds are
  * those of its parts, carried along: an error e in a factor adds sum e |other|, an error in the
  * gate adds as much as gelu's slope (at most 1.13) or its derivative (at most 0.8) lets through. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

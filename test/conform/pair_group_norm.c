@@ -1,4 +1,5 @@
 /* pair_group_norm.c - group norm. The bounds are layer norm's, over a group instead of a row. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* pair_lamb.c - one step of LAMB and of Adam against the reference's: what is stored is equal bit
  * for bit, in floats and in codes. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* pair_linear.c - a linear layer and its two gradients against the reference's. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

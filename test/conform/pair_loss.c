@@ -1,6 +1,7 @@
 /* pair_loss.c - output layer and cross-entropy in one. Bounds: an error e in the logits moves a
  * log-probability by at most 2e and a probability q by at most q (exp(2e) - 1) <= 3e q; products on
  * top of that err as in linear.h. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* pair_norm.c - layer norm, LayerScale and their gradients. The bounds are the contract's; where it
  * gives none, they follow from it: every sum of n terms costs (n + 8) * 2^-24 of the terms. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

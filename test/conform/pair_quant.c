@@ -1,5 +1,6 @@
 /* pair_quant.c - block-wise codes against the reference's, bit for bit: numbers of all sizes, the
  * neighbourhood of every border between codes, and bits that are no sensible numbers. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

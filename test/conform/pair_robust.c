@@ -1,4 +1,5 @@
 /* pair_robust.c - CenteredClip and the median it starts from. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* pair_rotary.c - the rotation of queries, keys and values. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

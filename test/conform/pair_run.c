@@ -1,4 +1,4 @@
-/* pair.c - runs, threads, times and the count of the pair test. See pair.h. */
+/* pair_run.c - runs every component's pair test over a backend: threads, repetitions, times, counts. See pair.h. */
 #include "pair_run.h"
 #include "pairs.h"
 

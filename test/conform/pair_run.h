@@ -1,4 +1,4 @@
-/* pair_run.h - what the framework's own files share: pair.c, which runs the cases, pair_buffers.c
+/* pair_run.h - what the framework's own files share: pair_run.c, which runs the cases, pair_buffers.c
  * and pair_compare.c. Cases include pair.h alone. */
 #ifndef PL_PAIR_RUN_H
 #define PL_PAIR_RUN_H

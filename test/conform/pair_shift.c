@@ -1,4 +1,5 @@
 /* pair_shift.c - token shift: every channel is a copy, so exact. */
+#include "pair.h"
 #include "pairs.h"
 
 static const struct {

@@ -1,4 +1,5 @@
 /* pair_vector.c - whole-buffer operations against the reference's. */
+#include "pair.h"
 #include "pairs.h"
 
 #include <math.h>

@@ -2,8 +2,6 @@
 #ifndef PL_PAIRS_H
 #define PL_PAIRS_H
 
-#include "pair.h"
-
 #define PAIRS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
     X(attention) \
@@ -24,7 +22,8 @@
     X(shift) \
     X(vector)
 
-#define DECLARE(name) pair_fn pair_##name;
+struct pair;
+#define DECLARE(name) void pair_##name(struct pair *p);
 PAIRS(DECLARE)
 #undef DECLARE
 
