@@ -5,6 +5,7 @@
  * the other, stores arrive by calls, and who stores a record keeps it if it is one of the
  * nearest. */
 #include "golden_protocol.h"
+#include "golden_python_repr.h"
 #include "net/hivemind/kademlia/dht_search.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 
@@ -244,119 +245,6 @@ static void replay_call(struct replay *r, struct call *c)
     bytes_clear(&answer);
 }
 
-/* --- Python's way of showing values ----------------------------------------------------------- */
-
-static void add_text(struct bytes *out, const char *text) { bytes_add(out, text, strlen(text)); }
-
-static void show_real(struct bytes *out, double x)
-{
-    char text[64];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x) break;
-    }
-    if (fabs(x) >= 1e-4 && fabs(x) < 1e16 && strchr(text, 'e'))
-        snprintf(text, sizeof text, "%.0f", x);
-    add_text(out, text);
-    if (!strpbrk(text, ".enai")) add_text(out, ".0");
-}
-
-static void show_text(struct bytes *out, const uint8_t *s, size_t n, int is_bytes)
-{
-    char quote = memchr(s, '\'', n) && !memchr(s, '"', n) ? '"' : '\'', text[8];
-    if (is_bytes) bytes_u8(out, 'b');
-    bytes_u8(out, (uint8_t)quote);
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '\\' || s[i] == quote) snprintf(text, sizeof text, "\\%c", s[i]);
-        else if (s[i] == '\n') strcpy(text, "\\n");
-        else if (s[i] == '\r') strcpy(text, "\\r");
-        else if (s[i] == '\t') strcpy(text, "\\t");
-        else if (s[i] < 0x20 || s[i] == 0x7f || (is_bytes && s[i] > 0x7f))
-            snprintf(text, sizeof text, "\\x%02x", s[i]);
-        else snprintf(text, sizeof text, "%c", s[i]);
-        add_text(out, text);
-    }
-    bytes_u8(out, (uint8_t)quote);
-}
-
-static void show(struct bytes *out, const struct mp_value *v)
-{
-    char text[32];
-    switch (v->kind) {
-    case MP_NIL: add_text(out, "None"); break;
-    case MP_BOOL: add_text(out, v->truth ? "True" : "False"); break;
-    case MP_INT:
-        if (v->negative) snprintf(text, sizeof text, "%lld", (long long)(int64_t)v->number);
-        else snprintf(text, sizeof text, "%llu", (unsigned long long)v->number);
-        add_text(out, text);
-        break;
-    case MP_FLOAT: show_real(out, v->real); break;
-    case MP_STR: show_text(out, v->bytes, v->n, 0); break;
-    case MP_BIN:
-    case MP_EXT: show_text(out, v->bytes, v->n, 1); break;
-    case MP_LIST:
-    case MP_TUPLE:
-        add_text(out, v->kind == MP_LIST ? "[" : "(");
-        for (size_t i = 0; i < v->n; i++) {
-            if (i) add_text(out, ", ");
-            show(out, &v->item[i]);
-        }
-        add_text(out, v->kind == MP_LIST ? "]" : v->n == 1 ? ",)" : ")");
-        break;
-    case MP_MAP:
-        add_text(out, "{");
-        for (size_t i = 0; i < v->n; i++) {
-            if (i) add_text(out, ", ");
-            show(out, &v->item[2 * i]);
-            add_text(out, ": ");
-            show(out, &v->item[2 * i + 1]);
-        }
-        add_text(out, "}");
-        break;
-    }
-}
-
-static void show_packed(struct bytes *out, const uint8_t *data, size_t n)
-{
-    struct mp_value *v;
-    if (mp_read(&v, data, n, NULL)) {
-        add_text(out, "?");
-        return;
-    }
-    show(out, v);
-    mp_free(v);
-}
-
-static void show_dated(struct bytes *out, const uint8_t *data, size_t n, double expiration)
-{
-    add_text(out, "ValueWithExpiration(value=");
-    show_packed(out, data, n);
-    add_text(out, ", expiration_time=");
-    show_real(out, expiration);
-    add_text(out, ")");
-}
-
-static void show_result(struct bytes *out, const struct dht_result *r)
-{
-    if (r->type == DHT_NOT_FOUND) {
-        add_text(out, "None");
-    } else if (r->type == DHT_FOUND_REGULAR) {
-        show_dated(out, bytes_at(&r->value), bytes_length(&r->value), r->expiration);
-    } else {
-        add_text(out, "ValueWithExpiration(value={");
-        for (size_t i = 0; i < r->dictionary.count; i++) {
-            const struct dht_item *item = &r->dictionary.items[i];
-            if (i) add_text(out, ", ");
-            show_packed(out, item->subkey, item->subkey_n);
-            add_text(out, ": ");
-            show_dated(out, item->value, item->n, item->expiration);
-        }
-        add_text(out, "}, expiration_time=");
-        show_real(out, r->expiration);
-        add_text(out, ")");
-    }
-}
-
 /* --- searches --------------------------------------------------------------------------------- */
 
 static struct call *find_call(struct replay *r, size_t caller, const struct dht_contact *who,
@@ -479,8 +367,8 @@ static void replay_get(struct replay *r, const json_t *op)
     walk(r, caller, &s, from, until);
     cache_result(node, now, &key, &s.best, had);
     dht_result_finish(&s.best, now);
-    show_result(&shown, &s.best);
-    add_text(&want, protocol_text(op, "result"));
+    python_repr_result(&shown, &s.best);
+    python_repr_add(&want, protocol_text(op, "result"));
     wire_same(r->g, text, &shown, &want);
     dht_search_clear(&s);
     bytes_clear(&shown);

@@ -91,6 +91,21 @@ int wire_member(struct golden *g, const json_t *object, const char *key, struct 
     return 0;
 }
 
+void wire_check_body(struct golden *g, const char *name, const json_t *entry,
+                     const struct bytes *raw)
+{
+    struct cursor c = { bytes_at(raw), bytes_length(raw) };
+    const uint8_t *body;
+    size_t n;
+    char what[120];
+    if (!json_object_get(entry, "message")) return;
+    snprintf(what, sizeof what, "%.80s without its length", name);
+    golden_check(g, what,
+                 !get_delimited(&c, &body, &n, c.left) && !c.left &&
+                     wire_says(entry, "message", body, n),
+                 "differs");
+}
+
 void wire_same(struct golden *g, const char *what, const struct bytes *got,
                const struct bytes *want)
 {

@@ -18,6 +18,10 @@ int wire_member(struct golden *g, const json_t *object, const char *key, struct 
 void wire_same(struct golden *g, const char *what, const struct bytes *got,
                const struct bytes *want);
 
+/* One check: raw is a varint length and then the member "message", if there is one. */
+void wire_check_body(struct golden *g, const char *name, const json_t *entry,
+                     const struct bytes *raw);
+
 void golden_wire_keys(struct golden *g, const json_t *root);
 void golden_wire_multiaddr(struct golden *g, const json_t *root);
 void golden_wire_multistream(struct golden *g, const json_t *root);

@@ -1,7 +1,7 @@
-/* golden_wire_messages.c - identify, look-ups, relay and calls: each message is read, compared with
- * what the recording says of it, and written again. */
+/* golden_wire_messages.c - peer routing (Kademlia), relay, unary and streaming calls: each message is
+ * parsed, compared with the recording's description of it, and written again. golden_wire_identify.c has
+ * identify. */
 #include "golden_wire.h"
-#include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/relay/relay_message.h"
 #include "net/libp2p/rpc/rpc.h"
@@ -60,220 +60,7 @@ static int are_addresses(const ProtobufCBinaryData *list, size_t n, size_t most)
     return n <= most;
 }
 
-/* --- identify --------------------------------------------------------------------------------- */
-
-static int same_text(const json_t *want, const char *got)
-{
-    const char *text = json_string_value(want);
-    return !text || (got && !strcmp(text, got));
-}
-
-static int same_bytes(const json_t *object, const char *key, const uint8_t *data, size_t n)
-{
-    const char *hex = json_string_value(json_object_get(object, key));
-    struct bytes want = { 0 };
-    int same = !hex || (!wire_hex(&want, hex) && bytes_length(&want) == n &&
-                        !memcmp(bytes_at(&want), data, n));
-    bytes_clear(&want);
-    return same;
-}
-
-static int same_address(const json_t *want, const struct multiaddr *got)
-{
-    char text[MULTIADDR_TEXT_MAX];
-    multiaddr_text(text, got);
-    return same_text(want, text);
-}
-
-static void check_fields(struct golden *g, const char *name, const json_t *entry,
-                         const struct identify_message *m)
-{
-    const json_t *addresses = json_object_get(entry, "listenAddrs");
-    const json_t *protocols = json_object_get(entry, "protocols");
-    struct multiaddr address;
-    char what[120];
-    size_t i, read = 0;
-    json_t *want;
-    int good = same_bytes(entry, "publicKey", m->public_key, m->public_key_bytes) &&
-               same_text(json_object_get(entry, "protocolVersion"), m->protocol_version) &&
-               same_text(json_object_get(entry, "agentVersion"), m->agent) &&
-               same_bytes(entry, "signedPeerRecord", m->record, m->record_bytes) &&
-               same_address(json_object_get(entry, "observedAddr"), &m->observed);
-    json_array_foreach(addresses, i, want)
-    { /* those that cannot be read are left out */
-        const char *text = json_string_value(want);
-        if (multiaddr_from_text(&address, text ? text : "", NULL)) continue;
-        good = good && read < m->address_count && same_address(want, &m->addresses[read++]);
-    }
-    if (addresses) good = good && read == m->address_count;
-    if (protocols) good &= json_array_size(protocols) == m->protocol_count;
-    json_array_foreach(protocols, i, want) good = good && same_text(want, m->protocols[i]);
-    snprintf(what, sizeof what, "%.80s fields", name);
-    golden_check(g, what, good, "differ from the recording's");
-}
-
-/* The envelope's own parts, beside what the recording says of them. */
-static int same_envelope(const json_t *parts, const struct identify_message *m)
-{
-    Libp2p__Envelope *e = libp2p__envelope__unpack(NULL, m->record_bytes, m->record);
-    struct bytes text = { 0 };
-    int good = e != NULL;
-    if (good) {
-        bytes_varint(&text, 18);
-        bytes_add(&text, "libp2p-peer-record", 18);
-        bytes_varint(&text, e->payload_type.len);
-        bytes_add(&text, e->payload_type.data, e->payload_type.len);
-        bytes_varint(&text, e->payload.len);
-        bytes_add(&text, e->payload.data, e->payload.len);
-        good = same_bytes(parts, "payload_type", e->payload_type.data, e->payload_type.len) &&
-               same_bytes(parts, "payload", e->payload.data, e->payload.len) &&
-               same_bytes(parts, "signature", e->signature.data, e->signature.len) &&
-               same_bytes(parts, "signed_bytes", bytes_at(&text), bytes_length(&text));
-        libp2p__envelope__free_unpacked(e, NULL);
-    }
-    bytes_clear(&text);
-    return good;
-}
-
-static void check_record(struct golden *g, const char *name, const json_t *entry,
-                         const struct identify_message *m)
-{
-    const json_t *parts = json_object_get(entry, "record");
-    struct record r;
-    struct bytes out = { 0 }, secret = { 0 }, want = { 0 };
-    struct identity me = { 0 };
-    char what[120];
-    int rc;
-    if (!m->record_bytes) return;
-    rc = record_get(&r, m->record, m->record_bytes);
-    snprintf(what, sizeof what, "%.80s signed record", name);
-    golden_check(g, what, !rc, "refused with status %d", rc);
-    if (rc) return;
-    bytes_add(&want, m->record, m->record_bytes);
-    want.data[want.begin + bytes_length(&want) / 2] ^= 1;
-    snprintf(what, sizeof what, "%.80s altered record is refused", name);
-    golden_check(g, what, record_get(&r, bytes_at(&want), bytes_length(&want)) != 0, "accepted");
-    want.data[want.begin + bytes_length(&want) / 2] ^= 1;
-    record_get(&r, bytes_at(&want), bytes_length(&want));
-    snprintf(what, sizeof what, "%.80s record's peer", name);
-    if (parts) {
-        struct bytes key = { 0 };
-        struct peer_id id = { 0 };
-        if (wire_member(g, parts, "public_key", &key))
-            peer_id_of_key(&id, bytes_at(&key), bytes_length(&key));
-        golden_check(g, what, peer_id_equal(&id, &r.peer), "is another");
-        snprintf(what, sizeof what, "%.80s record's parts", name);
-        golden_check(g, what, same_envelope(parts, m), "differ");
-        bytes_clear(&key);
-    }
-    if (json_object_get(entry, "private_key_protobuf") &&
-        wire_member(g, entry, "private_key_protobuf", &secret)) {
-        rc = identity_parse(&me, bytes_at(&secret), bytes_length(&secret), NULL);
-        snprintf(what, sizeof what, "%.80s private key", name);
-        golden_check(g, what, !rc && peer_id_equal(&me.id, &r.peer), "is not the record's");
-        if (!rc && (me.type == KEY_ED25519 || me.type == KEY_RSA)) { /* others draw numbers */
-            record_put(&out, &me, r.seq, r.addresses, r.address_count);
-            snprintf(what, sizeof what, "%.80s record is made again", name);
-            wire_same(g, what, &out, &want);
-        }
-    }
-    identity_clear(&me);
-    bytes_clear(&out);
-    bytes_clear(&secret);
-    bytes_clear(&want);
-}
-
-/* 1 if a message's fields come in the order of their numbers, as we write them. */
-static int is_ordered(const uint8_t *data, size_t n)
-{
-    struct cursor c = { data, n };
-    uint64_t key, last = 0;
-    const uint8_t *body;
-    size_t length;
-    while (c.left) {
-        if (get_varint(&c, &key) || (key & 7) != 2 || get_delimited(&c, &body, &length, n))
-            return 0;
-        if (key < last) return 0;
-        last = key;
-    }
-    return 1;
-}
-
-/* The message without its length in front, where the recording has it, too. */
-static void check_body(struct golden *g, const char *name, const json_t *entry,
-                       const struct bytes *raw)
-{
-    struct cursor c = { bytes_at(raw), bytes_length(raw) };
-    const uint8_t *body;
-    size_t n;
-    char what[120];
-    if (!json_object_get(entry, "message")) return;
-    snprintf(what, sizeof what, "%.80s without its length", name);
-    golden_check(g, what,
-                 !get_delimited(&c, &body, &n, c.left) && !c.left &&
-                     same_bytes(entry, "message", body, n),
-                 "differs");
-}
-
-/* What a reader leaves out by the protocol's rules: unknown fields, addresses of protocols that it
- * does not know. Of a message that has some, not the bytes come again but what they mean. */
-static int is_whole(const struct identify_message *m)
-{
-    const Libp2p__Identify *pb = m->owned;
-    return !pb->base.n_unknown_fields && pb->n_listen_addrs == m->address_count &&
-           pb->n_protocols == m->protocol_count && pb->has_observed_addr == !!m->observed.length;
-}
-
-static void check_identify(struct golden *g, const char *name, const json_t *entry)
-{
-    struct identify_message m, again;
-    struct bytes raw = { 0 }, out = { 0 };
-    struct cursor c;
-    const uint8_t *body;
-    size_t n;
-    char what[120];
-    int rc;
-    if (!wire_member(g, entry, "delimited", &raw)) return;
-    check_body(g, name, entry, &raw);
-    rc = identify_get(&m, bytes_at(&raw), bytes_length(&raw));
-    snprintf(what, sizeof what, "%.80s is read", name);
-    golden_check(g, what, !rc, "status %d", rc);
-    if (!rc) {
-        check_fields(g, name, entry, &m);
-        check_record(g, name, entry, &m);
-        identify_put(&out, &m);
-        c = (struct cursor){ bytes_at(&raw), bytes_length(&raw) };
-        snprintf(what, sizeof what, "%.80s is written again", name);
-        if (!get_delimited(&c, &body, &n, IDENTIFY_PART_MAX) && !c.left && is_ordered(body, n) &&
-            is_whole(&m)) {
-            wire_same(g, what, &out, &raw);
-        } else { /* other parts or another order: the same fields */
-            rc = identify_get(&again, bytes_at(&out), bytes_length(&out));
-            golden_check(g, what,
-                         !rc && again.address_count == m.address_count &&
-                             again.protocol_count == m.protocol_count &&
-                             again.record_bytes == m.record_bytes &&
-                             multiaddr_equal(&again.observed, &m.observed),
-                         "reads differently");
-            if (!rc) check_fields(g, name, entry, &again);
-            identify_clear(&again);
-        }
-    }
-    identify_clear(&m);
-    bytes_clear(&raw);
-    bytes_clear(&out);
-}
-
-void golden_wire_identify(struct golden *g, const json_t *root)
-{
-    const char *name;
-    json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)root, name,
-                        entry) if (json_object_get(entry, "delimited"))
-        check_identify(g, name, entry);
-}
-
-/* --- look-ups --------------------------------------------------------------------------------- */
+/* --- peer routing --------------------------------------------------------------------------------- */
 
 /* The body of a message: as it is, or with its length in front. */
 static struct cursor body_of(const struct bytes *raw)
@@ -284,7 +71,7 @@ static struct cursor body_of(const struct bytes *raw)
 }
 
 /* 1 if our reader keeps all that is in a look-up's message. */
-static int is_kept(struct cursor body)
+static int is_fully_read(struct cursor body)
 {
     Libp2p__KadMessage *pb = libp2p__kad_message__unpack(NULL, body.left, body.at);
     int kept = is_plain(&libp2p__kad_message__descriptor, body) && pb && !pb->n_provider_peers &&
@@ -311,7 +98,7 @@ int golden_wire_kad_message(struct golden *g, const char *what, const struct byt
     if (!rc) {
         struct kad_message again = { 0 };
         kad_put(&out, m);
-        if (is_kept(body)) {
+        if (is_fully_read(body)) {
             bytes_varint(&want, body.left);
             bytes_add(&want, body.at, body.left);
         } else {
@@ -344,7 +131,7 @@ void golden_wire_kad(struct golden *g, const json_t *root)
                 snprintf(what, sizeof what, "%.60s key", name);
                 golden_check(g, what,
                              m.type == KAD_FIND_NODE &&
-                                 same_bytes(entry, "target", m.key, m.key_bytes),
+                                 wire_says(entry, "target", m.key, m.key_bytes),
                              "is not the target");
             }
             kad_clear(&m);
@@ -446,12 +233,12 @@ static void check_unary(struct golden *g, const char *name, const json_t *entry)
     enum rpc_unary_kind kind = proto ? RPC_REQUEST : error ? RPC_ERROR : RPC_RESPONSE;
     char what[120];
     if (!wire_member(g, entry, "delimited", &raw)) return;
-    check_body(g, name, entry, &raw);
+    wire_check_body(g, name, entry, &raw);
     if (!golden_wire_unary_message(g, name, &raw, &m)) {
-        int good = m.kind == kind && same_bytes(entry, "call_id", m.call_id, RPC_CALL_ID) &&
-                   same_bytes(entry, "data", m.data, m.n) &&
-                   same_bytes(entry, "response", m.data, m.n) &&
-                   same_bytes(entry, "peer", m.peer, m.peer_bytes);
+        int good = m.kind == kind && wire_says(entry, "call_id", m.call_id, RPC_CALL_ID) &&
+                   wire_says(entry, "data", m.data, m.n) &&
+                   wire_says(entry, "response", m.data, m.n) &&
+                   wire_says(entry, "peer", m.peer, m.peer_bytes);
         if (proto) good &= strlen(proto) == m.proto_bytes && !memcmp(proto, m.proto, m.proto_bytes);
         if (error) good &= strlen(error) == m.n && !memcmp(error, m.data, m.n);
         snprintf(what, sizeof what, "%.80s fields", name);
@@ -507,7 +294,7 @@ static void check_stream_frame(struct golden *g, const json_t *entry)
     if (!rc) {
         golden_check(g, what,
                      f.marker == (is_message ? RPC_MESSAGE : RPC_END) &&
-                         same_bytes(entry, "protobuf", f.data, f.n),
+                         wire_says(entry, "protobuf", f.data, f.n),
                      "another kind or body");
         if (text) {
             rc = rpc_error_text(error, sizeof error, &f);
