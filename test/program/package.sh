@@ -5,6 +5,7 @@
 BUILD=${BUILD:-build}
 skipped=0
 root=$work/root
+example=$PWD/test/example/classifier.c
 POTLUCK=$root/usr/bin/potluck
 
 check "make install" make -s install BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
@@ -30,6 +31,27 @@ linked() {
         LD_LIBRARY_PATH="$root/usr/lib" "$work/mine" | grep -q '^0 1 nowhere: '
 }
 check "a program of somebody else's is built with the library" linked
+
+# test/example/classifier.c by the installed library alone: two processes train one model.
+example_linked() {
+    cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -O2 -o "$work/classifier" "$example" \
+        $(PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root" pkg-config --cflags --libs potluck) -lm
+}
+example_trains() {
+    LD_LIBRARY_PATH="$root/usr/lib" timeout 200 "$work/classifier" >"$work/first" &
+    first=$!
+    for _ in $(seq 100); do grep -q '^listening on ' "$work/first" && break; sleep 0.1; done
+    LD_LIBRARY_PATH="$root/usr/lib" timeout 200 "$work/classifier" "$(sed -n 's/^listening on //p' "$work/first")" >"$work/second"
+    second=$?
+    wait $first && [ $second -eq 0 ] || { cat "$work/first" "$work/second"; return 1; }
+    # many steps were common, and the model has learnt: guessing has a loss of ln 3
+    for log in "$work/first" "$work/second"; do
+        awk '/ averaged by 2 peers$/ { together++; sum += $4 } END { exit !(together >= 20 && sum / together < 0.8) }' "$log" ||
+            { cat "$log"; return 1; }
+    done
+}
+check "the example is built with the installed library" example_linked
+check "two processes of it train one model" example_trains
 check "the installed program finds its backend" sh -c '"$0" --version | grep -q "^backend fast"' "$POTLUCK"
 check "and its demo's data" "$POTLUCK" train --steps 1 --target-batch 2 --quiet --out "$work/train"
 check "and draws with them" "$POTLUCK" generate --model "$work/train" --quiet --greedy --out "$work/drawn" "red apple"
