@@ -27,6 +27,56 @@ check cuda "ref"
 check data "ref runtime"
 check net "ref runtime data"
 
+# Within net/: a room may include itself and those named with it. Rooms of libp2p are built in this
+# order; the host names none of its protocols, which register with it.
+net_room() { # a file's room
+    case $1 in
+    net/libp2p/*/*) echo "$1" | cut -d/ -f1-3 ;;
+    net/libp2p/*) echo net/libp2p ;;
+    net/*/*) echo "$1" | cut -d/ -f1-2 ;;
+    net/*) echo net ;;
+    esac
+}
+check_net() { # room, what it may include
+    for f in $(find "$1" -name '*.[ch]'); do
+        [ "$(net_room "$f")" = "$1" ] || continue
+        for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
+            dir=$(dirname "$f")
+            if [ -e "$dir/$i" ]; then i=$(realpath -m --relative-to=. "$dir/$i"); fi
+            room=$(net_room "$i")
+            case " $1 $2 " in
+            *" ${room:-$1} "*) ;;
+            *) echo "$f includes $i: $1 may not look into $room"; bad=1 ;;
+            esac
+        done
+    done
+}
+check_net net ""
+check_net net/loop "net"
+check_net net/libp2p/peer "net"
+check_net net/libp2p/security "net net/libp2p/peer"
+check_net net/libp2p/muxing "net net/libp2p/peer net/libp2p/security"
+below_host="net net/loop net/libp2p/peer net/libp2p/security net/libp2p/muxing"
+check_net net/libp2p/host "$below_host"
+check_net net/libp2p/rpc "$below_host net/libp2p/host"
+check_net net/libp2p/relay "$below_host net/libp2p/host net/libp2p/rpc"
+check_net net/libp2p/protocols "$below_host net/libp2p/host"
+libp2p="$below_host net/libp2p/host net/libp2p/rpc net/libp2p/relay net/libp2p/protocols"
+check_net net/libp2p "$libp2p"
+check_net net/hivemind "$libp2p net/libp2p"
+check_net net/http "$libp2p net/libp2p net/hivemind"
+
+# No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a circle.
+circles=$(for f in $(find net/loop net/libp2p net/*.[ch] -name '*.[ch]'); do
+    dir=$(dirname "$f")
+    echo "${f%.*} ${f%.*}"
+    for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
+        if [ -e "$dir/$i" ]; then i=$(realpath -m --relative-to=. "$dir/$i"); fi
+        [ "${f%.*}" = "${i%.*}" ] || echo "${f%.*} ${i%.*}"
+    done
+done | tsort 2>&1 >/dev/null)
+[ -z "$circles" ] || { echo "files that include each other in a circle:"; echo "$circles"; bad=1; }
+
 # Somebody looks at the status of every call of CUDA's and cuBLAS', or (void) says that nobody does;
 # cudaGetLastError is there to be forgotten. Kernels are started through one macro.
 for f in cuda/*.cu cuda/*.cuh; do

@@ -180,7 +180,7 @@ static json_t *sums(const struct scope *s)
         [RESOURCE_CONNECTIONS] = "connections",   [RESOURCE_STREAMS] = "streams",
         [RESOURCE_HELD] = "held_bytes",           [RESOURCE_UNSENT] = "unsent_bytes",
         [RESOURCE_RESERVATIONS] = "reservations", [RESOURCE_CIRCUITS] = "circuits",
-        [RESOURCE_DIAL_BACKS] = "dial_backs"
+        [RESOURCE_DIAL_BACKS] = "dial_backs",     [RESOURCE_HANDLER_US] = "handler_us"
     };
     json_t *o = json_object();
     for (int k = 0; o && k < RESOURCES; k++)

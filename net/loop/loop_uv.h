@@ -2,9 +2,10 @@
 #ifndef PL_LOOP_UV_H
 #define PL_LOOP_UV_H
 
-#include "loop.h"
-
+#include <stdint.h>
 #include <uv.h>
+
+struct loop;
 
 #define LOOP_SCRATCH (256u << 10) /* one read of a socket; four full Noise messages */
 

@@ -23,6 +23,7 @@
 #include "net/libp2p/protocols/ping.h"
 #include "net/libp2p/relay/relay.h"
 #include "net/libp2p/rpc/rpc.h"
+#include "net/libp2p/libp2p.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -511,7 +512,7 @@ int main(int argc, char **argv)
     if (identity ? identity_file(&me, identity, &err) : identity_make(&me, KEY_ED25519, &err))
         return fprintf(stderr, "peer: %s\n", err.text), 1;
     o.me = &me;
-    if (loop_open(&loop, &err) || host_open(&host, loop, &o, &err))
+    if (loop_open(&loop, &err) || libp2p_open(&host, loop, &o, &err))
         return fprintf(stderr, "peer: %s\n", err.text), 1;
     loop_call(loop, serve, NULL);
     loop_call(loop, print_addresses, NULL);

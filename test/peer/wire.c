@@ -7,6 +7,7 @@
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/protocols/ping.h"
 #include "net/libp2p/rpc/rpc_frame.h"
+#include "net/libp2p/libp2p.h"
 
 #include <openssl/rand.h>
 #include <stdio.h>
@@ -59,7 +60,7 @@ static void encryption(struct walk *w, int security, const char *section, const 
         walk_skip(w, section, what, "%s", err.text);
         return;
     }
-    if (host_open(&d.host, host_loop(w->talk.host), &o, &err)) {
+    if (libp2p_open(&d.host, host_loop(w->talk.host), &o, &err)) {
         walk_skip(w, section, what, "%s", err.text);
     } else {
         loop_call(host_loop(w->talk.host), begin_dial, &d);

@@ -2,6 +2,7 @@
  * until the request has been completed there. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
+#include "net/libp2p/libp2p.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,7 +101,7 @@ static int look_at_own(const char *flag, const char *const *list, size_t count, 
 static int open_host(struct swarm *s, const struct host_options *o, struct pl_err *err)
 {
     struct pl_err why = { "" };
-    int rc = host_open(&s->host, s->loop, o, &why);
+    int rc = libp2p_open(&s->host, s->loop, o, &why);
     if (!rc) return PL_OK;
     return pl_fail(
         err, rc, "%.300s%s", why.text,

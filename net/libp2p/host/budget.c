@@ -1,15 +1,17 @@
-/* budget.c - between resources.h and the host's links: what is refused, and what ends, when somebody
- * uses too much. */
-#include "host_internal.h"
+/* budget.c - applies the counts of resources.h to connections. */
+#include "budget.h"
 
-const char *budget_admit(struct connection *l)
+#include <time.h>
+
+const char *budget_admit(struct connection *c)
 {
-    struct resources *r = &l->host->resources;
+    struct host_core *core = c->of->core;
+    struct resources *r = &core->resources;
     const struct scope *full;
-    if (resources_open(r, &l->account, &l->remote, !l->inbound, loop_now(l->host->loop)))
+    if (resources_open(r, &c->account, &c->remote, !c->inbound, loop_now(core->loop)))
         return "out of memory";
-    l->account.owner = l;
-    while ((full = resources_charge(&l->account, RESOURCE_CONNECTIONS, 1))) {
+    c->account.owner = c;
+    while ((full = resources_charge(&c->account, RESOURCE_CONNECTIONS, 1))) {
         struct account *idle = resources_largest(r, full, RESOURCE_CONNECTIONS);
         if (!idle) return "too many connections";
         connection_end(idle->owner, PL_ELIMIT, "connection: it was idle longest of too many");
@@ -17,76 +19,51 @@ const char *budget_admit(struct connection *l)
     return NULL;
 }
 
-/* --- bytes ------------------------------------------------------------------------------------ */
-
-static size_t bytes_of(const struct connection *l, enum resource kind)
+int budget_expect(struct connection *c, size_t n)
 {
-    const struct conn *c = &l->conn;
-    if (kind == RESOURCE_HELD) return c->yamux.held;
-    return c->yamux.unsent + bytes_length(&c->wire) + bytes_length(&c->frames) + c->under_way;
-}
-
-/* The largest half message of the connection is not waited for any longer. */
-static void drop_stream(struct connection *l)
-{
-    struct stream *largest = NULL;
-    size_t most = 0;
-    for (struct stream *c = l->channels; c; c = c->next)
-        if (c->stream && bytes_length(&c->stream->in) > most) {
-            largest = c;
-            most = bytes_length(&c->stream->in);
-        }
-    if (largest) stream_fail(largest, PL_ELIMIT, "too much of this peer's lies unread");
-    else connection_end(l, PL_ELIMIT, "connection: too much lies unread");
-    resources_count(&l->account, RESOURCE_HELD, bytes_of(l, RESOURCE_HELD));
-}
-
-static void count(struct connection *l, enum resource kind)
-{
-    const struct scope *full;
-    while (!l->ending && (full = resources_count(&l->account, kind, bytes_of(l, kind)))) {
-        struct account *largest = resources_largest(&l->host->resources, full, kind);
-        if (!largest) return;
-        if (kind == RESOURCE_HELD) drop_stream(largest->owner);
-        else connection_end(largest->owner, PL_ELIMIT, "connection: too much is not taken");
-    }
-}
-
-void budget_count(struct connection *l)
-{
-    if (l->account.used[RESOURCE_HELD] != l->conn.yamux.held)
-        l->account.active_at = loop_now(l->host->loop);
-    count(l, RESOURCE_HELD);
-    count(l, RESOURCE_UNSENT);
-}
-
-int budget_expects(struct connection *l, size_t n)
-{
-    const struct scope *full = resources_charge(&l->account, RESOURCE_HELD, n);
-    if (!full) resources_release(&l->account, RESOURCE_HELD, n);
+    /* Only the peer's own limit refuses: at the others the largest holder goes (stream_budget.c). */
+    const struct scope *full = resources_charge(&c->account, RESOURCE_HELD, n);
+    if (!full) resources_release(&c->account, RESOURCE_HELD, n);
     return full && full->kind == SCOPE_PEER ? PL_ELIMIT : PL_OK;
 }
 
-/* --- streams ---------------------------------------------------------------------------------- */
+/* --- time on the loop ------------------------------------------------------------------------- */
 
-static struct stream *newest_inbound(const struct connection *l)
+/* Processor time of this thread: on a busy machine a handler is not charged for being preempted. */
+static uint64_t thread_us(void)
 {
-    struct stream *c = l->channels;
-    while (c && !c->inbound) c = c->next;
-    return c;
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-int budget_stream(struct connection *l)
+int budget_must_wait(const struct connection *c)
 {
-    struct resources *r = &l->host->resources;
-    const struct scope *full;
-    while ((full = resources_charge(&l->account, RESOURCE_STREAMS, 1))) {
-        struct account *largest = resources_largest(r, full, RESOURCE_STREAMS);
-        struct stream *c;
-        if (full->kind != SCOPE_SYSTEM || !largest || largest->subnet == l->account.subnet ||
-            !(c = newest_inbound(largest->owner)))
-            return PL_ELIMIT;
-        stream_fail(c, PL_ELIMIT, "too many streams");
-    }
-    return PL_OK;
+    struct host_core *core = c->of->core;
+    resources_renew(&core->resources, loop_now(core->loop));
+    return c->account.of && resources_must_wait(&c->account);
+}
+
+double budget_window_left(const struct connection *c)
+{
+    const struct host_core *core = c->of->core;
+    double left = core->resources.window_at + HANDLER_WINDOW - loop_now(core->loop);
+    return left > 0 ? left : 0;
+}
+
+void budget_begin_handler(struct handler_time *t, struct connection *c)
+{
+    t->core = c->of->core;
+    resources_begin_handler(&t->charge, &c->account);
+    t->nested_us = t->core->resources.handled_us;
+    t->began_us = thread_us();
+}
+
+void budget_end_handler(struct handler_time *t)
+{
+    struct resources *r = &t->core->resources;
+    uint64_t us = thread_us() - t->began_us, nested = r->handled_us - t->nested_us;
+    us = us > nested ? us - nested : 0;
+    r->handled_us += us;
+    resources_end_handler(r, &t->charge, (size_t)us);
 }

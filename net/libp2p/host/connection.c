@@ -1,6 +1,13 @@
-/* connection.c - a connection: the engine of conn.h between a socket and its channels. What was written
- * during a turn of the loop is enciphered and sent at its end, in one piece. */
-#include "host_internal.h"
+/* connection.c - bytes between a socket and the connection's engine, and a connection's end.
+ *
+ * Reading is immediate: what the socket has goes through decryption and Yamux to the streams'
+ * handlers. Writing is deferred: handlers append to buffers, and connections_settle encrypts and
+ * sends them in one piece before the loop sleeps. So a handler that writes ten small responses costs
+ * one system call.
+ *
+ * What the socket does not take stays with libuv, one buffer at a time. While that buffer waits, the
+ * engine fills only `wire_high` bytes more (conn.h): urgent frames would otherwise wait behind them. */
+#include "connection.h"
 #include "net/loop/socket.h"
 
 #include <stdarg.h>
@@ -8,290 +15,325 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIED_FOR 1.0 /* s that a connection of others may be on trial */
+/* s for which an inbound connection is not preferred: a peer that probes whether we can be reached
+ * (AutoNAT) closes its connection at once */
+#define PROBE_LIMIT 1.0
 
-static double precise_now(void)
+/* The loop's clock counts milliseconds, which is too coarse for round-trip times. */
+static double precise_now(void) { return (double)uv_hrtime() * 1e-9; }
+
+static double loop_time(const struct connection *c) { return loop_now(c->of->core->loop); }
+
+void connection_touch(struct connection *c)
 {
-    /* the loop's clock counts milliseconds: too coarse for RTT */
-    return (double)uv_hrtime() * 1e-9;
+    if (c->dirty || c->state == CONNECTION_ENDING) return;
+    c->dirty = 1;
+    c->next_dirty = c->of->dirty;
+    c->of->dirty = c;
 }
 
-void connection_touch(struct connection *l)
-{
-    if (l->dirty || l->ending) return;
-    l->dirty = 1;
-    l->next_dirty = l->host->dirty;
-    l->host->dirty = l;
-}
-
-void connection_end(struct connection *l, int status, const char *format, ...)
+void connection_end(struct connection *c, int status, const char *format, ...)
 {
     va_list args;
-    if (l->ending) return;
-    l->ending = 1;
-    l->status = status;
+    if (c->state == CONNECTION_ENDING) return;
+    c->state = CONNECTION_ENDING;
+    c->status = status;
     va_start(args, format);
-    vsnprintf(l->why.text, sizeof l->why.text, format, args);
+    vsnprintf(c->why.text, sizeof c->why.text, format, args);
     va_end(args);
-    timer_stop(&l->timer);
-    resources_close(&l->account);
-    l->next_ending = l->host->ending;
-    l->host->ending = l;
+    timer_stop(&c->timer);
+    resources_close(&c->account); /* at once: whoever is admitted in its place counts on it */
+    c->next_ending = c->of->ending;
+    c->of->ending = c;
 }
 
-/* The newest direct one: an older one may be dead without our knowing. But what others have
- * opened just now may be a call to see whether we can be reached, and ends at once. */
+/* The newest direct connection: an older one may be dead without our knowing. Relayed ones are small
+ * and short, so they come last. */
 struct connection *connection_best(const struct peer *p)
 {
     struct connection *relayed = NULL, *young = NULL;
-    for (struct connection *l = p ? p->links : NULL; l; l = l->next_of_peer) {
-        if (l->ending || l->conn.yamux.remote_going) continue;
-        if (l->relayed) relayed = relayed ? relayed : l;
-        else if (!l->inbound || loop_now(l->host->loop) - l->opened_at >= TRIED_FOR) return l;
-        else young = l;
+    for (struct connection *c = p ? p->connections : NULL; c; c = c->next_of_peer) {
+        if (c->state == CONNECTION_ENDING || c->conn.yamux.remote_going) continue;
+        if (c->relayed) relayed = relayed ? relayed : c;
+        else if (!c->inbound || loop_time(c) - c->opened_at >= PROBE_LIMIT) return c;
+        else young = c;
     }
     return young ? young : relayed;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static void push(struct connection *l);
-
 static void on_written(uv_write_t *write, int status)
 {
-    struct connection *l = write->data;
-    l->writing = 0;
-    l->progress_at = loop_now(l->host->loop);
-    conn_took(&l->conn, bytes_length(&l->sending), precise_now() - l->blocked_at);
-    bytes_take(&l->sending, bytes_length(&l->sending));
-    l->conn.under_way = 0;
-    if (l->ending) return;
-    if (status) connection_end(l, PL_EIO, "connection lost: %s", uv_strerror(status));
-    else connection_touch(l);
+    struct connection *c = write->data;
+    struct connection_socket *k = &c->socket;
+    k->state = SOCKET_IDLE;
+    k->progress_at = loop_time(c);
+    /* The socket's speed decides how much may wait in front of it from now on. */
+    conn_took(&c->conn, bytes_length(&k->sending), precise_now() - k->blocked_at);
+    bytes_take(&k->sending, bytes_length(&k->sending));
+    c->conn.under_way = 0;
+    if (c->state == CONNECTION_ENDING) return;
+    if (status) connection_end(c, PL_EIO, "connection lost: %s", uv_strerror(status));
+    else connection_touch(c);
 }
 
-/* As much as the socket takes now; the rest is lent to libuv. */
-static int push_socket(struct connection *l)
+/* Writes as much as the socket takes now; the rest is lent to libuv. */
+static int write_socket(struct connection *c)
 {
-    struct bytes *wire = &l->conn.wire;
+    struct connection_socket *k = &c->socket;
+    struct bytes *wire = &c->conn.wire, spare = k->sending;
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes_at(wire), (unsigned)bytes_length(wire));
-    struct bytes free_one = l->sending;
-    int n = uv_try_write((uv_stream_t *)&l->tcp, &buf, 1);
+    int n = uv_try_write((uv_stream_t *)&k->tcp, &buf, 1), rc;
     if (n < 0 && n != UV_EAGAIN) return n;
     if (n > 0) bytes_take(wire, (size_t)n);
-    l->progress_at = loop_now(l->host->loop);
+    k->progress_at = loop_time(c);
     if (!bytes_length(wire)) return 0;
-    free_one.limit = wire->limit;
-    l->sending = *wire;
-    *wire = free_one;
-    l->conn.under_way = bytes_length(&l->sending);
-    l->queue_seen = l->conn.under_way;
-    buf = uv_buf_init((char *)(uintptr_t)bytes_at(&l->sending), (unsigned)l->conn.under_way);
-    l->write.data = l;
-    l->writing = 1;
-    l->blocked_at = precise_now();
-    return uv_write(&l->write, (uv_stream_t *)&l->tcp, &buf, 1, on_written);
+    /* libuv needs the bytes where they are until on_written: the engine goes on with the buffer that
+     * was sent before. */
+    spare.limit = wire->limit;
+    k->sending = *wire;
+    *wire = spare;
+    c->conn.under_way = k->queue_seen = bytes_length(&k->sending);
+    buf = uv_buf_init((char *)(uintptr_t)bytes_at(&k->sending), (unsigned)c->conn.under_way);
+    k->write.data = c;
+    k->blocked_at = precise_now();
+    rc = uv_write(&k->write, (uv_stream_t *)&k->tcp, &buf, 1, on_written);
+    if (!rc) k->state = SOCKET_WRITING;
+    return rc;
 }
 
-static void push(struct connection *l)
+static void flush(struct connection *c)
 {
-    while (!l->writing && !l->ending) {
+    while (c->socket.state != SOCKET_WRITING && c->state != CONNECTION_ENDING) {
         int rc;
         size_t n;
-        if (l->carrier) l->conn.under_way = stream_queued(l->carrier);
-        rc = conn_flush(&l->conn);
-        n = bytes_length(&l->conn.wire);
+        if (c->carrier) c->conn.under_way = c->carrier_calls->queued(c->carrier);
+        rc = conn_flush(&c->conn); /* Yamux frames, encrypted, into conn.wire */
+        n = bytes_length(&c->conn.wire);
         if (rc) {
-            connection_end(l, rc, "connection: %s",
-                           rc == PL_ELIMIT ? "the peer does not read our answers"
+            connection_end(c, rc, "connection: %s",
+                           rc == PL_ELIMIT ? "the peer does not read our responses"
                                            : pl_status_name(rc));
             return;
         }
-        budget_count(l);
-        if (!n || l->ending) return;
-        if (l->carrier) {
-            stream_write(l->carrier, bytes_at(&l->conn.wire), n);
-            bytes_take(&l->conn.wire, n);
-        } else if ((rc = push_socket(l))) {
-            l->writing = 0;
-            connection_end(l, PL_EIO, "connection lost: %s", uv_strerror(rc));
+        c->of->events->used(c);
+        if (!n || c->state == CONNECTION_ENDING) return;
+        if (c->carrier) {
+            c->carrier_calls->write(c->carrier, bytes_at(&c->conn.wire), n);
+            bytes_take(&c->conn.wire, n);
+        } else if ((rc = write_socket(c))) {
+            connection_end(c, PL_EIO, "connection lost: %s", uv_strerror(rc));
         }
     }
 }
 
+size_t connection_unsent(const struct connection *c)
+{
+    uv_os_fd_t fd;
+    size_t n = c->conn.yamux.unsent + bytes_length(&c->conn.wire) + bytes_length(&c->conn.frames) +
+               c->conn.under_way;
+    /* The kernel's queue counts too: closing the socket may lose what is in it. */
+    if (c->socket.state != SOCKET_NONE && !uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd))
+        n += socket_unconfirmed(fd);
+    return n;
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
-void connection_carried(struct connection *l, const uint8_t *data, size_t n)
+void connection_receive(struct connection *c, const uint8_t *data, size_t n)
 {
     struct pl_err err = { "" };
     int rc;
-    if (l->ending) return;
-    connection_touch(l);
-    if (!l->spoke) l->account.active_at = loop_now(l->host->loop); /* silent ones go first */
-    l->spoke = 1;
-    rc = conn_receive(&l->conn, data, n, precise_now(), &err);
-    if (rc) connection_end(l, rc, "%s", err.text);
-    else if (!l->carrier) budget_count(l); /* a relayed one is in its carrier's callback */
+    if (c->state == CONNECTION_ENDING) return;
+    connection_touch(c);
+    if (!c->received) c->account.active_at = loop_time(c); /* later bytes are no sign of life */
+    c->received = 1;
+    rc = conn_receive(&c->conn, data, n, precise_now(), &err);
+    if (rc) connection_end(c, rc, "%s", err.text);
+    else if (!c->carrier)
+        c->of->events->used(c); /* the carrier's handler may not lose its stream */
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    struct connection *l = handle->data;
+    struct connection *c = handle->data;
     (void)suggested;
-    *buf = uv_buf_init((char *)loop_scratch(l->host->loop), LOOP_SCRATCH);
+    *buf = uv_buf_init((char *)loop_scratch(c->of->core->loop), LOOP_SCRATCH);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    struct connection *l = stream->data;
-    if (n > 0) connection_carried(l, (const uint8_t *)buf->base, (size_t)n);
+    struct connection *c = stream->data;
+    if (n > 0) connection_receive(c, (const uint8_t *)buf->base, (size_t)n);
     else if (n < 0)
-        connection_end(l, PL_EIO, "connection lost: %s",
+        connection_end(c, PL_EIO, "connection lost: %s",
                        n == UV_EOF ? "the peer closed it" : uv_strerror((int)n));
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
 
+/* 1: bytes wait, and the socket has taken none of them for HOST_STALL_LIMIT. */
+static int is_stalled(struct connection *c)
+{
+    struct connection_socket *k = &c->socket;
+    size_t queue;
+    if (k->state != SOCKET_WRITING) return 0;
+    queue = uv_stream_get_write_queue_size((uv_stream_t *)&k->tcp);
+    if (queue != k->queue_seen) k->progress_at = loop_time(c);
+    k->queue_seen = queue;
+    return loop_time(c) >= k->progress_at + HOST_STALL_LIMIT;
+}
+
 static void on_timer(void *context)
 {
-    struct connection *l = context;
+    struct connection *c = context;
     struct pl_err err = { "" };
     double now = precise_now(), wait;
     int rc;
-    if (!l->open) {
-        connection_end(l, PL_EAGAIN, "connection: not set up within %.0f s", CONN_SETUP_LIMIT);
+    if (c->state == CONNECTION_NEW) {
+        connection_end(c, PL_EAGAIN, "connection: not set up within %.0f s", CONN_SETUP_LIMIT);
         return;
     }
-    if (l->writing) {
-        size_t queue = uv_stream_get_write_queue_size((uv_stream_t *)&l->tcp);
-        if (queue != l->queue_seen) l->progress_at = loop_now(l->host->loop);
-        l->queue_seen = queue;
-        if (loop_now(l->host->loop) >= l->progress_at + HOST_STALL_LIMIT) {
-            connection_end(l, PL_EIO, "connection: the peer has taken nothing for %.0f s",
-                           HOST_STALL_LIMIT);
-            return;
-        }
-    }
-    if ((rc = conn_tick(&l->conn, now, &err))) {
-        connection_end(l, rc, "%s", err.text);
+    if (is_stalled(c)) {
+        connection_end(c, PL_EIO, "connection: the peer has taken nothing for %.0f s",
+                       HOST_STALL_LIMIT);
         return;
     }
-    if (l->ending) return; /* its own channels' doing */
-    connection_touch(l);
-    wait = yamux_due(&l->conn.yamux) - now;
-    if (wait > HOST_STALL_LIMIT / 2) wait = HOST_STALL_LIMIT / 2; /* to look at the writes */
-    timer_start(l->host->loop, &l->timer, wait, on_timer, l);
+    if ((rc = conn_tick(&c->conn, now,
+                        &err))) { /* Yamux's ping, and whether the last one came back */
+        connection_end(c, rc, "%s", err.text);
+        return;
+    }
+    if (c->state == CONNECTION_ENDING) return; /* a stream's handler ended it */
+    connection_touch(c);
+    wait = yamux_due(&c->conn.yamux) - now;
+    if (wait > HOST_STALL_LIMIT / 2) wait = HOST_STALL_LIMIT / 2; /* often enough for is_stalled */
+    timer_start(c->of->core->loop, &c->timer, wait, on_timer, c);
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
 static void on_open(void *context)
 {
-    struct connection *l = context;
-    struct dial *d = l->dial;
-    l->open = 1;
-    l->dial = NULL;
-    l->opened_at = loop_now(l->host->loop);
-    host_link_open(l);
-    if (!l->ending) timer_start(l->host->loop, &l->timer, 0, on_timer, l); /* the first ping */
-    if (d) dial_link_open(d);
+    struct connection *c = context;
+    const struct connection_dialer *dialer = c->dialer;
+    c->state = CONNECTION_OPEN;
+    c->dialer = NULL;
+    c->opened_at = loop_time(c);
+    c->of->events->opened(c);
+    if (c->state == CONNECTION_OPEN) /* the first tick sends the first ping */
+        timer_start(c->of->core->loop, &c->timer, 0, on_timer, c);
+    if (dialer) dialer->opened(c->dialer_context, c);
 }
 
-struct connection *connection_new(struct host *h, int inbound)
+struct connection *connection_new(struct connections *of, int inbound)
 {
-    struct connection *l = calloc(1, sizeof *l);
-    if (!l) return NULL;
-    l->host = h;
-    l->inbound = inbound;
-    l->tcp.data = l;
-    l->next = h->links;
-    if (h->links) h->links->prev = l;
-    h->links = l;
-    h->handles++;
-    return l;
+    struct connection *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->of = of;
+    c->inbound = inbound;
+    c->socket.tcp.data = c;
+    c->next = of->all;
+    if (of->all) of->all->prev = c;
+    of->all = c;
+    of->core->handles++;
+    return c;
 }
 
-int connection_start(struct connection *l, const struct peer_id *expected)
+int connection_start(struct connection *c, const struct peer_id *expected)
 {
-    static const struct conn_events events = {
-        on_open, { stream_on_opened, stream_on_readable, stream_on_writable }
-    };
-    int rc = conn_init(&l->conn, l->host->me, !l->inbound, l->host->securities, expected, &events,
-                       l);
-    if (!rc) rc = timer_start(l->host->loop, &l->timer, CONN_SETUP_LIMIT, on_timer, l);
-    if (!rc && !l->carrier) {
+    struct conn_events events = { on_open, c->of->events->streams };
+    struct host_core *core = c->of->core;
+    int rc = conn_init(&c->conn, core->me, !c->inbound, c->of->securities, expected, &events, c);
+    if (!rc) rc = timer_start(core->loop, &c->timer, CONN_SETUP_LIMIT, on_timer, c);
+    if (!rc && !c->carrier) {
         uv_os_fd_t fd;
-        if (!uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_prepare(fd);
-        uv_tcp_nodelay(&l->tcp, 1);
-        uv_tcp_keepalive(&l->tcp, 1, 30);
-        if (uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read)) rc = PL_EIO;
+        if (!uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd)) socket_prepare(fd);
+        uv_tcp_nodelay(&c->socket.tcp,
+                       1); /* whole flushes are written: Nagle would only delay them */
+        uv_tcp_keepalive(&c->socket.tcp, 1, 30);
+        if (uv_read_start((uv_stream_t *)&c->socket.tcp, on_alloc, on_read)) rc = PL_EIO;
     }
-    connection_touch(l);
+    connection_touch(c);
     return rc;
 }
 
-/* Of what was written: until it has arrived, a close may cost the rest. */
-size_t connection_unsent(const struct connection *l)
+static void free_connection(struct connection *c)
 {
-    uv_os_fd_t fd;
-    size_t n = l->conn.yamux.unsent + bytes_length(&l->conn.wire) + bytes_length(&l->conn.frames) +
-               l->conn.under_way;
-    if (l->has_socket && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) n += socket_unconfirmed(fd);
-    return n;
+    struct host_core *core = c->of->core;
+    if (c->prev) c->prev->next = c->next;
+    else c->of->all = c->next;
+    if (c->next) c->next->prev = c->prev;
+    bytes_clear(&c->socket.sending);
+    free(c);
+    core->handles--;
+    core->handle_closed(core->host);
 }
 
-static void free_link(struct connection *l)
+static void on_closed(uv_handle_t *handle) { free_connection(handle->data); }
+
+/* What the engine still has to say: a TLS alert, or the last frames of an orderly end. */
+static void write_last_bytes(struct connection *c, struct stream *carrier)
 {
-    struct host *h = l->host;
-    if (l->prev) l->prev->next = l->next;
-    else h->links = l->next;
-    if (l->next) l->next->prev = l->prev;
-    bytes_clear(&l->sending);
-    free(l);
-    host_handle_closed(h);
+    size_t n = bytes_length(&c->conn.wire);
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes_at(&c->conn.wire), (unsigned)n);
+    if (!n || (c->conn.state != CONN_CLOSED && c->status != PL_OK)) return;
+    if (carrier) c->carrier_calls->write(carrier, bytes_at(&c->conn.wire), n);
+    else if (c->socket.state == SOCKET_IDLE) uv_try_write((uv_stream_t *)&c->socket.tcp, &buf, 1);
 }
 
-static void on_closed(uv_handle_t *handle) { free_link(handle->data); }
-
-/* Tells everybody who was on it. They may open and close what they like: nothing of this link is
- * found any more. */
-static void settle_ended(struct connection *l)
+/* Tells everybody who used the connection. They may open and close what they like: it is in no table
+ * any more. */
+static void finish_ended(struct connection *c)
 {
-    struct dial *d = l->dial;
-    struct stream *carrier = l->carrier;
-    l->dial = NULL;
-    l->carrier = NULL;
-    if (l->open) host_link_closed(l);
-    if (l->conn.state == CONN_CLOSED || l->status == PL_OK) { /* an alert, the last words */
-        size_t n = bytes_length(&l->conn.wire);
-        uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes_at(&l->conn.wire), (unsigned)n);
-        if (n && carrier) stream_write(carrier, bytes_at(&l->conn.wire), n);
-        else if (n && l->has_socket && !l->writing) uv_try_write((uv_stream_t *)&l->tcp, &buf, 1);
-    }
-    while (l->channels) stream_lost(l->channels, PL_EIO, l->why.text);
-    conn_clear(&l->conn);
-    if (d) dial_link_ended(d, l->status, l->why.text);
-    stream_close(carrier);
-    l->settled = 1;
-    if (l->has_socket) uv_close((uv_handle_t *)&l->tcp, on_closed);
-    else free_link(l);
+    const struct connection_dialer *dialer = c->dialer;
+    struct stream *carrier = c->carrier;
+    c->dialer = NULL;
+    c->carrier = NULL;
+    c->of->events->closed(c);
+    write_last_bytes(c, carrier);
+    c->of->events->lost(c, c->why.text);
+    conn_clear(&c->conn);
+    if (dialer) dialer->ended(c->dialer_context, c->status, c->why.text);
+    if (carrier) c->carrier_calls->close(carrier);
+    if (c->socket.state != SOCKET_NONE) uv_close((uv_handle_t *)&c->socket.tcp, on_closed);
+    else free_connection(c);
 }
 
-void host_settle(struct host *h)
+void connections_settle(struct connections *all)
 {
-    while (h->dirty || h->ending) {
-        struct connection *l = h->dirty;
-        if (l) {
-            h->dirty = l->next_dirty;
-            l->dirty = 0;
-            if (l->ending) continue;
-            stream_start_pending(l);
-            push(l);
-            stream_release_held(l);
+    /* Either list may grow meanwhile: a flush may end a connection, an end may write to another. */
+    while (all->dirty || all->ending) {
+        struct connection *c = all->dirty;
+        if (c) {
+            all->dirty = c->next_dirty;
+            c->dirty = 0;
+            if (c->state == CONNECTION_ENDING) continue;
+            all->events->before_flush(c);
+            flush(c);
+            all->events->after_flush(c);
         } else {
-            l = h->ending;
-            h->ending = l->next_ending;
-            settle_ended(l);
+            c = all->ending;
+            all->ending = c->next_ending;
+            finish_ended(c);
         }
     }
+}
+
+int multiaddr_of_socket(struct multiaddr *a, const void *sa_)
+{
+    const struct sockaddr *sa = sa_;
+    a->length = 0;
+    if (sa->sa_family == AF_INET) {
+        const struct sockaddr_in *four = sa_;
+        multiaddr_add_ip(a, 4, (const uint8_t *)&four->sin_addr);
+        return multiaddr_add_tcp(a, ntohs(four->sin_port));
+    }
+    if (sa->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *six = sa_;
+        multiaddr_add_ip(a, 6, (const uint8_t *)&six->sin6_addr);
+        return multiaddr_add_tcp(a, ntohs(six->sin6_port));
+    }
+    return PL_ENOTFOUND;
 }

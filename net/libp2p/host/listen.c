@@ -1,63 +1,48 @@
-/* listen.c - where others find this peer: listening, who may come in, and our own addresses. */
-#include "host_internal.h"
-#include "net/libp2p/relay/relay.h"
+/* listen.c - accepts connections, and knows under which addresses.
+ *
+ * An accepted socket costs a file descriptor before its owner has proven anything, so it is charged
+ * (budget_admit) before the handshakes begin. */
+#include "listen.h"
 #include "net/loop/socket.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
-int multiaddr_of_socket(struct multiaddr *a, const void *sa_)
-{
-    const struct sockaddr *sa = sa_;
-    a->length = 0;
-    if (sa->sa_family == AF_INET) {
-        const struct sockaddr_in *four = sa_;
-        multiaddr_add_ip(a, 4, (const uint8_t *)&four->sin_addr);
-        return multiaddr_add_tcp(a, ntohs(four->sin_port));
-    }
-    if (sa->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *six = sa_;
-        multiaddr_add_ip(a, 6, (const uint8_t *)&six->sin6_addr);
-        return multiaddr_add_tcp(a, ntohs(six->sin6_port));
-    }
-    return PL_ENOTFOUND;
-}
+#define BACKLOG \
+    512 /* connections that the kernel accepts for us within one iteration of the loop */
 
-int host_local_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
-{
-    const struct connection *l = connection_best(host_peer(h, id));
-    struct sockaddr_storage sa;
-    int length = sizeof sa;
-    if (!l || !l->has_socket || uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length))
-        return PL_ENOTFOUND;
-    return multiaddr_of_socket(a, &sa);
-}
+struct listener {
+    uv_tcp_t tcp;
+    struct listening *of;
+    struct multiaddr at; /* bound, with the real port */
+    struct listener *next;
+};
 
 static void on_connection(uv_stream_t *server, int status)
 {
     struct listener *listener = server->data;
-    struct host *h = listener->host;
+    struct host_core *core = listener->of->core;
     struct sockaddr_storage sa;
     int length = sizeof sa;
-    struct connection *l;
-    const char *no;
-    if (status || !(l = connection_new(h, 1))) return;
-    if (uv_tcp_init(loop_uv(h->loop), &l->tcp)) {
-        connection_end(l, PL_ENOMEM, "no socket");
+    struct connection *c;
+    const char *refusal;
+    if (status || !(c = connection_new(listener->of->connections, 1))) return;
+    if (uv_tcp_init(loop_uv(core->loop), &c->socket.tcp)) {
+        connection_end(c, PL_ENOMEM, "no socket");
         return;
     }
-    l->has_socket = 1;
-    if (uv_accept(server, (uv_stream_t *)&l->tcp) ||
-        uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) ||
-        multiaddr_of_socket(&l->remote, &sa))
-        connection_end(l, PL_EIO, "the caller is gone");
-    else if ((no = h->closing ? "closing" : budget_admit(l)))
-        connection_end(l, PL_ELIMIT, "%s", no);
-    else if (connection_start(l, NULL)) connection_end(l, PL_ENOMEM, "out of memory");
+    c->socket.state = SOCKET_IDLE;
+    if (uv_accept(server, (uv_stream_t *)&c->socket.tcp) ||
+        uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&sa, &length) ||
+        multiaddr_of_socket(&c->remote, &sa))
+        connection_end(c, PL_EIO, "the caller is gone");
+    else if ((refusal = core->state == HOST_CLOSING ? "closing" : budget_admit(c)))
+        connection_end(c, PL_ELIMIT, "%s", refusal);
+    else if (connection_start(c, NULL)) connection_end(c, PL_ENOMEM, "out of memory");
 }
 
-int host_listen(struct host *h, const char *text, struct pl_err *err)
+int listening_add(struct listening *of, const char *text, struct pl_err *err)
 {
     struct multiaddr a;
     struct multiaddr_target t;
@@ -80,38 +65,40 @@ int host_listen(struct host *h, const char *text, struct pl_err *err)
         six->sin6_port = htons(t.port);
         memcpy(&six->sin6_addr, t.ip, 16);
     }
-    if ((rc = uv_tcp_init(loop_uv(h->loop), &l->tcp))) {
+    if ((rc = uv_tcp_init(loop_uv(of->core->loop), &l->tcp))) {
         free(l);
         return pl_fail(err, PL_EIO, "listen: %s", uv_strerror(rc));
     }
     l->tcp.data = l;
-    l->host = h;
-    l->next = h->listeners;
-    h->listeners = l;
-    h->handles++;
+    l->of = of;
+    l->next = of->listeners;
+    of->listeners = l;
+    of->core->handles++;
+    /* IPv6 alone: IPv4 has an address of its own, and both may be given with the same port. */
     rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, t.family == 6 ? UV_TCP_IPV6ONLY : 0);
     if (!rc && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_begin(fd, NULL);
-    if (!rc) rc = uv_listen((uv_stream_t *)&l->tcp, 512, on_connection);
+    if (!rc) rc = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
     if (!rc) rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length);
     if (rc) return pl_fail(err, PL_EIO, "listen: %.200s: %s", text, uv_strerror(rc));
     return multiaddr_of_socket(&l->at, &sa);
 }
 
-static void on_listener_closed(uv_handle_t *handle)
+static void on_closed(uv_handle_t *handle)
 {
     struct listener *l = handle->data;
-    struct host *h = l->host;
+    struct host_core *core = l->of->core;
     free(l);
-    host_handle_closed(h);
+    core->handles--;
+    core->handle_closed(core->host);
 }
 
-void host_listen_stop(struct host *h)
+void listening_stop(struct listening *of)
 {
-    for (struct listener *l = h->listeners, *next; l; l = next) {
+    for (struct listener *l = of->listeners, *next; l; l = next) {
         next = l->next;
-        uv_close((uv_handle_t *)&l->tcp, on_listener_closed);
+        uv_close((uv_handle_t *)&l->tcp, on_closed);
     }
-    h->listeners = NULL;
+    of->listeners = NULL;
 }
 
 /* The listening address as others may use it: 0.0.0.0 stands for each of this machine's
@@ -156,19 +143,11 @@ static void add_address(void *context, const struct multiaddr *a)
     list->count++;
 }
 
-size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max)
+size_t listening_addresses(const struct listening *of, struct multiaddr *out, size_t max)
 {
     struct address_list list = { out, 0, max };
-    for (size_t i = 0; i < h->announce_count; i++) add_address(&list, &h->announce[i]);
-    for (const struct listener *l = h->listeners; l && !h->announce_count; l = l->next)
+    for (size_t i = 0; i < of->announce_count; i++) add_address(&list, &of->announce[i]);
+    for (const struct listener *l = of->listeners; l && !of->announce_count; l = l->next)
         each_address(l, add_address, &list);
-    if (list.count > max) list.count = max;
-    return list.count + relay_addresses(h, out + list.count, max - list.count);
-}
-
-size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max)
-{
-    size_t n = host_own_addresses(h, out, max);
-    for (size_t i = 0; i < n; i++) multiaddr_add_peer(&out[i], &h->me->id);
-    return n;
+    return list.count < max ? list.count : max;
 }

@@ -1,23 +1,62 @@
-/* peer_routing.c - from a peer ID to a link, and everybody who waits for one.
+/* peer_routing.c - one search for each peer, shared by all who wait for a connection to it.
  *
- *                 addresses left          none left            found some
- *   seek: DIALLING <------------- step -----------------> ASKING -------------> step
- *            |  a link is open: all who wait are told       |  nothing: all fail
+ *               known addresses used up           router has answered
+ *   DIALING --------------------------> ASKING ----------------------> ASKED
+ *      |                                   |                              |
+ *      +--- connected: all who wait are told ----- none left: all fail ---+
  *
- * Up to DIALS_AT_ONCE addresses of a peer are tried together, direct ones before relayed ones. One
- * that leads behind a router is answered by nobody: after HEAD_START the relayed ones, and whom to
- * ask for them, are not kept waiting for it. An address that failed is left alone for a while
- * (peers.h), unless a user names it. */
-#include "host_internal.h"
-#include "net/libp2p/protocols/kad.h"
+ * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. An address
+ * behind a router that drops our packets is answered by nobody: after HEAD_START the relayed ones are
+ * tried as well, and other peers are asked. An address that failed is not dialed again for a while
+ * (peerstore.h), unless a user names it. */
+#include "peer_routing.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define DIALS_AT_ONCE 4 /* of one peer; honest peers announce two or three addresses */
+#define HEAD_START 1.0  /* s that direct addresses have before relayed ones: several round trips */
+#define FIND_LIMIT 30.0 /* s for asking other peers: three rounds of ten seconds */
+
+enum search_state { SEARCH_DIALING, SEARCH_ASKING, SEARCH_ASKED };
+
+struct host_wait {
+    struct routing *of;
+    struct peer_id peer;        /* length 0: whoever answers */
+    struct peer_search *search; /* waits for a search ... */
+    enum routing_effort effort;
+    struct dial *dial; /* ... or for one address */
+    struct timer timer;
+    host_done *done;
+    void *context;
+    int status; /* to be reported when the timer fires */
+    struct pl_err why;
+    struct host_wait *next, *prev;
+};
+
+struct peer_search {
+    struct routing *of;
+    enum search_state state;
+    struct peer *peer;
+    struct host_wait *waits;
+    struct dial *dials[DIALS_AT_ONCE + 1]; /* one more once they are slow: a relayed one */
+    size_t dial_count;
+    struct router_query *query; /* while ASKING */
+    double began;
+    struct pl_err why;  /* the last thing that went wrong */
+    struct timer timer; /* the next step, never from inside a caller's function */
+    struct multiaddr tried[PEER_ADDRESSES_MAX * 2];
+    size_t tried_count;
+};
+
+static struct loop *loop_of(const struct routing *r) { return r->core->loop; }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 static struct host_wait **wait_list(struct host_wait *w)
 {
-    return w->seek ? &w->seek->waits : &w->host->dialling;
+    return w->search ? &w->search->waits : &w->of->waits;
 }
 
 static void leave(struct host_wait *w)
@@ -43,8 +82,8 @@ static void free_wait(struct host_wait *w)
     free(w);
 }
 
-void wait_finish(struct host_wait *w, int status, const struct peer_id *peer,
-                 const struct pl_err *err)
+static void finish_wait(struct host_wait *w, int status, const struct peer_id *peer,
+                        const struct pl_err *err)
 {
     host_done *done = w->done;
     void *context = w->context;
@@ -63,83 +102,91 @@ void host_wait_cancel(struct host_wait *w)
 static void on_wait_late(void *context)
 {
     struct host_wait *w = context;
-    struct dial *d = w->dial;
+    const struct peer_search *s = w->search;
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     peer_id_text(peer, &w->peer);
-    pl_fail(&err, PL_EAGAIN, "%s: %s%s%s", w->peer.length ? peer : "dialled peer",
-            d && d->link && !d->connecting ? "connected, but it says nothing"
-                                           : "no connection in time",
-            w->seek && w->seek->why.text[0] ? "; " : "", w->seek ? w->seek->why.text : "");
-    if (d) dial_abandon(d);
-    wait_finish(w, PL_EAGAIN, NULL, &err);
+    pl_fail(&err, PL_EAGAIN, "%s: %s%s%s", w->peer.length ? peer : "dialed peer",
+            w->dial && dial_is_shaking_hands(w->dial) ? "connected, but it says nothing"
+                                                      : "no connection in time",
+            s && s->why.text[0] ? "; " : "", s ? s->why.text : "");
+    if (w->dial) dial_abandon(w->dial);
+    finish_wait(w, PL_EAGAIN, NULL, &err);
 }
 
-/* What is known already is told a moment later, never from inside a caller's function. */
-static void on_settled(void *context)
+/* An outcome that is known already is told a moment later, never from inside a caller's function. */
+static void on_outcome(void *context)
 {
     struct host_wait *w = context;
     struct pl_err why = w->why;
-    wait_finish(w, w->status, NULL, &why);
+    finish_wait(w, w->status, NULL, &why);
 }
 
-static struct host_wait *new_wait(struct host *h, const struct peer_id *peer,
-                                  struct peer_routing *s, host_done *done, void *context)
+static struct host_wait *new_wait(struct routing *r, const struct peer_id *peer,
+                                  struct peer_search *s, host_done *done, void *context)
 {
     struct host_wait *w = calloc(1, sizeof *w);
     if (!w) return NULL;
-    w->host = h;
+    w->of = r;
     if (peer) w->peer = *peer;
-    w->seek = s;
+    w->search = s;
     w->done = done;
     w->context = context;
     join(w);
     return w;
 }
 
-struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double timeout_s,
-                            host_done *done, void *context)
+static void on_address_dialed(void *context, struct dial *d, int status, const struct peer_id *peer,
+                              const char *why)
 {
-    struct host_wait *w = new_wait(h, NULL, NULL, done, context);
+    struct host_wait *w = context;
+    struct pl_err err;
+    (void)d;
+    w->dial = NULL;
+    pl_fail(&err, status, "%s", why);
+    finish_wait(w, status, peer, &err);
+}
+
+struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, double timeout_s,
+                               host_done *done, void *context)
+{
+    struct host_wait *w = new_wait(r, NULL, NULL, done, context);
     struct multiaddr_target t;
     if (!w) return NULL;
     if (!multiaddr_target(&t, a)) w->peer = t.peer;
-    if (!(w->dial = dial_new(h, a, NULL)) ||
-        timer_start(h->loop, &w->timer, timeout_s, on_wait_late, w)) {
-        host_wait_cancel(w);
-        return NULL;
-    }
-    w->dial->wait = w;
-    return w;
+    if ((w->dial = dial_new(r->dialing, a, NULL, on_address_dialed, w)) &&
+        !timer_start(loop_of(r), &w->timer, timeout_s, on_wait_late, w))
+        return w;
+    host_wait_cancel(w);
+    return NULL;
 }
 
 /* --- searching -------------------------------------------------------------------------------- */
 
-/* 1: what is being dialled has had its time alone. */
-static int is_slow(const struct peer_routing *s)
+/* 1: the addresses that are being dialed have had their head start. */
+static int is_slow(const struct peer_search *s)
 {
-    return s->dial_count && loop_now(s->host->loop) >= s->began + HEAD_START;
+    return s->dial_count && loop_now(loop_of(s->of)) >= s->began + HEAD_START;
 }
 
-static void free_peer_routing(struct peer_routing *s)
+static void free_search(struct peer_search *s)
 {
     int slow = is_slow(s);
-    s->peer->seek = NULL;
+    s->peer->search = NULL;
     timer_stop(&s->timer);
-    if (s->query) kad_cancel(s->query);
-    while (s->dials) {
-        struct dial *d = s->dials;
-        s->dials = d->next;
-        if (slow) peer_address_failed(s->peer, &d->at, loop_now(s->host->loop));
+    if (s->query) s->of->router->cancel(s->query);
+    while (s->dial_count) {
+        struct dial *d = s->dials[--s->dial_count];
+        if (slow) peer_address_failed(s->peer, dial_address(d), loop_now(loop_of(s->of)));
         dial_abandon(d);
     }
     free(s);
 }
 
-/* Out of the search; told a moment later. */
+/* One who waits leaves the search; it is told a moment later. */
 static void settle_wait(struct host_wait *w, int status)
 {
-    const struct peer_routing *s = w->seek;
+    const struct peer_search *s = w->search;
     char peer[PEER_ID_TEXT_MAX];
     leave(w);
     w->status = status;
@@ -148,28 +195,28 @@ static void settle_wait(struct host_wait *w, int status)
         peer_id_text(peer, &s->peer->id);
         pl_fail(&w->why, status, "%s: no address of it is known", peer);
     }
-    w->seek = NULL;
+    w->search = NULL;
     join(w);
-    timer_start(s->host->loop, &w->timer, 0, on_settled, w);
+    timer_start(loop_of(w->of), &w->timer, 0, on_outcome, w);
 }
 
-static void peer_routing_over(struct peer_routing *s, int status)
+static void end_search(struct peer_search *s, int status)
 {
     while (s->waits) settle_wait(s->waits, status);
-    free_peer_routing(s);
+    free_search(s);
 }
 
-/* The known addresses are used up. Whoever looks for another peer must not wait for what others say
- * about this one: two such searches would wait for each other. */
-static void settle_hasty(struct peer_routing *s)
+/* The known addresses are used up. A query for another peer must not wait for what others say about
+ * this one: two such queries would wait for each other. */
+static void settle_known_only(struct peer_search *s)
 {
     for (struct host_wait *w = s->waits, *next; w; w = next) {
         next = w->next;
-        if (!w->may_ask) settle_wait(w, PL_EIO);
+        if (w->effort == ROUTING_KNOWN) settle_wait(w, PL_EIO);
     }
 }
 
-static int was_tried(const struct peer_routing *s, const struct multiaddr *a)
+static int was_tried(const struct peer_search *s, const struct multiaddr *a)
 {
     for (size_t i = 0; i < s->tried_count; i++)
         if (multiaddr_equal(&s->tried[i], a)) return 1;
@@ -182,8 +229,8 @@ static int is_relayed(const struct multiaddr *a)
     return multiaddr_target(&t, a) || t.relay.length > 0;
 }
 
-/* The next address worth dialling: direct before relayed, and not one that just failed. */
-static const struct address *next_address(const struct peer_routing *s, double now)
+/* The next address to dial: direct before relayed, and not one that just failed. */
+static const struct address *next_address(const struct peer_search *s, double now)
 {
     const struct address *relayed = NULL;
     for (size_t i = 0; i < s->peer->address_count; i++) {
@@ -197,127 +244,130 @@ static const struct address *next_address(const struct peer_routing *s, double n
 
 static void step(void *context);
 
-static void step_soon(struct peer_routing *s) { timer_start(s->host->loop, &s->timer, 0, step, s); }
+static void step_soon(struct peer_search *s) { timer_start(loop_of(s->of), &s->timer, 0, step, s); }
 
 static void on_found(void *context, int status, const char *why)
 {
-    struct peer_routing *s = context;
+    struct peer_search *s = context;
     s->query = NULL;
+    s->state = SEARCH_ASKED;
     if (status && !s->why.text[0]) pl_fail(&s->why, status, "%s", why);
     step_soon(s);
 }
 
-void peer_routing_dial_over(struct peer_routing *s, struct dial *d, int status, const char *why)
+static void on_dialed(void *context, struct dial *d, int status, const struct peer_id *peer,
+                      const char *why)
 {
-    if (d->prev) d->prev->next = d->next;
-    else s->dials = d->next;
-    if (d->next) d->next->prev = d->prev;
-    s->dial_count--;
+    struct peer_search *s = context;
+    size_t i = 0;
+    (void)peer;
+    while (s->dials[i] != d) i++;
+    s->dials[i] = s->dials[--s->dial_count];
     if (status) {
         pl_fail(&s->why, status, "%s", why);
-        peer_address_failed(s->peer, &d->at, loop_now(s->host->loop));
+        peer_address_failed(s->peer, dial_address(d), loop_now(loop_of(s->of)));
     } else {
-        peer_address_worked(s->peer, &d->at);
+        peer_address_worked(s->peer, dial_address(d));
     }
     step_soon(s);
 }
 
+static void dial_more(struct peer_search *s)
+{
+    double now = loop_now(loop_of(s->of));
+    const struct address *a;
+    while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) &&
+           s->tried_count < PL_COUNT(s->tried) && (a = next_address(s, now))) {
+        struct dial *d = dial_new(s->of->dialing, &a->at, &s->peer->id, on_dialed, s);
+        s->tried[s->tried_count++] = a->at;
+        if (d) s->dials[s->dial_count++] = d;
+    }
+}
+
+/* Asks other peers, once. 1: the query is under way. */
+static int ask_router(struct peer_search *s)
+{
+    const struct peer_router *router = s->of->router;
+    if (s->state == SEARCH_DIALING && s->waits && router) {
+        s->state = SEARCH_ASKING;
+        s->query = router->find(s->of->core->host, &s->peer->id, FIND_LIMIT, on_found, s);
+        if (!s->query) s->state = SEARCH_ASKED;
+    }
+    return s->state == SEARCH_ASKING;
+}
+
 static void step(void *context)
 {
-    struct peer_routing *s = context;
-    struct host *h = s->host;
-    const struct address *a;
+    struct peer_search *s = context;
     if (connection_best(s->peer)) {
-        peer_routing_over(s, PL_OK);
+        end_search(s, PL_OK);
         return;
     }
-    if (peer_id_equal(&s->peer->id, &h->me->id)) {
+    if (peer_id_equal(&s->peer->id, &s->of->core->me->id)) {
         pl_fail(&s->why, PL_EUSE, "that is ourselves");
-        peer_routing_over(s, PL_EUSE);
+        end_search(s, PL_EUSE);
         return;
     }
-    while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) &&
-           s->tried_count < PL_COUNT(s->tried) && (a = next_address(s, loop_now(h->loop)))) {
-        struct multiaddr at = a->at;
-        struct dial *d = dial_new(h, &at, &s->peer->id);
-        s->tried[s->tried_count++] = at;
-        if (!d) continue;
-        d->seek = s;
-        d->next = s->dials;
-        if (s->dials) s->dials->prev = d;
-        s->dials = d;
-        s->dial_count++;
-    }
+    dial_more(s);
     if (s->dial_count && !is_slow(s)) {
-        timer_start(h->loop, &s->timer, s->began + HEAD_START - loop_now(h->loop), step, s);
+        timer_start(loop_of(s->of), &s->timer, s->began + HEAD_START - loop_now(loop_of(s->of)),
+                    step, s);
         return;
     }
-    if (!s->dial_count) settle_hasty(s);
-    if (s->query) return;
-    if (!s->asked && s->waits && h->kad) {
-        s->asked = 1;
-        if ((s->query = kad_find(h, &s->peer->id, PEER_ROUTING_FIND_LIMIT, on_found, s))) return;
-    }
-    if (!s->dial_count) peer_routing_over(s, PL_EIO);
+    if (!s->dial_count) settle_known_only(s);
+    if (!ask_router(s) && !s->dial_count) end_search(s, PL_EIO);
 }
 
-/* A link to the peer is open, or an address of it was heard of, whoever looked for it: two searches
- * that ask each other's peers learn from each other's answers. */
-void peer_routing_news(const struct peer *p)
+/* Two searches that ask each other's peers learn from each other's answers. */
+void routing_news(const struct peer *p)
 {
-    if (p->seek) step_soon(p->seek);
+    if (p->search) step_soon(p->search);
 }
 
-struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
-                              int may_ask, host_done *done, void *context)
+struct host_wait *routing_connect(struct routing *r, const struct peer_id *id, double timeout_s,
+                                  enum routing_effort effort, host_done *done, void *context)
 {
-    struct peer *p = peers_get(&h->peers, id, loop_now(h->loop));
+    struct peer *p = peers_get(&r->core->peers, id, loop_now(loop_of(r)));
     struct host_wait *w;
-    struct peer_routing *s;
-    if (!p || h->closing) return NULL;
+    struct peer_search *s;
+    if (!p || r->core->state == HOST_CLOSING) return NULL;
     if (connection_best(p)) {
-        if ((w = new_wait(h, id, NULL, done, context)))
-            timer_start(h->loop, &w->timer, 0, on_settled, w);
+        if ((w = new_wait(r, id, NULL, done, context)))
+            timer_start(loop_of(r), &w->timer, 0, on_outcome, w);
         return w;
     }
-    if (!(s = p->seek)) {
+    if (!(s = p->search)) {
         if (!(s = calloc(1, sizeof *s))) return NULL;
-        s->host = h;
+        s->of = r;
         s->peer = p;
-        s->began = loop_now(h->loop);
-        p->seek = s;
+        s->began = loop_now(loop_of(r));
+        p->search = s;
         step_soon(s);
     }
-    if (!(w = new_wait(h, id, s, done, context))) return NULL;
-    w->may_ask = may_ask;
-    timer_start(h->loop, &w->timer, timeout_s, on_wait_late, w);
-    if (!may_ask) step_soon(s); /* it may be beyond the known addresses already */
+    if (!(w = new_wait(r, id, s, done, context))) return NULL;
+    w->effort = effort;
+    timer_start(loop_of(r), &w->timer, timeout_s, on_wait_late, w);
+    if (effort == ROUTING_KNOWN) step_soon(s); /* it may be beyond the known addresses already */
     return w;
 }
 
-struct host_wait *host_connect(struct host *h, const struct peer_id *id, double timeout_s,
-                               host_done *done, void *context)
-{
-    return connect_how(h, id, timeout_s, 1, done, context);
-}
-
-static void close_peer_routing(void *context, struct peer *p)
+static void close_search(void *context, struct peer *p)
 {
     (void)context;
-    if (!p->seek) return;
-    pl_fail(&p->seek->why, PL_EIO, "this peer is closing");
-    peer_routing_over(p->seek, PL_EIO);
+    if (!p->search) return;
+    pl_fail(&p->search->why, PL_EIO, "this peer is closing");
+    end_search(p->search, PL_EIO);
 }
 
-void waits_close_all(struct host *h)
+void routing_close(struct routing *r)
 {
     struct host_wait *w;
     struct pl_err err;
     pl_fail(&err, PL_EIO, "this peer is closing");
-    peers_each(&h->peers, close_peer_routing, NULL);
-    while ((w = h->dialling)) {
+    peers_each(&r->core->peers, close_search, NULL);
+    while ((w = r->waits)) {
         if (w->dial) dial_abandon(w->dial);
         w->dial = NULL;
-        wait_finish(w, PL_EIO, NULL, &err);
+        finish_wait(w, PL_EIO, NULL, &err);
     }
 }

@@ -1,4 +1,9 @@
-/* resources.c - see resources.h. */
+/* resources.c - counts in scopes, and one table of limits.
+ *
+ * A charge is allowed where every scope of the account has space for it, from the nearest (the peer)
+ * to the farthest (all strangers). So a greedy peer meets its own limit before it can touch others',
+ * and an owner of many identities meets its subnet's. Only the reserved scope stands alone: peers of
+ * our own choice may use all of it, whatever strangers do. */
 #include "resources.h"
 #include "net/libp2p/peer/peerstore.h"
 
@@ -7,33 +12,36 @@
 
 #define MIB (1u << 20)
 
-/* Every limit, 0 where there is none. An honest peer uses one or two connections, a dozen streams,
- * and for moments a message of at most 65 MiB; a NAT may hide a whole swarm. Rows:
+/* Every limit; 0: none. An honest peer uses one or two connections, a dozen streams, and for moments
+ * a message of at most 65 MiB; a NAT may hide a whole swarm. By row:
  *
- * system     1,024 connections, twice what hivemind's daemon trims at; 256 MiB half-sent, four of the
- *            largest messages; as much on its way out, 64 of the largest answers. Reservations and
- *            circuits as go-libp2p's relay. A dial-back costs one TCP connection
- * reserved   groupmates' messages are the large ones: 1 GiB is the gradients of the reference run,
- *            uncompressed, twice over
+ * system     1,024 connections, twice the number at which hivemind's daemon trims; 256 MiB
+ *            half-sent, four of the largest messages; as much on its way out, 64 of the largest
+ *            responses. Reservations and circuits as go-libp2p's relay. A dial-back costs one TCP
+ *            connection. Half of the loop: the other half is for training peers
+ * reserved   groupmates send the large messages: 1 GiB is the gradients of the reference run,
+ *            uncompressed, twice over. Their time is not bounded: without it there is no averaging
  * transient  a handshake takes two round trips: 128 at once are hundreds a second
- * subnet     a quarter of all connections, half or three quarters of all bytes: one owner fills none
- * machine    the same, and dial-backs for a swarm that begins on one machine
- * peer       eight connections; one large message and a half; 16 of the largest answers
- * protocol   half of all streams, so that others can still be asked for */
+ * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
+ *            one owner fills none
+ * machine    the same, but more dial-backs and time, for a swarm that begins on one machine
+ * peer       eight connections; one large message and a half; 16 of the largest responses; a fifth
+ *            of a second: 2,000 look-ups
+ * protocol   half of all streams, so that other protocols can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
-    /*                    connections streams  held       unsent  reservations circuits dial-backs */
-    [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240 },
-    [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240 },
-    [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0 },
-    [SCOPE_SUBNET] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 20 },
-    [SCOPE_MACHINE] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 40 },
-    [SCOPE_PEER] = { 8, 2048, 96 * MIB, 64 * MIB, 1, 16, 3 },
-    [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0 },
+    /* connections, streams, held, unsent, reservations, circuits, dial-backs, handler us */
+    [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240, 500000 },
+    [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240, 0 },
+    [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0, 0 },
+    [SCOPE_SUBNET] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 20, 250000 },
+    [SCOPE_MACHINE] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 40, 500000 },
+    [SCOPE_PEER] = { 8, 2048, 96 * MIB, 64 * MIB, 1, 16, 3, 200000 },
+    [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0, 0 },
 };
 
 void resources_init(struct resources *r, size_t descriptors)
 {
-    size_t most = descriptors / 2; /* the others are for whom we dial, and for files */
+    size_t most = descriptors / 2; /* the others are for peers that we dial, and for files */
     memset(r, 0, sizeof *r);
     memcpy(r->limits, table, sizeof table);
     r->system.kind = SCOPE_SYSTEM;
@@ -65,8 +73,8 @@ size_t resources_limit(const struct resources *r, enum scope_kind scope, enum re
 
 /* --- scopes ----------------------------------------------------------------------------------- */
 
-/* One by one: connections come a thousand times more seldom than what they use. */
-static struct scope *find(const struct resources *r, const struct scope *wanted)
+/* A linear search: connections come a thousand times less often than charges to their scopes. */
+static struct scope *find_scope(const struct resources *r, const struct scope *wanted)
 {
     struct scope *s = r->scopes;
     while (s && (s->kind != wanted->kind || memcmp(s->key, wanted->key, sizeof s->key)))
@@ -74,27 +82,49 @@ static struct scope *find(const struct resources *r, const struct scope *wanted)
     return s;
 }
 
-static struct scope *enter(struct resources *r, enum scope_kind kind, const void *key, size_t n)
+static int is_subnet(const struct scope *s)
+{
+    return s->kind == SCOPE_SUBNET || s->kind == SCOPE_MACHINE;
+}
+
+static struct scope *enter_scope(struct resources *r, enum scope_kind kind, const void *key,
+                                 size_t n)
 {
     struct scope wanted = { .kind = kind }, *s;
     memcpy(wanted.key, key, n < sizeof wanted.key ? n : sizeof wanted.key);
-    s = find(r, &wanted);
+    s = find_scope(r, &wanted);
     if (!s && (s = malloc(sizeof *s))) {
         *s = wanted;
         s->next = r->scopes;
         r->scopes = s;
+        r->subnets += is_subnet(s);
     }
     if (s) s->accounts++;
     return s;
 }
 
-static void leave(struct resources *r, struct scope *s)
+/* Time on the loop keeps a scope that has no account any more until resources_renew. */
+static int is_unused(const struct scope *s)
+{
+    return !s->accounts && !s->used[RESOURCE_HANDLER_US];
+}
+
+static void free_scope(struct resources *r, struct scope **at)
+{
+    struct scope *s = *at;
+    *at = s->next;
+    r->subnets -= is_subnet(s);
+    free(s);
+}
+
+static void leave_scope(struct resources *r, struct scope *s)
 {
     struct scope **at = &r->scopes;
-    if (!s || --s->accounts) return;
+    if (!s) return;
+    s->accounts--;
+    if (!is_unused(s)) return;
     while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    free(s);
+    free_scope(r, at);
 }
 
 static struct scope *enter_subnet(struct resources *r, const struct multiaddr *remote)
@@ -108,25 +138,25 @@ static struct scope *enter_subnet(struct resources *r, const struct multiaddr *r
            t.family == 4   ? (machine ? 4 : 3)
            : t.family == 6 ? (machine ? 16 : 8)
                            : 0);
-    return enter(r, machine ? SCOPE_MACHINE : SCOPE_SUBNET, key, sizeof key);
+    return enter_scope(r, machine ? SCOPE_MACHINE : SCOPE_SUBNET, key, sizeof key);
 }
 
 static struct scope *enter_peer(struct resources *r, const struct peer_id *peer)
 {
-    return enter(r, SCOPE_PEER, peer->bytes, peer->length);
+    return enter_scope(r, SCOPE_PEER, peer->bytes, peer->length);
 }
 
 struct scope *resources_enter_protocol(struct resources *r, const char *name)
 {
     size_t n = strlen(name), most = sizeof r->system.key;
-    const char *end = n > most ? name + n - most : name; /* names differ in what comes last */
-    struct scope *s = enter(r, SCOPE_PROTOCOL, end, strlen(end));
+    const char *end = n > most ? name + n - most : name; /* names differ at their ends */
+    struct scope *s = enter_scope(r, SCOPE_PROTOCOL, end, strlen(end));
     if (!s) return NULL;
     if (s->used[RESOURCE_STREAMS] < resources_limit(r, SCOPE_PROTOCOL, RESOURCE_STREAMS)) {
         s->used[RESOURCE_STREAMS]++;
         return s;
     }
-    leave(r, s);
+    leave_scope(r, s);
     return NULL;
 }
 
@@ -134,7 +164,7 @@ void resources_leave_protocol(struct resources *r, struct scope *protocol)
 {
     if (!protocol) return;
     protocol->used[RESOURCE_STREAMS]--;
-    leave(r, protocol);
+    leave_scope(r, protocol);
 }
 
 /* --- accounts --------------------------------------------------------------------------------- */
@@ -143,22 +173,22 @@ static int is_protected(const struct account *a) { return a->peer && a->peer->pr
 
 static struct scope *root(const struct account *a)
 {
-    return a->dialled || is_protected(a) ? &a->of->reserved : &a->of->system;
+    return a->dialed || is_protected(a) ? &a->of->reserved : &a->of->system;
 }
 
-/* Everything that is charged to it: to one more scope, or from it. */
+/* Adds all that the account holds to a scope, or takes it away. Time stays where it was used. */
 static void move(const struct account *a, struct scope *s, int on)
 {
-    for (int k = 0; k < RESOURCES; k++)
+    for (int k = 0; k < RESOURCE_HANDLER_US; k++)
         s->used[k] = on ? s->used[k] + a->used[k] : s->used[k] - a->used[k];
 }
 
 int resources_open(struct resources *r, struct account *a, const struct multiaddr *remote,
-                   int dialled, double now)
+                   int dialed, double now)
 {
     if (!(a->subnet = enter_subnet(r, remote))) return PL_ENOMEM;
     a->of = r;
-    a->dialled = dialled;
+    a->dialed = dialed;
     a->active_at = now;
     a->prev = NULL;
     a->next = r->accounts;
@@ -189,16 +219,16 @@ void resources_close(struct account *a)
     if (a->prev) a->prev->next = a->next;
     else r->accounts = a->next;
     if (a->next) a->next->prev = a->prev;
-    leave(r, a->subnet);
-    leave(r, a->peer);
+    leave_scope(r, a->subnet);
+    leave_scope(r, a->peer);
     memset(a->used, 0, sizeof a->used);
     a->subnet = a->peer = NULL;
     a->of = NULL;
 }
 
-/* The first scope in which n more are too many. In the reserved one no other limit counts: whom we
- * have asked for may use all of it. */
-static const struct scope *full(const struct account *a, enum resource kind, size_t n)
+/* The first scope in which n more are too many. In the reserved one no other limit counts: peers of
+ * our own choice may use all of it. */
+static const struct scope *find_full(const struct account *a, enum resource kind, size_t n)
 {
     const struct scope *all[] = { a->peer ? a->peer : &a->of->transient, a->subnet, root(a) };
     for (size_t i = all[2]->kind == SCOPE_RESERVED ? 2 : 0; i < PL_COUNT(all); i++) {
@@ -221,9 +251,9 @@ static void add(struct account *a, enum resource kind, size_t n)
 
 const struct scope *resources_charge(struct account *a, enum resource kind, size_t n)
 {
-    const struct scope *no = a->of ? full(a, kind, n) : NULL;
-    if (a->of && !no) add(a, kind, n);
-    return no;
+    const struct scope *full = a->of ? find_full(a, kind, n) : NULL;
+    if (a->of && !full) add(a, kind, n);
+    return full;
 }
 
 void resources_release(struct account *a, enum resource kind, size_t n)
@@ -236,7 +266,61 @@ const struct scope *resources_count(struct account *a, enum resource kind, size_
     size_t before = a->used[kind];
     if (!a->of) return NULL;
     add(a, kind, n - before);
-    return n ? full(a, kind, 0) : NULL;
+    return n ? find_full(a, kind, 0) : NULL;
+}
+
+/* --- time on the loop ------------------------------------------------------------------------- */
+
+void resources_begin_handler(struct handler_charge *h, struct account *a)
+{
+    *h = (struct handler_charge){ 0 };
+    if (!a->of || !a->peer) return;
+    *h = (struct handler_charge){ a->peer, a->subnet, root(a) };
+    h->peer->accounts++; /* the handler may close the account */
+    h->subnet->accounts++;
+}
+
+void resources_end_handler(struct resources *r, struct handler_charge *h, size_t us)
+{
+    if (!h->peer) return;
+    h->peer->used[RESOURCE_HANDLER_US] += us;
+    h->subnet->used[RESOURCE_HANDLER_US] += us;
+    h->root->used[RESOURCE_HANDLER_US] += us;
+    leave_scope(r, h->peer);
+    leave_scope(r, h->subnet);
+}
+
+static int used_up(const struct resources *r, const struct scope *s)
+{
+    return s->used[RESOURCE_HANDLER_US] >= resources_limit(r, s->kind, RESOURCE_HANDLER_US);
+}
+
+int resources_must_wait(const struct account *a)
+{
+    const struct resources *r = a->of;
+    const struct scope *all = root(a);
+    if (!a->peer || all->kind == SCOPE_RESERVED) return 0;
+    if (used_up(r, a->peer) || used_up(r, a->subnet)) return 1;
+    return used_up(r, all) && a->subnet->used[RESOURCE_HANDLER_US] >= HANDLER_EQUAL_US / r->subnets;
+}
+
+void resources_renew(struct resources *r, double now)
+{
+    size_t share = r->limits[SCOPE_PEER][RESOURCE_HANDLER_US], most = HANDLER_DEBT_WINDOWS * share;
+    double windows = (now - r->window_at) / HANDLER_WINDOW;
+    size_t paid;
+    if (windows < 1) return;
+    paid = share * (windows < HANDLER_DEBT_WINDOWS ? (size_t)windows : HANDLER_DEBT_WINDOWS + 1);
+    r->window_at = now;
+    r->system.used[RESOURCE_HANDLER_US] = r->reserved.used[RESOURCE_HANDLER_US] = 0;
+    for (struct scope **at = &r->scopes; *at;) {
+        size_t *used = &(*at)->used[RESOURCE_HANDLER_US];
+        /* A peer pays its share each second. Its subnet owes nothing: its neighbours are innocent. */
+        if ((*at)->kind != SCOPE_PEER || *used <= paid) *used = 0;
+        else *used = *used - paid < most ? *used - paid : most;
+        if (is_unused(*at)) free_scope(r, at);
+        else at = &(*at)->next;
+    }
 }
 
 /* --- the largest holder ----------------------------------------------------------------------- */
@@ -246,7 +330,7 @@ static int may_go(const struct account *a, const struct scope *within, enum reso
 {
     if (!a->used[kind]) return 0;
     if (kind == RESOURCE_CONNECTIONS &&
-        (is_protected(a) || (a->dialled && within->kind != SCOPE_RESERVED)))
+        (is_protected(a) || (a->dialed && within->kind != SCOPE_RESERVED)))
         return 0;
     return within == a->subnet || within == a->peer || within == root(a) ||
            (within == &a->of->transient && !a->peer);
@@ -301,7 +385,7 @@ void resources_unprotect(struct resources *r, const struct peer_id *id)
 {
     struct scope wanted = { .kind = SCOPE_PEER }, *peer;
     memcpy(wanted.key, id->bytes, id->length);
-    if (!(peer = find(r, &wanted)) || !peer->protectors) return;
+    if (!(peer = find_scope(r, &wanted)) || !peer->protectors) return;
     set_protectors(r, peer, peer->protectors - 1);
-    leave(r, peer);
+    leave_scope(r, peer);
 }

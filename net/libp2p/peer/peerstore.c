@@ -52,7 +52,7 @@ static void drop(struct peers *t, struct peer *p)
     free_peer(p);
 }
 
-static int is_held(const struct peer *p) { return p->links || p->seek; }
+static int is_held(const struct peer *p) { return p->connections || p->search; }
 
 static int make_room(struct peers *t)
 {
@@ -122,7 +122,7 @@ void peers_expire(struct peers *t, double now)
             size_t kept = 0;
             next = p->next;
             for (size_t k = 0; k < p->address_count; k++)
-                if (p->addresses[k].expires > now || p->links)
+                if (p->addresses[k].expires > now || p->connections)
                     p->addresses[kept++] = p->addresses[k];
             p->address_count = kept;
             if (!kept && !is_held(p)) drop(t, p);

@@ -20,7 +20,7 @@ struct address {
 };
 
 struct connection;
-struct peer_routing;
+struct peer_search;
 
 struct peer {
     struct peer_id id;
@@ -31,12 +31,12 @@ struct peer {
     size_t protocol_bytes;
     int identified; /* 1: we know its protocols */
     int serves_kad;
-    uint64_t record_seq;       /* of its newest signed record */
-    struct multiaddr observed; /* our address as it sees it; length 0: unknown */
-    struct connection *links;  /* open connections, newest first */
-    struct peer_routing *seek; /* the search for it that is under way */
-    double seen;               /* s, when we last had to do with it */
-    struct peer *next;         /* in its bucket */
+    uint64_t record_seq;            /* of its newest signed record */
+    struct multiaddr observed;      /* our address as it sees it; length 0: unknown */
+    struct connection *connections; /* open ones, newest first */
+    struct peer_search *search;     /* the search for a connection that is under way */
+    double seen;                    /* s, when we last had to do with it */
+    struct peer *next;              /* in its bucket */
 };
 
 struct peers {

@@ -1,7 +1,14 @@
-/* identify.c - answers who we are, asks it of every new connection, pushes what changes. An
- * unanswered identify keeps the original from calling us for a minute: answering comes first. */
+/* identify.c - peers tell each other who they are. [spec libp2p-wire 9]
+ *
+ *   /ipfs/id/1.0.0       the dialer of the stream reads: key, addresses, protocols, and under which
+ *                        address the other side sees it
+ *   /ipfs/id/push/1.0.0  the dialer of the stream writes the same message, because it has changed
+ *
+ * Both sides ask on every new connection. The addresses that count are those of the signed record:
+ * then a peer can pass on another's. An unanswered identify keeps go-libp2p from opening streams to
+ * us for a minute, so we answer before anything else. */
 #include "identify.h"
-#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/host/host_protocol.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,48 +18,55 @@
 #define PUSH "/ipfs/id/push/1.0.0"
 #define PUSH_AFTER 0.05 /* s; handlers are registered one by one, one push tells of all */
 
-/* One exchange under way: ours that asks or pushes, or a push that we receive. */
-struct allreduce {
+/* One message under way: ours that asks or pushes, or a push that we receive. */
+struct exchange {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     int pushing;
     struct timer timer;
-    struct allreduce *next, *prev;
+    struct exchange *next, *prev;
 };
 
 struct identify {
+    struct host_watch watch;
     struct timer push;
-    struct allreduce *exchanges;
+    struct exchange *exchanges;
     struct identify_message scratch; /* too large for the stack */
     struct record record;
 };
 
-static void finish(struct allreduce *x)
+static struct identify *identify_of(const struct host *h)
 {
-    struct identify *id = x->host->identify;
+    return host_state(h, &identify_protocol);
+}
+
+static void finish(struct exchange *x)
+{
+    struct identify *id = identify_of(x->host);
     if (x->prev) x->prev->next = x->next;
     else id->exchanges = x->next;
     if (x->next) x->next->prev = x->prev;
     timer_stop(&x->timer);
-    stream_close(x->channel);
+    stream_close(x->stream);
     free(x);
 }
 
 static void on_late(void *context) { finish(context); }
 
-static struct allreduce *begin(struct host *h)
+static struct exchange *begin(struct host *h)
 {
-    struct allreduce *x = calloc(1, sizeof *x);
+    struct exchange *x = calloc(1, sizeof *x);
+    struct identify *id = identify_of(h);
     if (!x) return NULL;
     x->host = h;
-    x->next = h->identify->exchanges;
+    x->next = id->exchanges;
     if (x->next) x->next->prev = x;
-    h->identify->exchanges = x;
-    timer_start(h->loop, &x->timer, IDENTIFY_LIMIT, on_late, x);
+    id->exchanges = x;
+    timer_start(host_loop(h), &x->timer, IDENTIFY_LIMIT, on_late, x);
     return x;
 }
 
-/* --- what we say ------------------------------------------------------------------------------ */
+/* --- our message ------------------------------------------------------------------------------ */
 
 static uint64_t wall_ns(void)
 {
@@ -63,20 +77,22 @@ static uint64_t wall_ns(void)
 
 static int write_message(struct host *h, const struct multiaddr *seen_as, struct bytes *out)
 {
-    struct identify_message *m = &h->identify->scratch;
+    struct identify_message *m = &identify_of(h)->scratch;
+    const struct identity *me = host_identity(h);
     struct bytes record = { 0 };
+    const char *name;
     int rc = PL_OK;
     memset(m, 0, sizeof *m);
-    m->public_key = bytes_at(&h->me->public_key);
-    m->public_key_bytes = bytes_length(&h->me->public_key);
+    m->public_key = bytes_at(&me->public_key);
+    m->public_key_bytes = bytes_length(&me->public_key);
     m->address_count = host_own_addresses(h, m->addresses, IDENTIFY_ADDRESSES_MAX);
-    for (size_t i = 0; i < h->service_count && i < IDENTIFY_PROTOCOLS_MAX; i++)
-        m->protocols[m->protocol_count++] = h->services[i].protocol;
+    for (size_t i = 0; i < IDENTIFY_PROTOCOLS_MAX && (name = host_service_name(h, i)); i++)
+        m->protocols[m->protocol_count++] = name;
     m->observed = *seen_as;
     m->protocol_version = "";
-    m->agent = h->agent;
+    m->agent = host_agent(h);
     if (m->address_count) {
-        rc = record_put(&record, h->me, wall_ns(), m->addresses, m->address_count);
+        rc = record_put(&record, me, wall_ns(), m->addresses, m->address_count);
         m->record = bytes_at(&record);
         m->record_bytes = bytes_length(&record);
     }
@@ -87,7 +103,7 @@ static int write_message(struct host *h, const struct multiaddr *seen_as, struct
 
 static void tell(struct stream *c)
 {
-    const struct connection *l = stream_link(c);
+    const struct connection *l = stream_connection(c);
     struct bytes out = { 0 };
     if (l && !write_message(stream_host(c), &l->remote, &out))
         stream_write(c, bytes_at(&out), bytes_length(&out));
@@ -102,7 +118,7 @@ static void on_asked(void *context, struct stream *c)
     stream_close(c); /* lingers until it is out */
 }
 
-/* --- what we hear ----------------------------------------------------------------------------- */
+/* --- the other side's message ----------------------------------------------------------------- */
 
 static void set_protocols(struct peer *p, const struct identify_message *m)
 {
@@ -116,11 +132,11 @@ static void set_protocols(struct peer *p, const struct identify_message *m)
 /* Its addresses: the signed record's if there is a valid one, else what it says. */
 static void set_addresses(struct host *h, struct connection *l, const struct identify_message *m)
 {
-    struct record *r = &h->identify->record;
+    struct record *r = &identify_of(h)->record;
     struct peer *p = l->peer;
     const struct multiaddr *list = m->addresses;
     size_t count = m->address_count;
-    double until = loop_now(h->loop) + HOST_ADDRESS_TTL;
+    double until = loop_now(host_loop(h)) + HOST_ADDRESS_TTL;
     if (m->record_bytes && !record_get(r, m->record, m->record_bytes)) {
         if (!peer_id_equal(&r->peer, &p->id)) return; /* somebody else's: none of it is believed */
         if (r->seq < p->record_seq) return;
@@ -130,31 +146,28 @@ static void set_addresses(struct host *h, struct connection *l, const struct ide
     }
     for (size_t i = 0; i < count; i++)
         if (multiaddr_believable(&list[i], &l->remote)) peer_learn(p, &list[i], until);
-    peer_routing_news(p); /* it may have come to us through a relay only */
+    routing_news(p); /* it may have come to us through a relay only */
 }
 
-static void understand(struct allreduce *x, const uint8_t *data, size_t n)
+static void understand(struct exchange *x, const uint8_t *data, size_t n)
 {
     struct host *h = x->host;
-    struct identify_message *m = &h->identify->scratch;
-    struct connection *l = stream_link(x->channel);
+    struct identify_message *m = &identify_of(h)->scratch;
+    struct connection *l = stream_connection(x->stream);
     struct peer *p = l ? l->peer : NULL;
     if (p && !identify_get(m, data, n)) {
         struct peer_id id = p->id;
         set_protocols(p, m);
         set_addresses(h, l, m);
         if (m->observed.length) p->observed = m->observed;
-        for (struct host_watch *w = h->watches, *next; w; w = next) {
-            next = w->next;
-            if (w->events.identified) w->events.identified(w->context, &id);
-        }
+        host_identified(h, &id);
     }
     identify_clear(m);
 }
 
 static void on_readable(void *context, struct stream *c)
 {
-    struct allreduce *x = context;
+    struct exchange *x = context;
     size_t n;
     int ended;
     const uint8_t *data = stream_data(c, &n, &ended);
@@ -176,29 +189,30 @@ static const struct stream_events events = { .readable = on_readable, .failed = 
 static void on_pushed(void *context, struct stream *c)
 {
     struct host *h = context;
-    struct allreduce *x = begin(h);
+    struct exchange *x = begin(h);
     if (!x) {
         stream_close(c);
         return;
     }
-    x->channel = c;
+    x->stream = c;
     stream_listen(c, &events, x);
 }
 
-void identify_link_open(struct connection *l)
+/* Each new connection is asked, also a peer's second: it may come from another address. */
+static void on_connection(void *context, struct connection *l)
 {
-    struct allreduce *x = begin(l->host);
-    if (x && !(x->channel = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
+    struct exchange *x = begin(context);
+    if (x && !(x->stream = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
 }
 
 /* --- what has changed ------------------------------------------------------------------------- */
 
 static void push_to(struct host *h, struct connection *l)
 {
-    struct allreduce *x = begin(h);
+    struct exchange *x = begin(h);
     if (!x) return;
     x->pushing = 1;
-    if ((x->channel = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->channel);
+    if ((x->stream = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->stream);
     else finish(x);
 }
 
@@ -211,28 +225,39 @@ static void push_to_peer(void *context, struct peer *p)
 static void on_push(void *context)
 {
     struct host *h = context;
-    peers_each(&h->peers, push_to_peer, h);
+    peers_each(host_peerstore(h), push_to_peer, h);
 }
 
-void host_changed(struct host *h)
+static void on_changed(void *context)
 {
-    if (h->identify && !h->closing)
-        timer_start(h->loop, &h->identify->push, PUSH_AFTER, on_push, h);
+    timer_start(host_loop(context), &identify_of(context)->push, PUSH_AFTER, on_push, context);
 }
 
-int identify_start(struct host *h)
+/* --- begin and end ---------------------------------------------------------------------------- */
+
+static int start(struct host *h)
 {
+    struct identify *id = calloc(1, sizeof *id);
     int rc;
-    if (!(h->identify = calloc(1, sizeof *h->identify))) return PL_ENOMEM;
+    if (!id) return PL_ENOMEM;
+    host_set_state(h, &identify_protocol, id);
+    id->watch.events.connection = on_connection;
+    id->watch.events.changed = on_changed;
+    id->watch.context = h;
+    host_watch(h, &id->watch);
     rc = host_serve(h, ID, on_asked, h);
     return rc ? rc : host_serve(h, PUSH, on_pushed, h);
 }
 
-void identify_stop(struct host *h)
+static void stop(struct host *h)
 {
-    if (!h->identify) return;
-    timer_stop(&h->identify->push);
-    while (h->identify->exchanges) finish(h->identify->exchanges);
-    free(h->identify);
-    h->identify = NULL;
+    struct identify *id = identify_of(h);
+    if (!id) return;
+    host_unwatch(h, &id->watch);
+    timer_stop(&id->push);
+    while (id->exchanges) finish(id->exchanges);
+    host_set_state(h, &identify_protocol, NULL);
+    free(id);
 }
+
+const struct host_protocol identify_protocol = { .start = start, .stop = stop };

@@ -32,7 +32,6 @@ int identify_get(struct identify_message *m, const uint8_t *data, size_t n);
 void identify_clear(struct identify_message *m);
 
 /* Answers, asks on every new connection, and pushes what changes. */
-int identify_start(struct host *h);
-void identify_stop(struct host *h);
+extern const struct host_protocol identify_protocol;
 
 #endif

@@ -1,7 +1,19 @@
-/* kad.c - look-ups by peer ID, both sides. Whoever serves them must answer every FIND_NODE, its
- * own ID included: others take it into their routing tables by that answer. */
+/* kad.c - finds the addresses of a peer ID by asking the peers nearest to it, both sides.
+ * [spec libp2p-wire 11] [Kademlia]
+ *
+ * An ID's place is its SHA-256; the distance of two places is their exclusive or, read as a number.
+ * Every peer knows many of its own neighbourhood, so each round of questions comes nearer:
+ *
+ *   1. the candidates are our connected peers, nearest to the target first
+ *   2. a round asks KAD_AT_ONCE of them: FIND_NODE {target}
+ *   3. each answers with the peers it knows that are nearest to the target, and their addresses
+ *   4. they become candidates; the search ends when an address of the target was learned, when
+ *      nobody is left to ask, or after KAD_ROUNDS
+ *
+ * A server must answer every FIND_NODE, also one for its own ID: others take it into their routing
+ * tables by that answer. */
 #include "kad.h"
-#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/host/host_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,23 +25,25 @@
 
 struct answering {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct timer timer;
     struct answering *next, *prev;
 };
 
 struct kad {
     struct answering *answering;
-    struct kad_query *queries;
+    struct router_query *queries;
 };
+
+static struct kad *kad_of(const struct host *h) { return host_state(h, &kad_protocol); }
 
 static void finish(struct answering *a)
 {
     if (a->prev) a->prev->next = a->next;
-    else a->host->kad->answering = a->next;
+    else kad_of(a->host)->answering = a->next;
     if (a->next) a->next->prev = a->prev;
     timer_stop(&a->timer);
-    stream_close(a->channel);
+    stream_close(a->stream);
     free(a);
 }
 
@@ -67,7 +81,7 @@ static void consider(void *context, struct peer *p)
 static void describe(struct kad_peer *out, const struct peer *p)
 {
     out->id = p->id;
-    out->connection = p->links != NULL;
+    out->connection = p->connections != NULL;
     out->address_count = 0;
     for (size_t i = 0; i < p->address_count && i < KAD_ADDRESSES_MAX; i++)
         out->addresses[out->address_count++] = p->addresses[i].at;
@@ -84,16 +98,16 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
     if (!(reply.closer = malloc((KAD_CLOSER + 1) * sizeof *reply.closer))) return PL_ENOMEM;
     peer_place(near.target, ask->key, ask->key_bytes);
     known = !peer_id_parse(&id, ask->key, ask->key_bytes);
-    if (known && peer_id_equal(&id, &h->me->id)) {
+    if (known && peer_id_equal(&id, host_id(h))) {
         struct kad_peer *self = &reply.closer[reply.closer_count++];
         self->id = id;
         self->connection = 0;
         self->address_count = host_own_addresses(h, self->addresses, KAD_ADDRESSES_MAX);
     } else {
         /* Whoever is asked for, also if it serves no look-ups itself. */
-        if (known && !peer_id_equal(&id, asker)) target = host_peer(h, &id);
+        if (known && !peer_id_equal(&id, asker)) target = host_find_peer(h, &id);
         if (target && target->address_count) describe(&reply.closer[reply.closer_count++], target);
-        peers_each(&h->peers, consider, &near);
+        peers_each(host_peerstore(h), consider, &near);
         for (size_t i = 0; i < near.count && reply.closer_count < KAD_CLOSER; i++)
             if (near.found[i] != target)
                 describe(&reply.closer[reply.closer_count++], near.found[i]);
@@ -132,7 +146,7 @@ static void on_request(void *context, struct stream *c)
             return;
         }
         stream_took(c, n - cursor.left);
-        timer_start(a->host->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
+        timer_start(host_loop(a->host), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
     }
 }
 
@@ -154,11 +168,11 @@ static void on_asked(void *context, struct stream *c)
         return;
     }
     a->host = h;
-    a->channel = c;
-    a->next = h->kad->answering;
+    a->stream = c;
+    a->next = kad_of(h)->answering;
     if (a->next) a->next->prev = a;
-    h->kad->answering = a;
-    timer_start(h->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
+    kad_of(h)->answering = a;
+    timer_start(host_loop(h), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
     stream_listen(c, &events, a);
 }
 
@@ -172,13 +186,13 @@ struct candidate {
 
 /* One peer being asked. */
 struct question {
-    struct kad_query *query;
-    struct stream *channel;
+    struct router_query *query;
+    struct stream *stream;
     struct timer timer;
     struct question *next, *prev;
 };
 
-struct kad_query {
+struct router_query {
     struct host *host;
     struct peer_id target;
     uint8_t place[32];
@@ -190,39 +204,39 @@ struct kad_query {
     size_t answers;
     struct timer timer, next_step;
     int late, found;
-    kad_done *done;
+    router_done *done;
     void *context;
-    struct kad_query *next, *prev;
+    struct router_query *next, *prev;
 };
 
 static void drop_question(struct question *ask)
 {
-    struct kad_query *q = ask->query;
+    struct router_query *q = ask->query;
     if (ask->prev) ask->prev->next = ask->next;
     else q->questions = ask->next;
     if (ask->next) ask->next->prev = ask->prev;
     q->question_count--;
     timer_stop(&ask->timer);
-    stream_close(ask->channel);
+    stream_close(ask->stream);
     free(ask);
 }
 
-void kad_cancel(struct kad_query *q)
+static void cancel(struct router_query *q)
 {
     while (q->questions) drop_question(q->questions);
     timer_stop(&q->timer);
     timer_stop(&q->next_step);
     if (q->prev) q->prev->next = q->next;
-    else q->host->kad->queries = q->next;
+    else kad_of(q->host)->queries = q->next;
     if (q->next) q->next->prev = q->prev;
     free(q);
 }
 
-static void add_candidate(struct kad_query *q, const struct peer_id *id)
+static void add_candidate(struct router_query *q, const struct peer_id *id)
 {
     struct candidate fresh = { .id = *id };
     size_t at;
-    if (peer_id_equal(id, &q->host->me->id) || peer_id_equal(id, &q->target)) return;
+    if (peer_id_equal(id, host_id(q->host)) || peer_id_equal(id, &q->target)) return;
     for (size_t i = 0; i < q->candidate_count; i++)
         if (peer_id_equal(&q->candidates[i].id, id)) return;
     peer_place(fresh.distance, id->bytes, id->length);
@@ -238,24 +252,25 @@ static void add_candidate(struct kad_query *q, const struct peer_id *id)
 
 static void step(void *context);
 
-static void step_soon(struct kad_query *q)
+static void step_soon(struct router_query *q)
 {
-    timer_start(q->host->loop, &q->next_step, 0, step, q);
+    timer_start(host_loop(q->host), &q->next_step, 0, step, q);
 }
 
 /* Into the address book, as far as the teller can know. */
-static void learn(struct kad_query *q, const struct stream *c, const struct kad_peer *told)
+static void learn(struct router_query *q, const struct stream *c, const struct kad_peer *told)
 {
-    const struct connection *l = stream_link(c);
-    double now = loop_now(q->host->loop);
+    const struct connection *l = stream_connection(c);
+    double now = loop_now(host_loop(q->host));
     struct peer *p;
     size_t before;
-    if (!l || !told->address_count || !(p = peers_get(&q->host->peers, &told->id, now))) return;
+    if (!l || !told->address_count || !(p = peers_get(host_peerstore(q->host), &told->id, now)))
+        return;
     before = p->address_count;
     for (size_t i = 0; i < told->address_count; i++)
         if (multiaddr_believable(&told->addresses[i], &l->remote))
             peer_learn(p, &told->addresses[i], now + HOST_ADDRESS_TTL);
-    peer_routing_news(p);
+    routing_news(p);
     if (peer_id_equal(&told->id, &q->target)) q->found |= p->address_count > before;
     else if (p->address_count) add_candidate(q, &told->id);
 }
@@ -263,7 +278,7 @@ static void learn(struct kad_query *q, const struct stream *c, const struct kad_
 static void on_answer(void *context, struct stream *c)
 {
     struct question *ask = context;
-    struct kad_query *q = ask->query;
+    struct router_query *q = ask->query;
     struct kad_message m;
     const uint8_t *body;
     struct cursor cursor;
@@ -289,7 +304,7 @@ static void on_answer(void *context, struct stream *c)
 static void on_no_answer(void *context)
 {
     struct question *ask = context;
-    struct kad_query *q = ask->query;
+    struct router_query *q = ask->query;
     drop_question(ask);
     step_soon(q);
 }
@@ -302,7 +317,7 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
     on_no_answer(context);
 }
 
-static void ask_one(struct kad_query *q, const struct peer_id *id)
+static void ask_one(struct router_query *q, const struct peer_id *id)
 {
     static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
     struct kad_message m = { .type = KAD_FIND_NODE, .cluster = 1, .key_bytes = q->target.length };
@@ -315,17 +330,17 @@ static void ask_one(struct kad_query *q, const struct peer_id *id)
     if (ask->next) ask->next->prev = ask;
     q->questions = ask;
     q->question_count++;
-    ask->channel = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
-    if (!ask->channel || kad_put(&out, &m) ||
-        timer_start(q->host->loop, &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask))
+    ask->stream = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
+    if (!ask->stream || kad_put(&out, &m) ||
+        timer_start(host_loop(q->host), &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask))
         drop_question(ask);
-    else stream_write(ask->channel, bytes_at(&out), bytes_length(&out));
+    else stream_write(ask->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
-static void tell(struct kad_query *q, int status)
+static void tell(struct router_query *q, int status)
 {
-    kad_done *done = q->done;
+    router_done *done = q->done;
     void *context = q->context;
     char id[PEER_ID_TEXT_MAX], why[200] = "";
     peer_id_text(id, &q->target);
@@ -336,13 +351,13 @@ static void tell(struct kad_query *q, int status)
         snprintf(why, sizeof why,
                  "%s: no address of it is known; %zu of %zu peers asked have answered", id,
                  q->answers, q->candidate_count);
-    kad_cancel(q);
+    cancel(q);
     done(context, status, why);
 }
 
 static void step(void *context)
 {
-    struct kad_query *q = context;
+    struct router_query *q = context;
     if (q->found) {
         tell(q, PL_OK);
         return;
@@ -363,7 +378,7 @@ static void step(void *context)
 
 static void on_late(void *context)
 {
-    struct kad_query *q = context;
+    struct router_query *q = context;
     q->late = 1;
     step(q);
 }
@@ -374,41 +389,50 @@ static void add_connected(void *context, struct peer *p)
     if ((p->serves_kad || !p->identified) && connection_best(p)) add_candidate(context, &p->id);
 }
 
-struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,
-                           kad_done *done, void *context)
+static struct router_query *find(struct host *h, const struct peer_id *id, double timeout_s,
+                                 router_done *done, void *context)
 {
-    struct kad_query *q = calloc(1, sizeof *q);
+    struct router_query *q = calloc(1, sizeof *q);
+    struct kad *k = kad_of(h);
     if (!q) return NULL;
     q->host = h;
     q->target = *id;
     q->done = done;
     q->context = context;
     peer_place(q->place, id->bytes, id->length);
-    peers_each(&h->peers, add_connected, q);
-    q->next = h->kad->queries;
+    peers_each(host_peerstore(h), add_connected, q);
+    q->next = k->queries;
     if (q->next) q->next->prev = q;
-    h->kad->queries = q;
-    if (!timer_start(h->loop, &q->timer, timeout_s, on_late, q)) {
+    k->queries = q;
+    if (!timer_start(host_loop(h), &q->timer, timeout_s, on_late, q)) {
         step_soon(q);
         return q;
     }
-    kad_cancel(q);
+    cancel(q);
     return NULL;
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
-int kad_start(struct host *h)
+static int start(struct host *h)
 {
-    if (!(h->kad = calloc(1, sizeof *h->kad))) return PL_ENOMEM;
-    return h->client_mode ? PL_OK : host_serve(h, KAD, on_asked, h);
+    static const struct peer_router router = { find, cancel };
+    struct kad *k = calloc(1, sizeof *k);
+    if (!k) return PL_ENOMEM;
+    host_set_state(h, &kad_protocol, k);
+    host_set_router(h, &router);
+    return host_is_client(h) ? PL_OK : host_serve(h, KAD, on_asked, h);
 }
 
-void kad_stop(struct host *h)
+static void stop(struct host *h)
 {
-    if (!h->kad) return;
-    while (h->kad->answering) finish(h->kad->answering);
-    while (h->kad->queries) tell(h->kad->queries, PL_EIO);
-    free(h->kad);
-    h->kad = NULL;
+    struct kad *k = kad_of(h);
+    if (!k) return;
+    while (k->answering) finish(k->answering);
+    while (k->queries) tell(k->queries, PL_EIO);
+    host_set_router(h, NULL);
+    host_set_state(h, &kad_protocol, NULL);
+    free(k);
 }
+
+const struct host_protocol kad_protocol = { .start = start, .stop = stop };

@@ -44,16 +44,8 @@ int kad_put(struct bytes *out, const struct kad_message *m); /* delimited */
 int kad_get(struct kad_message *m, const uint8_t *data, size_t n);
 void kad_clear(struct kad_message *m);
 
-/* Serves look-ups, unless in client mode. */
-int kad_start(struct host *h);
-void kad_stop(struct host *h);
-
-/* Asks connected peers, and those they name, where a peer is; what is learned goes into the address
- * book. Told once: PL_OK when there is an address, PL_ENOTFOUND or PL_EAGAIN with a sentence. */
-struct kad_query;
-typedef void kad_done(void *context, int status, const char *why);
-struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,
-                           kad_done *done, void *context);
-void kad_cancel(struct kad_query *q);
+/* Answers look-ups, unless in client mode, and is the host's peer router: it asks connected peers, and
+ * those they name, where a peer is. */
+extern const struct host_protocol kad_protocol;
 
 #endif

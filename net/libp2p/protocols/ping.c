@@ -1,6 +1,6 @@
 /* ping.c - see ping.h. */
 #include "ping.h"
-#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/host/host_protocol.h"
 
 #include <openssl/rand.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 /* One stream, ours or theirs. */
 struct pinging {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct timer timer;
     uint8_t sent[PING_BYTES];
     double sent_at;
@@ -22,7 +22,7 @@ struct pinging {
 static void finish(struct pinging *p)
 {
     timer_stop(&p->timer);
-    stream_close(p->channel);
+    stream_close(p->stream);
     free(p);
 }
 
@@ -57,7 +57,7 @@ static void on_pinged(void *context, struct stream *c)
     if (whole) {
         stream_write(c, data, whole);
         stream_took(c, whole);
-        timer_start(p->host->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
+        timer_start(host_loop(p->host), &p->timer, PING_IDLE_LIMIT, on_late, p);
     }
     if (!ended) return;
     stream_finish(c);
@@ -74,12 +74,14 @@ static void on_opened(void *context, struct stream *c)
         return;
     }
     p->host = h;
-    p->channel = c;
-    timer_start(h->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
+    p->stream = c;
+    timer_start(host_loop(h), &p->timer, PING_IDLE_LIMIT, on_late, p);
     stream_listen(c, &events, p);
 }
 
-int ping_start(struct host *h) { return host_serve(h, PING, on_opened, h); }
+static int start(struct host *h) { return host_serve(h, PING, on_opened, h); }
+
+const struct host_protocol ping_protocol = { .start = start };
 
 /* --- client ----------------------------------------------------------------------------------- */
 
@@ -114,8 +116,8 @@ int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping
     p->done = done;
     p->context = context;
     if (RAND_bytes(p->sent, PING_BYTES) == 1 &&
-        (p->channel = stream_open(h, peer, PING, timeout_s, &events, p)) &&
-        !timer_start(h->loop, &p->timer, timeout_s, on_late, p))
+        (p->stream = stream_open(h, peer, PING, timeout_s, &events, p)) &&
+        !timer_start(host_loop(h), &p->timer, timeout_s, on_late, p))
         return PL_OK;
     finish(p);
     return PL_ENOMEM;

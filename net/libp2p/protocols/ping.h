@@ -7,7 +7,7 @@
 #define PING_BYTES 32
 #define PING_IDLE_LIMIT 60.0 /* s that a pinger may leave its stream open */
 
-int ping_start(struct host *h); /* answers pings */
+extern const struct host_protocol ping_protocol; /* answers pings */
 
 /* One ping; rtt_s without the time to connect and agree. why: a sentence when status is not
  * PL_OK. */

@@ -1,6 +1,6 @@
 /* autonat.c - see autonat.h. */
 #include "autonat.h"
-#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
@@ -107,14 +107,14 @@ static void say(struct stream *c, const struct autonat_message *m)
 
 /* --- server ----------------------------------------------------------------------------------- */
 
-struct dialling_back {
+struct dial_back_job {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct autonat_message request;
     size_t next_address;
     struct host_wait *wait;
     struct timer timer;
-    struct dialling_back *next, *prev;
+    struct dial_back_job *next, *prev;
 };
 
 /* One that was made, or tried: it counts for a minute. */
@@ -125,40 +125,42 @@ struct dial_back {
 };
 
 struct autonat {
-    struct dialling_back *jobs;
+    struct dial_back_job *jobs;
     struct dial_back *made, *last; /* oldest first */
 };
 
-static void finish(struct dialling_back *j)
+static struct autonat *autonat_of(const struct host *h) { return host_state(h, &autonat_protocol); }
+
+static void finish(struct dial_back_job *j)
 {
-    struct autonat *a = j->host->autonat;
+    struct autonat *a = autonat_of(j->host);
     if (j->prev) j->prev->next = j->next;
     else a->jobs = j->next;
     if (j->next) j->next->prev = j->prev;
     host_wait_cancel(j->wait);
     timer_stop(&j->timer);
-    stream_close(j->channel);
+    stream_close(j->stream);
     free(j);
 }
 
-static void answer(struct dialling_back *j, int status, const char *text,
+static void answer(struct dial_back_job *j, int status, const char *text,
                    const struct multiaddr *at)
 {
     struct autonat_message m = { .is_response = 1, .status = status };
     snprintf(m.text, sizeof m.text, "%s", text);
     if (at) m.addresses[m.address_count++] = *at;
-    say(j->channel, &m);
-    stream_finish(j->channel);
+    say(j->stream, &m);
+    stream_finish(j->stream);
     finish(j);
 }
 
-static void dial_next(struct dialling_back *j);
+static void dial_next(struct dial_back_job *j);
 
 static void on_dialled(void *context, int status, const struct peer_id *peer,
                        const struct pl_err *err)
 {
-    struct dialling_back *j = context;
-    const struct peer *p = host_peer(j->host, peer);
+    struct dial_back_job *j = context;
+    const struct peer *p = host_find_peer(j->host, peer);
     j->wait = NULL;
     if (status) {
         if (j->next_address < j->request.address_count) dial_next(j);
@@ -166,16 +168,16 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
         return;
     }
     /* The new connection has served its purpose; the old ones go on. */
-    if (p && p->links && p->links->next_of_peer)
-        connection_end(p->links, PL_OK, "only to see whether it works");
+    if (p && p->connections && p->connections->next_of_peer)
+        connection_end(p->connections, PL_OK, "AutoNAT has dialed back");
     answer(j, AUTONAT_OK, "", &j->request.addresses[j->next_address - 1]);
 }
 
-static void dial_next(struct dialling_back *j)
+static void dial_next(struct dial_back_job *j)
 {
     struct multiaddr a = j->request.addresses[j->next_address++];
-    multiaddr_strip_peer(&a, stream_peer(j->channel));
-    multiaddr_add_peer(&a, stream_peer(j->channel));
+    multiaddr_strip_peer(&a, stream_peer(j->stream));
+    multiaddr_add_peer(&a, stream_peer(j->stream));
     j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialled, j);
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
@@ -206,11 +208,11 @@ static void forget_before(struct autonat *a, double now)
 /* Charges one more to its peer, its subnet and all together, or says that somebody had enough. */
 static int is_too_much(struct host *h, const struct connection *l, const struct peer_id *peer)
 {
-    struct autonat *a = h->autonat;
+    struct autonat *a = autonat_of(h);
     struct dial_back *one = calloc(1, sizeof *one);
-    double now = loop_now(h->loop);
+    double now = loop_now(host_loop(h));
     forget_before(a, now);
-    if (!one || resources_open(&h->resources, &one->account, &l->remote, 0, now) ||
+    if (!one || resources_open(host_accounts(h), &one->account, &l->remote, 0, now) ||
         resources_authenticate(&one->account, peer) ||
         resources_charge(&one->account, RESOURCE_DIAL_BACKS, 1)) {
         if (one) resources_close(&one->account);
@@ -226,8 +228,8 @@ static int is_too_much(struct host *h, const struct connection *l, const struct 
 
 static void on_request(void *context, struct stream *c)
 {
-    struct dialling_back *j = context;
-    const struct connection *l = stream_link(c);
+    struct dial_back_job *j = context;
+    const struct connection *l = stream_connection(c);
     struct autonat_message *m = &j->request;
     int rc;
     if (j->wait) return; /* one request a stream */
@@ -263,39 +265,44 @@ static void on_asked(void *context, struct stream *c)
     static const struct stream_events events = { .readable = on_request,
                                                  .failed = on_request_failed };
     struct host *h = context;
-    struct dialling_back *j = calloc(1, sizeof *j);
+    struct dial_back_job *j = calloc(1, sizeof *j);
     if (!j) {
         stream_close(c);
         return;
     }
     j->host = h;
-    j->channel = c;
-    j->next = h->autonat->jobs;
+    j->stream = c;
+    j->next = autonat_of(h)->jobs;
     if (j->next) j->next->prev = j;
-    h->autonat->jobs = j;
-    timer_start(h->loop, &j->timer, AUTONAT_LIMIT, on_request_late, j);
+    autonat_of(h)->jobs = j;
+    timer_start(host_loop(h), &j->timer, AUTONAT_LIMIT, on_request_late, j);
     stream_listen(c, &events, j);
 }
 
-int autonat_start(struct host *h)
+static int start(struct host *h)
 {
-    if (!(h->autonat = calloc(1, sizeof *h->autonat))) return PL_ENOMEM;
-    return h->client_mode ? PL_OK : host_serve(h, AUTONAT, on_asked, h);
+    struct autonat *a = calloc(1, sizeof *a);
+    if (!a) return PL_ENOMEM;
+    host_set_state(h, &autonat_protocol, a);
+    return host_is_client(h) ? PL_OK : host_serve(h, AUTONAT, on_asked, h);
 }
 
-void autonat_stop(struct host *h)
+static void stop(struct host *h)
 {
-    if (!h->autonat) return;
-    while (h->autonat->jobs) finish(h->autonat->jobs);
-    forget_before(h->autonat, INFINITY);
-    free(h->autonat);
-    h->autonat = NULL;
+    struct autonat *a = autonat_of(h);
+    if (!a) return;
+    while (a->jobs) finish(a->jobs);
+    forget_before(a, INFINITY);
+    host_set_state(h, &autonat_protocol, NULL);
+    free(a);
 }
+
+const struct host_protocol autonat_protocol = { .start = start, .stop = stop };
 
 /* --- client ----------------------------------------------------------------------------------- */
 
 struct autonat_question {
-    struct stream *channel;
+    struct stream *stream;
     struct timer timer;
     autonat_done *done;
     void *context;
@@ -304,7 +311,7 @@ struct autonat_question {
 void autonat_cancel(struct autonat_question *a)
 {
     timer_stop(&a->timer);
-    stream_close(a->channel);
+    stream_close(a->stream);
     free(a);
 }
 
@@ -374,15 +381,15 @@ struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer,
                                      autonat_done *done, void *context)
 {
     static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
-    struct autonat_message m = { .peer = h->me->id };
+    struct autonat_message m = { .peer = *host_id(h) };
     struct autonat_question *a = calloc(1, sizeof *a);
     if (!a) return NULL;
     a->done = done;
     a->context = context;
     candidates(&m, h, peer);
-    a->channel = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
-    if (a->channel && !timer_start(h->loop, &a->timer, timeout_s, on_late, a)) {
-        say(a->channel, &m);
+    a->stream = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
+    if (a->stream && !timer_start(host_loop(h), &a->timer, timeout_s, on_late, a)) {
+        say(a->stream, &m);
         return a;
     }
     autonat_cancel(a);

@@ -30,8 +30,7 @@ int autonat_put(struct bytes *out, const struct autonat_message *m); /* delimite
 int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n);
 
 /* Dials peers back that ask for it, at the IP address that they ask from and nowhere else. */
-int autonat_start(struct host *h);
-void autonat_stop(struct host *h);
+extern const struct host_protocol autonat_protocol;
 
 /* Asks a peer to dial us. status PL_OK: it reached us at `at`. PL_EIO: it tried and could not.
  * Others: it did not try (PL_EPROTO: it refused), or did not answer. why: a sentence. */

@@ -16,11 +16,9 @@
 #define RELAY_LIMIT 15.0           /* s for each step of setting a circuit up */
 #define RELAY_RETRY 30.0           /* s after which a lost reservation is asked for again */
 
-struct connection;
-
-/* Serves hop (only with host_options.relay, never in client mode) and stop. */
-int relay_start(struct host *h);
-void relay_stop(struct host *h);
+/* Serves hop (only with host_options.relay, never in client mode) and stop, and is the host's circuit
+ * transport: it dials relayed addresses. */
+extern const struct host_protocol relay_protocol;
 
 /* Keeps a reservation at that peer, which must be in the address book or connected, until told
  * otherwise; our addresses through it are told to others. PL_ENOMEM or PL_OK. */
@@ -30,13 +28,5 @@ void relay_leave(struct host *h, const struct peer_id *relay);
 int relay_is_used(const struct host *h, const struct peer_id *relay);
 /* Our addresses through relays, without our ID. Returns how many were stored. */
 size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max);
-
-/* A connection through the relay that the address names. Told once; on PL_OK the link has begun its
- * handshakes. */
-struct relay_dial;
-typedef void relay_dial_done(void *context, struct connection *l, int status, const char *why);
-struct relay_dial *relay_dial(struct host *h, const struct multiaddr *through,
-                              const struct peer_id *to, relay_dial_done *done, void *context);
-void relay_dial_cancel(struct relay_dial *d);
 
 #endif

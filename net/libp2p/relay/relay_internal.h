@@ -1,8 +1,8 @@
-/* relay_internal.h - what relay.c (the two ends) and relay_serve.c (the middle) share. */
+/* relay_internal.h - what relay_client.c (the two ends) and relay_serve.c (the middle) share. */
 #ifndef PL_RELAY_INSIDE_H
 #define PL_RELAY_INSIDE_H
 
-#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/host/host_protocol.h"
 #include "relay.h"
 
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
@@ -19,20 +19,27 @@ struct stopping;
 struct relay_user;
 
 struct relay {
+    struct host *host;
     struct reservation *reservations;
     struct circuit *circuits;
     struct stopping *stopping;
     struct relay_user *users;
-    struct relay_dial *dials;
+    struct circuit_dial *dials;
     struct host_watch watch;
 };
 
-/* The next message in a channel. PL_EAGAIN: not yet. It is not taken; *used is its length. */
+static inline struct relay *relay_of(const struct host *h)
+{
+    return host_state(h, &relay_protocol);
+}
+
+/* --- relay_stream.c --- */
+/* The next message in a stream. PL_EAGAIN: not yet. It is not taken; *used is its length. */
 int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used);
 void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m);
 
-/* relay_serve.c */
-void relay_serve_hop(void *host, struct stream *c);
+/* --- relay_serve.c --- */
+void relay_serve_hop(void *relay, struct stream *c);
 void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection any more */
 void relay_serve_stop_all(struct relay *r);
 

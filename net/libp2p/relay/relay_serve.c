@@ -16,11 +16,12 @@ enum circuit_state { CIRCUIT_ASKED, CIRCUIT_CALLING, CIRCUIT_OPEN };
 
 /* sides[0] is the caller's, sides[1] the callee's. */
 struct circuit {
+    struct relay *relay;
     struct host *host;
     enum circuit_state state;
     struct side {
         struct circuit *circuit;
-        struct stream *channel;
+        struct stream *stream;
         size_t passed; /* bytes that came from it */
         int ended;
     } sides[2];
@@ -34,22 +35,23 @@ struct circuit {
 static int open_account(struct account *a, struct stream *c)
 {
     struct host *h = stream_host(c);
-    const struct connection *l = stream_link(c);
-    int rc = l ? resources_open(&h->resources, a, &l->remote, 0, loop_now(h->loop)) : PL_EIO;
+    const struct connection *l = stream_connection(c);
+    int rc = l ? resources_open(host_accounts(h), a, &l->remote, 0, loop_now(host_loop(h)))
+               : PL_EIO;
     if (!rc) rc = resources_authenticate(a, stream_peer(c));
     return rc;
 }
 
 static void finish(struct circuit *k)
 {
-    struct relay *r = k->host->relay;
+    struct relay *r = k->relay;
     if (k->prev) k->prev->next = k->next;
     else r->circuits = k->next;
     if (k->next) k->next->prev = k->prev;
     resources_close(&k->account);
     timer_stop(&k->timer);
-    stream_close(k->sides[0].channel);
-    stream_close(k->sides[1].channel);
+    stream_close(k->sides[0].stream);
+    stream_close(k->sides[1].stream);
     free(k);
 }
 
@@ -105,8 +107,8 @@ static struct relay_message our_limit(int type, int status)
 static void refuse(struct circuit *k, int status)
 {
     struct relay_message m = { .type = HOP_STATUS, .status = status };
-    relay_say(k->sides[0].channel, RELAY_HOP, &m);
-    stream_finish(k->sides[0].channel);
+    relay_say(k->sides[0].stream, RELAY_HOP, &m);
+    stream_finish(k->sides[0].stream);
     finish(k);
 }
 
@@ -117,9 +119,9 @@ static void pass(struct side *from)
 {
     struct circuit *k = from->circuit;
     struct side *to = from == &k->sides[0] ? &k->sides[1] : &k->sides[0];
-    size_t n, room = stream_queued(to->channel);
+    size_t n, room = stream_queued(to->stream);
     int ended;
-    const uint8_t *data = stream_data(from->channel, &n, &ended);
+    const uint8_t *data = stream_data(from->stream, &n, &ended);
     room = room < PIPE_FULL ? PIPE_FULL - room : 0;
     if (n > room) {
         n = room;
@@ -130,11 +132,11 @@ static void pass(struct side *from)
         finish(k);
         return;
     }
-    stream_write(to->channel, data, n);
-    stream_took(from->channel, n);
+    stream_write(to->stream, data, n);
+    stream_took(from->stream, n);
     if (!ended || from->ended) return;
     from->ended = 1;
-    stream_finish(to->channel);
+    stream_finish(to->stream);
     if (to->ended) finish(k);
 }
 
@@ -185,10 +187,10 @@ static void on_stop_answer(void *context, struct stream *c)
     }
     stream_took(c, used);
     m = our_limit(HOP_STATUS, RELAY_OK);
-    relay_say(k->sides[0].channel, RELAY_HOP, &m);
+    relay_say(k->sides[0].stream, RELAY_HOP, &m);
     k->state = CIRCUIT_OPEN;
-    stream_both_ways(k->sides[0].channel);
-    timer_start(k->host->loop, &k->timer, RELAY_CIRCUIT_S, on_late, k);
+    stream_both_ways(k->sides[0].stream);
+    timer_start(host_loop(k->host), &k->timer, RELAY_CIRCUIT_S, on_late, k);
     pass(callee);
 }
 
@@ -199,26 +201,26 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
                                                  .failed = on_gone };
     struct host *h = k->host;
     struct relay_message m = our_limit(STOP_CONNECT, 0);
-    struct connection *l = connection_best(host_peer(h, &ask->peer));
+    struct connection *l = connection_best(host_find_peer(h, &ask->peer));
     size_t same = 0;
-    drop_expired(h->relay, loop_now(h->loop));
+    drop_expired(k->relay, loop_now(host_loop(h)));
     k->callee = ask->peer;
-    for (const struct circuit *other = h->relay->circuits; other; other = other->next)
+    for (const struct circuit *other = k->relay->circuits; other; other = other->next)
         same += other != k && peer_id_equal(&other->callee, &ask->peer);
     if (!ask->peer.length) {
         refuse(k, RELAY_MALFORMED_MESSAGE);
-    } else if (!l || l->relayed || !find_reservation(h->relay, &ask->peer)) {
+    } else if (!l || l->relayed || !find_reservation(k->relay, &ask->peer)) {
         refuse(k, RELAY_NO_RESERVATION);
     } else if (same >= RELAY_CIRCUITS_PER_PEER) {
         refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
-    } else if (!(k->sides[1].channel = stream_open_on(l, STOP, RELAY_LIMIT, &events,
-                                                      &k->sides[1]))) {
+    } else if (!(k->sides[1].stream = stream_open_on(l, STOP, RELAY_LIMIT, &events,
+                                                     &k->sides[1]))) {
         refuse(k, RELAY_CONNECTION_FAILED);
     } else {
-        m.peer = *stream_peer(k->sides[0].channel);
-        relay_say(k->sides[1].channel, RELAY_STOP, &m);
+        m.peer = *stream_peer(k->sides[0].stream);
+        relay_say(k->sides[1].stream, RELAY_STOP, &m);
         k->state = CIRCUIT_CALLING;
-        timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+        timer_start(host_loop(h), &k->timer, RELAY_LIMIT, on_late, k);
     }
 }
 
@@ -226,7 +228,7 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
  * refused. */
 static struct reservation *new_reservation(struct relay *r, struct stream *c)
 {
-    struct resources *all = &stream_host(c)->resources;
+    struct resources *all = host_accounts(stream_host(c));
     struct reservation *v = calloc(1, sizeof *v);
     const struct scope *full = NULL;
     struct account *largest;
@@ -252,10 +254,10 @@ static struct reservation *new_reservation(struct relay *r, struct stream *c)
 static void reserve(struct circuit *k)
 {
     struct host *h = k->host;
-    struct relay *r = h->relay;
-    struct stream *c = k->sides[0].channel;
-    const struct connection *l = stream_link(c);
-    double now = loop_now(h->loop);
+    struct relay *r = k->relay;
+    struct stream *c = k->sides[0].stream;
+    const struct connection *l = stream_connection(c);
+    double now = loop_now(host_loop(h));
     struct relay_message m = our_limit(HOP_STATUS, RELAY_OK);
     struct reservation *mine;
     drop_expired(r, now);
@@ -302,7 +304,7 @@ void relay_serve_hop(void *context, struct stream *c)
     static const struct stream_events events = { .readable = on_hop_request,
                                                  .drained = on_taken,
                                                  .failed = on_gone };
-    struct host *h = context;
+    struct relay *r = context;
     struct circuit *k = calloc(1, sizeof *k);
     if (!k || open_account(&k->account, c) || resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
         if (k) resources_close(&k->account);
@@ -310,12 +312,13 @@ void relay_serve_hop(void *context, struct stream *c)
         stream_close(c);
         return;
     }
-    k->host = h;
-    k->sides[0] = (struct side){ .circuit = k, .channel = c };
+    k->relay = r;
+    k->host = r->host;
+    k->sides[0] = (struct side){ .circuit = k, .stream = c };
     k->sides[1].circuit = k;
-    k->next = h->relay->circuits;
+    k->next = r->circuits;
     if (k->next) k->next->prev = k;
-    h->relay->circuits = k;
+    r->circuits = k;
     stream_listen(c, &events, &k->sides[0]);
-    timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+    timer_start(host_loop(r->host), &k->timer, RELAY_LIMIT, on_late, k);
 }

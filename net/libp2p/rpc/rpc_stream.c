@@ -4,8 +4,8 @@
  * a reader that was pausing when it came; so do those that a lost connection has left.
  * [spec libp2p-wire 8, 13] */
 #include "rpc.h"
-#include "net/libp2p/host/host_internal.h"
 #include "rpc_frame.h"
+#include "rpc_service.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 struct rpc_stream {
     struct host *host;
-    struct stream *channel; /* NULL once it has failed */
+    struct stream *stream; /* NULL once it has failed */
     struct peer_id peer;
     int server;
     int in_ended, out_ended; /* the other side's messages have all come; ours have been sent */
@@ -37,8 +37,8 @@ static void free_stream(struct rpc_stream *s)
     timer_stop(&s->again);
     timer_stop(&s->fin);
     /* complete: no reset */
-    if (s->channel && !s->server && s->in_ended) stream_finish(s->channel);
-    stream_close(s->channel);
+    if (s->stream && !s->server && s->in_ended) stream_finish(s->stream);
+    stream_close(s->stream);
     free(s);
 }
 
@@ -54,11 +54,11 @@ static int left(struct rpc_stream *s)
 static void fail(struct rpc_stream *s, int status, const char *why)
 {
     char text[512];
-    if (!s->channel || s->closed) return;
+    if (!s->stream || s->closed) return;
     rpc_printable(text, sizeof text, (const uint8_t *)why, strlen(why));
     timer_stop(&s->deadline);
-    stream_close(s->channel);
-    s->channel = NULL;
+    stream_close(s->stream);
+    s->stream = NULL;
     s->busy++;
     s->events.failed(s->context, s, status, text);
     left(s);
@@ -75,14 +75,14 @@ static void on_deadline(void *context)
 
 static void restart_deadline(struct rpc_stream *s)
 {
-    if (s->deadline_s > 0 && s->channel && !s->in_ended)
+    if (s->deadline_s > 0 && s->stream && !s->in_ended)
         timer_start(host_loop(s->host), &s->deadline, s->deadline_s, on_deadline, s);
 }
 
 static void send_fin(struct rpc_stream *s)
 {
     timer_stop(&s->fin);
-    if (s->channel) stream_finish(s->channel);
+    if (s->stream) stream_finish(s->stream);
 }
 
 static void on_fin(void *context)
@@ -138,12 +138,12 @@ static void on_readable(void *context, struct stream *c)
     struct rpc_stream *s = context;
     (void)c;
     if (s->busy) return; /* credit was given inside a callback: we are in the loop below already */
-    while (s->channel && s->credit) {
+    while (s->stream && s->credit) {
         struct cursor cursor;
         struct rpc_frame f;
         size_t n, want;
         int eof, rc;
-        cursor.at = stream_data(s->channel, &n, &eof);
+        cursor.at = stream_data(s->stream, &n, &eof);
         cursor.left = n;
         if (s->in_ended) {
             if (s->server && n) fail(s, PL_EPROTO, "the caller goes on after its end");
@@ -153,7 +153,7 @@ static void on_readable(void *context, struct stream *c)
         rc = n ? rpc_frame_get(&cursor, &f, s->message_max, &want) : PL_EAGAIN;
         if (rc == PL_EAGAIN) {
             if (eof) on_eof(s, n);
-            else if (n && stream_expect(s->channel, want))
+            else if (n && stream_expect(s->stream, want))
                 fail(s, PL_ELIMIT, "too much lies unread to take the message");
             return;
         }
@@ -161,10 +161,10 @@ static void on_readable(void *context, struct stream *c)
         else if (rc) fail(s, rc, "a frame of an unknown kind");
         if (rc) return;
         if (got_frame(s, &f)) return;
-        if (s->channel) stream_took(s->channel, n - cursor.left);
+        if (s->stream) stream_took(s->stream, n - cursor.left);
         restart_deadline(s);
     }
-    if (s->channel) stream_pause(s->channel);
+    if (s->stream) stream_pause(s->stream);
 }
 
 static void on_drained(void *context, struct stream *c)
@@ -209,7 +209,7 @@ struct rpc_stream *rpc_open(struct host *h, const struct peer_id *peer, const ch
     struct rpc_stream *s = new_stream(h, peer, message_max);
     if (!s) return NULL;
     rpc_listen(s, events, context);
-    if ((s->channel = stream_open(h, peer, name, timeout_s, &stream_calls, s))) return s;
+    if ((s->stream = stream_open(h, peer, name, timeout_s, &stream_calls, s))) return s;
     free(s);
     return NULL;
 }
@@ -223,7 +223,7 @@ static void on_stream(void *context, struct stream *c)
         return;
     }
     s->server = 1;
-    s->channel = c;
+    s->stream = c;
     stream_both_ways(c);
     stream_listen(c, &stream_calls, s);
     s->busy++;
@@ -240,7 +240,7 @@ int rpc_serve_stream(struct host *h, const char *name, size_t message_max, rpc_o
                              .opened = opened,
                              .message_max = message_max,
                              .context = context };
-    return rpc_add_service(&s, on_stream);
+    return rpc_service_add(&s, on_stream);
 }
 
 void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, void *context)
@@ -256,11 +256,11 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
     struct bytes out = { 0 };
     int rc;
-    if (!s->channel || s->out_ended) return PL_EPROTO;
+    if (!s->stream || s->out_ended) return PL_EPROTO;
     rc = rpc_header_put(&out, RPC_MESSAGE, n);
     if (!rc && n <= SMALL) rc = bytes_add(&out, data, n);
-    if (!rc) stream_write(s->channel, bytes_at(&out), bytes_length(&out));
-    if (!rc && n > SMALL) stream_write(s->channel, data, n);
+    if (!rc) stream_write(s->stream, bytes_at(&out), bytes_length(&out));
+    if (!rc && n > SMALL) stream_write(s->stream, data, n);
     bytes_clear(&out);
     return rc;
 }
@@ -274,10 +274,10 @@ int rpc_give(struct rpc_stream *s, struct bytes *data)
         data->begin = data->end = 0;
         return rc;
     }
-    if (!s->channel || s->out_ended) return PL_EPROTO;
+    if (!s->stream || s->out_ended) return PL_EPROTO;
     if (!(rc = rpc_header_put(&header, RPC_MESSAGE, bytes_length(data)))) {
-        stream_write(s->channel, bytes_at(&header), bytes_length(&header));
-        stream_give(s->channel, data);
+        stream_write(s->stream, bytes_at(&header), bytes_length(&header));
+        stream_give(s->stream, data);
     }
     bytes_clear(&header);
     return rc;
@@ -286,14 +286,14 @@ int rpc_give(struct rpc_stream *s, struct bytes *data)
 void rpc_end(struct rpc_stream *s)
 {
     struct bytes out = { 0 };
-    if (!s->channel || s->out_ended) return;
+    if (!s->stream || s->out_ended) return;
     if (s->server) {
         end_server(s);
         return;
     }
     s->out_ended = 1;
     if (!rpc_header_put(&out, RPC_END, 0)) /* a FIN would be taken for giving up */
-        stream_write(s->channel, bytes_at(&out), bytes_length(&out));
+        stream_write(s->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -301,8 +301,8 @@ void rpc_fail(struct rpc_stream *s, const char *text)
 {
     struct bytes out = { 0 };
     assert(s->server);
-    if (!s->channel || s->out_ended) return;
-    if (!rpc_error_put(&out, text)) stream_write(s->channel, bytes_at(&out), bytes_length(&out));
+    if (!s->stream || s->out_ended) return;
+    if (!rpc_error_put(&out, text)) stream_write(s->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     end_server(s);
 }
@@ -333,7 +333,7 @@ void rpc_close(struct rpc_stream *s)
     static const struct rpc_stream_events discard = { discard_message, discard_end, discard_failure,
                                                       NULL };
     if (!s) return;
-    if (s->server && s->out_ended && !s->in_ended && s->channel) {
+    if (s->server && s->out_ended && !s->in_ended && s->stream) {
         rpc_listen(s, &discard, NULL);
         rpc_deadline(s, 0);
         s->credit = RPC_ALWAYS;
@@ -344,26 +344,26 @@ void rpc_close(struct rpc_stream *s)
     if (!s->busy) free_stream(s);
 }
 
-size_t rpc_queued(const struct rpc_stream *s) { return s->channel ? stream_queued(s->channel) : 0; }
+size_t rpc_queued(const struct rpc_stream *s) { return s->stream ? stream_queued(s->stream) : 0; }
 
 size_t rpc_unread(const struct rpc_stream *s)
 {
     size_t n = 0;
     int ended;
-    if (s->channel) stream_data(s->channel, &n, &ended);
+    if (s->stream) stream_data(s->stream, &n, &ended);
     return n;
 }
 
 void rpc_pause(struct rpc_stream *s)
 {
     s->credit = 0;
-    if (s->channel) stream_pause(s->channel);
+    if (s->stream) stream_pause(s->stream);
 }
 
 static void read_on(void *context)
 {
     struct rpc_stream *s = context;
-    if (s->channel) stream_resume(s->channel);
+    if (s->stream) stream_resume(s->stream);
 }
 
 void rpc_credit(struct rpc_stream *s, size_t messages)

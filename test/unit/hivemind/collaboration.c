@@ -5,7 +5,7 @@
 #include "net/hivemind/training/liveness.h"
 #include "net/hivemind/training/collaboration.h"
 #include "net/hivemind/training/optimizer_state.h"
-#include "net/libp2p/host/host.h"
+#include "net/libp2p/libp2p.h"
 #include "ref/backend.h"
 
 #include <math.h>
@@ -115,7 +115,7 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
     assert_int_equal(rsa_key_make(&p->key, &p->err), PL_OK);
     p->validators.key = &p->key;
     assert_int_equal(validators_add_run(&p->validators, "toy"), PL_OK);
-    if (host_open(&p->host, p->loop, &o, &p->err)) fail_msg("%s", p->err.text);
+    if (libp2p_open(&p->host, p->loop, &o, &p->err)) fail_msg("%s", p->err.text);
     loop_call(p->loop, open_dht, p);
     if (!p->dht) fail_msg("%s", p->err.text);
     assert_true(await_noted(&p->tries, 1, LIMIT));

@@ -5,6 +5,7 @@
 
 #include "await.h"
 #include "net/hivemind/dht/dht_node_internal.h"
+#include "net/libp2p/libp2p.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -107,7 +108,7 @@ static inline void open_node(struct node *n, struct loop *l, const char *join)
         n->options.join_count = 1;
     }
     assert_int_equal(identity_make(&n->me, KEY_ED25519, &err), PL_OK);
-    if (host_open(&n->host, l, &o, &err)) fail_msg("%s", err.text);
+    if (libp2p_open(&n->host, l, &o, &err)) fail_msg("%s", err.text);
     loop_call(l, open_dht, n);
     if (!n->dht) fail_msg("%s", n->why.text);
     n->options.join = NULL;

@@ -6,6 +6,7 @@
 #include "await.h"
 #include "net/hivemind/averaging/averager.h"
 #include "ref/backend.h"
+#include "net/libp2p/libp2p.h"
 
 #include <openssl/evp.h>
 #include <pthread.h>
@@ -156,7 +157,7 @@ static inline struct peer *add(int client, int auxiliary)
     p->step = (struct averager_step){ .weight = (double)(count + 1), .tensor = p->tensor };
     if (numbered) numbered_identity(&p->me, count);
     else assert_int_equal(identity_make(&p->me, KEY_ED25519, &p->err), PL_OK);
-    if (host_open(&p->host, loop, &o, &p->err)) fail_msg("%s", p->err.text);
+    if (libp2p_open(&p->host, loop, &o, &p->err)) fail_msg("%s", p->err.text);
     loop_call(loop, open_dht, p);
     if (!p->dht) fail_msg("%s", p->err.text);
     assert_true(await(&p->tries, 1));

@@ -2,6 +2,7 @@
 #include "host_sides.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/relay.h"
+#include "net/libp2p/libp2p.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -273,7 +274,10 @@ static void on_identified(void *context, const struct peer_id *peer)
 static void watch_here(void *context)
 {
     struct ears *e = context;
-    e->watch = (struct host_watch){ { on_connected, on_disconnected, on_identified }, e, NULL };
+    e->watch = (struct host_watch){ .events = { .connected = on_connected,
+                                                .disconnected = on_disconnected,
+                                                .identified = on_identified },
+                                    .context = e };
     host_watch(e->side->host, &e->watch);
 }
 
@@ -478,7 +482,7 @@ static void not_reachable_behind_a_router(void **state)
     open_side(&hub, 1, 0);
     assert_int_equal(loop_open(&a.loop, &err), PL_OK);
     assert_int_equal(identity_make(&a.me, KEY_ED25519, &err), PL_OK);
-    if (host_open(&a.host, a.loop, &o, &err)) fail_msg("%s", err.text);
+    if (libp2p_open(&a.host, a.loop, &o, &err)) fail_msg("%s", err.text);
     loop_call(a.loop, watch_here, &ears);
     teach(&a, &hub);
     ask_and_wait(&join);

@@ -5,7 +5,7 @@
 
 #include "test/unit/hivemind/await.h"
 #include "net/libp2p/muxing/conn.h"
-#include "net/libp2p/host/host.h"
+#include "net/libp2p/libp2p.h"
 #include "net/libp2p/rpc/rpc.h"
 
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static inline void open_side_as(struct side *s, int listens, int securities, int
     memset(s, 0, sizeof *s);
     assert_int_equal(loop_open(&s->loop, &err), PL_OK);
     assert_int_equal(identity_make(&s->me, KEY_ED25519, &err), PL_OK);
-    if (host_open(&s->host, s->loop, &o, &err)) fail_msg("%s", err.text);
+    if (libp2p_open(&s->host, s->loop, &o, &err)) fail_msg("%s", err.text);
     loop_call(s->loop, read_address, s);
 }
 

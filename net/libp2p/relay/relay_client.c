@@ -1,33 +1,10 @@
-/* relay.c - the two ends of a circuit: keeping a reservation and being called through it, and
+/* relay_client.c - the two ends of a circuit: keeping a reservation and being called through it, and
  * calling through a relay. Once set up, the stream plays the socket of an ordinary connection. */
 #include "relay_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* --- messages --------------------------------------------------------------------------------- */
-
-int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used)
-{
-    struct cursor cursor;
-    const uint8_t *body;
-    size_t n, length;
-    int ended, rc;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
-    rc = n ? get_delimited(&cursor, &body, &length, RELAY_MESSAGE_MAX) : PL_EAGAIN;
-    if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
-    *used = n - cursor.left;
-    return relay_get(m, p, body, length);
-}
-
-void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m)
-{
-    struct bytes out = { 0 };
-    if (!relay_put(&out, p, m)) stream_write(c, bytes_at(&out), bytes_length(&out));
-    bytes_clear(&out);
-}
 
 /* --- a stream as a socket --------------------------------------------------------------------- */
 
@@ -37,7 +14,7 @@ static void carrier_readable(void *context, struct stream *c)
     size_t n;
     int ended;
     const uint8_t *data = stream_data(c, &n, &ended);
-    if (n) connection_carried(l, data, n);
+    if (n) connection_receive(l, data, n);
     stream_took(c, n);
     if (ended) connection_end(l, PL_EIO, "the relayed connection was closed");
 }
@@ -62,13 +39,16 @@ static struct connection *carry(struct host *h, struct stream *c, int inbound,
     static const struct stream_events events = { .readable = carrier_readable,
                                                  .drained = carrier_drained,
                                                  .failed = carrier_failed };
-    struct connection *l = connection_new(h, inbound);
+    static const struct connection_carrier carrier = { stream_queued, stream_write, stream_close,
+                                                       stream_connection };
+    struct connection *l = connection_new(host_connections(h), inbound);
     const char *no;
     if (!l) {
         stream_close(c);
         return NULL;
     }
     l->carrier = c;
+    l->carrier_calls = &carrier;
     l->relayed = 1;
     l->remote = *remote;
     stream_both_ways(c);
@@ -94,7 +74,7 @@ static int through(struct multiaddr *a, const struct connection *l, const struct
 /* A stop stream whose first message has not come yet. */
 struct stopping {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct timer timer;
     struct stopping *next, *prev;
 };
@@ -102,10 +82,10 @@ struct stopping {
 static void drop_stopping(struct stopping *s)
 {
     if (s->prev) s->prev->next = s->next;
-    else s->host->relay->stopping = s->next;
+    else relay_of(s->host)->stopping = s->next;
     if (s->next) s->next->prev = s->prev;
     timer_stop(&s->timer);
-    stream_close(s->channel);
+    stream_close(s->stream);
     free(s);
 }
 
@@ -123,7 +103,7 @@ static void on_stop_message(void *context, struct stream *c)
 {
     struct stopping *s = context;
     struct host *h = s->host;
-    const struct connection *l = stream_link(c);
+    const struct connection *l = stream_connection(c);
     struct relay_message m, answer = { .type = STOP_STATUS, .status = RELAY_OK };
     struct multiaddr remote;
     size_t used;
@@ -135,7 +115,7 @@ static void on_stop_message(void *context, struct stream *c)
     relay_say(c, RELAY_STOP, &answer);
     if (answer.status == RELAY_OK) {
         stream_took(c, used);
-        s->channel = NULL; /* the link has it now */
+        s->stream = NULL; /* the link has it now */
         carry(h, c, 1, &remote, &m.peer);
     } else {
         stream_finish(c);
@@ -154,11 +134,11 @@ static void on_stop(void *context, struct stream *c)
         return;
     }
     s->host = h;
-    s->channel = c;
-    s->next = h->relay->stopping;
+    s->stream = c;
+    s->next = relay_of(h)->stopping;
     if (s->next) s->next->prev = s;
-    h->relay->stopping = s;
-    timer_start(h->loop, &s->timer, RELAY_LIMIT, on_stopping_late, s);
+    relay_of(h)->stopping = s;
+    timer_start(host_loop(h), &s->timer, RELAY_LIMIT, on_stopping_late, s);
     stream_listen(c, &events, s);
 }
 
@@ -167,9 +147,9 @@ static void on_stop(void *context, struct stream *c)
 struct relay_user {
     struct host *host;
     struct peer_id relay;
-    struct stream *channel; /* while asking */
-    struct multiaddr at;    /* our address through it; length 0: no reservation */
-    struct timer timer;     /* the next time to ask */
+    struct stream *stream; /* while asking */
+    struct multiaddr at;   /* our address through it; length 0: no reservation */
+    struct timer timer;    /* the next time to ask */
     struct relay_user *next;
 };
 
@@ -177,14 +157,14 @@ static void ask(void *context);
 
 static void again(struct relay_user *u, double in_s)
 {
-    timer_start(u->host->loop, &u->timer, in_s, ask, u);
+    timer_start(host_loop(u->host), &u->timer, in_s, ask, u);
 }
 
 static void lose(struct relay_user *u)
 {
     int had = u->at.length > 0;
-    stream_close(u->channel);
-    u->channel = NULL;
+    stream_close(u->stream);
+    u->stream = NULL;
     u->at.length = 0;
     if (had) host_changed(u->host);
     again(u, RELAY_RETRY);
@@ -201,7 +181,7 @@ static void on_reserve_failed(void *context, struct stream *c, int status, const
 static void on_reserved(void *context, struct stream *c)
 {
     struct relay_user *u = context;
-    const struct connection *l = stream_link(c);
+    const struct connection *l = stream_connection(c);
     struct relay_message m;
     size_t used;
     double lasts;
@@ -215,7 +195,7 @@ static void on_reserved(void *context, struct stream *c)
     }
     stream_finish(c);
     stream_close(c);
-    u->channel = NULL;
+    u->stream = NULL;
     lasts = (double)m.expire - (double)time(NULL);
     if (!(lasts > 2 * RELAY_RETRY)) lasts = 2 * RELAY_RETRY;
     if (lasts > 2 * RELAY_RESERVATION_S) lasts = 2 * RELAY_RESERVATION_S;
@@ -229,15 +209,15 @@ static void ask(void *context)
                                                  .failed = on_reserve_failed };
     struct relay_user *u = context;
     struct relay_message m = { .type = HOP_RESERVE };
-    stream_close(u->channel);
-    u->channel = stream_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
-    if (u->channel) relay_say(u->channel, RELAY_HOP, &m);
-    again(u, u->channel ? 2 * RELAY_LIMIT : RELAY_RETRY); /* whatever becomes of this one */
+    stream_close(u->stream);
+    u->stream = stream_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
+    if (u->stream) relay_say(u->stream, RELAY_HOP, &m);
+    again(u, u->stream ? 2 * RELAY_LIMIT : RELAY_RETRY); /* whatever becomes of this one */
 }
 
 static struct relay_user **find_user(const struct host *h, const struct peer_id *relay)
 {
-    struct relay_user **at = &h->relay->users;
+    struct relay_user **at = &relay_of(h)->users;
     while (*at && !peer_id_equal(&(*at)->relay, relay)) at = &(*at)->next;
     return at;
 }
@@ -249,8 +229,8 @@ int relay_use(struct host *h, const struct peer_id *relay)
     if (!(u = calloc(1, sizeof *u))) return PL_ENOMEM;
     u->host = h;
     u->relay = *relay;
-    u->next = h->relay->users;
-    h->relay->users = u;
+    u->next = relay_of(h)->users;
+    relay_of(h)->users = u;
     again(u, 0);
     return PL_OK;
 }
@@ -261,21 +241,22 @@ void relay_leave(struct host *h, const struct peer_id *relay)
     if (!u) return;
     *at = u->next;
     timer_stop(&u->timer);
-    stream_close(u->channel);
+    stream_close(u->stream);
     free(u);
     host_changed(h);
 }
 
 int relay_is_used(const struct host *h, const struct peer_id *relay)
 {
-    const struct relay_user *u = h->relay ? *find_user(h, relay) : NULL;
-    return u && (u->at.length || u->channel);
+    const struct relay_user *u = relay_of(h) ? *find_user(h, relay) : NULL;
+    return u && (u->at.length || u->stream);
 }
 
 size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max)
 {
     size_t n = 0;
-    for (const struct relay_user *u = h->relay ? h->relay->users : NULL; u && n < max; u = u->next)
+    for (const struct relay_user *u = relay_of(h) ? relay_of(h)->users : NULL; u && n < max;
+         u = u->next)
         if (u->at.length) out[n++] = u->at;
     return n;
 }
@@ -285,7 +266,7 @@ static void on_disconnected(void *context, const struct peer_id *peer)
 {
     struct host *h = context;
     struct relay_user *u = *find_user(h, peer);
-    relay_serve_lost(h->relay, peer);
+    relay_serve_lost(relay_of(h), peer);
     if (u && u->at.length) {
         lose(u);
         again(u, 1.0);
@@ -294,34 +275,34 @@ static void on_disconnected(void *context, const struct peer_id *peer)
 
 /* --- calling ---------------------------------------------------------------------------------- */
 
-struct relay_dial {
+struct circuit_dial {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct multiaddr through;
     struct peer_id to;
     struct timer timer;
-    relay_dial_done *done;
+    circuit_done *done;
     void *context;
-    struct relay_dial *next, *prev;
+    struct circuit_dial *next, *prev;
 };
 
-void relay_dial_cancel(struct relay_dial *d)
+static void cancel_dial(struct circuit_dial *d)
 {
     if (d->prev) d->prev->next = d->next;
-    else d->host->relay->dials = d->next;
+    else relay_of(d->host)->dials = d->next;
     if (d->next) d->next->prev = d->prev;
     timer_stop(&d->timer);
-    stream_close(d->channel);
+    stream_close(d->stream);
     free(d);
 }
 
-static void tell(struct relay_dial *d, struct connection *l, int status, const char *why)
+static void tell(struct circuit_dial *d, struct connection *l, int status, const char *why)
 {
-    relay_dial_done *done = d->done;
+    circuit_done *done = d->done;
     void *context = d->context;
     struct pl_err copy;
     pl_fail(&copy, status, "%s", why);
-    relay_dial_cancel(d);
+    cancel_dial(d);
     done(context, l, status, copy.text);
 }
 
@@ -338,7 +319,7 @@ static void on_dial_failed(void *context, struct stream *c, int status, const ch
 
 static void on_dial_answer(void *context, struct stream *c)
 {
-    struct relay_dial *d = context;
+    struct circuit_dial *d = context;
     struct relay_message m;
     struct connection *l;
     size_t used;
@@ -350,20 +331,20 @@ static void on_dial_answer(void *context, struct stream *c)
         return;
     }
     stream_took(c, used);
-    d->channel = NULL; /* the link has it now */
+    d->stream = NULL; /* the link has it now */
     l = carry(d->host, c, 0, &d->through, &d->to);
     tell(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
 }
 
-struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const struct peer_id *to,
-                              relay_dial_done *done, void *context)
+static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
+                                 const struct peer_id *to, circuit_done *done, void *context)
 {
     static const struct stream_events events = { .readable = on_dial_answer,
                                                  .failed = on_dial_failed };
     struct relay_message m = { .type = HOP_CONNECT, .peer = *to };
     struct multiaddr direct;
     struct multiaddr_target t;
-    struct relay_dial *d;
+    struct circuit_dial *d;
     if (!to->length || multiaddr_target(&t, at) || !t.relay.length) return NULL;
     if (!(d = calloc(1, sizeof *d))) return NULL;
     d->host = h;
@@ -374,38 +355,41 @@ struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const 
     multiaddr_strip_peer(&d->through, to);
     direct = d->through; /* ends in /p2p/RELAY/p2p-circuit, the last of which takes two bytes */
     direct.length = (uint16_t)(direct.length - 2);
-    d->next = h->relay->dials;
+    d->next = relay_of(h)->dials;
     if (d->next) d->next->prev = d;
-    h->relay->dials = d;
+    relay_of(h)->dials = d;
     host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
-    d->channel = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
-    if (d->channel && !timer_start(h->loop, &d->timer, RELAY_LIMIT, on_dial_late, d)) {
-        relay_say(d->channel, RELAY_HOP, &m);
+    d->stream = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
+    if (d->stream && !timer_start(host_loop(h), &d->timer, RELAY_LIMIT, on_dial_late, d)) {
+        relay_say(d->stream, RELAY_HOP, &m);
         return d;
     }
-    relay_dial_cancel(d);
+    cancel_dial(d);
     return NULL;
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- begin and end ------------------------------------------------------------------------------------- */
 
-int relay_start(struct host *h)
+static int start(struct host *h)
 {
+    static const struct circuit_transport circuits = { dial, cancel_dial, relay_addresses };
     struct relay *r = calloc(1, sizeof *r);
     int rc;
     if (!r) return PL_ENOMEM;
-    h->relay = r;
+    r->host = h;
+    host_set_state(h, &relay_protocol, r);
+    host_set_circuits(h, &circuits);
     r->watch.events.disconnected = on_disconnected;
     r->watch.context = h;
     host_watch(h, &r->watch);
     rc = host_serve(h, STOP, on_stop, h);
-    if (!rc && h->serves_relay && !h->client_mode) rc = host_serve(h, HOP, relay_serve_hop, h);
+    if (!rc && host_relays(h) && !host_is_client(h)) rc = host_serve(h, HOP, relay_serve_hop, r);
     return rc;
 }
 
-void relay_stop(struct host *h)
+static void stop(struct host *h)
 {
-    struct relay *r = h->relay;
+    struct relay *r = relay_of(h);
     if (!r) return;
     host_unwatch(h, &r->watch);
     relay_serve_stop_all(r);
@@ -415,6 +399,9 @@ void relay_stop(struct host *h)
         relay_leave(h, &id);
     }
     while (r->dials) tell(r->dials, NULL, PL_EIO, "this peer is closing");
+    host_set_circuits(h, NULL);
+    host_set_state(h, &relay_protocol, NULL);
     free(r);
-    h->relay = NULL;
 }
+
+const struct host_protocol relay_protocol = { .start = start, .stop = stop };

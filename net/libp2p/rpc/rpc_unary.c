@@ -1,8 +1,8 @@
-/* rpc.c - unary calls, both sides. The caller keeps its direction open until it has the answer: its
+/* rpc_unary.c - unary calls, both sides. The caller keeps its direction open until it has the answer: its
  * end, or anything more from it, means that it has given up. [spec libp2p-wire 12] */
 #include "rpc.h"
-#include "net/libp2p/host/host_internal.h"
 #include "rpc_frame.h"
+#include "rpc_service.h"
 
 #include <openssl/rand.h>
 #include <stdlib.h>
@@ -10,57 +10,11 @@
 
 #define REQUEST_LIMIT 60.0 /* s for a whole request to arrive */
 
-/* --- what is served --------------------------------------------------------------------------- */
-
-int rpc_add_service(const struct rpc_service *service, stream_opened *opened)
-{
-    struct host *h = service->host;
-    struct rpc_service *s = malloc(sizeof *s);
-    int rc = PL_ENOMEM;
-    if (!s) return rc;
-    *s = *service;
-    if ((s->name = strdup(service->name)) && !(rc = host_serve(h, s->name, opened, s))) {
-        s->next = h->rpcs;
-        h->rpcs = s;
-        return PL_OK;
-    }
-    free(s->name);
-    free(s);
-    return rc;
-}
-
-static void free_service(struct rpc_service *s)
-{
-    s->retired = 1;
-    if (s->waiting) return;
-    free(s->name);
-    free(s);
-}
-
-void rpc_unserve(struct host *h, const char *name)
-{
-    struct rpc_service **at = &h->rpcs, *s;
-    while ((s = *at) && strcmp(s->name, name)) at = &s->next;
-    if (!s) return;
-    *at = s->next;
-    host_unserve(h, name);
-    free_service(s);
-}
-
-void rpc_close_services(struct host *h)
-{
-    while (h->rpcs) {
-        struct rpc_service *next = h->rpcs->next;
-        free_service(h->rpcs);
-        h->rpcs = next;
-    }
-}
-
 /* --- server ----------------------------------------------------------------------------------- */
 
 struct rpc_call {
     struct host *host;
-    struct stream *channel; /* NULL once answered or cancelled */
+    struct stream *stream; /* NULL once answered or cancelled */
     struct peer_id caller;
     struct rpc_service *service; /* NULL once the handler has it */
     uint8_t id[RPC_CALL_ID];
@@ -70,25 +24,24 @@ struct rpc_call {
     void *cancelled_context;
 };
 
-static void drop_channel(struct rpc_call *call)
+static void drop_stream(struct rpc_call *call)
 {
     timer_stop(&call->timer);
-    stream_close(call->channel);
-    call->channel = NULL;
+    stream_close(call->stream);
+    call->stream = NULL;
 }
 
 /* The handler takes it over, or nobody does. */
 static void leave_service(struct rpc_call *call)
 {
-    struct rpc_service *s = call->service;
+    rpc_service_leave(call->service);
     call->service = NULL;
-    if (s && !--s->waiting && s->retired) free_service(s);
 }
 
 static void free_call(struct rpc_call *call)
 {
     leave_service(call);
-    drop_channel(call);
+    drop_stream(call);
     free(call);
 }
 
@@ -99,7 +52,7 @@ static void cancel_call(struct rpc_call *call)
         free_call(call);
         return;
     }
-    drop_channel(call);
+    drop_stream(call);
     if (call->cancelled && !call->answered) call->cancelled(call->cancelled_context);
 }
 
@@ -114,7 +67,7 @@ static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t u
     handler(handler_context, call, m->data, m->n); /* borrowed from the channel */
     call->in_handler = 0;
     if (call->answered) free_call(call);
-    else stream_took(call->channel, used);
+    else stream_took(call->stream, used);
 }
 
 static void call_readable(void *context, struct stream *c)
@@ -161,10 +114,10 @@ static void on_unary(void *context, struct stream *c)
         return;
     }
     call->host = service->host;
-    call->channel = c;
+    call->stream = c;
     call->caller = *stream_peer(c);
     call->service = service;
-    service->waiting++;
+    rpc_service_enter(service);
     stream_listen(c, &events, call);
     timer_start(host_loop(call->host), &call->timer, REQUEST_LIMIT, on_request_late, call);
 }
@@ -174,7 +127,7 @@ int rpc_serve_unary(struct host *h, const char *name, rpc_unary_handler *handler
     struct rpc_service s = {
         .host = h, .name = (char *)(uintptr_t)name, .unary = handler, .context = context
     };
-    return rpc_add_service(&s, on_unary);
+    return rpc_service_add(&s, on_unary);
 }
 
 const struct peer_id *rpc_caller(const struct rpc_call *call) { return &call->caller; }
@@ -185,18 +138,18 @@ void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context)
     call->cancelled_context = context;
 }
 
-int rpc_is_cancelled(const struct rpc_call *call) { return !call->channel; }
+int rpc_is_cancelled(const struct rpc_call *call) { return !call->stream; }
 
 static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *data, size_t n)
 {
     struct rpc_unary m = { .kind = kind, .data = data, .n = n };
     struct bytes out = { 0 };
-    if (call->channel) {
+    if (call->stream) {
         memcpy(m.call_id, call->id, RPC_CALL_ID);
         if (!rpc_unary_put(&out, &m))
-            stream_write(call->channel, bytes_at(&out), bytes_length(&out));
+            stream_write(call->stream, bytes_at(&out), bytes_length(&out));
         bytes_clear(&out);
-        stream_finish(call->channel);
+        stream_finish(call->stream);
     }
     call->answered = 1;
     if (!call->in_handler) free_call(call); /* else the request's bytes are still in use */
@@ -221,7 +174,7 @@ void rpc_reply_error(struct rpc_call *call, const char *text)
 
 struct rpc_request {
     struct host *host;
-    struct stream *channel;
+    struct stream *stream;
     struct timer timer;
     uint8_t id[RPC_CALL_ID];
     int status; /* what the timer will tell */
@@ -233,7 +186,7 @@ struct rpc_request {
 static void free_request(struct rpc_request *r)
 {
     timer_stop(&r->timer);
-    stream_close(r->channel);
+    stream_close(r->stream);
     free(r);
 }
 
@@ -256,7 +209,7 @@ static void finish_failed(struct rpc_request *r, int status, const char *why)
 static void response(struct rpc_request *r, const struct rpc_unary *m)
 {
     struct rpc_result result = { .data = m->data, .n = m->n };
-    stream_finish(r->channel); /* we are done as well: close in order, no reset */
+    stream_finish(r->stream); /* we are done as well: close in order, no reset */
     if (m->kind == RPC_RESPONSE) {
         finish(r, &result);
     } else {
@@ -314,7 +267,7 @@ static int send_request(struct rpc_request *r, const struct peer_id *peer, const
         memcpy(m.call_id, r->id, RPC_CALL_ID);
         rc = rpc_unary_put(&out, &m);
     }
-    if (!rc) stream_write(r->channel, bytes_at(&out), bytes_length(&out));
+    if (!rc) stream_write(r->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     return rc;
 }
@@ -337,7 +290,7 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
         r->status = PL_ELIMIT;
         r->why = "the request is larger than 4 MiB";
         timeout_s = 0;
-    } else if (!(r->channel = stream_open(h, peer, name, timeout_s + 1, &events, r)) ||
+    } else if (!(r->stream = stream_open(h, peer, name, timeout_s + 1, &events, r)) ||
                send_request(r, peer, name, data, n)) {
         free_request(r);
         return NULL;

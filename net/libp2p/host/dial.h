@@ -1,0 +1,41 @@
+/* dial.h - from one multiaddr to a connection. [spec libp2p-wire 3, 14] */
+#ifndef PL_DIAL_H
+#define PL_DIAL_H
+
+#include "budget.h"
+
+#define DIAL_IPS_MAX 4 /* addresses of a name that are tried; a home network's name has two */
+
+/* How a relayed address is dialed: the relay protocol registers it (host_protocol.h). */
+typedef void circuit_done(void *context, struct connection *c, int status, const char *why);
+struct circuit_dial;
+struct circuit_transport {
+    /* Told once; on PL_OK the connection has begun its handshakes. NULL: no relayed address. */
+    struct circuit_dial *(*dial)(struct host *h, const struct multiaddr *through,
+                                 const struct peer_id *to, circuit_done *done, void *context);
+    void (*cancel)(struct circuit_dial *d);
+    /* Our addresses through relays, without our ID. Returns how many were stored, at most max. */
+    size_t (*addresses)(const struct host *h, struct multiaddr *out, size_t max);
+};
+
+struct dialing {
+    struct host_core *core;
+    struct connections *connections;
+    const struct circuit_transport *circuits; /* NULL: no relayed address can be dialed */
+};
+
+struct dial;
+/* status PL_OK: connected to `peer`. d is gone afterwards. */
+typedef void dial_done(void *context, struct dial *d, int status, const struct peer_id *peer,
+                       const char *why);
+/* expected: whom we want there, or NULL. done is called later, never from in here. NULL: no
+ * memory. */
+struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struct peer_id *expected,
+                      dial_done *done, void *context);
+/* No more interest in it: whatever is under way is dropped, done is not called. */
+void dial_abandon(struct dial *d);
+const struct multiaddr *dial_address(const struct dial *d);
+/* 1: the socket is connected, and the handshakes are under way. */
+int dial_is_shaking_hands(const struct dial *d);
+
+#endif

@@ -1,0 +1,109 @@
+/* host_protocol.c - the protocols that have joined a host, and what they may see of it.
+ *
+ * A protocol stops while connections still exist, last joined first: it may use those that it was
+ * started after. Its state that streams point to is freed after the last connection. */
+#include "host_protocol.h"
+#include "host_internal.h"
+
+#include <stdlib.h>
+
+int host_join(struct host *h, const struct host_protocol *p)
+{
+    if (!h->protocols && !(h->protocols = calloc(PROTOCOLS_MAX, sizeof *h->protocols)))
+        return PL_ENOMEM;
+    if (h->protocol_count == PROTOCOLS_MAX) return PL_ELIMIT;
+    h->protocols[h->protocol_count++].protocol = p;
+    return p->start ? p->start(h) : PL_OK;
+}
+
+static struct joined_protocol *find_joined(const struct host *h, const struct host_protocol *p)
+{
+    for (size_t i = 0; i < h->protocol_count; i++)
+        if (h->protocols[i].protocol == p) return &h->protocols[i];
+    return NULL;
+}
+
+int host_has_joined(const struct host *h, const struct host_protocol *p)
+{
+    return find_joined(h, p) != NULL;
+}
+
+void *host_state(const struct host *h, const struct host_protocol *p)
+{
+    const struct joined_protocol *joined = find_joined(h, p);
+    return joined ? joined->state : NULL;
+}
+
+void host_set_state(struct host *h, const struct host_protocol *p, void *state)
+{
+    struct joined_protocol *joined = find_joined(h, p);
+    if (joined) joined->state = state;
+}
+
+void host_stop_protocols(struct host *h)
+{
+    for (size_t i = h->protocol_count; i-- > 0;)
+        if (h->protocols[i].protocol->stop) h->protocols[i].protocol->stop(h);
+}
+
+void host_free_protocols(struct host *h)
+{
+    for (size_t i = h->protocol_count; i-- > 0;)
+        if (h->protocols[i].protocol->free) h->protocols[i].protocol->free(h);
+    free(h->protocols);
+}
+
+void host_set_router(struct host *h, const struct peer_router *router)
+{
+    h->routing.router = router;
+}
+
+void host_set_circuits(struct host *h, const struct circuit_transport *circuits)
+{
+    h->dialing.circuits = circuits;
+}
+
+/* --- what a protocol may see ------------------------------------------------------------------ */
+
+struct peers *host_peerstore(struct host *h) { return &h->core.peers; }
+
+struct peer *host_find_peer(const struct host *h, const struct peer_id *id)
+{
+    return core_find_peer(&h->core, id);
+}
+
+struct resources *host_accounts(struct host *h) { return &h->core.resources; }
+struct connections *host_connections(struct host *h) { return &h->connections; }
+int host_is_closing(const struct host *h) { return h->core.state == HOST_CLOSING; }
+int host_is_client(const struct host *h) { return h->client_mode; }
+int host_relays(const struct host *h) { return h->relay; }
+const char *host_agent(const struct host *h) { return h->agent; }
+
+const char *host_service_name(const struct host *h, size_t i)
+{
+    return i < h->streams.services.count ? h->streams.services.list[i].protocol : NULL;
+}
+
+size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max)
+{
+    size_t n = listening_addresses(&h->listening, out, max);
+    const struct circuit_transport *circuits = h->dialing.circuits;
+    return circuits ? n + circuits->addresses(h, out + n, max - n) : n;
+}
+
+void host_changed(struct host *h)
+{
+    if (h->core.state == HOST_RUNNING) watches_changed(h->watches);
+}
+
+void host_identified(struct host *h, const struct peer_id *peer)
+{
+    watches_identified(h->watches, peer);
+}
+
+struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                 double timeout_s, const struct stream_events *events,
+                                 void *context)
+{
+    return streams_open(&h->streams, peer, protocol, timeout_s, ROUTING_KNOWN, events, context);
+}

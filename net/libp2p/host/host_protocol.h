@@ -1,0 +1,58 @@
+/* host_protocol.h - how libp2p's protocols join a host, and what they may see of it.
+ *
+ * A protocol has a `struct host_protocol`, whose address is its name, and a state that the host keeps
+ * for it. It serves streams by host_serve, hears of connections by host_watch, and may register as
+ * the peer router (Kademlia) or the circuit transport (circuit relay). The host names none of them:
+ * net/libp2p/libp2p.c says which ones a hivemind peer has. All on the loop's thread. */
+#ifndef PL_HOST_PROTOCOL_H
+#define PL_HOST_PROTOCOL_H
+
+#include "host.h"
+#include "peer_routing.h"
+#include "stream_open.h"
+
+#define PROTOCOLS_MAX 8 /* that join one host; there are six */
+
+struct host_protocol {
+    int (*start)(struct host *h); /* PL_OK or a status, which fails host_open. May be NULL */
+    void (*stop)(struct host *h); /* the host closes: ends what is under way. May be NULL */
+    void (*free)(struct host *h); /* the last connection is gone. May be NULL */
+};
+
+/* Starts a protocol, once. PL_ELIMIT beyond PROTOCOLS_MAX. */
+int host_join(struct host *h, const struct host_protocol *p);
+int host_has_joined(const struct host *h, const struct host_protocol *p);
+/* The protocol's state; NULL before it has set one. */
+void *host_state(const struct host *h, const struct host_protocol *p);
+void host_set_state(struct host *h, const struct host_protocol *p, void *state);
+
+/* Borrowed; NULL takes it back. */
+void host_set_router(struct host *h, const struct peer_router *router);
+void host_set_circuits(struct host *h, const struct circuit_transport *circuits);
+
+/* --- what a protocol may see ------------------------------------------------------------------ */
+
+struct peers *host_peerstore(struct host *h);
+/* In the peerstore, or NULL. */
+struct peer *host_find_peer(const struct host *h, const struct peer_id *id);
+struct resources *host_accounts(struct host *h);
+struct connections *host_connections(struct host *h);
+int host_is_closing(const struct host *h);
+int host_is_client(const struct host *h); /* host_options.client_mode */
+int host_relays(const struct host *h);    /* host_options.relay */
+const char *host_agent(const struct host *h);
+/* The i-th protocol that is served, or NULL. */
+const char *host_service_name(const struct host *h, size_t i);
+/* As host_addresses, without our ID at the end. */
+size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max);
+
+/* Our addresses have changed: watchers are told. */
+void host_changed(struct host *h);
+/* Identify has learned who a peer is: watchers are told. */
+void host_identified(struct host *h, const struct peer_id *peer);
+/* A stream, but other peers are not asked for addresses: for those who search themselves. */
+struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                 double timeout_s, const struct stream_events *events,
+                                 void *context);
+
+#endif

@@ -1,0 +1,23 @@
+/* listen.h - where others find this peer. [spec libp2p-wire 3] */
+#ifndef PL_LISTEN_H
+#define PL_LISTEN_H
+
+#include "budget.h"
+
+struct listener;
+
+struct listening {
+    struct host_core *core;
+    struct connections *connections;
+    struct listener *listeners;
+    struct multiaddr *announce; /* told to others in place of the listening ones; owned */
+    size_t announce_count;
+};
+
+/* Listens on "/ip4/.../tcp/..." or "/ip6/...". After an error listening_stop may still be due. */
+int listening_add(struct listening *l, const char *text, struct pl_err *err);
+void listening_stop(struct listening *l);
+/* The addresses that others may dial, without our ID. Returns how many were stored, at most max. */
+size_t listening_addresses(const struct listening *l, struct multiaddr *out, size_t max);
+
+#endif

@@ -1,0 +1,92 @@
+/* stream_turns.c - request and response take turns, and so do connections.
+ *
+ * Three things hold back the next request of a stream that the other side has opened:
+ *
+ *   its own response is not taken yet      until Yamux has sent it
+ *   its connection's responses             more than ANSWERS_MAX bytes wait, or ANSWERS_A_TURN were
+ *                                          written since the other connections were last read
+ *   its peer's handlers                    have used their share of this second (resources.c)
+ *
+ * So memory for responses is bounded by what peers read, and no peer can keep the loop to itself. The
+ * bytes of a request that waits stay in the stream, whose window then stops the sender.
+ *
+ * Streams that go both ways bound what they write; only their peer's share of time holds them. */
+#include "stream_turns.h"
+
+static int too_many_responses(const struct connection *c)
+{
+    return c->conn.yamux.answers > ANSWERS_MAX || c->streams.answered >= ANSWERS_A_TURN;
+}
+
+int turns_connection_must_wait(const struct connection *c)
+{
+    return too_many_responses(c) || budget_must_wait(c);
+}
+
+int turns_must_wait(const struct stream *s)
+{
+    if (!s->inbound || !s->mux) return 0;
+    if (!s->both_ways && (s->mux->waiting.length || too_many_responses(s->connection))) return 1;
+    return budget_must_wait(s->connection);
+}
+
+/* --- the next turn ---------------------------------------------------------------------------- */
+
+/* The loop has looked after everybody else: each connection may go on with its first held stream. */
+static void next_turn(void *context)
+{
+    struct streams *all = context;
+    for (struct connection *c = all->connections->all; c; c = c->next) {
+        c->streams.answered = 0;
+        if (c->streams.held) connection_touch(c); /* after its flush, held streams are read */
+    }
+}
+
+void turns_count_response(struct stream *s)
+{
+    struct streams *all = s->of;
+    if (!s->inbound || s->both_ways || ++s->connection->streams.answered != ANSWERS_A_TURN) return;
+    if (all->core->state == HOST_CLOSING ||
+        timer_start(all->core->loop, &all->turn, 0, next_turn, all))
+        next_turn(all);
+}
+
+void turns_await_window(struct connection *c)
+{
+    struct streams *all = c->of->context;
+    if (!budget_must_wait(c) || all->window.place || all->core->state == HOST_CLOSING) return;
+    timer_start(all->core->loop, &all->window, budget_window_left(c), next_turn, all);
+}
+
+void turns_stop(struct streams *all)
+{
+    timer_stop(&all->turn);
+    timer_stop(&all->window);
+}
+
+/* --- the streams that wait -------------------------------------------------------------------- */
+
+void turns_hold(struct stream *s)
+{
+    struct connection *c = s->connection;
+    if (s->is_held || !turns_must_wait(s) || !turns_connection_must_wait(c)) return;
+    s->is_held = 1;
+    s->next_held = NULL;
+    s->prev_held = c->streams.held_last;
+    if (c->streams.held_last) c->streams.held_last->next_held = s;
+    else c->streams.held = s;
+    c->streams.held_last = s;
+    if (budget_must_wait(c)) s->of->core->resources.limited++;
+    turns_await_window(c);
+}
+
+void turns_leave(struct stream *s)
+{
+    struct connection *c = s->connection;
+    if (!s->is_held) return;
+    s->is_held = 0;
+    if (s->prev_held) s->prev_held->next_held = s->next_held;
+    else c->streams.held = s->next_held;
+    if (s->next_held) s->next_held->prev_held = s->prev_held;
+    else c->streams.held_last = s->prev_held;
+}
