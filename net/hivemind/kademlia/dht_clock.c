@@ -1,4 +1,7 @@
-/* dht_clock.c - see dht_clock.h. */
+/* dht_clock.c - one clock for a swarm, from samples of its peers' clocks. Each sample is the
+ * difference of a peer's clock to ours; the median is robust: fewer than half of the peers,
+ * whatever they report, cannot move it beyond the honest samples. How far it may move our DHT
+ * time depends on how many samples agree with it. */
 #include "dht_clock.h"
 
 #include <math.h>
@@ -10,8 +13,9 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-/* Of two that disagree the median would be a mean, which a liar among them moves as far as it
- * likes: the one nearer to our clock is taken. */
+/* An even number of samples: the mean of the two in the middle, if they agree. If they don't,
+ * one Byzantine peer of two could move a mean as far as it likes, so the sample nearer to our
+ * clock is taken. */
 static double median_of(const double *sorted, size_t n)
 {
     double low = sorted[(n - 1) / 2], high = sorted[n / 2];
@@ -28,7 +32,10 @@ double dht_clock_correction(double *median, double *errors, size_t n)
     qsort(errors, n, sizeof *errors, by_value);
     *median = median_of(errors, n);
     for (size_t i = 0; i < n; i++) agree += fabs(errors[i] - *median) <= DHT_CLOCK_AGREE;
+    /* Small differences are latency and drift. */
     if (fabs(*median) <= DHT_CLOCK_TOLERANCE) return 0;
+    /* Two samples and a majority may correct an hour (a wrong time zone), anything less some
+     * seconds. */
     most = agree >= 2 && 2 * agree > n ? DHT_CLOCK_MAX : DHT_CLOCK_ALONE;
     return fmax(-most, fmin(most, *median));
 }

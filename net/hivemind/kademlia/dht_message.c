@@ -1,4 +1,15 @@
-/* dht_message.c - see dht_message.h. */
+/* dht_message.c - the three calls of hivemind's DHT, as protobuf [spec hivemind-protocol 1.3]:
+ *
+ *   rpc_ping   {peer, validate}                      -> {peer, dht_time, available}
+ *   rpc_store  {peer, keys, subkeys, values,         -> {peer, store_ok}
+ *               expiration_time, in_cache}
+ *   rpc_find   {peer, keys}                          -> {peer, results: {type, value,
+ *                                                       expiration_time, nearest ids and peers}}
+ *
+ * Each request may be about many keys: the i-th entries of all its arrays belong together, and
+ * so does the i-th entry of the answer. `peer` has the sender's node id, so that each message
+ * also updates the receiver's routing table; a client leaves the id empty. Reading gives views
+ * of the received bytes, after checks of the lengths. */
 #include "dht_message.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/dht.pb-c.h"
@@ -23,7 +34,7 @@ static ProtobufCBinaryData id_view(const struct dht_id *id)
     return message_bytes(id->bytes, DHT_ID_BYTES);
 }
 
-/* Present, and empty for a client. */
+/* The field itself is always present (hivemind reads it); for a client it is empty. */
 static Hivemind__NodeInfo node_info(const struct dht_id *self)
 {
     Hivemind__NodeInfo m = HIVEMIND__NODE_INFO__INIT;
@@ -40,6 +51,7 @@ int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate)
     return message_pack(out, &m.base);
 }
 
+/* The records become columns: protobuf-c wants one array for each field. */
 int dht_write_store(struct bytes *out, const struct dht_id *self, const struct dht_record *records,
                     size_t count)
 {
@@ -113,11 +125,14 @@ int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const u
     return out->failed;
 }
 
+/* One result for each key: the record, if there is one, and in any case the nearest nodes that
+ * we know, which is how a search gets nearer to its key. */
 static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struct dht_found *found)
 {
     size_t count = m->n_results, views_n = 0, used = 0;
     Hivemind__FindResult *results = calloc(count + 1, sizeof *results);
     ProtobufCBinaryData *views;
+    /* All ids and peer ids share one block: 2 for each neighbour. */
     for (size_t i = 0; i < count; i++) views_n += 2 * found[i].nearest_count;
     views = calloc(views_n + 1, sizeof *views);
     for (size_t i = 0; results && views && i < count; i++) {
@@ -145,6 +160,7 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     return out->failed;
 }
 
+/* The answer to rpc_find: as many results as keys, in their order. */
 int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
                           const struct dht_found *found, size_t count)
 {
@@ -160,7 +176,7 @@ int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
 
 /* --- reading requests ------------------------------------------------------------------------- */
 
-/* PL_EPROTO unless the id is absent (as from clients) or 20 bytes. */
+/* The sender's id: absent (a client) or 20 bytes; anything else is PL_EPROTO. */
 static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *info,
                      struct pl_err *err)
 {
@@ -172,6 +188,7 @@ static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *i
     return PL_OK;
 }
 
+/* The columns must have equal lengths: one index is used for all of them. */
 static int read_store(struct dht_request *r, struct pl_err *err)
 {
     const Hivemind__StoreRequest *m = r->message;
@@ -202,6 +219,8 @@ static int read_store(struct dht_request *r, struct pl_err *err)
     return PL_OK;
 }
 
+/* Each key costs us a search of tables and an answer with 20 neighbours, so their number is
+ * limited. */
 static int read_find(struct dht_request *r, struct pl_err *err)
 {
     const Hivemind__FindRequest *m = r->message;
@@ -226,6 +245,7 @@ static int read_ping(struct dht_request *r, struct pl_err *err)
     return read_node(&r->has_id, &r->id, m->peer, err);
 }
 
+/* The call's name, not the message, says which type it is. */
 int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *data, size_t n,
                      struct pl_err *err)
 {
@@ -244,6 +264,7 @@ int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *d
     return rc;
 }
 
+/* Records and keys are views into the message, which is freed last. */
 void dht_request_clear(struct dht_request *r)
 {
     free(r->records);
@@ -254,6 +275,8 @@ void dht_request_clear(struct dht_request *r)
 
 /* --- reading answers -------------------------------------------------------------------------- */
 
+/* Unknown types count as "not found", and neighbours with malformed ids are skipped: one bad
+ * entry must not void an answer. */
 static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
 {
     size_t n = m->n_nearest_node_ids;
@@ -275,6 +298,7 @@ static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
     return PL_OK;
 }
 
+/* As many results as we asked for keys, or the answer is no answer to our request. */
 static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *err)
 {
     const Hivemind__FindResponse *m = a->message;
@@ -299,6 +323,8 @@ static int read_store_answer(struct dht_answer *a, size_t count, struct pl_err *
     return read_node(&a->has_id, &a->id, m->peer, err);
 }
 
+/* dht_time is the sender's clock (0: not sent); `available` is meaningful after a ping with
+ * `validate`. */
 static int read_ping_answer(struct dht_answer *a, struct pl_err *err)
 {
     const Hivemind__PingResponse *m = a->message;

@@ -1,4 +1,13 @@
-/* dht_result.c - see dht_result.h. */
+/* dht_result.c - what a search has found so far. Many nodes answer, some with old records, some
+ * with false ones; the result is the newest valid record [spec hivemind-protocol 1.6]:
+ *
+ *   a regular value   the greatest expiration wins
+ *   a dictionary      merged subkey by subkey, each by the greatest expiration
+ *
+ * hivemind accepts or rejects a reported dictionary as a whole, so one bad entry hides all
+ * others; here each entry is validated alone. Declarations ("peer P looks for a group") are
+ * unsigned: any node can report anything about P. So all reports are kept as claims, P's own
+ * apart from others', and averaging decides whom to ask. */
 #include "dht_result.h"
 #include "net/hivemind/records/hash_index.h"
 
@@ -13,7 +22,7 @@ void dht_result_init(struct dht_result *r)
     dht_dictionary_init(&r->dictionary);
 }
 
-/* Nothing was found; claims stay. */
+/* Back to "not found"; claims stay. */
 static void forget(struct dht_result *r)
 {
     bytes_clear(&r->value);
@@ -31,6 +40,7 @@ void dht_result_clear(struct dht_result *r)
 
 /* --- claims ----------------------------------------------------------------------------------- */
 
+/* A declaration's value is msgpack true or false, one byte. Anything else isn't a declaration. */
 static int add_claim(struct dht_result *r, const struct record *record, enum dht_class class)
 {
     const uint8_t yes = 0xc3, no = 0xc2;
@@ -52,7 +62,7 @@ static int add_claim(struct dht_result *r, const struct record *record, enum dht
     return PL_OK;
 }
 
-/* By peer; its own word first, the newest of it; then by time. */
+/* Sorts claims by peer; of one peer its own report first, then the latest. */
 static int by_peer(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
@@ -63,6 +73,7 @@ static int by_peer(const void *a_, const void *b_)
     return b->active - a->active;
 }
 
+/* Which claims about a peer to keep: its own, then those that most nodes report. */
 static int by_reports(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
@@ -71,8 +82,9 @@ static int by_reports(const void *a_, const void *b_)
     return (a->expiration > b->expiration) - (a->expiration < b->expiration);
 }
 
-/* Of one peer's n sorted claims, moved to `to`: its own newest word, if it looks for a group,
- * and what others say that is newer than that. Returns how many. */
+/* The n sorted claims about one peer, moved to `to`: its own latest report, if it looks for a
+ * group, and reports of others that are newer. Those with equal expiration are reports of one
+ * declaration. Returns how many. */
 static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, size_t n, double now)
 {
     const struct dht_claim *own = from[0].own ? &from[0] : NULL;
@@ -109,8 +121,8 @@ static int is_valid(const struct validators *v, const struct record *record,
     return !v || (!record_check_life(v, record, from->now, NULL) && !record_check(v, record, NULL));
 }
 
-/* What the node tells is charged to it. A declaration counts as such if it comes from the peer
- * itself, be it that it has written it here. */
+/* The node that reports a record is charged for it. A declaration counts as the peer's own only
+ * if that peer itself reports it, or stored it here. */
 static struct dht_origin origin_of(const struct record *record, const struct dht_reporter *from)
 {
     struct dht_origin origin = { 0 };
@@ -124,7 +136,7 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     return origin;
 }
 
-/* The latest kind of what has been found. */
+/* The highest class of what has been found. */
 static enum dht_class class_found(const struct dht_result *r)
 {
     enum dht_class class = r->class;
@@ -135,7 +147,8 @@ static enum dht_class class_found(const struct dht_result *r)
     return class;
 }
 
-/* May a record take the place of what was found in the other form, or of another value? */
+/* May a record replace what was found in the other form (value or dictionary)? A higher class
+ * may, a lower one may not; within a class the greater expiration wins. */
 static int replaces(const struct dht_result *r, enum dht_class class, double expiration)
 {
     enum dht_class found = class_found(r);
@@ -143,6 +156,7 @@ static int replaces(const struct dht_result *r, enum dht_class class, double exp
     return class == found ? expiration > r->expiration : class > found;
 }
 
+/* Cheap checks before the signature: most reports repeat what is known already. */
 static int merge_regular(struct dht_result *r, const struct validators *v,
                          const struct dht_reporter *from, const struct record *record)
 {
@@ -157,6 +171,7 @@ static int merge_regular(struct dht_result *r, const struct validators *v,
     return bytes_add(&r->value, record->value, record->n);
 }
 
+/* Order of checks: is it newer at all, is it valid (an RSA check), and only then the change. */
 static int merge_item(struct dht_result *r, const struct validators *v,
                       const struct dht_reporter *from, const struct record *record,
                       const struct dht_item *item)
@@ -169,7 +184,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
                (mine->from.class == taken.from.class && mine->expiration < item->expiration);
     if (r->type == DHT_FOUND_REGULAR) is_newer = replaces(r, taken.from.class, item->expiration);
     if (taken.from.class != DHT_REPORTED && taken.from.class != DHT_DECLARATION && !is_newer)
-        return PL_EAGAIN; /* before its signature is verified */
+        return PL_EAGAIN; /* known: no signature needs to be verified */
     if (isnan(item->expiration) || !is_valid(v, record, from)) return PL_EAGAIN;
     if ((rc = add_claim(r, record, taken.from.class))) return rc;
     if (!is_newer) return PL_EAGAIN;
@@ -177,7 +192,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
         forget(r); /* only now is it certain that there is a newer one */
     if ((rc = dht_dictionary_put(&r->dictionary, -INFINITY, &taken))) return rc;
     r->type = DHT_FOUND_DICTIONARY;
-    /* What the node claims for the whole counts for nothing. */
+    /* The dictionary lives as long as its latest valid item, whatever the node claims. */
     if (item->expiration > r->expiration) r->expiration = item->expiration;
     return PL_OK;
 }
@@ -228,6 +243,7 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
 /* --- for whoever asked ------------------------------------------------------------------------ */
 
 /* The items anew, without their signatures. */
+/* Readers get values without signatures, as hivemind's do. */
 static int strip_items(struct dht_dictionary *d)
 {
     struct dht_dictionary plain;
@@ -293,6 +309,7 @@ int dht_result_copy(struct dht_result *to, const struct dht_result *from)
     return rc;
 }
 
+/* The record as it travels: signed, and a dictionary packed as a whole (empty subkey). */
 int dht_result_record(struct dht_record *to, struct bytes *packed, const struct dht_result *r,
                       const struct dht_id *key)
 {

@@ -1,4 +1,14 @@
-/* dht_routing.c - see dht_routing.h. Order matters in every list, so they are plain arrays. */
+/* dht_routing.c - Kademlia's routing table [Kademlia 2.4, spec hivemind-protocol 1.4]. The id
+ * space is cut into buckets of at most k = 20 nodes. At first one bucket covers everything; a
+ * full bucket is halved if our own id is in it, so buckets become finer around ourselves:
+ *
+ *   0000...   0001...   001...    01...         1...            (our own id: 0000...)
+ *   [ k ]     [ k ]     [  k  ]   [    k     ]  [        k        ]
+ *
+ * A look-up starts at the k known nodes nearest to its key. Of N nodes it needs about log2 N
+ * steps, because each asked node knows k nodes in the half of the remaining distance. Lists are
+ * arrays in the order in which nodes were seen: searches in them are linear, but a table of a
+ * thousand nodes has 20 or so buckets of 20. */
 #include "dht_routing.h"
 
 #include <stdlib.h>
@@ -26,6 +36,7 @@ static int drop(struct dht_contacts *l, const struct dht_id *id)
     return 1;
 }
 
+/* The last of a list is the one seen last. */
 static int append(struct dht_contacts *l, const struct dht_contact *c)
 {
     if (l->count == l->capacity) {
@@ -49,12 +60,14 @@ static void clear_bucket(struct dht_bucket *b)
     memset(b, 0, sizeof *b);
 }
 
+/* Is the id in the bucket's range? Its first `depth` bits are those of the bucket's lower end. */
 static int covers(const struct dht_bucket *b, const struct dht_id *id)
 {
     return dht_id_common_bits(&b->lower, id) >= b->depth;
 }
 
-/* PL_EAGAIN: no space, it waits among the replacements. */
+/* Adds a node, or moves it to the end as the one seen last. PL_EAGAIN: the bucket is full, the
+ * node waits among the replacements. */
 static int bucket_add(struct dht_bucket *b, const struct dht_contact *c, size_t size)
 {
     int rc;
@@ -67,6 +80,7 @@ static int bucket_add(struct dht_bucket *b, const struct dht_contact *c, size_t 
     return rc ? rc : PL_EAGAIN;
 }
 
+/* Binary search: buckets are in the order of their ranges and leave no gaps. */
 static struct dht_bucket *bucket_of(const struct dht_routing *r, const struct dht_id *id)
 {
     size_t low = 0, high = r->count;
@@ -78,7 +92,7 @@ static struct dht_bucket *bucket_of(const struct dht_routing *r, const struct dh
     return &r->buckets[low];
 }
 
-/* Halves a bucket. The original sends an id that is exactly the middle to the left, where it cannot
+/* Halves a bucket. hivemind sends an id that is exactly the middle to the left, where it cannot
  * be found again; so do we: recordings hold us to it, and it costs one node in 2^100. */
 static int split(struct dht_routing *r, struct dht_bucket *b)
 {
@@ -87,6 +101,7 @@ static int split(struct dht_routing *r, struct dht_bucket *b)
     struct dht_bucket *more;
     const struct dht_contacts *lists[2] = { &b->nodes, &b->replacements };
     int rc = PL_OK;
+    /* The right half begins where bit number `depth` is 1. */
     right.lower.bytes[b->depth / 8] |= (uint8_t)(0x80 >> b->depth % 8);
     left.updated = right.updated = b->updated;
     for (int l = 0; l < 2; l++)
@@ -130,6 +145,8 @@ void dht_routing_clear(struct dht_routing *r)
     memset(r, 0, sizeof *r);
 }
 
+/* Splits as long as the bucket is full and may be split: it covers our own id, or its depth is
+ * no multiple of 5 (the optimisation of [Kademlia 4.2] with b = 5: fewer hops for more buckets). */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask)
 {
@@ -144,6 +161,8 @@ int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct
         if ((rc = split(r, b))) return rc;
     }
     if (rc != PL_EAGAIN) return rc;
+    /* No place: name the node that has been silent longest, once, so that the caller can ping
+     * it. */
     for (size_t i = 0; ask && i < b->nodes.count; i++)
         if (!has(&b->pinged, &b->nodes.at[i].id)) {
             if (append(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
@@ -159,7 +178,8 @@ void dht_routing_remove(struct dht_routing *r, const struct dht_id *id)
     drop(&b->pinged, id);
     drop(&b->replacements, id);
     if (drop(&b->nodes, id) && b->replacements.count)
-        append(&b->nodes, &b->replacements.at[--b->replacements.count]); /* one place is free now */
+        append(&b->nodes,
+               &b->replacements.at[--b->replacements.count]); /* cannot fail: a place is free */
 }
 
 const struct dht_contact *dht_routing_find(const struct dht_routing *r, const struct dht_id *id)
@@ -187,6 +207,8 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
     return latest;
 }
 
+/* Insertion into a sorted list of k. Tables of real swarms hold some hundred nodes, so this is
+ * faster than walking the buckets in the order of their distance. */
 size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,
                            const struct dht_id *query, const struct dht_id *exclude)
 {
@@ -224,6 +246,8 @@ const struct dht_contact *dht_routing_oldest(const struct dht_routing *r)
     return oldest;
 }
 
+/* A random id in the bucket that has been quiet for longest: searching for it brings the bucket
+ * up to date [Kademlia 2.3]. */
 int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before, double now)
 {
     struct dht_bucket *b = &r->buckets[0];
@@ -232,6 +256,7 @@ int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before,
         if (r->buckets[i].updated < b->updated) b = &r->buckets[i];
     if (b->updated >= before) return PL_EAGAIN;
     if ((rc = dht_id_random(id))) return rc;
+    /* Keep the bucket's prefix, randomise the rest. */
     for (int bit = 0; bit < b->depth; bit++) {
         uint8_t mask = (uint8_t)(0x80 >> bit % 8);
         id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) |

@@ -1,4 +1,9 @@
-/* dht_search.c - see dht_search.h. */
+/* dht_search.c - the iterative search as an engine: events in (answers, failures, time), nodes
+ * to ask out [Kademlia 2.3, spec hivemind-protocol 1.6]. All nodes that were heard of stand in
+ * one list, nearest to the key first; each is a candidate, asked, late, answered or failed. The
+ * search always asks the nearest candidate among the first `beam` nodes that have not failed
+ * (hivemind's beam search, beam = 20). It converges because every answer brings the nodes
+ * nearest to the key that the answering node knows. */
 #include "dht_search.h"
 
 #include <math.h>
@@ -33,6 +38,8 @@ static int is_awaited(const struct dht_search_node *node)
     return node->state == SEARCH_ASKED || node->state == SEARCH_LATE;
 }
 
+/* Inserts by distance. Beyond DHT_SEARCH_NODES_MAX the farthest is forgotten: it would never be
+ * asked. */
 static int add(struct dht_search *s, const struct dht_contact *c)
 {
     struct dht_search_node node = { .who = *c, .gave = -INFINITY };
@@ -63,7 +70,8 @@ int dht_search_add(struct dht_search *s, const struct dht_contact *known, size_t
     return PL_OK;
 }
 
-/* The nearest candidate within the beam, or NULL. */
+/* The nearest candidate within the beam, or NULL. Failed and late nodes take no place in the
+ * beam. */
 static struct dht_search_node *candidate(const struct dht_search *s)
 {
     size_t ahead = 0;
@@ -79,6 +87,7 @@ static int has_enough(const struct dht_search *s)
     return s->best.type != DHT_NOT_FOUND && s->best.expiration >= s->sufficient;
 }
 
+/* At most `workers` questions at once: each costs a round trip, more at once mean fewer rounds. */
 int dht_search_next(struct dht_search *s, struct dht_contact *who)
 {
     struct dht_search_node *node;
@@ -97,20 +106,22 @@ static struct dht_search_node *awaited(struct dht_search *s, const struct dht_id
     return NULL;
 }
 
-static void settle(struct dht_search *s, struct dht_search_node *node, enum dht_search_state state)
+static void end_waiting(struct dht_search *s, struct dht_search_node *node,
+                        enum dht_search_state state)
 {
     if (node->state == SEARCH_LATE) s->late--;
     else s->asked--;
     node->state = state;
 }
 
+/* The record is merged into the best so far; the neighbours become candidates. */
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found)
 {
     struct dht_search_node *node = awaited(s, who);
     int rc = PL_OK;
     if (!node) return PL_OK;
-    settle(s, node, SEARCH_ANSWERED);
+    end_waiting(s, node, SEARCH_ANSWERED);
     s->answered++;
     if (found->type != DHT_NOT_FOUND && !isnan(found->expiration)) node->gave = found->expiration;
     if (!s->nodes_only)
@@ -123,9 +134,11 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
 void dht_search_failed(struct dht_search *s, const struct dht_id *who)
 {
     struct dht_search_node *node = awaited(s, who);
-    if (node) settle(s, node, SEARCH_FAILED);
+    if (node) end_waiting(s, node, SEARCH_FAILED);
 }
 
+/* Nodes that have been silent for longer than `patience` become late: others may take their
+ * place meanwhile. */
 double dht_search_pass(struct dht_search *s)
 {
     double next = INFINITY;
@@ -143,6 +156,9 @@ double dht_search_pass(struct dht_search *s)
     return next;
 }
 
+/* Nothing more is worth waiting for: the record is good enough, or no candidate is left and
+ * those that are late do not outnumber those that have answered. One dead node thus costs a
+ * second, not the call's time limit. */
 int dht_search_is_over(const struct dht_search *s)
 {
     size_t enough = s->one_will_do && s->late ? 1 : s->late;
@@ -157,6 +173,8 @@ size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, s
     return got;
 }
 
+/* The target of caching: the nearest node that answered without the record, or with an older
+ * one. */
 const struct dht_contact *dht_search_without(const struct dht_search *s)
 {
     for (size_t i = 0; i < s->count; i++)

@@ -1,10 +1,16 @@
-/* dht_serve.c - see dht_serve.h. */
+/* dht_serve.c - the answers of a node, as functions of its state, the request and the time [spec
+ * hivemind-protocol 1.3, 1.5]. find: the record if we have it, and the 20 nodes nearest to the
+ * key that we know. store: validate, then the storage rule. ping: our id and clock.
+ *
+ * A node serves strangers, so the order of checks matters: sizes and life first, then who may
+ * write, and the RSA signature last, since it costs the most. */
 #include "dht_serve.h"
 #include "net/hivemind/records/hash_index.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Storage has what others rely on, the cache what may be dropped at any time. */
 int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
                    const struct validators *validators)
 {
@@ -32,6 +38,7 @@ const struct dht_id *dht_state_self(const struct dht_state *s)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
+/* What is stored counts against the connection's peer and subnet (dht_share.h). */
 static void charge(struct dht_origin *from, const struct dht_caller *caller)
 {
     if (!caller || caller->is_self) return;
@@ -39,15 +46,16 @@ static void charge(struct dht_origin *from, const struct dht_caller *caller)
     from->caller = hash_bytes(caller->peer.bytes, caller->peer.length);
 }
 
-/* Only the peer itself changes what it has declared: anybody else could take it out of every
- * group by "false". Nodes that have not been told by it learn of the next declaration. */
+/* A declaration is accepted only from the peer that it names: otherwise any node could take a
+ * peer out of every group by storing "false" for it. */
 static int may_declare(const struct dht_caller *caller, const struct record *r)
 {
     struct peer_id named;
     return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
 }
 
-/* The cheap checks first: a signature costs the most. */
+/* Validators apply to records of others; without validators (a plain bootstrap node) everything
+ * is stored. */
 static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
                          const struct dht_record *r, const struct record *record)
 {
@@ -81,8 +89,7 @@ static struct record view_record(const struct dht_record *r)
                             .expiration = r->expiration };
 }
 
-/* Subkey and value as they came; the subkey is checked and kept in our one way of writing, as every
- * reader will see it. */
+/* The subkey is stored in our own msgpack form: equal subkeys are then equal bytes. */
 static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
                         const struct dht_record *r)
 {
@@ -105,6 +112,7 @@ static int store_regular(struct dht_state *s, struct dht_store *to, double now,
     return check_and_put(s, to, now, r, &record);
 }
 
+/* A whole dictionary, as a node hands it to a newcomer: each item is a record of its own. */
 static int store_dictionary(struct dht_state *s, struct dht_store *to, double now,
                             const struct dht_record *r)
 {
@@ -125,6 +133,7 @@ static int store_dictionary(struct dht_state *s, struct dht_store *to, double no
     return all;
 }
 
+/* Which of the three forms: an empty subkey means a dictionary, nil a regular value. */
 int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
 {
     struct dht_store *to = r->in_cache ? &s->cache : &s->storage;
@@ -146,6 +155,7 @@ int dht_serve_validated(const struct dht_state *s, double now, int available, st
     return dht_write_ping_answer(answer, &s->self, now, available);
 }
 
+/* One result for each record: one that is refused does not stop the others. */
 static int serve_store(struct dht_state *s, double now, const struct dht_caller *caller,
                        const struct dht_request *r, struct bytes *answer)
 {
@@ -162,16 +172,16 @@ static int serve_store(struct dht_state *s, double now, const struct dht_caller 
 static int find_one(struct dht_state *s, double now, const struct dht_request *r, size_t i,
                     struct dht_found *f, struct bytes *values)
 {
-    static const struct dht_id nobody; /* a client's id is read as 0 */
+    static const struct dht_id zero; /* excluded for clients: no node has it */
     const struct dht_entry *e = dht_state_get(s, now, &r->keys[i]);
     f->nearest = calloc(DHT_BUCKET_SIZE, sizeof *f->nearest);
     if (!f->nearest) return PL_ENOMEM;
     f->nearest_count = dht_routing_nearest(&s->routing, f->nearest, DHT_BUCKET_SIZE, &r->keys[i],
-                                           r->has_id ? &r->id : &nobody);
+                                           r->has_id ? &r->id : &zero);
     if (e) {
         size_t before = bytes_length(values);
         if (dht_entry_write(values, e)) return PL_ENOMEM;
-        if (bytes_length(values) > DHT_ANSWER_MAX) { /* they may ask for this one alone */
+        if (bytes_length(values) > DHT_ANSWER_MAX) { /* too long for one answer; ask for it alone */
             values->end -= bytes_length(values) - before;
             return PL_OK;
         }
@@ -182,6 +192,7 @@ static int find_one(struct dht_state *s, double now, const struct dht_request *r
     return PL_OK;
 }
 
+/* All values go into one buffer, which moves as it grows; so views are set when it is complete. */
 static int serve_find(struct dht_state *s, double now, const struct dht_request *r,
                       struct bytes *answer)
 {
@@ -201,6 +212,7 @@ static int serve_find(struct dht_state *s, double now, const struct dht_request 
     return rc;
 }
 
+/* A caller that uses our own id is not added to anybody's table: two nodes cannot share one. */
 int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
               const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
               struct pl_err *err)
@@ -216,6 +228,9 @@ int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct 
 
 /* --- newcomers -------------------------------------------------------------------------------- */
 
+/* Replication for a node that has just come [spec hivemind-protocol 1.4]: of the replicas of a
+ * key, only the nearest one hands the record over, and only if the newcomer displaces the
+ * farthest. So each record arrives once, not five times. */
 static int should_get(const struct dht_state *s, const struct dht_id *key,
                       const struct dht_id *newcomer, struct dht_contact *nearest)
 {
