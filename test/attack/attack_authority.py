@@ -1,5 +1,6 @@
 """The authority of a moderated swarm (`potluck authority`): many wrong secrets and many idle connections. Whoever has the right
 secret gets a token all the same, from wherever it asks."""
+import concurrent.futures
 import http.client
 import ssl
 
@@ -99,6 +100,26 @@ held = [half("127.0.0.1") for _ in range(300)]
 check("300 half requests: the right secret enters", right() and right("127.0.9.1"))
 for s in held:
     s.close()
+# --- handshakes ----------------------------------------------------------------------------------
+
+
+def shake(source):
+    """1: the server made a TLS handshake; it costs it a signature."""
+    try:
+        context.wrap_socket(socket.create_connection(("127.0.0.1", port), 5, (source, 0))).close()
+        return 1
+    except OSError:
+        return 0
+
+
+with concurrent.futures.ThreadPoolExecutor(16) as storm:
+    made = sum(storm.map(shake, ["127.0.66.1"] * 1500))
+check("1,500 handshakes of one network: most of the last ones are refused", 500 <= made < 1200, made)
+check("all of its addresses", sum(shake("127.0.66.2") for _ in range(30)) < 15)
+check("other networks are served", right() and right("127.0.9.1"))
+time.sleep(1)
+check("the network again after a second", shake("127.0.66.2"))
+
 check("the authority lives", victim.alive(), victim.log())
 check("and has not grown without end", victim.peak() < 300, victim.peak())
 finish()

@@ -19,6 +19,10 @@ int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mo
     s->client_mode = client_mode;
     s->replicas = DHT_REPLICAS;
     s->validators = validators;
+    s->peer_checks.rate = DHT_CHECKS_A_SECOND;
+    s->peer_checks.burst = DHT_CHECKS_BURST;
+    s->subnet_checks.rate = DHT_SUBNET_CHECKS_A_SECOND;
+    s->subnet_checks.burst = DHT_SUBNET_CHECKS_BURST;
     dht_store_init(&s->storage, DHT_STORE_MAX);
     dht_store_init(&s->cache, DHT_CACHE_MAX);
     return dht_routing_init(&s->routing, self, DHT_BUCKET_SIZE, DHT_DEPTH_MODULO);
@@ -54,6 +58,20 @@ static int may_declare(const struct dht_caller *caller, const struct record *r)
     return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
 }
 
+/* Takes the signature check out of its caller's allowance, and of its subnet's, since peer IDs cost
+ * nothing. Without one the record is refused unchecked: an honest peer stores it again. */
+static int may_check(struct dht_state *s, double now, const struct dht_caller *caller,
+                     const struct record *r)
+{
+    const double cost = record_check_cost(r);
+    uint64_t peer;
+    if (!cost || !caller || caller->is_self) return 1;
+    peer = hash_bytes(caller->peer.bytes, caller->peer.length);
+    return rate_limit_has(&s->subnet_checks, caller->subnet, cost, now) &&
+           rate_limit_take(&s->peer_checks, peer, cost, now) &&
+           rate_limit_take(&s->subnet_checks, caller->subnet, cost, now);
+}
+
 /* Validators apply to records of others; without validators (a plain bootstrap node) everything
  * is stored. */
 static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
@@ -72,6 +90,7 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         record_origin(&item.from, record);
         if (!may_declare(r->caller, record)) return PL_EAGAIN;
         rc = record_check_life(s->validators, record, now, NULL);
+        if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }
     if (!rc) rc = dht_store_put(to, now, &r->key, &item);

@@ -60,6 +60,8 @@ int record_declarer(struct peer_id *peer, const struct record *r);
 /* PL_OK, or PL_EPROTO: it would live longer than its kind needs, or is no number. */
 int record_check_life(const struct validators *v, const struct record *r, double now,
                       struct pl_err *err);
+/* What checking its signature costs: 1 for a key of RSA_BITS, 0 for a record without an owner. */
+double record_check_cost(const struct record *r);
 /* Sizes, signature, then schema. Linear in the record's bytes. PL_OK, or PL_EPROTO with a
  * sentence. */
 int record_check(const struct validators *v, const struct record *r, struct pl_err *err);

@@ -1,7 +1,11 @@
-/* authority_server.c - see authority_server.h. */
+/* authority_server.c - HTTPS around the authority (net/hivemind/moderation/authority.c): TLS, one
+ * path, the allowlist's file. Strangers meet three limits before they cost much: connections share
+ * slots (slots.h), TLS handshakes are rationed by network (handshakes.h), and wrong secrets are
+ * answered with "wait" after sixty a minute (failures.h). */
 #include "authority_server.h"
 #include "net/http/server/connections.h"
 #include "failures.h"
+#include "handshakes.h"
 #include "data/files/file.h"
 
 #include <errno.h>
@@ -17,8 +21,9 @@ static const char path[] = "/api/experiments/join";
 struct authority_server {
     struct MHD_Daemon *daemon;
     struct connections connections; /* MHD's thread alone sees them, */
-    struct failures failures;       /* and these */
-    pthread_mutex_t lock;           /* of everything below */
+    struct failures failures;       /* and these two */
+    struct handshakes handshakes;
+    pthread_mutex_t lock; /* of everything below */
     struct authority *authority;
     const char *allow_path;
     struct stat seen; /* the list's file as it was last read */
@@ -63,7 +68,8 @@ static int is_same(const struct stat *a, const struct stat *b)
            a->st_size == b->st_size && a->st_ino == b->st_ino;
 }
 
-/* Whoever was taken off the list gets no further token, without a restart. */
+/* The file is read again when it has changed: a user taken off the list gets no further token,
+ * without a restart. */
 static void follow_list(struct authority_server *s)
 {
     struct stat now;
@@ -164,6 +170,28 @@ static void on_over(void *context, struct MHD_Connection *c, void **state,
     *state = NULL;
 }
 
+/* --- connections ------------------------------------------------------------------------------ */
+
+/* MHD_NO closes the connection before TLS begins. */
+static enum MHD_Result on_accept(void *context, const struct sockaddr *from, socklen_t n)
+{
+    struct authority_server *s = context;
+    struct http_address address;
+    (void)n;
+    http_address_of(&address, from);
+    return handshakes_may_begin(&s->handshakes, &address, pl_seconds()) ? MHD_YES : MHD_NO;
+}
+
+static void on_connection(void *context, struct MHD_Connection *c, void **held,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct authority_server *s = context;
+    const struct connection *connection = *held;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED && connection)
+        handshakes_end(&s->handshakes, &connection->remote, connection->fd, pl_seconds());
+    connections_notify(&s->connections, c, held, what);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 int authority_server_open(struct authority_server **out, struct authority *a,
@@ -180,20 +208,20 @@ int authority_server_open(struct authority_server **out, struct authority *a,
     s->authority = a;
     s->allow_path = allow_path;
     connections_init(&s->connections, AUTHORITY_CONNECTIONS_MAX);
+    handshakes_init(&s->handshakes);
     rc = connections_address(&sa, address ? address : "0.0.0.0", port, err);
     if (!rc) rc = read_list(s, err);
     if (!rc) stat(allow_path, &s->seen);
     if (!rc) {
         unsigned flags = MHD_USE_TLS | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
         s->daemon = MHD_start_daemon(sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags,
-                                     (uint16_t)port, NULL, NULL, on_request, s,
+                                     (uint16_t)port, on_accept, s, on_request, s,
                                      MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert,
                                      MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
                                      connections_limit(&s->connections),
-                                     MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
-                                     &s->connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                                     (unsigned)AUTHORITY_IDLE_S, MHD_OPTION_NOTIFY_COMPLETED,
-                                     on_over, s, MHD_OPTION_END);
+                                     MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S,
+                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, s, MHD_OPTION_END);
         if (!s->daemon)
             rc = pl_fail(
                 err, PL_EIO,
