@@ -67,7 +67,7 @@ static void search_again(struct averager *a)
 /* It goes on without a peer that has cost us the round, and says so. */
 static void back_off(struct averager *a, const struct peer_id *peer)
 {
-    double time = bans_back_off(&a->bans, loop_now(a->loop), peer);
+    double time = reliability_charged(a->reliability, loop_now(a->loop), a->allreduce_began, peer);
     struct pl_err why = a->why;
     char name[PEER_ID_TEXT_MAX];
     peer_id_text(name, peer);

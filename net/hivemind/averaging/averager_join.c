@@ -259,7 +259,8 @@ static void on_over(void *context, int status)
 static int refuses(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
-    return bans_has(&a->bans, loop_now(a->loop), peer);
+    const double now = loop_now(a->loop);
+    return bans_has(&a->bans, now, peer) || reliability_is_refused(a->reliability, now, peer);
 }
 
 static int is_absent(void *context, const struct peer_id *peer)

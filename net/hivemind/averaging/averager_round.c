@@ -414,11 +414,13 @@ void averager_note_conduct(struct averager *a)
     failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
     spare = failed > 1 && failed == a->group.count - 1;
     for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && allreduce_conduct(a->x, i, &latest) >= worst &&
+        if (i != a->group.self && !allreduce_is_charged(a->x, i) &&
+            allreduce_conduct(a->x, i, &latest) >= worst &&
             !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
             reliability_failed(a->reliability, now, a->allreduce_began, &a->group.members[i].peer);
     for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && allreduce_conduct(a->x, i, &latest) == ALLREDUCE_DELIVERED)
+        if (i != a->group.self && !allreduce_is_charged(a->x, i) &&
+            allreduce_conduct(a->x, i, &latest) == ALLREDUCE_DELIVERED)
             reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);
 }
 

@@ -1,4 +1,11 @@
-/* reliability.c - see reliability.h. */
+/* reliability.c - back-off from what one peer has seen itself: exponential, with jitter, and shared by
+ * all unproven identities.
+ *
+ *   failure     failures + 1, and no contact for BASE * 2^(failures - 1) s
+ *   charge      the same from two failures on: it has cost everybody a verified round
+ *   delivery    failures - 1/4, and the peer is proven
+ *
+ * Peers lie in an array sorted by peer ID: a look-up takes 10 comparisons of 1,024 peers. */
 #include "reliability.h"
 
 #include <math.h>
@@ -90,14 +97,38 @@ static void fail_unproven(struct reliability *r, double now, double began)
                                        RELIABILITY_UNPROVEN_MAX);
 }
 
-void reliability_failed(struct reliability *r, double now, double began, const struct peer_id *peer)
+/* One failure more, but at least `least` of them in all. */
+static struct reliability_peer *fail(struct reliability *r, double now, double began,
+                                     const struct peer_id *peer, double least)
 {
     struct reliability_peer *p = add(r, now, peer);
+    double until;
     if (!p->proven) fail_unproven(r, now, began);
     r->proven -= (size_t)p->proven;
     p->proven = 0;
-    p->failures = fmin(p->failures + 1, RELIABILITY_FAILURES_MAX);
-    p->until = now + back_off(r, RELIABILITY_BASE, p->failures, RELIABILITY_MAX);
+    p->failures = fmin(fmax(p->failures + 1, least), RELIABILITY_FAILURES_MAX);
+    until = now + back_off(r, RELIABILITY_BASE, p->failures, RELIABILITY_MAX);
+    p->until = fmax(until, p->refused_until);
+    return p;
+}
+
+void reliability_failed(struct reliability *r, double now, double began, const struct peer_id *peer)
+{
+    fail(r, now, began, peer, 1);
+}
+
+double reliability_charged(struct reliability *r, double now, double began,
+                           const struct peer_id *peer)
+{
+    struct reliability_peer *p = fail(r, now, began, peer, RELIABILITY_CHARGE);
+    p->refused_until = p->until;
+    return p->until - now;
+}
+
+int reliability_is_refused(const struct reliability *r, double now, const struct peer_id *peer)
+{
+    const struct reliability_peer *p = find(r, peer);
+    return p && now < p->refused_until;
 }
 
 int reliability_is_proven(const struct reliability *r, const struct peer_id *peer)

@@ -1,6 +1,9 @@
 /* reliability.h - which peers deliver in the all-reduce, as far as we have seen it ourselves. Pure
  * functions; nobody's word about others counts. [TTT 2.1, fault tolerance]
  *
+ * This is the only back-off there is. It needs no proof, so it is short and ends; a peer that is proven
+ * to have cheated is banned instead (bans.h).
+ *
  * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
  * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. Who does
  * not is on back-off: not accepted as a follower, not asked as a leader, for
@@ -37,15 +40,19 @@
 #define RELIABILITY_UNPROVEN_BASE 5.0
 /* s: honest newcomers wait no longer than this for those who come under a new name each time */
 #define RELIABILITY_UNPROVEN_MAX 120.0
-#define RELIABILITY_REGAINED 0.25     /* failures that one good round takes back */
+#define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
+/* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go on
+ * without the peer. */
+#define RELIABILITY_CHARGE 2.0
 #define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
 
 struct reliability {
     struct random_source chance;
     struct reliability_peer {
         struct peer_id peer;
-        double failures; /* less what good rounds have taken back */
-        double until;    /* on back-off */
+        double failures;      /* less what good rounds have taken back */
+        double until;         /* on back-off */
+        double refused_until; /* on back-off by a charge; at most `until` */
         double
             latest; /* s that a first part of a good round took to come; the slowest, and decaying */
         double seen, heard; /* for the first time; when it was last there */
@@ -64,6 +71,12 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 /* In a round that began then. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
+/* In a round that began then, it has cost everybody a verified round without a proof against it, see
+ * verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined meanwhile: its
+ * leader has seen the same round fail. */
+double reliability_charged(struct reliability *r, double now, double began,
+                           const struct peer_id *peer);
+int reliability_is_refused(const struct reliability *r, double now, const struct peer_id *peer);
 /* It has delivered since its last failure. */
 int reliability_is_proven(const struct reliability *r, const struct peer_id *peer);
 /* On back-off: by itself, or as an unproven peer. */

@@ -32,7 +32,7 @@
  *
  * So honest peers ban the same peers, and never one another. What can't be proven voids the round
  * and is charged: to a peer that is silent, and to both of a pair where one says that the other has
- * not sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
+ * not sent it what it signs. A charge is a back-off that doubles (reliability.h), never a ban. */
 #ifndef PL_VERIFIER_H
 #define PL_VERIFIER_H
 

@@ -161,6 +161,29 @@ static void silence(void **state)
     assert_true(reliability_silence(&r, &id, 15) >= 7.5); /* it may have been too little */
 }
 
+/* A charge is a back-off during which no group with the peer is joined either. It doubles, has the
+ * same end as any back-off, and a failure that comes meanwhile does not shorten it. */
+static void charges(void **state)
+{
+    struct peer_id id = id_of(1), other = id_of(2);
+    double now = 100, wanted = 2 * RELIABILITY_BASE;
+    (void)state;
+    deliver(now, 1, 0);
+    for (int i = 0; i < 8; i++, wanted *= 2) {
+        double most = wanted < RELIABILITY_MAX ? wanted : RELIABILITY_MAX;
+        double s = reliability_charged(&r, now, now - 1, &id);
+        assert_true(s >= most && s <= 1.25 * most);
+        assert_true(is_paused(now + s - 0.1, 1) && reliability_is_refused(&r, now + s - 0.1, &id));
+        now += s;
+        assert_false(is_paused(now, 1) || reliability_is_refused(&r, now, &id));
+    }
+    reliability_failed(&r, now, now - 1, &other);
+    assert_false(reliability_is_refused(&r, now, &other));
+    reliability_charged(&r, now, now - 1, &other);
+    reliability_failed(&r, now, now - 1, &other);
+    assert_true(reliability_is_refused(&r, now + 2 * RELIABILITY_BASE - 1, &other));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +194,7 @@ int main(void)
         cmocka_unit_test_setup(honest_newcomers, begin),
         cmocka_unit_test_setup(bounded, begin),
         cmocka_unit_test_setup(silence, begin),
+        cmocka_unit_test_setup(charges, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
