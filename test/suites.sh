@@ -1,9 +1,10 @@
 #!/bin/sh
 # suites.sh - the table of suites that run.sh plays. A row says: lane, kind, name, command.
 #
-# lane   peers   peers and clocks: one suite at a time, because it measures seconds; played once more if it fails
-#        idle    waits for silent or slow peers and hardly computes: beside the others; played once more if it fails
-#        cpu     computes: as many at a time as there are processors left
+# lane   peers   measures seconds, or waits for programs that are slow to start: one suite at a time
+#        idle    waits for silent, slow or dying peers and hardly computes: several at a time, beside the others
+#        cpu     computes, without a clock: as many at a time as there are processors left
+#        Suites of "peers" and "idle" end by time-outs, so run.sh plays one that fails once more; never one of "cpu".
 # kind   counted  ends with "N passed, N failed, N skipped"
 #        exit     one test, which speaks by its exit status
 #        pairs    `potluck conform`: one "ok" or "FAIL" line for each case
@@ -16,18 +17,33 @@ BUILD=${BUILD:-build}
 suite() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4"; }
 have() { command -v "$1" >/dev/null; }
 
-# Program tests and interop scripts without peers and clocks.
+# Of program tests, attacks and interop scripts.
 lane_of() { # name
     case $1 in
     architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
-    other_files | parquet | torch_files) echo cpu ;;
+    authority | btard | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
+    attack_declarations | attack_epoch | attack_epoch_state | attack_moderated | attack_silent_reducer | attack_state) echo idle ;;
     *) echo peers ;;
     esac
+}
+
+# A unit test whose own text opens a loop, sleeps or reads a clock has time-outs; any other one computes.
+unit_lane() { # name
+    case $1 in
+    abuse | attacks | averager* | collaboration | collaborative | dht_join | host_strangers | http_source) echo idle && return ;;
+    esac
+    sources=$(ls test/unit/*/"$1".c)
+    for header in $(sed -n 's/^#include "\([a-z_0-9]*\.h\)".*/\1/p' "$sources"); do
+        [ -f "$(dirname "$sources")/$header" ] && sources="$sources $(dirname "$sources")/$header"
+    done
+    # shellcheck disable=SC2086
+    if grep -qE 'loop_open|nanosleep|pl_seconds|clock_gettime|pthread_create|fork\(' $sources; then echo peers; else echo cpu; fi
 }
 
 # --- what the code must look like
 suite cpu exit "includes follow the arrows between rooms" "sh test/layers.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
+suite cpu exit "the table of tests names those that exist" "sh test/coverage.sh"
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 
 if have clang-format && clang-format --version | grep -q 'version 14\.'; then
@@ -81,11 +97,7 @@ suite cpu counted "golden dalle with the device skeleton" \
 # --- unit tests
 for t in "$BUILD"/test/*; do
     [ -x "$t" ] || continue
-    case $(basename "$t") in
-    abuse | attacks | averager | host_strangers | http_source) lane=idle ;;
-    *) lane=peers ;;
-    esac
-    suite $lane cmocka "unit $(basename "$t")" "timeout -k 10 900 $t"
+    suite "$(unit_lane "$(basename "$t")")" cmocka "unit $(basename "$t")" "timeout -k 10 900 $t"
 done
 
 # --- programs
@@ -97,7 +109,7 @@ done
 # --- attacks on a living peer
 if python3 -c 'import cryptography' 2>/dev/null; then
     for t in test/attack/attack_*.py; do
-        suite peers counted "$(basename "$t" .py)" "POTLUCK=$BUILD/potluck python3 $t"
+        suite "$(lane_of "$(basename "$t" .py)")" counted "$(basename "$t" .py)" "POTLUCK=$BUILD/potluck python3 $t"
     done
 else
     suite peers skip attacks "no python3-cryptography found"
@@ -105,17 +117,21 @@ fi
 
 # --- swarms that come and go
 if have python3; then
-    suite peers counted churn "SOAK_S=${SOAK_S:-120} SOAK_PEERS=${SOAK_PEERS:-8} SOAK_DELAYS=${SOAK_DELAYS:-none} \
+    suite idle counted churn "SOAK_S=${SOAK_S:-120} SOAK_PEERS=${SOAK_PEERS:-8} SOAK_DELAYS=${SOAK_DELAYS:-none} \
         python3 test/soak/soak.py $BUILD/potluck"
     suite peers counted "links between network namespaces" "python3 test/soak/links_test.py $BUILD/links"
-    suite peers counted "network namespaces" "python3 test/soak/namespaces.py $BUILD/potluck"
+    suite idle counted "network namespaces" "python3 test/soak/namespaces.py $BUILD/potluck"
 else
     suite peers skip churn "no python3 found"
 fi
 
 # --- beside other people's programs
 for name in $(sh test/interop/run.sh --list); do
-    suite "$(lane_of "$name")" counted "interop $name" "sh test/interop/run.sh $name"
+    case $name in
+    other_files | parquet | torch_files) lane=cpu ;;
+    *) lane=peers ;;
+    esac
+    suite $lane counted "interop $name" "sh test/interop/run.sh $name"
 done
 
 # --- from Python
