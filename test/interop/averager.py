@@ -170,7 +170,7 @@ SCENARIOS = [
 
 def main():
     only = sys.argv[2:]
-    for scenario in SCENARIOS:
+    for scenario in steps.part_of(SCENARIOS):
         if not only or any(re.search(o, scenario.name) for o in only):
             scenario.run()
     return steps.closing()

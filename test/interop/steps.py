@@ -3,6 +3,7 @@
     steps.needs("hivemind")           before its imports: without it run.sh looks for another Python
     steps.step(name, good, note)      one thing that must hold
     steps.skip(what, why)             what could not be tried
+    for s in steps.part_of(scenarios):  every one; where INTEROP_PART is "2/3" the second, the fifth, and so on
     for last in steps.attempts():
         with steps.scenario(name, excuse, last):
                                       steps that are skipped together where excuse() says that it was not ours, and that
@@ -172,6 +173,12 @@ def scenario(name, excuse, last=True):
         return
     for line in lines:
         step(line, False)
+
+
+def part_of(scenarios):
+    """Scenarios do not meet: several processes may share them."""
+    part, parts = map(int, os.environ.get("INTEROP_PART", "1/1").split("/"))
+    return [s for i, s in enumerate(scenarios) if i % parts == part - 1]
 
 
 def attempts():
