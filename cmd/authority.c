@@ -6,7 +6,6 @@
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
 
-#include <getopt.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,25 +14,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-static const char usage[] =
-    "usage: potluck authority --key FILE --allow FILE [--name NAME] [--address IP] [--port N] [--life S]\n"
-    "                         [--cert FILE --cert-key FILE] [--coordinator IP:PORT] [--json]\n"
-    "       potluck authority --invite USER --allow FILE\n"
-    "\n"
-    "Gives access tokens over HTTPS to the peers of users that are on a list, and nothing to others. --invite\n"
-    "puts a user on the list and prints the secret for that user, who joins with --authority and\n"
-    "--token-file. Remove the line to shut somebody out; the list is read again whenever it changes.\n"
-    "\n"
-    "  --key FILE          the authority's key, made if absent; keep it secret\n"
-    "  --allow FILE        the list: a line a user, name and SHA-256 of the secret\n"
-    "  --life S            of a token (default 3600); peers ask for the next one in time\n"
-    "  --address IP        default 0.0.0.0; --port N, default 8443, 0 is any\n"
-    "  --cert, --cert-key  PEM. Without them a certificate is made for --name (default localhost) and\n"
-    "                      kept beside the key, in FILE.crt and FILE.tls; give FILE.crt to your users\n"
-    "                      for --authority-ca\n"
-    "  --coordinator IP:PORT  told to users of the original's scripts: where a first peer listens\n"
-    "  --json              lines of JSON\n";
 
 #define PEM_MAX 65536
 
@@ -44,50 +24,50 @@ struct requests {
     int json;
 };
 
-static int parse(struct requests *w, int argc, char **argv)
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "key", "FILE", NULL, OPT_PATH(key),
+      "private key of the authority, created if the file is missing; keep it secret" },
+    { "allow", "FILE", NULL, OPT_PATH(allow),
+      "list of users, one per line: name and SHA-256 of the user's secret" },
+    { "invite", "USER", NULL, OPT_TEXT(invite),
+      "add a user to the list, print the user's secret, and exit" },
+    { "life", "SECONDS", "3600", OPT_SECONDS(life_s, 2 * AUTH_RENEW_BEFORE, 30 * 86400.0),
+      "lifetime of a token; peers renew theirs in time" },
+    { "address", "IP", NULL, OPT_TEXT(address), "address to listen on (default: 0.0.0.0)" },
+    { "port", "PORT", "8443", OPT_INTEGER(port, 0, 65535),
+      "port to listen on; 0 takes any free one" },
+    { "name", "NAME", "localhost", OPT_TEXT(name), "host name in the certificate" },
+    { "cert", "FILE", NULL, OPT_PATH(cert),
+      "TLS certificate (PEM), with --cert-key. Without it one is made for --name and kept next to the key, in "
+      "FILE.crt and FILE.tls; users pass FILE.crt to --authority-ca" },
+    { "cert-key", "FILE", NULL, OPT_PATH(cert_key), "private key of the certificate (PEM)" },
+    { "coordinator", "IP:PORT", NULL, OPT_TEXT(coordinator),
+      "address of a bootstrap peer, which hivemind's scripts ask the authority for" },
+    { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
+    { 0 },
+};
+
+static int run_authority(int argc, char **argv);
+const struct command command_authority = {
+    .name = "authority",
+    .summary = "give access tokens to the users of a moderated swarm",
+    .synopsis = "--key FILE --allow FILE [--name NAME] [--port PORT] [OPTION ...]\n"
+                "--invite USER --allow FILE",
+    .about =
+        "Gives access tokens over HTTPS to peers of the users on a list, and to no others. A user joins "
+        "with --authority and --token-file, a file with the secret that --invite printed. To exclude a "
+        "user, remove the line: the list is read again whenever it changes.",
+    .rows = rows,
+    .run = run_authority,
+};
+
+static int check(const struct requests *w)
 {
-    static const struct option options[] = { { "key", required_argument, NULL, 'k' },
-                                             { "allow", required_argument, NULL, 'a' },
-                                             { "invite", required_argument, NULL, 'i' },
-                                             { "name", required_argument, NULL, 'n' },
-                                             { "address", required_argument, NULL, 'A' },
-                                             { "port", required_argument, NULL, 'p' },
-                                             { "life", required_argument, NULL, 'l' },
-                                             { "cert", required_argument, NULL, 'c' },
-                                             { "cert-key", required_argument, NULL, 'C' },
-                                             { "coordinator", required_argument, NULL, 'o' },
-                                             { "json", no_argument, NULL, 'J' },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
-    int option;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'k': w->key = optarg; break;
-        case 'a': w->allow = optarg; break;
-        case 'i': w->invite = optarg; break;
-        case 'n': w->name = optarg; break;
-        case 'A': w->address = optarg; break;
-        case 'p':
-            if (cmd_integer(&w->port, "authority", "--port", optarg, 0, 65535)) return PL_EUSE;
-            break;
-        case 'l':
-            if (cmd_real(&w->life_s, "authority", "--life", optarg, 2 * AUTH_RENEW_BEFORE,
-                         30 * 86400.0))
-                return PL_EUSE;
-            break;
-        case 'c': w->cert = optarg; break;
-        case 'C': w->cert_key = optarg; break;
-        case 'o': w->coordinator = optarg; break;
-        case 'J': w->json = 1; break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default: return PL_EUSE;
-        }
-    }
-    if (cmd_no_more("authority", argc, argv)) return PL_EUSE;
     if (!w->allow || (!w->key && !w->invite))
-        return cmd_misused("authority", "--allow and --key (or --invite) are needed");
+        return command_misused("authority", "--allow and --key (or --invite) are needed");
     if (!w->cert != !w->cert_key)
-        return cmd_misused("authority", "--cert and --cert-key come together");
+        return command_misused("authority", "--cert and --cert-key go together");
     return PL_OK;
 }
 
@@ -271,12 +251,13 @@ static int serve(const struct requests *w, struct pl_err *err)
     return rc;
 }
 
-int cmd_authority(int argc, char **argv)
+static int run_authority(int argc, char **argv)
 {
-    struct requests w = { .port = 8443, .life_s = 3600, .name = "localhost" };
+    struct requests w = { .key = NULL };
     struct pl_err err;
     int rc;
-    if (parse(&w, argc, argv)) return 2;
+    if (options_parse(&command_authority, &w, argc, argv, NULL, &rc)) return rc;
+    if (check(&w)) return 2;
     rc = w.invite ? invite(&w, &err) : serve(&w, &err);
     if (rc) fprintf(stderr, "potluck authority: %s\n", err.text);
     return rc != 0;

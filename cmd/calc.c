@@ -1,89 +1,97 @@
 /* calc.c - `potluck calc`: what training a model takes, term by term. [TTT 2.2] */
 #include "cmd.h"
+#include "cmd/train/train_job.h"
 #include "data/models/dalle_config.h"
 #include "data/models/memory_json.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: potluck calc [MODEL] [--original] [--json] [OPTION ...]\n"
-    "\n"
-    "Prints the memory that training takes, each term explained. MODEL (default: run) is run,\n"
-    "middle, small, demo, a JSON file, or one of the demonstration's calculator (--models).\n"
-    "\n"
-    "  --original         the demonstration's own formulas, its errors included\n"
-    "                     (default MODEL: gpt2-l)\n"
-    "  --json             for programs: bytes and seconds\n"
-    "  --models           what models there are\n"
-    "\n"
-    "  --model NAME       the same as MODEL\n"
-    "  --optimizer O      32-bit (adam), 16-bit, 8-bit, factorized (adafactor), factorized-alone\n"
-    "  --precision P      full (O0), mixed (O1, O2) or half (O3); also --fp16-level\n"
-    "  --layers A         stored, checkpoint or reversible; --checkpoint and --no-checkpoint too\n"
-    "  --offload          optimizer in host memory; --no-offload\n"
-    "  --shared-groups N  sets of layer weights\n"
-    "  --bsz N            sequences in a micro-batch\n"
-    "  --nlayers --seqlen --dmodel --dhid --vocab-size --heads N   in place of the model's own\n"
-    "  --zero N           ZeRO stage, 0 to 3, over --ngpus N devices\n"
-    "\n"
-    "Without --original also:\n"
-    "  --exchange BITS    gradients averaged with other peers in 8, 16 or 32 bits; --peers N\n"
-    "                     of them\n"
-    "  --min-8bit N       tensors below keep 32-bit statistics; --block N elements share a scale\n"
-    "  --fused --no-fused       attention that never writes its scores\n"
-    "  --dropout --no-dropout   keeps masks\n"
-    "\n"
-    "What the original got wrong, and how far the corrected figures are from measured memory:\n"
-    "paper/memory.md.\n";
-
-enum { OPTION_VALUE = 256, OPTION_ON, OPTION_OFF };
-
-#define VALUE(name) \
-    { \
-        name, required_argument, NULL, OPTION_VALUE \
-    }
-#define SWITCH(name) \
-    { name, no_argument, NULL, OPTION_ON }, { "no-" name, no_argument, NULL, OPTION_OFF }
-static const struct option options[] = {
-    VALUE("model"),
-    VALUE("optimizer"),
-    VALUE("precision"),
-    VALUE("fp16-level"),
-    VALUE("layers"),
-    VALUE("shared-groups"),
-    VALUE("shared_groups"),
-    VALUE("bsz"),
-    VALUE("nlayers"),
-    VALUE("seqlen"),
-    VALUE("dmodel"),
-    VALUE("dhid"),
-    VALUE("vocab-size"),
-    VALUE("vocab_size"),
-    VALUE("heads"),
-    VALUE("zero"),
-    VALUE("ngpus"),
-    VALUE("exchange"),
-    VALUE("peers"),
-    VALUE("min-8bit"),
-    VALUE("block"),
-    SWITCH("checkpoint"),
-    SWITCH("offload"),
-    SWITCH("fused"),
-    SWITCH("dropout"),
-    { "original", no_argument, NULL, 'o' },
-    { "json", no_argument, NULL, 'j' },
-    { "models", no_argument, NULL, 'm' },
-    { "help", no_argument, NULL, 'h' },
-    { 0 },
-};
+#define SETTINGS_MAX 64 /* more than there are options: later ones replace earlier ones */
 
 struct request {
     struct pl_memory_plan plan;
     const char *model;
     int original, json, models;
+    /* In the order given. They change what the model brings, so they wait until it is known. */
+    struct {
+        const char *name, *value;
+    } set[SETTINGS_MAX];
+    int settings;
+};
+
+static int take_setting(void *options, const char *name, const char *value, struct pl_err *err)
+{
+    struct request *r = options;
+    if (r->settings == SETTINGS_MAX)
+        return pl_fail(err, PL_EUSE, "more than %d options", SETTINGS_MAX);
+    if (!value) value = strncmp(name, "no-", 3) ? "on" : "off";
+    r->set[r->settings].name = strncmp(name, "no-", 3) ? name : name + 3;
+    r->set[r->settings++].value = value;
+    return PL_OK;
+}
+
+static const char *const optimizers[] = { "32-bit",     "16-bit",           "8-bit",
+                                          "factorized", "factorized-alone", NULL };
+static const char *const precision_names[] = { "full", "mixed", "half", NULL };
+static const char *const layer_names[] = { "stored", "checkpoint", "reversible", NULL };
+
+#define SETTING OPT_CALL(take_setting)
+#define OPTIONS struct request
+static const struct option_row rows[] = {
+    { "original", NULL, NULL, OPT_FLAG(original),
+      "use the formulas of the demonstration's calculator, with its errors (default model: gpt2-l)" },
+    { "json", NULL, NULL, OPT_FLAG(json), "print bytes and seconds as JSON" },
+    { "models", NULL, NULL, OPT_FLAG(models), "list the models" },
+    { "model", "NAME", NULL, OPT_PATH_OR(model, train_configs), "the same as MODEL" },
+    { "optimizer", "O", NULL, OPT_CALL_OF(take_setting, optimizers),
+      "32-bit (adam), 16-bit, 8-bit, factorized (adafactor) or factorized-alone" },
+    { "precision", "P", NULL, OPT_CALL_OF(take_setting, precision_names),
+      "full (O0), mixed (O1, O2) or half (O3)" },
+    { "fp16-level", "P", NULL, SETTING, "the same as --precision" },
+    { "layers", "A", NULL, OPT_CALL_OF(take_setting, layer_names),
+      "what the backward pass reads: stored, checkpoint or reversible" },
+    { "checkpoint", NULL, NULL, SETTING, "the same as --layers checkpoint" },
+    { "no-checkpoint", NULL, NULL, SETTING, "the same as --layers stored" },
+    { "offload", NULL, NULL, SETTING, "optimizer in host memory" },
+    { "no-offload", NULL, NULL, SETTING, "optimizer on the device" },
+    { "shared-groups", "N", NULL, SETTING, "number of sets of layer parameters that layers share" },
+    { "bsz", "N", NULL, SETTING, "sequences per micro-batch" },
+    { "nlayers", "N", NULL, SETTING, "layers, in place of the model's own, as the next five" },
+    { "seqlen", "N", NULL, SETTING, "tokens per sequence" },
+    { "dmodel", "N", NULL, SETTING, "model width" },
+    { "dhid", "N", NULL, SETTING, "width of the feed-forward layers" },
+    { "vocab-size", "N", NULL, SETTING, "vocabulary" },
+    { "heads", "N", NULL, SETTING, "attention heads" },
+    { "zero", "N", NULL, SETTING, "ZeRO stage, 0 to 3, over --ngpus devices" },
+    { "ngpus", "N", NULL, SETTING, "devices" },
+    { NULL, NULL, NULL, OPT_HEADING, "Only without --original" },
+    { "exchange", "BITS", NULL, SETTING,
+      "gradients averaged with other peers in 8, 16 or 32 bits" },
+    { "peers", "N", NULL, SETTING, "peers that average gradients" },
+    { "min-8bit", "N", NULL, SETTING, "tensors with fewer elements keep 32-bit optimizer state" },
+    { "block", "N", NULL, SETTING, "elements that share a scale in 8-bit optimizer state" },
+    { "fused", NULL, NULL, SETTING, "attention that never writes its scores to memory" },
+    { "no-fused", NULL, NULL, SETTING, "attention that writes its scores" },
+    { "dropout", NULL, NULL, SETTING, "keep dropout masks" },
+    { "no-dropout", NULL, NULL, SETTING, "no dropout" },
+    { 0 },
+};
+
+static int run_calc(int argc, char **argv);
+const struct command command_calc = {
+    .name = "calc",
+    .summary = "memory that training a model takes, term by term",
+    .synopsis = "[MODEL] [--original] [--json] [OPTION ...]",
+    .about =
+        "Prints the memory that training takes and explains each term. MODEL (default: run) is run, "
+        "middle, small, demo, a JSON file, or a model of the demonstration's calculator (see --models).",
+    .rows = rows,
+    .notes =
+        "paper/memory.md describes the original calculator's errors, and how far the corrected figures "
+        "are from measured memory.",
+    .run = run_calc,
 };
 
 static int parse_model(struct request *r, struct pl_err *err)
@@ -98,39 +106,12 @@ static int parse_model(struct request *r, struct pl_err *err)
     return rc;
 }
 
-/* Twice over the options: the model first, because the others change what it brings. */
-static int parse(struct request *r, int argc, char **argv, struct pl_err *err)
+static int apply(struct request *r, struct pl_err *err)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        int c, at, rc = PL_OK;
-        optind = 1;
-        while ((c = getopt_long(argc, argv, "h", options, &at)) != -1) {
-            const char *name = c == '?' || c == 'h' ? "" : options[at].name;
-            switch (c) {
-            case 'o': r->original = 1; break;
-            case 'j': r->json = 1; break;
-            case 'm': r->models = 1; break;
-            case OPTION_VALUE:
-                if (!strcmp(name, "model")) r->model = optarg;
-                else if (pass) rc = pl_memory_set(&r->plan, name, optarg, err);
-                break;
-            case OPTION_ON:
-                if (pass) rc = pl_memory_set(&r->plan, name, "on", err);
-                break;
-            case OPTION_OFF:
-                if (pass) rc = pl_memory_set(&r->plan, name + 3, "off", err);
-                break;
-            case 'h': fputs(usage, stdout); exit(0);
-            default: return PL_EUSE; /* getopt has said it */
-            }
-            if (rc) return rc;
-        }
-        if (optind < argc) r->model = argv[optind++];
-        if (optind < argc)
-            return pl_fail(err, PL_EUSE, "one model at a time, not '%.40s' too", argv[optind]);
-        if (!pass && (rc = parse_model(r, err))) return rc;
-    }
-    return pl_memory_check(&r->plan, err);
+    int rc = parse_model(r, err);
+    for (int i = 0; i < r->settings && !rc; i++)
+        rc = pl_memory_set(&r->plan, r->set[i].name, r->set[i].value, err);
+    return rc ? rc : pl_memory_check(&r->plan, err);
 }
 
 static int print_json(json_t *o)
@@ -244,12 +225,19 @@ static void print_models(void)
     }
 }
 
-int cmd_calc(int argc, char **argv)
+static int run_calc(int argc, char **argv)
 {
-    struct request r = { 0 };
+    struct request r = { .model = NULL };
     struct pl_err err = { "" };
-    if (parse(&r, argc, argv, &err)) {
-        if (err.text[0]) fprintf(stderr, "potluck calc: %s\n", err.text);
+    int words, status;
+    if (options_parse(&command_calc, &r, argc, argv, &words, &status)) return status;
+    if (words > 1) {
+        command_misused("calc", "one model at a time, not '%.40s' too", argv[2]);
+        return 2;
+    }
+    if (words) r.model = argv[1];
+    if (apply(&r, &err)) {
+        fprintf(stderr, "potluck calc: %s\n", err.text);
         return 2;
     }
     if (r.models && r.json) return print_json(pl_memory_models_to_json());

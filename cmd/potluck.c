@@ -1,25 +1,21 @@
-/* potluck.c - the program: a table of subcommands. */
+/* potluck.c - the program: a table of commands, and what holds for all of them. */
 #include "cmd.h"
 #include "cmd/common/environment.h"
-#include "../ref/backend.h"
-#include "../runtime/backend_open.h"
+#include "ref/backend.h"
+#include "runtime/backend_open.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <math.h>
+#include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static const struct {
-    const char *name, *help;
-    cmd_fn *run;
-} commands[] = {
-#define ENTRY(name, help) { #name, help, cmd_##name },
-    PL_COMMANDS(ENTRY)
-#undef ENTRY
+/* In the order in which a newcomer meets them. */
+static const struct command *const commands[] = {
+    &command_demo,     &command_train,   &command_generate,  &command_tokenize, &command_prepare,
+    &command_show,     &command_convert, &command_upload,    &command_average,  &command_peer,
+    &command_dht,      &command_doctor,  &command_authority, &command_vqgan,    &command_dash,
+    &command_finetune, &command_calc,    &command_bench,     &command_conform,
 };
 
 static void usage(FILE *to)
@@ -28,10 +24,11 @@ static void usage(FILE *to)
           "Train transformers together over the internet. Commands:\n\n",
           to);
     for (size_t i = 0; i < PL_COUNT(commands); i++)
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fputs("\n'potluck COMMAND --help' explains one; 'potluck --version' says what this build "
-          "chose.\n",
-          to);
+        fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fputs(
+        "\n'potluck help COMMAND' explains a command. 'potluck --version' prints the version and the\n"
+        "backend that this build would choose.\n",
+        to);
 }
 
 static int version(void)
@@ -44,84 +41,54 @@ static int version(void)
     return 0;
 }
 
-int cmd_misused(const char *cmd, const char *format, ...)
+/* NULL, with a line on stderr: there is no such command. */
+static const struct command *find_command(const char *name)
 {
-    char what[256];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(what, sizeof what, format, ap);
-    va_end(ap);
-    fprintf(stderr, "potluck %s: %s ('potluck %s --help' tells more)\n", cmd, what, cmd);
-    return PL_EUSE;
+    for (size_t i = 0; i < PL_COUNT(commands); i++)
+        if (!strcmp(name, commands[i]->name)) return commands[i];
+    fprintf(stderr, "potluck: no command '%.40s'; 'potluck --help' lists them\n", name);
+    return NULL;
 }
 
-int cmd_no_more(const char *cmd, int argc, char **argv)
+static int help(int argc, char **argv)
 {
-    if (optind >= argc) return PL_OK;
-    return cmd_misused(cmd, "'%.60s' is no option", argv[optind]);
-}
-
-int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,
-                int64_t max)
-{
-    char *end;
-    long long x;
-    errno = 0;
-    x = strtoll(text, &end, 10);
-    if (errno || end == text || *end || x < min || x > max) {
-        fprintf(stderr, "potluck %s: %s: '%.80s' is not a whole number from %lld to %lld\n", cmd,
-                flag, text, (long long)min, (long long)max);
-        return PL_EUSE;
+    const struct command *c;
+    if (argc < 3) {
+        usage(stdout);
+        return 0;
     }
-    *out = x;
-    return PL_OK;
+    if (!(c = find_command(argv[2]))) return 2;
+    if (argc > 3 && !strcmp(argv[3], "--list")) options_list(stdout, c); /* for completion */
+    else options_help(stdout, c);
+    return 0;
 }
 
-int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min,
-             double max)
+/* The exit status: what was printed must also have arrived. Nothing is said of a reader that has closed its end, as head
+ * does once it has seen enough. */
+static int finish(const char *name, int status)
 {
-    char *end;
-    double x;
-    errno = 0;
-    x = strtod(text, &end);
-    if (end == text || *end || !isfinite(x) || x < min || x > max) {
-        fprintf(stderr, "potluck %s: %s: '%.80s' is not a number from %g to %g\n", cmd, flag, text,
-                min, max);
-        return PL_EUSE;
-    }
-    *out = x;
-    return PL_OK;
-}
-
-/* The exit status, when what was printed must also have arrived. */
-static int said(const char *name, int rc)
-{
-    if (!fflush(stdout) && !ferror(stdout)) return rc;
-    fprintf(stderr, "%s: cannot write to standard output\n", name);
-    return rc ? rc : 1;
+    struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+    if (!fflush(stdout) && !ferror(stdout)) return status;
+    if (poll(&out, 1, 0) != 1 || !(out.revents & POLLERR))
+        fprintf(stderr, "potluck %s: cannot write to standard output\n", name);
+    return status ? status : 1;
 }
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe or socket, or a file grown too large, */
+    const struct command *c;
+    signal(SIGPIPE, SIG_IGN); /* a closed socket or a file grown too large */
     signal(SIGXFSZ, SIG_IGN); /* is an error to report, not a death */
     if (argc < 2) {
         usage(stderr);
         return 2;
     }
     if (environment_check()) return 2;
-    if (!strcmp(argv[1], "--version")) return said("potluck", version());
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        usage(stdout);
-        return said("potluck", 0);
-    }
-    for (size_t i = 0; i < PL_COUNT(commands); i++)
-        if (!strcmp(argv[1], commands[i].name)) {
-            char name[64]; /* getopt begins its own complaints with it, as we begin ours */
-            snprintf(name, sizeof name, "potluck %s", argv[1]);
-            argv[1] = name;
-            return said(name, commands[i].run(argc - 1, argv + 1));
-        }
-    fprintf(stderr, "potluck: no command '%.40s'; 'potluck --help' lists them\n", argv[1]);
-    return 2;
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+        return finish("--version", version());
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+        return finish("--help", help(1, argv));
+    if (!strcmp(argv[1], "help")) return finish("help", help(argc, argv));
+    if (!(c = find_command(argv[1]))) return 2;
+    return finish(c->name, c->run(argc - 1, argv + 1));
 }

@@ -13,26 +13,6 @@
 #include <string.h>
 #include <zlib.h>
 
-static const char usage[] =
-    "usage: potluck prepare --data PATH --codec FILE --out DIR [OPTION ...]\n"
-    "\n"
-    "Encodes pictures by a VQGAN and writes them, with their captions, as shards: Parquet files that\n"
-    "`potluck train` streams. Run it again after an interruption and it goes on.\n"
-    "\n"
-    "  --data PATH      a list of lines 'picture<TAB>caption'; or a folder with captions.tsv, or with\n"
-    "                   metadata.jsonl, or of pictures (PNG, JPEG, WebP) with name.txt beside name.png;\n"
-    "                   or a tar archive or Parquet file, or a folder of them, as img2dataset makes them\n"
-    "  --codec FILE     the VQGAN's weights, of any kind that `potluck vqgan` reads\n"
-    "  --out DIR        where the shards go; made if it is not there\n"
-    "  --stem NAME      of the shards' names (default: shard)\n"
-    "  --side N         pixels a picture is resized to: short side, then the centre square\n"
-    "                   (default: the codec's own resolution)\n"
-    "  --rows N         pictures a shard (default 10000)\n"
-    "  --batch N        pictures encoded at once (default 16)\n"
-    "  --quality N      Brotli's, 0 to 11 (default 5)\n"
-    "  --nsfw WORD      what the NSFW column says (default UNLIKELY, the only word that the run's\n"
-    "                   filter keeps)\n" COMPUTE_USAGE;
-
 #define CODEC_FILE_MAX (1u << 30) /* bytes: the official model has 280 MB */
 #define BROKEN_SHOWN 20           /* lines about broken pictures; the others are only counted */
 
@@ -48,54 +28,48 @@ struct view {
 };
 
 /* The shards lie in --out, nowhere else. */
-static int check_stem(const char **stem, const char *text)
+static int take_stem(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    *stem = text;
-    if (*text && *text != '.' && !strchr(text, '/')) return 0;
-    fprintf(stderr,
-            "potluck prepare: --stem %s: expected a file's name without a folder or a leading "
-            "dot\n",
-            text);
-    return 1;
+    (void)name;
+    ((struct options *)options)->stem = value;
+    if (*value && *value != '.' && !strchr(value, '/')) return PL_OK;
+    return pl_fail(err, PL_EUSE, "'%.80s' is not a file name without a folder or a leading dot",
+                   value);
 }
 
-static int parse(struct options *o, int argc, char **argv)
-{
-    static const struct option options[] = {
-        { "data", required_argument, NULL, 'd' },
-        { "codec", required_argument, NULL, 'c' },
-        { "out", required_argument, NULL, 'o' },
-        { "stem", required_argument, NULL, 'S' },
-        { "side", required_argument, NULL, 's' },
-        { "rows", required_argument, NULL, 'r' },
-        { "batch", required_argument, NULL, 'b' },
-        { "quality", required_argument, NULL, 'q' },
-        { "nsfw", required_argument, NULL, 'n' },
-        { "help", no_argument, NULL, 'h' },
-        COMPUTE_OPTIONS,
-        { 0 },
-    };
-    int c, bad = 0;
-    while (!bad && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'd': o->data = optarg; break;
-        case 'c': o->codec = optarg; break;
-        case 'o': o->out = optarg; break;
-        case 'S': bad = check_stem(&o->stem, optarg); break;
-        case 'n': o->nsfw = optarg; break;
-        case 's': bad = cmd_integer(&o->side, "prepare", "--side", optarg, 1, 4096); break;
-        case 'r': bad = cmd_integer(&o->rows, "prepare", "--rows", optarg, 1, 10000000); break;
-        case 'b': bad = cmd_integer(&o->batch, "prepare", "--batch", optarg, 1, 1024); break;
-        case 'q': bad = cmd_integer(&o->quality, "prepare", "--quality", optarg, 0, 11); break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default: bad = compute_option(&o->compute, "prepare", c, optarg) == 1 ? 0 : PL_EUSE;
-        }
-    }
-    if (bad || cmd_no_more("prepare", argc, argv)) return PL_EUSE;
-    if (!o->data || !o->codec || !o->out)
-        return cmd_misused("prepare", "--data, --codec and --out are needed");
-    return PL_OK;
-}
+#define OPTIONS struct options
+static const struct option_row rows[] = {
+    { "data", "PATH", NULL, OPT_PATH(data),
+      "the images: a list of lines 'image<TAB>caption'; a folder with captions.tsv or metadata.jsonl; a folder "
+      "of images (PNG, JPEG, WebP) with name.txt next to name.png; or a tar archive or Parquet file as "
+      "img2dataset writes them, or a folder of these" },
+    { "codec", "FILE", NULL, OPT_PATH(codec),
+      "VQGAN weights in any format that potluck vqgan reads" },
+    { "out", "DIR", NULL, OPT_PATH(out), "folder for the shards, created if it is missing" },
+    { "stem", "NAME", "shard", OPT_CALL(take_stem), "beginning of the shards' file names" },
+    { "side", "N", NULL, OPT_INTEGER(side, 1, 4096),
+      "pixels to which an image's shorter side is resized before the center is cropped to a square (default: "
+      "the codec's own resolution)" },
+    { "rows", "N", "10000", OPT_INTEGER(rows, 1, 10000000), "images per shard" },
+    { "batch", "N", "16", OPT_INTEGER(batch, 1, 1024), "images encoded at a time" },
+    { "quality", "N", "5", OPT_INTEGER(quality, 0, 11), "Brotli's quality, 0 to 11" },
+    { "nsfw", "WORD", "UNLIKELY", OPT_TEXT(nsfw),
+      "value of the NSFW column; the reference run's filter keeps only UNLIKELY" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_prepare(int argc, char **argv);
+const struct command command_prepare = {
+    .name = "prepare",
+    .summary = "encode images and captions as shards to train on",
+    .synopsis = "--data PATH --codec FILE --out DIR [OPTION ...]",
+    .about =
+        "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet files that "
+        "potluck train streams. After an interruption the same command continues.",
+    .rows = rows,
+    .run = run_prepare,
+};
 
 static int watch(void *context, const struct prepare_counts *c, const char *broken)
 {
@@ -171,17 +145,19 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     return rc;
 }
 
-int cmd_prepare(int argc, char **argv)
+static int run_prepare(int argc, char **argv)
 {
-    struct options o = {
-        .stem = "shard", .nsfw = "UNLIKELY", .rows = 10000, .batch = 16, .quality = 5
-    };
+    struct options o = { .side = 0 };
     struct captions list = { 0 };
     struct pl_backend be;
     struct pl_vqgan codec;
     struct pl_err err;
     int rc;
-    if (parse(&o, argc, argv)) return 2;
+    if (options_parse(&command_prepare, &o, argc, argv, NULL, &rc)) return rc;
+    if (!o.data || !o.codec || !o.out) {
+        command_misused("prepare", "--data, --codec and --out are needed");
+        return 2;
+    }
     if (compute_open(&be, &o.compute, "prepare")) return 1;
     rc = pl_captions_read(&list, o.data, &err);
     if (!rc && (rc = pl_vqgan_open(&codec, o.codec, &be, 0, &err)))

@@ -5,25 +5,11 @@
 #include "data/text/unigram.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static const char usage[] =
-    "usage: potluck tokenize --model FILE [--decode] [--max N] [--row N] [--sentencepiece] < LINES\n"
-    "\n"
-    "Prints the ids of every line of standard input.\n"
-    "\n"
-    "  --model FILE     whose tokenizer: a spiece.model is T5's, the run's own; a merge list .txt or\n"
-    "                   .txt.gz (bpe_simple_vocab_16e6.txt.gz) is CLIP's; a vocab.json, or a folder that\n"
-    "                   holds one, with merges.txt beside it, is GPT-2's\n"
-    "  --decode         the other way: a line of ids becomes text\n"
-    "  --max N          cut to N ids (the run: 256; default: no limit)\n"
-    "  --row N          CLIP: a whole row of N ids (77) with start, end and zeros\n"
-    "  --sentencepiece  T5: follow sentencepiece where it differs from transformers\n";
 
 /* One of the two. */
 struct tokenizer {
@@ -154,60 +140,67 @@ static int decode(struct ids *ids, const struct tokenizer *t, const char *line, 
     return PL_OK;
 }
 
-int cmd_tokenize(int argc, char **argv)
+struct tokenize_options {
+    const char *model;
+    int decode, sentencepiece;
+    int64_t max, row;
+};
+
+#define OPTIONS struct tokenize_options
+static const struct option_row rows[] = {
+    { "model", "FILE", NULL, OPT_PATH(model),
+      "the tokenizer: spiece.model for T5, which the reference run uses; merges as .txt or .txt.gz "
+      "(bpe_simple_vocab_16e6.txt.gz) for CLIP; vocab.json, or a folder with it, next to merges.txt for GPT-2" },
+    { "decode", NULL, NULL, OPT_FLAG(decode), "read ids and print text" },
+    { "max", "N", NULL, OPT_INTEGER(max, 1, INT_MAX),
+      "truncate to N ids; the reference run: 256 (default: no limit)" },
+    { "row", "N", NULL, OPT_INTEGER(row, 2, 1 << 20),
+      "CLIP: print N ids per line (77 for its text encoder) with start, end and padding" },
+    { "sentencepiece", NULL, NULL, OPT_FLAG(sentencepiece),
+      "T5: follow sentencepiece where it differs from transformers" },
+    { 0 },
+};
+
+static int run_tokenize(int argc, char **argv);
+const struct command command_tokenize = {
+    .name = "tokenize",
+    .summary = "convert text to token ids and back: T5, CLIP, GPT-2",
+    .synopsis = "--model FILE [--decode] [--max N] [--row N] [--sentencepiece] < LINES",
+    .about = "Prints the token ids of every line of standard input.",
+    .rows = rows,
+    .run = run_tokenize,
+};
+
+static int run_tokenize(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "model", required_argument, NULL, 'm' },
-        { "decode", no_argument, NULL, 'd' },
-        { "max", required_argument, NULL, 'n' },
-        { "row", required_argument, NULL, 'r' },
-        { "sentencepiece", no_argument, NULL, 's' },
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    const char *model = NULL;
-    struct tokenizer t = { .rules = UNIGRAM_TRANSFORMERS };
-    int64_t max = INT_MAX, row = 0;
-    int back = 0, rc = 0, c;
+    struct tokenize_options o = { .max = INT_MAX };
+    struct tokenizer t = { .bpe = NULL };
     struct ids ids = { 0 };
     struct pl_err err;
     char *line = NULL;
     size_t room = 0, number = 0;
     ssize_t n;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'm': model = optarg; break;
-        case 'd': back = 1; break;
-        case 's': t.rules = UNIGRAM_SENTENCEPIECE; break;
-        case 'n':
-            if (cmd_integer(&max, "tokenize", "--max", optarg, 1, INT_MAX)) return 2;
-            break;
-        case 'r':
-            if (cmd_integer(&row, "tokenize", "--row", optarg, 2, 1 << 20)) return 2;
-            break;
-        case 'h': fputs(usage, stdout); return 0;
-        default: return 2;
-        }
-    }
-    if (cmd_no_more("tokenize", argc, argv)) return 2;
-    if (!model) {
-        cmd_misused("tokenize", "--model is needed");
+    int rc;
+    if (options_parse(&command_tokenize, &o, argc, argv, NULL, &rc)) return rc;
+    t.rules = o.sentencepiece ? UNIGRAM_SENTENCEPIECE : UNIGRAM_TRANSFORMERS;
+    if (!o.model) {
+        command_misused("tokenize", "--model is needed");
         return 2;
     }
-    if (open_tokenizer(&t, model, &err)) {
+    if (open_tokenizer(&t, o.model, &err)) {
         fprintf(stderr, "potluck tokenize: %s\n", err.text);
         return 1;
     }
-    if (row && (!t.bpe || !pl_bpe_is_clip(t.bpe))) {
-        fprintf(stderr, "potluck tokenize: --row: only CLIP's text tower wants rows\n");
+    if (o.row && (!t.bpe || !pl_bpe_is_clip(t.bpe))) {
+        fprintf(stderr, "potluck tokenize: --row is for CLIP tokenizers only\n");
         rc = PL_EUSE;
     }
     while (!rc && (n = getline(&line, &room, stdin)) >= 0) {
         number++;
         if (n && line[n - 1] == '\n') line[--n] = 0;
-        if (!back) note_no_utf8(line, (size_t)n, number);
-        rc = back ? decode(&ids, &t, line, &err)
-                  : encode(&ids, &t, line, (size_t)n, (size_t)max, (size_t)row, &err);
+        if (!o.decode) note_no_utf8(line, (size_t)n, number);
+        rc = o.decode ? decode(&ids, &t, line, &err)
+                      : encode(&ids, &t, line, (size_t)n, (size_t)o.max, (size_t)o.row, &err);
         if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
     }
     if (!rc && ferror(stdin)) {

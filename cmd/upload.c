@@ -5,32 +5,9 @@
 #include "cmd/common/progress_line.h"
 #include "net/http/upload/upload.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char usage[] =
-    "usage: potluck upload --to URL [--tus | --s3] FILE ...\n"
-    "       potluck upload --hub USER/NAME [--to URL] FILE ...\n"
-    "\n"
-    "Sends files to a web server. A URL that ends in / gets the file's name behind it. $POTLUCK_TOKEN goes\n"
-    "to the server of --to as \"Authorization: Bearer\", $HF_TOKEN to the hub, both over https alone and to no\n"
-    "other host; $SSL_CERT_FILE says whose certificates to believe.\n"
-    "With --tus, --s3 and --hub an upload that broke goes on in the middle, also after this program was\n"
-    "stopped: what it needs for that is in FILE.upload.\n"
-    "\n"
-    "  --to URL        where to: WebDAV, a presigned S3 address, or whatever takes a PUT\n"
-    "  --tus           URL is a server of the tus protocol\n"
-    "  --s3            URL is https://ENDPOINT/BUCKET/ or an object there; requests are signed by\n"
-    "                  $AWS_ACCESS_KEY_ID, $AWS_SECRET_ACCESS_KEY and, if it is set, $AWS_SESSION_TOKEN, for\n"
-    "                  $AWS_REGION (default us-east-1)\n"
-    "  --hub REPO      a commit of a repository of a hub (default $HF_ENDPOINT or https://huggingface.co)\n"
-    "  --dataset       REPO holds a dataset, not a model\n"
-    "  --revision REV  its branch (default main)\n"
-    "  --folder DIR    the folder there that the files go to\n"
-    "  --tries N       in a row without progress, before giving up (default 6)\n"
-    "  --quiet         no progress\n";
 
 struct view {
     struct progress progress;
@@ -47,7 +24,7 @@ static int watch(void *context, uint64_t done, uint64_t size)
 
 struct options {
     const char *to, *folder;
-    int quiet;
+    int quiet, tus, s3, dataset;
     struct http_upload_options o;
 };
 
@@ -107,48 +84,57 @@ static int send_file(struct options *all, const char *path)
     return rc;
 }
 
-static int parse(struct options *all, int argc, char **argv)
+#define OPTIONS struct options
+static const struct option_row rows[] = {
+    { "to", "URL", NULL, OPT_TEXT(to),
+      "where to send the files: WebDAV, a presigned S3 address, or another server that accepts PUT" },
+    { "tus", NULL, NULL, OPT_FLAG(tus), "the server speaks the tus protocol" },
+    { "s3", NULL, NULL, OPT_FLAG(s3),
+      "the URL is https://ENDPOINT/BUCKET/ or an object in it. Requests are signed with $AWS_ACCESS_KEY_ID, "
+      "$AWS_SECRET_ACCESS_KEY and, if it is set, $AWS_SESSION_TOKEN, for $AWS_REGION (default: us-east-1)" },
+    { "hub", "REPO", NULL, OPT_TEXT(o.repository),
+      "commit the files to this repository of a hub (default hub: $HF_ENDPOINT or https://huggingface.co)" },
+    { "dataset", NULL, NULL, OPT_FLAG(dataset), "REPO holds a dataset (default: a model)" },
+    { "revision", "REV", "main", OPT_TEXT(o.revision), "branch of REPO" },
+    { "folder", "DIR", NULL, OPT_TEXT(folder), "folder of REPO that receives the files" },
+    { "tries", "N", NULL, OPT_INTEGER(o.tries, 1, 1000),
+      "give up after this many attempts in a row without progress (default: 6)" },
+    { "quiet", NULL, NULL, OPT_FLAG(quiet), "print no progress" },
+    { 0 },
+};
+
+static int run_upload(int argc, char **argv);
+const struct command command_upload = {
+    .name = "upload",
+    .summary = "send checkpoints and shards to a web server, S3 or a hub",
+    .synopsis = "--to URL [--tus | --s3] FILE ...\n"
+                "--hub USER/NAME [--to URL] FILE ...",
+    .about =
+        "Sends files to a web server. If the URL ends in /, the file's name is added. $POTLUCK_TOKEN goes "
+        "to the server of --to as \"Authorization: Bearer\", and $HF_TOKEN to the hub; both only over "
+        "https and to no other host. $SSL_CERT_FILE names the certificates to trust.\n"
+        "\n"
+        "With --tus, --s3 and --hub an interrupted upload continues where it stopped, even if this "
+        "program was restarted; FILE.upload holds what is needed for that.",
+    .rows = rows,
+    .run = run_upload,
+};
+
+static int check(struct options *all, int words)
 {
-    static const struct option options[] = {
-        { "to", required_argument, NULL, 't' },
-        { "tus", no_argument, NULL, 'u' },
-        { "s3", no_argument, NULL, 's' },
-        { "hub", required_argument, NULL, 'H' },
-        { "dataset", no_argument, NULL, 'd' },
-        { "revision", required_argument, NULL, 'r' },
-        { "folder", required_argument, NULL, 'f' },
-        { "tries", required_argument, NULL, 'n' },
-        { "quiet", no_argument, NULL, 'q' },
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
     struct http_upload_options *o = &all->o;
-    int64_t tries = o->tries;
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 't': all->to = optarg; break;
-        case 'u': o->way = HTTP_UPLOAD_TUS; break;
-        case 's': o->way = HTTP_UPLOAD_S3; break;
-        case 'H':
-            o->way = HTTP_UPLOAD_HUB;
-            o->repository = optarg;
-            break;
-        case 'd': o->kind = "datasets"; break;
-        case 'r': o->revision = optarg; break;
-        case 'f': all->folder = optarg; break;
-        case 'q': all->quiet = 1; break;
-        case 'n':
-            if (cmd_integer(&tries, "upload", "--tries", optarg, 1, 1000)) return PL_EUSE;
-            break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default: return PL_EUSE;
-        }
-    }
-    o->tries = (int)tries;
+    if (all->tus) o->way = HTTP_UPLOAD_TUS;
+    if (all->s3) o->way = HTTP_UPLOAD_S3;
+    if (o->repository) o->way = HTTP_UPLOAD_HUB;
+    o->kind = all->dataset ? "datasets" : "models";
     if (!all->to && o->way == HTTP_UPLOAD_HUB) all->to = environment_hub();
-    if (!all->to) return cmd_misused("upload", "--to or --hub is needed");
-    return optind < argc ? PL_OK : cmd_misused("upload", "a file is needed");
+    if (!all->to) return command_misused("upload", "--to or --hub is needed");
+    if (!words) return command_misused("upload", "a file is needed");
+    if (words > 1 && o->way != HTTP_UPLOAD_TUS && o->way != HTTP_UPLOAD_HUB &&
+        (!*all->to || all->to[strlen(all->to) - 1] != '/'))
+        return command_misused("upload",
+                               "several files, but --to is the address of one: end it with /");
+    return PL_OK;
 }
 
 static void take_secrets(struct options *all)
@@ -164,21 +150,14 @@ static void take_secrets(struct options *all)
     if (!o->region) o->region = "us-east-1";
 }
 
-int cmd_upload(int argc, char **argv)
+static int run_upload(int argc, char **argv)
 {
     struct options all = { .o = http_upload_options() };
-    int rc = PL_OK;
-    all.o.kind = "models";
-    all.o.revision = "main";
-    if (parse(&all, argc, argv)) return 2;
-    if (optind + 1 < argc && all.o.way != HTTP_UPLOAD_TUS && all.o.way != HTTP_UPLOAD_HUB &&
-        all.to[strlen(all.to) - 1] != '/') {
-        fprintf(stderr,
-                "potluck upload: several files, but --to is one file's address: end it in /\n");
-        return 2;
-    }
+    int words, rc;
+    if (options_parse(&command_upload, &all, argc, argv, &words, &rc)) return rc;
+    if (check(&all, words)) return 2;
     take_secrets(&all);
     interrupt_catch(NULL);
-    for (int i = optind; i < argc && !rc; i++) rc = send_file(&all, argv[i]);
+    for (int i = 1; i <= words && !rc; i++) rc = send_file(&all, argv[i]);
     return rc != 0;
 }

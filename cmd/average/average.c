@@ -2,9 +2,9 @@
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
+#include "cmd/common/averaging_options.h"
 #include "cmd/common/compute.h"
-#include "cmd/common/membership.h"
-#include "cmd/common/swarm_messages.h"
+#include "cmd/common/join_options.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -15,205 +15,110 @@
 #include <sys/resource.h>
 #include <time.h>
 
-static const char usage[] =
-    "usage: potluck average --prefix P --tensors IN.safetensors [--join MULTIADDR ...] [--out OUT.safetensors]\n"
-    "                       [options]\n"
-    "\n"
-    "Finds peers that average under the same prefix, and takes the weighted mean of everybody's tensors.\n"
-    "Nothing is written unless all of it has come.\n"
-    "\n"
-    "  --weight W           how much ours count (default: 1)\n"
-    "  --compression C      run (8 bits from --threshold elements on, 16 below), none, float16, meanstd16,\n"
-    "                       uniform8, quantile8, blockwise8 (default: run)\n"
-    "  --threshold N        default 65537\n"
-    "  --part-bytes N       of an encoded part; the same in the whole group (default: 524288)\n"
-    "  --group-size N       begin as soon as so many are there (default: no such number)\n"
-    "  --min-group-size N   default 2\n"
-    "  --group-bits B       only those whose bits are the same meet, and each round changes them\n"
-    "  --expect N           so many will come, auxiliary ones not counted: when they have, don't wait for others\n"
-    "  --matchmaking-time S how long others may take to find us (default: 5)\n"
-    "  --chunk-timeout S    give up on a silent groupmate (default: 10)\n"
-    "  --allreduce-timeout S  an exchange's limit (default: 60)\n"
-    "  --timeout S          the whole round's limit, with new groups if one falls apart (default: 60)\n"
-    "  --bandwidth B        tell the group, which then shares out the work by it\n"
-    "  --class NAME         of the averager in the names of calls (default: DecentralizedAverager)\n"
-    "  --auxiliary          help, with tensors that count nothing\n"
-    "  --robust R           against liars: centered-clip[:RADIUS] in place of the mean in what we reduce;\n"
-    "                       btard: also verified, where everybody in the group asks for it\n"
-    "  --rounds N           one after the other (default: 1)\n"
-    "  --load-state         begin with the tensors of a peer that shares them\n"
-    "  --share-seconds S    share ours from the beginning, and stay so long afterwards\n"
-    "  --join MULTIADDR     a peer of the swarm\n"
-    "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0\n"
-    "  --announce MULTIADDR an address to be told to others instead, behind a router\n"
-    "  --identity FILE      our key (default: a new one)\n"
-    "  --client-mode        only call others\n"
-    "  --out FILE           where the mean goes\n"
-    "  --json               lines of JSON\n" PREFLIGHT_USAGE MEMBERSHIP_USAGE COMPUTE_USAGE;
-
-#define ADDRESSES_MAX 64
-
-enum {
-    O_PREFIX = 256,
-    O_TENSORS,
-    O_WEIGHT,
-    O_COMPRESSION,
-    O_THRESHOLD,
-    O_PART,
-    O_SIZE,
-    O_MIN_SIZE,
-    O_EXPECT,
-    O_MATCHMAKING,
-    O_CHUNK,
-    O_ALLREDUCE,
-    O_TIMEOUT,
-    O_BANDWIDTH,
-    O_CLASS,
-    O_AUXILIARY,
-    O_ROUNDS,
-    O_LOAD,
-    O_SHARE,
-    O_JOIN,
-    O_LISTEN,
-    O_IDENTITY,
-    O_CLIENT,
-    O_OUT,
-    O_JSON,
-    O_ROBUST,
-    O_BITS,
-    O_NO_CHECK,
-    O_ANNOUNCE
-};
-
 struct requests {
     struct compute compute;
-    const char *tensors, *compression, *out, *identity;
-    const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
-    size_t join_count, listen_count, announce_count;
-    int64_t threshold, part_bytes, group_size, min_size, expect, rounds;
-    double weight, timeout, share_s, matchmaking, chunk, allreduce;
+    struct join_options join;
+    const char *tensors, *compression, *out;
+    int64_t threshold, expect, rounds;
+    double weight, timeout, share_s, chunk;
     struct averager_options averager;
-    struct membership membership;
     int load, json, no_check, told_differs;
 };
 
-static int add(const char **list, size_t *count, const char *address)
+static int take_bits(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    if (*count < ADDRESSES_MAX) {
-        list[(*count)++] = address;
-        return PL_OK;
-    }
-    fprintf(stderr, "potluck average: more than %d addresses\n", ADDRESSES_MAX);
-    return PL_EUSE;
+    struct requests *w = options;
+    (void)name;
+    return take_group_bits(&w->averager.bits, value, err);
 }
 
-static int take(struct requests *w, int option, const char *value)
+static int take_robust(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    const char *me = "average";
-    enum pl_compression unused;
-    double validators;
-    switch (option) {
-    case O_PREFIX: w->averager.prefix = value; return PL_OK;
-    case O_TENSORS: w->tensors = value; return PL_OK;
-    case O_WEIGHT: return cmd_real(&w->weight, me, "--weight", value, 0, PART_WEIGHT_MAX);
-    case O_COMPRESSION:
-        w->compression = value;
-        if (!compression_named(&unused, value, 1, 1)) return PL_OK;
-        fprintf(stderr, "potluck average: --compression: there is no '%.40s'\n", value);
-        return PL_EUSE;
-    case O_THRESHOLD: return cmd_integer(&w->threshold, me, "--threshold", value, 0, INT64_MAX);
-    case O_PART: return cmd_integer(&w->part_bytes, me, "--part-bytes", value, 16, 8 << 20);
-    case O_SIZE: return cmd_integer(&w->group_size, me, "--group-size", value, 2, GROUP_PEERS_MAX);
-    case O_MIN_SIZE:
-        return cmd_integer(&w->min_size, me, "--min-group-size", value, 2, GROUP_PEERS_MAX);
-    case O_BITS: return cmd_group_bits(&w->averager.bits, me, value);
-    case O_EXPECT: return cmd_integer(&w->expect, me, "--expect", value, 2, GROUP_PEERS_MAX);
-    case O_MATCHMAKING:
-        return cmd_real(&w->matchmaking, me, "--matchmaking-time", value, 0.1, 3600);
-    case O_CHUNK: return cmd_real(&w->chunk, me, "--chunk-timeout", value, 0.1, 3600);
-    case O_ALLREDUCE: return cmd_real(&w->allreduce, me, "--allreduce-timeout", value, 0.1, 86400);
-    case O_TIMEOUT: return cmd_real(&w->timeout, me, "--timeout", value, 0.1, 86400);
-    case O_BANDWIDTH: return cmd_real(&w->averager.bandwidth, me, "--bandwidth", value, 0, 1e15);
-    case O_CLASS: w->averager.class_name = value; return PL_OK;
-    case O_AUXILIARY: w->averager.auxiliary = 1; return PL_OK;
-    case O_ROBUST:
-        if (!robust_named(&w->averager.clip, &w->averager.verify, &validators, value))
-            return PL_OK; /* tensors from a file are nobody's to compute again */
-        fprintf(stderr,
-                "potluck average: --robust: '%.40s' is none of none, centered-clip[:RADIUS], "
-                "btard\n",
-                value);
-        return PL_EUSE;
-    case O_ROUNDS: return cmd_integer(&w->rounds, me, "--rounds", value, 0, 1000000000);
-    case O_LOAD: w->load = 1; return PL_OK;
-    case O_SHARE: return cmd_real(&w->share_s, me, "--share-seconds", value, 0, 1e9);
-    case O_JOIN: return add(w->join, &w->join_count, value);
-    case O_LISTEN: return add(w->listen, &w->listen_count, value);
-    case O_ANNOUNCE: return add(w->announce, &w->announce_count, value);
-    case O_IDENTITY: w->identity = value; return PL_OK;
-    case O_CLIENT: w->averager.client_mode = 1; return PL_OK;
-    case O_OUT: w->out = value; return PL_OK;
-    case O_JSON: w->json = 1; return PL_OK;
-    case O_NO_CHECK: w->no_check = 1; return PL_OK;
-    default:
-        if (membership_option(&w->membership, option, value)) return PL_OK;
-        return compute_option(&w->compute, me, option, value) > 0 ? PL_OK : PL_EUSE;
-    }
+    struct requests *w = options;
+    double validators; /* tensors from a file cannot be recomputed */
+    (void)name;
+    if (!robust_named(&w->averager.clip, &w->averager.verify, &validators, value)) return PL_OK;
+    return pl_fail(err, PL_EUSE, "'%.40s' is none of none, centered-clip[:RADIUS], btard", value);
 }
 
-static int parse(struct requests *w, int argc, char **argv)
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "prefix", "P", NULL, OPT_TEXT(averager.prefix),
+      "averager prefix: peers with the same prefix find each other" },
+    { "tensors", "FILE", NULL, OPT_PATH(tensors), "safetensors file with our tensors" },
+    { "out", "FILE", NULL, OPT_PATH(out), "where to write the average" },
+    { "weight", "W", "1", OPT_REAL(weight, 0, PART_WEIGHT_MAX),
+      "weight of our tensors in the average" },
+    { "compression", "C", "run", OPT_NAME(compression, compression_names),
+      "how tensors are encoded; run: 8 bits for those of --threshold elements and more, 16 for others" },
+    { "threshold", "N", "65537", OPT_INTEGER(threshold, 0, INT64_MAX),
+      "smallest size, in elements, of a tensor that travels in 8 bits with --compression run" },
+    { "part-bytes", "N", "524288", OPT_INTEGER(averager.part_bytes, 16, 8 << 20),
+      "size of an encoded part; must be the same in the whole group" },
+    { "group-size", "N", NULL, OPT_INTEGER(averager.target_size, 2, GROUP_PEERS_MAX),
+      "begin a round as soon as this many peers have joined the group (default: wait for all who come in "
+      "time)" },
+    { "min-group-size", "N", "2", OPT_INTEGER(averager.min_size, 2, GROUP_PEERS_MAX),
+      "smallest group that begins a round" },
+    { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
+      "zeros and ones: only peers with the same bits meet, and each round changes them" },
+    { "expect", "N", NULL, OPT_INTEGER(expect, 2, GROUP_PEERS_MAX),
+      "begin as soon as this many peers are in the group, not counting auxiliary ones" },
+    { "matchmaking-time", "SECONDS", "5", OPT_SECONDS(averager.min_matchmaking_time, 0.1, 3600),
+      "how long peers look for each other before a round" },
+    { "chunk-timeout", "SECONDS", "10", OPT_SECONDS(chunk, 0.1, 3600),
+      "a peer that sends nothing for this long has left the round" },
+    { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(averager.allreduce_timeout, 0.1, 86400),
+      "limit of the all-reduce within a round" },
+    { "timeout", "SECONDS", "60", OPT_SECONDS(timeout, 0.1, 86400),
+      "limit of a whole round, which forms a new group when one fails" },
+    { "bandwidth", "X", NULL, OPT_REAL(averager.bandwidth, 0, 1e15),
+      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 reduce nothing. "
+      "Same unit for all peers (default: not reported)" },
+    { "class", "NAME", "DecentralizedAverager", OPT_TEXT(averager.class_name),
+      "Python class of the averager, which is part of its RPC names" },
+    { "auxiliary", NULL, NULL, OPT_FLAG(averager.auxiliary),
+      "reduce a share for the others; our tensors do not count" },
+    { "robust", "METHOD", NULL, OPT_CALL(take_robust),
+      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or btard, which "
+      "also verifies rounds if the whole group asks for it (default: none)" },
+    { "rounds", "N", "1", OPT_INTEGER(rounds, 0, 1000000000), "rounds, one after the other" },
+    { "load-state", NULL, NULL, OPT_FLAG(load),
+      "start with the tensors of a peer that shares its state" },
+    { "share-seconds", "SECONDS", "0", OPT_SECONDS(share_s, 0, 1e9),
+      "share our tensors with newcomers, and stay for this long after the last round" },
+    { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
+    { NULL, NULL, NULL, OPT_HEADING, "The swarm" },
+    { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
+    PREFLIGHT_ROW(no_check),
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_average(int argc, char **argv);
+const struct command command_average = {
+    .name = "average",
+    .summary = "average a file's tensors with a group of peers",
+    .synopsis = "--prefix P --tensors FILE [--join MULTIADDR ...] [--out FILE] [OPTION ...]",
+    .about =
+        "Finds peers that average under the same prefix and computes the weighted mean of all their "
+        "tensors. --out is written only if the whole average has arrived. Without --join it waits for "
+        "others to join.",
+    .rows = rows,
+    .run = run_average,
+};
+
+static int check(struct requests *w)
 {
-    static const struct option options[] = {
-        { "prefix", required_argument, NULL, O_PREFIX },
-        { "tensors", required_argument, NULL, O_TENSORS },
-        { "weight", required_argument, NULL, O_WEIGHT },
-        { "compression", required_argument, NULL, O_COMPRESSION },
-        { "threshold", required_argument, NULL, O_THRESHOLD },
-        { "part-bytes", required_argument, NULL, O_PART },
-        { "group-size", required_argument, NULL, O_SIZE },
-        { "min-group-size", required_argument, NULL, O_MIN_SIZE },
-        { "group-bits", required_argument, NULL, O_BITS },
-        { "expect", required_argument, NULL, O_EXPECT },
-        { "matchmaking-time", required_argument, NULL, O_MATCHMAKING },
-        { "chunk-timeout", required_argument, NULL, O_CHUNK },
-        { "allreduce-timeout", required_argument, NULL, O_ALLREDUCE },
-        { "timeout", required_argument, NULL, O_TIMEOUT },
-        { "bandwidth", required_argument, NULL, O_BANDWIDTH },
-        { "class", required_argument, NULL, O_CLASS },
-        { "auxiliary", no_argument, NULL, O_AUXILIARY },
-        { "robust", required_argument, NULL, O_ROBUST },
-        { "rounds", required_argument, NULL, O_ROUNDS },
-        { "load-state", no_argument, NULL, O_LOAD },
-        { "share-seconds", required_argument, NULL, O_SHARE },
-        { "join", required_argument, NULL, O_JOIN },
-        { "listen", required_argument, NULL, O_LISTEN },
-        { "announce", required_argument, NULL, O_ANNOUNCE },
-        { "identity", required_argument, NULL, O_IDENTITY },
-        { "client-mode", no_argument, NULL, O_CLIENT },
-        { "out", required_argument, NULL, O_OUT },
-        { "json", no_argument, NULL, O_JSON },
-        { "no-check", no_argument, NULL, O_NO_CHECK },
-        MEMBERSHIP_OPTIONS,
-        COMPUTE_OPTIONS,
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    int option, rc = PL_OK;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            exit(0);
-        }
-        rc = option == '?' ? PL_EUSE : take(w, option, optarg);
-    }
-    if (!w->averager.client_mode && !w->listen_count)
-        w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
-    if (w->averager.client_mode) w->listen_count = w->announce_count = 0;
-    if (rc || cmd_no_more("average", argc, argv)) return PL_EUSE;
+    w->averager.client_mode = w->join.client_mode;
     if (!w->averager.prefix || !w->tensors)
-        return cmd_misused("average", "--prefix and --tensors are needed");
-    if (w->averager.client_mode && !w->join_count)
-        return cmd_misused("average", "--client-mode only calls others: --join MULTIADDR");
+        return command_misused("average", "--prefix and --tensors are needed");
+    if (w->join.client_mode && !w->join.join.count)
+        return command_misused("average",
+                               "--client-mode accepts no connections: --join MULTIADDR is needed");
+    join_options_default(&w->join);
+    w->averager.sender_timeout = w->chunk;
+    w->averager.reducer_timeout = 2 * w->chunk;
     return PL_OK;
 }
 
@@ -359,7 +264,7 @@ static int average(struct requests *w, struct swarm *s, struct averager *a, stru
     for (int64_t i = 0; !rc && i < w->rounds; i++) {
         struct round r;
         double began = pl_seconds(), cpu = cpu_seconds();
-        if (membership_renew(&w->membership, s, &err))
+        if (membership_renew(&w->join.membership, s, &err))
             fprintf(stderr, "potluck average: %s; asking again\n", err.text);
         failed = swarm_average(s, a, &step, w->timeout, &r);
         say_round(w, i, &r, pl_seconds() - began, cpu_seconds() - cpu);
@@ -379,15 +284,7 @@ static int average(struct requests *w, struct swarm *s, struct averager *a, stru
 static int run(struct requests *w, struct named_tensors *t, const struct pl_backend *be,
                struct pl_err *err)
 {
-    struct swarm_options options = { .cmd = "average",
-                                     .listen = w->listen,
-                                     .listen_count = w->listen_count,
-                                     .announce = w->announce,
-                                     .announce_count = w->announce_count,
-                                     .join = w->join,
-                                     .join_count = w->join_count,
-                                     .identity = w->identity,
-                                     .hold = 1 };
+    struct swarm_options options = join_options_swarm(&w->join, "average");
     const struct preflight_join_options asks = { .swarm = &options,
                                                  .json = w->json,
                                                  .off = w->no_check };
@@ -397,6 +294,7 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     struct swarm s;
     char address[MULTIADDR_TEXT_MAX];
     int rc;
+    options.hold = 1;
     if (!method) return pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; i < t->count; i++)
         compression_named(&method[i], w->compression, t->elements[i], (size_t)w->threshold);
@@ -404,7 +302,7 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     w->averager.tensors = t->count;
     w->averager.schema = t->schema;
     w->averager.method = method;
-    if ((rc = membership_open(&w->membership, &options.auth, err)) ||
+    if ((rc = membership_open(&w->join.membership, &options.auth, err)) ||
         (rc = swarm_open(&s, &options, err)))
         goto done;
     if (!swarm_address_for_others(&s, address))
@@ -420,39 +318,22 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     preflight_join_end(check);
     swarm_close(&s);
 done:
-    membership_close(&w->membership);
+    membership_close(&w->join.membership);
     free(method);
     return rc;
 }
 
-int cmd_average(int argc, char **argv)
+static int run_average(int argc, char **argv)
 {
-    struct requests w = { .compression = "run",
-                          .threshold = PL_WIRE_ADAPTIVE,
-                          .part_bytes = PL_PART_BYTES,
-                          .min_size = 2,
-                          .rounds = 1,
-                          .weight = 1,
-                          .timeout = 60,
-                          .matchmaking = 5,
-                          .chunk = 10,
-                          .allreduce = 60,
-                          .averager = { .class_name = "DecentralizedAverager",
-                                        .bits = "",
-                                        .request_timeout = 3,
-                                        .bandwidth = PL_BANDWIDTH_UNKNOWN } };
+    struct requests w = {
+        .averager = { .bits = "", .request_timeout = 3, .bandwidth = PL_BANDWIDTH_UNKNOWN }
+    };
     struct named_tensors tensors;
     struct pl_backend be;
     struct pl_err err = { "" };
     int rc;
-    if (parse(&w, argc, argv)) return 2;
-    w.averager.part_bytes = (size_t)w.part_bytes;
-    w.averager.target_size = (size_t)w.group_size;
-    w.averager.min_size = (size_t)w.min_size;
-    w.averager.min_matchmaking_time = w.matchmaking;
-    w.averager.sender_timeout = w.chunk;
-    w.averager.reducer_timeout = 2 * w.chunk;
-    w.averager.allreduce_timeout = w.allreduce;
+    if (options_parse(&command_average, &w, argc, argv, NULL, &rc)) return rc;
+    if (check(&w)) return 2;
     if (!w.compute.threads) w.compute.threads = 1; /* the network has helper threads of its own */
     if (compute_open(&be, &w.compute, "average")) return 1;
     if ((rc = named_tensors_read(&tensors, w.tensors, &err))) {

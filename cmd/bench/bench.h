@@ -30,8 +30,9 @@ struct bench {
     int activations;      /* of every size; -1: each its own */
     int64_t steps, batch; /* batch 0: each size its own */
     size_t values;        /* floats of a buffer in section device */
-    const char *filter;
-    json_t *rows; /* array: an object a line that was printed */
+    const char *filter, *json;
+    int quick, section; /* index of --only; -1: all */
+    json_t *rows;       /* array: an object a line that was printed */
 };
 
 /* Seconds: the processor's with one thread, so that other programs disturb less; else the

@@ -1,6 +1,6 @@
-/* compute.c - see compute.h. */
+/* compute.c - opens the backend that the options describe, and explains failures for lack of memory by what the user
+ * could change. */
 #include "compute.h"
-#include "cmd/cmd.h"
 #include "runtime/transfer.h"
 #include "../../runtime/backend_open.h"
 
@@ -9,35 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-int compute_option(struct compute *c, const char *cmd, int option, const char *value)
+static int take_gpus(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    switch (option) {
-    case COMPUTE_FIRST: c->backend = value; return 1;
-    case COMPUTE_FIRST + 1:
-        if (strcmp(value, "float32") && strcmp(value, "bf16")) {
-            fprintf(stderr, "potluck %s: --precision: '%.40s' is neither float32 nor bf16\n", cmd,
-                    value);
-            return PL_EUSE;
-        }
-        c->precision = value;
-        return 1;
-    case COMPUTE_FIRST + 2:
-        return cmd_integer(&c->threads, cmd, "--threads", value, 1, 1024) ? PL_EUSE : 1;
-    case COMPUTE_FIRST + 3:
-        return cmd_real(&c->gpu_memory, cmd, "--gpu-memory", value, 0.001, 1e6) ? PL_EUSE : 1;
-    case COMPUTE_FIRST + 4:
-        if (strspn(value, "0123456789,") != strlen(value) && strcmp(value, "all")) {
-            fprintf(stderr,
-                    "potluck %s: --gpus: '%.40s' is neither a number, nor all, nor a list such "
-                    "as 0,2\n",
-                    cmd, value);
-            return PL_EUSE;
-        }
-        c->gpus = value;
-        return 1;
-    default: return 0;
-    }
+    struct compute *c = options;
+    (void)name;
+    c->gpus = value;
+    if (*value && (strspn(value, "0123456789,") == strlen(value) || !strcmp(value, "all")))
+        return PL_OK;
+    return pl_fail(err, PL_EUSE, "'%.40s' is neither a number, nor all, nor a list such as 0,2",
+                   value);
 }
+
+static const char *const backends[] = { "auto", "ref", "fast", "cuda", NULL };
+static const char *const precisions[] = { "float32", "bf16", NULL };
+
+#define OPTIONS struct compute
+const struct option_row compute_rows[] = {
+    { NULL, NULL, NULL, OPT_HEADING, "Backend and devices" },
+    { "backend", "B", "auto", OPT_PATH_OR(backend, backends),
+      "backend to compute with: auto, ref, fast, cuda or a file such as ./library.so" },
+    { "precision", "P", "float32", OPT_NAME(precision, precisions), "operands of matrix products" },
+    { "threads", "N", NULL, OPT_INTEGER(threads, 1, 1024),
+      "threads to compute with (default: one per core)" },
+    { "gpu-memory", "GIB", NULL, OPT_REAL(gpu_memory, 0.001, 1e6),
+      "use at most this much of the device's memory (default: all)" },
+    { "gpus", "N|LIST", NULL, OPT_CALL(take_gpus),
+      "devices to train on: the first N, all, or a list of numbers such as 0,2. Everything but training "
+      "uses the first of them (default: 1)" },
+    { 0 },
+};
 
 #define GPUS_MAX 64 /* more than any machine has, so that a wrong list ends */
 

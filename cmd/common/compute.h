@@ -1,41 +1,22 @@
-/* compute.h - the options that say what computes: shared by every command that runs a model. */
+/* compute.h - the options that choose a backend, its devices and its threads: for every command that runs a model. */
 #ifndef PL_CMD_COMPUTE_H
 #define PL_CMD_COMPUTE_H
 
+#include "options.h"
 #include "ref/backend.h"
-
-#include <getopt.h>
 
 struct compute {
     const char *backend; /* NULL: auto */
     const char *precision;
-    int64_t threads;   /* 0: one a core */
+    int64_t threads;   /* 0: one per core */
     double gpu_memory; /* GiB; 0: all */
     const char *gpus;  /* as the user wrote it; NULL: the first */
     int devices;       /* compute_open: how many that are */
 };
 
-/* Rows for a command's getopt_long table; values from COMPUTE_FIRST up are compute_option's. */
-#define COMPUTE_FIRST 1000
-#define COMPUTE_OPTIONS \
-    { "backend", required_argument, NULL, COMPUTE_FIRST }, \
-        { "precision", required_argument, NULL, COMPUTE_FIRST + 1 }, \
-        { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }, \
-        { "gpu-memory", required_argument, NULL, COMPUTE_FIRST + 3 }, \
-    { \
-        "gpus", required_argument, NULL, COMPUTE_FIRST + 4 \
-    }
+/* --backend, --precision, --threads, --gpu-memory, --gpus. */
+extern const struct option_row compute_rows[];
 
-#define COMPUTE_USAGE \
-    "  --backend B      ref, fast, auto or ./library.so (default: auto)\n" \
-    "  --precision P    float32, or bf16 for matrix products (default: float32)\n" \
-    "  --threads N      threads to compute with (default: one a core)\n" \
-    "  --gpu-memory G   GiB of the device's memory to take at most (default: all)\n" \
-    "  --gpus N|LIST    train on the first N devices (all: on every one), or on those named, as in 0,2;\n" \
-    "                   what does not train takes the first of them (default: 1)\n"
-
-/* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
-int compute_option(struct compute *c, const char *cmd, int option, const char *value);
 /* Opens the backend; prints one line on failure. */
 int compute_open(struct pl_backend *be, struct compute *c, const char *cmd);
 

@@ -1,9 +1,6 @@
 /* swarm_messages.c - see swarm_messages.h. */
 #include "swarm_messages.h"
-#include "net/hivemind/averaging/group.h"
 #include "net/libp2p/peer/peerstore.h"
-
-#include <string.h>
 
 #define MESSAGE_AFTER 3.0 /* s; longer waits need an explanation */
 
@@ -33,13 +30,4 @@ void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char
             farther |= reach > REACH_LOOPBACK;
         }
     fflush(out);
-}
-
-int cmd_group_bits(const char **bits, const char *cmd, const char *value)
-{
-    *bits = value;
-    if (strlen(value) <= GROUP_BITS_MAX && !value[strspn(value, "01")]) return PL_OK;
-    fprintf(stderr, "potluck %s: --group-bits: '%.40s' is not up to %d zeros and ones\n", cmd,
-            value, GROUP_BITS_MAX);
-    return PL_EUSE;
 }

@@ -1,4 +1,4 @@
-/* swarm_messages.h - what commands say while they join a swarm, and of the options that they share there. */
+/* swarm_messages.h - what commands print while they join a swarm. */
 #ifndef PL_CMD_SWARM_MESSAGES_H
 #define PL_CMD_SWARM_MESSAGES_H
 
@@ -12,8 +12,5 @@ int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err);
 /* All our addresses for people, who mostly join from elsewhere: `head`, then a line for each that begins with `before`,
  * the most reachable first. Nothing, if there is none. */
 void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
-
-/* The value of --group-bits, which stays the caller's. PL_EUSE, with a line: not zeros and ones. */
-int cmd_group_bits(const char **bits, const char *cmd, const char *value);
 
 #endif

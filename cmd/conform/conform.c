@@ -1,34 +1,12 @@
-/* conform.c - `potluck conform`: is a backend right? Strangers run it on theirs. */
+/* conform.c - `potluck conform`: tests a backend against the reference and golden values, or a live peer against the
+ * protocol. Made for other people's backends and peers. */
 #include "cmd/cmd.h"
 #include "conform_peer.h"
 #include "conform_report.h"
 #include "../../runtime/backend_open.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char usage[] =
-    "usage: potluck conform [--backend B] [--filter S] [--seed N] [--quick]\n"
-    "                       [--bench [--threads N]]\n"
-    "       potluck conform --golden DIR [--backend B] [--filter S]\n"
-    "       potluck conform --report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n" CONFORM_PEER_SYNOPSIS
-    "\n"
-    "Is a backend right? Runs every operation beside the reference on the same random values; with\n"
-    "--golden, replays values recorded from the original packages. And is a peer right? See --peer.\n"
-    "\n"
-    "  --backend B    ref, fast, auto or ./library.so (default: auto)\n"
-    "  --filter S     only cases whose line contains S (bf16: those with operands in bfloat16, which a\n"
-    "                 backend that offers it is asked for; else and in --golden, float32)\n"
-    "  --seed N       other values and other odd shapes (default: 1)\n"
-    "  --quick        leaves out the large shapes, for backends that are slow on purpose\n"
-    "  --bench        times each case: reference, backend, ratio, GF/s or GB/s\n"
-    "  --threads N    threads for --bench (default: one a core)\n"
-    "  --golden DIR   a folder named after its area (dalle, quant, ...), or a folder of such folders\n"
-    "  --report FILE  a page to publish (.html) or to work with (.json): machine, operations, errors\n"
-    "                 against their bounds, times beside ref and fast; with --golden, that too\n" CONFORM_PEER_USAGE
-    "\n"
-    "One line a case; the last line counts them. Exit status 0 only without failures.\n";
 
 /* Below this a case is all overhead: bytes, or tenths of operations. */
 #define REPORT_TIMES 1e6
@@ -83,65 +61,82 @@ say:
     return rc;
 }
 
-int cmd_conform(int argc, char **argv)
+struct conform_options {
+    struct conform_peer peer;
+    const char *golden, *backend, *page;
+    struct pair_options pair;
+    int is_bench;
+};
+
+static const char *const backends[] = { "auto", "ref", "fast", "cuda", NULL };
+
+#define OPTIONS struct conform_options
+static const struct option_row rows[] = {
+    { "backend", "B", "auto", OPT_PATH_OR(backend, backends),
+      "backend to test: auto, ref, fast, cuda or a file such as ./library.so" },
+    { "filter", "S", NULL, OPT_TEXT(pair.filter),
+      "only cases whose line contains S; bf16 selects those with operands in bfloat16, if the backend has "
+      "them" },
+    { "seed", "N", "1", OPT_INTEGER(pair.seed, 0, INT64_MAX),
+      "other random values and other odd shapes" },
+    { "quick", NULL, NULL, OPT_FLAG(pair.quick), "leave out large shapes, for slow backends" },
+    { "bench", NULL, NULL, OPT_FLAG(is_bench),
+      "time each case: reference, backend, ratio, and GF/s or GB/s" },
+    { "threads", "N", NULL, OPT_INTEGER(pair.threads, 1, 1024),
+      "threads for --bench (default: one per core)" },
+    { "golden", "DIR", NULL, OPT_PATH(golden),
+      "replay the golden values in this folder, named after its area (dalle, quant, ...), or in a folder of "
+      "such folders" },
+    { "report", "FILE", NULL, OPT_PATH(page),
+      "write a report as a page (.html) or as data (.json): machine, operations, errors and their bounds, times "
+      "compared with ref and fast; with --golden also its results" },
+    { NULL, NULL, NULL, OPT_HEADING, "Testing a peer" },
+    { NULL, NULL, NULL, OPT_TABLE(peer, conform_peer_rows), NULL },
+    { 0 },
+};
+
+static int run_conform(int argc, char **argv);
+const struct command command_conform = {
+    .name = "conform",
+    .summary = "test a backend against the reference, or a peer against the protocol",
+    .synopsis = "[--backend B] [--filter S] [--seed N] [--quick] [--bench]\n"
+                "--golden DIR [--backend B] [--filter S]\n"
+                "--report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
+                "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--wait SECONDS]",
+    .about =
+        "Tests a backend: runs every operation and the reference on the same random values and compares "
+        "the results. With --golden it replays values recorded from the original packages instead. With "
+        "--peer it tests a live peer, clause by clause.",
+    .rows = rows,
+    .notes =
+        "Prints one line per case, and the counts in the last line. The exit status is 0 only if nothing "
+        "failed.",
+    .run = run_conform,
+};
+
+static int run_conform(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "golden", required_argument, NULL, 'g' },
-        { "backend", required_argument, NULL, 'b' },
-        { "filter", required_argument, NULL, 'f' },
-        { "seed", required_argument, NULL, 's' },
-        { "threads", required_argument, NULL, 't' },
-        { "quick", no_argument, NULL, 'q' },
-        { "bench", no_argument, NULL, 'B' },
-        { "report", required_argument, NULL, 'r' },
-        CONFORM_PEER_OPTIONS,
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    struct conform_peer peer = CONFORM_PEER_USUAL;
-    const char *golden = NULL, *backend = "auto", *page = NULL;
-    struct pair_options pair = { .seed = 1 };
-    int64_t seed, threads;
+    struct conform_options o = { .golden = NULL };
     struct pl_backend be;
     struct pl_err err;
     long failed;
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'g': golden = optarg; break;
-        case 'b': backend = optarg; break;
-        case 'f': pair.filter = optarg; break;
-        case 's':
-            if (cmd_integer(&seed, "conform", "--seed", optarg, 0, INT64_MAX)) return 2;
-            pair.seed = (uint64_t)seed;
-            break;
-        case 't':
-            if (cmd_integer(&threads, "conform", "--threads", optarg, 1, 1024)) return 2;
-            pair.threads = (int)threads;
-            break;
-        case 'q': pair.quick = 1; break;
-        case 'B': pair.timing = PAIR_BENCH; break;
-        case 'r': page = optarg; break;
-        case 'h': fputs(usage, stdout); return 0;
-        default:
-            if (conform_peer_option(&peer, c, optarg)) break;
-            return 2;
-        }
-    }
-    if (cmd_no_more("conform", argc, argv) || conform_peer_misused(&peer, golden || page)) return 2;
-    if ((golden || page) && pair.timing) {
-        cmd_misused("conform", "--bench goes with neither --golden nor --report");
+    int status;
+    if (options_parse(&command_conform, &o, argc, argv, NULL, &status)) return status;
+    if (conform_peer_misused(&o.peer, o.golden || o.page)) return 2;
+    if (o.is_bench) o.pair.timing = PAIR_BENCH;
+    if ((o.golden || o.page) && o.is_bench) {
+        command_misused("conform", "--bench goes with neither --golden nor --report");
         return 2;
     }
-    if (pl_backend_open(&be, backend, &err)) {
+    if (pl_backend_open(&be, o.backend, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;
     }
-    if (peer.address) return conform_peer(&peer, &be);
+    if (o.peer.address) return conform_peer(&o.peer, &be);
     printf("backend %s\n", be.note);
-    if (page) return report(&be, &pair, golden, page);
-    if (golden ? golden_run(&be, golden, pair.filter, NULL, NULL, &failed, &err)
-               : (failed = pair_all(&be, &pair)) < 0 && no_case(&err, pair.filter)) {
+    if (o.page) return report(&be, &o.pair, o.golden, o.page);
+    if (o.golden ? golden_run(&be, o.golden, o.pair.filter, NULL, NULL, &failed, &err)
+                 : (failed = pair_all(&be, &o.pair)) < 0 && no_case(&err, o.pair.filter)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;
     }

@@ -3,7 +3,7 @@
 #include "conform_peer.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/averaging.h"
-#include "cmd/cmd.h"
+#include "cmd/common/averaging_options.h"
 
 #include "test/peer/walk.h"
 
@@ -41,32 +41,33 @@ void walk_skip(struct walk *w, const char *section, const char *what, const char
     fflush(stdout);
 }
 
-int conform_peer_option(struct conform_peer *o, int option, const char *value)
-{
-    enum pl_compression unused;
-    switch (option - CONFORM_PEER_FIRST) {
-    case 0: o->address = value; return 1;
-    case 1: o->run = value; return 1;
-    case 2: o->prefix = value; return 1;
-    case 3: o->class_name = value; return 1;
-    case 4: return !cmd_real(&o->patience, "conform", "--wait", value, 0, 86400);
-    case 5:
-        o->compression = value;
-        if (!compression_named(&unused, value, 1, 1)) return 1;
-        fprintf(stderr, "potluck conform: --compression: there is no '%.40s'\n", value);
-        return 0;
-    case 6: return !cmd_integer(&o->threshold, "conform", "--threshold", value, 0, INT64_MAX);
-    case 7: return !cmd_integer(&o->part_bytes, "conform", "--part-bytes", value, 16, 8 << 20);
-    default: return membership_option(&o->membership, option, value);
-    }
-}
+#define OPTIONS struct conform_peer
+const struct option_row conform_peer_rows[] = {
+    { "peer", "MULTIADDR", NULL, OPT_TEXT(address),
+      "test a live peer of any implementation. What we store there has random keys and expires within "
+      "seconds; its averagers meet us as a client whose tensors weigh nothing" },
+    { "run", "ID", NULL, OPT_TEXT(run), "also test the averagers of a peer that trains this run" },
+    { "prefix", "P", NULL, OPT_TEXT(prefix), "also test an averager with this prefix" },
+    { "class", "NAME", "DecentralizedAverager", OPT_TEXT(class_name),
+      "Python class of that averager, which is part of its RPC names" },
+    { "wait", "SECONDS", "60", OPT_SECONDS(patience, 0, 86400),
+      "how long it may take to look for a group" },
+    { "compression", "C", "run", OPT_NAME(compression, compression_names),
+      "the group's, as for potluck average" },
+    { "threshold", "N", "65537", OPT_INTEGER(threshold, 0, INT64_MAX),
+      "the group's, as for potluck average" },
+    { "part-bytes", "N", "524288", OPT_INTEGER(part_bytes, 16, 8 << 20),
+      "the group's, as for potluck average" },
+    { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },
+    { 0 },
+};
 
 int conform_peer_misused(const struct conform_peer *o, int something_else)
 {
     if (o->address && something_else)
-        return cmd_misused("conform", "--peer goes with neither --golden nor --report");
+        return command_misused("conform", "--peer goes with neither --golden nor --report");
     if (!o->address && (o->run || o->prefix))
-        return cmd_misused("conform", "--run and --prefix go with --peer");
+        return command_misused("conform", "--run and --prefix go with --peer");
     return PL_OK;
 }
 

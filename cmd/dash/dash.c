@@ -2,60 +2,24 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "dash_folder.h"
-#include "cmd/common/membership.h"
+#include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/http/dashboard/dht_poll.h"
 #include "net/http/server/host_name.h"
 #include "net/libp2p/protocols/latency.h"
 
-#include <getopt.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
-static const char usage[] =
-    "usage: potluck dash --join MULTIADDR ... --run ID [OPTION ...]\n"
-    "       potluck dash --folder DIR [OPTION ...]\n"
-    "\n"
-    "Serves the page of a run until interrupted: loss and peers over time, progress, leaderboard, "
-    "and\n"
-    "what there is to know about training together. Reads signed records alone, so it works for "
-    "swarms\n"
-    "of any implementation; writes nothing, and asks no outside service for anything.\n"
-    "\n"
-    "  --join MULTIADDR   a peer of the swarm; may be repeated. Without it: the page without a "
-    "run\n"
-    "  --run ID           the run's name, under which its peers report\n"
-    "  --folder DIR       of a training on this machine: its checkpoints to download, its pictures "
-    "and,\n"
-    "                     without --join, its loss\n"
-    "  --captions FILE    lines to draw from each new checkpoint in --folder, at low priority\n"
-    "  --nearest PATH     shards (a file or a folder) with these captions: how many of the pictures are "
-    "nearest\n"
-    "                     to their own caption's there\n"
-    "  --target-batch N   samples a common step takes (default: 4096 with --join)\n"
-    "  --total-steps N    of the schedule, for the time that is left (default: not known)\n"
-    "  --port N           of the web server (default: 8000; 0: any free one)\n"
-    "  --address A        to listen on (default: 127.0.0.1, this machine alone)\n"
-    "  --host NAME        a further name or address of this machine, or of a proxy, that the page is asked\n"
-    "                     for by; may be repeated. Others than these are refused\n"
-    "  --database FILE    where history is kept (default: in memory, gone at the end)\n"
-    "  --export DIR       at the end, the page as files that need no server\n"
-    "  --every S          seconds between looks (default: 10)\n"
-    "  --json             lines of JSON\n" MEMBERSHIP_USAGE;
-
-#define JOIN_MAX 64
-
 struct dash {
-    const char *join[JOIN_MAX];
-    size_t join_count;
-    const char *host[HTTP_HOSTS_MAX];
-    size_t host_count;
+    struct option_list join, host;
     const char *run, *address, *database, *export_to, *folder, *captions, *nearest;
     struct dash_folder training;
     int64_t target_batch, total_steps, port;
@@ -69,69 +33,67 @@ struct dash {
     struct latency *distances;
 };
 
-static int parse(struct dash *o, int argc, char **argv)
+#define OPTIONS struct dash
+static const struct option_row rows[] = {
+    { "join", "MULTIADDR", NULL, OPT_LIST(join),
+      "address of a peer of the swarm; may be repeated. Without it the page shows no swarm" },
+    { "run", "ID", NULL, OPT_TEXT(run), "name of the run, under which its peers report" },
+    { "folder", "DIR", NULL, OPT_PATH(folder),
+      "output folder of a training on this machine: the page offers its checkpoints, shows its drawings and, "
+      "without --join, its loss" },
+    { "captions", "FILE", NULL, OPT_PATH(captions),
+      "captions, one per line, to draw from each new checkpoint in --folder, at low priority" },
+    { "nearest", "PATH", NULL, OPT_PATH(nearest),
+      "shards with reference images of these captions: the page shows how many drawings are nearest to their "
+      "own caption's image" },
+    { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1000000000),
+      "samples per optimizer step of the run (default: 4096 with --join)" },
+    { "total-steps", "N", NULL, OPT_INTEGER(total_steps, 1, INT64_MAX / 2),
+      "steps of the whole run, to estimate the time that is left (default: not known)" },
+    { "port", "PORT", "8000", OPT_INTEGER(port, 0, 65535),
+      "port of the web server; 0 takes any free one" },
+    { "address", "IP", NULL, OPT_TEXT(address),
+      "address to listen on (default: 127.0.0.1, for this machine only)" },
+    { "host", "NAME", NULL, OPT_LIST(host),
+      "another host name under which browsers may ask for the page, of this machine or of a proxy; may be "
+      "repeated. Requests for other hosts are refused" },
+    { "database", "FILE", NULL, OPT_PATH(database),
+      "keep the run's history there (default: in memory until the command ends)" },
+    { "export", "DIR", NULL, OPT_PATH(export_to),
+      "at the end, save the page as files that need no server" },
+    { "every", "SECONDS", "10", OPT_SECONDS(every_s, 0.1, 3600), "time between updates" },
+    { "json", NULL, NULL, OPT_FLAG(json), "print the page's address as a line of JSON" },
+    { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },
+    { 0 },
+};
+
+static int run_dash(int argc, char **argv);
+const struct command command_dash = {
+    .name = "dash",
+    .summary = "web page of a run: loss, peers, leaderboard, and how to take part",
+    .synopsis = "--join MULTIADDR ... --run ID [OPTION ...]\n"
+                "--folder DIR [OPTION ...]",
+    .about =
+        "Serves a web page about a run until interrupted: loss and peers over time, progress, "
+        "leaderboard, and how collaborative training works. It reads only signed records of the DHT, so "
+        "it works for swarms of any implementation. It writes nothing to the swarm and uses no outside "
+        "service.",
+    .rows = rows,
+    .run = run_dash,
+};
+
+static int check(struct dash *o)
 {
-    static const struct option options[] = {
-        { "join", required_argument, NULL, 'j' },
-        { "run", required_argument, NULL, 'r' },
-        { "target-batch", required_argument, NULL, 't' },
-        { "total-steps", required_argument, NULL, 's' },
-        { "folder", required_argument, NULL, 'f' },
-        { "captions", required_argument, NULL, 'c' },
-        { "nearest", required_argument, NULL, 'n' },
-        { "port", required_argument, NULL, 'p' },
-        { "address", required_argument, NULL, 'a' },
-        { "host", required_argument, NULL, 'H' },
-        { "database", required_argument, NULL, 'd' },
-        { "export", required_argument, NULL, 'x' },
-        { "every", required_argument, NULL, 'e' },
-        { "json", no_argument, NULL, 'J' },
-        MEMBERSHIP_OPTIONS,
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    int c, rc = PL_OK;
-    while (!rc && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'j':
-            if (o->join_count == JOIN_MAX)
-                return cmd_misused("dash", "--join: at most %d of them", JOIN_MAX);
-            o->join[o->join_count++] = optarg;
-            break;
-        case 'r': o->run = optarg; break;
-        case 't':
-            rc = cmd_integer(&o->target_batch, "dash", "--target-batch", optarg, 1, 1000000000);
-            break;
-        case 's':
-            rc = cmd_integer(&o->total_steps, "dash", "--total-steps", optarg, 1, INT64_MAX / 2);
-            break;
-        case 'p': rc = cmd_integer(&o->port, "dash", "--port", optarg, 0, 65535); break;
-        case 'f': o->folder = optarg; break;
-        case 'c': o->captions = optarg; break;
-        case 'n': o->nearest = optarg; break;
-        case 'a': o->address = optarg; break;
-        case 'H':
-            if (o->host_count == HTTP_HOSTS_MAX - 1) /* --address is the first */
-                return cmd_misused("dash", "--host: at most %d of them", HTTP_HOSTS_MAX - 1);
-            o->host[o->host_count++] = optarg;
-            break;
-        case 'd': o->database = optarg; break;
-        case 'x': o->export_to = optarg; break;
-        case 'e': rc = cmd_real(&o->every_s, "dash", "--every", optarg, 0.1, 3600); break;
-        case 'J': o->json = 1; break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default:
-            if (!membership_option(&o->membership, c, optarg)) return PL_EUSE;
-        }
-    }
-    if (rc || cmd_no_more("dash", argc, argv)) return PL_EUSE;
-    if (o->join_count && !o->run) {
-        fputs("potluck dash: --run is missing: the name under which the swarm's peers report\n",
-              stderr);
-        return PL_EUSE;
-    }
-    if (!o->target_batch && o->join_count) o->target_batch = 4096;
-    if (!o->run && o->folder) { /* what it is called, not where it lies: others read it */
+    struct stat st;
+    if (o->host.count > HTTP_HOSTS_MAX - 1) /* --address is the first */
+        return command_misused("dash", "--host: at most %d of them", HTTP_HOSTS_MAX - 1);
+    if (o->join.count && !o->run)
+        return command_misused("dash",
+                               "--run is missing: the name under which the swarm's peers report");
+    if (o->folder && (stat(o->folder, &st) || !S_ISDIR(st.st_mode)))
+        return command_misused("dash", "--folder: '%.100s' is not a folder", o->folder);
+    if (!o->target_batch && o->join.count) o->target_batch = 4096;
+    if (!o->run && o->folder) { /* its name, not its path: others read it */
         const char *slash = strrchr(o->folder, '/');
         o->run = slash && slash[1] ? slash + 1 : o->folder;
     }
@@ -197,7 +159,7 @@ static int look(struct dash *o, struct pl_err *err)
     at.searching = l.searching;
     at.distance = distance;
     at.distance_count = distances(o, distance, &l);
-    if (!status.joined) at.problem = "The swarm's entry does not answer; trying again.";
+    if (!status.joined) at.problem = "The swarm's bootstrap peer does not answer; trying again.";
     else if (!l.metrics_count && !l.progress_count)
         at.problem = "No peer of this run has reported lately.";
     if (rc) pl_fail(err, rc, "%s", pl_status_name(rc));
@@ -260,14 +222,15 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
                                             : rc;
 }
 
-int cmd_dash(int argc, char **argv)
+static int run_dash(int argc, char **argv)
 {
-    struct dash o = { .port = 8000, .every_s = DASHBOARD_EVERY };
+    struct dash o = { .run = NULL };
     struct validators validators = { 0 };
     struct pl_err err;
     sigset_t ends;
     int rc;
-    if (parse(&o, argc, argv)) return 2;
+    if (options_parse(&command_dash, &o, argc, argv, NULL, &rc)) return rc;
+    if (check(&o)) return 2;
     if (keys(&o, &validators)) {
         fputs("potluck dash: --run: the name is too long\n", stderr);
         return 2;
@@ -277,7 +240,7 @@ int cmd_dash(int argc, char **argv)
                                       .total_steps = o.total_steps,
                                       .database = o.database };
     struct swarm_options swarm = {
-        .cmd = "dash", .join = o.join, .join_count = o.join_count, .validators = &validators
+        .cmd = "dash", .join = o.join.item, .join_count = o.join.count, .validators = &validators
     };
     more_descriptors();
     sigemptyset(&ends); /* blocked before any thread begins: only sigtimedwait sees them */
@@ -285,16 +248,16 @@ int cmd_dash(int argc, char **argv)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
-    for (size_t i = 0; i < o.host_count && !rc; i++)
-        if ((rc = http_server_host(o.server, o.host[i], &err)) == PL_EUSE) {
+    for (size_t i = 0; i < o.host.count && !rc; i++)
+        if ((rc = http_server_host(o.server, o.host.item[i], &err)) == PL_EUSE) {
             fprintf(stderr, "potluck dash: --host: %s\n", err.text);
             http_server_close(o.server);
             return 2;
         }
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
-    if (!rc && o.join_count) rc = membership_open(&o.membership, &swarm.auth, &err);
-    if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
-    if (!rc && o.join_count && (rc = latency_open(&o.distances, o.swarm.host)))
+    if (!rc && o.join.count) rc = membership_open(&o.membership, &swarm.auth, &err);
+    if (!rc && o.join.count) rc = swarm_open(&o.swarm, &swarm, &err);
+    if (!rc && o.join.count && (rc = latency_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");
     if (!rc) {
         dash_folder_begin(&o.training, o.folder, o.captions, o.nearest);

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,15 +11,33 @@
 
 #define PRIORITY 10 /* nice: below whatever trains */
 
-int own_page_option(struct own_page *p, int option, const char *value)
+static int take(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    if (option == OWN_PAGE_FIRST) p->wanted = 1;
-    else if (option == OWN_PAGE_FIRST + 1) p->port = value, p->wanted = 1;
-    else if (option == OWN_PAGE_FIRST + 2) p->captions = value, p->wanted = 1;
-    else if (option == OWN_PAGE_FIRST + 3) p->nearest = value, p->wanted = 1;
-    else return 0;
-    return 1;
+    struct own_page *p = options;
+    int64_t port;
+    p->wanted = 1;
+    if (!strcmp(name, "dash-captions")) p->captions = value;
+    else if (!strcmp(name, "dash-nearest")) p->nearest = value;
+    else if (!strcmp(name, "dash-port")) {
+        p->port = value;
+        return option_integer(&port, value, 0, 65535, err);
+    }
+    return PL_OK;
 }
+
+const struct option_row own_page_rows[] = {
+    { NULL, NULL, NULL, OPT_HEADING, "Web page of the run" },
+    { "dash", NULL, NULL, OPT_CALL(take),
+      "serve the run's page on this machine, as potluck dash does" },
+    { "dash-port", "PORT", NULL, OPT_CALL(take),
+      "port of the page; implies --dash (default: any free port)" },
+    { "dash-captions", "FILE", NULL, OPT_CALL(take),
+      "captions, one per line, to draw from each new checkpoint of this peer; implies --dash" },
+    { "dash-nearest", "PATH", NULL, OPT_CALL(take),
+      "shards with the reference images of these captions: the page shows how many drawings are nearest to "
+      "their own caption's image; implies --dash" },
+    { 0 },
+};
 
 /* execv does not change it. */
 static char *word(const char *text) { return (char *)(uintptr_t)text; }

@@ -4,6 +4,7 @@
 #define PL_CMD_OWN_PAGE_H
 
 #include "cmd/common/membership.h"
+#include "cmd/common/options.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,23 +23,8 @@ struct own_page {
     pid_t process;                       /* private */
 };
 
-#define OWN_PAGE_FIRST 1200
-#define OWN_PAGE_OPTIONS \
-    { "dash", no_argument, NULL, OWN_PAGE_FIRST }, \
-        { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
-        { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }, \
-    { \
-        "dash-nearest", required_argument, NULL, OWN_PAGE_FIRST + 3 \
-    }
-
-#define OWN_PAGE_USAGE \
-    "  --dash           serve the run's page on this machine (potluck dash)\n" \
-    "  --dash-port N    where (default: any free port)\n" \
-    "  --dash-captions FILE  lines to draw from each new checkpoint of this peer\n" \
-    "  --dash-nearest PATH  shards with these captions: how many are drawn nearest to their own picture\n"
-
-/* 1: the option was one of ours and is stored. */
-int own_page_option(struct own_page *p, int option, const char *value);
+/* --dash, --dash-port, --dash-captions, --dash-nearest. */
+extern const struct option_row own_page_rows[];
 /* Joins by our own address, or, if we have none, by those that we joined by. Its own first line, on
  * standard error, says where it is. That it could not be started is no reason not to train. */
 void own_page_start(struct own_page *p, struct swarm *s, const char *const *join,

@@ -21,21 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: potluck demo [--alone] [--quick] [--out DIR] [OPTION ...]\n"
-    "\n"
-    "Trains a small text-to-image transformer on emoji and their names: a swarm of five processes over\n"
-    "loopback, of which one joins late, one is killed half-way and one only calls others. Then draws\n"
-    "captions that the model has seen and combinations that it has not, and prints how well it does.\n"
-    "\n"
-    "  --alone          one process, and all pairs (3,513) where the swarm takes 973\n"
-    "  --quick          one process and 973 pairs: a first look in two minutes\n"
-    "  --no-dash        without the page of its training, whose address is printed otherwise\n"
-    "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
-    "  --steps N        default: what the bar needs\n"
-    "  --seed N         default: 1\n"
-    "  --resume         go on from the newest checkpoint in --out\n" COMPUTE_USAGE;
-
 #define QUICK_PAIRS 1024
 #define BATCH 16 /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
@@ -341,44 +326,52 @@ static int forget_checkpoints(const char *folder, struct pl_err *err)
     return rc;
 }
 
-int cmd_demo(int argc, char **argv)
+#define OPTIONS struct demo
+static const struct option_row rows[] = {
+    { "alone", NULL, NULL, OPT_FLAG(alone),
+      "train in one process, on all 3,513 pairs; the swarm trains on 973" },
+    { "quick", NULL, NULL, OPT_FLAG(quick),
+      "train in one process on 973 pairs: a first look in two minutes" },
+    { "no-dash", NULL, NULL, OPT_FLAG(no_dash),
+      "do not serve a page with the training's progress; otherwise its address is printed" },
+    { "out", "DIR", NULL, OPT_PATH(out),
+      "folder for model, pictures and figures (default: out/demo, out/demo-alone or out/demo-quick)" },
+    { "steps", "N", NULL, OPT_INTEGER(steps, 1, 10000000),
+      "optimizer steps (default: enough to reach the demo's targets)" },
+    { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
+    { "resume", NULL, NULL, OPT_FLAG(resume),
+      "with --alone or --quick: continue from the newest checkpoint in --out" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_demo(int argc, char **argv);
+const struct command command_demo = {
+    .name = "demo",
+    .summary = "train a small model in a swarm on this machine, draw with it, measure it",
+    .synopsis = "[--alone] [--quick] [--out DIR] [OPTION ...]",
+    .about =
+        "Trains a small text-to-image transformer on emoji and their names, in a swarm of five "
+        "processes on this machine: one joins late, one is killed half-way, and one is a client that "
+        "accepts no connections. Then draws captions that the model has seen and combinations that it "
+        "has not, and prints how well it does.",
+    .rows = rows,
+    .run = run_demo,
+};
+
+static int run_demo(int argc, char **argv)
 {
-    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_ALONE, O_NO_DASH };
-    static const struct option options[] = {
-        { "quick", no_argument, NULL, O_QUICK },
-        { "out", required_argument, NULL, O_OUT },
-        { "steps", required_argument, NULL, O_STEPS },
-        { "seed", required_argument, NULL, O_SEED },
-        { "resume", no_argument, NULL, O_RESUME },
-        { "alone", no_argument, NULL, O_ALONE },
-        { "no-dash", no_argument, NULL, O_NO_DASH },
-        COMPUTE_OPTIONS,
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    struct demo d = { .seed = 1 };
+    struct demo d = { .out = NULL };
     enum train_end end = TRAIN_DONE;
     struct pl_err err = { "" };
-    int option, rc = PL_OK;
     pid_t page = 0;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'h': fputs(usage, stdout); return 0;
-        case O_QUICK: d.quick = d.alone = 1; break;
-        case O_OUT: d.out = optarg; break;
-        case O_STEPS: rc = cmd_integer(&d.steps, "demo", "--steps", optarg, 1, 10000000); break;
-        case O_SEED: rc = cmd_integer(&d.seed, "demo", "--seed", optarg, 0, INT64_MAX); break;
-        case O_RESUME: d.resume = 1; break;
-        case O_ALONE: d.alone = 1; break;
-        case O_NO_DASH: d.no_dash = 1; break;
-        default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
-        }
-    }
-    if (rc || cmd_no_more("demo", argc, argv)) return 2;
+    int rc;
+    if (options_parse(&command_demo, &d, argc, argv, NULL, &rc)) return rc;
+    if (d.quick) d.alone = 1;
     if (d.resume && !d.alone) {
-        fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state "
-              "from each other\n",
-              stderr);
+        command_misused("demo",
+                        "--resume is for --alone and --quick: a swarm's peers load their state "
+                        "from each other");
         return 2;
     }
     if (!d.out) d.out = d.quick ? "out/demo-quick" : d.alone ? "out/demo-alone" : "out/demo";

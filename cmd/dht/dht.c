@@ -3,41 +3,17 @@
 #include "cmd/cmd.h"
 #include "dht_bench.h"
 #include "dht_json.h"
-#include "cmd/common/membership.h"
+#include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: potluck dht get KEY            --join MULTIADDR ... [--latest] [--json]\n"
-    "       potluck dht put KEY VALUE      --join MULTIADDR ... [--subkey SUBKEY] [--expires S] [--json]\n"
-    "       potluck dht ping               --join MULTIADDR ... [--json]\n"
-    "       potluck dht bench              --join MULTIADDR ... [--count N] [--json]\n"
-    "\n"
-    "Reads and writes records of a swarm; ping asks each of the given peers. Keys are text; values and\n"
-    "subkeys are JSON, or text if they are not; {\"bytes\": \"00ff\"} stands for bytes,\n"
-    "{\"tuple\": [...]} for a tuple.\n"
-    "\n"
-    "  --join MULTIADDR   a peer of the swarm, with /p2p/ID at its end; may be repeated\n"
-    "  --latest           ask all of the nearest nodes, take the newest\n"
-    "  --subkey SUBKEY    store one entry of the key's dictionary\n"
-    "  --expires S        seconds until the record is forgotten (default 60, at most 3600)\n"
-    "  --owner            sign with a fresh key whose tag becomes the subkey\n"
-    "  --count N          bench: so many records for each figure (default 200)\n" MEMBERSHIP_USAGE
-    "  --json             lines of JSON\n"
-    "\n"
-    "Exit status 1: nothing found, refused, or nobody reached.\n";
-
-#define JOIN_MAX 64
-
 struct dht_options {
     const char *verb, *key, *value, *subkey;
-    const char *join[JOIN_MAX];
-    size_t join_count;
+    struct option_list join;
     struct membership membership;
     int latest, owner, json, count;
     double expires_s;
@@ -115,7 +91,7 @@ static int get(const struct dht_options *o, struct swarm *s)
     if (!rc) rc = swarm_get(s, &r, &key, o->latest);
     if (rc) {
         if (o->json) say(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
-        else fprintf(stderr, "potluck dht: nobody has '%.200s'\n", o->key);
+        else fprintf(stderr, "potluck dht: no peer has a record '%.200s'\n", o->key);
         return 1;
     }
     print_result(o, &r, swarm_time(s));
@@ -129,8 +105,8 @@ static const char *refusal(int status)
 {
     switch (status) {
     case PL_EAGAIN: return "refused: there is a newer record, or it has expired already";
-    case PL_EPROTO: return "not sent: it is no valid record";
-    case PL_EIO: return "nobody answered";
+    case PL_EPROTO: return "not sent: it is not a valid record";
+    case PL_EIO: return "no peer answered";
     default: return pl_status_name(status);
     }
 }
@@ -192,7 +168,7 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
 static int ping(const struct dht_options *o, struct swarm *s)
 {
     int failed = 0;
-    for (size_t i = 0; i < o->join_count; i++) failed |= ping_one(o, s, o->join[i]);
+    for (size_t i = 0; i < o->join.count; i++) failed |= ping_one(o, s, o->join.item[i]);
     return failed;
 }
 
@@ -225,95 +201,85 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-static int parse(struct dht_options *o, int argc, char **argv)
+#define OPTIONS struct dht_options
+static const struct option_row rows[] = {
+    { "join", "MULTIADDR", NULL, OPT_LIST(join),
+      "address of a peer of the swarm, with /p2p/ID at its end; may be repeated" },
+    { "latest", NULL, NULL, OPT_FLAG(latest),
+      "get: ask all of the nearest nodes and take the newest record" },
+    { "subkey", "SUBKEY", NULL, OPT_TEXT(subkey), "put: store one entry of the key's dictionary" },
+    { "expires", "SECONDS", "60", OPT_SECONDS(expires_s, 0.001, 3600),
+      "put: lifetime of the record" },
+    { "owner", NULL, NULL, OPT_FLAG(owner),
+      "put: sign the record with a new key, whose owner tag becomes the subkey" },
+    { "count", "N", "200", OPT_INTEGER(count, 1, 1000000), "bench: records for each rate" },
+    { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },
+    { "json", NULL, NULL, OPT_FLAG(json), "print results as lines of JSON" },
+    { 0 },
+};
+
+static int run_dht(int argc, char **argv);
+const struct command command_dht = {
+    .name = "dht",
+    .summary = "read and write records of a swarm's DHT",
+    .synopsis =
+        "get KEY       --join MULTIADDR ... [--latest] [--json]\n"
+        "put KEY VALUE --join MULTIADDR ... [--subkey SUBKEY] [--expires SECONDS] [--json]\n"
+        "ping          --join MULTIADDR ... [--json]\n"
+        "bench         --join MULTIADDR ... [--count N] [--json]",
+    .about =
+        "Reads (get) and writes (put) records of a swarm, contacts each of the given peers (ping), or "
+        "measures how many records per second the swarm stores and finds (bench). Keys are text. Values "
+        "and subkeys are JSON, or text if they are not valid JSON; {\"bytes\": \"00ff\"} stands for "
+        "bytes and {\"tuple\": [...]} for a tuple.",
+    .rows = rows,
+    .notes = "Exit status 1: no record was found, it was refused, or no peer was reached.",
+    .run = run_dht,
+};
+
+/* A verb, and the words that it takes. */
+static int check(struct dht_options *o, int words, char **argv)
 {
-    static const struct option options[] = {
-        { "join", required_argument, NULL, 'j' },    { "subkey", required_argument, NULL, 's' },
-        { "expires", required_argument, NULL, 'e' }, { "latest", no_argument, NULL, 'l' },
-        { "owner", no_argument, NULL, 'o' },         { "count", required_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' },          MEMBERSHIP_OPTIONS,
-        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 }
-    };
-    const char *words[2] = { NULL, NULL }; /* key, value */
-    int option, wanted, count = 0;
-    int64_t count_read;
     static const char verbs[] = "get, put, ping or bench comes first";
-    if (argc < 2) return cmd_misused("dht", "%s", verbs);
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        fputs(usage, stdout);
-        exit(0);
-    }
+    int wanted;
+    if (!words) return command_misused("dht", "%s", verbs);
     o->verb = argv[1];
     wanted = !strcmp(o->verb, "get")                                 ? 1
              : !strcmp(o->verb, "put")                               ? 2
              : !strcmp(o->verb, "ping") || !strcmp(o->verb, "bench") ? 0
                                                                      : -1;
-    if (wanted < 0) return cmd_misused("dht", "'%.60s': %s", o->verb, verbs);
-    argc--, argv++;
-    /* Right behind the verb a word may look like an option: -5 is a value. */
-    while (count < wanted && argc > 1 && strncmp(argv[1], "--", 2)) {
-        words[count++] = argv[1];
-        argc--, argv++;
-    }
-    argv[0] = "potluck dht"; /* getopt begins its complaints with it */
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'j':
-            if (o->join_count == JOIN_MAX)
-                return cmd_misused("dht", "--join: at most %d of them", JOIN_MAX);
-            o->join[o->join_count++] = optarg;
-            break;
-        case 's': o->subkey = optarg; break;
-        case 'e':
-            if (cmd_real(&o->expires_s, "dht", "--expires", optarg, 0.001, 3600)) return PL_EUSE;
-            break;
-        case 'c':
-            if (cmd_integer(&count_read, "dht", "--count", optarg, 1, 1000000)) return PL_EUSE;
-            o->count = (int)count_read;
-            break;
-        case 'l': o->latest = 1; break;
-        case 'o': o->owner = 1; break;
-        case 'J': o->json = 1; break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default:
-            if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
-        }
-    }
-    while (count < wanted && optind < argc) words[count++] = argv[optind++];
-    if (count < wanted)
-        return cmd_misused("dht", "%s: %s", o->verb,
-                           wanted == 1 ? "a key is needed" : "a key and a value are needed");
-    if (cmd_no_more("dht", argc, argv)) return PL_EUSE;
-    o->key = words[0];
-    o->value = words[1];
-    if (!o->join_count) {
-        fputs("potluck dht: --join is missing: the address of a peer of the swarm\n", stderr);
-        return PL_EUSE;
-    }
+    if (wanted < 0) return command_misused("dht", "'%.60s': %s", o->verb, verbs);
+    if (words - 1 < wanted)
+        return command_misused("dht", "%s: %s", o->verb,
+                               wanted == 1 ? "a key is needed" : "a key and a value are needed");
+    if (words - 1 > wanted) return command_misused("dht", OPTIONS_STRAY, argv[2 + wanted]);
+    if (wanted > 0) o->key = argv[2];
+    if (wanted > 1) o->value = argv[3];
+    if (!o->join.count)
+        return command_misused("dht",
+                               "the address of a peer of the swarm is needed: --join MULTIADDR");
+    if (!strcmp(o->verb, "bench") && o->membership.authority)
+        return command_misused("dht",
+                               "bench is for swarms without tokens: it would measure signatures");
     return PL_OK;
 }
 
-int cmd_dht(int argc, char **argv)
+static int run_dht(int argc, char **argv)
 {
     static const char *const anywhere[] = { "/ip4/0.0.0.0/tcp/0" };
-    struct dht_options o = { .expires_s = 60, .count = 200 };
+    struct dht_options o = { .verb = NULL };
     struct validators validators = { 0 };
     struct rsa_key key = { 0 };
     struct swarm s;
     struct pl_err err;
-    int status = 1;
-    if (parse(&o, argc, argv)) return 2;
+    int words, status;
+    if (options_parse(&command_dht, &o, argc, argv, &words, &status)) return status;
+    if (check(&o, words, argv)) return 2;
+    status = 1;
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
     struct swarm_options swarm = {
-        .cmd = "dht", .join = o.join, .join_count = o.join_count, .validators = &validators
+        .cmd = "dht", .join = o.join.item, .join_count = o.join.count, .validators = &validators
     };
-    if (!strcmp(o.verb, "bench") && o.membership.authority) {
-        fputs("potluck dht: bench is for swarms without tokens: signing would be what it "
-              "measures\n",
-              stderr);
-        rsa_key_clear(&key);
-        return 2;
-    }
     if (!strcmp(o.verb, "bench")) { /* as a node among nodes */
         swarm.listen = anywhere;
         swarm.listen_count = 1;

@@ -55,10 +55,14 @@ struct preflight_join_options {
     int json, quiet; /* quiet: says what is wrong alone */
     int off;         /* --no-check: only says why joining has failed */
 };
-#define PREFLIGHT_USAGE \
-    "  --no-check       join without looking first: entry peers one by one, clock, who trains the run, whether others\n" \
-    "                   can call us, router, relay, line; before training also memory and speed. What takes longer\n" \
-    "                   than a second after the first answer is asked while we join\n"
+#define PREFLIGHT_ROW(field) \
+    { \
+        "no-check", NULL, NULL, OPT_FLAG(field), \
+            "join without preflight checks. They contact each bootstrap peer, compare clocks, look for " \
+            "the run's other peers, and test reachability, router, relay and bandwidth; before training " \
+            "also memory and speed. Checks that take longer than one second continue in the background " \
+            "while the peer joins" \
+    }
 
 struct preflight_join;
 /* For a swarm opened with `hold`: asks its entry peers, and enters it. What is found goes to

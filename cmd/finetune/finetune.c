@@ -18,111 +18,18 @@
 
 #define FINETUNE_TEXT "/usr/share/common-licenses" /* of base-files: every Debian has them */
 
-static const char usage[] =
-    "usage: potluck finetune [--model PATH | --size SIZE] [--data PATH ...] [--out DIR] [OPTION ...]\n"
-    "\n"
-    "Trains GPT-2 on text that is read as it is needed, with the optimizer's statistics in 8 bits. The\n"
-    "paper's tutorial, once its files are there (the hub's gpt2-large, and shards of C4):\n"
-    "\n"
-    "  potluck finetune --model gpt2-large --data c4/en --length 256 --batch 4 --lr 2e-5\n"
-    "\n"
-    "Without any file: a small GPT-2 from random initial values, which reads bytes, on the licences that\n"
-    "Debian ships.\n"
-    "\n"
-    "  --model PATH     a checkpoint of the hub, or its folder, with vocab.json and merges.txt in it\n"
-    "  --size S         from random initial values: tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl\n"
-    "                   (default: tiny, 4 blocks 128 wide)\n"
-    "  --vocab DIR      vocab.json and merges.txt of GPT-2 (default: beside --model; without any, ids are\n"
-    "                   bytes, and a model of 257 ids is needed)\n"
-    "  --data PATH      a file or a folder of them, may be repeated: JSON lines with \"text\" (.json,\n"
-    "                   .jsonl), or plain text; gzipped or not (default: " FINETUNE_TEXT ")\n"
-    "  --out DIR        log, checkpoints, model.safetensors, config.json (default: out/finetune)\n"
-    "  --steps N        optimizer steps (default: 200)\n"
-    "  --batch N        windows a step (default: 8)\n"
-    "  --accumulate N   taken in N parts, for less memory (default: 1)\n"
-    "  --length N       ids in a window (default: the model's positions)\n"
-    "  --lr X           peak rate (default: 2e-5; from random values: 3e-3)\n"
-    "  --warmup X       share of the steps that warms up (default: 0.1)\n"
-    "  --optimizer O    adam8 or adam32: bits of the statistics (default: adam8)\n"
-    "  --activations A  recomputed (checkpointing) or stored: less memory or more speed (default:\n"
-    "                   recomputed)\n"
-    "  --share N        from random values: blocks take turns with N sets of layers (default: 0, each its own)\n"
-    "  --offload DIR    statistics in a file there, not in memory; DIR should be on a disk\n"
-    "  --held-out N     windows that perplexity is measured on, out of every 20th document (default: 16)\n"
-    "  --evaluate-every N   steps between measurements (default: 50; 0: at the beginning and the end)\n"
-    "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
-    "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
-    "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
-    "                   them are compared with those of the checkpoint\n"
-    "  --seed N         of initial values and order (default: 1)\n"
-    "  --quiet          no progress\n" COMPUTE_USAGE "\n"
-    "Ctrl-C saves and stops.\n";
-
 #define BYTES_VOCAB 257  /* bytes, and the end of a document */
 #define EVERY 20         /* documents, of which one is held out */
 #define FILES_MAX 100000 /* C4 has 1,024 */
-
-enum {
-    O_MODEL = 1,
-    O_SIZE,
-    O_VOCAB,
-    O_DATA,
-    O_OUT,
-    O_STEPS,
-    O_BATCH,
-    O_ACCUMULATE,
-    O_LENGTH,
-    O_LR,
-    O_WARMUP,
-    O_OPTIMIZER,
-    O_ACTIVATIONS,
-    O_HELD,
-    O_EVALUATE,
-    O_SAVE,
-    O_KEEP,
-    O_RESUME,
-    O_SEED,
-    O_QUIET,
-    O_SHARE,
-    O_OFFLOAD
-};
-
-static const struct option options[] = {
-    { "model", required_argument, NULL, O_MODEL },
-    { "size", required_argument, NULL, O_SIZE },
-    { "vocab", required_argument, NULL, O_VOCAB },
-    { "data", required_argument, NULL, O_DATA },
-    { "out", required_argument, NULL, O_OUT },
-    { "steps", required_argument, NULL, O_STEPS },
-    { "batch", required_argument, NULL, O_BATCH },
-    { "accumulate", required_argument, NULL, O_ACCUMULATE },
-    { "length", required_argument, NULL, O_LENGTH },
-    { "lr", required_argument, NULL, O_LR },
-    { "warmup", required_argument, NULL, O_WARMUP },
-    { "optimizer", required_argument, NULL, O_OPTIMIZER },
-    { "activations", required_argument, NULL, O_ACTIVATIONS },
-    { "share", required_argument, NULL, O_SHARE },
-    { "offload", required_argument, NULL, O_OFFLOAD },
-    { "held-out", required_argument, NULL, O_HELD },
-    { "evaluate-every", required_argument, NULL, O_EVALUATE },
-    { "save-every", required_argument, NULL, O_SAVE },
-    { "keep", required_argument, NULL, O_KEEP },
-    { "resume", no_argument, NULL, O_RESUME },
-    { "seed", required_argument, NULL, O_SEED },
-    { "quiet", no_argument, NULL, O_QUIET },
-    COMPUTE_OPTIONS,
-    { "help", no_argument, NULL, 'h' },
-    { 0 },
-};
 
 struct requests {
     struct compute compute;
     const char *model, *size, *vocab;
     char **path; /* files of text */
     size_t paths;
-    int64_t share, steps, batch, accumulate, length, held_out, evaluate, save, keep, seed;
-    double lr, warmup;
-    int bits, stored;
+    int64_t share, length, seed;
+    int has_adam32; /* index of --optimizer: 32-bit state */
+    int stored;     /* index of --activations */
     struct finetune_job job;
 };
 
@@ -289,54 +196,84 @@ static int open_model(struct pl_gpt2 *m, const struct requests *w, const struct 
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-static int either(int *which, const char *flag, const char *value, const char *first,
-                  const char *second)
+static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    *which = !strcmp(value, second);
-    if (*which || !strcmp(value, first)) return PL_OK;
-    fprintf(stderr, "potluck finetune: %s: '%.40s' is neither %s nor %s\n", flag, value, first,
-            second);
-    return PL_EUSE;
+    (void)name;
+    return add_data(options, value, err);
 }
 
-static int take(struct requests *w, int option, const char *value)
-{
-    static const char cmd[] = "finetune";
-    struct pl_err err = { "" };
-    int which, rc;
-    switch (option) {
-    case O_MODEL: w->model = value; return PL_OK;
-    case O_SIZE: w->size = value; return PL_OK;
-    case O_VOCAB: w->vocab = value; return PL_OK;
-    case O_DATA:
-        rc = add_data(w, value, &err);
-        if (rc) fprintf(stderr, "potluck finetune: %s\n", err.text);
-        return rc;
-    case O_OUT: w->job.out = value; return PL_OK;
-    case O_STEPS: return cmd_integer(&w->steps, cmd, "--steps", value, 1, 1000000000);
-    case O_BATCH: return cmd_integer(&w->batch, cmd, "--batch", value, 1, 1 << 16);
-    case O_ACCUMULATE: return cmd_integer(&w->accumulate, cmd, "--accumulate", value, 1, 1 << 16);
-    case O_LENGTH: return cmd_integer(&w->length, cmd, "--length", value, 2, CORPUS_WINDOW_MAX);
-    case O_LR: return cmd_real(&w->lr, cmd, "--lr", value, 1e-12, 10);
-    case O_WARMUP: return cmd_real(&w->warmup, cmd, "--warmup", value, 0, 1);
-    case O_OPTIMIZER:
-        rc = either(&which, "--optimizer", value, "adam8", "adam32");
-        w->bits = which ? 32 : 8;
-        return rc;
-    case O_ACTIVATIONS: return either(&w->stored, "--activations", value, "recomputed", "stored");
-    case O_SHARE: return cmd_integer(&w->share, cmd, "--share", value, 0, PL_PRENORM_LAYERS_MAX);
-    case O_OFFLOAD: w->job.offload = value; return PL_OK;
-    case O_HELD: return cmd_integer(&w->held_out, cmd, "--held-out", value, 1, 1 << 16);
-    case O_EVALUATE:
-        return cmd_integer(&w->evaluate, cmd, "--evaluate-every", value, 0, 1000000000);
-    case O_SAVE: return cmd_integer(&w->save, cmd, "--save-every", value, 0, 1000000000);
-    case O_KEEP: return cmd_integer(&w->keep, cmd, "--keep", value, 0, 1000000);
-    case O_RESUME: w->job.resume = 1; return PL_OK;
-    case O_SEED: return cmd_integer(&w->seed, cmd, "--seed", value, 0, INT64_MAX);
-    case O_QUIET: w->job.quiet = 1; return PL_OK;
-    default: return compute_option(&w->compute, cmd, option, value) == 1 ? PL_OK : PL_EUSE;
-    }
-}
+static const char *const sizes[] = { "tiny",       "small",   "gpt2", "gpt2-medium",
+                                     "gpt2-large", "gpt2-xl", NULL };
+static const char *const optimizers[] = { "adam8", "adam32", NULL };
+static const char *const activations[] = { "recomputed", "stored", NULL };
+
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "model", "PATH", NULL, OPT_PATH(model),
+      "GPT-2 checkpoint in the hub's format, or its folder with vocab.json and merges.txt" },
+    { "size", "S", "tiny", OPT_NAME(size, sizes),
+      "without --model, train this size from random initial values; tiny has 4 blocks of width 128" },
+    { "vocab", "DIR", NULL, OPT_PATH(vocab),
+      "folder with GPT-2's vocab.json and merges.txt (default: next to --model. If there are none, tokens are "
+      "bytes and the model needs a vocabulary of 257)" },
+    { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
+      "text: a file, or a folder of files, gzipped or not; JSON lines with \"text\" (.json, .jsonl) or plain "
+      "text. May be repeated (default: " FINETUNE_TEXT ")" },
+    { "out", "DIR", "out/finetune", OPT_PATH(job.out),
+      "folder for log, checkpoints, model.safetensors and config.json" },
+    { "steps", "N", "200", OPT_INTEGER(job.steps, 1, 1000000000), "optimizer steps" },
+    { "batch", "N", "8", OPT_INTEGER(job.batch, 1, 1 << 16), "sequences per optimizer step" },
+    { "accumulate", "N", "1", OPT_INTEGER(job.parts, 1, 1 << 16),
+      "micro-batches per optimizer step, to save memory; must divide --batch" },
+    { "length", "N", NULL, OPT_INTEGER(length, 2, CORPUS_WINDOW_MAX),
+      "tokens per sequence (default: the model's number of positions)" },
+    { "lr", "X", NULL, OPT_REAL(job.lr, 1e-12, 10),
+      "peak learning rate (default: 2e-5, or 3e-3 without --model)" },
+    { "warmup", "X", "0.1", OPT_REAL(job.warmup, 0, 1),
+      "fraction of the steps with a rising learning rate" },
+    { "optimizer", "O", "adam8", OPT_CHOICE(has_adam32, optimizers),
+      "Adam with 8-bit or 32-bit state" },
+    { "activations", "A", "recomputed", OPT_CHOICE(stored, activations),
+      "what the backward pass reads: recompute activations (gradient checkpointing) to save memory, or store "
+      "them for speed" },
+    { "share", "N", "0", OPT_INTEGER(share, 0, PL_PRENORM_LAYERS_MAX),
+      "without --model: share N sets of layer parameters among all blocks; 0 shares nothing" },
+    { "offload", "DIR", NULL, OPT_PATH(job.offload),
+      "keep optimizer state in a file in this folder, which should be on a disk, and not in memory" },
+    { "held-out", "N", "16", OPT_INTEGER(job.held_out, 1, 1 << 16),
+      "sequences on which perplexity is measured, taken from every 20th document" },
+    { "evaluate-every", "N", "50", OPT_INTEGER(job.evaluate_every, 0, 1000000000),
+      "steps between measurements; 0 measures only at the beginning and the end" },
+    { "save-every", "N", "100", OPT_INTEGER(job.save_every, 0, 1000000000),
+      "steps between checkpoints; 0 saves only at the end" },
+    { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
+      "newest checkpoints that are kept; 0 keeps all" },
+    { "resume", NULL, NULL, OPT_FLAG(job.resume),
+      "continue from the newest checkpoint in --out. Repeat the other options: only some are compared with the "
+      "checkpoint" },
+    { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
+    { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_finetune(int argc, char **argv);
+const struct command command_finetune = {
+    .name = "finetune",
+    .summary = "fine-tune GPT-2 on streamed text with 8-bit Adam: the tutorial",
+    .synopsis = "[--model PATH | --size SIZE] [--data PATH ...] [--out DIR] [OPTION ...]",
+    .about =
+        "Trains GPT-2 on text that is read while training, with optimizer state in 8 bits. The paper's "
+        "tutorial, with gpt2-large from the hub and shards of C4:\n"
+        "\n"
+        "  potluck finetune --model gpt2-large --data c4/en --length 256 --batch 4 --lr 2e-5\n"
+        "\n"
+        "Without --model and --data it trains a small GPT-2 from random initial values. Its tokens are "
+        "bytes, and its text is the licences that Debian installs.",
+    .rows = rows,
+    .notes = "Ctrl-C saves a checkpoint and stops.",
+    .run = run_finetune,
+};
 
 static int run(struct requests *w, struct pl_err *err)
 {
@@ -371,9 +308,10 @@ static int run(struct requests *w, struct pl_err *err)
         struct finetune_job *job = &w->job;
         job->model = &model;
         job->unit = bpe ? "token" : "byte";
-        job->optimizer = pl_adam_options(0.01, w->bits);
+        int bits = w->has_adam32 ? 32 : 8;
+        job->optimizer = pl_adam_options(0.01, bits);
         job->optimizer.max_grad_norm = 1;
-        job->lr = w->lr > 0 ? w->lr : w->model ? 2e-5 : 3e-3;
+        job->lr = job->lr > 0 ? job->lr : w->model ? 2e-5 : 3e-3;
         job->corpus = (struct corpus_options){
             .path = (const char *const *)w->path,
             .paths = w->paths,
@@ -386,12 +324,12 @@ static int run(struct requests *w, struct pl_err *err)
         };
         model.stack.stored = w->stored;
         if (!job->quiet)
-            fprintf(stderr,
-                    "GPT-2, %d blocks %d wide, %s, %zu parameters, ids are %ss; Adam with %d-bit "
-                    "statistics; %zu files of text; backend %s\n",
-                    model.config.layers, model.config.width,
-                    w->model ? w->model : "from random values", model.params.trainable, job->unit,
-                    w->bits, w->paths, be.note);
+            fprintf(
+                stderr,
+                "GPT-2, %d blocks %d wide, %s, %zu parameters, tokens are %ss; Adam with %d-bit "
+                "state; %zu files of text; backend %s\n",
+                model.config.layers, model.config.width, w->model ? w->model : "from random values",
+                model.params.trainable, job->unit, bits, w->paths, be.note);
         rc = finetune_job_run(job);
     }
     if (opened) pl_gpt2_clear(&model);
@@ -400,48 +338,17 @@ static int run(struct requests *w, struct pl_err *err)
     return rc;
 }
 
-int cmd_finetune(int argc, char **argv)
+static int run_finetune(int argc, char **argv)
 {
-    struct requests w = {
-        .size = "tiny",
-        .steps = 200,
-        .batch = 8,
-        .accumulate = 1,
-        .held_out = 16,
-        .evaluate = 50,
-        .save = 100,
-        .keep = 2,
-        .seed = 1,
-        .warmup = 0.1,
-        .bits = 8,
-        .job = { .out = "out/finetune" },
-    };
+    struct requests w = { .length = 0 };
     struct pl_err err = { "" };
-    int option, rc = PL_OK, help = 0;
-    while (!rc && !help && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') help = 1;
-        else rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
-    }
-    if (help) fputs(usage, stdout);
-    if (!rc && !help) rc = cmd_no_more("finetune", argc, argv);
-    if (!rc && w.batch % w.accumulate) {
-        fprintf(stderr, "potluck finetune: --accumulate: %lld does not divide the batch of %lld\n",
-                (long long)w.accumulate, (long long)w.batch);
-        rc = PL_EUSE;
-    }
-    if (!rc && !help) {
-        w.job.steps = (uint64_t)w.steps;
-        w.job.batch = (int)w.batch;
-        w.job.parts = (int)w.accumulate;
-        w.job.warmup = w.warmup;
-        w.job.held_out = (int)w.held_out;
-        w.job.save_every = (int)w.save;
-        w.job.evaluate_every = (int)w.evaluate;
-        w.job.keep = (int)w.keep;
-        rc = run(&w, &err);
-        if (rc == PL_EUSE) rc = PL_EIO; /* what only the files show is no misuse */
-    }
+    int status, ended = options_parse(&command_finetune, &w, argc, argv, NULL, &status);
+    if (!ended && w.job.batch % w.job.parts) {
+        command_misused("finetune", "--accumulate: %d does not divide the batch of %d", w.job.parts,
+                        w.job.batch);
+        status = 2;
+    } else if (!ended) status = run(&w, &err) != 0;
     for (size_t i = 0; i < w.paths; i++) free(w.path[i]);
     free(w.path);
-    return rc == PL_EUSE ? 2 : rc ? 1 : 0;
+    return status;
 }

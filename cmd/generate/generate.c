@@ -10,131 +10,89 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: potluck generate [--model PATH] [OPTION ...] CAPTION ...\n"
-    "\n"
-    "Draws pictures from captions: one PNG each, a contact sheet (a row a caption), and pictures.json\n"
-    "with captions, codes and scores. The paper drew 128 a caption and kept CLIP's best 4:\n"
-    "\n"
-    "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256\n"
-    "\n"
-    "  --model PATH     a checkpoint, or a training's folder (default: out/demo)\n"
-    "  --config C       sizes of a checkpoint that does not carry its own: run, middle, small, demo or a\n"
-    "                   JSON file (default: run)\n"
-    "  --tokenizer FILE spiece.model (default: the demo's)\n"
-    "  --codec FILE     the VQGAN that decodes (default: the demo's)\n"
-    "  --captions FILE  more captions, one a line\n"
-    "  --out DIR        default: out/pictures\n"
-    "  --n N            pictures a caption (default: 1)\n"
-    "  --keep N         of them, those that CLIP finds best (default: all, best first)\n"
-    "  --clip FILE      CLIP's weights: ViT-B-32.pt or another checkpoint of its kind\n"
-    "  --clip-vocab F   its merge list (default: " RERANK_VOCAB " beside the weights)\n"
-    "  --top-k N        draw among the N likeliest codes (default: 0, all; the paper: 256)\n"
-    "  --top-p X        or among those that make up X of the probability (default: 1; the paper: 0.75)\n"
-    "  --temperature X  below 1 more likely, above 1 more varied (default: 1)\n"
-    "  --greedy         always the likeliest code\n"
-    "  --nearest PATH   shards (a file or a folder): how many pictures are nearest to their own caption's\n"
-    "                   picture among all of these; into nearest.json\n"
-    "  --among N        of these N, evenly spread, beside the captions' own (default: 0, all)\n"
-    "  --guidance X     classifier-free guidance (default: 1, none)\n"
-    "  --seed N         default: 1\n"
-    "  --batch N        pictures drawn at a time (default: 16)\n"
-    "  --quiet          no progress\n" COMPUTE_USAGE;
-
 #define CAPTION_MAX 4096 /* bytes; a model sees at most a few hundred tokens of them */
 #define CAPTIONS_MAX 100000
 #define FILE_MAX (64u << 20)
 
-enum {
-    O_MODEL = 1,
-    O_TOKENIZER,
-    O_CODEC,
-    O_CAPTIONS,
-    O_OUT,
-    O_N,
-    O_K,
-    O_P,
-    O_TEMPERATURE,
-    O_GREEDY,
-    O_GUIDANCE,
-    O_SEED,
-    O_BATCH,
-    O_QUIET,
-    O_KEEP,
-    O_CLIP,
-    O_VOCAB,
-    O_CONFIG,
-    O_NEAREST,
-    O_AMONG
-};
-
-static const struct option options[] = {
-    { "model", required_argument, NULL, O_MODEL },
-    { "tokenizer", required_argument, NULL, O_TOKENIZER },
-    { "codec", required_argument, NULL, O_CODEC },
-    { "captions", required_argument, NULL, O_CAPTIONS },
-    { "out", required_argument, NULL, O_OUT },
-    { "n", required_argument, NULL, O_N },
-    { "keep", required_argument, NULL, O_KEEP },
-    { "clip", required_argument, NULL, O_CLIP },
-    { "clip-vocab", required_argument, NULL, O_VOCAB },
-    { "config", required_argument, NULL, O_CONFIG },
-    { "top-k", required_argument, NULL, O_K },
-    { "top-p", required_argument, NULL, O_P },
-    { "temperature", required_argument, NULL, O_TEMPERATURE },
-    { "greedy", no_argument, NULL, O_GREEDY },
-    { "nearest", required_argument, NULL, O_NEAREST },
-    { "among", required_argument, NULL, O_AMONG },
-    { "guidance", required_argument, NULL, O_GUIDANCE },
-    { "seed", required_argument, NULL, O_SEED },
-    { "batch", required_argument, NULL, O_BATCH },
-    { "quiet", no_argument, NULL, O_QUIET },
-    COMPUTE_OPTIONS,
-    { "help", no_argument, NULL, 'h' },
-    { 0 },
-};
-
 struct requests {
     struct compute compute;
     const char *model, *config, *tokenizer, *codec, *clip, *vocab, *captions, *nearest;
+    const char *sampled_by; /* an option that --greedy contradicts; NULL: none */
     struct generate_job job;
-    int64_t seed, batch, among;
+    int64_t among;
 };
 
-static int take(struct requests *w, int option, const char *value)
+static int take_sampling(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    int64_t x = 0;
+    struct requests *w = options;
+    struct pl_sampling *s = &w->job.draw.sampling;
+    int64_t k = 0;
     int rc;
-    switch (option) {
-    case O_MODEL: w->model = value; return PL_OK;
-    case O_TOKENIZER: w->tokenizer = value; return PL_OK;
-    case O_CODEC: w->codec = value; return PL_OK;
-    case O_CAPTIONS: w->captions = value; return PL_OK;
-    case O_OUT: w->job.out = value; return PL_OK;
-    case O_CLIP: w->clip = value; return PL_OK;
-    case O_VOCAB: w->vocab = value; return PL_OK;
-    case O_CONFIG: w->config = value; return PL_OK;
-    case O_N: return cmd_integer(&w->job.n, "generate", "--n", value, 1, 100000);
-    case O_KEEP: return cmd_integer(&w->job.keep, "generate", "--keep", value, 1, 100000);
-    case O_K:
-        rc = cmd_integer(&x, "generate", "--top-k", value, 0, INT_MAX);
-        w->job.draw.sampling.top_k = (int)x;
-        return rc;
-    case O_P: return cmd_real(&w->job.draw.sampling.top_p, "generate", "--top-p", value, 0, 1);
-    case O_TEMPERATURE:
-        return cmd_real(&w->job.draw.sampling.temperature, "generate", "--temperature", value, 1e-3,
-                        1e3);
-    case O_NEAREST: w->nearest = value; return PL_OK;
-    case O_AMONG: return cmd_integer(&w->among, "generate", "--among", value, 0, INT_MAX);
-    case O_GREEDY: w->job.draw.greedy = 1; return PL_OK;
-    case O_GUIDANCE:
-        return cmd_real(&w->job.draw.guidance, "generate", "--guidance", value, -100, 100);
-    case O_SEED: return cmd_integer(&w->seed, "generate", "--seed", value, 0, INT64_MAX);
-    case O_BATCH: return cmd_integer(&w->batch, "generate", "--batch", value, 1, 4096);
-    case O_QUIET: w->job.quiet = 1; return PL_OK;
-    default: return compute_option(&w->compute, "generate", option, value) > 0 ? PL_OK : PL_EUSE;
-    }
+    w->sampled_by = name;
+    if (!strcmp(name, "top-p")) return option_real(&s->top_p, value, 0, 1, err);
+    if (!strcmp(name, "temperature")) return option_real(&s->temperature, value, 1e-3, 1e3, err);
+    rc = option_integer(&k, value, 0, INT_MAX, err);
+    s->top_k = (int)k;
+    return rc;
 }
+
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "model", "PATH", "out/demo", OPT_PATH(model),
+      "a checkpoint, or the output folder of potluck train" },
+    { "config", "NAME|FILE", NULL, OPT_PATH_OR(config, train_configs),
+      "sizes of a checkpoint that does not contain them: run, middle, small, demo or a JSON file (default: "
+      "run)" },
+    { "tokenizer", "FILE", NULL, OPT_PATH(tokenizer), "SentencePiece model (default: the demo's)" },
+    { "codec", "FILE", NULL, OPT_PATH(codec),
+      "VQGAN that decodes image tokens (default: the demo's)" },
+    { "captions", "FILE", NULL, OPT_PATH(captions), "more captions, one per line" },
+    { "out", "DIR", "out/pictures", OPT_PATH(job.out), "folder for the images" },
+    { "n", "N", "1", OPT_INTEGER(job.n, 1, 100000), "images per caption" },
+    { "keep", "N", NULL, OPT_INTEGER(job.keep, 1, 100000),
+      "with --clip: write only the N images of each caption that CLIP scores highest (default: all, best "
+      "first)" },
+    { "clip", "FILE", NULL, OPT_PATH(clip),
+      "CLIP weights: ViT-B-32.pt or another checkpoint of this kind" },
+    { "clip-vocab", "FILE", NULL, OPT_PATH(vocab),
+      "CLIP's merges (default: " RERANK_VOCAB " next to the weights)" },
+    { "top-k", "N", NULL, OPT_CALL(take_sampling),
+      "sample among the N most likely image tokens; 0 means all. The paper: 256 (default: 0)" },
+    { "top-p", "X", NULL, OPT_CALL(take_sampling),
+      "sample among the most likely image tokens that together have probability X. The paper: 0.75 (default: "
+      "1)" },
+    { "temperature", "X", NULL, OPT_CALL(take_sampling),
+      "below 1, likely tokens become likelier; above 1, images vary more (default: 1)" },
+    { "greedy", NULL, NULL, OPT_FLAG(job.draw.greedy), "always take the most likely image token" },
+    { "guidance", "X", NULL, OPT_REAL(job.draw.guidance, -100, 100),
+      "scale of classifier-free guidance (default: 1, none)" },
+    { "nearest", "PATH", NULL, OPT_PATH(nearest),
+      "a shard or a folder of shards with reference images: counts the images that are nearest to the "
+      "reference image of their own caption, and writes nearest.json" },
+    { "among", "N", NULL, OPT_INTEGER(among, 0, INT_MAX),
+      "with --nearest: compare with only N reference images, evenly spread, and with those of the captions "
+      "themselves; 0 means all (default: 0)" },
+    { "seed", "N", "1", OPT_INTEGER(job.draw.seed, 0, INT64_MAX), "seed of the random source" },
+    { "batch", "N", "16", OPT_INTEGER(job.draw.batch, 1, 4096), "images per batch" },
+    { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_generate(int argc, char **argv);
+const struct command command_generate = {
+    .name = "generate",
+    .summary = "draw images from captions",
+    .synopsis = "[--model PATH] [OPTION ...] CAPTION ...",
+    .about =
+        "Draws images from captions. Writes one PNG for each image, a contact sheet with a row for each "
+        "caption, and pictures.json with captions, image tokens and scores. The paper drew 128 images "
+        "per caption and kept the 4 that CLIP scored highest:\n"
+        "\n"
+        "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256",
+    .rows = rows,
+    .run = run_generate,
+};
 
 static int add_caption(struct requests *w, const char *text, const char *where, struct pl_err *err)
 {
@@ -215,11 +173,9 @@ static int run(struct requests *w)
         compute_explain(&err, rc, &be, 0, NULL);
     if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
-        printf("without CLIP (--clip) nobody can tell the best %lld of %lld: all are kept\n",
+        printf("without CLIP (--clip) the best %lld of %lld are not known: all are kept\n",
                (long long)job->keep, (long long)job->n);
     job->painter = &p;
-    job->draw.seed = (uint64_t)w->seed;
-    job->draw.batch = (int)w->batch;
     if (!rc) rc = generate_job_run(job, &err);
     if (rc) fprintf(stderr, "potluck generate: %s\n", err.text);
     pl_rerank_close(&rank);
@@ -228,40 +184,22 @@ static int run(struct requests *w)
     return rc != 0;
 }
 
-int cmd_generate(int argc, char **argv)
+static int run_generate(int argc, char **argv)
 {
-    struct requests w = { .model = "out/demo",
-                          .seed = 1,
-                          .batch = 16,
-                          .job = { .out = "out/pictures", .n = 1, .draw = pl_generate_options() } };
+    struct requests w = { .job = { .draw = pl_generate_options() } };
     struct pl_err err;
-    const char *chance = NULL; /* a flag about draws */
-    int option, rc = PL_OK;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (option == O_TEMPERATURE) chance = "--temperature";
-        if (option == O_K) chance = "--top-k";
-        if (option == O_P) chance = "--top-p";
-        rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
-    }
-    for (int i = optind; i < argc && !rc; i++)
+    int words, status, rc = PL_OK;
+    if (options_parse(&command_generate, &w, argc, argv, &words, &status)) return status;
+    for (int i = 1; i <= words && !rc; i++)
         if ((rc = add_caption(&w, argv[i], "caption", &err)))
             fprintf(stderr, "potluck generate: %s\n", err.text);
-    if (!rc && !w.job.count && !w.captions) {
-        fputs("potluck generate: no caption was given\n", stderr);
-        rc = PL_EUSE;
-    }
-    if (!rc && w.job.draw.greedy && chance) {
-        fprintf(stderr,
-                "potluck generate: --greedy leaves nothing to chance: %s does not go with it\n",
-                chance);
-        rc = PL_EUSE;
-    }
-    rc = rc ? 2 : run(&w);
+    if (!rc && !w.job.count && !w.captions)
+        rc = command_misused("generate", "no caption was given");
+    if (!rc && w.job.draw.greedy && w.sampled_by)
+        rc = command_misused("generate", "--greedy samples nothing: --%s does not go with it",
+                             w.sampled_by);
+    status = rc ? 2 : run(&w);
     for (size_t i = 0; i < w.job.count; i++) free(w.job.caption[i]);
     free(w.job.caption);
-    return rc;
+    return status;
 }

@@ -1,16 +1,14 @@
-/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records
- * lie when nobody else is awake, where checkpoints outlive those who train, and who adds up
- * gradients for them. */
+/* peer.c - `potluck peer`: a peer that trains nothing. It is a bootstrap peer for others, stores the swarm's records while
+ * no trainer is online, and may save the run's checkpoints and reduce a share of its gradients. */
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
-#include "cmd/common/membership.h"
+#include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/dash/own_page.h"
 #include "peer_auxiliary.h"
 #include "peer_save.h"
 #include "cmd/train/train_job.h"
 
-#include <getopt.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,123 +16,70 @@
 #include <string.h>
 #include <time.h>
 
-static const char usage[] =
-    "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
-    "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--dash] [--json]\n"
-    "                    [--save DIR] [--auxiliary] [--config NAME|FILE] [OPTION ...]\n"
-    "\n"
-    "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
-    "\n"
-    "  --listen MULTIADDR    default /ip4/0.0.0.0/tcp/0, any free port\n"
-    "  --announce MULTIADDR  an address to be told to others instead, behind a router\n"
-    "  --join MULTIADDR      a peer of the swarm; without it this is the first one\n"
-    "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
-    "  --run ID              refuse malformed records of this run; whose state is kept, whom we help\n"
-    "  --client-mode         listen nowhere, serve nothing; needs --join\n"
-    "  --relay               carry connections for peers that cannot be reached\n" MEMBERSHIP_USAGE
-        OWN_PAGE_USAGE "  --json                lines of JSON\n" PREFLIGHT_USAGE "\n";
-
-/* C11 promises 4,095 characters of a text */
-static const char usage_work[] =
-    "Of the run's model, with neither data nor a GPU:\n" PEER_SAVE_USAGE PEER_HELP_USAGE
-    "  --config C       the run's: run, middle, small, demo, or a JSON file (default: demo)\n"
-    "  --optimizer O    the run's: lamb8, lamb32, adamw8 or adamw32 (default: lamb8)\n";
-
-#define ADDRESSES_MAX 64
 #define RESOURCES_EVERY 10 /* s between reports of them, at least */
 
 struct peer_options {
-    const char *listen[ADDRESSES_MAX], *join[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
-    size_t listen_count, join_count, announce_count;
-    const char *identity, *run;
-    struct membership membership;
+    struct join_options join;
+    const char *run;
     struct own_page page;
     struct peer_save_options save;
     struct peer_help_options help;
     const char *config, *optimizer; /* of the run's model */
-    int client_mode, relay, json, no_check;
+    int relay, json, no_check;
 };
 
-static int add(const char **list, size_t *count, const char *address)
-{
-    if (*count == ADDRESSES_MAX)
-        return cmd_misused("peer", "more than %d addresses", ADDRESSES_MAX);
-    list[(*count)++] = address;
-    return PL_OK;
-}
+#define OPTIONS struct peer_options
+static const struct option_row rows[] = {
+    { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
+    { "run", "ID", NULL, OPT_TEXT(run),
+      "the run to serve: its malformed records are refused, and --save and --auxiliary are for it" },
+    { "relay", NULL, NULL, OPT_FLAG(relay), "relay connections to peers that are behind NAT" },
+    PREFLIGHT_ROW(no_check),
+    { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
+    { NULL, NULL, NULL, OPT_HEADING, "Saving the run's state" },
+    { NULL, NULL, NULL, OPT_TABLE(save, peer_save_rows), NULL },
+    { NULL, NULL, NULL, OPT_HEADING, "Reducing gradients (give the same values as the trainers)" },
+    { NULL, NULL, NULL, OPT_TABLE(help, peer_help_rows), NULL },
+    { NULL, NULL, NULL, OPT_HEADING, "The run's model, for --save and --auxiliary" },
+    { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, train_configs),
+      "the run's model: run, middle, small, demo, or a JSON file" },
+    { "optimizer", "O", "lamb8", OPT_NAME(optimizer, train_optimizers), "the run's optimizer" },
+    { NULL, NULL, NULL, OPT_TABLE(page, own_page_rows), NULL },
+    { 0 },
+};
 
-static int take_optimizer(struct peer_options *o, const char *value)
-{
-    struct pl_optimizer_options unused;
-    o->optimizer = value;
-    if (!train_optimizer_named(&unused, value)) return PL_OK;
-    return cmd_misused("peer", "--optimizer: '%.40s' is none of lamb8 lamb32 adamw8 adamw32",
-                       value);
-}
+static int run_peer(int argc, char **argv);
+const struct command command_peer = {
+    .name = "peer",
+    .summary = "a peer that trains nothing: bootstrap peer, backup, reducer",
+    .synopsis = "[--listen MULTIADDR ...] [--join MULTIADDR ...] [OPTION ...]",
+    .about =
+        "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers join, "
+        "and keeps the swarm's records available while no trainer is online. Without --join it starts a "
+        "new swarm.",
+    .rows = rows,
+    .run = run_peer,
+};
 
-static int parse(struct peer_options *o, int argc, char **argv)
+static int check(struct peer_options *o)
 {
-    static const struct option options[] = { { "listen", required_argument, NULL, 'l' },
-                                             { "join", required_argument, NULL, 'j' },
-                                             { "announce", required_argument, NULL, 'a' },
-                                             { "identity", required_argument, NULL, 'i' },
-                                             { "run", required_argument, NULL, 'r' },
-                                             { "relay", no_argument, NULL, 'R' },
-                                             { "client-mode", no_argument, NULL, 'c' },
-                                             { "json", no_argument, NULL, 'J' },
-                                             MEMBERSHIP_OPTIONS,
-                                             OWN_PAGE_OPTIONS,
-                                             PEER_SAVE_OPTIONS,
-                                             PEER_HELP_OPTIONS,
-                                             { "no-check", no_argument, NULL, 'n' },
-                                             { "config", required_argument, NULL, 'C' },
-                                             { "optimizer", required_argument, NULL, 'O' },
-                                             { "help", no_argument, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
-    int option, rc = PL_OK;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'l': rc = add(o->listen, &o->listen_count, optarg); break;
-        case 'j': rc = add(o->join, &o->join_count, optarg); break;
-        case 'a': rc = add(o->announce, &o->announce_count, optarg); break;
-        case 'i': o->identity = optarg; break;
-        case 'r': o->run = optarg; break;
-        case 'R': o->relay = 1; break;
-        case 'c': o->client_mode = 1; break;
-        case 'J': o->json = 1; break;
-        case 'n': o->no_check = 1; break;
-        case 'C': o->config = optarg; break;
-        case 'O': rc = take_optimizer(o, optarg); break;
-        case 'h': fputs(usage, stdout), fputs(usage_work, stdout); exit(0);
-        default:
-            if (!membership_option(&o->membership, option, optarg) &&
-                !own_page_option(&o->page, option, optarg) &&
-                !(rc = peer_save_option(&o->save, option, optarg)) &&
-                !(rc = peer_help_option(&o->help, option, optarg)))
-                rc = PL_EUSE;
-            if (rc > 0) rc = PL_OK;
-        }
-    }
-    if (rc || cmd_no_more("peer", argc, argv)) return PL_EUSE;
-    if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
-        fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or "
-              "--relay\n",
-              stderr);
-        return PL_EUSE;
-    }
-    if (o->page.wanted && !o->run) {
-        fputs("potluck peer: --dash shows a run: --run ID\n", stderr);
-        return PL_EUSE;
-    }
+    const struct join_options *join = &o->join;
+    if (join->client_mode && (join->listen.count || !join->join.count || o->relay))
+        return command_misused("peer",
+                               "--client-mode accepts no connections: it needs --join, and goes "
+                               "with neither --listen nor --relay");
+    if (o->page.wanted && !o->run)
+        return command_misused("peer", "--dash shows a run: --run ID is needed");
     if (o->save.folder && !o->run)
-        return cmd_misused("peer", "--save keeps a run's state: --run ID");
-    if (o->help.wanted && (!o->run || o->client_mode))
-        return cmd_misused("peer", "--auxiliary helps a run whose peers can call us: --run ID, and "
-                                   "no --client-mode");
+        return command_misused("peer", "--save saves a run's state: --run ID is needed");
+    if (o->help.wanted && (!o->run || join->client_mode))
+        return command_misused("peer",
+                               "--auxiliary helps a run whose peers can connect to us: it needs "
+                               "--run ID and goes with no --client-mode");
     o->page.run = o->run;
     o->page.folder = o->save.folder;
-    o->page.membership = &o->membership;
-    if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    o->page.membership = &join->membership;
+    join_options_default(&o->join);
     return PL_OK;
 }
 
@@ -170,7 +115,7 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
                       "reachable", status.reachable, "clock_offset", status.clock_offset));
         return;
     }
-    if (o->join_count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
+    if (o->join.join.count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
     fflush(stdout);
 }
 
@@ -253,7 +198,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
     else report_failure(o, &err);
     while (sigtimedwait(ends, NULL, &a_while) < 0) {
         if (!joined && (joined = cmd_wait_joined("peer", s, &err) == PL_OK)) report_entry(o, s);
-        if (membership_renew(&o->membership, s, &err))
+        if (membership_renew(&o->join.membership, s, &err))
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
         if (o->json && ++turns % RESOURCES_EVERY == 0) report_resources(s, &limited);
         if (joined && work->save) peer_save_turn(work->save);
@@ -266,34 +211,33 @@ static int run(struct peer_options *o, struct swarm_options *how, struct work *w
                const sigset_t *ends, struct pl_err *err)
 {
     struct swarm s;
-    int rc = membership_open(&o->membership, &how->auth, err);
+    int rc = membership_open(&o->join.membership, &how->auth, err);
     if (!rc && !(rc = swarm_open(&s, how, err))) {
         announce(o, &s);
-        own_page_start(&o->page, &s, o->join, o->join_count);
+        own_page_start(&o->page, &s, o->join.join.item, o->join.join.count);
         rc = start_work(work, o, &s, err);
         if (!rc) live(o, &s, how, work, ends);
         own_page_end(&o->page);
         close_work(work);
         swarm_close(&s);
     } else close_work(work);
-    membership_close(&o->membership);
+    membership_close(&o->join.membership);
     return rc;
 }
 
-int cmd_peer(int argc, char **argv)
+static int run_peer(int argc, char **argv)
 {
-    struct peer_options o = { .save = PEER_SAVE_DEFAULTS,
-                              .help = PEER_HELP_DEFAULTS,
-                              .config = "demo",
-                              .optimizer = "lamb8" };
+    struct peer_options o = { .help.averaging.bandwidth = PL_BANDWIDTH_UNKNOWN };
     struct validators validators = { 0 };
     struct work work = { .save = NULL };
+    struct swarm_options swarm;
     struct pl_err err;
     sigset_t ends;
     int rc;
-    if (parse(&o, argc, argv)) return 2;
+    if (options_parse(&command_peer, &o, argc, argv, NULL, &rc)) return rc;
+    if (check(&o)) return 2;
     if (o.run && validators_add_run(&validators, o.run)) {
-        fprintf(stderr, "potluck peer: --run: the name is too long\n");
+        fputs("potluck peer: --run: the name is too long\n", stderr);
         return 2;
     }
     /* Blocked before any thread begins, so that only live() sees them. */
@@ -301,17 +245,10 @@ int cmd_peer(int argc, char **argv)
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    struct swarm_options swarm = { .cmd = "peer",
-                                   .listen = o.listen,
-                                   .listen_count = o.listen_count,
-                                   .announce = o.announce,
-                                   .announce_count = o.announce_count,
-                                   .join = o.join,
-                                   .join_count = o.join_count,
-                                   .identity = o.identity,
-                                   .relay = o.relay,
-                                   .hold = 1,
-                                   .validators = &validators };
+    swarm = join_options_swarm(&o.join, "peer");
+    swarm.relay = o.relay;
+    swarm.hold = 1;
+    swarm.validators = &validators;
     if ((rc = open_work(&work, &o, &err))) close_work(&work);
     else rc = run(&o, &swarm, &work, &ends, &err);
     if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);

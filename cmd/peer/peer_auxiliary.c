@@ -1,7 +1,7 @@
-/* peer_auxiliary.c - see peer_auxiliary.h. */
+/* peer_auxiliary.c - joins the run's rounds of averaging with tensors of zeros that weigh nothing, and reduces a share of the
+ * others' gradients. */
 #include "peer_auxiliary.h"
 #include "net/hivemind/swarm/averaging.h"
-#include "cmd/common/swarm_messages.h"
 #include "cmd/cmd.h"
 #include "net/hivemind/training/collaboration.h"
 
@@ -17,46 +17,15 @@ struct peer_help {
     float **tensor; /* zeros at first: they weigh nothing, but must be numbers */
 };
 
-static int robust(struct peer_help_options *o, const char *value)
-{
-    if (robust_named(&o->clip, &o->verify, &o->validators, value))
-        return cmd_misused("peer",
-                           "--robust: '%.40s' is none of none, centered-clip[:RADIUS], "
-                           "btard[:VALIDATORS]",
-                           value);
-    return PL_OK;
-}
-
-static int compression(struct peer_help_options *o, const char *value)
-{
-    enum pl_compression unused;
-    o->compression = value;
-    if (!compression_named(&unused, value, 1, 1)) return PL_OK;
-    return cmd_misused("peer", "--compression: there is no '%.40s'", value);
-}
-
-int peer_help_option(struct peer_help_options *o, int option, const char *v)
-{
-    int rc = PL_OK;
-    switch (option - PEER_HELP_FIRST) {
-    case 0: o->wanted = 1; break;
-    case 1: rc = cmd_integer(&o->target_batch, "peer", "--target-batch", v, 1, 1 << 20); break;
-    case 2: rc = cmd_integer(&o->group_size, "peer", "--group-size", v, 2, GROUP_PEERS_MAX); break;
-    case 3: rc = cmd_real(&o->matchmaking_time, "peer", "--matchmaking-time", v, 0.1, 3600); break;
-    case 4:
-        rc = cmd_real(&o->averaging_timeout, "peer", "--averaging-timeout", v, 0.1, 86400);
-        break;
-    case 5:
-        rc = cmd_real(&o->allreduce_timeout, "peer", "--allreduce-timeout", v, 0.1, 86400);
-        break;
-    case 6: rc = compression(o, v); break;
-    case 7: rc = cmd_real(&o->bandwidth, "peer", "--bandwidth", v, 0, 1e15); break;
-    case 8: rc = robust(o, v); break;
-    case 9: rc = cmd_group_bits(&o->group_bits, "peer", v); break;
-    default: return 0;
-    }
-    return rc ? rc : 1;
-}
+#define OPTIONS struct peer_help_options
+const struct option_row peer_help_rows[] = {
+    { "auxiliary", NULL, NULL, OPT_FLAG(wanted),
+      "reduce a share of the gradients whenever two or more trainers average theirs; contributes no gradients" },
+    { "target-batch", "N", "64", OPT_INTEGER(target_batch, 1, 1 << 20),
+      "samples in an optimizer step of the run" },
+    { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
+    { 0 },
+};
 
 /* --- work ------------------------------------------------------------------------------------- */
 
@@ -104,7 +73,7 @@ static int open_tensors(struct peer_help *p, enum pl_compression **method,
     for (size_t i = 0; i < state->count; i++) {
         size_t n = state->tensors[state->order[i]].n;
         memset(p->tensor[i], 0, n * sizeof **p->tensor);
-        compression_named(&(*method)[i], o->compression, n, PL_WIRE_ADAPTIVE);
+        compression_named(&(*method)[i], o->averaging.compression, n, PL_WIRE_ADAPTIVE);
     }
     return PL_OK;
 }
@@ -115,26 +84,27 @@ int peer_help_open(struct peer_help **out, const struct peer_help_options *o,
 {
     struct peer_help *p = calloc(1, sizeof *p);
     enum pl_compression *method = NULL;
-    struct collaboration_options options = { .run = run,
-                                             .host = s->host,
-                                             .node = s->node,
-                                             .key = key,
-                                             .be = &model->be,
-                                             .tensors = model->state.count,
-                                             .schema = model->state.schema,
-                                             .target_batch = o->target_batch,
-                                             .matchmaking_time = o->matchmaking_time,
-                                             .averaging_timeout = o->averaging_timeout,
-                                             .allreduce_timeout = o->allreduce_timeout,
-                                             .average_state_every = 1,
-                                             .group_size = (size_t)o->group_size,
-                                             .group_bits = o->group_bits,
-                                             .bandwidth = o->bandwidth,
-                                             .clip = o->clip,
-                                             .verify = o->verify,
-                                             .validation = { .validators = o->verify ? o->validators
-                                                                                     : 0 },
-                                             .auxiliary = 1 };
+    struct collaboration_options options = {
+        .run = run,
+        .host = s->host,
+        .node = s->node,
+        .key = key,
+        .be = &model->be,
+        .tensors = model->state.count,
+        .schema = model->state.schema,
+        .target_batch = o->target_batch,
+        .matchmaking_time = o->averaging.matchmaking_time,
+        .averaging_timeout = o->averaging.averaging_timeout,
+        .allreduce_timeout = o->averaging.allreduce_timeout,
+        .average_state_every = 1,
+        .group_size = (size_t)o->averaging.group_size,
+        .group_bits = o->averaging.group_bits,
+        .bandwidth = o->averaging.bandwidth,
+        .clip = o->averaging.clip,
+        .verify = o->averaging.verify,
+        .validation = { .validators = o->averaging.verify ? o->averaging.validators : 0 },
+        .auxiliary = 1
+    };
     int rc;
     *out = NULL;
     if (!p) return pl_fail(err, PL_ENOMEM, "--auxiliary: no memory");

@@ -43,17 +43,16 @@ struct peer_save {
     struct pl_err why;
 };
 
-int peer_save_option(struct peer_save_options *o, int option, const char *value)
-{
-    int rc = PL_OK;
-    switch (option - PEER_SAVE_FIRST) {
-    case 0: o->folder = value; break;
-    case 1: rc = cmd_real(&o->every, "peer", "--save-every", value, 1, 1e7); break;
-    case 2: rc = cmd_integer(&o->keep, "peer", "--keep", value, 0, 1000000); break;
-    default: return 0;
-    }
-    return rc ? rc : 1;
-}
+#define OPTIONS struct peer_save_options
+const struct option_row peer_save_rows[] = {
+    { "save", "DIR", NULL, OPT_PATH(folder),
+      "save the run's state there as checkpoints of potluck train; needs neither data nor a GPU" },
+    { "save-every", "SECONDS", "600", OPT_SECONDS(every, 1, 1e7),
+      "time between checkpoints; none is written if the run has made no step" },
+    { "keep", "N", "2", OPT_INTEGER(keep, 0, 1000000),
+      "newest checkpoints that are kept; 0 keeps all" },
+    { 0 },
+};
 
 /* --- what is said ----------------------------------------------------------------------------- */
 

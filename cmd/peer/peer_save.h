@@ -6,35 +6,16 @@
 #define PL_CMD_PEER_SAVE_H
 
 #include "peer_model.h"
+#include "cmd/common/options.h"
 #include "net/hivemind/swarm/swarm.h"
-
-#include <getopt.h>
 
 struct peer_save_options {
     const char *folder; /* NULL: nothing is saved */
     double every;       /* s */
     int64_t keep;
 };
-#define PEER_SAVE_DEFAULTS \
-    { \
-        .every = 600, .keep = 2 \
-    }
-
-#define PEER_SAVE_FIRST 1300
-#define PEER_SAVE_OPTIONS \
-    { "save", required_argument, NULL, PEER_SAVE_FIRST }, \
-        { "save-every", required_argument, NULL, PEER_SAVE_FIRST + 1 }, \
-    { \
-        "keep", required_argument, NULL, PEER_SAVE_FIRST + 2 \
-    }
-
-#define PEER_SAVE_USAGE \
-    "  --save DIR       keep the run's state there, as checkpoints of train's; needs neither data nor GPU\n" \
-    "  --save-every S   seconds between checkpoints, if the swarm has stepped meanwhile (default: 600)\n" \
-    "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
-
-/* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
-int peer_save_option(struct peer_save_options *o, int option, const char *value);
+/* --save, --save-every, --keep. */
+extern const struct option_row peer_save_rows[];
 
 struct peer_save;
 

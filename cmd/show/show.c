@@ -3,20 +3,9 @@
 #include "show.h"
 #include "data/torch/torch.h"
 
-#include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char usage[] =
-    "usage: potluck show FILE [--rows N] [--caption TEXT] [--json]\n"
-    "\n"
-    "Looks inside a file: a shard or any other flat Parquet table, a checkpoint (safetensors, PyTorch's\n"
-    "zip or older stream, TorchScript), a T5 tokenizer (*.model).\n"
-    "\n"
-    "  --rows N        the first N rows of a table (default 5; 0: none)\n"
-    "  --caption TEXT  only rows whose caption contains TEXT, with all their codes; of a tokenizer, how\n"
-    "                  it splits TEXT\n"
-    "  --json          every row, tensor or token as a line of JSON and nothing else; bytes in hex\n";
 
 #define HEAD_BYTES 9 /* a safetensors file's length of its header, and the brace this begins with */
 
@@ -65,34 +54,42 @@ void show_text(const char *text, size_t n, int json)
     }
 }
 
-int cmd_show(int argc, char **argv)
+#define OPTIONS struct show_options
+static const struct option_row rows[] = {
+    { "rows", "N", "5", OPT_INTEGER(rows, 0, INT64_MAX), "print the first N rows of a table" },
+    { "caption", "TEXT", NULL, OPT_TEXT(caption),
+      "of a shard, print only rows whose caption contains TEXT, with all image tokens; of a tokenizer, print "
+      "how it splits TEXT" },
+    { "json", NULL, NULL, OPT_FLAG(json),
+      "print every row, tensor or token as a line of JSON and nothing else; bytes are hexadecimal" },
+    { 0 },
+};
+
+static int run_show(int argc, char **argv);
+const struct command command_show = {
+    .name = "show",
+    .summary = "print what a shard, a checkpoint or a tokenizer contains",
+    .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
+    .about =
+        "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint (safetensors, "
+        "PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model).",
+    .rows = rows,
+    .run = run_show,
+};
+
+static int run_show(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "rows", required_argument, NULL, 'r' },
-        { "caption", required_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'j' },
-        { "help", no_argument, NULL, 'h' },
-        { 0 },
-    };
-    struct show_options show = { .rows = 5 };
+    struct show_options show = { .caption = NULL };
     struct pl_err err;
-    int c, rc;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'r':
-            if (cmd_integer(&show.rows, "show", "--rows", optarg, 0, INT64_MAX)) return 2;
-            break;
-        case 'c': show.caption = optarg; break;
-        case 'j': show.json = 1; break;
-        case 'h': fputs(usage, stdout); return 0;
-        default: return 2;
-        }
-    }
-    if (optind + 1 != argc) {
-        cmd_misused("show", "one file is needed");
+    int words, rc;
+    if (options_parse(&command_show, &show, argc, argv, &words, &rc)) return rc;
+    if (words != 1) {
+        command_misused("show", "one file is needed");
         return 2;
     }
-    rc = show_file(argv[optind], &show, &err);
+    signal(SIGPIPE,
+           SIG_DFL); /* of a large file, head shows the beginning, and nothing else is read */
+    rc = show_file(argv[1], &show, &err);
     if (rc) {
         fflush(stdout);
         fprintf(stderr, "potluck show: %s\n", err.text);

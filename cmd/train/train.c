@@ -1,9 +1,10 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
 #include "net/hivemind/swarm/averaging.h"
-#include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
+#include "cmd/common/averaging_options.h"
 #include "cmd/common/compute.h"
+#include "cmd/common/join_options.h"
 #include "train_data.h"
 #include "train_job.h"
 #include "train_swarm.h"
@@ -19,310 +20,132 @@
 
 #define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
-static const char usage[] =
-    "usage: potluck train [--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
-    "\n"
-    "Trains a text-to-image transformer on pairs of captions and picture codes.\n"
-    "\n"
-    "  --data PATH      a shard, or a folder of *.parquet; or the URL of a shard, or of a list of them\n"
-    "                   (.json, .txt, or a folder's page: a URL that ends in / or .html), which are\n"
-    "                   then read as they are needed; may be repeated (default: the demo's)\n"
-    "  --cache DIR      keeps what comes from URLs there, for the next pass and for other peers of this\n"
-    "                   machine; --cache-mb N of it at most (default: 10000), oldest out first\n"
-    "  --part K/N       only each N-th shard, from the K-th on: N peers read different ones\n"
-    "  --without FILE   captions, one a line, that are held out\n"
-    "  --evaluate-every N   steps between losses on pairs of those captions (default: 100; 0: never)\n"
-    "  --limit N        use only N pairs, evenly spread (default: all)\n"
-    "  --tokenizer FILE spiece.model (default: the demo's)\n"
-    "  --config C       run, middle, small, demo, or a JSON file (default: demo)\n"
-    "  --out DIR        log, checkpoints, loss curve (default: out/train)\n"
-    "  --steps N        optimizer steps (default: 1000)\n"
-    "  --target-batch N samples a step (default: 64; the run: 4096)\n"
-    "  --batch N        samples at a time, a divisor of the target (default: the target, at most 64)\n"
-    "  --optimizer O    lamb8, lamb32, adamw8 or adamw32 (default: lamb8, the run's)\n"
-    "  --offload        the optimizer in the machine's memory, on its processors, as in the run\n"
-    "  --lr X           peak learning rate (default: 0.01; the run: 0.0025 at batch 4096)\n"
-    "  --warmup X       share of the steps that warms up (default: 0.1)\n"
-    "  --activations A  reversible, recomputed or stored: less memory or more speed (default:\n"
-    "                   reversible)\n"
-    "  --seed N         of initial values and order (default: 1)\n"
-    "  --data-seed N    of the order alone: another one for each peer of a run (default: --seed)\n"
-    "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
-    "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
-    "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
-    "                   them are compared with those of the checkpoint\n"
-    "  --quiet          no progress\n" COMPUTE_USAGE "\n";
-
-static const char usage_together[] = /* C11 promises 4,095 characters of a text */
-    "Together with others, who give the same --run, --config, --steps and --target-batch:\n"
-    "  --run ID         the swarm's name; the target batch is then everybody's together\n"
-    "  --join MULTIADDR a peer of the swarm; may be repeated. Without it this is the first one\n"
-    "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0, any free port\n"
-    "  --announce MULTIADDR an address to be told to others instead, behind a router\n"
-    "  --identity FILE  our key (default: a new one)\n"
-    "  --authority URL --token-file FILE [--authority-ca FILE]  in a moderated swarm: potluck authority\n"
-    "  --client-mode    only call others; for peers that cannot be called\n"
-    "  --matchmaking-time S    how long peers may take to find each other (default: 15)\n"
-    "  --averaging-timeout S   then the own gradient has to do (default: 180)\n"
-    "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
-    "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
-    "  --group-size N   a round begins as soon as so many are there (default: all who come in time)\n"
-    "  --group-bits B   zeros and ones, drawn by lot: only those with the same meet, and each round changes\n"
-    "                   them. For swarms of hundreds, in groups of --group-size (default: none)\n"
-    "  --compression C  run, none, float16, uniform8 (default: run)\n"
-    "  --bandwidth B    tell groupmates, in the same unit for all: who has more reduces more, the slow nothing\n"
-    "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce;\n"
-    "                   btard[:VALIDATORS]: also verified, where everybody in the group asks for it and\n"
-    "                   has the same data; so many gradients a round are computed again (default: 0.25)\n"
-    "  --delay D        what goes on beside the next local batches, which then begin with older parameters:\n"
-    "                   none, step (the optimizer's, as in the run), round (averaging gradients, too: for slow\n"
-    "                   links); takes two more buffers of the parameters' size (default: none)\n"
-    "  --slow S         let each batch take at least so long\n"
-    "  --epochs N       the same as --steps\n" OWN_PAGE_USAGE PREFLIGHT_USAGE
-    "  --json           lines of JSON on standard output\n"
-    "\n"
-    "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
-
-enum {
-    O_DATA = 1,
-    O_WITHOUT,
-    O_LIMIT,
-    O_TOKENIZER,
-    O_CONFIG,
-    O_OUT,
-    O_STEPS,
-    O_TARGET,
-    O_BATCH,
-    O_EVALUATE,
-    O_OPTIMIZER,
-    O_LR,
-    O_WARMUP,
-    O_ACTIVATIONS,
-    O_SEED,
-    O_SAVE,
-    O_KEEP,
-    O_RESUME,
-    O_QUIET,
-    O_RUN,
-    O_JOIN,
-    O_LISTEN,
-    O_ANNOUNCE,
-    O_IDENTITY,
-    O_CLIENT,
-    O_MATCHMAKING,
-    O_AVERAGING,
-    O_ALLREDUCE,
-    O_STATE,
-    O_COMPRESSION,
-    O_SLOW,
-    O_JSON,
-    O_DATA_SEED,
-    O_PART,
-    O_ROBUST,
-    O_BANDWIDTH,
-    O_DELAY,
-    O_CACHE,
-    O_CACHE_MB,
-    O_OFFLOAD,
-    O_GROUP_SIZE,
-    O_GROUP_BITS,
-    O_NO_CHECK
-};
-
-static const struct option options[] = {
-    { "data", required_argument, NULL, O_DATA },
-    { "part", required_argument, NULL, O_PART },
-    { "cache", required_argument, NULL, O_CACHE },
-    { "cache-mb", required_argument, NULL, O_CACHE_MB },
-    { "without", required_argument, NULL, O_WITHOUT },
-    { "limit", required_argument, NULL, O_LIMIT },
-    { "tokenizer", required_argument, NULL, O_TOKENIZER },
-    { "config", required_argument, NULL, O_CONFIG },
-    { "out", required_argument, NULL, O_OUT },
-    { "steps", required_argument, NULL, O_STEPS },
-    { "target-batch", required_argument, NULL, O_TARGET },
-    { "batch", required_argument, NULL, O_BATCH },
-    { "evaluate-every", required_argument, NULL, O_EVALUATE },
-    { "optimizer", required_argument, NULL, O_OPTIMIZER },
-    { "offload", no_argument, NULL, O_OFFLOAD },
-    { "lr", required_argument, NULL, O_LR },
-    { "warmup", required_argument, NULL, O_WARMUP },
-    { "activations", required_argument, NULL, O_ACTIVATIONS },
-    { "seed", required_argument, NULL, O_SEED },
-    { "data-seed", required_argument, NULL, O_DATA_SEED },
-    { "save-every", required_argument, NULL, O_SAVE },
-    { "keep", required_argument, NULL, O_KEEP },
-    { "resume", no_argument, NULL, O_RESUME },
-    { "quiet", no_argument, NULL, O_QUIET },
-    { "no-check", no_argument, NULL, O_NO_CHECK },
-    { "run", required_argument, NULL, O_RUN },
-    { "join", required_argument, NULL, O_JOIN },
-    { "listen", required_argument, NULL, O_LISTEN },
-    { "announce", required_argument, NULL, O_ANNOUNCE },
-    { "identity", required_argument, NULL, O_IDENTITY },
-    { "client-mode", no_argument, NULL, O_CLIENT },
-    { "matchmaking-time", required_argument, NULL, O_MATCHMAKING },
-    { "averaging-timeout", required_argument, NULL, O_AVERAGING },
-    { "allreduce-timeout", required_argument, NULL, O_ALLREDUCE },
-    { "average-state-every", required_argument, NULL, O_STATE },
-    { "group-size", required_argument, NULL, O_GROUP_SIZE },
-    { "group-bits", required_argument, NULL, O_GROUP_BITS },
-    { "compression", required_argument, NULL, O_COMPRESSION },
-    { "robust", required_argument, NULL, O_ROBUST },
-    { "bandwidth", required_argument, NULL, O_BANDWIDTH },
-    { "delay", required_argument, NULL, O_DELAY },
-    { "slow", required_argument, NULL, O_SLOW },
-    { "epochs", required_argument, NULL, O_STEPS },
-    { "json", no_argument, NULL, O_JSON },
-    OWN_PAGE_OPTIONS,
-    MEMBERSHIP_OPTIONS,
-    COMPUTE_OPTIONS,
-    { "help", no_argument, NULL, 'h' },
-    { 0 },
-};
-
 struct requests {
     struct compute compute;
     struct train_data data;
     int64_t part, parts; /* from 1; parts 0: all */
     const char *config, *tokenizer, *optimizer, *cache;
-    int64_t cache_mb;
+    int64_t cache_mb, evaluate_every, limit, seed, data_seed;
     int offload;
     enum pl_activations activations;
-    int64_t evaluate_every, limit, steps, target, batch, seed, data_seed, save_every, keep;
     double lr, warmup;
     struct train_held_out held_out;
     struct train_job job;
+    struct join_options join;
+    struct averaging_options averaging;
     struct train_swarm swarm;
 };
 
-static int choose(const char *flag, const char *text, const char *const *names, size_t count)
+static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(text, names[i])) return (int)i;
-    fprintf(stderr, "potluck train: %s: '%.40s' is none of", flag, text);
-    for (size_t i = 0; i < count; i++) fprintf(stderr, " %s", names[i]);
-    fputc('\n', stderr);
-    return PL_EUSE;
-}
-
-static const char *const delays[] = { "none", "step",
-                                      "round" }; /* as enum pl_collaborative_delay */
-static const char *const activations[] = { "reversible", "recomputed", "stored" };
-static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
-
-static int add_address(const char **list, size_t *count, const char *address)
-{
-    if (*count == TRAIN_ADDRESSES_MAX) {
-        fprintf(stderr, "potluck train: more than %d addresses\n", TRAIN_ADDRESSES_MAX);
-        return PL_EUSE;
-    }
-    list[(*count)++] = address;
-    return PL_OK;
+    struct requests *w = options;
+    return !strcmp(name, "data") ? train_data_add(&w->data, value, err)
+                                 : train_data_without(&w->data, value, err);
 }
 
 /* "2/5" */
-static int take_part(struct requests *w, const char *value)
+static int take_part(void *options, const char *name, const char *value, struct pl_err *err)
 {
+    struct requests *w = options;
     char first[24];
     size_t n = strcspn(value, "/");
+    int rc = option_integer(&w->parts, value[n] ? value + n + 1 : "", 1, INT32_MAX, err);
+    (void)name;
     snprintf(first, sizeof first, "%.*s", (int)(n < 20 ? n : 20), value);
-    if (cmd_integer(&w->parts, "train", "--part", value[n] ? value + n + 1 : "", 1, INT32_MAX) ||
-        cmd_integer(&w->part, "train", "--part", first, 1, w->parts))
-        return PL_EUSE;
-    return PL_OK;
+    return rc ? rc : option_integer(&w->part, first, 1, w->parts, err);
 }
 
-static int take(struct requests *w, int option, const char *value)
-{
-    struct pl_err err;
-    int rc;
-    switch (option) {
-    case O_DATA: rc = train_data_add(&w->data, value, &err); break;
-    case O_WITHOUT: rc = train_data_without(&w->data, value, &err); break;
-    case O_PART: return take_part(w, value);
-    case O_CACHE: w->cache = value; return PL_OK;
-    case O_CACHE_MB: return cmd_integer(&w->cache_mb, "train", "--cache-mb", value, 1, 1 << 30);
-    case O_LIMIT: return cmd_integer(&w->limit, "train", "--limit", value, 1, INT32_MAX);
-    case O_TOKENIZER: w->tokenizer = value; return PL_OK;
-    case O_CONFIG: w->config = value; return PL_OK;
-    case O_OUT: w->job.out = value; return PL_OK;
-    case O_STEPS: return cmd_integer(&w->steps, "train", "--steps", value, 1, 1000000000);
-    case O_TARGET: return cmd_integer(&w->target, "train", "--target-batch", value, 1, 1 << 20);
-    case O_BATCH: return cmd_integer(&w->batch, "train", "--batch", value, 1, 1 << 16);
-    case O_EVALUATE:
-        return cmd_integer(&w->evaluate_every, "train", "--evaluate-every", value, 0, 1000000000);
-    case O_OPTIMIZER:
-        w->optimizer = value;
-        return choose("--optimizer", value, optimizers, 4) < 0 ? PL_EUSE : PL_OK;
-    case O_OFFLOAD: w->offload = 1; return PL_OK;
-    case O_LR: return cmd_real(&w->lr, "train", "--lr", value, 0, 1e3);
-    case O_WARMUP: return cmd_real(&w->warmup, "train", "--warmup", value, 0, 1);
-    case O_ACTIVATIONS:
-        rc = choose("--activations", value, activations, 3);
-        if (rc < 0) return rc;
-        w->activations = (enum pl_activations)rc;
-        return PL_OK;
-    case O_SEED: return cmd_integer(&w->seed, "train", "--seed", value, 0, INT64_MAX);
-    case O_DATA_SEED:
-        return cmd_integer(&w->data_seed, "train", "--data-seed", value, 0, INT64_MAX);
-    case O_SAVE: return cmd_integer(&w->save_every, "train", "--save-every", value, 0, 1000000000);
-    case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
-    case O_RESUME: w->job.resume = 1; return PL_OK;
-    case O_QUIET: w->job.quiet = 1; return PL_OK;
-    case O_NO_CHECK: w->swarm.no_check = 1; return PL_OK;
-    case O_RUN: w->swarm.run = value; return PL_OK;
-    case O_JOIN: return add_address(w->swarm.join, &w->swarm.join_count, value);
-    case O_LISTEN: return add_address(w->swarm.listen, &w->swarm.listen_count, value);
-    case O_ANNOUNCE: return add_address(w->swarm.announce, &w->swarm.announce_count, value);
-    case O_IDENTITY: w->swarm.identity = value; return PL_OK;
-    case O_CLIENT: w->swarm.client_mode = 1; return PL_OK;
-    case O_MATCHMAKING:
-        return cmd_real(&w->swarm.matchmaking_time, "train", "--matchmaking-time", value, 0.1,
-                        3600);
-    case O_AVERAGING:
-        return cmd_real(&w->swarm.averaging_timeout, "train", "--averaging-timeout", value, 0.1,
-                        86400);
-    case O_ALLREDUCE:
-        return cmd_real(&w->swarm.allreduce_timeout, "train", "--allreduce-timeout", value, 0.1,
-                        86400);
-    case O_STATE:
-        return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value,
-                           1, 1000000);
-    case O_GROUP_SIZE:
-        return cmd_integer(&w->swarm.group_size, "train", "--group-size", value, 2,
-                           GROUP_PEERS_MAX);
-    case O_GROUP_BITS: return cmd_group_bits(&w->swarm.group_bits, "train", value);
-    case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
-    case O_ROBUST:
-        if (!robust_named(&w->swarm.clip, &w->swarm.verify, &w->swarm.validators, value))
-            return PL_OK;
-        fprintf(stderr,
-                "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], "
-                "btard[:VALIDATORS]\n",
-                value);
-        return PL_EUSE;
-    case O_BANDWIDTH: return cmd_real(&w->swarm.bandwidth, "train", "--bandwidth", value, 0, 1e15);
-    case O_DELAY:
-        rc = choose("--delay", value, delays, PL_COUNT(delays));
-        if (rc < 0) return rc;
-        w->swarm.delay = rc;
-        return PL_OK;
-    case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
-    case O_JSON: w->swarm.json = 1; return PL_OK;
-    default:
-        if (membership_option(&w->swarm.membership, option, value)) return PL_OK;
-        if (own_page_option(&w->swarm.page, option, value)) return PL_OK;
-        return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
-    }
-    if (rc) fprintf(stderr, "potluck train: %s\n", err.text);
-    return rc;
-}
+static const char *const delays[] = { "none", "step", "round",
+                                      NULL }; /* as enum pl_collaborative_delay */
+
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
+      "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the URL of a list of "
+      "shards (.json, .txt, or a folder's page that ends in / or .html). Shards from URLs are read while "
+      "training. May be repeated (default: the demo's shards)" },
+    { "cache", "DIR", NULL, OPT_PATH(cache),
+      "keep what comes from URLs there, for the next epoch and for other peers on this machine" },
+    { "cache-mb", "N", "10000", OPT_INTEGER(cache_mb, 1, 1 << 30),
+      "size of the cache in MB; the oldest shards are removed first" },
+    { "part", "K/N", NULL, OPT_CALL(take_part),
+      "read only every N-th shard, starting with the K-th, so that N peers read different shards" },
+    { "without", "FILE", NULL, OPT_CALL_FILE(take_data),
+      "captions to exclude from training, one per line; their pairs are held out" },
+    { "evaluate-every", "N", "100", OPT_INTEGER(evaluate_every, 0, 1000000000),
+      "steps between evaluations of the loss on held-out pairs; 0 never evaluates" },
+    { "limit", "N", NULL, OPT_INTEGER(limit, 1, INT32_MAX),
+      "train on only N pairs, evenly spread over the data (default: all)" },
+    { "tokenizer", "FILE", NULL, OPT_PATH(tokenizer), "SentencePiece model (default: the demo's)" },
+    { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, train_configs),
+      "the model: run, middle, small, demo, or a JSON file" },
+    { "out", "DIR", "out/train", OPT_PATH(job.out), "folder for log, checkpoints and loss curve" },
+    { "steps", "N", "1000", OPT_INTEGER(job.steps, 1, 1000000000), "optimizer steps" },
+    { "epochs", "N", NULL, OPT_INTEGER(job.steps, 1, 1000000000), "the same as --steps" },
+    { "target-batch", "N", "64", OPT_INTEGER(job.target_batch, 1, 1 << 20),
+      "samples per optimizer step, of all peers together. The paper's run: 4096" },
+    { "batch", "N", NULL, OPT_INTEGER(job.micro_batch, 1, 1 << 16),
+      "samples per micro-batch; must divide the target batch (default: the target batch, at most 64)" },
+    { "optimizer", "O", "lamb8", OPT_NAME(optimizer, train_optimizers),
+      "LAMB or AdamW with 8-bit or 32-bit state" },
+    { "offload", NULL, NULL, OPT_FLAG(offload),
+      "keep optimizer state in host memory and step on the CPU, as in the paper's run" },
+    { "lr", "X", "0.01", OPT_REAL(lr, 0, 1e3),
+      "peak learning rate. The paper's run: 0.0025 at batch 4096" },
+    { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),
+      "fraction of the steps with a rising learning rate" },
+    { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
+      "what the backward pass reads, from least memory to most speed" },
+    { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
+    { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
+      "seed of the data order only; give each peer of a run another one (default: --seed)" },
+    { "save-every", "N", "100", OPT_INTEGER(job.save_every, 0, 1000000000),
+      "steps between checkpoints; 0 saves only at the end" },
+    { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
+      "newest checkpoints that are kept; 0 keeps all" },
+    { "resume", NULL, NULL, OPT_FLAG(job.resume),
+      "continue from the newest checkpoint in --out. Repeat the other options: only some are compared with the "
+      "checkpoint" },
+    { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { NULL, NULL, NULL, OPT_HEADING,
+      "In a swarm (all peers give the same --run, --config, --steps and --target-batch)" },
+    { "run", "ID", NULL, OPT_TEXT(swarm.run), "name of the run; without it, train alone" },
+    { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
+    PREFLIGHT_ROW(swarm.no_check),
+    { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
+    { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
+      "steps between rounds that average the parameters" },
+    { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
+      "what overlaps with the next micro-batches, which then see stale parameters: nothing; the optimizer "
+      "step, as in the paper's run; or the whole round with gradient averaging, for slow connections. An "
+      "overlap needs two more buffers of the parameters' size" },
+    { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
+      "minimum time per micro-batch, to imitate a slow machine" },
+    { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },
+    { NULL, NULL, NULL, OPT_TABLE(swarm.page, own_page_rows), NULL },
+    { 0 },
+};
+
+static int run_train(int argc, char **argv);
+const struct command command_train = {
+    .name = "train",
+    .summary = "train a text-to-image transformer, alone or in a swarm",
+    .synopsis = "[--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
+                "--run ID [--join MULTIADDR ...] [OPTION ...]",
+    .about =
+        "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with --run "
+        "in a swarm. The first peer of a swarm has no --join; it prints how others join.",
+    .rows = rows,
+    .notes =
+        "Ctrl-C saves a checkpoint and stops. Next: potluck generate --model DIR \"a caption\"",
+    .run = run_train,
+};
 
 /* The largest divisor of the target that is at most 64. */
-static int64_t default_batch(int64_t target)
+static int default_batch(int target)
 {
-    int64_t b = target < 64 ? target : 64;
+    int b = target < 64 ? target : 64;
     while (target % b) b--;
     return b;
 }
@@ -387,8 +210,8 @@ static int run(struct requests *w, struct pl_err *err)
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
     if (!rc) {
         model->activations = w->activations;
-        training.total = (uint64_t)w->steps;
-        training.warmup = (uint64_t)(w->warmup * (double)w->steps);
+        training.total = w->job.steps;
+        training.warmup = (uint64_t)(w->warmup * (double)w->job.steps);
         rc = pl_trainer_open(&trainer, model, &training, err);
     }
     if (rc) {
@@ -420,78 +243,68 @@ static int run(struct requests *w, struct pl_err *err)
     return rc;
 }
 
-int cmd_train(int argc, char **argv)
+/* What goes with what. */
+static int check(struct requests *w)
 {
-    struct requests w = {
-        .config = "demo",
-        .optimizer = "lamb8",
-        .activations = PL_REVERSIBLE,
-        .steps = 1000,
-        .target = 64,
-        .evaluate_every = 100,
-        .held_out = { .last = NAN },
-        .seed = 1,
-        .data_seed = -1,
-        .save_every = 100,
-        .keep = 2,
-        .cache_mb = 10000,
-        .lr = 0.01,
-        .warmup = 0.1,
-        .job = { .cmd = "train", .out = "out/train" },
-        .swarm = { .compression = "run",
-                   .bandwidth = PL_BANDWIDTH_UNKNOWN,
-                   .matchmaking_time = 15,
-                   .averaging_timeout = 180,
-                   .allreduce_timeout = 60,
-                   .average_state_every = 1 },
-    };
+    struct join_options *join = &w->join;
+    if (!w->swarm.run && (join->join.count || join->client_mode || w->swarm.page.wanted))
+        return command_misused("train",
+                               "--join, --client-mode and --dash need the run's name: --run ID");
+    if (join->client_mode && !join->join.count)
+        return command_misused("train",
+                               "--client-mode accepts no connections: --join MULTIADDR is needed");
+    if (w->averaging.verify && w->averaging.validators > 0 && w->swarm.delay)
+        return command_misused("train",
+                               "--delay mixes gradients of two steps' parameters, which validators "
+                               "cannot recompute: give --robust btard:0 or --delay none");
+    if (!w->swarm.run && w->job.target_batch % w->job.micro_batch)
+        return command_misused("train", "--batch: %d does not divide the target batch %d",
+                               w->job.micro_batch, w->job.target_batch);
+    return PL_OK;
+}
+
+static void use_swarm(struct requests *w)
+{
+    struct train_swarm *s = &w->swarm;
+    const struct averaging_options *a = &w->averaging;
+    if (!s->run) return;
+    join_options_default(&w->join);
+    memcpy(s->join, w->join.join.item, sizeof s->join);
+    memcpy(s->listen, w->join.listen.item, sizeof s->listen);
+    memcpy(s->announce, w->join.announce.item, sizeof s->announce);
+    s->join_count = w->join.join.count;
+    s->listen_count = w->join.listen.count;
+    s->announce_count = w->join.announce.count;
+    s->identity = w->join.identity;
+    s->client_mode = w->join.client_mode;
+    s->membership = w->join.membership;
+    s->compression = a->compression;
+    s->matchmaking_time = a->matchmaking_time;
+    s->averaging_timeout = a->averaging_timeout;
+    s->allreduce_timeout = a->allreduce_timeout;
+    s->group_size = a->group_size;
+    s->group_bits = a->group_bits;
+    s->bandwidth = a->bandwidth;
+    s->clip = a->clip;
+    s->verify = a->verify;
+    s->validators = a->validators;
+    w->job.together = train_swarm_run;
+    w->job.collaborative_context = s;
+}
+
+static int run_train(int argc, char **argv)
+{
+    struct requests w = { .held_out = { .last = NAN },
+                          .data_seed = -1,
+                          .job = { .cmd = "train" },
+                          .averaging = { .bandwidth = PL_BANDWIDTH_UNKNOWN } };
     struct pl_err err = { "" };
-    int option, rc = PL_OK;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            fputs(usage_together, stdout);
-            train_data_close(&w.data);
-            return 0;
-        }
-        rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
+    int status, ended = options_parse(&command_train, &w, argc, argv, NULL, &status);
+    if (!ended) {
+        if (!w.job.micro_batch) w.job.micro_batch = default_batch(w.job.target_batch);
+        use_swarm(&w);
+        status = check(&w) ? 2 : run(&w, &err) ? 1 : 0;
     }
-    if (!rc) rc = cmd_no_more("train", argc, argv);
-    if (!rc && !w.batch) w.batch = default_batch(w.target);
-    if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode || w.swarm.page.wanted)) {
-        fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n",
-              stderr);
-        rc = PL_EUSE;
-    }
-    if (!rc && w.swarm.client_mode && !w.swarm.join_count)
-        rc = cmd_misused("train", "--client-mode only calls others: --join MULTIADDR");
-    if (!rc && w.swarm.verify && w.swarm.validators > 0 && w.swarm.delay) {
-        fputs(
-            "potluck train: --delay makes gradients of two steps' parameters, which nobody can compute "
-            "again: --robust btard:0, or --delay none\n",
-            stderr);
-        rc = PL_EUSE;
-    }
-    if (w.swarm.run) {
-        if (!w.swarm.listen_count) w.swarm.listen[w.swarm.listen_count++] = "/ip4/0.0.0.0/tcp/0";
-        w.job.together = train_swarm_run;
-        w.job.collaborative_context = &w.swarm;
-    }
-    if (!rc && !w.swarm.run && w.target % w.batch) {
-        fprintf(stderr, "potluck train: --batch: %lld does not divide the target batch %lld\n",
-                (long long)w.batch, (long long)w.target);
-        rc = PL_EUSE;
-    }
-    if (rc) {
-        train_data_close(&w.data);
-        return rc == PL_EUSE ? 2 : 1;
-    }
-    w.job.steps = (uint64_t)w.steps;
-    w.job.target_batch = (int)w.target;
-    w.job.micro_batch = (int)w.batch;
-    w.job.save_every = (int)w.save_every;
-    w.job.keep = (int)w.keep;
-    rc = run(&w, &err);
     train_data_close(&w.data);
-    return rc ? 1 : 0;
+    return status;
 }

@@ -34,6 +34,10 @@ struct state {
     int rollbacks;
 };
 
+const char *const train_optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32", NULL };
+const char *const train_activations[] = { "reversible", "recomputed", "stored", NULL };
+const char *const train_configs[] = { "run", "middle", "small", "demo", NULL };
+
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
 {
     if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);

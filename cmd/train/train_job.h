@@ -69,7 +69,12 @@ enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, m
  * one line and a negative status. SIGINT and SIGTERM are caught meanwhile. */
 int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
 
-/* "lamb8", "lamb32", "adamw8", "adamw32". PL_EUSE: none of them. */
+/* What options offer; each ends with NULL. */
+extern const char *const train_optimizers[];  /* lamb8, lamb32, adamw8, adamw32 */
+extern const char *const train_activations[]; /* in the order of enum pl_activations */
+extern const char *const train_configs[];     /* models that have a name */
+
+/* One of train_optimizers; PL_EUSE: none of them. */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
 
 /* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of

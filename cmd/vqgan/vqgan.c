@@ -13,27 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: potluck vqgan train   --data DIR --out FILE [OPTION ...]\n"
-    "       potluck vqgan measure --weights FILE --data DIR\n"
-    "       potluck vqgan encode  --weights FILE --data DIR --out CODES\n"
-    "       potluck vqgan decode  --weights FILE --codes CODES --out DIR\n"
-    "\n"
-    "  --data DIR       a folder of PNG, JPEG or WebP pictures, or one; each is cut to a square\n"
-    "  --weights FILE   a VQGAN: our own, or a published checkpoint (.ckpt, .pt, .safetensors), whose\n"
-    "                   sizes are taken from the .yaml beside it or from its tensors\n"
-    "  --codes CODES    what encode wrote: safetensors with 'codes' (pictures, rows, columns)\n"
-    "  --sheet PNG      originals above what the codec makes of them (train, measure)\n"
-    "  --side N         of the pictures in pixels (default: the model's nominal resolution)\n"
-    "  --sample         encode: draw Gumbel codes as the original does; default: the likeliest\n"
-    "  --seed N         default 1\n" COMPUTE_USAGE "\n"
-    "train:\n"
-    "  --config C       demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file in the\n"
-    "                   original's words (default: demo)\n"
-    "  --init FILE      go on from these weights\n"
-    "  --steps N        default 4000        --batch N  pictures a step, default 8\n"
-    "  --lr X           default 0.001       --float32  store float32, not float16\n";
-
 int vqgan_fail(const struct pl_err *err)
 {
     fprintf(stderr, "potluck vqgan: %s\n", err->text);
@@ -56,52 +35,6 @@ int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be
     if (!rc) return 0;
     compute_explain(&err, rc, be, 0, NULL);
     return vqgan_fail(&err);
-}
-
-/* 0, or PL_EUSE after a line. */
-static int parse(struct vqgan_options *o, int argc, char **argv)
-{
-    static const struct option options[] = {
-        { "data", required_argument, NULL, 'd' },
-        { "weights", required_argument, NULL, 'w' },
-        { "codes", required_argument, NULL, 'c' },
-        { "out", required_argument, NULL, 'o' },
-        { "sheet", required_argument, NULL, 'p' },
-        { "config", required_argument, NULL, 'C' },
-        { "init", required_argument, NULL, 'i' },
-        { "side", required_argument, NULL, 's' },
-        { "seed", required_argument, NULL, 'S' },
-        { "steps", required_argument, NULL, 'n' },
-        { "batch", required_argument, NULL, 'B' },
-        { "lr", required_argument, NULL, 'l' },
-        { "sample", no_argument, NULL, 'g' },
-        { "float32", no_argument, NULL, 'f' },
-        { "help", no_argument, NULL, 'h' },
-        COMPUTE_OPTIONS,
-        { 0 },
-    };
-    int c, bad = 0;
-    while (!bad && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'd': o->data = optarg; break;
-        case 'w': o->weights = optarg; break;
-        case 'c': o->codes = optarg; break;
-        case 'o': o->out = optarg; break;
-        case 'p': o->sheet = optarg; break;
-        case 'C': o->config = optarg; break;
-        case 'i': o->init = optarg; break;
-        case 'g': o->sample = 1; break;
-        case 'f': o->float32 = 1; break;
-        case 's': bad = cmd_integer(&o->side, "vqgan", "--side", optarg, 1, 4096); break;
-        case 'S': bad = cmd_integer(&o->seed, "vqgan", "--seed", optarg, 0, INT64_MAX); break;
-        case 'n': bad = cmd_integer(&o->steps, "vqgan", "--steps", optarg, 1, 100000000); break;
-        case 'B': bad = cmd_integer(&o->batch, "vqgan", "--batch", optarg, 1, 4096); break;
-        case 'l': bad = cmd_real(&o->lr, "vqgan", "--lr", optarg, 1e-9, 1); break;
-        case 'h': fputs(usage, stdout); exit(0);
-        default: bad = compute_option(&o->compute, "vqgan", c, optarg) == 1 ? 0 : PL_EUSE;
-        }
-    }
-    return bad ? PL_EUSE : cmd_no_more("vqgan", argc, argv);
 }
 
 int vqgan_backend(struct pl_backend *be, struct vqgan_options *o)
@@ -311,23 +244,66 @@ static int lacks(const struct vqgan_options *o, const struct verb *v)
     if ((o->weights || !v->weights) && (o->data || !v->data) && (o->codes || !v->codes) &&
         (o->out || !v->out))
         return PL_OK;
-    return cmd_misused("vqgan", "%s: %s are needed", v->name, v->needs);
+    return command_misused("vqgan", "%s: %s are needed", v->name, v->needs);
 }
 
-int cmd_vqgan(int argc, char **argv)
+static const char *const configs[] = { "demo", "f16_1024", "f16_16384", "gumbel_f8", NULL };
+
+#define OPTIONS struct vqgan_options
+static const struct option_row rows[] = {
+    { "data", "DIR", NULL, OPT_PATH(data),
+      "a PNG, JPEG or WebP image, or a folder of them; each is cropped to a square" },
+    { "weights", "FILE", NULL, OPT_PATH(weights),
+      "a VQGAN: our own, or a published checkpoint (.ckpt, .pt, .safetensors). Its sizes come from the .yaml "
+      "file next to it or from its tensors" },
+    { "codes", "FILE", NULL, OPT_PATH(codes),
+      "image tokens as encode writes them: safetensors with 'codes' (images, rows, columns)" },
+    { "out", "PATH", NULL, OPT_PATH(out), "where to write: a file, or a folder for decode" },
+    { "sheet", "PNG", NULL, OPT_PATH(sheet),
+      "train, measure: draw originals above their reconstructions" },
+    { "side", "N", NULL, OPT_INTEGER(side, 1, 4096),
+      "width and height of images in pixels (default: the model's nominal resolution)" },
+    { "sample", NULL, NULL, OPT_FLAG(sample),
+      "encode: sample Gumbel codes, as the original does (default: take the most likely)" },
+    { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of the random source" },
+    { NULL, NULL, NULL, OPT_HEADING, "Training" },
+    { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, configs),
+      "the model: demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file with the original's keys" },
+    { "init", "FILE", NULL, OPT_PATH(init), "weights to start from" },
+    { "steps", "N", "4000", OPT_INTEGER(steps, 1, 100000000), "optimizer steps" },
+    { "batch", "N", "8", OPT_INTEGER(batch, 1, 4096), "images per step" },
+    { "lr", "X", "0.001", OPT_REAL(lr, 1e-9, 1), "learning rate" },
+    { "float32", NULL, NULL, OPT_FLAG(float32), "store weights as float32 (default: float16)" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_vqgan(int argc, char **argv);
+const struct command command_vqgan = {
+    .name = "vqgan",
+    .summary = "encode images as image tokens and decode them; train a small codec",
+    .synopsis = "train   --data DIR --out FILE [OPTION ...]\n"
+                "measure --weights FILE --data DIR [OPTION ...]\n"
+                "encode  --weights FILE --data DIR --out FILE [OPTION ...]\n"
+                "decode  --weights FILE --codes FILE --out DIR [OPTION ...]",
+    .about =
+        "Trains a VQGAN, measures how well it reconstructs images, or converts between images and image "
+        "tokens.",
+    .rows = rows,
+    .run = run_vqgan,
+};
+
+static int run_vqgan(int argc, char **argv)
 {
-    struct vqgan_options o = { .config = "demo", .seed = 1, .steps = 4000, .batch = 8, .lr = 1e-3 };
-    const char *what = argc > 1 ? argv[1] : "";
-    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    for (size_t i = 0; i < PL_COUNT(verbs); i++) {
-        if (strcmp(what, verbs[i].name)) continue;
-        argv[1] = argv[0]; /* getopt begins its complaints with it */
-        if (parse(&o, argc - 1, argv + 1) || lacks(&o, &verbs[i])) return 2;
-        return verbs[i].run(&o);
-    }
-    cmd_misused("vqgan", "'%.60s': train, measure, encode or decode comes first", what);
+    struct vqgan_options o = { .data = NULL };
+    int words, status;
+    if (options_parse(&command_vqgan, &o, argc, argv, &words, &status)) return status;
+    for (size_t i = 0; i < PL_COUNT(verbs) && words; i++)
+        if (!strcmp(argv[1], verbs[i].name)) {
+            if (words > 1) command_misused("vqgan", OPTIONS_STRAY, argv[2]);
+            return words > 1 || lacks(&o, &verbs[i]) ? 2 : verbs[i].run(&o);
+        }
+    command_misused("vqgan", "'%.60s': train, measure, encode or decode comes first",
+                    words ? argv[1] : "");
     return 2;
 }

@@ -1,7 +1,8 @@
 # page.awk - what a command says with --help, as a manual page: man's markup on standard output.
 # Variables: name (potluck-train), about (its line in the table of commands), version, date.
-# The form of the help texts: "usage:" lines, an empty line, paragraphs that begin in the first column,
-# and options that begin in the third, their words two spaces or the last capital word behind.
+# The form of the help texts (cmd/common/options_help.c): "usage:" lines, an empty line, paragraphs that begin in the
+# first column, headings that end with a colon, and options that begin in the third column, their sentences two spaces
+# or a line behind.
 
 function plain(s) { # text in which man finds no markup of its own
     gsub(/\\/, "\\e", s)
@@ -52,17 +53,26 @@ state == "usage" {
     next
 }
 /^$/ { gap = 1; next }
+heading != "" && !/^  -/ { # it was a paragraph of one line
+    line(heading ":")
+    heading = ""
+}
+gap && /^[^ ].*:$/ {
+    heading = substr($0, 1, length($0) - 1)
+    next
+}
 /^  -/ { # an option
     verbatim(0)
     section("OPTIONS")
+    if (heading != "") print ".SS " plain(heading)
+    heading = ""
     rest = substr($0, 3)
     if (match(rest, /   */)) {
         head = substr(rest, 1, RSTART - 1)
         rest = substr(rest, RSTART + RLENGTH)
-    } else { # one space alone: up to the last word in capitals
-        match(rest, /^-[^ ]*( [A-Z][A-Z0-9:|\/]*( |$))?/)
-        head = substr(rest, 1, RLENGTH)
-        rest = substr(rest, RLENGTH + 1)
+    } else {
+        head = rest
+        rest = ""
     }
     sub(/ *$/, "", head)
     sub(/^ */, "", rest)
@@ -87,7 +97,7 @@ state == "usage" {
 }
 {
     verbatim(0)
-    if (now == "OPTIONS" && gap && $0 !~ /:$/) section("NOTES")
+    if (now == "OPTIONS" && gap) section("NOTES")
     else if (gap) print ".PP"
     line($0)
     option = gap = 0

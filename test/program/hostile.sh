@@ -129,7 +129,7 @@ for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
         show) refuses 2 "potluck show: one file is needed" "$POTLUCK" show a b ;;
         convert) refuses 2 "potluck convert: two files are needed" "$POTLUCK" convert a ;;
         upload) refuses 2 "potluck upload: --to or --hub is needed" "$POTLUCK" upload a ;;
-        *) refuses 2 "potluck $command: 'stray' is no option" "$POTLUCK" $command $verb stray ;;
+        *) refuses 2 "potluck $command: unexpected argument 'stray'" "$POTLUCK" $command $verb stray ;;
     esac
 done
 refuses 2 'potluck prepare: --data, --codec and --out are needed' "$POTLUCK" prepare --out none

@@ -1,7 +1,7 @@
 #!/bin/sh
-# manual.sh - the manual says what the program says: a page a command, each option of --help in it and no
-# other, and every option the sources know in some --help. Completion offers the same. The release has one
-# number. Where Debian's mandoc, man or zsh is missing, what needs it is skipped.
+# manual.sh - the manual says what the program says: a page for each command with the options of its --help and no others;
+# --help lists each row of the command's table once. Completion offers the same. The release has one number. Where
+# Debian's mandoc, man or zsh is missing, what needs it is skipped.
 . "$(dirname "$0")/lib.inc"
 skipped=0
 pages=$work/man
@@ -22,18 +22,22 @@ for c in $commands; do
             sed "s/\\\\-/-/g; s/\\\\f[BR]//g" "$1" | grep -A1 "^\.TP" | grep -q -e "$o" || exit 1; done' \
         "$work/help" "$pages/potluck-$c.1"
     check "$c: the first page names it" grep -q "^\.BR potluck.-$c (1)" "$pages/potluck.1"
-    # What the program knows, the help says: a wrong option behind a right one is the one complained of.
-    sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' "$work/help" | while read -r o; do
+    check "$c: 'potluck help $c' is the same" sh -c '"$0" help "$1" | cmp - "$2"' "$POTLUCK" "$c" "$work/help"
+    check "$c: no line of --help is longer than 100 columns" sh -c '! grep -E ".{101}" "$0"' "$work/help"
+    # The help says of every option in the table, and once.
+    "$POTLUCK" help "$c" --list | cut -f 1 | sort >"$work/table"
+    sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' "$work/help" | sort >"$work/entries"
+    check "$c: --help lists each option once" sh -c 'cmp "$0" "$1" && [ -z "$(uniq -d "$0")" ]' "$work/table" "$work/entries"
+    cat "$work/table" >>"$work/tables"
+    # Of two options the wrong one is the one complained of.
+    while read -r o; do
         timeout 20 "$POTLUCK" $([ "$c" = dht ] && echo dht ping || [ "$c" = vqgan ] && echo vqgan train || echo "$c") \
             "$o=1" --no-such-option </dev/null 2>&1 | grep -q "unrecognized option '$o[=']" && echo "$o"
-    done >"$work/unknown"
+    done <"$work/table" >"$work/unknown"
     check "$c: every option is known to the program" [ ! -s "$work/unknown" ]
 done
-grep -hoE '\{ "[a-z0-9-]+", *(no|required|optional)_argument' $(find cmd -name "*.[ch]") | sed 's/{ "\([^"]*\)".*/--\1/' | sort -u >"$work/known"
-options <"$work/all" >"$work/said"
-# But the help itself.
-comm -23 "$work/known" "$work/said" | grep -vxF -e --help >"$work/hidden"
-check "no option is left unsaid" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/hidden"
+options <"$work/all" | grep -vxF -e --help | while read -r o; do grep -qxF -e "$o" "$work/tables" || echo "$o"; done >"$work/lost"
+check "no help speaks of an option that no command has" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
 
 if command -v mandoc >/dev/null; then
     check "mandoc finds no fault" mandoc -T lint -W warning "$pages"/potluck*.1
@@ -90,7 +94,7 @@ offers() { # words; prints one offer a line
         _potluck "$1" "${@: -1}" "${@: -2:1}"; printf "%s\n" "${COMPREPLY[@]}"' x "$@"
 }
 if command -v bash >/dev/null; then
-    offers "$POTLUCK" "" | grep -v -e '^--' | sort >"$work/got"
+    offers "$POTLUCK" "" | grep -v -e '^--' -e '^help$' | sort >"$work/got"
     echo "$commands" | sort >"$work/want"
     check "bash completes commands" cmp "$work/want" "$work/got"
     check "bash completes options" sh -c '[ "$(cat)" = --target-batch ]' <<END

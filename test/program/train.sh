@@ -117,7 +117,7 @@ refuses 1 "not a folder" train --out "$work/a/loss.png"
 
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0
-refuses 2 "none of none step round" train --out "$work/h" --run r --delay forever
+refuses 2 "none of none, step, round" train --out "$work/h" --run r --delay forever
 refuses 2 "zeros and ones" train --out "$work/h" --run r --group-bits 012
 refuses 2 "group-size" train --out "$work/h" --run r --group-size 1
 refuses 2 "bandwidth" train --out "$work/h" --run r --bandwidth -1

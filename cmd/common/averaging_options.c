@@ -1,0 +1,57 @@
+/* averaging_options.c - see averaging_options.h. */
+#include "averaging_options.h"
+#include "net/hivemind/swarm/averaging.h"
+
+#include <string.h>
+
+const char *const compression_names[] = { "run",      "none",      "float16",    "meanstd16",
+                                          "uniform8", "quantile8", "blockwise8", NULL };
+
+int take_group_bits(const char **bits, const char *value, struct pl_err *err)
+{
+    *bits = value;
+    if (strlen(value) <= GROUP_BITS_MAX && !value[strspn(value, "01")]) return PL_OK;
+    return pl_fail(err, PL_EUSE, "'%.40s' is not up to %d zeros and ones", value, GROUP_BITS_MAX);
+}
+
+static int take_bits(void *options, const char *name, const char *value, struct pl_err *err)
+{
+    struct averaging_options *o = options;
+    (void)name;
+    return take_group_bits(&o->group_bits, value, err);
+}
+
+static int take_robust(void *options, const char *name, const char *value, struct pl_err *err)
+{
+    struct averaging_options *o = options;
+    (void)name;
+    if (!robust_named(&o->clip, &o->verify, &o->validators, value)) return PL_OK;
+    return pl_fail(err, PL_EUSE,
+                   "'%.40s' is none of none, centered-clip[:RADIUS], btard[:VALIDATORS]", value);
+}
+
+#define OPTIONS struct averaging_options
+const struct option_row averaging_rows[] = {
+    { "matchmaking-time", "SECONDS", "15", OPT_SECONDS(matchmaking_time, 0.1, 3600),
+      "how long peers look for each other before a round of averaging" },
+    { "averaging-timeout", "SECONDS", "180", OPT_SECONDS(averaging_timeout, 0.1, 86400),
+      "limit of a whole round; after it the peer steps with its own gradients" },
+    { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(allreduce_timeout, 0.1, 86400),
+      "limit of the all-reduce within a round" },
+    { "group-size", "N", NULL, OPT_INTEGER(group_size, 2, GROUP_PEERS_MAX),
+      "begin a round as soon as this many peers have joined the group (default: wait for all who come in "
+      "time)" },
+    { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
+      "for runs of hundreds of peers, with --group-size: zeros and ones that name this peer's first group. N "
+      "bits make 2^N groups, and each round moves peers to other groups (default: one group)" },
+    { "compression", "C", "run", OPT_NAME(compression, compression_names),
+      "how tensors are encoded; run: as in the paper's run, 8 bits for large ones and 16 for others" },
+    { "bandwidth", "X", NULL, OPT_REAL(bandwidth, 0, 1e15),
+      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 reduce nothing. "
+      "Same unit for all peers (default: not reported)" },
+    { "robust", "METHOD", NULL, OPT_CALL(take_robust),
+      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
+      "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of VALIDATORS peers per "
+      "round (0.25). It needs groups in which every peer asks for it and has the same data (default: none)" },
+    { 0 },
+};

@@ -1,0 +1,129 @@
+/* options.h - one table of options per command: what the parser accepts, what --help prints, and what the manual pages
+ * and the shells' completion are made from.
+ *
+ *     #define OPTIONS struct train_options
+ *     static const struct option_row rows[] = {
+ *         { "steps", "N", "1000", OPT_INTEGER(steps, 1, 1000000000), "optimizer steps" },
+ *         { "resume", NULL, NULL, OPT_FLAG(resume), "continue from the newest checkpoint in --out" },
+ *         { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+ *         { 0 },
+ *     };
+ *
+ * A row stores its value at an offset of the command's own struct. The macros check at compile time that the field has
+ * the type that the row's kind writes. */
+#ifndef PL_CMD_OPTIONS_H
+#define PL_CMD_OPTIONS_H
+
+#include "ref/base.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+enum option_kind {
+    OPTION_HEADING, /* no option: a heading above the rows that follow */
+    OPTION_TABLE,   /* the rows of another table, for a struct inside of this one */
+    OPTION_FLAG,    /* int: 1 if given */
+    OPTION_INTEGER, /* any integer type, min to max */
+    OPTION_REAL,    /* double, low to high */
+    OPTION_SECONDS, /* the same, of time */
+    OPTION_TEXT,    /* const char *: borrowed from argv, as the next two */
+    OPTION_PATH,    /* a file or folder: not empty; shells complete it */
+    OPTION_NAME,    /* one of `names` */
+    OPTION_CHOICE,  /* int or enum: its index in `names` */
+    OPTION_LIST,    /* struct option_list: may be repeated */
+    OPTION_CALL     /* a function takes the text */
+};
+
+/* Takes an option's value (NULL: a flag) into the command's struct. On error err says what is wrong with it, and a
+ * status other than PL_EUSE means that the command was not misused but failed. */
+typedef int option_take_fn(void *options, const char *name, const char *value, struct pl_err *err);
+
+struct option_row {
+    const char *name;     /* without the dashes; NULL: a heading or a table */
+    const char *argument; /* the value's placeholder in the help; NULL: a flag */
+    const char *
+        initial; /* the default, stored before parsing and shown in the help; NULL: as the caller set it */
+    struct option_target {
+        enum option_kind kind;
+        size_t at, bytes;
+        int64_t min, max;
+        double low, high;
+        const char *const
+            *names; /* ends with NULL; of a text or path: only suggestions for completion */
+        option_take_fn *take;
+        int is_path; /* of a call: the value names a file */
+        const struct option_row *rows;
+    } to;
+    const char *help; /* one sentence, or more; of a heading: its text */
+};
+
+#define OPTIONS_STRAY "unexpected argument '%.60s'" /* for command_misused */
+#define OPTION_LIST_MAX 64                          /* addresses and the like on one command line */
+struct option_list {
+    const char *item[OPTION_LIST_MAX];
+    size_t count;
+};
+
+/* The offset of a field that must have this type: another one is a warning from the compiler. */
+#define OPTION_AT(type, field) \
+    (offsetof(OPTIONS, field) + 0 * sizeof(&((OPTIONS *)0)->field == (type *)0))
+
+/* clang-format off */
+#define OPTION_INTEGER_BYTES(field) _Generic(((OPTIONS *)0)->field, \
+    int: sizeof(int), unsigned: sizeof(int), long: sizeof(long), unsigned long: sizeof(long))
+#define OPT_HEADING             { .kind = OPTION_HEADING }
+#define OPT_TABLE(field, table) { .kind = OPTION_TABLE, .at = offsetof(OPTIONS, field), .rows = table }
+#define OPT_FLAG(field)         { .kind = OPTION_FLAG, .at = OPTION_AT(int, field) }
+#define OPT_INTEGER(field, lowest, highest) \
+    { .kind = OPTION_INTEGER, .at = offsetof(OPTIONS, field), .bytes = OPTION_INTEGER_BYTES(field), \
+      .min = lowest, .max = highest }
+#define OPT_REAL(field, lowest, highest) \
+    { .kind = OPTION_REAL, .at = OPTION_AT(double, field), .low = lowest, .high = highest }
+#define OPT_SECONDS(field, lowest, highest) \
+    { .kind = OPTION_SECONDS, .at = OPTION_AT(double, field), .low = lowest, .high = highest }
+#define OPT_TEXT(field)            { .kind = OPTION_TEXT, .at = OPTION_AT(const char *, field) }
+#define OPT_PATH(field)            { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field) }
+#define OPT_PATH_OR(field, others) { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field), .names = others }
+#define OPT_NAME(field, allowed)   { .kind = OPTION_NAME, .at = OPTION_AT(const char *, field), .names = allowed }
+#define OPT_CHOICE(field, allowed) \
+    { .kind = OPTION_CHOICE, .at = offsetof(OPTIONS, field), .bytes = OPTION_INTEGER_BYTES(field), \
+      .names = allowed }
+#define OPT_LIST(field)                { .kind = OPTION_LIST, .at = OPTION_AT(struct option_list, field) }
+#define OPT_CALL(function)             { .kind = OPTION_CALL, .take = function }
+#define OPT_CALL_OF(function, offered) { .kind = OPTION_CALL, .take = function, .names = offered }
+#define OPT_CALL_FILE(function)        { .kind = OPTION_CALL, .take = function, .is_path = 1 }
+/* clang-format on */
+
+struct command {
+    const char *name, *summary;        /* "train"; one line for the list of commands */
+    const char *synopsis;              /* a line for each form, without "potluck NAME" */
+    const char *about;                 /* paragraphs above the options */
+    const struct option_row *rows;     /* ends with { 0 }; NULL: no options but --help */
+    const char *notes;                 /* paragraphs below the options; NULL: none */
+    int (*run)(int argc, char **argv); /* argv[0] is ignored; the exit status */
+};
+/* In a paragraph lines are joined and wrapped; a line that begins with a space stays as it is. */
+
+/* Reads argv[1..argc-1] into `options`, defaults first. Options may be abbreviated as long as only one begins so; "--"
+ * ends them. Other words are moved to argv[1..*words]; with words NULL there must be none.
+ *
+ * Returns 0 if the command goes on. Otherwise it ends with *status: 0 after --help, 2 after a misuse, 1 after another
+ * error of an OPTION_CALL; one line on stderr has named the option, its value and what was expected. */
+int options_parse(const struct command *c, void *options, int argc, char **argv, int *words,
+                  int *status);
+
+/* For options that do not go together: one line on stderr, "potluck NAME: what is wrong", and where to read more.
+ * Returns PL_EUSE. */
+int command_misused(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void options_help(FILE *out, const struct command *c);
+/* For completion, a line for each option: its name, a tab, the values to offer ("FILE": file names), a tab, its
+ * help. */
+void options_list(FILE *out, const struct command *c);
+
+/* A whole number or a real for an option_take_fn: err says what was expected. */
+int option_integer(int64_t *out, const char *text, int64_t min, int64_t max, struct pl_err *err);
+int option_real(double *out, const char *text, double min, double max, struct pl_err *err);
+
+#endif
