@@ -41,6 +41,7 @@ $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluc
 	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/test/simulator: $(SIM_O)
 $(BUILD)/test/demo_view: $(call obj,cmd/demo/demo_view.c cmd/common/progress_line.c)
+$(BUILD)/test/options: $(call obj,cmd/common/options.c cmd/common/options_help.c)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

@@ -149,7 +149,7 @@ static int match(void *context, const struct option_row *row, void *options)
     size_t n = 0;
     while (n < s->length && row->name[n] && same(s->typed[n], row->name[n])) n++;
     if (n < s->length) return 0;
-    if (s->row) s->second = row;
+    if (s->row && !s->second) s->second = row;
     if (!s->row || !row->name[n]) {
         s->row = row;
         s->options = options;

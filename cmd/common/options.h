@@ -82,6 +82,7 @@ struct option_list {
 #define OPT_SECONDS(field, lowest, highest) \
     { .kind = OPTION_SECONDS, .at = OPTION_AT(double, field), .low = lowest, .high = highest }
 #define OPT_TEXT(field)            { .kind = OPTION_TEXT, .at = OPTION_AT(const char *, field) }
+#define OPT_TEXT_OF(field, offered) { .kind = OPTION_TEXT, .at = OPTION_AT(const char *, field), .names = offered }
 #define OPT_PATH(field)            { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field) }
 #define OPT_PATH_OR(field, others) { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field), .names = others }
 #define OPT_NAME(field, allowed)   { .kind = OPTION_NAME, .at = OPTION_AT(const char *, field), .names = allowed }

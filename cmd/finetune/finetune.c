@@ -211,8 +211,9 @@ static const char *const activations[] = { "recomputed", "stored", NULL };
 static const struct option_row rows[] = {
     { "model", "PATH", NULL, OPT_PATH(model),
       "GPT-2 checkpoint in the hub's format, or its folder with vocab.json and merges.txt" },
-    { "size", "S", "tiny", OPT_NAME(size, sizes),
-      "without --model, train this size from random initial values; tiny has 4 blocks of width 128" },
+    { "size", "S", "tiny", OPT_TEXT_OF(size, sizes),
+      "without --model, train this size from random initial values: tiny (4 blocks of width 128), small, gpt2, "
+      "gpt2-medium, gpt2-large or gpt2-xl" },
     { "vocab", "DIR", NULL, OPT_PATH(vocab),
       "folder with GPT-2's vocab.json and merges.txt (default: next to --model. If there are none, tokens are "
       "bytes and the model needs a vocabulary of 257)" },
