@@ -39,8 +39,8 @@ static const struct option_row rows[] = {
       "port to listen on; 0 takes any free one" },
     { "name", "NAME", "localhost", OPT_TEXT(name), "host name in the certificate" },
     { "cert", "FILE", NULL, OPT_PATH(cert),
-      "TLS certificate (PEM), with --cert-key. Without it one is made for --name and kept next to the key, in "
-      "FILE.crt and FILE.tls; users pass FILE.crt to --authority-ca" },
+      "TLS certificate (PEM), with --cert-key. Without it one is made for --name and kept next "
+      "to the key, in FILE.crt and FILE.tls; users pass FILE.crt to --authority-ca" },
     { "cert-key", "FILE", NULL, OPT_PATH(cert_key), "private key of the certificate (PEM)" },
     { "coordinator", "IP:PORT", NULL, OPT_TEXT(coordinator),
       "address of a bootstrap peer, which hivemind's scripts ask the authority for" },
@@ -55,9 +55,9 @@ const struct command command_authority = {
     .synopsis = "--key FILE --allow FILE [--name NAME] [--port PORT] [OPTION ...]\n"
                 "--invite USER --allow FILE",
     .about =
-        "Gives access tokens over HTTPS to peers of the users on a list, and to no others. A user joins "
-        "with --authority and --token-file, a file with the secret that --invite printed. To exclude a "
-        "user, remove the line: the list is read again whenever it changes.",
+        "Gives access tokens over HTTPS to peers of the users on a list, and to no others. A user "
+        "joins with --authority and --token-file, a file with the secret that --invite printed. "
+        "To exclude a user, remove the line: the list is read again whenever it changes.",
     .rows = rows,
     .run = run_authority,
 };

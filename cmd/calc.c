@@ -41,7 +41,8 @@ static const char *const layer_names[] = { "stored", "checkpoint", "reversible",
 #define OPTIONS struct request
 static const struct option_row rows[] = {
     { "original", NULL, NULL, OPT_FLAG(original),
-      "use the formulas of the demonstration's calculator, with its errors (default model: gpt2-l)" },
+      "use the formulas of the demonstration's calculator, with its errors (default model: "
+      "gpt2-l)" },
     { "json", NULL, NULL, OPT_FLAG(json), "print bytes and seconds as JSON" },
     { "models", NULL, NULL, OPT_FLAG(models), "list the models" },
     { "model", "NAME", NULL, OPT_PATH_OR(model, train_configs), "the same as MODEL" },
@@ -85,12 +86,13 @@ const struct command command_calc = {
     .summary = "memory that training a model takes, term by term",
     .synopsis = "[MODEL] [--original] [--json] [OPTION ...]",
     .about =
-        "Prints the memory that training takes and explains each term. MODEL (default: run) is run, "
-        "middle, small, demo, a JSON file, or a model of the demonstration's calculator (see --models).",
+        "Prints the memory that training takes and explains each term. MODEL (default: run) is "
+        "run, middle, small, demo, a JSON file, or a model of the demonstration's calculator (see "
+        "--models).",
     .rows = rows,
     .notes =
-        "paper/memory.md describes the original calculator's errors, and how far the corrected figures "
-        "are from measured memory.",
+        "paper/memory.md describes the original calculator's errors, and how far the corrected "
+        "figures are from measured memory.",
     .run = run_calc,
 };
 

@@ -1,5 +1,5 @@
-/* cmd.h - the commands of the program. Each has a file, or a folder, with its table of options on top. Exit status: 0
- * done, 1 failed, 2 misused. */
+/* cmd.h - the commands of the program. Each has a file, or a folder, with its table of options on
+ * top. Exit status: 0 done, 1 failed, 2 misused. */
 #ifndef PL_CMD_H
 #define PL_CMD_H
 

@@ -12,10 +12,10 @@ const struct command command_convert = {
     .summary = "convert a checkpoint between safetensors and PyTorch formats",
     .synopsis = "FROM TO",
     .about =
-        "Writes the tensors and metadata of FROM (safetensors, PyTorch's zip or older format, TorchScript) "
-        "to TO, whose extension names the format: .safetensors, or .pt .pth .bin .ckpt for PyTorch's zip, "
-        "which torch.load(TO, weights_only=True) reads. Other objects in FROM are left out. Views become "
-        "tensors of their own.",
+        "Writes the tensors and metadata of FROM (safetensors, PyTorch's zip or older format, "
+        "TorchScript) to TO, whose extension names the format: .safetensors, or .pt .pth .bin "
+        ".ckpt for PyTorch's zip, which torch.load(TO, weights_only=True) reads. Other objects in "
+        "FROM are left out. Views become tensors of their own.",
     .run = run_convert,
 };
 

@@ -25,10 +25,11 @@ static void usage(FILE *to)
           to);
     for (size_t i = 0; i < PL_COUNT(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fputs(
-        "\n'potluck help COMMAND' explains a command. 'potluck --version' prints the version and the\n"
-        "backend that this build would choose.\n",
-        to);
+    fputs("\n"
+          "'potluck help COMMAND' explains a command. 'potluck --version' prints the version and "
+          "the\n"
+          "backend that this build would choose.\n",
+          to);
 }
 
 static int version(void)
@@ -63,8 +64,8 @@ static int help(int argc, char **argv)
     return 0;
 }
 
-/* The exit status: what was printed must also have arrived. Nothing is said of a reader that has closed its end, as head
- * does once it has seen enough. */
+/* The exit status: what was printed must also have arrived. Nothing is said of a reader that has
+ * closed its end, as head does once it has seen enough. */
 static int finish(const char *name, int status)
 {
     struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };

@@ -40,16 +40,16 @@ static int take_stem(void *options, const char *name, const char *value, struct 
 #define OPTIONS struct options
 static const struct option_row rows[] = {
     { "data", "PATH", NULL, OPT_PATH(data),
-      "the images: a list of lines 'image<TAB>caption'; a folder with captions.tsv or metadata.jsonl; a folder "
-      "of images (PNG, JPEG, WebP) with name.txt next to name.png; or a tar archive or Parquet file as "
-      "img2dataset writes them, or a folder of these" },
+      "the images: a list of lines 'image<TAB>caption'; a folder with captions.tsv or "
+      "metadata.jsonl; a folder of images (PNG, JPEG, WebP) with name.txt next to name.png; or "
+      "a tar archive or Parquet file as img2dataset writes them, or a folder of these" },
     { "codec", "FILE", NULL, OPT_PATH(codec),
       "VQGAN weights in any format that potluck vqgan reads" },
     { "out", "DIR", NULL, OPT_PATH(out), "folder for the shards, created if it is missing" },
     { "stem", "NAME", "shard", OPT_CALL(take_stem), "beginning of the shards' file names" },
     { "side", "N", NULL, OPT_INTEGER(side, 1, 4096),
-      "pixels to which an image's shorter side is resized before the center is cropped to a square (default: "
-      "the codec's own resolution)" },
+      "pixels to which an image's shorter side is resized before the center is cropped to a "
+      "square (default: the codec's own resolution)" },
     { "rows", "N", "10000", OPT_INTEGER(rows, 1, 10000000), "images per shard" },
     { "batch", "N", "16", OPT_INTEGER(batch, 1, 1024), "images encoded at a time" },
     { "quality", "N", "5", OPT_INTEGER(quality, 0, 11), "Brotli's quality, 0 to 11" },
@@ -64,9 +64,8 @@ const struct command command_prepare = {
     .name = "prepare",
     .summary = "encode images and captions as shards to train on",
     .synopsis = "--data PATH --codec FILE --out DIR [OPTION ...]",
-    .about =
-        "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet files that "
-        "potluck train streams. After an interruption the same command continues.",
+    .about = "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet "
+             "files that potluck train streams. After an interruption the same command continues.",
     .rows = rows,
     .run = run_prepare,
 };

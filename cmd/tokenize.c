@@ -149,8 +149,9 @@ struct tokenize_options {
 #define OPTIONS struct tokenize_options
 static const struct option_row rows[] = {
     { "model", "FILE", NULL, OPT_PATH(model),
-      "the tokenizer: spiece.model for T5, which the reference run uses; merges as .txt or .txt.gz "
-      "(bpe_simple_vocab_16e6.txt.gz) for CLIP; vocab.json, or a folder with it, next to merges.txt for GPT-2" },
+      "the tokenizer: spiece.model for T5, which the reference run uses; merges as .txt or "
+      ".txt.gz (bpe_simple_vocab_16e6.txt.gz) for CLIP; vocab.json, or a folder with it, next "
+      "to merges.txt for GPT-2" },
     { "decode", NULL, NULL, OPT_FLAG(decode), "read ids and print text" },
     { "max", "N", NULL, OPT_INTEGER(max, 1, INT_MAX),
       "truncate to N ids; the reference run: 256 (default: no limit)" },

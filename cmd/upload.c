@@ -87,13 +87,16 @@ static int send_file(struct options *all, const char *path)
 #define OPTIONS struct options
 static const struct option_row rows[] = {
     { "to", "URL", NULL, OPT_TEXT(to),
-      "where to send the files: WebDAV, a presigned S3 address, or another server that accepts PUT" },
+      "where to send the files: WebDAV, a presigned S3 address, or another server that accepts "
+      "PUT" },
     { "tus", NULL, NULL, OPT_FLAG(tus), "the server speaks the tus protocol" },
     { "s3", NULL, NULL, OPT_FLAG(s3),
-      "the URL is https://ENDPOINT/BUCKET/ or an object in it. Requests are signed with $AWS_ACCESS_KEY_ID, "
-      "$AWS_SECRET_ACCESS_KEY and, if it is set, $AWS_SESSION_TOKEN, for $AWS_REGION (default: us-east-1)" },
+      "the URL is https://ENDPOINT/BUCKET/ or an object in it. Requests are signed with "
+      "$AWS_ACCESS_KEY_ID, $AWS_SECRET_ACCESS_KEY and, if it is set, $AWS_SESSION_TOKEN, for "
+      "$AWS_REGION (default: us-east-1)" },
     { "hub", "REPO", NULL, OPT_TEXT(o.repository),
-      "commit the files to this repository of a hub (default hub: $HF_ENDPOINT or https://huggingface.co)" },
+      "commit the files to this repository of a hub (default hub: $HF_ENDPOINT or "
+      "https://huggingface.co)" },
     { "dataset", NULL, NULL, OPT_FLAG(dataset), "REPO holds a dataset (default: a model)" },
     { "revision", "REV", "main", OPT_TEXT(o.revision), "branch of REPO" },
     { "folder", "DIR", NULL, OPT_TEXT(folder), "folder of REPO that receives the files" },
@@ -110,12 +113,13 @@ const struct command command_upload = {
     .synopsis = "--to URL [--tus | --s3] FILE ...\n"
                 "--hub USER/NAME [--to URL] FILE ...",
     .about =
-        "Sends files to a web server. If the URL ends in /, the file's name is added. $POTLUCK_TOKEN goes "
-        "to the server of --to as \"Authorization: Bearer\", and $HF_TOKEN to the hub; both only over "
-        "https and to no other host. $SSL_CERT_FILE names the certificates to trust.\n"
+        "Sends files to a web server. If the URL ends in /, the file's name is added. "
+        "$POTLUCK_TOKEN goes to the server of --to as \"Authorization: Bearer\", and $HF_TOKEN to "
+        "the hub; both only over https and to no other host. $SSL_CERT_FILE names the "
+        "certificates to trust.\n"
         "\n"
-        "With --tus, --s3 and --hub an interrupted upload continues where it stopped, even if this "
-        "program was restarted; FILE.upload holds what is needed for that.",
+        "With --tus, --s3 and --hub an interrupted upload continues where it stopped, even if "
+        "this program was restarted; FILE.upload holds what is needed for that.",
     .rows = rows,
     .run = run_upload,
 };

@@ -50,14 +50,15 @@ static const struct option_row rows[] = {
     { "weight", "W", "1", OPT_REAL(weight, 0, PART_WEIGHT_MAX),
       "weight of our tensors in the average" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
-      "how tensors are encoded; run: 8 bits for those of --threshold elements and more, 16 for others" },
+      "how tensors are encoded; run: 8 bits for those of --threshold elements and more, 16 for "
+      "others" },
     { "threshold", "N", "65537", OPT_INTEGER(threshold, 0, INT64_MAX),
       "smallest size, in elements, of a tensor that travels in 8 bits with --compression run" },
     { "part-bytes", "N", "524288", OPT_INTEGER(averager.part_bytes, 16, 8 << 20),
       "size of an encoded part; must be the same in the whole group" },
     { "group-size", "N", NULL, OPT_INTEGER(averager.target_size, 2, GROUP_PEERS_MAX),
-      "begin a round as soon as this many peers have joined the group (default: wait for all who come in "
-      "time)" },
+      "begin a round as soon as this many peers have joined the group (default: wait for all "
+      "who come in time)" },
     { "min-group-size", "N", "2", OPT_INTEGER(averager.min_size, 2, GROUP_PEERS_MAX),
       "smallest group that begins a round" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
@@ -73,15 +74,15 @@ static const struct option_row rows[] = {
     { "timeout", "SECONDS", "60", OPT_SECONDS(timeout, 0.1, 86400),
       "limit of a whole round, which forms a new group when one fails" },
     { "bandwidth", "X", NULL, OPT_REAL(averager.bandwidth, 0, 1e15),
-      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 reduce nothing. "
-      "Same unit for all peers (default: not reported)" },
+      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 "
+      "reduce nothing. Same unit for all peers (default: not reported)" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(averager.class_name),
       "Python class of the averager, which is part of its RPC names" },
     { "auxiliary", NULL, NULL, OPT_FLAG(averager.auxiliary),
       "reduce a share for the others; our tensors do not count" },
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
-      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or btard, which "
-      "also verifies rounds if the whole group asks for it (default: none)" },
+      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
+      "btard, which also verifies rounds if the whole group asks for it (default: none)" },
     { "rounds", "N", "1", OPT_INTEGER(rounds, 0, 1000000000), "rounds, one after the other" },
     { "load-state", NULL, NULL, OPT_FLAG(load),
       "start with the tensors of a peer that shares its state" },
@@ -101,9 +102,9 @@ const struct command command_average = {
     .summary = "average a file's tensors with a group of peers",
     .synopsis = "--prefix P --tensors FILE [--join MULTIADDR ...] [--out FILE] [OPTION ...]",
     .about =
-        "Finds peers that average under the same prefix and computes the weighted mean of all their "
-        "tensors. --out is written only if the whole average has arrived. Without --join it waits for "
-        "others to join.",
+        "Finds peers that average under the same prefix and computes the weighted mean of all "
+        "their tensors. --out is written only if the whole average has arrived. Without --join it "
+        "waits for others to join.",
     .rows = rows,
     .run = run_average,
 };

@@ -71,11 +71,12 @@ static const struct option_row rows[] = {
     { "batch", "N", NULL, OPT_INTEGER(batch, 1, 4096),
       "samples per step (default: 32, 8, 2 and 1 for the four sizes)" },
     { "values", "N", NULL, OPT_INTEGER(values, 65536, (int64_t)1 << 32),
-      "floats per buffer in section device and for the device's peaks (default: 2^27 on a device, 2^22 in host "
-      "memory)" },
+      "floats per buffer in section device and for the device's peaks (default: 2^27 on a "
+      "device, 2^22 in host memory)" },
     { "steps", "N", "3", OPT_INTEGER(steps, 1, 1000), "steps per size; the fastest counts" },
     { "activations", "A", NULL, OPT_CHOICE(activations, train_activations),
-      "what the backward pass reads; if not given, stored for size demo and reversible for others" },
+      "what the backward pass reads; if not given, stored for size demo and reversible for "
+      "others" },
     { "peer", "SCRIPT", NULL, OPT_PATH(peers.script),
       "also time the Python packages with this script: test/bench/peer.py" },
     { "python", "P", "python3", OPT_PATH(peers.python), "interpreter that runs the script" },
@@ -90,13 +91,12 @@ const struct command command_bench = {
     .summary = "time a backend: components, training steps, drawing",
     .synopsis = "[--quick] [--only SECTION] [--size S ...] [--peer SCRIPT] [OPTION ...]",
     .about =
-        "Times every component, a training step and drawing. Compares them with the reference, with the "
-        "peak speed of this machine, which is measured in the same run, and with the Python packages that "
-        "do the same work, if they are installed.",
+        "Times every component, a training step and drawing. Compares them with the reference, "
+        "with the peak speed of this machine, which is measured in the same run, and with the "
+        "Python packages that do the same work, if they are installed.",
     .rows = rows,
-    .notes =
-        "With --threads 1 processor time is measured, which other programs disturb less. A ~ marks a "
-        "reference time that was estimated from a smaller case.",
+    .notes = "With --threads 1 processor time is measured, which other programs disturb less. A ~ "
+             "marks a reference time that was estimated from a smaller case.",
     .run = run_bench,
 };
 

@@ -39,19 +39,22 @@ const struct option_row averaging_rows[] = {
     { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(allreduce_timeout, 0.1, 86400),
       "limit of the all-reduce within a round" },
     { "group-size", "N", NULL, OPT_INTEGER(group_size, 2, GROUP_PEERS_MAX),
-      "begin a round as soon as this many peers have joined the group (default: wait for all who come in "
-      "time)" },
+      "begin a round as soon as this many peers have joined the group (default: wait for all "
+      "who come in time)" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
-      "for runs of hundreds of peers, with --group-size: zeros and ones that name this peer's first group. N "
-      "bits make 2^N groups, and each round moves peers to other groups (default: one group)" },
+      "for runs of hundreds of peers, with --group-size: zeros and ones that name this peer's "
+      "first group. N bits make 2^N groups, and each round moves peers to other groups "
+      "(default: one group)" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
-      "how tensors are encoded; run: as in the paper's run, 8 bits for large ones and 16 for others" },
+      "how tensors are encoded; run: as in the paper's run, 8 bits for large ones and 16 for "
+      "others" },
     { "bandwidth", "X", NULL, OPT_REAL(bandwidth, 0, 1e15),
-      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 reduce nothing. "
-      "Same unit for all peers (default: not reported)" },
+      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 "
+      "reduce nothing. Same unit for all peers (default: not reported)" },
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
       "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
-      "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of VALIDATORS peers per "
-      "round (0.25). It needs groups in which every peer asks for it and has the same data (default: none)" },
+      "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of "
+      "VALIDATORS peers per round (0.25). It needs groups in which every peer asks for it and "
+      "has the same data (default: none)" },
     { 0 },
 };

@@ -1,5 +1,5 @@
-/* averaging_options.h - how a run's peers average: the options that potluck train and an auxiliary peer share. All peers
- * of a run should give the same. */
+/* averaging_options.h - how a run's peers average: the options that potluck train and an auxiliary
+ * peer share. All peers of a run should give the same. */
 #ifndef PL_CMD_AVERAGING_OPTIONS_H
 #define PL_CMD_AVERAGING_OPTIONS_H
 

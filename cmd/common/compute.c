@@ -1,5 +1,5 @@
-/* compute.c - opens the backend that the options describe, and explains failures for lack of memory by what the user
- * could change. */
+/* compute.c - opens the backend that the options describe, and explains failures for lack of memory
+ * by what the user could change. */
 #include "compute.h"
 #include "runtime/transfer.h"
 #include "../../runtime/backend_open.h"
@@ -34,8 +34,8 @@ const struct option_row compute_rows[] = {
     { "gpu-memory", "GIB", NULL, OPT_REAL(gpu_memory, 0.001, 1e6),
       "use at most this much of the device's memory (default: all)" },
     { "gpus", "N|LIST", NULL, OPT_CALL(take_gpus),
-      "devices to train on: the first N, all, or a list of numbers such as 0,2. Everything but training "
-      "uses the first of them (default: 1)" },
+      "devices to train on: the first N, all, or a list of numbers such as 0,2. Everything but "
+      "training uses the first of them (default: 1)" },
     { 0 },
 };
 

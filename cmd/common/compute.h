@@ -1,4 +1,5 @@
-/* compute.h - the options that choose a backend, its devices and its threads: for every command that runs a model. */
+/* compute.h - the options that choose a backend, its devices and its threads: for every command
+ * that runs a model. */
 #ifndef PL_CMD_COMPUTE_H
 #define PL_CMD_COMPUTE_H
 

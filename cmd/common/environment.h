@@ -16,8 +16,8 @@ const char *environment_ca_file(void);
 /* The hub: HF_ENDPOINT, else https://huggingface.co. */
 const char *environment_hub(void);
 
-/* HTTP_CREDENTIALS_MAX of them: POTLUCK_TOKEN, which belongs to the origin of the URL `named` on the
- * command line, and HF_TOKEN, which belongs to the origin of `hub`. Either may be missing. */
+/* HTTP_CREDENTIALS_MAX of them: POTLUCK_TOKEN, which belongs to the origin of the URL `named` on
+ * the command line, and HF_TOKEN, which belongs to the origin of `hub`. Either may be missing. */
 void environment_credentials(struct http_credential *out, const char *named, const char *hub);
 
 #endif

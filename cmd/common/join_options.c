@@ -4,7 +4,8 @@
 #define OPTIONS struct membership
 const struct option_row membership_rows[] = {
     { "authority", "URL", NULL, OPT_TEXT(authority),
-      "in a moderated swarm, the server that gives access tokens (https://...); see potluck authority" },
+      "in a moderated swarm, the server that gives access tokens (https://...); see potluck "
+      "authority" },
     { "token-file", "FILE", NULL, OPT_PATH(token_file),
       "the secret that the authority's owner gave us" },
     { "authority-ca", "FILE", NULL, OPT_PATH(ca_file),
@@ -20,7 +21,8 @@ const struct option_row join_rows[] = {
     { "listen", "MULTIADDR", NULL, OPT_LIST(listen),
       "where to listen; may be repeated (default: /ip4/0.0.0.0/tcp/0, any free port)" },
     { "announce", "MULTIADDR", NULL, OPT_LIST(announce),
-      "address to tell other peers instead of our own, for a peer behind a router; may be repeated" },
+      "address to tell other peers instead of our own, for a peer behind a router; may be "
+      "repeated" },
     { "identity", "FILE", NULL, OPT_PATH(identity),
       "private key of our peer ID, created if the file is missing (default: a new key each time)" },
     { "client-mode", NULL, NULL, OPT_FLAG(client_mode),

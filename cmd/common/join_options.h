@@ -1,4 +1,5 @@
-/* join_options.h - the options with which a command joins a swarm: addresses, identity, access token. */
+/* join_options.h - the options with which a command joins a swarm: addresses, identity, access
+ * token. */
 #ifndef PL_CMD_JOIN_OPTIONS_H
 #define PL_CMD_JOIN_OPTIONS_H
 

@@ -37,8 +37,8 @@ static double wall(void)
     "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
     "first line"
 
-/* A word of printable characters, and nothing else in its line: whoever was given a line of the list
- * has a name before it. */
+/* A word of printable characters, and nothing else in its line: whoever was given a line of the
+ * list has a name before it. */
 static int take_secret(struct membership *m, const char *text, struct pl_err *err)
 {
     size_t n = strcspn(text, " \t\r\n"), end = n + strspn(text + n, " \t\r");

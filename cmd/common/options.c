@@ -1,6 +1,6 @@
-/* options.c - the parser: every command's line is read against its table, and every mistake gets the same kind of
- * sentence. getopt_long is not used because it knows neither values nor ranges, and its own complaints cannot say what
- * was expected. */
+/* options.c - the parser: every command's line is read against its table, and every mistake gets
+ * the same kind of sentence. getopt_long is not used because it knows neither values nor ranges,
+ * and its own complaints cannot say what was expected. */
 #include "options.h"
 
 #include <assert.h>
@@ -111,8 +111,8 @@ static int store(const struct option_row *row, void *options, const char *text, 
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-/* Rows of nested tables count as the command's own. Calls `visit` for each option with the struct that it belongs to;
- * ends early when that returns something else than 0. */
+/* Rows of nested tables count as the command's own. Calls `visit` for each option with the struct
+ * that it belongs to; ends early when that returns something else than 0. */
 typedef int visit_fn(void *context, const struct option_row *row, void *options);
 static int each_option(const struct option_row *rows, void *options, visit_fn *visit, void *context)
 {
@@ -158,7 +158,8 @@ static int match(void *context, const struct option_row *row, void *options)
     return s->exact;
 }
 
-/* How many letters have to be added, removed or replaced to make one name of the other. [Levenshtein 1966] */
+/* How many letters have to be added, removed or replaced to make one name of the other.
+ * [Levenshtein 1966] */
 static int edit_distance(const char *a, size_t n, const char *b)
 {
     int row[NAME_MAX_BYTES + 1], m = (int)strlen(b);

@@ -1,16 +1,16 @@
-/* options.h - one table of options per command: what the parser accepts, what --help prints, and what the manual pages
- * and the shells' completion are made from.
+/* options.h - one table of options per command: what the parser accepts, what --help prints, and
+ * what the manual pages and the shells' completion are made from.
  *
  *     #define OPTIONS struct train_options
  *     static const struct option_row rows[] = {
  *         { "steps", "N", "1000", OPT_INTEGER(steps, 1, 1000000000), "optimizer steps" },
- *         { "resume", NULL, NULL, OPT_FLAG(resume), "continue from the newest checkpoint in --out" },
+ *         { "resume", NULL, NULL, OPT_FLAG(resume), "continue from the newest checkpoint" },
  *         { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
  *         { 0 },
  *     };
  *
- * A row stores its value at an offset of the command's own struct. The macros check at compile time that the field has
- * the type that the row's kind writes. */
+ * A row stores its value at an offset of the command's own struct. The macros check at compile time
+ * that the field has the type that the row's kind writes. */
 #ifndef PL_CMD_OPTIONS_H
 #define PL_CMD_OPTIONS_H
 
@@ -34,22 +34,20 @@ enum option_kind {
     OPTION_CALL     /* a function takes the text */
 };
 
-/* Takes an option's value (NULL: a flag) into the command's struct. On error err says what is wrong with it, and a
- * status other than PL_EUSE means that the command was not misused but failed. */
+/* Takes an option's value (NULL: a flag) into the command's struct. On error err says what is wrong
+ * with it, and a status other than PL_EUSE means that the command was not misused but failed. */
 typedef int option_take_fn(void *options, const char *name, const char *value, struct pl_err *err);
 
 struct option_row {
     const char *name;     /* without the dashes; NULL: a heading or a table */
     const char *argument; /* the value's placeholder in the help; NULL: a flag */
-    const char *
-        initial; /* the default, stored before parsing and shown in the help; NULL: as the caller set it */
+    const char *initial;  /* the default: stored first, shown in the help; NULL: the caller's */
     struct option_target {
         enum option_kind kind;
         size_t at, bytes;
         int64_t min, max;
         double low, high;
-        const char *const
-            *names; /* ends with NULL; of a text or path: only suggestions for completion */
+        const char *const *names; /* ends with NULL; of texts and paths only suggestions */
         option_take_fn *take;
         int is_path; /* of a call: the value names a file */
         const struct option_row *rows;
@@ -71,28 +69,31 @@ struct option_list {
 /* clang-format off */
 #define OPTION_INTEGER_BYTES(field) _Generic(((OPTIONS *)0)->field, \
     int: sizeof(int), unsigned: sizeof(int), long: sizeof(long), unsigned long: sizeof(long))
-#define OPT_HEADING             { .kind = OPTION_HEADING }
-#define OPT_TABLE(field, table) { .kind = OPTION_TABLE, .at = offsetof(OPTIONS, field), .rows = table }
-#define OPT_FLAG(field)         { .kind = OPTION_FLAG, .at = OPTION_AT(int, field) }
+#define OPTION_TO(its_kind, type, field) .kind = OPTION_##its_kind, .at = OPTION_AT(type, field)
+#define OPTION_TO_INTEGER(its_kind, field) \
+    .kind = OPTION_##its_kind, .at = offsetof(OPTIONS, field), .bytes = OPTION_INTEGER_BYTES(field)
+
+#define OPT_HEADING                { .kind = OPTION_HEADING }
+#define OPT_TABLE(field, its_rows) \
+    { .kind = OPTION_TABLE, .at = offsetof(OPTIONS, field), .rows = its_rows }
+#define OPT_FLAG(field)            { OPTION_TO(FLAG, int, field) }
 #define OPT_INTEGER(field, lowest, highest) \
-    { .kind = OPTION_INTEGER, .at = offsetof(OPTIONS, field), .bytes = OPTION_INTEGER_BYTES(field), \
-      .min = lowest, .max = highest }
+    { OPTION_TO_INTEGER(INTEGER, field), .min = lowest, .max = highest }
 #define OPT_REAL(field, lowest, highest) \
-    { .kind = OPTION_REAL, .at = OPTION_AT(double, field), .low = lowest, .high = highest }
+    { OPTION_TO(REAL, double, field), .low = lowest, .high = highest }
 #define OPT_SECONDS(field, lowest, highest) \
-    { .kind = OPTION_SECONDS, .at = OPTION_AT(double, field), .low = lowest, .high = highest }
-#define OPT_TEXT(field)            { .kind = OPTION_TEXT, .at = OPTION_AT(const char *, field) }
-#define OPT_TEXT_OF(field, offered) { .kind = OPTION_TEXT, .at = OPTION_AT(const char *, field), .names = offered }
-#define OPT_PATH(field)            { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field) }
-#define OPT_PATH_OR(field, others) { .kind = OPTION_PATH, .at = OPTION_AT(const char *, field), .names = others }
-#define OPT_NAME(field, allowed)   { .kind = OPTION_NAME, .at = OPTION_AT(const char *, field), .names = allowed }
-#define OPT_CHOICE(field, allowed) \
-    { .kind = OPTION_CHOICE, .at = offsetof(OPTIONS, field), .bytes = OPTION_INTEGER_BYTES(field), \
-      .names = allowed }
-#define OPT_LIST(field)                { .kind = OPTION_LIST, .at = OPTION_AT(struct option_list, field) }
-#define OPT_CALL(function)             { .kind = OPTION_CALL, .take = function }
-#define OPT_CALL_OF(function, offered) { .kind = OPTION_CALL, .take = function, .names = offered }
-#define OPT_CALL_FILE(function)        { .kind = OPTION_CALL, .take = function, .is_path = 1 }
+    { OPTION_TO(SECONDS, double, field), .low = lowest, .high = highest }
+#define OPT_TEXT(field)             { OPTION_TO(TEXT, const char *, field) }
+#define OPT_TEXT_OF(field, offered) { OPTION_TO(TEXT, const char *, field), .names = offered }
+#define OPT_PATH(field)             { OPTION_TO(PATH, const char *, field) }
+#define OPT_PATH_OR(field, offered) { OPTION_TO(PATH, const char *, field), .names = offered }
+#define OPT_NAME(field, allowed)    { OPTION_TO(NAME, const char *, field), .names = allowed }
+#define OPT_CHOICE(field, allowed)  { OPTION_TO_INTEGER(CHOICE, field), .names = allowed }
+#define OPT_LIST(field)             { OPTION_TO(LIST, struct option_list, field) }
+#define OPT_CALL(function)          { .kind = OPTION_CALL, .take = function }
+#define OPT_CALL_OF(function, offered) \
+    { .kind = OPTION_CALL, .take = function, .names = offered }
+#define OPT_CALL_FILE(function)     { .kind = OPTION_CALL, .take = function, .is_path = 1 }
 /* clang-format on */
 
 struct command {
@@ -105,22 +106,24 @@ struct command {
 };
 /* In a paragraph lines are joined and wrapped; a line that begins with a space stays as it is. */
 
-/* Reads argv[1..argc-1] into `options`, defaults first. Options may be abbreviated as long as only one begins so; "--"
- * ends them. Other words are moved to argv[1..*words]; with words NULL there must be none.
+/* Reads argv[1..argc-1] into `options`, defaults first. Options may be abbreviated as long as only
+ * one begins so; "--" ends them. Other words are moved to argv[1..*words]; with words NULL there
+ * must be none.
  *
- * Returns 0 if the command goes on. Otherwise it ends with *status: 0 after --help, 2 after a misuse, 1 after another
- * error of an OPTION_CALL; one line on stderr has named the option, its value and what was expected. */
+ * Returns 0 if the command goes on. Otherwise it ends with *status: 0 after --help, 2 after a
+ * misuse, 1 after another error of an OPTION_CALL; one line on stderr has named the option, its
+ * value and what was expected. */
 int options_parse(const struct command *c, void *options, int argc, char **argv, int *words,
                   int *status);
 
-/* For options that do not go together: one line on stderr, "potluck NAME: what is wrong", and where to read more.
- * Returns PL_EUSE. */
+/* For options that do not go together: one line on stderr, "potluck NAME: what is wrong", and where
+ * to read more. Returns PL_EUSE. */
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 void options_help(FILE *out, const struct command *c);
-/* For completion, a line for each option: its name, a tab, the values to offer ("FILE": file names), a tab, its
- * help. */
+/* For completion, a line for each option: its name, a tab, the values to offer ("FILE": file
+ * names), a tab, its help. */
 void options_list(FILE *out, const struct command *c);
 
 /* A whole number or a real for an option_take_fn: err says what was expected. */

@@ -1,4 +1,5 @@
-/* options_help.c - --help, and the list that shells complete from, printed from a command's table. */
+/* options_help.c - --help, and the list that shells complete from, printed from a command's
+ * table. */
 #include "options.h"
 
 #include <string.h>
@@ -39,7 +40,8 @@ static void wrap(struct printer *p, const char *text, size_t n)
     }
 }
 
-/* Paragraphs are separated by empty lines; a line that begins with a space is printed as it stands. */
+/* Paragraphs are separated by empty lines; a line that begins with a space is printed as it
+ * stands. */
 static void print_text(FILE *out, const char *text)
 {
     struct printer p = { .out = out };

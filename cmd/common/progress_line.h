@@ -1,5 +1,5 @@
-/* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal, now and
- * then a new one elsewhere. */
+/* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal,
+ * now and then a new one elsewhere. */
 #ifndef PL_CMD_PROGRESS_H
 #define PL_CMD_PROGRESS_H
 

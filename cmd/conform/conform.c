@@ -1,5 +1,5 @@
-/* conform.c - `potluck conform`: tests a backend against the reference and golden values, or a live peer against the
- * protocol. Made for other people's backends and peers. */
+/* conform.c - `potluck conform`: tests a backend against the reference and golden values, or a live
+ * peer against the protocol. Made for other people's backends and peers. */
 #include "cmd/cmd.h"
 #include "conform_peer.h"
 #include "conform_report.h"
@@ -75,8 +75,8 @@ static const struct option_row rows[] = {
     { "backend", "B", "auto", OPT_PATH_OR(backend, backends),
       "backend to test: auto, ref, fast, cuda or a file such as ./library.so" },
     { "filter", "S", NULL, OPT_TEXT(pair.filter),
-      "only cases whose line contains S; bf16 selects those with operands in bfloat16, if the backend has "
-      "them" },
+      "only cases whose line contains S; bf16 selects those with operands in bfloat16, if the "
+      "backend has them" },
     { "seed", "N", "1", OPT_INTEGER(pair.seed, 0, INT64_MAX),
       "other random values and other odd shapes" },
     { "quick", NULL, NULL, OPT_FLAG(pair.quick), "leave out large shapes, for slow backends" },
@@ -85,11 +85,11 @@ static const struct option_row rows[] = {
     { "threads", "N", NULL, OPT_INTEGER(pair.threads, 1, 1024),
       "threads for --bench (default: one per core)" },
     { "golden", "DIR", NULL, OPT_PATH(golden),
-      "replay the golden values in this folder, named after its area (dalle, quant, ...), or in a folder of "
-      "such folders" },
+      "replay the golden values in this folder, named after its area (dalle, quant, ...), or in "
+      "a folder of such folders" },
     { "report", "FILE", NULL, OPT_PATH(page),
-      "write a report as a page (.html) or as data (.json): machine, operations, errors and their bounds, times "
-      "compared with ref and fast; with --golden also its results" },
+      "write a report as a page (.html) or as data (.json): machine, operations, errors and "
+      "their bounds, times compared with ref and fast; with --golden also its results" },
     { NULL, NULL, NULL, OPT_HEADING, "Testing a peer" },
     { NULL, NULL, NULL, OPT_TABLE(peer, conform_peer_rows), NULL },
     { 0 },
@@ -104,13 +104,13 @@ const struct command command_conform = {
                 "--report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
                 "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--wait SECONDS]",
     .about =
-        "Tests a backend: runs every operation and the reference on the same random values and compares "
-        "the results. With --golden it replays values recorded from the original packages instead. With "
-        "--peer it tests a live peer, clause by clause.",
+        "Tests a backend: runs every operation and the reference on the same random values and "
+        "compares the results. With --golden it replays values recorded from the original "
+        "packages instead. With --peer it tests a live peer, clause by clause.",
     .rows = rows,
     .notes =
-        "Prints one line per case, and the counts in the last line. The exit status is 0 only if nothing "
-        "failed.",
+        "Prints one line per case, and the counts in the last line. The exit status is 0 only if "
+        "nothing failed.",
     .run = run_conform,
 };
 

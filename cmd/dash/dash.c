@@ -39,13 +39,13 @@ static const struct option_row rows[] = {
       "address of a peer of the swarm; may be repeated. Without it the page shows no swarm" },
     { "run", "ID", NULL, OPT_TEXT(run), "name of the run, under which its peers report" },
     { "folder", "DIR", NULL, OPT_PATH(folder),
-      "output folder of a training on this machine: the page offers its checkpoints, shows its drawings and, "
-      "without --join, its loss" },
+      "output folder of a training on this machine: the page offers its checkpoints, shows its "
+      "drawings and, without --join, its loss" },
     { "captions", "FILE", NULL, OPT_PATH(captions),
       "captions, one per line, to draw from each new checkpoint in --folder, at low priority" },
     { "nearest", "PATH", NULL, OPT_PATH(nearest),
-      "shards with reference images of these captions: the page shows how many drawings are nearest to their "
-      "own caption's image" },
+      "shards with reference images of these captions: the page shows how many drawings are "
+      "nearest to their own caption's image" },
     { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1000000000),
       "samples per optimizer step of the run (default: 4096 with --join)" },
     { "total-steps", "N", NULL, OPT_INTEGER(total_steps, 1, INT64_MAX / 2),
@@ -55,8 +55,8 @@ static const struct option_row rows[] = {
     { "address", "IP", NULL, OPT_TEXT(address),
       "address to listen on (default: 127.0.0.1, for this machine only)" },
     { "host", "NAME", NULL, OPT_LIST(host),
-      "another host name under which browsers may ask for the page, of this machine or of a proxy; may be "
-      "repeated. Requests for other hosts are refused" },
+      "another host name under which browsers may ask for the page, of this machine or of a "
+      "proxy; may be repeated. Requests for other hosts are refused" },
     { "database", "FILE", NULL, OPT_PATH(database),
       "keep the run's history there (default: in memory until the command ends)" },
     { "export", "DIR", NULL, OPT_PATH(export_to),
@@ -75,9 +75,9 @@ const struct command command_dash = {
                 "--folder DIR [OPTION ...]",
     .about =
         "Serves a web page about a run until interrupted: loss and peers over time, progress, "
-        "leaderboard, and how collaborative training works. It reads only signed records of the DHT, so "
-        "it works for swarms of any implementation. It writes nothing to the swarm and uses no outside "
-        "service.",
+        "leaderboard, and how collaborative training works. It reads only signed records of the "
+        "DHT, so it works for swarms of any implementation. It writes nothing to the swarm and "
+        "uses no outside service.",
     .rows = rows,
     .run = run_dash,
 };

@@ -34,8 +34,8 @@ const struct option_row own_page_rows[] = {
     { "dash-captions", "FILE", NULL, OPT_CALL(take),
       "captions, one per line, to draw from each new checkpoint of this peer; implies --dash" },
     { "dash-nearest", "PATH", NULL, OPT_CALL(take),
-      "shards with the reference images of these captions: the page shows how many drawings are nearest to "
-      "their own caption's image; implies --dash" },
+      "shards with the reference images of these captions: the page shows how many drawings are "
+      "nearest to their own caption's image; implies --dash" },
     { 0 },
 };
 

@@ -275,9 +275,8 @@ static int report(const struct demo *d, struct pl_err *err)
                100.0 / (double)d->gallery.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);
     if (d->held_out && d->pairs)
-        puts(
-            "                             (most of their parts were not among the pairs trained on; "
-            "--alone has them all)");
+        puts("                             (most of their parts were not among the pairs trained "
+             "on; --alone has them all)");
     printf("training took %s\n\n", progress_time(gone, d->train_seconds));
     printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
@@ -335,7 +334,8 @@ static const struct option_row rows[] = {
     { "no-dash", NULL, NULL, OPT_FLAG(no_dash),
       "do not serve a page with the training's progress; otherwise its address is printed" },
     { "out", "DIR", NULL, OPT_PATH(out),
-      "folder for model, pictures and figures (default: out/demo, out/demo-alone or out/demo-quick)" },
+      "folder for model, pictures and figures (default: out/demo, out/demo-alone or "
+      "out/demo-quick)" },
     { "steps", "N", NULL, OPT_INTEGER(steps, 1, 10000000),
       "optimizer steps (default: enough to reach the demo's targets)" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
@@ -352,9 +352,9 @@ const struct command command_demo = {
     .synopsis = "[--alone] [--quick] [--out DIR] [OPTION ...]",
     .about =
         "Trains a small text-to-image transformer on emoji and their names, in a swarm of five "
-        "processes on this machine: one joins late, one is killed half-way, and one is a client that "
-        "accepts no connections. Then draws captions that the model has seen and combinations that it "
-        "has not, and prints how well it does.",
+        "processes on this machine: one joins late, one is killed half-way, and one is a client "
+        "that accepts no connections. Then draws captions that the model has seen and "
+        "combinations that it has not, and prints how well it does.",
     .rows = rows,
     .run = run_demo,
 };

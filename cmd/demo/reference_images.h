@@ -1,5 +1,5 @@
-/* reference_images.h - all pairs of a data set with their pictures in memory, to ask of a drawing: whose
- * picture is it nearest to? */
+/* reference_images.h - all pairs of a data set with their pictures in memory, to ask of a drawing:
+ * whose picture is it nearest to? */
 #ifndef PL_CMD_GALLERY_H
 #define PL_CMD_GALLERY_H
 

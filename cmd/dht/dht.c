@@ -228,10 +228,10 @@ const struct command command_dht = {
         "ping          --join MULTIADDR ... [--json]\n"
         "bench         --join MULTIADDR ... [--count N] [--json]",
     .about =
-        "Reads (get) and writes (put) records of a swarm, contacts each of the given peers (ping), or "
-        "measures how many records per second the swarm stores and finds (bench). Keys are text. Values "
-        "and subkeys are JSON, or text if they are not valid JSON; {\"bytes\": \"00ff\"} stands for "
-        "bytes and {\"tuple\": [...]} for a tuple.",
+        "Reads (get) and writes (put) records of a swarm, contacts each of the given peers "
+        "(ping), or measures how many records per second the swarm stores and finds (bench). Keys "
+        "are text. Values and subkeys are JSON, or text if they are not valid JSON; {\"bytes\": "
+        "\"00ff\"} stands for bytes and {\"tuple\": [...]} for a tuple.",
     .rows = rows,
     .notes = "Exit status 1: no record was found, it was refused, or no peer was reached.",
     .run = run_dht,
@@ -256,8 +256,7 @@ static int check(struct dht_options *o, int words, char **argv)
     if (wanted > 0) o->key = argv[2];
     if (wanted > 1) o->value = argv[3];
     if (!o->join.count)
-        return command_misused("dht",
-                               "the address of a peer of the swarm is needed: --join MULTIADDR");
+        return command_misused("dht", "--join is missing: the address of a peer of the swarm");
     if (!strcmp(o->verb, "bench") && o->membership.authority)
         return command_misused("dht",
                                "bench is for swarms without tokens: it would measure signatures");

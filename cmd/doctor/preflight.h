@@ -55,20 +55,20 @@ struct preflight_join_options {
     int json, quiet; /* quiet: says what is wrong alone */
     int off;         /* --no-check: only says why joining has failed */
 };
+/* clang-format off */
 #define PREFLIGHT_ROW(field) \
-    { \
-        "no-check", NULL, NULL, OPT_FLAG(field), \
-            "join without preflight checks. They contact each bootstrap peer, compare clocks, look for " \
-            "the run's other peers, and test reachability, router, relay and bandwidth; before training " \
-            "also memory and speed. Checks that take longer than one second continue in the background " \
-            "while the peer joins" \
-    }
+    { "no-check", NULL, NULL, OPT_FLAG(field), \
+      "join without preflight checks. They contact each bootstrap peer, compare clocks, look for " \
+      "the run's other peers, and test reachability, router, relay and bandwidth; before " \
+      "training also memory and speed. Checks that take longer than one second continue in the " \
+      "background while the peer joins" }
+/* clang-format on */
 
 struct preflight_join;
 /* For a swarm opened with `hold`: asks its entry peers, and enters it. What is found goes to
  * stderr, one line if all is well, otherwise a line and an advice each; with json as one event on
- * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to do something
- * about it; the node goes on trying. */
+ * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to
+ * do something about it; the node goes on trying. */
 int preflight_join(struct preflight_join **c, struct swarm *s,
                    const struct preflight_join_options *o, struct pl_err *err);
 /* The same for a command that has not looked before, after nobody has let it in: asks each of

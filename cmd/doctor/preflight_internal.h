@@ -1,5 +1,5 @@
-/* preflight_internal.h - what the parts of a check-up share: the peers (checkup.c), records of theirs
- * (preflight_records.c), the check before joining (preflight_join.c). */
+/* preflight_internal.h - what the parts of a check-up share: the peers (checkup.c), records of
+ * theirs (preflight_records.c), the check before joining (preflight_join.c). */
 #ifndef PL_CMD_CHECKUP_INSIDE_H
 #define PL_CMD_CHECKUP_INSIDE_H
 

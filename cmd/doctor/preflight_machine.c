@@ -36,7 +36,8 @@ static double measure(const struct pl_backend *be, double limit)
 }
 
 /* A token passes each weight once forward and twice backward, once more where layers are computed
- * again; two operations each. Attention's own products are left out: less than a tenth for the run. */
+ * again; two operations each. Attention's own products are left out: less than a tenth for the
+ * run. */
 static double operations(const struct pl_memory_plan *plan, const struct pl_memory_use *use)
 {
     double passes = plan->layers == PL_MEMORY_STORED ? 3 : 4;

@@ -212,13 +212,14 @@ static const struct option_row rows[] = {
     { "model", "PATH", NULL, OPT_PATH(model),
       "GPT-2 checkpoint in the hub's format, or its folder with vocab.json and merges.txt" },
     { "size", "S", "tiny", OPT_TEXT_OF(size, sizes),
-      "without --model, train this size from random initial values: tiny (4 blocks of width 128), small, gpt2, "
-      "gpt2-medium, gpt2-large or gpt2-xl" },
+      "without --model, train this size from random initial values: tiny (4 blocks of width "
+      "128), small, gpt2, gpt2-medium, gpt2-large or gpt2-xl" },
     { "vocab", "DIR", NULL, OPT_PATH(vocab),
-      "folder with GPT-2's vocab.json and merges.txt (default: next to --model. If there are none, tokens are "
-      "bytes and the model needs a vocabulary of 257)" },
+      "folder with GPT-2's vocab.json and merges.txt (default: next to --model. If there are "
+      "none, tokens are bytes and the model needs a vocabulary of 257)" },
     { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
-      "text: a file, or a folder of files, gzipped or not; JSON lines with \"text\" (.json, .jsonl) or plain "
+      "text: a file, or a folder of files, gzipped or not; JSON lines with \"text\" (.json, "
+      ".jsonl) or plain "
       "text. May be repeated (default: " FINETUNE_TEXT ")" },
     { "out", "DIR", "out/finetune", OPT_PATH(job.out),
       "folder for log, checkpoints, model.safetensors and config.json" },
@@ -235,12 +236,13 @@ static const struct option_row rows[] = {
     { "optimizer", "O", "adam8", OPT_CHOICE(has_adam32, optimizers),
       "Adam with 8-bit or 32-bit state" },
     { "activations", "A", "recomputed", OPT_CHOICE(stored, activations),
-      "what the backward pass reads: recompute activations (gradient checkpointing) to save memory, or store "
-      "them for speed" },
+      "what the backward pass reads: recompute activations (gradient checkpointing) to save "
+      "memory, or store them for speed" },
     { "share", "N", "0", OPT_INTEGER(share, 0, PL_PRENORM_LAYERS_MAX),
       "without --model: share N sets of layer parameters among all blocks; 0 shares nothing" },
     { "offload", "DIR", NULL, OPT_PATH(job.offload),
-      "keep optimizer state in a file in this folder, which should be on a disk, and not in memory" },
+      "keep optimizer state in a file in this folder, which should be on a disk, and not in "
+      "memory" },
     { "held-out", "N", "16", OPT_INTEGER(job.held_out, 1, 1 << 16),
       "sequences on which perplexity is measured, taken from every 20th document" },
     { "evaluate-every", "N", "50", OPT_INTEGER(job.evaluate_every, 0, 1000000000),
@@ -250,8 +252,8 @@ static const struct option_row rows[] = {
     { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
       "newest checkpoints that are kept; 0 keeps all" },
     { "resume", NULL, NULL, OPT_FLAG(job.resume),
-      "continue from the newest checkpoint in --out. Repeat the other options: only some are compared with the "
-      "checkpoint" },
+      "continue from the newest checkpoint in --out. Repeat the other options: only some are "
+      "compared with the checkpoint" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
@@ -264,13 +266,13 @@ const struct command command_finetune = {
     .summary = "fine-tune GPT-2 on streamed text with 8-bit Adam: the tutorial",
     .synopsis = "[--model PATH | --size SIZE] [--data PATH ...] [--out DIR] [OPTION ...]",
     .about =
-        "Trains GPT-2 on text that is read while training, with optimizer state in 8 bits. The paper's "
-        "tutorial, with gpt2-large from the hub and shards of C4:\n"
+        "Trains GPT-2 on text that is read while training, with optimizer state in 8 bits. The "
+        "paper's tutorial, with gpt2-large from the hub and shards of C4:\n"
         "\n"
         "  potluck finetune --model gpt2-large --data c4/en --length 256 --batch 4 --lr 2e-5\n"
         "\n"
-        "Without --model and --data it trains a small GPT-2 from random initial values. Its tokens are "
-        "bytes, and its text is the licences that Debian installs.",
+        "Without --model and --data it trains a small GPT-2 from random initial values. Its "
+        "tokens are bytes, and its text is the licences that Debian installs.",
     .rows = rows,
     .notes = "Ctrl-C saves a checkpoint and stops.",
     .run = run_finetune,

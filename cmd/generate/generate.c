@@ -41,8 +41,8 @@ static const struct option_row rows[] = {
     { "model", "PATH", "out/demo", OPT_PATH(model),
       "a checkpoint, or the output folder of potluck train" },
     { "config", "NAME|FILE", NULL, OPT_PATH_OR(config, train_configs),
-      "sizes of a checkpoint that does not contain them: run, middle, small, demo or a JSON file (default: "
-      "run)" },
+      "sizes of a checkpoint that does not contain them: run, middle, small, demo or a JSON "
+      "file (default: run)" },
     { "tokenizer", "FILE", NULL, OPT_PATH(tokenizer), "SentencePiece model (default: the demo's)" },
     { "codec", "FILE", NULL, OPT_PATH(codec),
       "VQGAN that decodes image tokens (default: the demo's)" },
@@ -50,8 +50,8 @@ static const struct option_row rows[] = {
     { "out", "DIR", "out/pictures", OPT_PATH(job.out), "folder for the images" },
     { "n", "N", "1", OPT_INTEGER(job.n, 1, 100000), "images per caption" },
     { "keep", "N", NULL, OPT_INTEGER(job.keep, 1, 100000),
-      "with --clip: write only the N images of each caption that CLIP scores highest (default: all, best "
-      "first)" },
+      "with --clip: write only the N images of each caption that CLIP scores highest (default: "
+      "all, best first)" },
     { "clip", "FILE", NULL, OPT_PATH(clip),
       "CLIP weights: ViT-B-32.pt or another checkpoint of this kind" },
     { "clip-vocab", "FILE", NULL, OPT_PATH(vocab),
@@ -59,19 +59,19 @@ static const struct option_row rows[] = {
     { "top-k", "N", NULL, OPT_CALL(take_sampling),
       "sample among the N most likely image tokens; 0 means all. The paper: 256 (default: 0)" },
     { "top-p", "X", NULL, OPT_CALL(take_sampling),
-      "sample among the most likely image tokens that together have probability X. The paper: 0.75 (default: "
-      "1)" },
+      "sample among the most likely image tokens that together have probability X. The paper: "
+      "0.75 (default: 1)" },
     { "temperature", "X", NULL, OPT_CALL(take_sampling),
       "below 1, likely tokens become likelier; above 1, images vary more (default: 1)" },
     { "greedy", NULL, NULL, OPT_FLAG(job.draw.greedy), "always take the most likely image token" },
     { "guidance", "X", NULL, OPT_REAL(job.draw.guidance, -100, 100),
       "scale of classifier-free guidance (default: 1, none)" },
     { "nearest", "PATH", NULL, OPT_PATH(nearest),
-      "a shard or a folder of shards with reference images: counts the images that are nearest to the "
-      "reference image of their own caption, and writes nearest.json" },
+      "a shard or a folder of shards with reference images: counts the images that are nearest "
+      "to the reference image of their own caption, and writes nearest.json" },
     { "among", "N", NULL, OPT_INTEGER(among, 0, INT_MAX),
-      "with --nearest: compare with only N reference images, evenly spread, and with those of the captions "
-      "themselves; 0 means all (default: 0)" },
+      "with --nearest: compare with only N reference images, evenly spread, and with those of "
+      "the captions themselves; 0 means all (default: 0)" },
     { "seed", "N", "1", OPT_INTEGER(job.draw.seed, 0, INT64_MAX), "seed of the random source" },
     { "batch", "N", "16", OPT_INTEGER(job.draw.batch, 1, 4096), "images per batch" },
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
@@ -85,9 +85,9 @@ const struct command command_generate = {
     .summary = "draw images from captions",
     .synopsis = "[--model PATH] [OPTION ...] CAPTION ...",
     .about =
-        "Draws images from captions. Writes one PNG for each image, a contact sheet with a row for each "
-        "caption, and pictures.json with captions, image tokens and scores. The paper drew 128 images "
-        "per caption and kept the 4 that CLIP scored highest:\n"
+        "Draws images from captions. Writes one PNG for each image, a contact sheet with a row "
+        "for each caption, and pictures.json with captions, image tokens and scores. The paper "
+        "drew 128 images per caption and kept the 4 that CLIP scored highest:\n"
         "\n"
         "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256",
     .rows = rows,

@@ -1,5 +1,5 @@
-/* sample_images.h - from captions to pictures: a trained transformer, its tokenizer and the codec that
- * turns codes into pixels. */
+/* sample_images.h - from captions to pictures: a trained transformer, its tokenizer and the codec
+ * that turns codes into pixels. */
 #ifndef PL_CMD_PAINT_H
 #define PL_CMD_PAINT_H
 

@@ -1,5 +1,6 @@
-/* peer.c - `potluck peer`: a peer that trains nothing. It is a bootstrap peer for others, stores the swarm's records while
- * no trainer is online, and may save the run's checkpoints and reduce a share of its gradients. */
+/* peer.c - `potluck peer`: a peer that trains nothing. It is a bootstrap peer for others, stores
+ * the swarm's records while no trainer is online, and may save the run's checkpoints and reduce a
+ * share of its gradients. */
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/join_options.h"
@@ -32,7 +33,8 @@ struct peer_options {
 static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     { "run", "ID", NULL, OPT_TEXT(run),
-      "the run to serve: its malformed records are refused, and --save and --auxiliary are for it" },
+      "the run to serve: its malformed records are refused, and --save and --auxiliary are for "
+      "it" },
     { "relay", NULL, NULL, OPT_FLAG(relay), "relay connections to peers that are behind NAT" },
     PREFLIGHT_ROW(no_check),
     { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
@@ -54,9 +56,9 @@ const struct command command_peer = {
     .summary = "a peer that trains nothing: bootstrap peer, backup, reducer",
     .synopsis = "[--listen MULTIADDR ...] [--join MULTIADDR ...] [OPTION ...]",
     .about =
-        "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers join, "
-        "and keeps the swarm's records available while no trainer is online. Without --join it starts a "
-        "new swarm.",
+        "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers "
+        "join, and keeps the swarm's records available while no trainer is online. Without --join "
+        "it starts a new swarm.",
     .rows = rows,
     .run = run_peer,
 };

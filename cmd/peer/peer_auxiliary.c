@@ -1,5 +1,5 @@
-/* peer_auxiliary.c - joins the run's rounds of averaging with tensors of zeros that weigh nothing, and reduces a share of the
- * others' gradients. */
+/* peer_auxiliary.c - joins the run's rounds of averaging with tensors of zeros that weigh nothing,
+ * and reduces a share of the others' gradients. */
 #include "peer_auxiliary.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
@@ -20,7 +20,8 @@ struct peer_help {
 #define OPTIONS struct peer_help_options
 const struct option_row peer_help_rows[] = {
     { "auxiliary", NULL, NULL, OPT_FLAG(wanted),
-      "reduce a share of the gradients whenever two or more trainers average theirs; contributes no gradients" },
+      "reduce a share of the gradients whenever two or more trainers average theirs; "
+      "contributes no gradients" },
     { "target-batch", "N", "64", OPT_INTEGER(target_batch, 1, 1 << 20),
       "samples in an optimizer step of the run" },
     { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },

@@ -58,10 +58,11 @@ void show_text(const char *text, size_t n, int json)
 static const struct option_row rows[] = {
     { "rows", "N", "5", OPT_INTEGER(rows, 0, INT64_MAX), "print the first N rows of a table" },
     { "caption", "TEXT", NULL, OPT_TEXT(caption),
-      "of a shard, print only rows whose caption contains TEXT, with all image tokens; of a tokenizer, print "
-      "how it splits TEXT" },
+      "of a shard, print only rows whose caption contains TEXT, with all image tokens; of a "
+      "tokenizer, print how it splits TEXT" },
     { "json", NULL, NULL, OPT_FLAG(json),
-      "print every row, tensor or token as a line of JSON and nothing else; bytes are hexadecimal" },
+      "print every row, tensor or token as a line of JSON and nothing else; bytes are "
+      "hexadecimal" },
     { 0 },
 };
 
@@ -71,8 +72,8 @@ const struct command command_show = {
     .summary = "print what a shard, a checkpoint or a tokenizer contains",
     .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
     .about =
-        "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint (safetensors, "
-        "PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model).",
+        "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
+        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model).",
     .rows = rows,
     .run = run_show,
 };

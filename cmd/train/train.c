@@ -61,9 +61,9 @@ static const char *const delays[] = { "none", "step", "round",
 #define OPTIONS struct requests
 static const struct option_row rows[] = {
     { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
-      "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the URL of a list of "
-      "shards (.json, .txt, or a folder's page that ends in / or .html). Shards from URLs are read while "
-      "training. May be repeated (default: the demo's shards)" },
+      "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the "
+      "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). "
+      "Shards from URLs are read while training. May be repeated (default: the demo's shards)" },
     { "cache", "DIR", NULL, OPT_PATH(cache),
       "keep what comes from URLs there, for the next epoch and for other peers on this machine" },
     { "cache-mb", "N", "10000", OPT_INTEGER(cache_mb, 1, 1 << 30),
@@ -85,7 +85,8 @@ static const struct option_row rows[] = {
     { "target-batch", "N", "64", OPT_INTEGER(job.target_batch, 1, 1 << 20),
       "samples per optimizer step, of all peers together. The paper's run: 4096" },
     { "batch", "N", NULL, OPT_INTEGER(job.micro_batch, 1, 1 << 16),
-      "samples per micro-batch; must divide the target batch (default: the target batch, at most 64)" },
+      "samples per micro-batch; must divide the target batch (default: the target batch, at "
+      "most 64)" },
     { "optimizer", "O", "lamb8", OPT_NAME(optimizer, train_optimizers),
       "LAMB or AdamW with 8-bit or 32-bit state" },
     { "offload", NULL, NULL, OPT_FLAG(offload),
@@ -104,8 +105,8 @@ static const struct option_row rows[] = {
     { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
       "newest checkpoints that are kept; 0 keeps all" },
     { "resume", NULL, NULL, OPT_FLAG(job.resume),
-      "continue from the newest checkpoint in --out. Repeat the other options: only some are compared with the "
-      "checkpoint" },
+      "continue from the newest checkpoint in --out. Repeat the other options: only some are "
+      "compared with the checkpoint" },
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { NULL, NULL, NULL, OPT_HEADING,
@@ -117,9 +118,9 @@ static const struct option_row rows[] = {
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
     { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
-      "what overlaps with the next micro-batches, which then see stale parameters: nothing; the optimizer "
-      "step, as in the paper's run; or the whole round with gradient averaging, for slow connections. An "
-      "overlap needs two more buffers of the parameters' size" },
+      "what overlaps with the next micro-batches, which then see stale parameters: nothing; the "
+      "optimizer step, as in the paper's run; or the whole round with gradient averaging, for "
+      "slow connections. An overlap needs two more buffers of the parameters' size" },
     { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
       "minimum time per micro-batch, to imitate a slow machine" },
     { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },
@@ -134,8 +135,8 @@ const struct command command_train = {
     .synopsis = "[--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
                 "--run ID [--join MULTIADDR ...] [OPTION ...]",
     .about =
-        "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with --run "
-        "in a swarm. The first peer of a swarm has no --join; it prints how others join.",
+        "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with "
+        "--run in a swarm. The first peer of a swarm has no --join; it prints how others join.",
     .rows = rows,
     .notes =
         "Ctrl-C saves a checkpoint and stops. Next: potluck generate --model DIR \"a caption\"",

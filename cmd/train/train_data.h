@@ -26,10 +26,10 @@ struct train_data {
     atomic_int is_closing; /* the stream: its reader need not wait for a server any more */
 };
 
-/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or of
- * a list of them (http_is_list of net/http/client/shard_list.h). $POTLUCK_TOKEN goes to the origin of the first
- * URL, $HF_TOKEN to the hub's, whatever a list names; $SSL_CERT_FILE says whose certificates to
- * believe. */
+/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or of a
+ * list of them (http_is_list of net/http/client/shard_list.h). $POTLUCK_TOKEN goes to the origin of
+ * the first URL, $HF_TOKEN to the hub's, whatever a list names; $SSL_CERT_FILE says whose
+ * certificates to believe. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */

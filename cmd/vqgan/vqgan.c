@@ -254,8 +254,8 @@ static const struct option_row rows[] = {
     { "data", "DIR", NULL, OPT_PATH(data),
       "a PNG, JPEG or WebP image, or a folder of them; each is cropped to a square" },
     { "weights", "FILE", NULL, OPT_PATH(weights),
-      "a VQGAN: our own, or a published checkpoint (.ckpt, .pt, .safetensors). Its sizes come from the .yaml "
-      "file next to it or from its tensors" },
+      "a VQGAN: our own, or a published checkpoint (.ckpt, .pt, .safetensors). Its sizes come "
+      "from the .yaml file next to it or from its tensors" },
     { "codes", "FILE", NULL, OPT_PATH(codes),
       "image tokens as encode writes them: safetensors with 'codes' (images, rows, columns)" },
     { "out", "PATH", NULL, OPT_PATH(out), "where to write: a file, or a folder for decode" },
@@ -268,7 +268,8 @@ static const struct option_row rows[] = {
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of the random source" },
     { NULL, NULL, NULL, OPT_HEADING, "Training" },
     { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, configs),
-      "the model: demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file with the original's keys" },
+      "the model: demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file with the "
+      "original's keys" },
     { "init", "FILE", NULL, OPT_PATH(init), "weights to start from" },
     { "steps", "N", "4000", OPT_INTEGER(steps, 1, 100000000), "optimizer steps" },
     { "batch", "N", "8", OPT_INTEGER(batch, 1, 4096), "images per step" },
@@ -287,8 +288,8 @@ const struct command command_vqgan = {
                 "encode  --weights FILE --data DIR --out FILE [OPTION ...]\n"
                 "decode  --weights FILE --codes FILE --out DIR [OPTION ...]",
     .about =
-        "Trains a VQGAN, measures how well it reconstructs images, or converts between images and image "
-        "tokens.",
+        "Trains a VQGAN, measures how well it reconstructs images, or converts between images and "
+        "image tokens.",
     .rows = rows,
     .run = run_vqgan,
 };

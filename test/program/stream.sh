@@ -44,7 +44,7 @@ check "train from the folder as the server shows it" train page "http://127.0.0.
 check "the same pairs from the page" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/page/checkpoint-000002.safetensors"
 mkdir "$work/empty"
-refuses 1 "potluck train: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet beside it" \
+refuses 1 "potluck train: --data: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet beside it" \
     train none "http://127.0.0.1:$port/empty/"
 
 serve secure harsh "$work/ca.pem" "$work/key.pem"
@@ -53,7 +53,7 @@ check "HTTPS, by the authority that SSL_CERT_FILE names" env SSL_CERT_FILE="$wor
     --quiet --out "$work/secure"
 check "the same pairs again" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/secure/checkpoint-000002.safetensors"
-refuses 1 "potluck train: https://127.0.0.1:$port/list.txt: .*certificate" \
+refuses 1 "potluck train: --data: https://127.0.0.1:$port/list.txt: .*certificate" \
     train none "https://127.0.0.1:$port/list.txt"
 SSL_CERT_FILE=$work/nowhere.pem refuses 1 "$work/nowhere.pem" train none "https://127.0.0.1:$port/list.txt"
 refuses 1 "localhost" env SSL_CERT_FILE="$work/ca.pem" "$POTLUCK" train --quiet --out "$work/none" \

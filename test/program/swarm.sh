@@ -73,13 +73,13 @@ prints "get" '"value":\{"n":\[1,2.5,null\]\}' "$POTLUCK" dht get k --join "$(add
 prints "a negative number is a value" '^-5$' sh -c "'$POTLUCK' dht put five -5 --join '$entry' && '$POTLUCK' dht get --join '$entry' five"
 prints "subkeys" '"subkey":"s".*"value":3' sh -c "'$POTLUCK' dht put d 3 --subkey s --join '$entry' && '$POTLUCK' dht get d --join '$entry' --json"
 prints "the benchmark" 'get, 32 at once +[0-9]+ /s' "$POTLUCK" dht bench --count 20 --join "$entry"
-refuses_again 1 "nobody has 'absent'" "$POTLUCK" dht get absent --join "$entry"
+refuses_again 1 "no peer has a record 'absent'" "$POTLUCK" dht get absent --join "$entry"
 prints "nobody there, asked for a record" 'dht: nobody lets us join: their side: nobody listens' "$POTLUCK" dht get k --join "$nobody"
 refuses 2 "--join is missing" "$POTLUCK" dht get k
 refuses 1 "is not /ip4 or /ip6" "$POTLUCK" peer --listen /dns4/localhost/tcp/0
 refuses 2 "needs --join" "$POTLUCK" peer --client-mode
-refuses 2 "only calls others: --join" "$POTLUCK" train --run r --client-mode
-refuses 2 "only calls others: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
+refuses 2 "accepts no connections: --join" "$POTLUCK" train --run r --client-mode
+refuses 2 "accepts no connections: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
 
 check "the doctor finds nothing bad" again "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --model demo
 prints "it is reached" '^ok +reach .* has reached us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
@@ -181,7 +181,7 @@ takes_back() {
     next_run
     learn --run $run --join "$entry" || return 1
     "$POTLUCK" dht get ${run}_progress --json --join "$entry" >"$work/report" 2>&1
-    grep -qE "\"value\":null|nobody has '${run}_progress'" "$work/report" && ! grep -q samples_accumulated "$work/report" ||
+    grep -qE "\"value\":null|no peer has a record '${run}_progress'" "$work/report" && ! grep -q samples_accumulated "$work/report" ||
         { cat "$work/report"; return 1; }
 }
 check "and takes its report back when it leaves" again takes_back

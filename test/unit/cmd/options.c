@@ -1,4 +1,5 @@
-/* options.c - the parser of command lines: every kind of option, its limits, and the sentence after each mistake. */
+/* options.c - the parser of command lines: every kind of option, its limits, and the sentence after
+ * each mistake. */
 #include "cmd/common/options.h"
 
 #include <setjmp.h>
