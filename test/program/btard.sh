@@ -19,7 +19,7 @@ until_seen() { # pattern, file: however slow the machine is
     return 1
 }
 
-refuses 2 "which nobody can compute again" "$POTLUCK" train --run r --robust btard:1 --delay step --out "$work/x"
+refuses 2 "which validators cannot recompute" "$POTLUCK" train --run r --robust btard:1 --delay step --out "$work/x"
 refuses 2 "btard\[:VALIDATORS\]" "$POTLUCK" train --run r --robust btard:-1 --out "$work/x"
 
 # The same names, as many rows, other contents.

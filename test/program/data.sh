@@ -45,7 +45,7 @@ run prepare; check "prepare nothing" [ $status -eq 2 ]
 for stem in ../x .x ''; do
     run prepare --data "$work" --codec data/demo/t5_2k.model --out "$work/o" --stem "$stem"
     check "prepare --stem '$stem'" \
-        grep -q '--stem: .* is not a file name without a folder' "$work/err"
+        grep -q -e '--stem: .* is not a file name without a folder' "$work/err"
 done
 wrong() { "$POTLUCK" prepare --codec data/demo/t5_2k.model --out "$work/o" --data "$@"; }
 refuses 1 "$work/no: " wrong "$work/no"
