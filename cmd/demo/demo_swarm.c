@@ -167,6 +167,14 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
 
 /* --- what they say ---------------------------------------------------------------------------- */
 
+/* A line that stays: above the table, which is drawn anew below it. */
+static void say(struct show *s, const char *text)
+{
+    if (s->lines) fprintf(stderr, "\033[%dA\033[J", s->lines);
+    s->lines = 0;
+    fprintf(stderr, "%s\n", text);
+}
+
 static void hear_line(struct show *s, struct peer *p, const char *text)
 {
     json_t *line = json_loads(text, 0, NULL);
@@ -177,7 +185,9 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
         if (p == &s->peer[0]) s->view.peer[0].state = "open";
     } else if (event && !strcmp(event, "serving")) {
         const char *url = json_string_value(json_object_get(line, "url"));
-        if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
+        char page[200];
+        snprintf(page, sizeof page, "its page: %.180s", url ? url : "");
+        if (p == &s->page && url) say(s, page);
     } else if (p > &s->peer[0] && p != &s->page) {
         demo_view_hear(&s->view, (int)(p - s->peer), line);
     }
