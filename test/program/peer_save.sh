@@ -115,7 +115,7 @@ learn 3 --slow 1.5 --join "$(address "$work/y")"
 check "a folder of another run is told" wait_for grep -q '"event":"not_saved".*holds a checkpoint of step' "$work/y"
 check "and left alone" test "$(newest "$work/s")" = "$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 
-refuses 2 "--save keeps a run's state: --run ID" "$POTLUCK" peer --save "$work/n"
+refuses 2 "--save saves a run's state" "$POTLUCK" peer --save "$work/n"
 refuses 2 "none of lamb8, lamb32" "$POTLUCK" peer --run r --save "$work/n" --optimizer sgd
 refuses 2 "--save-every" "$POTLUCK" peer --run r --save "$work/n" --save-every 0
 refuses 2 "--keep" "$POTLUCK" peer --run r --save "$work/n" --keep -1
