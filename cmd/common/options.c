@@ -159,7 +159,7 @@ static int match(void *context, const struct option_row *row, void *options)
 }
 
 /* How many letters have to be added, removed or replaced to make one name of the other.
- * [Levenshtein 1966] */
+ * (Levenshtein distance) */
 static int edit_distance(const char *a, size_t n, const char *b)
 {
     int row[NAME_MAX_BYTES + 1], m = (int)strlen(b);
