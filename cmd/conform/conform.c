@@ -31,7 +31,7 @@ static int report(const struct pl_backend *be, struct pair_options *pair, const 
     }
     rc = 1;
     if (pl_backend_open(&fast, "fast", &err)) printf("fast is left out: %s\n", err.text);
-    else if (strcmp(be->name, fast.name)) pair->beside = &fast;
+    else if (strcmp(be->name, fast.name)) pair->baseline = &fast;
     pair->timing = PAIR_CHECK_AND_TIME;
     pair->at_least = REPORT_TIMES;
     pair->seen = conform_report_case;

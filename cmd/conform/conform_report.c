@@ -81,7 +81,7 @@ int conform_report_open(struct conform_report *r, const struct pl_backend *be,
                         "name", text_of(be->name), "note", text_of(be->note), "run", "seed",
                         (json_int_t)options->seed, "quick", options->quick, "filter",
                         options->filter ? text_of(options->filter) : NULL, "beside",
-                        options->beside ? text_of(options->beside->note) : NULL, "operations",
+                        options->baseline ? text_of(options->baseline->note) : NULL, "operations",
                         r->operations, "golden", r->golden, "cases", r->cases);
     return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");
 }
@@ -104,8 +104,8 @@ void conform_report_case(void *context, const struct pair_outcome *o)
                      o->op, "case", text_of(o->line), "ok", !o->why, "why",
                      o->why ? text_of(o->why) : NULL, "worst", o->worst, "of", o->worst_name,
                      "ref_s", seconds_of(o->ref), "ref_is_scaled", o->ref_is_scaled, "backend_s",
-                     seconds_of(o->be), "fast_s", seconds_of(o->beside), "flops", o->flops, "bytes",
-                     o->bytes));
+                     seconds_of(o->be), "fast_s", seconds_of(o->baseline), "flops", o->flops,
+                     "bytes", o->bytes));
 }
 
 void conform_report_operation(void *context, const struct pair_total *t)

@@ -75,7 +75,7 @@ void golden_fail(struct golden *g, const char *what, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    g->failed++; /* whatever the filter: trouble is never hidden */
+    g->failed++; /* regardless of the filter: errors are always shown */
     printf("FAIL %s/%s %s  %s\n", g->area, g->file, what, text);
 }
 
@@ -170,18 +170,18 @@ json_t *golden_meta(struct golden *g, const struct st_file *f, const char *key)
 
 static char *unzip(const char *path, size_t *bytes)
 {
-    size_t room = 1 << 20, used = 0;
-    char *buffer = malloc(room);
+    size_t capacity = 1 << 20, used = 0;
+    char *buffer = malloc(capacity);
     gzFile in = gzopen(path, "rb");
     int n = 0;
     while (in && buffer) {
-        if (room - used < 1 << 16) {
-            char *more = room > JSON_MAX ? NULL : realloc(buffer, 2 * room);
+        if (capacity - used < 1 << 16) {
+            char *more = capacity > JSON_MAX ? NULL : realloc(buffer, 2 * capacity);
             if (!more) break;
             buffer = more;
-            room *= 2;
+            capacity *= 2;
         }
-        n = gzread(in, buffer + used, (unsigned)(room - used - 1));
+        n = gzread(in, buffer + used, (unsigned)(capacity - used - 1));
         if (n <= 0) break;
         used += (size_t)n;
     }

@@ -13,7 +13,7 @@ struct golden {
     const struct pl_backend *be;
     int is_ref;         /* 1: the reference's tolerances hold, else the fast ones */
     const char *area;   /* "dalle", ... */
-    const char *folder; /* where the files lie */
+    const char *folder; /* the folder of the files */
     const char *filter; /* only lines that contain it are run or shown; NULL: all */
     long passed, failed, skipped;
     /* private */
@@ -41,11 +41,11 @@ __attribute__((format(printf, 4, 5))) void golden_check(struct golden *g, const 
                                                         int good, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void golden_fail(struct golden *g, const char *what,
                                                        const char *format, ...);
-/* Only for what the README beside the goldens calls informative. */
+/* Only for what the README of the golden values calls informative. */
 void golden_skip(struct golden *g, const char *what, const char *why);
 
-/* max |got - want| / max |want| over n values (0 if both are all zero; infinite on NaN).
- * |want| >= 3e38 marks a masked logit and is left out. */
+/* max |got - want| / max |want| over n values (0 if both are all zero; infinite on NaN). |want| >=
+ * 3e38 marks a masked logit, which is excluded. */
 double golden_relative(const float *got, const float *want, size_t n);
 double golden_absolute(const float *got, const float *want, size_t n);
 

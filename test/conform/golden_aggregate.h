@@ -15,7 +15,7 @@ float *agg_floats(struct golden *g, const struct st_file *f, const char *name, s
 /* max |got - want| / max |want|; infinite on NaN. */
 double agg_relative(const double *got, const double *want, size_t n);
 
-/* One line: got (n) beside the tensor `name`, within `allowed` of its largest entry. */
+/* One line: compares got (n) with the tensor `name`, within `allowed` of its largest entry. */
 void agg_compare(struct golden *g, const struct st_file *f, const char *name, const double *got,
                  size_t n, double allowed);
 

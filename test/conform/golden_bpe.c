@@ -37,14 +37,14 @@ static void compare_text(struct token_replay *r, size_t row, const char *got, si
 static void ids_row(struct token_replay *r, size_t row, const char *text, size_t n,
                     const int32_t *want, size_t count)
 {
-    size_t room = count + 1, got_count;
-    int32_t *got = pl_alloc(room, sizeof *got);
+    size_t capacity = count + 1, got_count;
+    int32_t *got = pl_alloc(capacity, sizeof *got);
     char *back;
     size_t bytes;
-    if (!got || pl_bpe_encode(got, room, &got_count, r->b, text, n))
+    if (!got || pl_bpe_encode(got, capacity, &got_count, r->b, text, n))
         token_differs(r, "row %zu: an error", row);
     else {
-        if (got_count <= room) compare_ids(r, row, got, got_count, want, count);
+        if (got_count <= capacity) compare_ids(r, row, got, got_count, want, count);
         else token_differs(r, "row %zu: %zu ids, want %zu", row, got_count, count);
     }
     pl_free(got);
@@ -195,18 +195,18 @@ static void json(struct token_replay *r, const char *path)
 
 /* --- which vocabulary ------------------------------------------------------------------------- */
 
-/* The tokenizer's goldens in the tree that the program was built in, one folder above it. */
-static void own_folder(char *folder, size_t room)
+/* The tokenizer's golden values in the source tree of this build, one folder above it. */
+static void own_folder(char *folder, size_t capacity)
 {
     static const char below[] = "/../test/golden/tokenizer";
-    ssize_t n = readlink("/proc/self/exe", folder, room - sizeof below);
+    ssize_t n = readlink("/proc/self/exe", folder, capacity - sizeof below);
     char *slash;
     folder[n > 0 ? n : 0] = 0;
     slash = strrchr(folder, '/');
     strcpy(slash ? slash : folder, slash ? below : ".");
 }
 
-/* CLIP's list is one and the same for all: it may lie in the area's folder, or in our own. */
+/* CLIP's merge list is the same for all: in the area's folder, or in our own. */
 static int open_clip(struct token_replay *r, const char *name, struct pl_err *err)
 {
     char own[4096];
@@ -236,7 +236,7 @@ static int open_gpt2(struct token_replay *r, const char *stem, struct pl_err *er
 }
 
 /* The merge list that STEM.safetensors names, or the usual name; 0 if there is no such file. */
-static int clip_vocab(char *name, size_t room, struct golden *g, const char *stem)
+static int clip_vocab(char *name, size_t capacity, struct golden *g, const char *stem)
 {
     char path[4096];
     struct st_file *f;
@@ -247,7 +247,7 @@ static int clip_vocab(char *name, size_t room, struct golden *g, const char *ste
     json_t *config = text ? json_loads(text, 0, NULL) : NULL;
     const char *vocab = json_string_value(json_object_get(config, "vocab"));
     int is_clip = vocab || pl_safetensors_find(f, "cleaned.bytes");
-    snprintf(name, room, "%s", vocab && !strchr(vocab, '/') ? vocab : CLIP_VOCAB);
+    snprintf(name, capacity, "%s", vocab && !strchr(vocab, '/') ? vocab : CLIP_VOCAB);
     json_decref(config);
     pl_safetensors_close(f);
     return is_clip;

@@ -1,5 +1,6 @@
-/* golden_calculator.c - the memory calculator: the original's outputs, exact where they are whole,
- * and published shapes and counts for the corrected one. See test/golden/calculator/README.md. */
+/* golden_calculator.c - the memory calculator: the published calculator's outputs, exact where they
+ * are integers, and published shapes and counts for the corrected one. See
+ * test/golden/calculator/README.md. */
 #include "areas.h"
 #include "golden.h"
 #include "../../runtime/memory.h"

@@ -1,4 +1,4 @@
-/* golden_clip_model.c - CLIP's towers beside the original's, from pixels and tokens to the order of
+/* golden_clip_model.c - CLIP's towers against OpenAI's: from pixels and tokens to the ranking of
  * pictures. [spec images-and-text 2.1, 2.4] */
 #include "golden_clip.h"
 #include "golden_model.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL 2e-5 /* of a tensor's largest value: README beside the goldens */
+#define MODEL 2e-5 /* relative to a tensor's largest value, from the README of the golden values */
 #define FULL 1e-4  /* the official size */
 
 static int get(struct golden *g, const json_t *model, const char *key)
@@ -71,7 +71,7 @@ static void look(void *context, const char *name, const float *at, size_t n)
     if (pl_safetensors_find(l->f, name)) golden_device(l->g, l->f, name, at, n, 0, MODEL);
 }
 
-/* "block0.ln_1" of a tower is the golden's "visual.block0.ln_1"; "block3.out" is
+/* "block0.ln_1" of a tower is "visual.block0.ln_1" in the file; "block3.out" is
  * "visual.block.3". */
 static void look_block(void *context, const char *name, const float *at, size_t n)
 {
@@ -95,7 +95,7 @@ static void look_block(void *context, const char *name, const float *at, size_t 
     look(l, full, at, n);
 }
 
-/* Host values against a tensor. */
+/* Compares host values with a tensor. */
 static void compare(struct golden *g, const struct st_file *f, const char *name, const float *got,
                     size_t n, double allowed)
 {
@@ -135,11 +135,11 @@ static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip
                        float *pixels, int images, const int32_t *tokens, int texts, double allowed)
 {
     int E = m->config.embed;
-    size_t room = (size_t)images * (size_t)texts;
+    size_t capacity = (size_t)images * (size_t)texts;
     float *image = pl_alloc((size_t)images, (size_t)E * sizeof *image);
     float *text = pl_alloc((size_t)texts, (size_t)E * sizeof *text);
     float *unit = pl_alloc((size_t)(images + texts), (size_t)E * sizeof *unit);
-    float *logits = pl_alloc(room, sizeof *logits), *other = pl_alloc(room, sizeof *other);
+    float *logits = pl_alloc(capacity, sizeof *logits), *other = pl_alloc(capacity, sizeof *other);
     int32_t *order = pl_alloc((size_t)images, sizeof *order);
     struct looking seeing = { g, f, "visual" }, reading = { g, f, "text" };
     int rc = image && text && unit && logits && other && order ? PL_OK : PL_ENOMEM;
@@ -159,12 +159,12 @@ static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip
         compare(g, f, "image_features_normalized", unit, (size_t)images * (size_t)E, allowed);
         normalise(unit, text, texts, E);
         compare(g, f, "text_features_normalized", unit, (size_t)texts * (size_t)E, allowed);
-        compare(g, f, "logits_per_text", logits, room, allowed);
+        compare(g, f, "logits_per_text", logits, capacity, allowed);
         transpose(other, logits, texts, images);
-        compare(g, f, "logits_per_image", other, room, allowed);
+        compare(g, f, "logits_per_image", other, capacity, allowed);
         for (int t = 0; t < texts; t++)
             pl_clip_rank(order, other + t * images, logits + t * images, images);
-        compare(g, f, "probs_per_text", other, room, allowed);
+        compare(g, f, "probs_per_text", other, capacity, allowed);
     }
     pl_free(image);
     pl_free(text);

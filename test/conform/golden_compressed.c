@@ -221,7 +221,7 @@ static void onebit_bytes(struct onebit_replay *r, long step, const char *what, c
     golden_check(r->g, name, t && t->bytes == n && !memcmp(t->data, got, n), "other bits");
 }
 
-static int onebit_exchange(struct onebit_replay *r, long step, const double *grads)
+static int onebit_allreduce(struct onebit_replay *r, long step, const double *grads)
 {
     size_t workers = (size_t)r->workers;
     double *sum = pl_alloc(r->padded, sizeof *sum);
@@ -260,7 +260,7 @@ static int onebit_one(struct onebit_replay *r, long step, int warm, const double
         }
         pl_onebit_warm_up(r->p, r->m, r->v, mean, r->n, &r->o);
     } else if (!rc) {
-        rc = onebit_exchange(r, step, grads);
+        rc = onebit_allreduce(r, step, grads);
         if (!rc) pl_onebit_step(r->p, r->m, r->v, r->n, &r->o);
     }
     pl_free(mean);

@@ -1,4 +1,5 @@
-/* golden_container.c - see golden_container.h. */
+/* golden_container.c - opens every kind of checkpoint container and compares its tensors with the
+ * same ones in a safetensors file. */
 #include "golden_container.h"
 #include "data/models/weights.h"
 
@@ -6,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file that says what is expected; 0 after a line if there is none. */
-static int find_expected(struct golden *g, char *path, size_t room, const char *stem)
+/* Finds the file with the expected tensors; 0 after a failure line if there is none. */
+static int find_expected(struct golden *g, char *path, size_t capacity, const char *stem)
 {
     for (size_t n = strlen(stem); n; n--) {
         if (stem[n] && stem[n] != '_' && stem[n] != '.') continue;
-        snprintf(path, room, "%s/%.*s.safetensors", g->folder, (int)n, stem);
+        snprintf(path, capacity, "%s/%.*s.safetensors", g->folder, (int)n, stem);
         if (!access(path, R_OK)) return 1;
     }
     golden_fail(g, "expected", "no safetensors file beside it says what it should hold");

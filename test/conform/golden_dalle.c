@@ -23,7 +23,7 @@ int replay_size(struct replay *r, const char *key)
     long value = r->bad ? 1 : golden_int(r->g, r->config, key);
     if (value >= 1 && value <= REPLAY_SIZE) return (int)value;
     if (value) golden_fail(r->g, key, "%ld where 1..%d was expected", value, REPLAY_SIZE);
-    r->bad = 1; /* 0: golden_int has said that it is missing, or it is as useless */
+    r->bad = 1; /* 0: golden_int has reported that it is missing, or it is unusable */
     return 1;
 }
 
@@ -58,7 +58,7 @@ static int too_many(struct replay *r, size_t n)
     return r->bad;
 }
 
-float *replay_room(struct replay *r, size_t n)
+float *replay_host_zeros(struct replay *r, size_t n)
 {
     float *p = too_many(r, n) ? NULL : pl_alloc(n, sizeof *p);
     if (!p) replay_did(r, PL_ENOMEM);
@@ -105,7 +105,7 @@ void *replay_bytes(struct replay *r, const void *host, size_t bytes)
 
 float *replay_out(struct replay *r, const float *device, size_t n)
 {
-    float *host = replay_room(r, n);
+    float *host = replay_host_zeros(r, n);
     if (host) replay_did(r, golden_down(r->g, host, device, n));
     if (!r->bad) return host;
     pl_free(host);
@@ -117,7 +117,8 @@ void replay_rotary(struct replay *r, float **cosine, float **sine, const char *t
 {
     size_t angles = n * R / 2;
     float *table = replay_host(r, tensor, rows * R);
-    float *angle = replay_room(r, angles), *c = replay_room(r, angles), *s = replay_room(r, angles);
+    float *angle = replay_host_zeros(r, angles), *c = replay_host_zeros(r, angles),
+          *s = replay_host_zeros(r, angles);
     if (!r->bad) {
         for (size_t i = 0; i < angles; i++) angle[i] = table[2 * i];
         pl_rotary_tables(c, s, angle, angles);
@@ -152,7 +153,7 @@ void replay_same(struct replay *r, const char *tensor, const float *device, size
     replay_same_as(r, tensor, tensor, device, n, allowed);
 }
 
-/* Files are told apart by what they hold; a folder may name them as it likes. */
+/* Files are recognized by their content; their names do not matter. */
 static golden_dalle_fn *kind_of(const struct st_file *f)
 {
     if (pl_safetensors_meta(f, "facts")) return golden_dalle_masks;
@@ -164,7 +165,8 @@ static golden_dalle_fn *kind_of(const struct st_file *f)
     return NULL;
 }
 
-/* What the generator was told, and how far float32 was from float64 when it ran: no values. */
+/* The generator's settings, and how far float32 was from float64 in its run: no values to
+ * compare. */
 static int is_companion(const char *stem)
 {
     return !strncmp(stem, "config", 6) || !strncmp(stem, "float32_error", 13);

@@ -22,10 +22,10 @@ struct replay {
 void replay_open(struct replay *r, struct golden *g, const struct st_file *f);
 void replay_close(struct replay *r);
 
-/* A size from the configuration, 1..REPLAY_SIZE; 1 after trouble. A string; "" after trouble. */
+/* A size from the configuration, 1..REPLAY_SIZE; 1 after an error. A string; "" after an error. */
 int replay_size(struct replay *r, const char *key);
 const char *replay_text(struct replay *r, const char *key);
-/* One dimension of a tensor; 1 after trouble. */
+/* One dimension of a tensor; 1 after an error. */
 int replay_dim(struct replay *r, const char *tensor, int dim);
 
 /* Backend memory, given back by replay_close: a tensor that must have n elements, zeros, host
@@ -33,21 +33,21 @@ int replay_dim(struct replay *r, const char *tensor, int dim);
 float *replay_in(struct replay *r, const char *tensor, size_t n);
 float *replay_zeros(struct replay *r, size_t n);
 void *replay_bytes(struct replay *r, const void *host, size_t bytes);
-/* Host memory, to be freed with pl_free: n zeros; a tensor that must have n elements; the backend's
- * values. */
-float *replay_room(struct replay *r, size_t n);
+/* Host memory, freed with pl_free: n zeros; a tensor that must have n elements; a copy of the
+ * backend's values. */
+float *replay_host_zeros(struct replay *r, size_t n);
 float *replay_host(struct replay *r, const char *tensor, size_t n);
 float *replay_out(struct replay *r, const float *device, size_t n);
 
 /* Cosines and sines (n, R/2) on the backend, from the first n rows of a table (rows,R) in the file,
- * where every angle stands twice, side by side. */
+ * which repeats every angle for both channels of a pair. */
 void replay_rotary(struct replay *r, float **cosine, float **sine, const char *tensor, size_t rows,
                    size_t n, size_t R);
 
 /* Takes the status of operations. */
 void replay_did(struct replay *r, int status);
-/* A line: the backend's n values against a tensor, relative to its largest; named after the tensor
- * or after `what`. */
+/* One line: compares the backend's n values with a tensor, relative to its largest; named after the
+ * tensor or `what`. */
 void replay_same_as(struct replay *r, const char *what, const char *tensor, const float *device,
                     size_t n, double allowed);
 void replay_same(struct replay *r, const char *tensor, const float *device, size_t n,
@@ -58,8 +58,8 @@ typedef void golden_dalle_fn(struct golden *g, const struct st_file *f);
 golden_dalle_fn golden_dalle_masks, golden_dalle_rotary, golden_dalle_attention, golden_dalle_part,
     golden_dalle_filters;
 
-/* The network made of them: reversible stacks, whole models, training, generation, and the run's
- * facts (f NULL: run_facts.json in g->folder). Returns 0 for a file that is none of these. */
+/* Networks: reversible stacks, whole models, training, generation, and the reference run's facts (f
+ * NULL: run_facts.json in g->folder). Returns 0 for another kind of file. */
 int golden_dalle_model(struct golden *g, const struct st_file *f, const char *stem);
 
 #endif

@@ -1,5 +1,5 @@
-/* golden_dalle_facts.c - the run's own network in numbers and names: parameter counts, the state
- * dict, the optimizer's groups, initial values. */
+/* golden_dalle_facts.c - the reference run's own network in numbers and names: parameter counts,
+ * the state dict, the optimizer's groups, initial values. */
 #include "golden_dalle_net.h"
 #include "data/models/dalle_config.h"
 

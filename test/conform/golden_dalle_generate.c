@@ -81,7 +81,7 @@ static void compare_greedy(struct net *net, float *z, const int32_t *text, doubl
     pl_free(got);
 }
 
-/* Without a caption all ids are 0; the mixture is taken from the cached passes. */
+/* Without a caption all ids are 0. The guided logits are computed from the cached passes. */
 static void compare_guidance(struct net *net, const float *given, const int32_t *codes,
                              double allowed)
 {

@@ -82,7 +82,7 @@ static int load_angles(struct net *net)
     return table && net_did(net, "pos_emb", rc, &err);
 }
 
-/* Names that the original's state dict has for one tensor must mean one parameter here. */
+/* Names that DALLE-pytorch's state dict has for one tensor must be one parameter here. */
 static int check_aliases(struct net *net)
 {
     json_t *alias = golden_meta(net->g, net->f, "alias"), *first;
@@ -274,7 +274,7 @@ void net_model(struct net *net)
     pl_free(image);
 }
 
-/* Plain gradient descent: a new batch each step, then the first one again. */
+/* Plain gradient descent: a new batch in each step, then the first one again. */
 void net_train(struct net *net)
 {
     const struct pl_dalle_config *c = &net->config;

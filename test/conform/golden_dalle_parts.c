@@ -6,7 +6,7 @@
 
 #define EPS 1e-5f
 
-/* Text positions and the grid's side, of a configuration that has places for n positions. */
+/* Text positions and the grid's side, for a configuration with n positions. */
 static void grid(struct replay *r, int *P, int *F, int n)
 {
     *P = replay_size(r, "T") + 1;
@@ -60,7 +60,7 @@ static void layer_open(struct layer *a, struct replay *r, const char *prefix, co
     a->lse = replay_zeros(r, M * (size_t)a->H);
 }
 
-/* The first rows of the file's table, where every angle stands twice, side by side. */
+/* The first rows of the file's table, which repeats every angle for both channels of a pair. */
 static void layer_rotate(struct layer *a, struct replay *r)
 {
     size_t F = (size_t)a->mask.F, R = (size_t)a->R;
@@ -180,8 +180,8 @@ static void stepwise(struct replay *r, const char *kind, double allowed)
     cache = (size_t)B * (size_t)n * E;
     x = replay_host(r, "x", floats);
     want = replay_host(r, "plain.y", floats);
-    got = replay_room(r, floats);
-    row = replay_room(r, (size_t)B * token);
+    got = replay_host_zeros(r, floats);
+    row = replay_host_zeros(r, (size_t)B * token);
     one = replay_zeros(r, (size_t)B * token);
     y = replay_zeros(r, (size_t)B * token);
     k_cache = replay_zeros(r, cache);
@@ -279,17 +279,17 @@ static void prenorm(struct piece *p, struct replay *r, double allowed)
 {
     const struct pl_backend *be = r->g->be;
     size_t D = (size_t)p->D;
-    float *gain = replay_in(r, "param.norm.weight", D),
-          *offset = replay_in(r, "param.norm.bias", D);
-    float *dgain = replay_zeros(r, D), *doffset = replay_zeros(r, D);
+    float *weight = replay_in(r, "param.norm.weight", D),
+          *bias = replay_in(r, "param.norm.bias", D);
+    float *dweight = replay_zeros(r, D), *dbias = replay_zeros(r, D);
     int M = p->B * p->n;
     if (r->bad) return;
-    replay_did(r, be->layer_norm(p->y, p->x, gain, offset, M, p->D, EPS));
-    replay_did(r,
-               be->layer_norm_backward(p->dx, dgain, doffset, p->dy, p->x, gain, M, p->D, EPS, 0));
+    replay_did(r, be->layer_norm(p->y, p->x, weight, bias, M, p->D, EPS));
+    replay_did(r, be->layer_norm_backward(p->dx, dweight, dbias, p->dy, p->x, weight, M, p->D, EPS,
+                                          0));
     piece_same(p, r, p->floats, allowed);
-    replay_same(r, "grad.norm.weight", dgain, D, allowed);
-    replay_same(r, "grad.norm.bias", doffset, D, allowed);
+    replay_same(r, "grad.norm.weight", dweight, D, allowed);
+    replay_same(r, "grad.norm.bias", dbias, D, allowed);
 }
 
 static void layer_scale(struct piece *p, struct replay *r, double allowed)
@@ -306,8 +306,8 @@ static void layer_scale(struct piece *p, struct replay *r, double allowed)
 }
 
 /* A feed-forward layer's weights and gradients under a prefix. */
-static void feed_open(struct pl_ffn *w, struct pl_ffn *dw, struct replay *r, const char *prefix,
-                      size_t D, int *C)
+static void ffn_open(struct pl_ffn *w, struct pl_ffn *dw, struct replay *r, const char *prefix,
+                     size_t D, int *C)
 {
     static const char *const names[] = { "net.0.weight", "net.0.bias", "net.3.weight",
                                          "net.3.bias" };
@@ -324,8 +324,8 @@ static void feed_open(struct pl_ffn *w, struct pl_ffn *dw, struct replay *r, con
     }
 }
 
-static void feed_gradients(const struct pl_ffn *dw, struct replay *r, const char *prefix, size_t D,
-                           int C, double allowed)
+static void ffn_gradients(const struct pl_ffn *dw, struct replay *r, const char *prefix, size_t D,
+                          int C, double allowed)
 {
     char name[200];
     snprintf(name, sizeof name, "grad.%snet.0.weight", prefix);
@@ -344,13 +344,13 @@ static void feedforward(struct piece *p, struct replay *r, double allowed)
     float *again = replay_zeros(r, p->floats);
     struct pl_ffn w, dw;
     int C, M = p->B * p->n;
-    feed_open(&w, &dw, r, "", (size_t)p->D, &C);
+    ffn_open(&w, &dw, r, "", (size_t)p->D, &C);
     if (r->bad) return;
     replay_did(r, be->ffn(p->y, NULL, p->x, &w, M, p->D, C));
     replay_did(r, be->ffn_backward(again, p->dx, &dw, p->dy, NULL, p->x, &w, M, p->D, C));
     piece_same(p, r, p->floats, allowed);
     replay_same_as(r, "y, from the backward pass", "y", again, p->floats, allowed);
-    feed_gradients(&dw, r, "", (size_t)p->D, C, allowed);
+    ffn_gradients(&dw, r, "", (size_t)p->D, C, allowed);
 }
 
 /* y = scale * layer(shift(norm(x))), layer: "ff" or a kind of attention. */
@@ -361,21 +361,21 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
     int P, F, M = p->B * p->n, C = 1;
     int feeds = !strcmp(kind, "ff");
     size_t D = (size_t)p->D;
-    float *gain = replay_in(r, "param.fn.norm.weight", D), *s = replay_in(r, "param.scale", D);
-    float *offset = replay_in(r, "param.fn.norm.bias", D), *ds = replay_zeros(r, D);
-    float *dgain = replay_zeros(r, D), *doffset = replay_zeros(r, D);
+    float *weight = replay_in(r, "param.fn.norm.weight", D), *s = replay_in(r, "param.scale", D);
+    float *bias = replay_in(r, "param.fn.norm.bias", D), *ds = replay_zeros(r, D);
+    float *dweight = replay_zeros(r, D), *dbias = replay_zeros(r, D);
     float *norm = replay_zeros(r, p->floats), *h = replay_zeros(r, p->floats);
     float *out = replay_zeros(r, p->floats), *dh = replay_zeros(r, p->floats);
     struct pl_ffn w, dw;
     struct layer a;
     grid(r, &P, &F, p->n);
-    if (feeds) feed_open(&w, &dw, r, at, D, &C);
+    if (feeds) ffn_open(&w, &dw, r, at, D, &C);
     else {
         layer_open(&a, r, "param.fn.fn.fn.", kind, p->B, p->n);
         layer_rotate(&a, r);
     }
     if (r->bad) return;
-    replay_did(r, be->layer_norm(norm, p->x, gain, offset, M, p->D, EPS));
+    replay_did(r, be->layer_norm(norm, p->x, weight, bias, M, p->D, EPS));
     replay_did(r, be->shift(h, norm, p->B, p->n, p->D, P, F));
     if (feeds) replay_did(r, be->ffn(out, NULL, h, &w, M, p->D, C));
     else layer_forward(&a, r, out, h, NULL);
@@ -385,13 +385,14 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
     if (feeds) replay_did(r, be->ffn_backward(NULL, norm, &dw, dh, NULL, h, &w, M, p->D, C));
     else layer_backward(&a, r, norm, dh, h, NULL); /* norm is free by now: its gradient */
     replay_did(r, be->shift_backward(dh, norm, p->B, p->n, p->D, P, F));
-    replay_did(r, be->layer_norm_backward(p->dx, dgain, doffset, dh, p->x, gain, M, p->D, EPS, 0));
+    replay_did(r,
+               be->layer_norm_backward(p->dx, dweight, dbias, dh, p->x, weight, M, p->D, EPS, 0));
 
     piece_same(p, r, p->floats, allowed);
     replay_same(r, "grad.scale", ds, D, allowed);
-    replay_same(r, "grad.fn.norm.weight", dgain, D, allowed);
-    replay_same(r, "grad.fn.norm.bias", doffset, D, allowed);
-    if (feeds) feed_gradients(&dw, r, at, D, C, allowed);
+    replay_same(r, "grad.fn.norm.weight", dweight, D, allowed);
+    replay_same(r, "grad.fn.norm.bias", dbias, D, allowed);
+    if (feeds) ffn_gradients(&dw, r, at, D, C, allowed);
     else layer_gradients(&a, r, "grad.fn.fn.fn.", allowed);
 }
 

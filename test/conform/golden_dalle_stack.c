@@ -27,7 +27,7 @@ static int run_backward(struct net *net, const struct pl_dalle *m, float *dx, co
            net_did(net, "dx", be->get(dx, s->da, bytes), NULL);
 }
 
-/* out (rows,2D) = the two streams side by side. */
+/* out (rows,2D) = the two streams, concatenated. */
 static int beside(struct net *net, float *out, const float *a, const float *b, size_t rows)
 {
     size_t D = (size_t)net->config.D;
@@ -68,7 +68,7 @@ static void compare_streams(struct net *net, const float *x, double allowed)
     pl_free(got);
 }
 
-/* What is left in the streams after a reversible backward pass. */
+/* Compares the inputs that the reversible backward pass has reconstructed. */
 static void compare_rebuilt(struct net *net, double allowed)
 {
     const struct pl_stack *s = &net->m->stack;

@@ -39,7 +39,7 @@ static void one_mask(struct golden *g, const struct st_file *f, const char *key,
     const char *sha = json_string_value(json_object_get(fact, "sha256_of_bits"));
     const struct st_tensor *want;
     struct pl_mask mask;
-    size_t pitch, rows = 0, wrong = 0;
+    size_t stride, rows = 0, wrong = 0;
     int32_t *row_counts;
     uint8_t *bits;
     char name[96];
@@ -49,11 +49,11 @@ static void one_mask(struct golden *g, const struct st_file *f, const char *key,
         golden_fail(g, key, "expected KIND.Tt.Ff with a kind of attention that we know");
         return;
     }
-    pitch = ((size_t)S + 7) / 8;
+    stride = ((size_t)S + 7) / 8;
     snprintf(name, sizeof name, "%s.bits", key);
     want = pl_safetensors_find(f, name);
-    if (!want || want->dtype != PL_U8 || want->n != (size_t)S * pitch) {
-        golden_fail(g, name, "expected %d rows of %zu bytes", S, pitch);
+    if (!want || want->dtype != PL_U8 || want->n != (size_t)S * stride) {
+        golden_fail(g, name, "expected %d rows of %zu bytes", S, stride);
         return;
     }
     bits = pl_alloc(want->n, 1);
@@ -67,7 +67,7 @@ static void one_mask(struct golden *g, const struct st_file *f, const char *key,
     row_counts = golden_ints(g, f, name, &rows);
     for (size_t q = 0; q < rows && rows == (size_t)S; q++) {
         int32_t count = 0;
-        for (size_t i = 0; i < pitch; i++) count += __builtin_popcount(bits[q * pitch + i]);
+        for (size_t i = 0; i < stride; i++) count += __builtin_popcount(bits[q * stride + i]);
         wrong += count != row_counts[q];
     }
     if (row_counts)
@@ -100,16 +100,16 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
 
 /* -------------------------------------------------------------------- rotary_*: angles, rotation */
 
-/* Our own table against the file's, and against what the original made it from. Near 8192 one
- * float32 unit of an angle is 1e-3, elsewhere they must do much better. */
+/* Our table against the file's, and against the angles that produced it. Near 8192 one unit in the
+ * last place of a float32 angle is 1e-3; elsewhere the tolerance is much lower. */
 static void angles(struct replay *r, int P, int F, int d)
 {
     size_t n = (size_t)pl_rotary_channels(d) / 6, half = 3 * n,
            rows = (size_t)P + (size_t)F * (size_t)F;
     float *table = replay_host(r, "table", rows * 2 * half);
     float *text = replay_host(r, "base_text", n), *axis = replay_host(r, "base_axis", n);
-    float *place = replay_host(r, "axis_coordinates", (size_t)F);
-    float *angle = replay_room(r, rows * half);
+    float *position = replay_host(r, "axis_coordinates", (size_t)F);
+    float *angle = replay_host_zeros(r, rows * half);
     double near = 0, far = 0, e_text = 0, e_axis = 0, e_place = 0;
     if (!r->bad) {
         pl_rotary_angles(angle, P, F, d);
@@ -125,7 +125,7 @@ static void angles(struct replay *r, int P, int F, int d)
         }
         for (size_t i = 0; i < (size_t)F; i++)
             e_place = fmax(e_place, fabs(angle[((size_t)P + i) * half + 2 * n] / (double)axis[0] -
-                                         place[i]));
+                                         position[i]));
         golden_case(r->g, "table, text rows and image axes", near, 1e-4);
         golden_case(r->g, "table, text axis of image rows", far, 1e-3);
         golden_case(r->g, "base_text", e_text, 1e-6);
@@ -135,7 +135,7 @@ static void angles(struct replay *r, int P, int F, int d)
     pl_free(table);
     pl_free(text);
     pl_free(axis);
-    pl_free(place);
+    pl_free(position);
     pl_free(angle);
 }
 
@@ -161,7 +161,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     int R = pl_rotary_channels(d);
     size_t one = (size_t)B * (size_t)H * (size_t)n * (size_t)d;
     size_t rows = (size_t)P + (size_t)F * (size_t)F;
-    float *host = replay_room(r, 3 * one), *qkv, *cosine, *sine, *turned, *back;
+    float *host = replay_host_zeros(r, 3 * one), *qkv, *cosine, *sine, *turned, *back;
     if (!r->bad && (size_t)n > rows) {
         golden_fail(r->g, "q", "%d positions, the table has %zu", n, rows);
         r->bad = 1;
@@ -179,7 +179,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     back = replay_out(r, qkv, 3 * one);
     for (int i = 0; i < 3; i++) {
         char name[16];
-        float *got = replay_room(r, one), *want;
+        float *got = replay_host_zeros(r, one), *want;
         snprintf(name, sizeof name, "%s_rotated", parts[i]);
         want = replay_host(r, name, one);
         if (got && want && turned) {
@@ -229,7 +229,7 @@ static void settings(struct replay *r, const float *logits, size_t rows, size_t 
     float *top_p = replay_host(r, "grid.top_p", n),
           *temperature = replay_host(r, "grid.temperature", n);
     float *keep = replay_host(r, "keep", cells), *want = replay_host(r, "probabilities", cells);
-    float *ties = replay_host(r, "row_has_ties", rows), *got = replay_room(r, cells);
+    float *ties = replay_host(r, "row_has_ties", rows), *got = replay_host_zeros(r, cells);
     int32_t *top_k = golden_ints(r->g, r->f, "grid.top_k", NULL);
     int32_t *keep_count = golden_ints(r->g, r->f, "keep_count", &all);
     uint8_t *mine = pl_alloc(V, 1);

@@ -1,5 +1,5 @@
-/* golden_gpt2.c - GPT-2 beside transformers': forward, loss, gradients, padding, cached greedy
- * continuation, AdamW, names, the hub's files. [spec images-and-text 6] */
+/* golden_gpt2.c - GPT-2 against transformers: forward, loss, gradients, padding, cached greedy
+ * generation, AdamW, names, the hub's files. [spec images-and-text 6] */
 #include "areas.h"
 #include "golden.h"
 #include "golden_container.h"
@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORWARD 2e-5 /* of a tensor's largest value: README beside the goldens */
+/* relative to a tensor's largest value, from the README of the golden values */
+#define FORWARD 2e-5
 #define GRADIENTS 5e-5
 #define FULL 1e-4
 #define AFTER_STEPS 2e-4 /* absolute, over the rate */
@@ -88,8 +89,8 @@ struct looking {
     const struct st_file *f;
 };
 
-/* Our block0.qkv is the golden's block0.c_attn, and so on; of the peer's sums the file has the
- * out. */
+/* Our block0.qkv is block0.c_attn in the file, and so on; of residual sums the file has only the
+ * output. */
 static void look(void *context, const char *name, const float *at, size_t n)
 {
     static const struct {
@@ -187,7 +188,7 @@ static int likeliest(const float *logits, int V, float *margin)
     return best;
 }
 
-/* The prompt again, then each likeliest token, from the cache. */
+/* The prompt again, then each most likely token, with the KV cache. */
 static void check_greedy(struct golden *g, const struct st_file *f, struct pl_gpt2 *m, int prompt)
 {
     int B, n, wrong = 0, rc;
@@ -225,13 +226,13 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
     struct pl_gpt2 m;
     int B, n, rc;
     int32_t *ids = batch(g, f, "input_ids", &B, &n), *labels = batch(g, f, "labels", &B, &n);
-    size_t room = 0;
+    size_t capacity = 0;
     float *logits = NULL, value;
     double loss;
     if (ids && labels && open_model(g, &m, config, stem, 1)) {
         struct looking looking = { g, f };
-        room = (size_t)B * (size_t)n * (size_t)m.config.vocab;
-        logits = pl_alloc(room, sizeof *logits);
+        capacity = (size_t)B * (size_t)n * (size_t)m.config.vocab;
+        logits = pl_alloc(capacity, sizeof *logits);
         m.stack.watch = look;
         m.stack.context = &looking;
         rc = logits ? pl_gpt2_logits(&m, logits, ids, NULL, B, n) : PL_ENOMEM;
@@ -240,7 +241,7 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
         value = (float)loss;
         if (rc) golden_fail(g, "forward", "%s", pl_status_name(rc));
         else {
-            compare(g, f, "logits", logits, room, 0, FORWARD);
+            compare(g, f, "logits", logits, capacity, 0, FORWARD);
             compare(g, f, "loss", &value, 1, 0, FORWARD);
             check_gradients(g, f, &m);
         }

@@ -1,4 +1,5 @@
-/* golden_groups.c - who reduces what, and a whole group's all-reduce, beside hivemind's. */
+/* golden_groups.c - how parts are assigned to reducers, and a whole group's all-reduce, against
+ * hivemind's. */
 #include "golden_aggregate.h"
 #include "../../ref/average.h"
 #include "../../ref/balance.h"
@@ -278,9 +279,9 @@ static double deviation(const float *x, size_t n)
     return n > 1 ? sqrt(fmax(0, (squares - sum * sum / (double)n) / (double)(n - 1))) : 0;
 }
 
-/* Uncompressed: every value. 8 bits: a code on a border may fall to the other side, which moves
- * that value by a bin, and the others of the two bins by a bin over their count; nearly all must
- * agree. */
+/* Uncompressed: every value. 8 bits: a value at a bin's boundary may get the neighbouring code,
+ * which changes it by a bin's width, and the means of both bins by a width over their count; nearly
+ * all must agree. */
 static void compare_tensor(struct group_replay *r, int peer, size_t k)
 {
     char name[60], line[120];

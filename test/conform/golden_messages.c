@@ -1,5 +1,6 @@
-/* golden_messages.c - hivemind's compressed tensors as messages, both ways: what ours holds beside
- * theirs, what theirs decodes to, pieces of a stream, the choice of a method by size. */
+/* golden_messages.c - hivemind's compressed tensors as messages, in both directions: our encoding
+ * against theirs, our decoding of theirs, tensors split over a stream, and the choice of a method
+ * by size. */
 #include "golden_quant.h"
 #include "net/hivemind/messages/tensor_message.h"
 
@@ -36,7 +37,7 @@ static void *aligned(const struct st_tensor *t)
     return p;
 }
 
-/* Distance of two halves in units of the last place, -0 and 0 being one. */
+/* Distance of two float16 values in units of the last place; -0 equals 0. */
 static int half_ulps(uint16_t a, uint16_t b)
 {
     int x = a & 0x8000 ? -(a & 0x7fff) : a, y = b & 0x8000 ? -(b & 0x7fff) : b;
@@ -64,8 +65,8 @@ static double relative(float got, float want)
                : fabs((double)got - want) / fabs((double)want);
 }
 
-/* Halves one last place apart, means and deviations 1e-6: the peer sums in another order. Where a
- * mean cancels, its error is to be seen against what was summed: the deviation. */
+/* float16 values may differ by one unit in the last place, means and deviations by 1e-6, because
+ * the peer sums in another order. If a mean cancels, its error is relative to the deviation. */
 static void compare_meanstd(struct golden *g, const char *what, const struct tensor_message *got,
                             const struct tensor_message *want)
 {
@@ -86,10 +87,10 @@ static void compare_meanstd(struct golden *g, const char *what, const struct ten
                  ulps, worst);
 }
 
-/* Whether either of two codes may be right: neighbours, and for uniform bins a value within 1e-4 of
- * the border between them. (A wrong border of quantiles shows in the table.) */
-static int at_border(enum pl_compression method, float x, uint8_t a, uint8_t b, double mean,
-                     double scale)
+/* Whether either of two codes may be right: they are neighbours, and for uniform bins the value is
+ * within 1e-4 of the boundary. (A wrong boundary of quantiles shows in the table.) */
+static int at_boundary(enum pl_compression method, float x, uint8_t a, uint8_t b, double mean,
+                       double scale)
 {
     double at = (x - mean) / scale;
     if (abs((int)a - (int)b) > 1) return 0;
@@ -131,7 +132,7 @@ static void compare_table8(struct golden *g, const char *what, const struct tens
     for (size_t i = 0; i < n; i++) {
         if (a[i] == b[i]) continue;
         differ++;
-        wrong += !at_border(want->method, x[i], a[i], b[i], mean, scale);
+        wrong += !at_boundary(want->method, x[i], a[i], b[i], mean, scale);
         touched[a[i]] = touched[b[i]] = 1;
     }
     for (int k = 0; k < PL_CODES; k++) {
@@ -212,8 +213,9 @@ static void compare_decoded(struct golden *g, const char *input, const struct te
         if (!memcmp(y + i * size, want + i * size, size)) continue;
         pl_to_float(&a, m->type.dtype, y + i * size, 1);
         pl_to_float(&b, m->type.dtype, want + i * size, 1);
-        if (a == b && m->type.dtype != PL_F64) continue;                     /* -0 is 0 */
-        if (m->method == PL_COMPRESS_MEANSTD16 && m->type.dtype != PL_F64) { /* one last place */
+        if (a == b && m->type.dtype != PL_F64) continue; /* -0 is 0 */
+        /* one unit in the last place */
+        if (m->method == PL_COMPRESS_MEANSTD16 && m->type.dtype != PL_F64) {
             double ulp = m->type.dtype == PL_F16 ? 0x1p-10 : 0x1p-23;
             if (fabs((double)a - b) <= ulp * fmax(fabs((double)b), 0x1p-14)) continue;
         }

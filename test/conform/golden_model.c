@@ -1,4 +1,5 @@
-/* golden_model.c - see golden_model.h. */
+/* golden_model.c - fills a model's parameters from a counter-based generator that the golden files
+ * share, and compares names, shapes and values. */
 #include "golden_model.h"
 
 #include <stdio.h>

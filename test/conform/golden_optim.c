@@ -377,7 +377,7 @@ static uint8_t *run_through(struct replay *r, size_t *bytes)
     return all;
 }
 
-/* x_chunked.json speaks of x_main.safetensors beside it. */
+/* x_chunked.json refers to x_main.safetensors in the same folder. */
 static void run_chunked(struct golden *g, const char *stem)
 {
     char file[300];

@@ -46,7 +46,7 @@ static const struct {
     { "training_trace", "find_requests_counted", protocol_training_trace },
 };
 
-/* X.out0.f32: outputs that the recording X.json names, and looks at. */
+/* X.out0.f32: outputs that the recording X.json refers to. */
 static int belongs_to_recording(const char *path)
 {
     const char *out = strstr(path, ".out");

@@ -17,7 +17,7 @@ struct replay {
     struct allreduce *x;
     struct allreduce_job *jobs[4 * PEERS_MAX + 64];
     size_t job_count;
-    size_t sent[2][PEERS_MAX]; /* messages, by way and place */
+    size_t sent[2][PEERS_MAX]; /* messages sent, by direction and group member */
     int status, over;
     struct pl_err err;
 };
@@ -62,7 +62,7 @@ static double spread(const float *x, size_t n)
     return n > 1 ? sqrt(s / (double)(n - 1)) : 0;
 }
 
-/* Two encodings of the same values, but for the rounding of a sum before: within a bin, or a half's
+/* Two encodings of values that differ by a sum's rounding: within a bin, or one unit in a float16's
  * last place. */
 static void same_part(struct golden *g, const char *what, const struct part_message *got,
                       const struct part_message *want, int exact)

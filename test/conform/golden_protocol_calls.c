@@ -1,8 +1,8 @@
-/* golden_protocol_calls.c - a recorded DHT, call by call: our server gives the recorded answers,
- * our client would have asked the same, and finds the same.
+/* golden_protocol_calls.c - a recorded DHT, call by call: our server must give the recorded
+ * responses; our client must make the recorded requests and find the same results.
  *
- * What each node knows follows from the recording: whoever speaks with a node id becomes known to
- * the other, stores arrive by calls, and who stores a record keeps it if it is one of the
+ * What each node knows follows from the recording: nodes that exchange a call with a node id learn
+ * of each other, stores arrive in calls, and a storing node keeps the record if it is one of the
  * nearest. */
 #include "golden_protocol.h"
 #include "golden_python_repr.h"
@@ -25,7 +25,7 @@ struct call {
     enum dht_call kind;
     double t;
     struct bytes request, response;
-    int used; /* 1: a search of ours has asked this */
+    int used; /* 1: one of our searches made this call */
 };
 
 struct replay {
@@ -183,8 +183,8 @@ static int was_called_back(const struct replay *r, const struct call *c)
     return 0;
 }
 
-/* Who has stored a value, and was told so, has it in its cache, too; a part of a dictionary, only
- * if the key is there already. */
+/* A node that stored a value successfully caches it; part of a dictionary only if the key is cached
+ * already. */
 static void keep_in_cache(struct replay *r, const struct call *c, const struct dht_request *request,
                           double now)
 {
@@ -282,8 +282,8 @@ static void walk(struct replay *r, size_t caller, struct dht_search *s, double f
     }
 }
 
-/* The text between the first pair of quotes that are the key's; <prefix> stands for any, so such a
- * key is taken from the calls: what was asked for meanwhile, or else what was stored last. */
+/* The key is the text between the first pair of quotes. <prefix> stands for any prefix, so such a
+ * key is taken from the calls: the one requested meanwhile, or else the one stored last. */
 static int key_of(struct replay *r, const char *op, size_t caller, double from, double until,
                   struct dht_id *key)
 {
@@ -320,7 +320,7 @@ static int key_of(struct replay *r, const char *op, size_t caller, double from, 
     return 0;
 }
 
-/* What a search has found is kept in the asker's own cache, if it is newer than all it had. */
+/* A search's result enters the caller's own cache if it is newer than the cached value. */
 static void cache_result(struct dht_state *node, double now, const struct dht_id *key,
                          const struct dht_result *found, double had)
 {
@@ -334,7 +334,7 @@ static void cache_result(struct dht_state *node, double now, const struct dht_id
     bytes_clear(&packed);
 }
 
-/* "node 2: get('dict', latest=True)": asks as we would and compares what comes out. */
+/* "node 2: get('dict', latest=True)": makes our search and compares its result. */
 static void replay_get(struct replay *r, const json_t *op)
 {
     const char *text = protocol_text(op, "op");

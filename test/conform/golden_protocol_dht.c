@@ -189,7 +189,7 @@ static void storage_step(struct golden *g, struct dht_store *s, const json_t *op
     bytes_clear(&value);
 }
 
-/* The original's own results, with its flaw, differ from the sound ones as often as the recording
+/* hivemind's own results, with its flaw, differ from correct ones as often as the recording
  * says. */
 static void check_flaw(struct golden *g, const json_t *scenario)
 {

@@ -232,8 +232,8 @@ static double slowest(const double *share, const double *bandwidth, size_t n, do
     return worst;
 }
 
-/* Where bandwidths are stated, several ways to share are equally good, and the original takes
- * whichever its solver ends at: ours has to be as good. */
+/* With stated bandwidths several assignments are equally good, and hivemind takes the one its
+ * solver ends at: ours must be as good. */
 static void check_balance(struct golden *g, const json_t *c)
 {
     const json_t *list = json_object_get(c, "bandwidths"), *want = json_object_get(c, "fractions");

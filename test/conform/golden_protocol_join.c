@@ -93,7 +93,7 @@ static enum averaging_code first_answer(const json_t *join)
     return (enum averaging_code)code_of(json_array_get(json_object_get(join, "responses"), 0));
 }
 
-/* A recorded answer's bytes say the code that is written beside them. */
+/* A recorded response's bytes contain the code that the recording names. */
 static void check_bytes(struct golden *g, const json_t *response, const char *what, int is_part)
 {
     struct bytes raw = { 0 };
@@ -201,8 +201,8 @@ static void run_jobs(struct reducer *r)
     }
 }
 
-/* Which messages a first part gets. Unknown groups and strangers are refused by whoever holds the
- * streams, before the exchange hears of them: the same rule as here. */
+/* The response to a first part. Unknown groups and peers are refused by the owner of the streams,
+ * before the all-reduce sees them: the same rule as here. */
 static void check_first(struct golden *g, const json_t *c, const struct group *group,
                         const struct peer_id *peers, size_t count)
 {
@@ -268,7 +268,7 @@ done:
     bytes_clear(&raw);
 }
 
-/* The leader's place in the group that it has told its followers. */
+/* The group as the leader announced it to its followers. */
 static int read_group(struct golden *g, const json_t *joins, const struct peer_id *leader,
                       struct group *group)
 {
@@ -334,7 +334,7 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     json_array_foreach(list, i, c) if (!read_peer(g, c, "peer_id_bytes", &peers[i])) goto done;
     memcpy(o.schema_hash, hash.bytes, sizeof o.schema_hash);
     json_array_foreach(joins, i, c)
-    { /* the key that was taken is the leader's */
+    { /* the leader's scheduler key */
         if (first_answer(c) == MSG_ACCEPTED && wire_member(g, c, "request", &raw)) {
             Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
                                                       bytes_at(&raw), bytes_length(&raw), NULL);
@@ -392,7 +392,7 @@ static void check_request(struct golden *g, const json_t *event, const struct by
     bytes_clear(&again);
 }
 
-/* The i-th of a group, by its place among the recording's peers. */
+/* Whether the i-th member of a group is the recording's peer of that number. */
 static int is_ordered(const json_t *event, const json_t *peers, size_t i,
                       const struct peer_id *peer)
 {

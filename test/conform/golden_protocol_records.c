@@ -60,7 +60,7 @@ static void check_verdict(struct golden *g, const json_t *c, const struct valida
     golden_check(g, note, !rc == json_is_true(json_object_get(c, "valid")), "%s", err.text);
 }
 
-/* The beginning of one: with another behind it, the original reads both as one, too. */
+/* The start of a signature: with another one after it, hivemind reads both as one, too. */
 static int has_signature(const struct bytes *value)
 {
     static const char tag[] = "[signature:";

@@ -102,7 +102,8 @@ const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem,
     return pl_safetensors_find(f, name);
 }
 
-/* stem is "<case>.<signed|unsigned>.<rule>.<block>", or the case alone for the run's own rule. */
+/* stem is "<case>.<signed|unsigned>.<rule>.<block>", or the case alone for the reference run's
+ * rule. */
 static void one_blockwise(struct golden *g, const struct st_file *f, const char *stem)
 {
     struct blockwise c = {

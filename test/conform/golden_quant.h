@@ -11,7 +11,7 @@ struct st_file *quant_open_file(struct golden *g, const char *path);
 /* The tensor "stem.what", or NULL. */
 const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem, const char *what);
 
-/* compress_METHOD beside compress_inputs; 0: no method that we know. */
+/* compress_METHOD with compress_inputs; 0: an unknown method. */
 int quant_compress(struct golden *g, const char *path, const char *stem);
 void quant_inputs(struct golden *g, const char *path);
 void quant_streaming(struct golden *g, const char *path);

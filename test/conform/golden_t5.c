@@ -1,5 +1,5 @@
-/* golden_t5.c - T5's tokenizer beside transformers and sentencepiece. The model of
- * t5_XX.safetensors and of t5_XX.json.gz, which hold the same rows, is t5_XX/spiece.model. */
+/* golden_t5.c - T5's tokenizer against transformers and sentencepiece. t5_XX.safetensors and
+ * t5_XX.json.gz hold the same rows for the model t5_XX/spiece.model. */
 #include "golden_tokenizer.h"
 #include "data/text/unigram.h"
 
@@ -12,16 +12,16 @@
 static void ids_row(struct token_replay *r, const char *text, size_t n, const int32_t *want,
                     size_t count, size_t max, enum unigram_rules rules)
 {
-    size_t room = count + 1, got_count, i = 0;
-    int32_t *got = pl_alloc(room, sizeof *got);
-    if (!got || pl_unigram_encode(got, room, &got_count, r->u, text, n, rules)) {
+    size_t capacity = count + 1, got_count, i = 0;
+    int32_t *got = pl_alloc(capacity, sizeof *got);
+    if (!got || pl_unigram_encode(got, capacity, &got_count, r->u, text, n, rules)) {
         token_differs(r, "row %zu: out of memory", r->rows);
     } else {
         if (got_count > max) got_count = max;
         while (i < count && i < got_count && got[i] == want[i]) i++;
         if (got_count != count || i < count)
             token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
-                          i < got_count && i < room ? got[i] : -1, got_count,
+                          i < got_count && i < capacity ? got[i] : -1, got_count,
                           i < count ? want[i] : -1, count);
     }
     pl_free(got);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files that others need beside them, or that are written for readers. */
+/* Files that other files refer to, or that are meant for readers. */
 static const char *const companions[] = { "unicode_facts", "strings_handwritten" };
 
 static golden_area_fn *const kinds[] = { golden_t5, golden_bpe };

@@ -1,5 +1,5 @@
-/* golden_tokenizer.h - rows of strings and ids as the tokenizer goldens store them: flat, with an
- * offset more than there are rows. Shared by the tokenizers' replays. */
+/* golden_tokenizer.h - rows of strings and ids as the tokenizers' golden files store them: flat,
+ * with one offset more than rows. Shared by the tokenizers' replays. */
 #ifndef PL_GOLDEN_TOKENIZER_H
 #define PL_GOLDEN_TOKENIZER_H
 
@@ -17,10 +17,10 @@ int rows_strings(struct rows *rows, struct golden *g, const struct st_file *f, c
 int rows_ids(struct rows *rows, struct golden *g, const struct st_file *f, const char *name);
 void rows_clear(struct rows *rows);
 
-/* 1 if `<area's folder>/<stem>/<name>` exists; a tokenizer's own files lie there. */
+/* 1 if `<area's folder>/<stem>/<name>`, a tokenizer's own file, exists. */
 int golden_has(const struct golden *g, const char *stem, const char *name);
 
-/* What is compared row by row becomes one line: how many rows, or the first difference. */
+/* Row-by-row comparisons give one line: the number of rows, or the first difference. */
 struct bpe;
 struct unigram;
 struct token_replay {

@@ -241,7 +241,7 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
 
 /* -- dispatch ------------------------------------------------------------------------------------- */
 
-/* A weights file is used by the .io file beside it; here it must only be one. */
+/* A weights file is used by the .io file of the same name; here it must only open. */
 static void check_weights(struct golden *g, const char *path)
 {
     struct pl_vqgan m;

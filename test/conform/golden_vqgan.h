@@ -5,7 +5,8 @@
 #include "golden.h"
 #include "../../ref/model/vqgan.h"
 
-#define VQGAN_BLOCKS 2e-5 /* of the largest value of a tensor: README beside the goldens */
+/* relative to a tensor's largest value, from the README of the golden values */
+#define VQGAN_BLOCKS 2e-5
 #define VQGAN_MODEL 1e-4  /* whole networks, and gradients by the largest one of the file */
 #define VQGAN_MARGIN 1e-3 /* codes whose best two scores are closer may differ */
 

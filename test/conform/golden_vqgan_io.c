@@ -1,5 +1,6 @@
-/* golden_vqgan_io.c - whole encoders and decoders: every map that the file holds is compared as it
- * comes by. Tensors are PREFIX.enc.out and the like; a file may hold several prefixes, or none. */
+/* golden_vqgan_io.c - whole encoders and decoders: every activation that the file contains is
+ * compared as it is computed. Tensors are named PREFIX.enc.out and so on; a file may have several
+ * prefixes, or none. */
 #include "golden_vqgan.h"
 #include "golden_model.h"
 #include "../../runtime/models.h"
@@ -21,7 +22,7 @@ struct look {
     int B, N, P;
 };
 
-/* The tensor PREFIX + name, marked as seen; NULL: not in the file. */
+/* The tensor PREFIX + name, marked as compared; NULL: not in the file. */
 static const struct st_tensor *find(struct look *l, const char *name, char *full)
 {
     const struct st_tensor *t;
@@ -43,7 +44,7 @@ static int32_t *find_ints(struct look *l, const char *name, size_t *n)
     return find(l, name, full) ? golden_ints(l->g, l->f, full, n) : NULL;
 }
 
-/* Compares n host values with the tensor of that name, if there is one. */
+/* Compares n host values with the tensor of this name, if there is one. */
 static void compare(struct look *l, const char *name, const float *got, size_t n)
 {
     char full[NAME_MAX_];
@@ -56,8 +57,8 @@ static void compare(struct look *l, const char *name, const float *got, size_t n
     pl_free(want);
 }
 
-/* The part of a map that a smaller tensor of the file holds: its first rows and columns, or every
- * k-th row. */
+/* Compares the part of an activation that a smaller tensor of the file contains: its first rows and
+ * columns, or every k-th row. */
 static void compare_part(struct look *l, const char *name, const float *host,
                          const struct pl_maps *map, int spread_rows)
 {
@@ -86,12 +87,12 @@ static void compare_part(struct look *l, const char *name, const float *host,
 static void look_at_logits(struct look *l, const float *host, const struct pl_maps *map)
 {
     int N = map->C, P = map->H * map->W, B = map->B;
-    size_t places = (size_t)B * (size_t)P, first = P < 4 ? (size_t)P : 4;
-    float *most = pl_alloc(3 * places, sizeof *most), *mean, *lse, *row;
+    size_t positions = (size_t)B * (size_t)P, first = P < 4 ? (size_t)P : 4;
+    float *most = pl_alloc(3 * positions, sizeof *most), *mean, *lse, *row;
     row = pl_alloc(first * (size_t)N, sizeof *row);
     if (!most || !row) return;
-    mean = most + places;
-    lse = mean + places;
+    mean = most + positions;
+    lse = mean + positions;
     for (int b = 0; b < B; b++)
         for (int p = 0; p < P; p++) {
             const float *at = host + (size_t)b * (size_t)N * (size_t)P + (size_t)p;
@@ -109,9 +110,9 @@ static void look_at_logits(struct look *l, const float *host, const struct pl_ma
             mean[i] = (float)(sum / N);
             lse[i] = (float)(top + log(exps));
         }
-    compare(l, "logits.max", most, places);
-    compare(l, "logits.mean", mean, places);
-    compare(l, "logits.logsumexp", lse, places);
+    compare(l, "logits.max", most, positions);
+    compare(l, "logits.mean", mean, positions);
+    compare(l, "logits.logsumexp", lse, positions);
     compare(l, "logits.first4", row, first * (size_t)N);
     pl_free(most);
     pl_free(row);
@@ -196,7 +197,8 @@ static void watch(void *context, const char *name, const struct pl_maps *map)
 
 /* -- pictures ------------------------------------------------------------------------------------ */
 
-/* The file's picture in [-1,1], or the one that its configuration describes; NULL after a line. */
+/* The file's picture in [-1,1], or the one that its configuration describes; NULL after a failure
+ * line. */
 static float *picture(struct look *l, const json_t *config, int shape[3])
 {
     char full[NAME_MAX_];
@@ -259,7 +261,7 @@ static void compare_codes(struct look *l, const int32_t *code, size_t n)
     pl_free(margin);
 }
 
-/* Samples: the codes of the first places follow from logits and noise, which the file has in
+/* Samples: the codes of the first positions follow from logits and noise, which the file has in
  * full. */
 static void compare_samples(struct look *l)
 {
@@ -304,8 +306,7 @@ done:
     pl_free(code);
 }
 
-/* Squared distances of the first places, and the codebook's loss: value of the published
- * weights. */
+/* Squared distances of the first positions, and the codebook loss with the published weights. */
 static void compare_distances(struct look *l, const float *z, const int32_t *code, int B, int P)
 {
     const struct pl_vqgan_config *c = &l->m->config;
@@ -345,14 +346,14 @@ static void encode_decode(struct look *l, const json_t *config)
     int shape[3], h, w, rc;
     float *x = picture(l, config, shape), *z = NULL;
     int32_t *code = NULL;
-    size_t places, factor = (size_t)pl_vqgan_factor(c);
+    size_t positions, factor = (size_t)pl_vqgan_factor(c);
     if (!x) return;
     h = pl_vqgan_codes(c, shape[1]);
     w = pl_vqgan_codes(c, shape[2]);
-    places = (size_t)shape[0] * (size_t)h * (size_t)w;
-    z = pl_alloc(places * (size_t)c->embed_dim, sizeof *z);
-    code = pl_alloc(places, sizeof *code);
-    if (!z || !code || !places) {
+    positions = (size_t)shape[0] * (size_t)h * (size_t)w;
+    z = pl_alloc(positions * (size_t)c->embed_dim, sizeof *z);
+    code = pl_alloc(positions, sizeof *code);
+    if (!z || !code || !positions) {
         golden_fail(l->g, l->prefix, "out of memory, or a picture too small");
         goto done;
     }
@@ -361,16 +362,16 @@ static void encode_decode(struct look *l, const json_t *config)
         size_t n;
         int32_t *want;
         char full[NAME_MAX_];
-        compare_codes(l, code, places);
+        compare_codes(l, code, positions);
         if (!c->gumbel) compare_distances(l, z, code, shape[0], h * w);
         else compare_samples(l);
         snprintf(full, sizeof full, "%sindices", l->prefix);
         want = golden_ints(l->g, l->f, full, &n); /* the decoder shall not suffer from a near tie */
-        if (want && n == places && !pl_vqgan_count_invalid(l->m, want, n))
+        if (want && n == positions && !pl_vqgan_count_invalid(l->m, want, n))
             memcpy(code, want, n * sizeof *code);
         pl_free(want);
         pl_free(x);
-        x = pl_alloc(3 * places * factor * factor, sizeof *x);
+        x = pl_alloc(3 * positions * factor * factor, sizeof *x);
         rc = x ? pl_vqgan_decode(l->m, x, code, shape[0], h, w) : PL_ENOMEM;
     }
     if (rc) golden_fail(l->g, l->prefix, "%s", pl_status_name(rc));
@@ -380,7 +381,7 @@ done:
     pl_free(code);
 }
 
-/* PREFIX.indices and PREFIX.decoded alone: a decode of given codes. */
+/* PREFIX.indices and PREFIX.decoded alone: decodes given codes. */
 static void decode_given(struct look *l)
 {
     size_t n, pixels;

@@ -106,7 +106,7 @@ static void compare_codes(struct one *o, const void *device, size_t n)
     pl_free(got);
 }
 
-/* 1 if zq is a row of the table at every place, so straight through; 0 for a mixture. */
+/* 1 if zq is a codebook vector at every position (straight-through); 0 for a mixture. */
 static int is_hard(struct one *o, const float *table, const float *zq, int B, int D, int P, int N)
 {
     for (int b = 0; b < B; b++)
@@ -142,7 +142,7 @@ static void run_gumbel(struct one *o)
 {
     const struct pl_backend *be = o->g->be;
     int B, C, P, D, N, hard;
-    size_t places, zs, ls, es;
+    size_t positions, zs, ls, es;
     float *host_table, *host_zq;
     float *z, *noise, *w, *bias, *table, *dzq, *logits, *soft, *zq, *a, *dz, *dw, *db, *dtable;
     int32_t *code;
@@ -152,10 +152,10 @@ static void run_gumbel(struct one *o)
         golden_fail(o->g, o->name, "z, logits and zq of four dimensions are expected");
         return;
     }
-    places = (size_t)B * (size_t)P;
-    zs = places * (size_t)C;
-    ls = places * (size_t)N;
-    es = places * (size_t)D;
+    positions = (size_t)B * (size_t)P;
+    zs = positions * (size_t)C;
+    ls = positions * (size_t)N;
+    es = positions * (size_t)D;
     host_table = host(o, "param.embed.weight", NULL);
     host_zq = host(o, "zq", NULL);
     hard = host_table && host_zq && is_hard(o, host_table, host_zq, B, D, P, N);
@@ -175,7 +175,7 @@ static void run_gumbel(struct one *o)
     dw = fresh(o, (size_t)N * (size_t)C);
     db = fresh(o, (size_t)N);
     dtable = fresh(o, (size_t)N * (size_t)D);
-    code = (int32_t *)fresh(o, places);
+    code = (int32_t *)fresh(o, positions);
     tau = number(o, "temperature");
     klw = number(o, "kl_weight");
     if (!o->failed) {
@@ -203,7 +203,7 @@ static void run_gumbel(struct one *o)
     }
     compare(o, "logits", logits, ls, 0);
     compare(o, "soft", soft, ls, 0);
-    compare_codes(o, code, places);
+    compare_codes(o, code, positions);
     compare(o, "zq", zq, es, 0);
     compare_number(o, "kl_loss", klw * kl);
     compare(o, "dz", dz, zs, 1);
@@ -218,7 +218,7 @@ static void run_nearest(struct one *o, double beta)
     const struct st_tensor *rows;
     char name[200];
     int B, D, P, N, legacy = strstr(o->name, "legacy") != NULL;
-    size_t places, zs;
+    size_t positions, zs;
     float *z, *table, *dzq, *zq, *apart, *dtable;
     int32_t *code;
     double sum;
@@ -229,15 +229,15 @@ static void run_nearest(struct one *o, double beta)
         return;
     }
     N = (int)rows->shape[0];
-    places = (size_t)B * (size_t)P;
-    zs = places * (size_t)D;
+    positions = (size_t)B * (size_t)P;
+    zs = positions * (size_t)D;
     z = up(o, "z", zs);
     dzq = up(o, "dzq", zs);
     table = up(o, "param.embedding.weight", (size_t)N * (size_t)D);
     zq = fresh(o, zs);
     apart = fresh(o, zs);
     dtable = fresh(o, (size_t)N * (size_t)D);
-    code = (int32_t *)fresh(o, places);
+    code = (int32_t *)fresh(o, positions);
     if (!o->failed) {
         double to_z = 2 * (legacy ? 1 : beta) / (double)zs,
                to_table = 2 * (legacy ? beta : 1) / (double)zs;
@@ -254,7 +254,7 @@ static void run_nearest(struct one *o, double beta)
         golden_fail(o->g, o->name, "a tensor is missing or has another size, or out of memory");
         return;
     }
-    compare_codes(o, code, places);
+    compare_codes(o, code, positions);
     compare(o, "zq", zq, zs, 0);
     compare_number(o, "loss", (1 + beta) * sum / (double)zs);
     compare(o, "dz", dzq, zs, 1);

@@ -38,10 +38,11 @@ void golden_wire_dht_session(struct golden *g, const json_t *root);
 
 /* A recorded frame, its body filled with zeros where the recording leaves it out. */
 int golden_wire_frame_bytes(struct golden *g, const json_t *entry, struct bytes *raw);
-/* Every frame of entry's "frames" is read and written again, and what came goes through our
- * engine. */
+/* Every frame of the entry's "frames" is parsed and written again, and the received ones are given
+ * to our engine. */
 void golden_wire_replay(struct golden *g, const char *what, const json_t *entry);
-/* A message, with or without its length in front, is read and written again. Status of reading. */
+/* Parses a message, with or without a length in front, and writes it again. Returns the status of
+ * parsing. */
 int golden_wire_kad_message(struct golden *g, const char *what, const struct bytes *raw,
                             struct kad_message *m);
 int golden_wire_unary_message(struct golden *g, const char *what, const struct bytes *raw,

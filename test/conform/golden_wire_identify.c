@@ -48,7 +48,7 @@ static void check_fields(struct golden *g, const char *name, const json_t *entry
     golden_check(g, what, good, "differ from the recording's");
 }
 
-/* The envelope's own parts, beside what the recording says of them. */
+/* Compares the envelope's fields with the recording's description of them. */
 static int same_envelope(const json_t *parts, const struct identify_message *m)
 {
     Libp2p__Envelope *e = libp2p__envelope__unpack(NULL, m->record_bytes, m->record);

@@ -14,8 +14,8 @@
 
 /* --- what a reader leaves out ----------------------------------------------------------------- */
 
-/* By the protocol's rules a reader takes fields in any order and passes over those it does not
- * know. A message without such things comes again byte for byte; of another, what it means. */
+/* A protobuf reader accepts fields in any order and ignores unknown ones. A message without either
+ * must be written again byte for byte; others must keep their meaning. */
 static int has_unknown(const ProtobufCMessage *m)
 {
     if (m->n_unknown_fields) return 1;
@@ -70,7 +70,7 @@ static struct cursor body_of(const struct bytes *raw)
     return !get_varint(&c, &n) && n == c.left ? c : whole;
 }
 
-/* 1 if our reader keeps all that is in a look-up's message. */
+/* 1 if our reader keeps everything in a Kademlia message. */
 static int is_fully_read(struct cursor body)
 {
     Libp2p__KadMessage *pb = libp2p__kad_message__unpack(NULL, body.left, body.at);

@@ -212,7 +212,7 @@ static void check_transport(struct golden *g, struct side *a, struct side *b, co
         if (wire_member(g, entry, "plain", &plain) && wire_member(g, entry, "wire", &wire)) {
             int rc;
             from->secure->send(from->secure, bytes_at(&plain), bytes_length(&plain), &from->out);
-            /* what is longer than a message goes in several */
+            /* longer messages are split */
             sent[from == b] += bytes_length(&plain) ? (bytes_length(&plain) + 65518) / 65519 : 1;
             wire_same(g, what, &from->out, &wire);
             bytes_take(&from->out, bytes_length(&from->out));

@@ -1,5 +1,6 @@
-/* golden_wire_session.c - whole decrypted sessions: our engine takes every frame that came; then
- * each stream is read as what it negotiated: identify, look-ups, hivemind's unary calls. */
+/* golden_wire_session.c - whole decrypted sessions: our engine receives every recorded frame; then
+ * each stream is parsed as the protocol it negotiated: identify, Kademlia, hivemind's unary
+ * calls. */
 #include "golden_wire.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/muxing/multistream.h"

@@ -47,7 +47,8 @@ static int says(const json_t *object, const char *key, const struct bytes *got)
     return same;
 }
 
-/* What is signed, by whom, and the extension's name; then the whole value, if it can be made. */
+/* The signed data, the key and the extension's name; then the whole value, if it can be
+ * reproduced. */
 static void check_signed_key(struct golden *g, const json_t *entry)
 {
     const char *oid = json_string_value(json_object_get(entry, "oid"));

@@ -1,5 +1,5 @@
-/* golden_wire_yamux.c - area wire: frames of streams, and recorded sessions of them: our engine on
- * our side, what the calls in them carried beside what the recording says of it. */
+/* golden_wire_yamux.c - yamux: frames, and recorded sessions of them with our engine on our side;
+ * the calls they carried are compared with the recording's description. */
 #include "golden_wire.h"
 #include "net/libp2p/muxing/multistream.h"
 #include "net/libp2p/rpc/rpc.h"
@@ -93,8 +93,8 @@ static int we_dialled(struct golden *g, const json_t *frames)
     return 1;
 }
 
-/* Our engine on our side of a recorded session: it opens the streams that we opened, reads all that
- * comes, and must find nothing wrong with any frame. */
+/* Our engine on our side of a recorded session: it opens the streams that we opened, reads
+ * everything received, and must find no fault in any frame. */
 struct session {
     struct yamux y;
     struct bytes out;
@@ -160,9 +160,9 @@ void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
 
 struct call {
     uint32_t id;
-    int theirs;           /* the stream was opened by the other side */
-    int cut;              /* the recording leaves bodies out */
-    struct bytes said[2]; /* bodies, out and in */
+    int theirs;             /* the stream was opened by the other side */
+    int cut;                /* the recording leaves bodies out */
+    struct bytes bodies[2]; /* bodies, out and in */
 };
 
 /* The first stream of a recording; a call has one. */
@@ -186,7 +186,7 @@ static void read_call(struct golden *g, struct call *call, const json_t *frames)
             }
             call->cut |= !json_object_get(frame, "hex");
             if (f.stream == call->id && f.type == YAMUX_DATA)
-                bytes_add(&call->said[in], c.at, c.left);
+                bytes_add(&call->bodies[in], c.at, c.left);
         }
         bytes_clear(&raw);
     }
@@ -232,8 +232,8 @@ static int is_answer(const json_t *want, int failed, const uint8_t *data, size_t
     return !failed || strstr(text, error) != NULL;
 }
 
-/* The answers of a call beside its result: text, [[marker, hex], ...], {"ok": ...}, {"err": ...}.
- */
+/* A call's response against its recorded result: text, [[marker, hex], ...], {"ok": ...}, {"err":
+ * ...}. */
 static void check_result(struct golden *g, const char *what, const json_t *want, struct cursor c)
 {
     struct rpc_unary m;
@@ -273,7 +273,7 @@ static void check_call(struct golden *g, const char *what, const json_t *entry)
     const char *wanted[1] = { name };
     read_call(g, &call, json_object_get(entry, "frames"));
     if (call.id) {
-        struct bytes *opener = &call.said[call.theirs], *other = &call.said[!call.theirs];
+        struct bytes *opener = &call.bodies[call.theirs], *other = &call.bodies[!call.theirs];
         struct cursor asked = { bytes_at(opener), bytes_length(opener) };
         struct cursor answered = { bytes_at(other), bytes_length(other) };
         multistream_listen(&listener, take_any, name, &ours);
@@ -285,8 +285,8 @@ static void check_call(struct golden *g, const char *what, const json_t *entry)
         }
     }
     bytes_clear(&ours);
-    bytes_clear(&call.said[0]);
-    bytes_clear(&call.said[1]);
+    bytes_clear(&call.bodies[0]);
+    bytes_clear(&call.bodies[1]);
 }
 
 void golden_wire_yamux(struct golden *g, const json_t *root)

@@ -1,17 +1,10 @@
-/* pair.h - the pair test: an operation of any backend beside the reference's, on the same seeded
+/* pair.h - the pair test: an operation of any backend against the reference's, on the same seeded
  * values. One file per component, pair_<component>.c, exports pair_<component>; pairs.h lists them.
  *
- * A case reads like this, and holds on both sides (`side` is 0 for the reference, 1 for the
- * backend):
- *
- *     if (!pair_case(p, "scale", "n%zu", n)) return;
- *     struct pair_f32 x = pair_normal(p, n, 1);
- *     PAIR(p, scale, x.at[side], 0.7f, n);
- *     pair_exact(p, "x", x.any);
- *
- * What the framework watches without being asked: 64 guard bytes at both ends of every buffer;
- * that a buffer which the case does not compare holds what it held; that the same bits come out
- * with 1, 2 and 3 threads. An operation that the backend left to the reference is not run. */
+ * The framework checks in every case: 64 guard bytes at both ends of every buffer; that buffers the
+ * case does not compare are unchanged; that 1, 2 and 3 threads give the same bits; that alloc's
+ * memory is zeroed and aligned to 64 bytes. An operation that the backend left to the reference is
+ * not run. */
 #ifndef PL_PAIR_H
 #define PL_PAIR_H
 
@@ -102,8 +95,8 @@ void pair_element(struct pair *p, const char *name, struct pair_any b, size_t i,
                   double allowed);
 /* For buffers that are too much to compare: whole, at least. */
 void pair_finite(struct pair *p, const char *name, struct pair_any b);
-/* What the buffer holds after the run, on the host: the reference's (0) or the backend's (1), which
- * counts as having compared it. */
+/* What the buffer holds on the host after the run: the reference's (0) or the backend's (1), which
+ * counts as compared. */
 const float *pair_result(struct pair *p, struct pair_any b, int side);
 /* What it held before the run, on both sides. */
 const float *pair_before(struct pair *p, struct pair_any b);
@@ -119,8 +112,8 @@ struct pair_outcome {
     const char *why;        /* NULL: good */
     const char *worst_name; /* the argument that came nearest to its bound, */
     double worst;           /* and its share of that; 0: equal bits */
-    /* seconds of the best run; NAN where a side did not run or was not timed */
-    double ref, be, beside;
+    /* seconds of the best run; NAN for a side that did not run or was not timed */
+    double ref, be, baseline;
     int ref_is_scaled;   /* by work, from a smaller case: the reference would take too long */
     double flops, bytes; /* of one run; the number that limits it, else 0 */
 };
@@ -136,14 +129,14 @@ struct pair_total {
 struct pair_options {
     const char *filter; /* only cases whose line contains it; NULL: all */
     uint64_t seed;
-    int quick; /* leaves out what takes long where every operation is slow, as in an emulation */
-    /* times: in place of the checks that need more than one run, or on top of them all */
+    int quick; /* skips what takes long in an emulation */
+    /* times: instead of the checks that need several runs, or after all of them */
     enum pair_timing { PAIR_UNTIMED, PAIR_BENCH, PAIR_CHECK_AND_TIME } timing;
     int threads; /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
     double at_least; /* bytes, or tenths of operations: cases of less work are not timed */
-    const struct pl_backend *beside; /* also timed, in host memory; NULL: nobody */
-    /* Told about each case and, at the end, each operation; NULL: nobody is. Quiet: only failures
-     * are printed. */
+    const struct pl_backend *baseline; /* also timed, in host memory; or NULL */
+    /* Called after each case and, at the end, for each operation; or NULL. quiet: only failures are
+     * printed. */
     void (*seen)(void *context, const struct pair_outcome *outcome);
     void (*total)(void *context, const struct pair_total *total);
     void *context;

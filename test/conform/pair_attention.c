@@ -63,7 +63,7 @@ static int starts(struct pair *p, const char *op, const struct shape *s, int bf1
                      bf16 ? " bf16" : "");
 }
 
-/* Only the operation itself runs in bfloat16: what else the backend is asked for is given. */
+/* Only the operation itself runs in bfloat16; inputs from other operations are given. */
 static void precision(struct pair *p, int bf16)
 {
     p->side[1]->set_precision(bf16 ? PL_BF16 : PL_FLOAT32);
@@ -83,7 +83,7 @@ static struct pair_u8 key_mask(struct pair *p, const struct shape *s)
     return m;
 }
 
-/* Scores and weighted sums, two products each; `products` of them. */
+/* Scores and weighted sums are two GEMMs each; `products` of them. */
 static void work(struct pair *p, const struct shape *s, double products)
 {
     double pairs = (double)pl_mask_count(&s->mask, s->n);
@@ -234,7 +234,7 @@ static void backward_bounds(struct pair *p, float *dqkv, const struct shape *s, 
     for (size_t i = 0; i < 3 * n * d; i++) dqkv[i] = (float)sqrt(squares[i]);
 }
 
-/* (n,parts,d) of one head to its place among all, (B,n,parts,H,d), with what float32 may differ. */
+/* Copies (n,parts,d) of one head into (B,n,parts,H,d), with float32's bound. */
 static void to_all(float *all, const float *one, const struct shape *s, int parts, int b, int h,
                    double more)
 {
@@ -332,7 +332,7 @@ static void backward(struct pair *p, const struct shape *s, int is_large, int bf
     size_t nd = (size_t)s->n * (size_t)s->d;
     int b = s->B / 2, h = s->H / 2;
     float *want = NULL;
-    work(p, s, 5);  /* the scores again, and four products of gradients */
+    work(p, s, 5);  /* the scores again, and four GEMMs for gradients */
     if (is_large) { /* what the forward pass leaves, head by head */
         pair_large(p);
         p->side[1]->attention(o.at[1], lse.at[1], qkv.at[1], s->B, s->n, s->H, s->d, &s->mask,
@@ -384,7 +384,7 @@ static void step(struct pair *p, const struct shape *s, int at)
     struct pair_f32 k = pair_poison(p, cache), v = pair_poison(p, cache), o = pair_poison(p, one);
     struct pair_f32 qkv = pair_normal(p, 3 * one, 1);
     for (size_t head = 0; head < (size_t)s->B * (size_t)s->H; head++)
-        for (size_t i = 0; i < (size_t)at * (size_t)s->d; i++) { /* later places stay NaN */
+        for (size_t i = 0; i < (size_t)at * (size_t)s->d; i++) { /* later positions stay NaN */
             size_t to = head * (size_t)s->n * (size_t)s->d + i;
             k.at[0][to] = (float)pl_rng_normal(&p->rng);
             v.at[0][to] = (float)pl_rng_normal(&p->rng);

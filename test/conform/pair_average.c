@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Smallest, odd, a piece of any blocking and one more, a part of the run. */
+/* The smallest, an odd one, one more than a multiple of any block, a part of the reference run. */
 static const size_t sizes[] = { 1, 31, 16384 * 5 + 1, 524288 };
 static const enum pl_compression codings[] = { PL_COMPRESS_NONE, PL_COMPRESS_FLOAT16,
                                                PL_COMPRESS_UNIFORM8 };
@@ -74,7 +74,7 @@ static void sum_all(struct pair *p, size_t first, int senders, size_t n)
     pair_exact(p, "sum", sum.any);
 }
 
-static void settle(struct pair *p, size_t first, int senders, size_t n, float weight)
+static void reduce_all(struct pair *p, size_t first, int senders, size_t n, float weight)
 {
     struct pl_sender from[5];
     if (!pair_case(p, "average_apply", "%s first, %d senders n%zu weight %g", names[first], senders,
@@ -89,9 +89,9 @@ static void settle(struct pair *p, size_t first, int senders, size_t n, float we
     pair_exact(p, "x", x.any);
 }
 
-/* The codes are those of the delta, whoever makes it; as close to the reference's as encoding is,
- * so they are held against the backend's own. */
-static void answer(struct pair *p, size_t c, size_t n, float weight)
+/* The codes are those of the delta. Encoding makes them as close to the reference's as its
+ * tolerance says, so they are compared with the backend's own encoder. */
+static void encode_delta(struct pair *p, size_t c, size_t n, float weight)
 {
     if (!pair_case(p, "average_delta8", "%s n%zu weight %g", names[c], n, weight)) return;
     struct pl_coded x = message(p, codings[c], n);
@@ -152,25 +152,25 @@ void pair_average(struct pair *p)
     }
     for (size_t c = 0; c < PL_COUNT(codings); c++)
         for (size_t i = 0; i < PL_COUNT(sizes); i++) {
-            answer(p, c, sizes[i], 17.3f);
+            encode_delta(p, c, sizes[i], 17.3f);
             for (int senders = 1; senders <= 3; senders++) {
                 sum_all(p, c, senders, sizes[i]);
-                settle(p, c, senders, sizes[i], 9.1f);
+                reduce_all(p, c, senders, sizes[i], 9.1f);
                 reply(p, c, senders, sizes[i], 9.1f);
             }
         }
     for (int i = 0; i < 12; i++) {
         sum_all(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5),
                 (size_t)pair_int(p, 1, 100000));
-        settle(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5), (size_t)pair_int(p, 1, 100000),
-               (float)pair_int(p, 1, 1000) / 3);
+        reduce_all(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5),
+                   (size_t)pair_int(p, 1, 100000), (float)pair_int(p, 1, 1000) / 3);
         reply(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5), (size_t)pair_int(p, 1, 100000),
               (float)pair_int(p, 1, 1000) / 3);
-        answer(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000),
-               (float)pair_int(p, 1, 1000) / 3);
+        encode_delta(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000),
+                     (float)pair_int(p, 1, 1000) / 3);
     }
-    settle(p, 0, 2, 4096, 0);
-    answer(p, 2, 4096, 0);
+    reduce_all(p, 0, 2, 4096, 0);
+    encode_delta(p, 2, 4096, 0);
     reply(p, 0, 2, 4096, 0);
-    delta(p, 0, 31, 0); /* nobody had weight: nothing changes */
+    delta(p, 0, 31, 0); /* no weights: nothing changes */
 }

@@ -37,9 +37,9 @@ void *pair_must(void *memory)
  * turn further on, is aligned to nothing but its element. Not an even number: of an operation's
  * cases every other one is often of the same kind. */
 #define TURNS 3
-static size_t how_far_aside(const struct pair_run *r, const struct buffer *b)
+static size_t misalignment_of(const struct pair_run *r, const struct buffer *b)
 {
-    if (!r->aside || b->host_only) return 0;
+    if (!r->misaligned || b->host_only) return 0;
     return (r->op->cases + r->count) % TURNS ? 0 : b->size;
 }
 
@@ -51,14 +51,14 @@ static struct buffer *new_buffer(struct pair *p, struct pair_any *any, size_t n,
     size_t bytes = n * size;
     assert(r->count < BUFFERS_MAX);
     *b = (struct buffer){ .n = n, .size = size, .bytes = bytes, .host_only = host_only };
-    b->aside = how_far_aside(r, b);
+    b->misaligned = misalignment_of(r, b);
     *any = (struct pair_any){ .id = r->count++, .n = n };
     b->raw[0] = pair_must(pl_alloc(bytes + 2 * GUARD, 1));
     b->raw[1] = pair_must(host_only ? pl_alloc(bytes + 2 * GUARD, 1)
-                                    : p->side[1]->alloc(bytes + 2 * GUARD + b->aside));
+                                    : p->side[1]->alloc(bytes + 2 * GUARD + b->misaligned));
     if (!host_only && (uintptr_t)b->raw[1] % 64)
         pair_fail(r, "alloc gave memory that is not aligned to 64 bytes");
-    b->raw[1] += b->aside;
+    b->raw[1] += b->misaligned;
     for (size_t i = 0; i < bytes + 2 * GUARD; i++) b->raw[0][i] = POISON(i);
     return b;
 }
@@ -163,7 +163,7 @@ void pair_forget(struct pair *p)
     for (int i = 0; i < r->count; i++) {
         struct buffer *b = &r->buffers[i];
         if (b->host_only) pl_free(b->raw[1]);
-        else p->side[1]->free(b->raw[1] - b->aside);
+        else p->side[1]->free(b->raw[1] - b->misaligned);
         if (b->before != b->raw[0]) pl_free(b->before);
         pl_free(b->raw[0]);
         pl_free(b->after[0]);

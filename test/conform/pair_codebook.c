@@ -8,25 +8,25 @@ static const struct {
     int B, D, P, N;
 } shapes[] = {
     { 1, 1, 1, 1 },        { 2, 3, 5, 7 },
-    { 2, 10, 65, 67 },  /* one more than a strip of places */
-    { 2, 3, 300, 300 }, /* several strides of a block of places, and of codes */
+    { 2, 10, 65, 67 },  /* one more position than a strip */
+    { 2, 3, 300, 300 }, /* several times the positions, and codes, of a thread block */
     { 1, 256, 130, 1000 }, { 4, 16, 64, 256 }, /* the demo's codec */
-    { 1, 256, 1024, 512 },                     /* the run's map, fewer codes */
+    { 1, 256, 1024, 512 },                     /* the reference run's image, fewer codes */
 };
 
 /* Codes must be equal unless the two best are close: the bound of the contract. */
 static void nearest(struct pair *p, int B, int D, int P, int N)
 {
-    size_t places = (size_t)B * (size_t)P;
+    size_t positions = (size_t)B * (size_t)P;
     if (!pair_case(p, "nearest_code", "B%d D%d P%d N%d", B, D, P, N)) return;
-    struct pair_f32 z = pair_normal(p, places * (size_t)D, 1);
+    struct pair_f32 z = pair_normal(p, positions * (size_t)D, 1);
     struct pair_f32 table = pair_normal(p, (size_t)N * (size_t)D, 1);
-    struct pair_i32 code = pair_ids(p, places, -1, -1);
-    pair_work(p, 3.0 * (double)places * D * N, 0);
+    struct pair_i32 code = pair_ids(p, positions, -1, -1);
+    pair_work(p, 3.0 * (double)positions * D * N, 0);
     PAIR(p, nearest_code, code.at[side], z.at[side], table.at[side], B, D, P, N);
     const int32_t *want = (const int32_t *)(const void *)pair_result(p, code.any, 0);
     const int32_t *got = (const int32_t *)(const void *)pair_result(p, code.any, 1);
-    for (size_t i = 0; i < places; i++) {
+    for (size_t i = 0; i < positions; i++) {
         size_t b = i / (size_t)P, at = i % (size_t)P;
         double distance[2] = { 0 }, size = 0;
         if (want[i] == got[i]) continue;
@@ -47,34 +47,34 @@ static void nearest(struct pair *p, int B, int D, int P, int N)
 
 static void rows(struct pair *p, int B, int D, int P, int N)
 {
-    size_t places = (size_t)B * (size_t)P;
+    size_t positions = (size_t)B * (size_t)P;
     if (pair_case(p, "code_rows", "B%d D%d P%d N%d", B, D, P, N)) {
-        struct pair_f32 z = pair_poison(p, places * (size_t)D);
+        struct pair_f32 z = pair_poison(p, positions * (size_t)D);
         struct pair_f32 table = pair_normal(p, (size_t)N * (size_t)D, 1);
-        struct pair_i32 code = pair_ids(p, places, 0, N - 1);
-        pair_work(p, 0, 8.0 * (double)places * D);
+        struct pair_i32 code = pair_ids(p, positions, 0, N - 1);
+        pair_work(p, 0, 8.0 * (double)positions * D);
         PAIR(p, code_rows, z.at[side], table.at[side], code.at[side], B, D, P, N);
         pair_exact(p, "z", z.any);
     }
     if (pair_case(p, "code_rows_backward", "B%d D%d P%d N%d", B, D, P, N)) {
-        struct pair_f32 dz = pair_normal(p, places * (size_t)D, 1);
+        struct pair_f32 dz = pair_normal(p, positions * (size_t)D, 1);
         struct pair_f32 table = pair_normal(p, (size_t)N * (size_t)D, 1);
-        struct pair_i32 code = pair_ids(p, places, 0, N - 1);
-        pair_work(p, 0, 8.0 * (double)places * D);
+        struct pair_i32 code = pair_ids(p, positions, 0, N - 1);
+        pair_work(p, 0, 8.0 * (double)positions * D);
         PAIR(p, code_rows_backward, table.at[side], dz.at[side], 0.3f, code.at[side], B, D, P, N);
-        pair_of_largest(p, "dtable", table.any, ((double)places + 8) * 0x1p-24);
+        pair_of_largest(p, "dtable", table.any, ((double)positions + 8) * 0x1p-24);
     }
 }
 
 static void gumbel(struct pair *p, int B, int N, int P, int with_noise)
 {
-    size_t places = (size_t)B * (size_t)P, n = places * (size_t)N;
+    size_t positions = (size_t)B * (size_t)P, n = positions * (size_t)N;
     const float temperature = 0.7f, kl_weight = 5;
     float *none[2] = { NULL, NULL };
     const char *more = with_noise ? " noise" : "";
     if (pair_case(p, "gumbel_code", "B%d N%d P%d%s", B, N, P, more)) {
         struct pair_f32 x = pair_normal(p, n, 3), noise = pair_normal(p, n, 1);
-        struct pair_i32 code = pair_ids(p, places, -1, -1);
+        struct pair_i32 code = pair_ids(p, positions, -1, -1);
         float **with = with_noise ? noise.at : none;
         pair_work(p, 0, (with_noise ? 8.0 : 4.0) * (double)n);
         PAIR(p, gumbel_code, code.at[side], x.at[side], with[side], B, N, P);

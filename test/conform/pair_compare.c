@@ -1,4 +1,4 @@
-/* pair_compare.c - what the backend left beside what the reference did. */
+/* pair_compare.c - compares the backend's results with the reference's. */
 #include "pair_run.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* pair_compress.c - what travels, against the reference's. */
+/* pair_compress.c - compression of messages against the reference's. */
 #include "pair.h"
 #include "pairs.h"
 
@@ -8,7 +8,7 @@
 /* Smallest, odd, parts of the all-reduce of float32 in 16 and in 8 bits. */
 static const size_t sizes[] = { 1, 7, 255, 4097, 262144, 524288, 2 * 524288 + 5 };
 
-/* What travels lies in host memory. */
+/* Messages are in host memory. */
 static struct pair_f32 host_normal(struct pair *p, size_t n, double mean, double deviation)
 {
     struct pair_f32 x = pair_host_f32(p, n);
@@ -58,8 +58,8 @@ static void float16_back(struct pair *p, size_t n)
     pair_exact(p, "x", x.any);
 }
 
-/* Codes may be one off where the scaled value is within 1e-4 of a border; then the means of the two
- * bins move with them. */
+/* Codes may be one off if the scaled value is within 1e-4 of a boundary; then the means of both
+ * bins change with them. */
 static void uniform8(struct pair *p, size_t n, double mean, double deviation, float bad)
 {
     size_t wrong = 0, worst = 0;
@@ -112,7 +112,8 @@ static float half_back(const uint8_t *halves, size_t i)
     return pl_half_to_float(h);
 }
 
-/* Halves follow from the statistics that came out, which may be a last place off. */
+/* The float16 values follow from the mean and deviation that came out, which may be off by one unit
+ * in the last place. */
 static void meanstd16(struct pair *p, size_t rows, size_t D, double mean, double deviation,
                       float bad)
 {

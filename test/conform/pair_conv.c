@@ -27,15 +27,15 @@ static const struct pl_conv shapes[] = {
     { 1, 70, 9, 17, 67, 3, 1, 0, 1, 1, 0 },   /* more channels than a block, uneven padding */
     { 5, 18, 7, 3, 16, 3, 1, 0, 0, 0, 0 },    /* one tile a row, none padded */
     { 1, 16, 3, 1100, 20, 3, 1, 1, 1, 1, 1 }, /* long rows, deep enough for tiles */
-    { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },    /* a product of matrices, */
+    { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },    /* one GEMM, */
     { 3, 40, 23, 31, 300, 1, 1, 0, 0, 0, 0 }, /* in several pieces, */
-    { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },      /* and no such product: padded */
-    { 2, 3, 12, 20, 21, 4, 4, 0, 0, 0, 0 },   /* patches, each place once, */
+    { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },      /* padded, so not one GEMM */
+    { 2, 3, 12, 20, 21, 4, 4, 0, 0, 0, 0 },   /* patches without overlap, */
     { 1, 3, 12, 22, 5, 4, 4, 0, 0, 0, 0 },    /* and such that leave some out */
 };
 static const struct pl_conv timed[] = {
-    { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 }, /* the run's VQGAN: its middle, its widest map, */
-    { 1, 128, 256, 256, 128, 3, 1, 1, 1, 1, 1 },
+    /* the reference run's VQGAN: its middle, its largest image, */
+    { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 },   { 1, 128, 256, 256, 128, 3, 1, 1, 1, 1, 1 },
     { 1, 128, 256, 256, 128, 3, 2, 0, 0, 1, 1 }, /* its first halving */
     { 1, 256, 32, 32, 8192, 1, 1, 0, 0, 0, 0 },  /* and its logits */
     { 8, 16, 64, 64, 16, 3, 1, 1, 1, 1, 1 },     /* the demo's codec, in training */
@@ -85,7 +85,7 @@ static float *absolute(struct pair *p, const float *x, size_t n)
     return out;
 }
 
-/* Where outputs may be taken in tiles, each bound becomes the largest within 3 places: see
+/* If outputs are computed in tiles, each bound becomes the largest within 3 positions: see
  * conv.h. */
 static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c, size_t planes,
                      int H, int W)
@@ -104,7 +104,7 @@ static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c
     return out;
 }
 
-/* Only the operation itself runs in bfloat16: what else the backend is asked for is a bound. */
+/* Only the operation itself runs in bfloat16; other operations contribute to the bound. */
 static void precision(struct pair *p, int bf16)
 {
     p->side[1]->set_precision(bf16 ? PL_BF16 : PL_FLOAT32);
@@ -215,7 +215,7 @@ static void transpose(struct pair *p, int y_step, int x_step, int B, int R, int 
     size_t nx = (size_t)B * (size_t)R * (size_t)x_step, ny = (size_t)B * (size_t)C * (size_t)y_step;
     if (!pair_case(p, "transpose", "B%d %dx%d of %d to %d", B, R, C, x_step, y_step)) return;
     struct pair_f32 x = pair_normal(p, nx, 1),
-                    y = pair_normal(p, ny, 1); /* what lies beyond stays */
+                    y = pair_normal(p, ny, 1); /* what is beyond stays unchanged */
     pair_work(p, 0, 8.0 * B * R * C);
     PAIR(p, transpose, y.at[side], y_step, x.at[side], x_step, B, R, C);
     pair_exact(p, "y", y.any);

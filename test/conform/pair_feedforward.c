@@ -1,6 +1,6 @@
-/* pair_feedforward.c - activations, GEGLU, and the whole feed-forward layer. The layer's bounds are
- * those of its parts, carried along: an error e in a factor adds sum e |other|, an error in the
- * gate adds as much as gelu's slope (at most 1.13) or its derivative (at most 0.8) lets through. */
+/* pair_feedforward.c - activations, GEGLU, and the whole feed-forward layer. The layer's bounds
+ * propagate those of its parts: an error e in a factor adds sum e |other|; an error in the gate is
+ * multiplied by gelu's slope (at most 1.13) or that of its derivative (at most 0.8). */
 #include "pair.h"
 #include "pairs.h"
 
@@ -15,7 +15,7 @@
 
 static const char *const kinds[] = { "gelu", "gelu_tanh", "quickgelu", "swish" };
 
-/* Normal values, and what breaks approximations: zeros, denormals, tails, borders. */
+/* Normal values, and those that break approximations: zeros, denormals, tails, boundaries. */
 static struct pair_f32 arguments(struct pair *p, size_t n)
 {
     static const float special[] = { 0,     -0.0f, 1e-42f, -1e-30f, 1e-6f, -1e-3f, 3.9f, -3.95f,
@@ -61,7 +61,7 @@ static void geglu(struct pair *p, int M, int C, int in_place)
         }
         pair_work(p, 0, 12.0 * (double)mc);
         PAIR(p, geglu, y.at[side], z.at[side], M, C);
-        pair_within(p, "y", y.any, GELU + 0x1p-23, size); /* and the product's rounding */
+        pair_within(p, "y", y.any, GELU + 0x1p-23, size); /* and the multiplication's rounding */
     }
     if (pair_case(p, "geglu_backward", "M%d C%d%s", M, C, in_place ? " in place" : "")) {
         struct pair_f32 z = arguments(p, 2 * mc), dy = pair_normal(p, mc, 1);
@@ -80,14 +80,14 @@ static void geglu(struct pair *p, int M, int C, int in_place)
     }
 }
 
-/* One factor of a product: value and error of its row i, term k, at i * row + k * step. */
+/* One factor of a GEMM: value and error of its row i, term k, are at i * row + k * step. */
 struct factor {
     const float *value, *error; /* error NULL: exact */
     int row, step;
 };
 
-/* Bounds of the product over n terms, elements (rows, cols): what comes in with the factors, and
- * what the product adds. start: what the sums begin with, per column (bias) or element, or NULL. */
+/* Bounds of a GEMM over n terms, elements (rows, cols): the errors of its factors and its own.
+ * start: what the sums start from, per column (bias) or element, or NULL. */
 static void grow(float *bound, struct factor a, struct factor b, int rows, int cols, int n,
                  const float *start, int start_row, int bf16)
 {
@@ -183,8 +183,7 @@ static void pair_ffn(struct pair *p, int M, int D, int C, int with_z, int bf16)
     if (with_z) pair_within(p, "z", z.any, 1, in.z_error);
 }
 
-/* With z both sides begin with the reference's, so its error does not count; the bounds have
- * room. */
+/* With z given, both sides start from the reference's, so its error does not count. */
 static void ffn_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, mc = (size_t)M * (size_t)C, dc = (size_t)D * (size_t)C;
@@ -245,9 +244,10 @@ static void ffn_backward(struct pair *p, int M, int D, int C, int with_y, int wi
     pair_within(p, "db2", dw.b2.any, 1, of_b2);
 }
 
-/* The demo's and the run's sizes: too large to compare all. Rows do not meet in y and dx, so a few
- * rows of the reference stand for them; only these rows get a gradient, so it has all of dW too.
- * Bounds: the products', with room for one behind the other, of the largest value. */
+/* The sizes of the demo and the reference run are too large to compare every element. Rows of y and
+ * dx are independent, so a few rows of the reference represent them; only these rows get a
+ * gradient, so dW is complete, too. Bounds: the GEMMs', for one after the other, relative to the
+ * largest value. */
 #define ROWS 4
 static double largest(const float *x, size_t n)
 {
@@ -272,7 +272,7 @@ static void compare_rows(struct pair *p, const char *name, struct pair_any any, 
                      bound);
 }
 
-static void feed_large(struct pair *p, int M, int D, int C, int gradients, int bf16)
+static void ffn_large(struct pair *p, int M, int D, int C, int gradients, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, dc = (size_t)D * (size_t)C;
     double bound = bf16 ? 0x1p-5 : (2 * C + D) * 0x1p-22;
@@ -361,6 +361,6 @@ void pair_feedforward(struct pair *p)
         }
         for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
             for (int gradients = 0; gradients <= 1; gradients++)
-                feed_large(p, large[i].M, large[i].D, large[i].C, gradients, bf16);
+                ffn_large(p, large[i].M, large[i].D, large[i].C, gradients, bf16);
     }
 }

@@ -15,7 +15,7 @@ static const struct {
     { 3, 32, 33, 32, 10 }, /* a channel a group, and a mean ten times the deviation */
     { 2, 96, 48, 32, -1 },      { 1, 64, 1027, 4, 0 },
     { 4, 16, 4096, 4, 0 },      /* the demo's codec */
-    { 1, 128, 65536, 32, 0.5 }, /* the run's VQGAN, its widest map */
+    { 1, 128, 65536, 32, 0.5 }, /* the reference run's VQGAN, its largest image */
 };
 
 /* Mean, 1/sqrt(var + eps) and root of the mean square of n values. */

@@ -19,7 +19,7 @@ static const struct {
     { 70001, 4096, PL_RULE_RUN },
     { 30100, 100, PL_RULE_CUDA }, /* hundreds of blocks */
     { 200000, 150000, PL_RULE_RUN },
-    { 1024 * 4096, 4096, PL_RULE_RUN }, /* the run's largest matrices [TTT 3.1] */
+    { 1024 * 4096, 4096, PL_RULE_RUN }, /* the reference run's largest matrices [TTT 3.1] */
 };
 
 struct state {
@@ -28,8 +28,8 @@ struct state {
     struct pl_moments at[2]; /* the reference's, the backend's */
 };
 
-/* Moments as they are after some steps; codes of the second moment may not decode to anything
- * negative, which code 0 of the run's book does. */
+/* Moments as they are after some steps. Codes of the second moment must not decode to a negative
+ * value, which code 0 of the reference run's code book does. */
 static struct state make(struct pair *p, size_t k)
 {
     size_t n = cases[k].n, block = cases[k].block;

@@ -19,25 +19,25 @@ static const struct shape shapes[] = {
     { 320, 512, 128 },
 };
 
-/* Too large for sums in double of every element: samples stand for them. */
+/* Too large to sum every element in double: samples represent them. */
 static const struct shape large[] = {
     { 5120, 128, 1024 },  /* the demo's W1 */
     { 5120, 512, 128 },   /* the demo's W2 */
-    { 1280, 1024, 3072 }, /* the run's qkv */
-    { 1280, 1024, 8192 }, /* the run's W1 */
-    { 1280, 4096, 1024 }, /* the run's W2 */
-    { 256, 1024, 32356 }, /* the run's text logits */
+    { 1280, 1024, 3072 }, /* the reference run's qkv */
+    { 1280, 1024, 8192 }, /* the reference run's W1 */
+    { 1280, 4096, 1024 }, /* the reference run's W2 */
+    { 256, 1024, 32356 }, /* the reference run's text logits */
 };
 #define SAMPLES 2000
 
 enum kind { FORWARD, DX, DW };
 static const char *const names[] = { "linear", "linear_dx", "linear_dw" };
 
-/* One product r (rows, cols), summed over n: r[i][j] = start + sum a_i b_j. */
+/* One GEMM r (rows, cols), summed over n: r[i][j] = start + sum a_i b_j. */
 struct product {
     struct pair_f32 r, a, b, bias; /* bias: linear's b, or dw's db */
     int rows, cols, n;
-    int a_row, a_step, b_row, b_step; /* where a_i's and b_j's n terms lie */
+    int a_row, a_step, b_row, b_step; /* strides of a_i's and b_j's n terms */
     int add, with_bias;
 };
 
@@ -88,8 +88,8 @@ static void run(struct pair *p, enum kind kind, struct shape h, struct product *
     }
 }
 
-/* An element in double, and what its bound is made of: the sum of absolute terms, and the root of
- * the sum of squares. */
+/* An element in double, and the parts of its bound: the sum of absolute terms, and the root of the
+ * sum of squares. */
 static double element(const struct product *q, enum kind kind, const float *start, int i, int j,
                       double *absolute, double *root)
 {

@@ -1,6 +1,6 @@
-/* pair_loss.c - output layer and cross-entropy in one. Bounds: an error e in the logits moves a
- * log-probability by at most 2e and a probability q by at most q (exp(2e) - 1) <= 3e q; products on
- * top of that err as in linear.h. */
+/* pair_loss.c - output layer and cross-entropy in one. Bounds: an error e in the logits changes a
+ * log-probability by at most 2e and a probability q by at most q (exp(2e) - 1) <= 3e q; the GEMMs
+ * after that have the errors of linear.h. */
 #include "pair.h"
 #include "pairs.h"
 
@@ -25,7 +25,7 @@ static const struct shape shapes[] = {
     { 4, 80, 64, 900, 2, { { 0, 16, 0, 388, 0.125f }, { 16, 80, 388, 900, 0.875f } }, 0 },
 };
 
-/* The demo's and the run's: sampled rows stand for all. */
+/* The sizes of the demo and the reference run: sampled rows represent all. */
 static const struct shape large[] = {
     { 64,
       80,
@@ -169,7 +169,7 @@ static void small(struct pair *p, const struct shape *s, int gradients, int bf16
     float *of_logp = pair_scratch(p, n), *of_dx = pair_scratch(p, n * D),
           *of_dW = pair_scratch(p, V * D);
     float *of_db = pair_scratch(p, V);
-    double round = bf16 ? 0x1p-6 : 0; /* of each rounded factor of the gradients' products */
+    double round = bf16 ? 0x1p-6 : 0; /* of each rounded factor of the gradients' GEMMs */
     z = (double *)(void *)pair_scratch(p, 2 * V);
     for (size_t r = 0; r < n; r++) {
         const struct pl_loss_segment *seg = segment_of(s, (int)(r % (size_t)s->S));

@@ -63,8 +63,8 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
 
-/* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + rms * inverse, and
- * g = dy * gain:  dx = inverse * (g - mean(g) - h * mean(g h)). */
+/* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + rms * inverse, and g = dy *
+ * weight: dx = inverse * (g - mean(g) - h * mean(g h)). */
 static void norm_backward(struct pair *p, int M, int D, double around, int add, int in_place)
 {
     size_t n = (size_t)M * (size_t)D;
@@ -138,7 +138,7 @@ static void scale_backward(struct pair *p, int M, int D, int in_place)
     pair_work(p, 0, 12.0 * (double)n);
     PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side],
          weight.at[side], M, D);
-    pair_exact(p, "dx", dx.any); /* one product */
+    pair_exact(p, "dx", dx.any); /* one multiplication */
     pair_within(p, "ds", ds.any, (M + 8) * EPS, terms);
 }
 

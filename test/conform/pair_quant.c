@@ -1,5 +1,5 @@
-/* pair_quant.c - block-wise codes against the reference's, bit for bit: numbers of all sizes, the
- * neighbourhood of every border between codes, and bits that are no sensible numbers. */
+/* pair_quant.c - 8-bit block quantization against the reference's, bit for bit: values of all
+ * magnitudes, the neighbourhood of every boundary between codes, and arbitrary bit patterns. */
 #include "pair.h"
 #include "pairs.h"
 
@@ -58,7 +58,7 @@ static const struct {
     { 100003, 1000, BITS },
     { 20000, 37, STRANGE },
     { 8192, 100000, NORMAL },
-    { 1024 * 4096, 4096, NORMAL }, /* the run's largest matrices [TTT 3.1] */
+    { 1024 * 4096, 4096, NORMAL }, /* the reference run's largest matrices [TTT 3.1] */
 };
 
 static void one(struct pair *p, size_t k, enum pl_map map, enum pl_rule rule)

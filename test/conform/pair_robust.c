@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-/* Peers, coordinates: smallest, odd, across blocks, a part of the run among a group of 16. */
+/* Peers, coordinates: the smallest, odd ones, across blocks, a part of the reference run in a group
+ * of 16. */
 static const struct {
     int n;
     size_t d;

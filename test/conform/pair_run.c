@@ -11,8 +11,8 @@
 #include <time.h>
 
 #define BENCH_SECONDS 0.3
-#define QUICK_WORK 2e6 /* bytes, or tenths of operations: what --quick still runs */
-#define ASIDE_WORK 2e5 /* what is run again with arguments that begin anywhere */
+#define QUICK_WORK 2e6  /* bytes, or tenths of operations: what --quick still runs */
+#define OFFSET_WORK 2e5 /* bytes of cases that are run again with unaligned arguments */
 
 static const struct {
     const char *name;
@@ -39,7 +39,7 @@ enum {
     STEP_THREADS,
     STEP_TIME_REF = STEP_THREADS + PL_COUNT(thread_counts),
     STEP_TIME_BE,
-    STEP_TIME_BESIDE,
+    STEP_TIME_BASELINE,
     STEP_END
 };
 
@@ -49,7 +49,8 @@ static void remember_before(struct pair *p)
 {
     for (int i = 0; i < p->run->count; i++) {
         struct buffer *b = &p->run->buffers[i];
-        if (p->run->large && !p->run->options->beside) { /* nobody touches the reference's copy */
+        /* no other step needs the reference's copy */
+        if (p->run->large && !p->run->options->baseline) {
             b->before = b->raw[0];
             continue;
         }
@@ -97,7 +98,8 @@ static void compare_threads(struct pair *p, int threads)
 
 static int is_timed(const struct pair_run *r)
 {
-    return r->options->timing && !r->aside && fmax(r->flops / 10, r->bytes) >= r->options->at_least;
+    return r->options->timing && !r->misaligned &&
+           fmax(r->flops / 10, r->bytes) >= r->options->at_least;
 }
 
 /* Not worth a line: the reference runs for its rate alone. */
@@ -108,17 +110,17 @@ static int is_small(const struct pair_run *r)
 
 static int is_light(const struct pair_run *r)
 {
-    return !r->large && fmax(r->flops / 10, r->bytes) <= ASIDE_WORK;
+    return !r->large && fmax(r->flops / 10, r->bytes) <= OFFSET_WORK;
 }
 
 static int is_too_much(const struct pair_run *r)
 {
-    if (r->aside && !is_light(r))
+    if (r->misaligned && !is_light(r))
         return 1; /* shapes may be drawn: another one than the first time */
     return r->options->quick && (r->large || fmax(r->flops / 10, r->bytes) > QUICK_WORK);
 }
 
-/* Which steps this case takes. */
+/* Whether this case includes a step. */
 static int wanted(const struct pair_run *r, int step)
 {
     switch (step) {
@@ -126,20 +128,20 @@ static int wanted(const struct pair_run *r, int step)
     case STEP_BE: return r->op->native && !is_small(r);
     case STEP_TIME_REF: return is_timed(r) && !r->large && r->seconds[0] < BENCH_SECONDS;
     case STEP_TIME_BE: return is_timed(r) && r->op->native;
-    case STEP_TIME_BESIDE: return is_timed(r) && r->options->beside;
+    case STEP_TIME_BASELINE: return is_timed(r) && r->options->baseline;
     default: /* a device's threads are not the host's; timing runs at the caller's count */
         if (r->large && step > STEP_THREADS) return 0; /* one other count will do */
         return r->op->native && !r->device && r->options->timing != PAIR_BENCH;
     }
 }
 
-/* The one beside works on the reference's buffers, in its place. */
+/* The baseline works on the reference's buffers. */
 static int side_of(int step)
 {
-    return step == STEP_REF || step == STEP_TIME_REF || step == STEP_TIME_BESIDE ? 0 : 1;
+    return step == STEP_REF || step == STEP_TIME_REF || step == STEP_TIME_BASELINE ? 0 : 1;
 }
 
-static int who(int step) { return step == STEP_TIME_BESIDE ? 2 : side_of(step); }
+static int who(int step) { return step == STEP_TIME_BASELINE ? 2 : side_of(step); }
 
 int pair_next(struct pair *p)
 {
@@ -151,13 +153,13 @@ int pair_next(struct pair *p)
         r->step = 0;
         r->ran = 0;
     }
-    /* a timing step is taken until its time is spent, and at least once more than the check did */
+    /* a timing step repeats until its time is spent, and at least once more than the check did */
     if (r->ran && (r->step < STEP_TIME_REF || r->spent > BENCH_SECONDS)) {
         r->step++;
         r->ran = 0;
     }
     while (r->step < STEP_END && !wanted(r, r->step)) r->step++;
-    p->side[0] = r->step == STEP_TIME_BESIDE ? r->options->beside : r->reference;
+    p->side[0] = r->step == STEP_TIME_BASELINE ? r->options->baseline : r->reference;
     if (r->step == STEP_END || r->why[0]) {
         p->side[0] = r->reference;
         p->side[1]->set_threads(0);
@@ -229,14 +231,14 @@ static struct pair_outcome outcome_of(struct pair_run *r)
                               .worst = r->worst,
                               .ref = NAN,
                               .be = NAN,
-                              .beside = NAN,
+                              .baseline = NAN,
                               .flops = r->flops,
                               .bytes = r->bytes };
     double work = r->flops > 0 ? r->flops : r->bytes;
     if (!is_timed(r)) return t;
     t.ref = r->seconds[0];
     t.be = r->seconds[1];
-    t.beside = r->seconds[2];
+    t.baseline = r->seconds[2];
     if (isnan(t.ref) && r->op->ref_rate > 0) { /* from the latest case that ran it, by work */
         t.ref = work / r->op->ref_rate;
         t.ref_is_scaled = 1;
@@ -275,7 +277,7 @@ static void close_case(struct pair *p)
     struct pair_run *r = p->run;
     struct pair_outcome o;
     if (!r->op) return;
-    if (r->met < CASES_MOST && !r->aside) r->heavy[r->met] = (uint8_t)!is_light(r);
+    if (r->met < CASES_MOST && !r->misaligned) r->heavy[r->met] = (uint8_t)!is_light(r);
     if (!r->left_out) {
         r->op->cases += r->op->native;
         note_rate(r);
@@ -299,11 +301,11 @@ int pair_case(struct pair *p, const char *op, const char *format, ...)
     size_t i = 0;
     close_case(p);
     r->met++;
-    if (r->aside && (r->met >= CASES_MOST || r->heavy[r->met])) return 0;
+    if (r->misaligned && (r->met >= CASES_MOST || r->heavy[r->met])) return 0;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (r->aside) strncat(line, " aside", sizeof line - strlen(line) - 1);
+    if (r->misaligned) strncat(line, " misaligned", sizeof line - strlen(line) - 1);
     while (i < PAIR_OPERATIONS && strcmp(r->ops[i].name, op)) i++;
     assert(i < PAIR_OPERATIONS); /* a pair test names an operation that the table has */
     snprintf(whole, sizeof whole, "%s %s", op, line);
@@ -357,8 +359,8 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
         run.ops[i] = (struct op){ .name = operations[i].name,
                                   .offset = operations[i].offset,
                                   .native = !same_entry(&ref, be, operations[i].offset) };
-    for (run.aside = 0; run.aside <= (run.device && options->timing != PAIR_BENCH);
-         run.aside++, run.met = 0)
+    for (run.misaligned = 0; run.misaligned <= (run.device && options->timing != PAIR_BENCH);
+         run.misaligned++, run.met = 0)
         for (size_t i = 0; i < PL_COUNT(components); i++) {
             pl_rng_init(&p.rng, options->seed, hash(components[i].name));
             components[i].run(&p);
@@ -371,7 +373,7 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
         if (!op->native) {
             if (!options->quiet) printf("     %s: reference\n", op->name);
             reference++;
-        } else if (!op->cases) { /* its own version, and nobody looks at it */
+        } else if (!op->cases) { /* the backend has its own version, but no case tests it */
             printf("FAIL %s: no pair test\n", op->name);
             total.failed = 1;
             failed++;

@@ -1,5 +1,5 @@
-/* pair_run.h - what the framework's own files share: pair_run.c, which runs the cases, pair_buffers.c
- * and pair_compare.c. Cases include pair.h alone. */
+/* pair_run.h - what the framework's own files share: pair_run.c, which runs the cases,
+ * pair_buffers.c and pair_compare.c. Cases include pair.h alone. */
 #ifndef PL_PAIR_RUN_H
 #define PL_PAIR_RUN_H
 
@@ -20,7 +20,7 @@ struct buffer {
     size_t n, size;    /* elements, bytes of one */
     size_t bytes;      /* n * size, without guards */
     uint8_t *raw[2];   /* both sides, guards included; raw[1] is the backend's memory, */
-    size_t aside;      /* so many bytes behind where alloc gave it */
+    size_t misaligned; /* offset from the address that alloc returned */
     uint8_t *before;   /* what both sides held before the first run, guards included */
     uint8_t *after[2]; /* host copies after the first run of each side, guards included */
 };
@@ -39,9 +39,9 @@ struct pair_run {
     const struct pl_backend *reference;
     struct op ops[PAIR_OPERATIONS];
     int device; /* the backend has memory of its own */
-    /* The second time over, arguments begin between alloc's boundaries: those cases again, counted
-     * with all that were asked for, but the heavy ones. */
-    int aside, met;
+    /* In a second pass arguments start at offsets within alloc's memory: the same cases again,
+     * except expensive ones. `met` counts cases. */
+    int misaligned, met;
     uint8_t heavy[CASES_MOST];
 
     /* the case at hand */
@@ -54,12 +54,12 @@ struct pair_run {
     int scratches;
     int large, left_out, step, ran;
     double flops, bytes;
-    double started, seconds[3], spent; /* of ref, the backend, the one beside */
+    double started, seconds[3], spent; /* of the reference, the backend, the baseline */
     double worst;                      /* largest error as a share of its bound */
     char worst_name[40];
 };
 
-/* The case fails with this sentence; only the first is kept. */
+/* Fails the case with this message; only the first is kept. */
 __attribute__((format(printf, 2, 3))) void pair_fail(struct pair_run *r, const char *format, ...);
 /* Memory or a sentence and the program's end: want of it is no verdict on the backend. */
 void *pair_must(void *memory);

@@ -25,7 +25,7 @@ static void both(struct pair *p, int B, int n, int D, int P, int F)
         struct pair_f32 dy = pair_normal(p, all, 1), dx = pair_poison(p, all);
         pair_work(p, 0, 8.0 * (double)all);
         PAIR(p, shift_backward, dx.at[side], dy.at[side], B, n, D, P, F);
-        /* A place sends a channel to one place at most: nothing is summed but with zero. */
+        /* Each channel of a position goes to at most one position: it is added to zero only. */
         pair_exact(p, "dx", dx.any);
     }
 }

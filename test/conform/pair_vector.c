@@ -1,10 +1,11 @@
-/* pair_vector.c - whole-buffer operations against the reference's. */
+/* pair_vector.c - element-wise operations on whole buffers against the reference's. */
 #include "pair.h"
 #include "pairs.h"
 
 #include <math.h>
 
-/* Smallest, odd, a chunk of any blocking and one more, the run's text table. */
+/* The smallest, an odd one, one more than a multiple of any chunk, the reference run's text
+ * embedding. */
 static const size_t sizes[] = { 1, 17, 4097, 65536 + 3, 4u << 20 };
 
 static void fill(struct pair *p, size_t n)
@@ -44,7 +45,8 @@ static void scale(struct pair *p, size_t n)
     struct pair_f32 x = pair_normal(p, n, 1);
     pair_work(p, 0, 8.0 * (double)n);
     PAIR(p, scale, x.at[side], 0.7f, n);
-    pair_exact(p, "x", x.any); /* one product, rounded once: there is only one answer */
+    /* one multiplication, rounded once: there is only one correct result */
+    pair_exact(p, "x", x.any);
 }
 
 /* `bad`: infinity or NaN, which has to show in the sum; 0: none. */

@@ -217,7 +217,7 @@ static void compare_devices(int devices)
     struct pl_err err = { "" };
     pl_rng_init(&rng, 5, 1);
     for (size_t i = 0; i < PL_COUNT(batches); i++) {
-        double square = 0, apart = 0;
+        double square = 0, difference = 0;
         for (int k = 0; k < 2; k++) {
             int B = batches[i][k];
             for (int j = 0; j < B * 5; j++) text[j] = (int32_t)pl_rng_below(&rng, 9);
@@ -231,9 +231,9 @@ static void compare_devices(int devices)
         assert_int_equal(be.get(x, one->params.grad, n * sizeof *x), PL_OK);
         assert_int_equal(be.get(y, many->params.grad, n * sizeof *y), PL_OK);
         for (size_t j = 0; j < n; j++) square += (double)x[j] * x[j];
-        for (size_t j = 0; j < n; j++) apart += ((double)x[j] - y[j]) * ((double)x[j] - y[j]);
+        for (size_t j = 0; j < n; j++) difference += ((double)x[j] - y[j]) * ((double)x[j] - y[j]);
         /* sums are in another order */
-        assert_true(square > 0 && sqrt(apart) <= 1e-5 * sqrt(square));
+        assert_true(square > 0 && sqrt(difference) <= 1e-5 * sqrt(square));
         assert_int_equal(pl_trainer_step(a, NULL, &err), PL_OK);
         /* Equal from here on, so that only this step's differences count. */
         assert_int_equal(pl_trainer_step(b, NULL, &err), PL_OK);

@@ -39,7 +39,7 @@ static void working_copy_follows(void **state)
     struct pl_optimizer_options adam = pl_adam_options(0, 32), lamb = pl_lamb_options();
     struct pl_optimizer *o;
     float *x, *y, *elsewhere, *W, values[K * N], full[M * N], rounded[M * N];
-    double apart = 0, square = 0;
+    double difference = 0, square = 0;
     uint64_t ticket;
     (void)state;
     if (!set_streams) skip();
@@ -59,10 +59,11 @@ static void working_copy_follows(void **state)
     assert_int_equal(be.linear(y, x, W, NULL, M, K, N), PL_OK);
     assert_int_equal(be.get(rounded, y, sizeof rounded), PL_OK);
     for (int i = 0; i < M * N; i++) {
-        apart += (rounded[i] - full[i]) * (rounded[i] - full[i]);
+        difference += (rounded[i] - full[i]) * (rounded[i] - full[i]);
         square += full[i] * full[i];
     }
-    assert_true(apart > 0 && sqrt(apart) < 0x1p-7 * sqrt(square)); /* two roundings of 2^-9 */
+    assert_true(difference > 0 &&
+                sqrt(difference) < 0x1p-7 * sqrt(square)); /* two roundings of 2^-9 */
     same_product(x, W, elsewhere, y);
     normal(values, K * N, 2); /* each way in which parameters change */
     assert_int_equal(be.put(W, values, sizeof values), PL_OK);
@@ -270,7 +271,7 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
 
 /* How many floats past alloc's address buffer k begins; the codes of both moments follow the
  * floats' buffers. First all aligned; then all offset, by different amounts; then each alone. */
-static int floats_aside(int run, int k)
+static int floats_offset(int run, int k)
 {
     if (run > 3) return run - 4 == k;
     return run && k < ANYWHERE ? (run + k) % 4 : run;
@@ -293,7 +294,7 @@ static void begins_anywhere(void **state)
             normal(mine[k], FLOATS, 50 + (uint64_t)k);
             for (int i = 0; k == 7 && i < FLOATS; i++) mine[k][i] = fabsf(mine[k][i]);
             base[k] = be.alloc((FLOATS + 4) * sizeof(float));
-            at[k] = base[k] + floats_aside(run, k);
+            at[k] = base[k] + floats_offset(run, k);
             assert_int_equal(be.put(at[k], mine[k], FLOATS * sizeof(float)), PL_OK);
         }
         for (int k = 0; k < 2; k++) {
@@ -301,8 +302,8 @@ static void begins_anywhere(void **state)
             absmax[k] = be.alloc(FLOATS * sizeof(float));
         }
         step_through(&be, at, device_ids,
-                     (uint8_t *[]){ code[0] + floats_aside(run, ANYWHERE),
-                                    code[1] + floats_aside(run, ANYWHERE + 1) },
+                     (uint8_t *[]){ code[0] + floats_offset(run, ANYWHERE),
+                                    code[1] + floats_offset(run, ANYWHERE + 1) },
                      absmax);
         step_through(&host,
                      (float *[]){ mine[0], mine[1], mine[2], mine[3], mine[4], mine[5], mine[6],
@@ -325,7 +326,7 @@ static void begins_anywhere(void **state)
  * the same bits from any float on. */
 static void attention_begins_anywhere(void **state)
 {
-    enum { PLACES = 20, HEADS = 2, D = 6, ALL = PLACES * HEADS * D };
+    enum { POSITIONS = 20, HEADS = 2, D = 6, ALL = POSITIONS * HEADS * D };
     static float values[3 * ALL], out[2][3 * ALL], made[2][ALL];
     struct pl_mask mask = { .kind = PL_MASK_COL, .P = 5, .F = 4 };
     (void)state;
@@ -339,9 +340,9 @@ static void attention_begins_anywhere(void **state)
         lse = memory[4];
         assert_int_equal(be.put(qkv, values, sizeof values), PL_OK);
         assert_int_equal(be.put(dout, values + ALL, ALL * sizeof(float)), PL_OK);
-        assert_int_equal(be.attention(o, lse, qkv, 1, PLACES, HEADS, D, &mask, NULL), PL_OK);
-        assert_int_equal(be.attention_backward(dqkv, dout, qkv, o, lse, 1, PLACES, HEADS, D, &mask,
-                                               NULL),
+        assert_int_equal(be.attention(o, lse, qkv, 1, POSITIONS, HEADS, D, &mask, NULL), PL_OK);
+        assert_int_equal(be.attention_backward(dqkv, dout, qkv, o, lse, 1, POSITIONS, HEADS, D,
+                                               &mask, NULL),
                          PL_OK);
         assert_int_equal(be.get(made[off], o, sizeof made[off]), PL_OK);
         assert_int_equal(be.get(out[off], dqkv, sizeof out[off]), PL_OK);
