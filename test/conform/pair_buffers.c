@@ -56,8 +56,6 @@ static struct buffer *new_buffer(struct pair *p, struct pair_any *any, size_t n,
     b->raw[0] = pair_must(pl_alloc(bytes + 2 * GUARD, 1));
     b->raw[1] = pair_must(host_only ? pl_alloc(bytes + 2 * GUARD, 1)
                                     : p->side[1]->alloc(bytes + 2 * GUARD + b->misaligned));
-    if (!host_only && (uintptr_t)b->raw[1] % 64)
-        pair_fail(r, "alloc gave memory that is not aligned to 64 bytes");
     b->raw[1] += b->misaligned;
     for (size_t i = 0; i < bytes + 2 * GUARD; i++) b->raw[0][i] = POISON(i);
     return b;
@@ -171,4 +169,47 @@ void pair_forget(struct pair *p)
     }
     for (int i = 0; i < r->scratches; i++) pl_free(r->scratch[i]);
     r->count = r->scratches = 0;
+}
+
+/* Allocates blocks, fills and frees them, and allocates again: freed memory comes back dirty. */
+static const char *allocation_fault(void *(*alloc)(size_t), void (*release)(void *),
+                                    int (*put)(void *, const void *, size_t),
+                                    int (*get)(void *, const void *, size_t))
+{
+    static const size_t sizes[] = { 1, 64, 100, 4097, 1 << 20 };
+    const char *why = NULL;
+    uint8_t *host = pair_must(pl_alloc(sizes[PL_COUNT(sizes) - 1], 1));
+    for (size_t i = 0; !why && i < 2 * PL_COUNT(sizes); i++) {
+        size_t n = sizes[i % PL_COUNT(sizes)];
+        void *p = alloc(n);
+        if (!p) {
+            why = "gave no memory";
+            break;
+        }
+        if ((uintptr_t)p % 64) why = "gave memory that is not aligned to 64 bytes";
+        else if (get(host, p, n)) why = "gave memory that cannot be read";
+        for (size_t k = 0; !why && k < n; k++)
+            if (host[k]) why = "gave memory that is not zeroed";
+        memset(host, 0xA5, n);
+        if (!why && put(p, host, n)) why = "gave memory that cannot be written";
+        release(p);
+    }
+    pl_free(host);
+    return why;
+}
+
+static int copy_in_host_memory(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    return PL_OK;
+}
+
+const char *pair_memory_fault(const struct pl_backend *be, const char **name)
+{
+    const char *why = allocation_fault(be->alloc, be->free, be->put, be->get);
+    *name = "alloc";
+    if (why || !be->host_alloc) return why;
+    *name = "host_alloc";
+    return allocation_fault(be->host_alloc, be->host_free, copy_in_host_memory,
+                            copy_in_host_memory);
 }

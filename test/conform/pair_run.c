@@ -352,9 +352,16 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
     struct pl_backend ref;
     struct pair_run run = { .options = options, .reference = &ref };
     struct pair p = { .side = { &ref, be }, .run = &run };
+    const char *name, *fault;
     long native = 0, reference = 0, failed = 0;
     pl_backend_ref(&ref);
     run.device = be->alloc != ref.alloc;
+    if (run.device && (fault = pair_memory_fault(be, &name))) {
+        struct pair_total total = { name, 1, 1, 1 };
+        printf("FAIL %s %s\n", name, fault);
+        if (options->total) options->total(options->context, &total);
+        return 1; /* no case could tell what else is wrong */
+    }
     for (size_t i = 0; i < PAIR_OPERATIONS; i++)
         run.ops[i] = (struct op){ .name = operations[i].name,
                                   .offset = operations[i].offset,

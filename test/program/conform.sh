@@ -74,6 +74,16 @@ while read -r line; do
     check "the how-to's line: ${line##*mine.so }" sh -c "$line"
     check "and passes" conform --backend "$work/mine.so" --filter axpy
 done <"$work/lines"
+# The memory that every backend has to give: aligned to 64 bytes and zeroed, also when it was used before.
+broken_memory() { # name, edit of the device skeleton, what conform says
+    sed "$2" test/skeleton/device.c >"$work/$1.c"
+    check "$1: the skeleton has what is edited" sh -c "! cmp -s '$work/$1.c' test/skeleton/device.c"
+    ${CC:-cc} -std=c11 -O2 -fPIC -shared -I. -o "$work/$1.so" "$work/$1.c"
+    check "$1: refused" sh -c "! '$POTLUCK' conform --quick --backend '$work/$1.so' --filter fill >'$work/out' 2>&1"
+    check "$1: and why" grep -q "^FAIL alloc gave memory that is not $3" "$work/out"
+}
+broken_memory misaligned 's/aligned_alloc(64, size);/(char *)malloc(size + 64) + 8;/; s/{ free(p); }/{ free((char *)p - 8); }/' aligned
+broken_memory dirty 's/memset(p, 0, size)/memset(p, 1, size)/' zeroed
 check "fast with operands in bfloat16" conform --backend fast --filter bf16
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch --golden test/golden/quant
