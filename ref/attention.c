@@ -37,7 +37,8 @@ static void query_clear(struct query *w)
     pl_free(w->weight);
 }
 
-/* 1 if the key mask of this sequence (or NULL) hides key k from query q. */
+/* 1 if the key mask of this sequence (or NULL) hides key k from query q: padding of plain text from
+ * all, padding of a caption from image queries, as DALLE-pytorch has it. */
 static int hides(const uint8_t *key_mask, const struct pl_mask *mask, int q, int k)
 {
     if (!key_mask) return 0;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define PL_BANDWIDTH_UNKNOWN (-1.0) /* taken as the mean of those that are known and not 0 */
-#define PL_BALANCE_PEERS_MAX 65536  /* groups of the run have at most 256 */
+#define PL_BALANCE_PEERS_MAX 65536  /* groups of the reference run have at most 256 */
 
 /* Peer i, who reduces the fraction w_i, moves (N-2) w_i + 1 vectors over its bandwidth b_i; the
  * slowest sets the time, t. It is least where all peers that reduce end together, at the water

@@ -30,7 +30,7 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
             int32_t best = 0;
             for (int n = 0; n < N; n++) {
                 const float *e = table + (size_t)n * (size_t)D;
-                double distance = 0;
+                double distance = 0; /* |z - e_n|^2 */
                 for (int d = 0; d < D; d++) {
                     double difference = (double)z[at(b, d, p, D, P)] - e[d];
                     distance += difference * difference;
@@ -138,7 +138,8 @@ int ref_kl_uniform(double *kl, const float *logits, int B, int N, int P)
             double largest, log_sum;
             denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
             for (int n = 0; n < N; n++) {
-                double q = exp(logits[at(b, n, p, N, P)] - largest - log_sum);
+                double q = exp(logits[at(b, n, p, N, P)] - largest -
+                               log_sum); /* q_n = softmax(l)_n */
                 sum += q * log(q * N + 1e-10);
             }
         }
@@ -158,6 +159,7 @@ int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const fl
         for (int p = 0; p < P; p++) {
             double largest, log_sum, ay = 0, qr = 0;
             denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
+            /* the two sums, sum_k a_k y_k and sum_k q_k r_k */
             for (int n = 0; n < N; n++) {
                 size_t i = at(b, n, p, N, P);
                 double q = exp(logits[i] - largest - log_sum), qN = q * N;
@@ -165,6 +167,7 @@ int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const fl
                 ay += (double)a[i] * y[i];
                 qr += q * slope[n];
             }
+            /* both terms of dl_n */
             for (int n = 0; n < N; n++) {
                 size_t i = at(b, n, p, N, P);
                 double q = exp(logits[i] - largest - log_sum);

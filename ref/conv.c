@@ -105,7 +105,7 @@ int ref_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv
         for (int first = 0; first < places; first += PLACES) {
             int count = places - first < PLACES ? places - first : PLACES;
             gather_gradients(patch, dy, c, first, count);
-            for (int ch = 0; ch < c->C; ch++) {
+            for (int ch = 0; ch < c->C; ch++) { /* one input channel at 8 places */
                 double sum[PLACES] = { 0 };
                 const double *at = patch;
                 for (int o = 0; o < c->O; o++) {

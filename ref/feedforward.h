@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 enum pl_activation {
-    PL_GELU,      /* x (1 + erf(x/sqrt 2)) / 2: the exact one (the run) */
+    PL_GELU,      /* x (1 + erf(x/sqrt 2)) / 2: the exact one (the reference run) */
     PL_GELU_TANH, /* its tanh form (GPT-2) */
     PL_QUICKGELU, /* x sigmoid(1.702 x) (CLIP) */
     PL_SWISH      /* x sigmoid(x) (VQGAN) */

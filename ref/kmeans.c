@@ -37,7 +37,8 @@ static void choose_centres(float *centre, int K, float *least, const float *poin
     for (int k = 0; k < K; k++) {
         size_t chosen = (size_t)pl_rng_below(rng, n);
         double total = 0, at;
-        for (size_t i = 0; k > 0 && i < n; i++) total += least[i];
+        for (size_t i = 0; k > 0 && i < n; i++)
+            total += least[i]; /* sum d^2; the first centre is any point */
         /* the point at which the running sum of d^2 exceeds u * total */
         at = pl_rng_uniform(rng) * total;
         for (size_t i = 0; total > 0 && i < n; i++) {
@@ -67,9 +68,12 @@ static void move_centres(float *centre, int K, double *sum, const float *point, 
                 best = k;
             }
         }
-        for (int d = 0; d < D; d++) sum[(size_t)best * (size_t)D + (size_t)d] += p[d];
+        for (int d = 0; d < D; d++)
+            sum[(size_t)best * (size_t)D + (size_t)d] +=
+                p[d]; /* each point joins its nearest centre */
         count[best]++;
     }
+    /* centre = mean */
     for (int k = 0; k < K; k++)
         for (int d = 0; count[k] > 0 && d < D; d++) {
             size_t at = (size_t)k * (size_t)D + (size_t)d;

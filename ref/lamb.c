@@ -10,8 +10,9 @@
  * learns destroys another. With r every tensor moves by lr times its own norm, however large its
  * gradients are.
  *
- * What is stored is float32, in the order of operations of the run's optimizer; norms are summed in
- * double. Where the moments are 8-bit codes, pl_moments_step decodes and encodes them around 1. */
+ * What is stored is float32, in the order of operations of the reference run's optimizer; norms are
+ * summed in double. Where the moments are 8-bit codes, pl_moments_step decodes and encodes them
+ * around 1. */
 #include "lamb.h"
 
 #include <math.h>
@@ -49,8 +50,8 @@ int ref_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
     int rc = pl_moments_step(moments, n, step->chunk, update_moments, &t);
     float k;
     if (rc) return rc;
-    /* 3. The weight norm is clamped (1e4 in the run); a tensor of zeros, as biases are at first,
-     * has no norm to go by: r = 1. */
+    /* 3. The weight norm is clamped (1e4 in the reference run); a tensor of zeros, as biases are at
+     * first, has no norm to go by: r = 1. */
     norms->weight = (float)fmin(sqrt(t.pp), step->clamp);
     norms->step = (float)sqrt(t.uu);
     norms->trust = norms->weight == 0 || norms->step == 0 ? 1 : norms->weight / norms->step;

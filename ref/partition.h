@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 #define PL_PART_BYTES ((size_t)1 << 19) /* of one part when encoded: the peers' setting */
-#define PL_PARTS_MAX ((size_t)1 << 24)  /* at least 1 byte each; the run's 125 M values make 240 */
+/* At least 1 byte each; the 125 M values of the reference run make 240. */
+#define PL_PARTS_MAX ((size_t)1 << 24)
 
 struct pl_part {
     size_t tensor, index; /* part `index` of that tensor */

@@ -28,7 +28,7 @@ void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule)
 {
     int n = 0;
     book[n++] = 0;
-    book[n++] = 1; /* there is no -1, except where the run's library puts one */
+    book[n++] = 1; /* there is no -1, but by PL_RULE_RUN */
     for (int e = 0; e < DECADES; e++) {
         /* Decade e reaches from 0.1 to 1 times 10^(e-6): 2^e equal cells (twice as many without
          * signs), and an entry is the middle of a cell. The edges are computed from both ends, each

@@ -18,7 +18,8 @@ enum pl_map { PL_MAP_SIGNED, PL_MAP_UNSIGNED };
 
 /* How a value finds its code. The three differ in rare codes only, and any reader decodes all of
  * them, since absmax and book travel along.
- *   RUN   the run's library on a CPU: the quotient x / absmax goes to the nearest entry, ties to
+ *   RUN   the reference run's library on a CPU: the quotient x / absmax goes to the nearest entry,
+ * ties to
  *         the lower one. It overwrites entry 0 with -1, so -absmax is exact, and an unsigned zero
  *         becomes 3.25e-7 absmax: a second moment never decodes to zero in a block that isn't
  *   LUT   today's library on a CPU: x * (1 / absmax) is first rounded to a grid of 65536 points
@@ -28,7 +29,7 @@ enum pl_rule { PL_RULE_RUN, PL_RULE_LUT, PL_RULE_CUDA };
 /* The code book that `rule` decodes with. Bit-exact; no table is stored anywhere. */
 void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule);
 
-/* The code of a quotient z = x / absmax by the run's rule; NaN gets 0. */
+/* The code of a quotient z = x / absmax by the reference run's rule; NaN gets 0. */
 uint8_t pl_code_run(const float book[PL_CODES], float z);
 /* The code of a scaled value v = x * (1 / absmax) by the other two. NaN gets 0; so does infinity
  * by LUT, where the library reads outside its table: 1 / absmax overflows for the smallest

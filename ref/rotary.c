@@ -22,7 +22,7 @@ static int frequencies(int d) { return d / 3 / 2; }
 int pl_rotary_channels(int d) { return 6 * frequencies(d); }
 
 /* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as PyTorch's vector
- * code: with that the run's table comes out bit for bit. */
+ * code: with that DALLE-pytorch's table comes out bit for bit. */
 static float linspace(float a, float b, int n, int i)
 {
     float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
@@ -35,8 +35,8 @@ void pl_rotary_angles(float *angle, int P, int F, int d)
     for (int p = 0; p < P + F * F; p++)
         for (int i = 0; i < n; i++) {
             float *row = angle + (size_t)p * 3 * (size_t)n;
-            float power = (float)pow(10000,
-                                     (float)(2 * i) / (float)m); /* by m, even where m = 2n+1 */
+            /* the exponent is 2i/m, even where m = 2n+1 */
+            float power = (float)pow(10000, (float)(2 * i) / (float)m);
             float text = 1.0f / power, axis = linspace(1, 5, n, i) * (float)PI;
             int is_text = p < P, cell = p - P;
             /* text axis: p / 10000^(2i/m); image axes: -1..1 times pi to 5 pi */

@@ -39,8 +39,8 @@ int pl_sample(int *id, const float *z, int V, const struct pl_sampling *how, str
 /* The largest of z, the first among equals. */
 int pl_sample_greedy(const float *z, int V);
 
-/* Classifier-free guidance, which the package has and the run did not use: mixed = blank +
- * (given - blank) * scale, of logits with the caption and without. mixed may be either. */
+/* Classifier-free guidance, which the package has and the reference run did not use: mixed = blank
+ * + (given - blank) * scale, of logits with the caption and without. mixed may be either. */
 void pl_sample_guide(float *mixed, const float *given, const float *blank, size_t n, double scale);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* shift.h - token shift: part of each token's channels come from its neighbours.
- * DALLE-pytorch's default, which the run used and the paper does not mention. */
+ * DALLE-pytorch's default, which the reference run used and the paper does not mention. */
 #ifndef PL_SHIFT_H
 #define PL_SHIFT_H
 

@@ -25,9 +25,9 @@ enum pl_compression {
 /* The protocol's name, "UNIFORM_8BIT". Never NULL. */
 const char *pl_compression_name(enum pl_compression method);
 
-#define PL_WIRE_DIMS_MAX 16    /* the run's tensors have at most 2, a convolution's weights 4 */
+#define PL_WIRE_DIMS_MAX 16    /* matrices have 2, a convolution's weights 4 */
 #define PL_WIRE_BLOCK 4096     /* BLOCKWISE_8BIT's */
-#define PL_WIRE_ADAPTIVE 65537 /* elements from which the run sent 8 bits instead of 16 */
+#define PL_WIRE_ADAPTIVE 65537 /* elements from which the reference run sent 8 bits instead of 16 */
 
 /* What a tensor is before and after: `dtype` is the type to restore, whatever the buffer holds. */
 struct pl_wire_type {

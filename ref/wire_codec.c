@@ -24,6 +24,7 @@ static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
     return rc;
 }
 
+/* x = half deviation + mean, restored in the type's own precision */
 static int decode_meanstd(void *data, const struct pl_backend *be, const struct pl_wire_type *type,
                           const uint8_t *buffer, size_t n)
 {
@@ -57,6 +58,7 @@ static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_c
     return rc;
 }
 
+/* x = table[code], whichever way the table was made */
 static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
 {
     float table[PL_CODES];
@@ -86,6 +88,7 @@ static void blockwise_close(struct blockwise *w, const struct pl_backend *be)
     be->free(w->codes);
 }
 
+/* code = the entry nearest to x / absmax, quant.c's rule of the reference run */
 static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
 {
     size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
@@ -107,6 +110,7 @@ static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const 
     return rc;
 }
 
+/* x = book[code] absmax, with the sender's own book */
 static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
 {
     size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);

@@ -13,7 +13,7 @@ extern "C" {
 struct pl_generate_options {
     struct pl_sampling sampling;
     int greedy;      /* 1: always the likeliest code, nothing is drawn */
-    double guidance; /* classifier-free guidance's scale; 1: none (the run) */
+    double guidance; /* classifier-free guidance's scale; 1: none (the reference run) */
     uint64_t seed;   /* image i of the call samples from stream first_image + i of this seed, */
     uint64_t first_image; /* so neither the batch nor a split into calls changes what it draws */
     int batch;            /* images at a time; guidance takes twice the memory */

@@ -28,7 +28,8 @@ struct pl_kv_cache {
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 /* Positions that a block's cache keeps. A row layer never looks at another row, so each row of the
- * grid takes the place of the last behind the text: a quarter of the memory at the run's size. */
+ * grid takes the place of the last behind the text: a quarter of the memory at the reference run's
+ * size. */
 static int length_of(const struct pl_dalle_config *c, int l)
 {
     return c->block[l].kind == PL_MASK_ROW ? c->T + 1 + c->F : pl_dalle_positions(c);

@@ -20,7 +20,7 @@ enum pl_memory_family {
     PL_FAMILY_BERT,   /* token types, pooler */
     PL_FAMILY_T5,     /* half encoder, half decoder with cross attention; no biases */
     PL_FAMILY_BLOCKS, /* GPT's layers and one token table: all that is published of DALL-E */
-    PL_FAMILY_DALLE   /* the run's: shared layers, GEGLU, reversible [TTT 3.1] */
+    PL_FAMILY_DALLE   /* the reference run's: shared layers, GEGLU, reversible [TTT 3.1] */
 };
 
 struct pl_memory_model {
@@ -30,7 +30,7 @@ struct pl_memory_model {
     double published_width;   /* where the published calculator has another; 0: the same */
     double heads, head_width; /* head_width 0: width / heads */
     double sets;              /* of layer weights; 0: one a layer */
-    /* the run's family alone */
+    /* the reference run's family alone */
     double sequences_at_once;     /* in the workspace; 0: the whole micro-batch */
     double text, text_vocabulary; /* of the sequence; what is left is for the picture */
 };
@@ -69,8 +69,8 @@ struct pl_memory_plan {
     int exchange;           /* bits of a gradient on its way to other peers: 0 (alone), 8, 16, 32 */
     double peers;           /* that exchange */
 };
-/* What the model's own setting is: 8-bit LAMB and reversible layers for the run's family, the
- * page's preset for the others. */
+/* What the model's own setting is: 8-bit LAMB and reversible layers for the reference run's family,
+ * the page's preset for the others. */
 void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_model *model);
 /* Sets one option by its name on the published command line ('-' and '_' are the same)
  * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,

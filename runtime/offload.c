@@ -25,7 +25,7 @@ struct pl_offload {
     float *master;     /* page-locked, as the two below */
     float *grad[2];    /* one comes down while the other is used */
     uint64_t up;       /* the latest copy of new values */
-    int stale, taking; /* the master is old; it comes down in the run under way */
+    int stale, taking; /* the master is old; this step brings it down */
 };
 
 /* Neighbours with nothing but padding between them, up to a group's size or one tensor larger. */

@@ -78,9 +78,9 @@ void pl_optimizer_set_steps(struct pl_optimizer *o, uint64_t steps);
 /* LAMB: norms and trust ratio of a tensor in the last step (zeros before the first). */
 struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t tensor);
 
-/* The state as a list of arrays, tensor by tensor, by the run's names in the order of the alphabet:
- * float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats, one a
- * block) and "state1", "state2" (codes). */
+/* The state as a list of arrays, tensor by tensor, by the reference run's names in the order of the
+ * alphabet: float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats,
+ * one a block) and "state1", "state2" (codes). */
 struct pl_optimizer_state {
     size_t tensor; /* index of the tensor it belongs to */
     const char *name;

@@ -15,7 +15,7 @@ extern "C" {
 struct pl_train_options {
     struct pl_optimizer_options optimizer;
     double peak;            /* learning rate at the end of the warm-up */
-    uint64_t warmup, total; /* steps; the run: 3125 of 31250 */
+    uint64_t warmup, total; /* steps; the reference run: 3125 of 31250 */
     int devices;            /* of the model's backend that share every batch; 0: one */
 };
 

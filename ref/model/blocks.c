@@ -84,6 +84,7 @@ static int declare_feed(struct pl_block *b, const struct declaring *at, int64_t 
     return declare(&b->b2, at, "fn.fn.fn.net.3.bias", D, 0);
 }
 
+/* All blocks in order; where the layers are shared, indices of an earlier block's tensors. */
 int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
                       struct pl_params *params, const char *prefix)
 {
@@ -130,6 +131,7 @@ int pl_blocks_prepare(struct pl_blocks *s, const struct pl_backend *be)
     return rc;
 }
 
+/* cos and sin are taken in double on the host: angles reach 8192 rad. */
 int pl_blocks_set_angles(struct pl_blocks *s, const float *angle)
 {
     size_t n = (size_t)(s->S + 1) * (size_t)(s->R / 2);

@@ -36,10 +36,12 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
     size_t row = (size_t)(1 + places) * (size_t)V, map = (size_t)places * (size_t)V;
     float *maps = pl_scratch_take(m->scratch, (size_t)B * map);
     if (!maps) return PL_ENOMEM;
+    /* a column of maps for each patch, then a row */
     rc = be->conv(maps, pixels, value(m, m->conv), NULL, &conv);
     if (!rc) show(m, "visual.conv1", maps, (size_t)B * map);
     for (int b = 0; b < B && !rc; b++) {
         float *at = x + (size_t)b * row;
+        /* row 0 the class token, rows 1 to 49 the patches; position is added to all */
         rc = be->copy(at, value(m, m->class_embedding), (size_t)V);
         if (!rc) rc = be->transpose(at + V, V, maps + (size_t)b * map, places, 1, V, places);
         if (!rc) rc = be->axpy(at, 1, value(m, m->vision_position), row);
@@ -80,6 +82,7 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     if (!rc) rc = pl_prenorm_forward(&m->vision, x, NULL, B, n, NULL);
     for (int b = 0; b < B && !rc; b++) /* the class token has gathered what matters */
         rc = be->copy(h + (size_t)b * (size_t)V, x + (size_t)b * (size_t)n * (size_t)V, (size_t)V);
+    /* vector = LN_post(h) proj */
     if (!rc)
         rc = be->layer_norm(h, h, value(m, m->post_weight), value(m, m->post_bias), B, V,
                             PL_PRENORM_EPS);
@@ -134,6 +137,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
         rc = be->copy(h + (size_t)b * (size_t)T, x + (size_t)b * row + (size_t)end * (size_t)T,
                       (size_t)T);
     }
+    /* vector = h proj */
     if (!rc) rc = project(m, vectors, h, m->text_proj, B, T);
     pl_free(host);
     pl_scratch_give_all(m->scratch);

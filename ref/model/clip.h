@@ -1,6 +1,6 @@
 /* clip.h - CLIP with a vision transformer: pictures and captions to vectors whose angle says how
- * well they go together; the run generated 128 pictures a caption and showed the best. [TTT 3.4]
- * [Radford et al. 2021] [spec images-and-text 2.1, 2.4] */
+ * well they go together; the reference run generated 128 pictures a caption and showed the best.
+ * [TTT 3.4] [Radford et al. 2021] [spec images-and-text 2.1, 2.4] */
 #ifndef PL_CLIP_H
 #define PL_CLIP_H
 

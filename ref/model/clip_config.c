@@ -33,24 +33,19 @@ struct pl_clip_config pl_clip_vit_b_32(void)
 /* The bounds are far above published models, and keep products of sizes within an int. */
 int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
 {
-    const struct {
-        const char *name;
-        int value, most;
-    } sizes[] = {
-        { "embed_dim", c->embed, 1 << 14 },
-        { "image_resolution", c->image, 4096 },
-        { "vision_patch_size", c->patch, 4096 },
-        { "vision_width", c->vision_width, 1 << 14 },
-        { "vision_layers", c->vision_layers, PL_PRENORM_LAYERS_MAX },
-        { "context_length", c->context, 1 << 14 },
-        { "vocab_size", c->vocab, 1 << 24 },
-        { "transformer_width", c->text_width, 1 << 14 },
-        { "transformer_layers", c->text_layers, PL_PRENORM_LAYERS_MAX },
+    const struct pl_range sizes[] = {
+        { "embed_dim", c->embed, 1, 1 << 14 },
+        { "image_resolution", c->image, 1, 4096 },
+        { "vision_patch_size", c->patch, 1, 4096 },
+        { "vision_width", c->vision_width, 1, 1 << 14 },
+        { "vision_layers", c->vision_layers, 1, PL_PRENORM_LAYERS_MAX },
+        { "context_length", c->context, 1, 1 << 14 },
+        { "vocab_size", c->vocab, 1, 1 << 24 },
+        { "transformer_width", c->text_width, 1, 1 << 14 },
+        { "transformer_layers", c->text_layers, 1, PL_PRENORM_LAYERS_MAX },
     };
-    for (size_t i = 0; i < PL_COUNT(sizes); i++)
-        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return pl_fail(err, PL_EUSE, "CLIP configuration: %s is %d, expected 1 to %d",
-                           sizes[i].name, sizes[i].value, sizes[i].most);
+    int rc = pl_check_ranges("CLIP configuration", sizes, PL_COUNT(sizes), err);
+    if (rc) return rc;
     if (c->vision_width % PL_CLIP_HEAD || c->text_width % PL_CLIP_HEAD)
         return pl_fail(err, PL_EUSE,
                        "CLIP configuration: widths are %d and %d, expected multiples of %d",

@@ -8,16 +8,17 @@
  * Rows and columns alternate, so that a token reaches every other; the last block looks at its
  * neighbourhood, from which the next token is chosen. */
 #include "dalle_config.h"
+#include "params.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* The run's tokenizer has 32,100 pieces and pads with its end token, id 1 [TTT 3.1, 3.2]. The demo
- * speaks t5_2k: 2000 pieces and T5's 100 extra ids; its codec has 256 codes; each of the run's five
- * layers stands once, because at this size a shared layer's second use costs more time than it
- * teaches (paper/demo.md). "small" and "middle" are the 6.1 and 29.5 million parameters of the
- * speed comparisons. */
+ * speaks t5_2k: 2000 pieces and T5's 100 extra ids; its codec has 256 codes; each of the reference
+ * run's five layers stands once, because at this size a shared layer's second use costs more time
+ * than it teaches (paper/demo.md). "small" and "middle" are the 6.1 and 29.5 million parameters of
+ * the speed comparisons. */
 static const struct pl_dalle_config named[] = {
     { .name = "run",
       .T = 256,
@@ -76,6 +77,7 @@ void pl_dalle_config_untie(struct pl_dalle_config *c)
     for (int l = 0; l < c->L; l++) c->block[l].group = l;
 }
 
+/* S = T + I: the start token replaces the last image token, which is only a label. */
 int pl_dalle_positions(const struct pl_dalle_config *c) { return c->T + c->F * c->F; }
 int pl_dalle_text_rows(const struct pl_dalle_config *c) { return c->V + c->T; }
 int pl_dalle_rows(const struct pl_dalle_config *c) { return c->V + c->T + c->Vi; }
@@ -88,18 +90,12 @@ void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
     };
 }
 
+/* The block that declares and initializes a group's layers. */
 int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l)
 {
     int first = 0;
     while (c->block[first].group != c->block[l].group) first++;
     return first;
-}
-
-static int in_range(const char *what, int value, int min, int max, struct pl_err *err)
-{
-    if (min <= value && value <= max) return PL_OK;
-    return pl_fail(err, PL_EUSE, "configuration: %s is %d, expected %d to %d", what, value, min,
-                   max);
 }
 
 /* A group's blocks share their attention layer, so they must see the same keys. */
@@ -129,18 +125,21 @@ static int check_block(const struct pl_dalle_config *c, int l, struct pl_err *er
 
 int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err)
 {
-    int rc;
     /* Far above any model of this kind, and low enough that S, 8 D and the rows stay an int. */
-    if ((rc = in_range("the text length", c->T, 1, 1 << 15, err)) ||
-        (rc = in_range("the grid's side", c->F, 1, 1 << 8, err)) ||
-        (rc = in_range("the width", c->D, 1, 1 << 16, err)) ||
-        (rc = in_range("the number of heads", c->H, 1, 1 << 10, err)) ||
-        (rc = in_range("the width of a head", c->d, 1, 1 << 10, err)) ||
-        (rc = in_range("the number of blocks", c->L, 1, PL_DALLE_BLOCKS_MAX, err)) ||
-        (rc = in_range("the text vocabulary", c->V, 1, 1 << 24, err)) ||
-        (rc = in_range("the image vocabulary", c->Vi, 1, 1 << 24, err)) ||
-        (rc = in_range("the padding id", c->pad, 0, c->V - 1, err)))
-        return rc;
+    const struct pl_range sizes[] = {
+        { "the text length", c->T, 1, 1 << 15 },
+        { "the grid's side", c->F, 1, 1 << 8 },
+        { "the width", c->D, 1, 1 << 16 },
+        { "the number of heads", c->H, 1, 1 << 10 },
+        { "the width of a head", c->d, 1, 1 << 10 },
+        { "the number of blocks", c->L, 1, PL_DALLE_BLOCKS_MAX },
+        { "the text vocabulary", c->V, 1, 1 << 24 },
+        { "the image vocabulary", c->Vi, 1, 1 << 24 },
+    };
+    int rc = pl_check_ranges("configuration", sizes, PL_COUNT(sizes), err);
+    if (rc) return rc;
+    const struct pl_range padding = { "the padding id", c->pad, 0, c->V - 1 };
+    if ((rc = pl_check_ranges("configuration", &padding, 1, err))) return rc;
     if (!(c->image_weight >= 0 && c->image_weight <= 1e6))
         return pl_fail(err, PL_EUSE, "configuration: the image loss weighs %g, expected 0 to 1e6",
                        c->image_weight);

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define PL_DALLE_BLOCKS_MAX 256 /* four times the run's depth */
+#define PL_DALLE_BLOCKS_MAX 256 /* four times the reference run's depth */
 
 /* Attention and feed-forward layers are shared by the blocks of one group; norms and LayerScale
  * never are. Blocks of one group look at the same keys. */
@@ -28,7 +28,7 @@ struct pl_dalle_config {
     int L;    /* blocks */
     int V;    /* text ids; the table has V + T rows for text: one padding id a position */
     int Vi;   /* image codes' vocabulary */
-    int pad;  /* what captions are padded with: 1 in the run; 0 becomes V + position */
+    int pad;  /* what captions are padded with: 1 in the reference run; 0 becomes V + position */
     double image_weight;    /* loss = (text + image_weight * image) / (1 + image_weight) */
     int separate_embedding; /* 1: input tables of their own, not the output layer's matrix */
     struct pl_dalle_block block[PL_DALLE_BLOCKS_MAX];

@@ -58,6 +58,7 @@ static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
     const struct pl_backend *be = m->params.be;
     const struct pl_gpt2_config *c = &m->config;
     size_t row = (size_t)n * (size_t)c->width;
+    /* x = E[token] + P[position] */
     int rc = be->embed(x, value(m, m->tokens), ids, B * n, c->width, c->vocab);
     for (int b = 0; b < B && !rc; b++)
         rc = be->axpy(x + (size_t)b * row, 1, value(m, m->positions), row);
@@ -117,10 +118,12 @@ static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const fl
     const struct pl_gpt2_config *c = &m->config;
     size_t row = (size_t)n * (size_t)c->width;
     float *dx = pl_scratch_take(m->scratch, (size_t)B * row);
-    int rc = dx ? be->layer_norm_backward(dx, grad(m, m->norm_weight), grad(m, m->norm_bias), dy, x,
+    int rc = dx ? be->layer_norm_backward(dx, grad(m, m->norm_weight), grad(m, m->norm_bias), dy,
+                                          x, /* LN_f */
                                           value(m, m->norm_weight), B * n, c->width, PL_PRENORM_EPS,
                                           0)
                 : PL_ENOMEM;
+    /* the blocks, then dE[token] += dx, dP[position] += dx */
     if (!rc) rc = pl_prenorm_backward(&m->stack, dx, inputs, B, n, key_mask);
     if (!rc) rc = be->embed_backward(grad(m, m->tokens), dx, ids, B * n, c->width, c->vocab);
     for (int b = 0; b < B && !rc; b++)
@@ -137,7 +140,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     size_t M = (size_t)B * (size_t)n, floats = M * (size_t)c->width;
     int with_grad = scale != 0;
     int rc = n <= c->positions ? check_ids(m, ids, M) : PL_EUSE;
-    int32_t *host = pl_alloc(M, sizeof *host);
+    int32_t *host = pl_alloc(M, sizeof *host); /* labels, each where it is to be predicted */
     if (!rc && !host) rc = PL_ENOMEM;
     if (!rc) rc = shifted(host, m, labels, B, n);
     if (rc) {

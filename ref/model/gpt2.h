@@ -1,5 +1,5 @@
-/* gpt2.h - GPT-2: the language model of the run's tutorial on fine-tuning with 8-bit statistics.
- * [TTT 2.3] [Radford et al. 2019] [spec images-and-text 6] */
+/* gpt2.h - GPT-2: the language model of the paper's tutorial on fine-tuning with 8-bit optimizer
+ * state. [TTT 2.3] [Radford et al. 2019] [spec images-and-text 6] */
 #ifndef PL_GPT2_H
 #define PL_GPT2_H
 

@@ -44,21 +44,16 @@ int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err
 /* Far above any published model, and low enough that every product of two sizes stays an int. */
 int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
 {
-    const struct {
-        const char *name;
-        int value, most;
-    } sizes[] = {
-        { "n_layer", c->layers, PL_PRENORM_LAYERS_MAX },
-        { "n_head", c->heads, 1024 },
-        { "n_embd", c->width, 1 << 15 },
-        { "n_positions", c->positions, 1 << 20 },
-        { "vocab_size", c->vocab, 1 << 24 },
-        { "n_inner", c->inner, 1 << 18 },
+    const struct pl_range sizes[] = {
+        { "n_layer", c->layers, 1, PL_PRENORM_LAYERS_MAX },
+        { "n_head", c->heads, 1, 1024 },
+        { "n_embd", c->width, 1, 1 << 15 },
+        { "n_positions", c->positions, 1, 1 << 20 },
+        { "vocab_size", c->vocab, 1, 1 << 24 },
+        { "n_inner", c->inner, 1, 1 << 18 },
     };
-    for (size_t i = 0; i < PL_COUNT(sizes); i++)
-        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return pl_fail(err, PL_EUSE, "GPT-2 configuration: %s is %d, expected 1 to %d",
-                           sizes[i].name, sizes[i].value, sizes[i].most);
+    int rc = pl_check_ranges("GPT-2 configuration", sizes, PL_COUNT(sizes), err);
+    if (rc) return rc;
     if (c->groups < 0 || c->groups > c->layers)
         return pl_fail(err, PL_EUSE,
                        "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,

@@ -127,3 +127,13 @@ int pl_params_constant(const struct pl_params *p, size_t index, float value)
 {
     return p->be->fill(pl_params_value(p, index), value, p->list[index].n);
 }
+
+int pl_check_ranges(const char *what, const struct pl_range *range, size_t count,
+                    struct pl_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (range[i].value < range[i].least || range[i].value > range[i].most)
+            return pl_fail(err, PL_EUSE, "%s: %s is %d, expected %d to %d", what, range[i].name,
+                           range[i].value, range[i].least, range[i].most);
+    return PL_OK;
+}

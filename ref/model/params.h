@@ -46,6 +46,15 @@ float *pl_params_grad(const struct pl_params *p, size_t index);
 int pl_params_put(const struct pl_params *p, size_t index, const float *host);
 int pl_params_get(const struct pl_params *p, size_t index, float *host);
 
+/* PL_EUSE with a sentence if a size of a configuration is out of its range: "CLIP configuration:
+ * vocab_size is 0, expected 1 to 16777216". */
+struct pl_range {
+    const char *name;
+    int value, least, most;
+};
+int pl_check_ranges(const char *what, const struct pl_range *range, size_t count,
+                    struct pl_err *err);
+
 /* Uniform in [-bound, bound) and normal around 0, drawn in order on the host; one constant. */
 int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng);
 int pl_params_normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng);

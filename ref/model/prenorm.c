@@ -83,14 +83,17 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_p
     struct pl_mask mask = mask_of(s, n);
     int M = B * n, D = s->D, rc;
     size_t floats = (size_t)M * (size_t)D;
+    /* ln_1 = LN_1(x) */
     rc = be->layer_norm(m->ln_1, x, value(s, l, PL_LN1_WEIGHT), value(s, l, PL_LN1_BIAS), M, D,
                         PL_PRENORM_EPS);
     if (rc) return rc;
     show(s, l, "ln_1", m->ln_1, floats);
+    /* qkv = W_qkv ln_1 + b_qkv */
     if ((rc = be->linear(m->qkv, m->ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), M, D,
                          3 * D)))
         return rc;
     show(s, l, "qkv", m->qkv, 3 * floats);
+    /* o = attention(q, k, v), then y = W_out o + b_out */
     if ((rc = be->attention(m->o, m->lse, m->qkv, B, n, s->H, D / s->H, &mask, key_mask)))
         return rc;
     rc = be->linear(m->y, m->o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), M, D, D);
@@ -105,13 +108,16 @@ int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_ma
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
     size_t n = (size_t)M * (size_t)D, wide = (size_t)M * (size_t)hidden;
+    /* ln_2 = LN_2(x) */
     rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_WEIGHT), value(s, l, PL_LN2_BIAS), M, D,
                         PL_PRENORM_EPS);
     if (rc) return rc;
     show(s, l, "ln_2", m->ln_2, n);
+    /* fc = W_fc ln_2 + b_fc */
     if ((rc = be->linear(m->fc, m->ln_2, value(s, l, PL_FC_W), value(s, l, PL_FC_B), M, D, hidden)))
         return rc;
     show(s, l, "fc", m->fc, wide);
+    /* act = act(fc), then y = W_proj act + b_proj */
     if ((rc = be->activation(m->act, m->fc, wide, s->activation))) return rc;
     show(s, l, "act", m->act, wide);
     rc = be->linear(m->y, m->act, value(s, l, PL_PROJ_W), value(s, l, PL_PROJ_B), M, hidden, D);
@@ -194,9 +200,11 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
     int M = B * n, D = s->D, hidden = s->hidden, rc;
     size_t wider = (size_t)M * (size_t)hidden;
     /* 2.  dproj, dact, dfc, dLN_2:  dmiddle = dy + ... */
+    /* dW_proj += dy act^T,  dact = W_proj^T dy,  dfc */
     rc = be->linear_dw(grad(s, l, PL_PROJ_W), grad(s, l, PL_PROJ_B), dx, m->act, M, hidden, D);
     if (!rc) rc = be->linear_dx(wide, dx, value(s, l, PL_PROJ_W), M, hidden, D, 0);
     if (!rc) rc = be->activation_backward(wide, wide, m->fc, wider, s->activation);
+    /* dW_fc += dfc ln_2^T,  dln_2 = W_fc^T dfc,  and through the norm */
     if (!rc)
         rc = be->linear_dw(grad(s, l, PL_FC_W), grad(s, l, PL_FC_B), wide, m->ln_2, M, D, hidden);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_FC_W), M, D, hidden, 0);
@@ -205,11 +213,13 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
                                      m->middle, value(s, l, PL_LN2_WEIGHT), M, D, PL_PRENORM_EPS,
                                      1);
     /* 1.  dout, do, dqkv, dLN_1:  dx = dmiddle + ... */
+    /* dW_out += dmiddle o^T,  do = W_out^T dmiddle,  dqkv */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
     if (!rc)
         rc = be->attention_backward(wide, d, m->qkv, m->o, m->lse, B, n, s->H, D / s->H, &mask,
                                     key_mask);
+    /* dW_qkv += dqkv ln_1^T,  dln_1 = W_qkv^T dqkv,  and through the norm */
     if (!rc)
         rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_QKV_W), M, D, 3 * D, 0);

@@ -14,7 +14,7 @@ extern "C" {
 /* Three ways to the same gradients, by what each block saves; floats a position and unit of
  * width. */
 enum pl_activations {
-    PL_REVERSIBLE, /* 0: inputs are rebuilt from outputs (the run) */
+    PL_REVERSIBLE, /* 0: inputs are rebuilt from outputs (the reference run) */
     PL_RECOMPUTED, /* 2: both streams; exact inputs, the same operations */
     PL_STORED      /* 18: all that backward needs; a quarter fewer operations */
 };

@@ -1,5 +1,5 @@
-/* vqgan.h - pictures to codes and back: the VQGAN of the run (Gumbel codes) and its relatives with
- * nearest codes. [TTT 3.1] [Esser et al. 2021] [spec images-and-text 1.2-1.6] */
+/* vqgan.h - pictures to codes and back: the VQGAN of the reference run (Gumbel codes) and its
+ * relatives with nearest codes. [TTT 3.1] [Esser et al. 2021] [spec images-and-text 1.2-1.6] */
 #ifndef PL_VQGAN_H
 #define PL_VQGAN_H
 
@@ -24,7 +24,7 @@ struct pl_vqgan_config {
     int norm_groups; /* 32; not in taming-transformers: fewer let a small codec be narrow */
 };
 
-/* "gumbel_f8" (the run's), "f16_1024", "f16_16384" or "demo". PL_ENOTFOUND for others. */
+/* "gumbel_f8" (the reference run's), "f16_1024", "f16_16384" or "demo". PL_ENOTFOUND for others. */
 int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_err *err);
 /* PL_EUSE with a sentence if the numbers make no model. */
 int pl_vqgan_check(const struct pl_vqgan_config *config, struct pl_err *err);

@@ -31,28 +31,26 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
                    "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, demo)", name);
 }
 
-static int in_range(const char *what, long value, long least, long most, struct pl_err *err)
-{
-    if (value >= least && value <= most) return PL_OK;
-    return pl_fail(err, PL_EUSE, "VQGAN configuration: %s is %ld, expected %ld to %ld", what, value,
-                   least, most);
-}
-
 /* The bounds are far above any model of this kind, and low enough that products of sizes stay an
  * int. */
 int pl_vqgan_check(const struct pl_vqgan_config *c, struct pl_err *err)
 {
-    int rc = in_range("number of levels", c->levels, 1, PL_VQ_LEVELS_MAX, err);
-    if (!rc) rc = in_range("num_res_blocks", c->num_res_blocks, 1, PL_VQ_RES_MAX, err);
-    if (!rc) rc = in_range("number of attn_resolutions", c->attns, 0, PL_VQ_LEVELS_MAX, err);
-    if (!rc) rc = in_range("resolution", c->resolution, 1, 65536, err);
-    if (!rc) rc = in_range("ch", c->ch, 1, 4096, err);
-    if (!rc) rc = in_range("norm_groups", c->norm_groups, 1, 4096, err);
-    if (!rc) rc = in_range("z_channels", c->z_channels, 1, 65536, err);
-    if (!rc) rc = in_range("embed_dim", c->embed_dim, 1, 65536, err);
-    if (!rc) rc = in_range("n_embed", c->n_embed, 1, 1 << 20, err);
+    static const char what[] = "VQGAN configuration";
+    const struct pl_range sizes[] = {
+        { "number of levels", c->levels, 1, PL_VQ_LEVELS_MAX },
+        { "num_res_blocks", c->num_res_blocks, 1, PL_VQ_RES_MAX },
+        { "number of attn_resolutions", c->attns, 0, PL_VQ_LEVELS_MAX },
+        { "resolution", c->resolution, 1, 65536 },
+        { "ch", c->ch, 1, 4096 },
+        { "norm_groups", c->norm_groups, 1, 4096 },
+        { "z_channels", c->z_channels, 1, 65536 },
+        { "embed_dim", c->embed_dim, 1, 65536 },
+        { "n_embed", c->n_embed, 1, 1 << 20 },
+    };
+    int rc = pl_check_ranges(what, sizes, PL_COUNT(sizes), err);
     for (int l = 0; !rc && l < c->levels; l++) {
-        rc = in_range("ch_mult", c->ch_mult[l], 1, 64, err);
+        const struct pl_range multiple = { "ch_mult", c->ch_mult[l], 1, 64 };
+        rc = pl_check_ranges(what, &multiple, 1, err);
         if (!rc && (c->ch * c->ch_mult[l] > 8192 || c->ch * c->ch_mult[l] % c->norm_groups))
             rc = pl_fail(err, PL_EUSE,
                          "VQGAN configuration: level %d has %d channels, expected a "

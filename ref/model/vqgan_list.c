@@ -46,6 +46,7 @@ static int has_attention(const struct pl_vqgan_config *c, int level)
     return 0;
 }
 
+/* mid: the lowest resolution, where attention costs least */
 static void append_middle(struct list *list, const char *side)
 {
     append(list, PL_VQ_RES, list->width, 0, "%s.mid.block_1", side);
@@ -53,6 +54,7 @@ static void append_middle(struct list *list, const char *side)
     append(list, PL_VQ_RES, list->width, 0, "%s.mid.block_2", side);
 }
 
+/* `blocks` residual blocks of a level; the first brings its width */
 static void append_level(struct list *list, const struct pl_vqgan_config *c, const char *side,
                          int level, int blocks)
 {
@@ -63,6 +65,7 @@ static void append_level(struct list *list, const struct pl_vqgan_config *c, con
     }
 }
 
+/* norm, swish, and a convolution to what comes out */
 static void append_end(struct list *list, const char *side, int out)
 {
     append(list, PL_VQ_NORM, list->width, 0, "%s.norm_out", side);
@@ -84,6 +87,7 @@ static void build(struct pl_vqgan *m)
     append_middle(&e, "encoder");
     append_end(&e, "encoder", c->z_channels);
 
+    /* the decoder, from the deepest level up */
     append(&d, PL_VQ_CONV, c->ch * c->ch_mult[c->levels - 1], 3, "decoder.conv_in");
     append_middle(&d, "decoder");
     for (int l = c->levels - 1; l >= 0; l--) {
@@ -165,6 +169,7 @@ static int declare_all(struct pl_vqgan *m)
     return rc;
 }
 
+/* Blocks first, since the order of parameters is looked up in them by name. */
 int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
 {
     int rc;
