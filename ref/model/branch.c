@@ -1,8 +1,12 @@
-/* branch.c - the two branches of a block, forward beside backward. [TTT 3.1]
+/* branch.c - the two branches of a block, forward beside backward. [TTT 3.1] [spec dalle 3 to 6]
  *
  *   h = shift(norm(x))                                   both branches begin so
- *   Attn(x) = W_o attention(rotary(W_qkv h)) + b_o       rotary on v too: DALLE-pytorch's
+ *   Attn(x) = W_o attention(rotary(W_qkv h)) + b_o       rotary on v too, as DALLE-pytorch has it
  *   FFN(x)  = W2 geglu(W1 h + b1) + b2
+ *
+ * x, h, y are (B,n,D), qkv (B,n,3,H,d), o (B,n,E) with E = H d, and z = W1 h + b1 (B,n,8D). shift
+ * gives a token some channels of its neighbours: shift.c. Parameters of the attention branch begin
+ * with f_, of the feed-forward branch with g_; k is what is saved for backward, w scratch.
  *
  * LayerScale and the residual sum are reversible.c's. A backward pass begins with LayerScale's own
  * gradient, for which it needs the branch's output y. */
@@ -108,7 +112,8 @@ int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k
     return be->ffn(k->y, k->z, k->h, &layer, M, D, 4 * D);
 }
 
-/* w->dy = dh, the gradient at the layer's input, from everything that was saved. */
+/* w->dy = dh, the gradient at the layer's input, from everything that was saved: LayerScale first,
+ * dFFN = s_g dy and ds_g += dy y, then the layer. */
 static int ffn_from_saved(const struct pl_blocks *s, const struct pl_block *b,
                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                           const float *dy, int M)
