@@ -39,8 +39,17 @@ void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative
     };
 }
 
+/* Each change of the parameters ends with one of these three events, so here the caller sees it. */
+static void publish_values(struct pl_collaborative *c, enum pl_collaborative_kind kind)
+{
+    if (c->tensors && (kind == PL_COLLABORATIVE_LOADED || kind == PL_COLLABORATIVE_EPOCH ||
+                       kind == PL_COLLABORATIVE_CORRECTED))
+        collaborative_tensors_publish(c->tensors);
+}
+
 void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e)
 {
+    publish_values(c, e->kind);
     if (!c->o.report) return;
     pl_collaborative_status(c, &e->status);
     c->o.report(c->o.context, e);
@@ -285,7 +294,6 @@ static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
     if (!rc) rc = delayed_return(c, 0, err);
     if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
         pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
-    if (c->tensors) collaborative_tensors_publish(c->tensors);
     c->failed = rc;
     c->batch_began = pl_seconds();
     return rc;

@@ -207,7 +207,6 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
         pl_collaborative_close(c);
         return rc;
     }
-    if (c->tensors) collaborative_tensors_publish(c->tensors);
     c->batch_began = pl_seconds();
     *out = c;
     return PL_OK;
