@@ -5,6 +5,7 @@
     potluck.mask("axial_row", P=5, F=4)              # who may look at whom, as a bool array
     codes, absmax = fast.quantize(x, block=4096)
     model = potluck.Model.load("out/demo")           # a training's folder
+    potluck.Optimizer(params, run="digits")          # your training loop in a swarm
 
 Every function checks shapes and lengths before C sees them; what C refuses becomes an exception with the
 sentence that the library wrote. signatures.py lists what is called; the C headers say what it means.
@@ -14,8 +15,9 @@ from .core import PotluckError, lib
 from .operations import (Backend, angles, average_group, balance, codebook, mask, partition,
                          rotary_channels, schedule)
 from .model import Codec, Config, Model, Tokenizer, Trainer, pairs
+from .optimizer import Optimizer
 from .program import Program, program
 
-__all__ = ["Backend", "Codec", "Config", "Model", "PotluckError", "Program", "Tokenizer", "Trainer", "angles",
+__all__ = ["Backend", "Codec", "Config", "Model", "Optimizer", "PotluckError", "Program", "Tokenizer", "Trainer", "angles",
            "average_group", "balance", "codebook", "lib", "mask", "pairs", "partition",
            "program", "rotary_channels", "schedule"]

@@ -269,6 +269,47 @@ class ShardRow(c.Structure):
                 ("height", f64), ("code", void), ("code_bytes", size), ("key", text)]
 
 
+# net/hivemind/optimizer.h
+
+class CollaborativeTensor(c.Structure):
+    _fields_ = [("name", text), ("dims", c.c_int), ("shape", i64 * 8), ("value", void), ("no_decay", c.c_int)]
+
+
+class CollaborativeRun(c.Structure):
+    _fields_ = [("name", text), ("initial_peers", P(text)), ("initial_peer_count", size), ("listen", P(text)),
+                ("listen_count", size), ("announce", P(text)), ("announce_count", size), ("identity", text),
+                ("client_mode", c.c_int), ("swarm", void), ("key", void)]
+
+
+class CollaborativeStatus(c.Structure):
+    _fields_ = [("epoch", i64), ("global_epoch", i64), ("samples", i64), ("global_samples", i64), ("peers", size),
+                ("eta_s", f64), ("samples_per_second", f64)]
+
+
+class CollaborativeRound(c.Structure):
+    _fields_ = [("status", c.c_int), ("peers", size), ("verified", c.c_int), ("banned", c.c_int), ("seconds", f64),
+                ("group", u8 * 20), ("why", text), ("caught", text)]
+
+
+class CollaborativeEvent(c.Structure):
+    _fields_ = [("kind", c.c_int), ("status", CollaborativeStatus), ("round", CollaborativeRound), ("loss", f64),
+                ("samples", i64), ("due", c.c_int), ("seconds", f64), ("text", text)]
+
+
+RateFunction = c.CFUNCTYPE(f64, void, i64)
+StepFunction = c.CFUNCTYPE(c.c_int, void, P(P(f32)), i64, P(Error))
+ReportFunction = c.CFUNCTYPE(None, void, P(CollaborativeEvent))
+
+
+class CollaborativeOptions(c.Structure):
+    _fields_ = [("target_batch", i64), ("optimizer", P(OptimizerOptions)), ("lr", f64), ("schedule", RateFunction),
+                ("step", StepFunction), ("report", ReportFunction), ("context", void), ("delay", c.c_int),
+                ("compression", text), ("matchmaking_time", f64), ("averaging_timeout", f64), ("allreduce_timeout", f64),
+                ("average_state_every", i64), ("group_size", size), ("group_bits", text), ("bandwidth", f64),
+                ("clip", f64), ("verify", c.c_int), ("epoch", i64), ("epochs", i64), ("fresh", c.c_int),
+                ("device", text), ("trainer", void)]
+
+
 # Which C type a structure is, and where it is declared: what the test looks up.
 STRUCTURES = {
     "pl_err": (Error, "ref/base.h"), "pl_rng": (Rng, "ref/rng.h"), "pl_mask": (Mask, "ref/mask.h"),
@@ -286,6 +327,9 @@ STRUCTURES = {
     "pl_generate_options": (GenerateOptions, "runtime/generate.h"),
     "pl_vqgan_config": (VqganConfig, "ref/model/vqgan.h"), "pl_vqgan": (Vqgan, "ref/model/vqgan.h"),
     "shard_row": (ShardRow, "data/pairs/shard.h"),
+    **{f"pl_collaborative_{name}": (structure, "net/hivemind/optimizer.h") for name, structure in (
+        ("tensor", CollaborativeTensor), ("run", CollaborativeRun), ("status", CollaborativeStatus),
+        ("round", CollaborativeRound), ("event", CollaborativeEvent), ("options", CollaborativeOptions))},
 }
 
 # -- functions ----------------------------------------------------------------------------------------------
@@ -361,6 +405,15 @@ FUNCTIONS = {
     "pl_vqgan_encode": (status, [P(Vqgan), void, void, void, void, c.c_int, c.c_int, c.c_int]),
     "pl_vqgan_decode": (status, [P(Vqgan), void, void, c.c_int, c.c_int, c.c_int]),
     "pl_vqgan_count_invalid": (size, [P(Vqgan), void, size]),
+    # net/hivemind/optimizer.h
+    "pl_collaborative_open": (status, [P(void), P(CollaborativeRun), P(CollaborativeTensor), size,
+                                       P(CollaborativeOptions), P(Error)]),
+    "pl_collaborative_step": (status, [void, void, i64, f64, P(Error)]),
+    "pl_collaborative_finish": (status, [void, P(Error)]),
+    "pl_collaborative_close": (None, [void]),
+    "pl_collaborative_epoch": (i64, [void]),
+    "pl_collaborative_status": (None, [void, P(CollaborativeStatus)]),
+    "pl_collaborative_address": (text, [void]),
 }
 
 

@@ -112,6 +112,47 @@ try:  # it ends while it is asked for: what it says last is seen all the same
     test("what a command says last", late.wait_for(end_late))
 except RuntimeError:
     test("what a command says last", False)
+
+# -- the collaborative optimizer -----------------------------------------------------------------------------------
+
+loopback = dict(run="module", target_batch=8, listen=["/ip4/127.0.0.1/tcp/0"], matchmaking_time=1)
+x, goal = np.zeros((3, 2), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
+events = []
+with potluck.Optimizer({"x": x}, optimizer="adam", lr=0.5, report=events.append, **loopback) as first:
+    while first.epoch < 20:
+        first.step([x - goal], 4, float(((x - goal)**2).mean()))
+    test("numpy alone: steps are taken", np.abs(x - goal).max() < 3)
+    test("numpy alone: they are reported", sum(e.kind == "epoch" for e in events) == 20 and events[0].kind == "ready")
+    y = np.full((3, 2), 99, np.float32)
+    with potluck.Optimizer([y], optimizer="adam", lr=0.5, initial_peers=[first.address], **loopback) as second:
+        test("a newcomer takes over values and epoch", second.epoch == 20 and np.array_equal(x, y))
+    refused("a gradient of another shape", ValueError, "shape (2,)", lambda: first.step([np.zeros(2)], 4, 0))
+    refused("too few gradients", ValueError, "0 gradients", lambda: first.step([], 4, 0))
+    first.step({"x": np.full((3, 2), np.nan)}, 8, 1.0)
+    test("a gradient that is not finite is dropped", first.epoch == 20 and events[-1].kind == "warning")
+refused("a step after close", ValueError, "closed", lambda: first.step([x], 4, 0))
+seen = []
+
+
+def own(gradients, epoch):
+    seen.append((epoch, gradients[0].copy()))
+    x[:] -= gradients[0]
+
+
+x[:] = 0
+with potluck.Optimizer([x], optimizer=own, **loopback) as alone:
+    alone.step([np.ones((3, 2))], 2, 1.0)
+    alone.step([np.full((3, 2), 3)], 6, 1.0)
+    test("an optimizer of the caller's own", alone.epoch == 1 and seen[0][0] == 0 and np.all(seen[0][1] == 2.5) and np.all(x == -2.5))
+with potluck.Optimizer([x], optimizer=lambda gradients, epoch: 1 / 0, **loopback) as broken:
+    refused("what the caller's optimizer raises", ZeroDivisionError, "division", lambda: broken.step([x], 8, 1.0))
+refused("an optimizer nobody knows", ValueError, "'sgd'", lambda: potluck.Optimizer([x], optimizer="sgd", **loopback))
+refused("an option nobody knows", TypeError, "'speed'", lambda: potluck.Optimizer([x], speed=1, **loopback))
+refused("values that cannot change", TypeError, "float64", lambda: potluck.Optimizer([np.zeros(3)], **loopback))
+refused("a method of compression nobody knows", potluck.PotluckError, "'zip'", lambda: potluck.Optimizer([x], compression="zip", **loopback))
+refused("a peer that is not there", potluck.PotluckError, "", lambda: potluck.Optimizer(
+    [x], initial_peers=["/ip4/127.0.0.1/tcp/1/p2p/12D3KooWNSUHnNwMPvtP9HDj6Ro7BmmPgbhaSky2mzo5HgWoXw7U"], **loopback))
+
 os.environ["POTLUCK_LIBRARY"] = "/nowhere/libpotluck.so"
 refused("no library", ImportError, "type 'make'", signatures.find)
 

@@ -206,8 +206,7 @@ static void arguments_are_checked(void **state)
                                          nowhere = { "x", 1, { 4 }, NULL, 0 };
     const struct pl_collaborative_options usual = { .target_batch = 4 },
                                           method = { .compression = "zip" },
-                                          bits = { .group_bits = "012" },
-                                          past = { .epoch = -1 };
+                                          bits = { .group_bits = "012" }, past = { .epoch = -1 };
     (void)state;
     refuses("no name", &nameless, &one, 1, &usual);
     refuses("needs an initial peer", &lonely, &one, 1, &usual);

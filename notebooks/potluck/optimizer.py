@@ -1,0 +1,238 @@
+"""The collaborative optimizer (net/hivemind/optimizer.h): a training loop in numpy or torch joins a swarm.
+
+    with potluck.Optimizer({"weight": w, "bias": b}, run="digits", target_batch=4096, lr=0.01) as optimizer:
+        print(optimizer.address)                     # others pass it as initial_peers=[...]
+        while optimizer.epoch < 100:
+            loss, grads = forward_and_backward(w, b) # means over 32 samples
+            optimizer.step(grads, 32, loss)
+
+All peers, hivemind.Optimizer's among them, accumulate gradients until together they have target_batch samples. Then the
+gradients are averaged and every peer takes the same step. torch is not needed: its tensors are used where they lie.
+"""
+
+import collections
+import ctypes
+
+import numpy as np
+
+from . import signatures as c
+from .core import PotluckError, call, lib, whole
+
+KINDS = "ready loaded batch epoch corrected behind warning end".split()
+EUSE = -7  # ref/base.h
+DELAYS = {None: 0, "step": 1, "round": 2}
+OPTIMIZERS = {"lamb": (lib.pl_lamb_options, 0), "lamb8": (lib.pl_lamb_options, None),
+              "adam": (lambda: lib.pl_adam_options(0.01, 32), None), "adam8": (lambda: lib.pl_adam_options(0.01, 8), None)}
+HYPERPARAMETERS = {"beta1", "beta2", "eps", "max_grad_norm"}
+
+# What happened: kind is one of KINDS; round_status 0: averaged by round_peers; text: a warning, or why a round failed.
+Event = collections.namedtuple("Event", "kind epoch peers loss samples due seconds round_status round_peers text")
+Status = collections.namedtuple("Status", "epoch global_epoch samples global_samples peers eta_s samples_per_second")
+
+
+def memory(x, what, writable):
+    """A numpy array over x's own memory: float32, contiguous, on the host."""
+    if hasattr(x, "detach"):  # a torch tensor or Parameter
+        x = x.detach()
+        if x.device.type != "cpu":
+            raise TypeError(f"{what}: is on {x.device}, expected the host's memory")
+        x = x.numpy()
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"{what}: a {type(x).__name__}, expected a numpy array or a torch tensor")
+    if not writable:
+        return np.ascontiguousarray(x, np.float32)
+    if x.dtype != np.float32 or not x.flags.c_contiguous or not x.flags.writeable:
+        raise TypeError(f"{what}: expected contiguous float32 that may be written, it is {x.dtype}")
+    return x
+
+
+def named(params):
+    """(name, tensor) pairs of a dict, of torch's named_parameters(), or of a plain list."""
+    if hasattr(params, "items"):
+        return list(params.items())
+    params = list(params)
+    if all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params):
+        return params
+    return [(f"tensor {i}", p) for i, p in enumerate(params)]
+
+
+def texts(strings):
+    """A C array of strings; its owner is the array itself."""
+    if isinstance(strings, str):
+        strings = [strings]
+    encoded = [s.encode() for s in strings]
+    return (ctypes.c_char_p * max(1, len(encoded)))(*encoded), len(encoded)
+
+
+class Optimizer:
+    """A peer of a run. Joins it and downloads the state of another peer if there is one.
+
+    params         dict or list of numpy arrays or torch tensors (float32): the same in the same order for all peers.
+                   Their values change in place, in the constructor and in step
+    run            the run's name, hivemind's run_id
+    initial_peers  multiaddrs of peers that are in the run; none: this is the first one
+    optimizer      "lamb", "lamb8", "adam", "adam8"; or a function of (gradients, epoch) that changes the params itself
+    lr             learning rate, or a function of the epoch
+    no_decay       names of the params without weight decay
+    delay          None, "step", "round": what overlaps with the next batches
+    report         a function of an Event; may be None
+    Other options: as struct pl_collaborative_run and pl_collaborative_options name them, and weight_decay, beta1, beta2,
+    eps, max_grad_norm of the optimizer.
+    """
+
+    def __init__(self, params, run, initial_peers=(), target_batch=4096, optimizer="lamb", lr=0.0025, *,
+                 no_decay=(), delay=None, report=None, weight_decay=None, listen=(), announce=(), identity=None,
+                 client_mode=False, compression="run", **options):
+        self._handle = ctypes.c_void_p()
+        self._raised = None
+        self._params = [(name, p, memory(p, name, True)) for name, p in named(params)]
+        self._report, self._function, self._rate = report, optimizer, lr
+        tensors = (c.CollaborativeTensor * max(1, len(self._params)))()
+        for t, (name, _, x) in zip(tensors, self._params):
+            if x.ndim > len(t.shape):
+                raise ValueError(f"{name}: {x.ndim} axes, expected at most {len(t.shape)}")
+            t.name, t.dims, t.value, t.no_decay = name.encode(), x.ndim, x.ctypes.data, name in no_decay
+            t.shape[:x.ndim] = x.shape
+        o = c.CollaborativeOptions(target_batch=whole(target_batch, 1, 1 << 60, "target_batch"),
+                                   compression=compression.encode())
+        self._set_optimizer(o, optimizer, lr, weight_decay, options)
+        if delay not in DELAYS:
+            raise ValueError(f"delay is {delay!r}, expected None, 'step' or 'round'")
+        o.delay = DELAYS[delay]
+        fields = {name for name, _ in o._fields_} - {"optimizer", "schedule", "step", "report", "context", "trainer"}
+        for name, value in options.items():
+            if name not in fields:
+                raise TypeError(f"Optimizer has no option {name!r}")
+            setattr(o, name, value.encode() if isinstance(value, str) else value)
+        o.report = c.ReportFunction(self._on_event)
+        r = c.CollaborativeRun(name=run.encode(), identity=identity and str(identity).encode(), client_mode=client_mode)
+        r.initial_peers, r.initial_peer_count = texts(initial_peers)
+        r.listen, r.listen_count = texts(listen)
+        r.announce, r.announce_count = texts(announce)
+        self._kept = (tensors, o, r)  # C borrows from them until close
+        self._call("pl_collaborative_open", ctypes.byref(self._handle), ctypes.byref(r), tensors, len(self._params),
+                   ctypes.byref(o))
+        address = lib.pl_collaborative_address(self._handle)
+        self.address = address and address.decode()
+
+    def _set_optimizer(self, o, optimizer, lr, weight_decay, options):
+        if callable(optimizer):
+            o.step = c.StepFunction(self._on_step)
+        elif optimizer in OPTIMIZERS:
+            make, min_8bit = OPTIMIZERS[optimizer]
+            self._hyper = make()
+            if min_8bit is not None:
+                self._hyper.min_8bit = min_8bit
+            if weight_decay is not None:
+                self._hyper.decay = weight_decay
+            for name in HYPERPARAMETERS & set(options):
+                setattr(self._hyper, name, options.pop(name))
+            o.optimizer = ctypes.pointer(self._hyper)
+        else:
+            raise ValueError(f"optimizer is {optimizer!r}, expected a function or one of {', '.join(map(repr, OPTIMIZERS))}")
+        if callable(lr):
+            o.schedule, o.lr = c.RateFunction(self._on_rate), lr(0) or 1.0
+        else:
+            o.lr = lr
+
+    # -- C calls these: an exception must not get lost in it ---------------------------------------------------
+
+    def _guarded(self, failed, function, *arguments):
+        if self._raised is None:
+            try:
+                return function(*arguments)
+            except BaseException as error:  # raised again when the call returns
+                self._raised = error
+        return failed
+
+    def _on_event(self, _, event):
+        if self._report:
+            self._guarded(None, self._report, self._event(event.contents))
+
+    def _on_rate(self, _, epoch):
+        return float(self._guarded(0.0, self._rate, epoch))
+
+    def _on_step(self, _, gradient, epoch, error):
+        arrays = [np.ctypeslib.as_array(gradient[i], x.shape) for i, (_, _, x) in enumerate(self._params)]
+
+        def run():
+            self._function(arrays, epoch)
+            return 0
+
+        return self._guarded(EUSE, run)
+
+    @staticmethod
+    def _event(e):
+        why = e.text or (e.round.why if e.round.status else None)
+        return Event(KINDS[e.kind], e.status.epoch, e.status.peers, e.loss, e.samples, bool(e.due), e.seconds,
+                     e.round.status, e.round.peers, why.decode("utf-8", "replace") if why else None)
+
+    def _call(self, name, *arguments):
+        try:
+            call(name, *arguments)
+        except PotluckError:
+            if self._raised is None:
+                raise
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
+
+    # -- training ----------------------------------------------------------------------------------------------
+
+    def _open(self):
+        if not self._handle:
+            raise ValueError("the optimizer is closed")
+        return self._handle
+
+    def step(self, grads=None, samples=0, loss=0.0):
+        """After a batch: its mean gradients (None: those in the torch tensors' .grad), how many samples, their mean loss.
+        Gradients that are not finite are dropped, with a warning. The params may have changed afterwards."""
+        handle = self._open()
+        pointers = None
+        if samples:
+            if grads is None:
+                grads = [p.grad for _, p, _ in self._params]
+            elif hasattr(grads, "items"):
+                grads = [grads[name] for name, _, _ in self._params]
+            arrays = [memory(g, f"gradient of {name}", False) for g, (name, _, _) in zip(grads, self._params)]
+            if len(arrays) != len(self._params):
+                raise ValueError(f"{len(arrays)} gradients for {len(self._params)} params")
+            for g, (name, _, x) in zip(arrays, self._params):
+                if g.shape != x.shape:
+                    raise ValueError(f"gradient of {name}: shape {g.shape}, expected {x.shape}")
+            pointers = (ctypes.c_void_p * len(arrays))(*[g.ctypes.data for g in arrays])
+        self._call("pl_collaborative_step", handle, pointers, whole(samples, 0, 1 << 60, "samples"), float(loss))
+
+    def finish(self):
+        """Waits until no step is delayed any more."""
+        self._call("pl_collaborative_finish", self._open())
+
+    @property
+    def epoch(self):
+        """Common steps that are in the params."""
+        return lib.pl_collaborative_epoch(self._open())
+
+    @property
+    def status(self):
+        s = c.CollaborativeStatus()
+        lib.pl_collaborative_status(self._open(), ctypes.byref(s))
+        return Status(*(getattr(s, name) for name in Status._fields))
+
+    def close(self):
+        """Leaves the run."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            lib.pl_collaborative_close(handle)
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self.close()
