@@ -3,7 +3,7 @@
 #ifndef PL_CMD_PEER_MODEL_H
 #define PL_CMD_PEER_MODEL_H
 
-#include "net/hivemind/training/optimizer_state.h"
+#include "net/hivemind/optimizer/optimizer_state.h"
 #include "runtime/dalle_run.h"
 
 struct peer_model {

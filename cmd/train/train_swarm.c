@@ -3,7 +3,7 @@
 #include "train_swarm.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
-#include "net/hivemind/training/collaborative_trainer.h"
+#include "net/hivemind/optimizer/collaborative_trainer.h"
 #include "net/hivemind/training/peer_report.h"
 
 #include <math.h>

@@ -120,7 +120,7 @@ struct pl_collaborative_options {
     int64_t epochs; /* where training ends, beyond which no peer is believed; 0: it does not end */
     int fresh;      /* 1: open downloads no state, though a peer may have one */
     const char *device; /* what computes, for the dashboard; NULL: not told */
-    /* Parameters in a device's memory, accumulation of your own: training/collaborative_trainer.h. NULL: tensors. */
+    /* Parameters in a device's memory, accumulation of your own: optimizer/collaborative_trainer.h. NULL: tensors. */
     const struct pl_collaborative_trainer *trainer;
 };
 

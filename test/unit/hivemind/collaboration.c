@@ -4,7 +4,7 @@
 #include "await.h"
 #include "net/hivemind/training/liveness.h"
 #include "net/hivemind/training/collaboration.h"
-#include "net/hivemind/training/optimizer_state.h"
+#include "net/hivemind/optimizer/optimizer_state.h"
 #include "net/libp2p/libp2p.h"
 #include "ref/backend.h"
 

@@ -7,7 +7,7 @@
 #include "await.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/training/collaboration.h"
-#include "net/hivemind/training/collaborative_trainer.h"
+#include "net/hivemind/optimizer/collaborative_trainer.h"
 #include "runtime/backend_open.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* optimizer_state.c - LAMB's state with 8-bit moments, as it is given and taken: every bit of it
  * among peers with the same table of codes; by value from a peer with another one. The real peers'
  * turn is test/interop/dalle.py. */
-#include "net/hivemind/training/optimizer_state.h"
+#include "net/hivemind/optimizer/optimizer_state.h"
 #include "ref/backend.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef PL_COLLABORATIVE_INTERNAL_H
 #define PL_COLLABORATIVE_INTERNAL_H
 
-#include "collaboration.h"
+#include "net/hivemind/training/collaboration.h"
 #include "collaborative_tensors.h"
 #include "collaborative_trainer.h"
 #include "net/hivemind/optimizer.h"
