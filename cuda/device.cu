@@ -141,7 +141,7 @@ int cuda_open(char *note, size_t size)
     if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
         (error == cudaSuccess && present == 0)) {
         snprintf(note, size, "%s",
-                 error == cudaErrorInsufficientDriver ? "no NVIDIA driver, or too old a one"
+                 error == cudaErrorInsufficientDriver ? "no NVIDIA driver, or one that is too old"
                                                       : "no CUDA device here");
         return PL_EDEVICE;
     }
@@ -182,7 +182,7 @@ size_t cuda_scratch_share(size_t most) { return limit && limit / 8 < most ? limi
 
 static void *refuse(size_t bytes, const char *of, double have)
 {
-    snprintf(error_text, sizeof error_text, "%.1f MiB asked for, %.1f held, of %.1f MiB %s",
+    snprintf(error_text, sizeof error_text, "%.1f MiB requested, %.1f in use, of %.1f MiB %s",
              (double)bytes / 0x1p20, (double)now()->held / 0x1p20, have / 0x1p20, of);
     return NULL;
 }
@@ -190,7 +190,7 @@ static void *refuse(size_t bytes, const char *of, double have)
 void cuda_no_host_memory(size_t bytes)
 {
     snprintf(error_text, sizeof error_text,
-             "%.1f MiB of the machine's own memory asked for, page-locked, more than it gives",
+             "%.1f MiB of page-locked host memory requested, more than the system provides",
              (double)bytes / 0x1p20);
 }
 

@@ -70,8 +70,7 @@ int pl_backend_v1(struct pl_backend *be)
     set_threads(0);
     set_precision(PL_FLOAT32);
     be->name = "fast";
-    snprintf(be->note, sizeof be->note,
-             "fast: %s kernels%s%s, bf16 %s, %d threads if not told otherwise",
+    snprintf(be->note, sizeof be->note, "fast: %s kernels%s%s, bf16 %s, %d threads by default",
              isa_name(isa_chosen()), isa_chosen() == ISA_PLAIN ? ", products by OpenBLAS " : "",
              isa_chosen() == ISA_PLAIN ? openblas_get_corename() : "",
              fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no fast AVX512-BF16)",

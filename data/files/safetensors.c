@@ -89,9 +89,8 @@ static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name
     end = json_integer_value(json_array_get(range, 1));
     if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
         return pl_fail(err, PL_EFORMAT,
-                       "%s: tensor %.100s: bytes %lld to %lld lie outside the %llu of the file",
-                       f->path, name, (long long)begin, (long long)end,
-                       (unsigned long long)data_bytes);
+                       "%s: tensor %.100s: bytes %lld to %lld are outside the file's %llu", f->path,
+                       name, (long long)begin, (long long)end, (unsigned long long)data_bytes);
     if ((uint64_t)(end - begin) != t->bytes)
         return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: %lld bytes stored, %zu expected",
                        f->path, name, (long long)(end - begin), t->bytes);

@@ -36,13 +36,12 @@ int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char 
     unsigned long long w = width, h = height;
     if (w < 1 || h < 1 || w > IMAGE_SIDE_MAX || h > IMAGE_SIDE_MAX || w * h > IMAGE_PIXELS_MAX)
         return pl_fail(err, PL_ELIMIT,
-                       "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels are read",
+                       "%s: %llu x %llu pixels; the limits are sides of 1 to %d and %ld pixels",
                        name, w, h, IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
     if (w * h > IMAGE_PIXELS_FREE && w * h / IMAGE_PIXELS_PER_BYTE > bytes)
         return pl_fail(err, PL_ELIMIT,
-                       "%s: %llu x %llu pixels in %zu bytes; at most %d a byte are "
-                       "believed",
-                       name, w, h, bytes, IMAGE_PIXELS_PER_BYTE);
+                       "%s: %llu x %llu pixels in %zu bytes; the limit is %d per byte", name, w, h,
+                       bytes, IMAGE_PIXELS_PER_BYTE);
     return PL_OK;
 }
 

@@ -44,7 +44,7 @@ static int reserve(struct pl_pictures *p, size_t count, const char *path, struct
 {
     size_t bytes = 3 * (size_t)p->side * (size_t)p->side;
     if (count > PICTURES_MAX)
-        return pl_fail(err, PL_ELIMIT, "%s: %zu pictures, at most %u fit here", path, count,
+        return pl_fail(err, PL_ELIMIT, "%s: %zu pictures; the limit is %u", path, count,
                        PICTURES_MAX);
     p->pixels = pl_alloc(count, bytes);
     p->name = calloc(count, sizeof *p->name);

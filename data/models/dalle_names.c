@@ -200,12 +200,6 @@ int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err
     return rc;
 }
 
-void pl_dalle_get_pos_emb(const struct pl_dalle *m, float *pos_emb)
-{
-    size_t n = ((size_t)m->stack.blocks.S + 1) * (size_t)(m->stack.blocks.R / 2);
-    for (size_t i = 0; i < n; i++) pos_emb[2 * i] = pos_emb[2 * i + 1] = m->stack.blocks.angle[i];
-}
-
 /* --- the optimizer's order -------------------------------------------------------------------- */
 
 size_t pl_params_optimizer_order(const struct pl_params *p, size_t *order)

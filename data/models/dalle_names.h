@@ -35,10 +35,9 @@ long pl_dalle_find_param(const struct pl_params *params, const char *name);
  * once or twice more. PL_ELIMIT if `size` is too small. */
 int pl_dalle_inference_name(char *out, size_t size, const char *training);
 
-/* Copies a checkpoint's pos_emb (S+1,R) to or from the model; PL_EFORMAT if two neighbouring
+/* Copies a checkpoint's pos_emb (S+1,R) to the model; PL_EFORMAT if two neighbouring
  * channels differ or an angle is not finite. */
 int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err *err);
-void pl_dalle_get_pos_emb(const struct pl_dalle *m, float *pos_emb);
 
 /* The optimizer's order: first the parameters with weight decay, then the others, each in model
  * order; order (count). Returns how many decay. */

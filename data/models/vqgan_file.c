@@ -27,7 +27,7 @@ static int get_list(int *out, int *count, const json_t *object, const char *key,
     const json_t *list = json_object_get(object, key), *value;
     size_t i;
     if (!json_is_array(list) || json_array_size(list) > PL_VQ_LEVELS_MAX)
-        return pl_fail(err, PL_EFORMAT, "%s: %s is no list of at most %d numbers", where, key,
+        return pl_fail(err, PL_EFORMAT, "%s: %s must be a list of at most %d numbers", where, key,
                        PL_VQ_LEVELS_MAX);
     json_array_foreach(list, i, value)
     {

@@ -90,8 +90,6 @@ int pl_shard_open(struct shard **out, const char *path, struct pl_err *err)
 
 uint64_t pl_shard_rows(const struct shard *s) { return s->table->rows; }
 
-const char *pl_shard_name(const struct shard *s) { return s->source->name; }
-
 const char *pl_shard_meta(const struct shard *s, const char *key)
 {
     return pl_parquet_meta(s->table, key);

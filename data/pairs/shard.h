@@ -31,7 +31,6 @@ int pl_shard_open(struct shard **out, const char *path, struct pl_err *err);
 /* From a source, which the shard owns, even if opening fails. */
 int pl_shard_open_source(struct shard **out, struct pl_source *source, struct pl_err *err);
 uint64_t pl_shard_rows(const struct shard *s);
-const char *pl_shard_name(const struct shard *s);
 const char *pl_shard_meta(const struct shard *s, const char *key);
 /* Makes `row` (from 0) the next row; moving forward within a row group is cheap. */
 int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err);

@@ -8,7 +8,6 @@
 #include <snappy-c.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -27,13 +26,6 @@ const char *pl_page_codec_name(int codec)
     for (size_t i = 0; i < PL_COUNT(names); i++)
         if (names[i].codec == codec) return names[i].name;
     return NULL;
-}
-
-int pl_page_codec_parse(const char *name)
-{
-    for (size_t i = 0; i < PL_COUNT(names); i++)
-        if (!strcasecmp(names[i].name, name)) return names[i].codec;
-    return -1;
 }
 
 /* A gzip stream may consist of several, one after the other. */

@@ -15,8 +15,6 @@ enum pl_codec {
 
 /* "Brotli"; NULL for another number. */
 const char *pl_page_codec_name(int codec);
-/* The codec of a lower-case name ("brotli", ..., "none"), or -1. */
-int pl_page_codec_parse(const char *name);
 
 /* Decompresses to exactly out_bytes; PL_EFORMAT if the input is damaged or has another length. */
 int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,

@@ -164,7 +164,7 @@ static void read_chunk(struct footer *f, struct parquet_chunk *chunk)
     while (pl_thrift_next(&f->in, &outer)) {
         struct thrift_field field = { 0 };
         if (outer.id == 1) { /* file_path */
-            wrong(f, "a column that lies in another file");
+            wrong(f, "a column stored in another file");
             return;
         }
         if (outer.id != 3 || outer.type != THRIFT_STRUCT) {

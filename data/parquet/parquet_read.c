@@ -94,7 +94,7 @@ static int read_header(struct parquet_cursor *c, struct page_header *h, struct p
     c->at += (uint64_t)(in.p - c->packed);
     if (h->packed < 0 || h->unpacked < 0 || h->packed > PARQUET_PAGE_MAX ||
         h->unpacked > PARQUET_PAGE_MAX)
-        return fail(c, err, PL_ELIMIT, "%lld bytes packed, %lld unpacked; at most %u are read",
+        return fail(c, err, PL_ELIMIT, "%lld bytes compressed, %lld decompressed; the limit is %u",
                     (long long)h->packed, (long long)h->unpacked, PARQUET_PAGE_MAX);
     if ((uint64_t)h->packed > c->chunk->end - c->at)
         return fail(c, err, PL_EFORMAT, "%lld bytes, %llu are left in the column chunk",
@@ -112,7 +112,7 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
     int rc;
     if (!codec)
         return fail(c, err, PL_EFORMAT,
-                    "compression number %d; Brotli, Snappy, Zstd, gzip and none are read",
+                    "compression codec %d; supported are Brotli, Snappy, Zstd, gzip and none",
                     c->chunk->codec);
     if (plain > packed || plain > unpacked)
         return fail(c, err, PL_EFORMAT, "%zu bytes of levels in a page of %zu", plain, packed);
@@ -122,12 +122,12 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
     if ((rc = pl_source_read(c->p->source, c->at, c->packed, packed, err))) return rc;
     c->at += packed;
     if (h->has_crc && (uint32_t)crc32(0, c->packed, (uInt)packed) != h->crc)
-        return fail(c, err, PL_EFORMAT, "its checksum does not fit: the file is damaged");
+        return fail(c, err, PL_EFORMAT, "checksum mismatch: the file is damaged");
     memcpy(c->page, c->packed, plain);
     if (unpacked == plain && packed == plain) return PL_OK;
     rc = pl_page_codec_unpack(c->page + plain, unpacked - plain, c->packed + plain, packed - plain,
                               h->is_packed ? (enum pl_codec)c->chunk->codec : PL_CODEC_NONE);
-    return rc ? fail(c, err, rc, "%zu bytes do not unpack to %zu by %s", packed - plain,
+    return rc ? fail(c, err, rc, "%zu bytes do not decompress to %zu by %s", packed - plain,
                      unpacked - plain, h->is_packed ? codec : "copying")
               : PL_OK;
 }
@@ -193,8 +193,8 @@ static int read_dictionary(struct parquet_cursor *c, const struct page_header *h
         size_t length;
         c->entry[i] = plain_value(c->column, &p, end, &length);
         if (!c->entry[i])
-            return fail(c, err, PL_EFORMAT, "dictionary entry %zu of %zu ends outside", i,
-                        c->entries);
+            return fail(c, err, PL_EFORMAT, "dictionary entry %zu of %zu extends beyond the page",
+                        i, c->entries);
         c->entry_length[i] = (uint32_t)length;
     }
     return PL_OK;
@@ -213,7 +213,7 @@ static int levels_v1(struct parquet_cursor *c, const struct page_header *h, cons
         return fail(c, err, PL_EFORMAT, "levels in encoding %lld",
                     (long long)h->definition_encoding);
     if (end - *p < 4 || (n = get_le32(*p)) > (size_t)(end - *p - 4))
-        return fail(c, err, PL_EFORMAT, "levels end outside the page");
+        return fail(c, err, PL_EFORMAT, "levels extend beyond the page");
     pl_rle_init(&c->levels, *p + 4, n, 1);
     *p += 4 + n;
     return PL_OK;
@@ -241,11 +241,11 @@ static int open_values(struct parquet_cursor *c, const uint8_t *p, const uint8_t
     case RLE:
         if (c->column->type != PARQUET_BOOLEAN) break;
         if (end - p < 4 || get_le32(p) > (size_t)(end - p - 4))
-            return fail(c, err, PL_EFORMAT, "booleans end outside the page");
+            return fail(c, err, PL_EFORMAT, "booleans extend beyond the page");
         pl_rle_init(&c->indices, p + 4, get_le32(p), 1);
         return PL_OK;
     }
-    return fail(c, err, PL_EFORMAT, "values in encoding %d; plain and dictionary are read",
+    return fail(c, err, PL_EFORMAT, "values in encoding %d; supported are plain and dictionary",
                 (int)c->encoding);
 }
 
@@ -374,7 +374,7 @@ static int read_value(struct parquet_cursor *c, struct parquet_value *v, struct 
     }
     if (c->encoding == PLAIN) {
         v->bytes = plain_value(c->column, &c->plain, c->plain_end, &v->length);
-        if (!v->bytes) return fail(c, err, PL_EFORMAT, "a value ends outside the page");
+        if (!v->bytes) return fail(c, err, PL_EFORMAT, "a value extends beyond the page");
     } else {
         if (pl_rle_next(&c->indices, &i))
             return fail(c, err, PL_EFORMAT, "ends before its last dictionary index");
@@ -394,7 +394,7 @@ int pl_parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_
     *out = NULL;
     assert(group < p->groups && column < p->columns);
     if (p->column[column].nested)
-        return pl_fail(err, PL_EFORMAT, "%s: column %.60s is nested; only flat ones are read",
+        return pl_fail(err, PL_EFORMAT, "%s: column %.60s is nested; only flat columns can be read",
                        p->source->name, p->column[column].name);
     if (!(c = calloc(1, sizeof *c)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", p->source->name);

@@ -209,8 +209,6 @@ int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *
     return w->rows >= w->options.group_rows ? flush_group(w, err) : PL_OK;
 }
 
-uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w) { return w->file.bytes; }
-
 static void put_schema(struct pl_buffer *b, const struct parquet_writer *w)
 {
     int last = 0;

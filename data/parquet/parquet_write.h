@@ -24,8 +24,6 @@ int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char
 /* Writes a row, one value per column; null only in optional columns. */
 int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
                           struct pl_err *err);
-/* Bytes written so far, without the current row group. */
-uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w);
 /* Completes the file and frees the writer, whatever is returned. */
 int pl_parquet_writer_close(struct parquet_writer *w, struct pl_err *err);
 /* Frees the writer and removes the unfinished file. NULL is allowed. */

@@ -145,7 +145,7 @@ static int count_pieces(size_t *count, struct reader r, const char *file, struct
     if (rc != PL_ENOTFOUND) return malformed(&r, file, "no protocol buffer from here on", err);
     if (!*count) return pl_fail(err, PL_EFORMAT, "%s: a model without pieces", file);
     if (*count > SPIECE_PIECES_MAX)
-        return pl_fail(err, PL_ELIMIT, "%s: %zu pieces where at most %u are read", file, *count,
+        return pl_fail(err, PL_ELIMIT, "%s: %zu pieces; the limit is %u", file, *count,
                        SPIECE_PIECES_MAX);
     return PL_OK;
 }
@@ -182,7 +182,7 @@ int pl_spiece_read(struct spiece_model *m, const void *data, size_t bytes, const
         .unknown = -1, .dummy_prefix = 1, .collapse_spaces = 1, .escape_spaces = 1
     };
     if (bytes > SPIECE_FILE_MAX)
-        return pl_fail(err, PL_ELIMIT, "%s: %zu bytes where at most %u are read", file, bytes,
+        return pl_fail(err, PL_ELIMIT, "%s: %zu bytes; the limit is %u", file, bytes,
                        SPIECE_FILE_MAX);
     if ((rc = count_pieces(&count, r, file, err))) return rc;
     m->pieces = calloc(count, sizeof *m->pieces);

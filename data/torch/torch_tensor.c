@@ -242,8 +242,8 @@ int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle
     char *name;
     if (n > TORCH_NAME_MAX || memchr(key->text, 0, key->bytes))
         return pl_fail(r->err, PL_EFORMAT,
-                       "%s: a tensor's name of %zu bytes, at most %d and no zero expected", f->path,
-                       n, TORCH_NAME_MAX);
+                       "%s: a tensor's name of %zu bytes, expected at most %d without a zero byte",
+                       f->path, n, TORCH_NAME_MAX);
     if (f->count == r->capacity) {
         size_t capacity = r->capacity ? 2 * r->capacity : 64;
         struct st_tensor *more;

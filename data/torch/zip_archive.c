@@ -148,7 +148,7 @@ int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, si
     got = zip_fread(file, &first, 1) == 1;
     zip_fclose(file);
     if (!got || a->last_at > a->bytes || st.size > a->bytes - a->last_at)
-        return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %llu bytes lie outside the file",
+        return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %llu bytes extend beyond the file",
                        a->path, pl_zip_archive_name(a, index), (unsigned long long)st.size);
     *data = a->data + a->last_at;
     *bytes = (size_t)st.size;

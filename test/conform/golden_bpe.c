@@ -21,7 +21,7 @@ static void compare_ids(struct token_replay *r, size_t row, const int32_t *got, 
     size_t i = 0;
     while (i < count && i < n && got[i] == want[i]) i++;
     if (n != count || i < count)
-        token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", row, i,
+        token_differs(r, "row %zu, position %zu: %d of %zu ids, want %d of %zu", row, i,
                       i < n ? got[i] : -1, n, i < count ? want[i] : -1, count);
 }
 

@@ -15,7 +15,7 @@ static int find_expected(struct golden *g, char *path, size_t capacity, const ch
         snprintf(path, capacity, "%s/%.*s.safetensors", g->folder, (int)n, stem);
         if (!access(path, R_OK)) return 1;
     }
-    golden_fail(g, "expected", "no safetensors file beside it says what it should hold");
+    golden_fail(g, "expected", "no safetensors file in its folder says what it should contain");
     return 0;
 }
 

@@ -101,7 +101,7 @@ static void check_order(struct golden *g, const json_t *facts, const struct pl_d
             if (json_is_true(json_array_get(json_array_get(rows, i), 2)) == decay && order[at] == i)
                 at++;
     golden_check(g, "optimizer order", order && at == p->count,
-                 "it differs at place %zu, %zu decay", at, decaying);
+                 "it differs at position %zu, %zu decay", at, decaying);
     pl_free(order);
 }
 

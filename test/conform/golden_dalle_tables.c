@@ -93,7 +93,7 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
         masks++;
     }
     if (masks == 0 || 2 * masks != f->count)
-        golden_fail(g, "facts", "%zu masks beside %zu tensors: expected two tensors a mask", masks,
+        golden_fail(g, "facts", "%zu masks and %zu tensors: expected two tensors per mask", masks,
                     f->count);
     json_decref(facts);
 }

@@ -445,7 +445,7 @@ static void check_hub(struct golden *g, const char *path)
             const char *name = f->tensors[i].name;
             int mask = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
             golden_check(g, name, (pl_gpt2_find(&m.params, name) < 0) == mask, "%s",
-                         mask ? "a mask is taken for a weight" : "no parameter");
+                         mask ? "a mask is mistaken for a weight" : "no parameter");
         }
         pl_gpt2_clear(&m);
     }

@@ -144,7 +144,7 @@ static void compare_table8(struct golden *g, const char *what, const struct tens
     golden_check(g, what,
                  !wrong && (double)differ <= 2 + 1e-4 * (double)n && worst <= 1e-6 &&
                      !memcmp(got->buffer, want->buffer, 8),
-                 "%zu codes differ, %zu of them away from a border; table %.2g of 1e-6", differ,
+                 "%zu codes differ, %zu of them away from a boundary; table %.2g of 1e-6", differ,
                  wrong, worst);
     pl_free(x);
 }

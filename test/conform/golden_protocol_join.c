@@ -415,7 +415,7 @@ static void check_leader(struct golden *g, const json_t *event, const json_t *pe
     for (size_t i = 0; !rc && i < m->n_gathered && i < m->n_ordered_peer_ids; i++) {
         rc = peer_id_parse(&peer, m->ordered_peer_ids[i].data, m->ordered_peer_ids[i].len);
         if (!rc && peers && !is_ordered(event, peers, i, &peer))
-            rc = pl_fail(&err, PL_EFORMAT, "another peer at place %zu", i);
+            rc = pl_fail(&err, PL_EFORMAT, "another peer at position %zu", i);
         if (!rc) rc = group_add(&group, &peer, m->gathered[i].data, m->gathered[i].len, &err);
     }
     golden_check(g, "leader's message",

@@ -20,7 +20,7 @@ static void ids_row(struct token_replay *r, const char *text, size_t n, const in
         if (got_count > max) got_count = max;
         while (i < count && i < got_count && got[i] == want[i]) i++;
         if (got_count != count || i < count)
-            token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
+            token_differs(r, "row %zu, position %zu: %d of %zu ids, want %d of %zu", r->rows, i,
                           i < got_count && i < capacity ? got[i] : -1, got_count,
                           i < count ? want[i] : -1, count);
     }

@@ -129,16 +129,6 @@ static struct pl_maps upload(struct golden *g, const struct st_file *f, const ch
     return m;
 }
 
-static float *download(struct golden *g, const float *device, size_t n)
-{
-    float *host = pl_alloc(n, sizeof *host);
-    if (host && golden_down(g, host, device, n)) {
-        pl_free(host);
-        return NULL;
-    }
-    return host;
-}
-
 static double largest(const float *x, size_t n)
 {
     double most = 0;
@@ -150,20 +140,9 @@ static double largest(const float *x, size_t n)
 static void compare(struct golden *g, const struct st_file *f, const char *which, const char *rest,
                     const float *device, size_t n, double scale, double allowed)
 {
-    char name[200];
-    size_t count;
-    float *want, *got;
+    char name[300];
     snprintf(name, sizeof name, "%s.%s", which, rest);
-    if (!(want = golden_floats(g, f, name, &count))) return;
-    got = count == n ? download(g, device, n) : NULL;
-    if (!got) golden_fail(g, name, "%zu values for %zu, or out of memory", n, count);
-    else
-        golden_case(g, name,
-                    scale > 0 ? golden_absolute(got, want, n) / scale
-                              : golden_relative(got, want, n),
-                    allowed);
-    pl_free(want);
-    pl_free(got);
+    golden_device(g, f, name, device, n, scale, allowed);
 }
 
 static double largest_gradient(struct golden *g, const struct st_file *f)

@@ -18,7 +18,7 @@ refuses 1 "activations of a batch.* that --gpu-memory allows.*try --batch 2" \
 check "with --offload and a smaller batch it fits" \
     train --backend cuda-on-cpu --gpu-memory 0.0012 --offload --batch 1 --out "$work/f"
 export CUDA_ON_CPU_PINNED=1000
-refuses 1 "no memory for the master copy.*page-locked, more than it gives" \
+refuses 1 "no memory for the master copy.*page-locked host memory requested, more than the system provides" \
     train --backend cuda-on-cpu --offload --out "$work/g"
 unset CUDA_ON_CPU_PINNED
 refuses 1 "--gpu-memory: backend fast works in the machine's memory" train --backend fast --gpu-memory 1 --out "$work/d"
