@@ -143,7 +143,7 @@ static int look(struct dash *o, struct pl_err *err)
     struct dht_look l = { 0 };
     struct distance distance[LATENCY_MAX];
     struct dht_status status;
-    struct dashboard_look at = { 0 };
+    struct dashboard_snapshot at = { 0 };
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
     if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
     if (!rc) rc = fetch(o, &l, &o->report_key, dht_look_report);

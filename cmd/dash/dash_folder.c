@@ -112,7 +112,7 @@ static int tell(struct dashboard *d, const struct line *l, double time, double s
     struct dashboard_report r = { .key = DASHBOARD_THIS,
                                   .record = { .version = "potluck " PL_VERSION,
                                               .held_out = l->held_out } };
-    struct dashboard_look look = {
+    struct dashboard_snapshot look = {
         .time = time,
         .metrics = &m,
         .metrics_count = 1,

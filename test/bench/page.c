@@ -51,7 +51,7 @@ static int fill(const char *path, int64_t points, double now)
     return rc;
 }
 
-static void look_at(struct dashboard_look *l, size_t peers, struct dashboard_metrics *m,
+static void look_at(struct dashboard_snapshot *l, size_t peers, struct dashboard_metrics *m,
                     struct dashboard_progress *p, struct dashboard_report *r, int64_t step)
 {
     l->time = (double)time(NULL);
@@ -86,12 +86,12 @@ int main(int argc, char **argv)
     struct dashboard_metrics *m = calloc(peers, sizeof *m);
     struct dashboard_progress *p = calloc(peers, sizeof *p);
     struct dashboard_report *r = calloc(peers, sizeof *r);
-    struct dashboard_look look = { .metrics = m,
-                                   .progress = p,
-                                   .report = r,
-                                   .metrics_count = peers,
-                                   .progress_count = peers,
-                                   .report_count = peers };
+    struct dashboard_snapshot look = { .metrics = m,
+                                       .progress = p,
+                                       .report = r,
+                                       .metrics_count = peers,
+                                       .progress_count = peers,
+                                       .report_count = peers };
     char path[] = "/tmp/potluck-bench-XXXXXX";
     struct dashboard_options o = {
         .run = "bench", .target_batch = 4096, .total_steps = 31250, .database = path

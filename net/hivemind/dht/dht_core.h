@@ -10,7 +10,7 @@
 #include "net/hivemind/moderation/auth.h"
 #include "dht_blacklist.h"
 #include "dht_members.h"
-#include "dht_node.h"
+#include "dht_task.h"
 
 /* One of the addresses that we were given to join by. */
 struct dht_initial {
@@ -55,19 +55,5 @@ void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double se
 double dht_core_patience(const struct dht_core *c);
 /* There is something to do in this iteration of the loop, but not inside of the caller. */
 void dht_core_wake(struct dht_core *c);
-
-/* A pending request of the user's; each part keeps a list of its own. */
-struct dht_task {
-    union {
-        dht_got *got;
-        dht_stored *stored;
-        dht_pinged *pinged;
-        dht_admitted *admitted;
-    };
-    void *context;
-    void *part; /* that keeps it */
-    int cancelled;
-    struct dht_task *next;
-};
 
 #endif

@@ -4,6 +4,7 @@
  * one message:
  *
  *   join, get, put --start searches--> walks --ask nodes--> calls --one message a peer--> network */
+#include "dht_node.h"
 #include "dht_node_internal.h"
 
 #include <stdlib.h>

@@ -7,14 +7,7 @@
 #define PL_DHT_NODE_H
 
 #include "net/libp2p/rpc/rpc.h"
-#include "net/hivemind/moderation/auth.h"
-#include "net/hivemind/kademlia/dht_clock.h"
-#include "net/hivemind/kademlia/dht_result.h"
-
-#define DHT_CALL_LIMIT 3.0  /* s for one call, as the original */
-#define DHT_DIAL_LIMIT 10.0 /* s to reach an initial peer */
-#define DHT_JOIN_LIMIT 3.0  /* s for the other initial peers once one has answered */
-#define DHT_INITIAL_MAX 64  /* initial peers */
+#include "dht_task.h"
 
 struct dht_node;
 
@@ -27,10 +20,6 @@ struct dht_node_options {
     double call_limit_s;                 /* 0: DHT_CALL_LIMIT */
     int hold;                            /* 1: initial peers are asked from dht_node_enter on */
 };
-
-/* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
- * the node goes on trying, and joined is called again when it has succeeded. */
-typedef void dht_joined(void *context, int status, const struct pl_err *err);
 
 /* h is borrowed and outlives the node. PL_EUSE for addresses that make no sense. */
 int dht_node_open(struct dht_node **n, struct host *h, const struct dht_node_options *o,
@@ -73,37 +62,21 @@ struct dht_task; /* a get, a store, a ping under way; gone once its callback was
 /* The callback does not come any more; what was begun may still happen. */
 void dht_node_cancel(struct dht_task *t);
 
-/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody
- * has it, or nobody answered. */
-typedef void dht_got(void *context, int status, const struct dht_result *r);
 /* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
  * NULL: no memory. */
 struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
                               dht_got *got, void *context);
 
-/* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired,
- * not newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
-typedef void dht_stored(void *context, int status);
 /* subkey: msgpack, NULL for a regular value. value: msgpack; it is signed if the subkey or key is
  * ours. */
 struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, const void *subkey,
                                 size_t subkey_n, const void *value, size_t value_n,
                                 double expiration, dht_stored *stored, void *context);
 
-struct dht_pong {
-    double seconds;     /* there and back */
-    double clock_error; /* its clock minus our DHT time; NAN: it did not say */
-    int has_id, available;
-    struct dht_id id;
-    const char *error; /* a sentence when status is not PL_OK */
-};
-typedef void dht_pinged(void *context, int status, const struct dht_pong *pong);
 /* validate: 1 lets it call us back, see `available`. */
 struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
                                dht_pinged *pinged, void *context);
 
-/* PL_OK: a member. Anything else: it has shown no valid token. */
-typedef void dht_admitted(void *context, int status);
 /* Asks a peer for its token; it hears of ours, too. NULL: it has just been refused, or too many are
  * being asked; `admitted` is not called then. */
 struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,

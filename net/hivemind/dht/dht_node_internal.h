@@ -15,7 +15,6 @@
 
 #include "dht_get.h"
 #include "dht_join.h"
-#include "dht_node.h"
 #include "dht_pings.h"
 #include "dht_put.h"
 #include "dht_server.h"

@@ -1,8 +1,8 @@
-/* client.c - see client.h. Each part is tried again by itself, when its own pause is over, and the
+/* client.c - fetches parts of a file over several connections at once. Each part is tried again by itself, when its own pause is over, and the
  * others go on. A connection that has fallen silent is given up soon where the server's answers are
  * quick, and only after stall_s where they are slow. */
 #include "client.h"
-#include "net/http/libraries.h"
+#include "client_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define REDIRECTS_MAX 5
-#define REDIRECT_BODY_MAX 65536 /* bytes that are read past, so that the connection can be kept */
-#define FIRST_TRIES 6           /* of who has never brought a byte: its name may be wrong */
+#define FIRST_TRIES 6 /* of who has never brought a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0
 #define POLL_MS 200
 #define QUIET_S \
@@ -20,35 +18,7 @@
                          * sent again within a second or two */
 #define QUIET_RATIO 4.0 /* the silence that is given up, of the longest that ended by itself */
 #define QUIET_DECAY 0.75 /* with each answer, as an outage is over */
-#define TRICKLE 100      /* bytes/s over stall_s: another connection may be better */
 #define MUCH_BYTES 4096  /* a broken answer that brought so many is continued at once */
-
-/* One request under way. */
-struct request {
-    CURL *easy;
-    struct http_part *part; /* NULL: idle */
-    struct attempt *attempt;
-    const struct http_file *file;
-    char url[HTTP_URL_MAX]; /* the file's, or where a redirect has led */
-    int redirects;          /* so far */
-    size_t skipped;         /* bytes of a redirect's body */
-    long status;            /* of the answer at hand */
-    uint64_t first, total;  /* its Content-Range */
-    size_t had;             /* bytes of the part when it began */
-    double heard, silence;  /* when something came last; the longest wait for something, s */
-    double retry_after;     /* s, as the server requests; 0: it says nothing */
-    int has_range, bad;     /* bad: the sentence is in why, */
-    int fatal;              /* and no other try mends it */
-    char tag[HTTP_TAG_MAX], why[200], library[CURL_ERROR_SIZE];
-};
-
-/* How a part fares. */
-struct attempt {
-    int bare;     /* tries in a row without a byte */
-    double wait;  /* before the next one, s */
-    double after; /* not before this time */
-    int is_active;
-};
 
 struct http_client {
     struct http_client_options o;
@@ -86,6 +56,10 @@ int http_client_open(struct http_client **out, const struct http_client_options 
             http_client_close(c);
             return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
         }
+    for (int i = 0; i < c->o.connections; i++) {
+        c->request[i].multi = c->multi;
+        c->request[i].options = &c->o;
+    }
     if (!c->multi) {
         http_client_close(c);
         return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
@@ -105,146 +79,8 @@ void http_client_close(struct http_client *c)
     free(c);
 }
 
-/* -- an answer -------------------------------------------------------------------------------- */
-
-static size_t bad(struct request *r, int fatal, const char *why)
-{
-    r->bad = 1;
-    r->fatal = fatal;
-    snprintf(r->why, sizeof r->why, "%s", why);
-    return 0; /* what makes the library stop */
-}
-
-static int begins(const char *line, size_t n, const char *what)
-{
-    size_t k = strlen(what);
-    return n > k && !strncasecmp(line, what, k);
-}
-
-static void heard(struct request *r)
-{
-    double now = pl_seconds();
-    if (now - r->heard > r->silence) r->silence = now - r->heard;
-    r->heard = now;
-}
-
-static size_t on_header(char *line, size_t size, size_t count, void *context)
-{
-    struct request *r = context;
-    size_t n = size * count;
-    char text[300];
-    unsigned long long first, last, total;
-    heard(r);
-    snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text - 1 ? n : sizeof text - 1), line);
-    if (begins(text, n, "HTTP/")) { /* an interim answer (1xx) came before this one */
-        r->has_range = 0;
-        r->tag[0] = 0;
-        r->retry_after = 0;
-    } else if (begins(text, n, "retry-after:")) {
-        r->retry_after = atof(text + 12); /* a date reads as 0 or as its day: no long wait */
-    } else if (begins(text, n, "content-range:")) {
-        r->has_range = sscanf(text + 14, " bytes %llu-%llu/%llu", &first, &last, &total) == 3 &&
-                       first <= last && last < total;
-        r->first = first;
-        r->total = total;
-    } else if (begins(text, n, "etag:")) {
-        const char *value = text + 5 + strspn(text + 5, " \t");
-        snprintf(r->tag, sizeof r->tag, "%.*s", (int)strcspn(value, "\r\n"), value);
-    }
-    return n;
-}
-
-static int is_redirect(long status)
-{
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
-/* Whether the answer's head is what was asked for; looked at before any of its bytes is taken. */
-static int check_head(struct request *r)
-{
-    struct http_part *p = r->part;
-    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
-    if (is_redirect(r->status)) return 1;
-    /* small, and sent whole */
-    if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
-    if (r->status == 200) {
-        bad(r, 1, "the server does not answer requests for parts");
-        return 0;
-    }
-    if (r->status != 206) return 0;
-    if (!r->has_range || r->first != p->at + p->got) {
-        bad(r, 0, "the answer is about other bytes than were asked for");
-        return 0;
-    }
-    if (r->file->size && (r->total != r->file->size || strcmp(r->tag, r->file->tag))) {
-        bad(r, 1, "the file has changed while it was being read");
-        return 0;
-    }
-    return 1;
-}
-
-static size_t on_data(char *data, size_t size, size_t count, void *context)
-{
-    struct request *r = context;
-    struct http_part *p = r->part;
-    size_t n = size * count;
-    heard(r);
-    if (!r->status && !check_head(r)) return 0;
-    if (is_redirect(r->status)) {
-        r->skipped += n;
-        return r->skipped <= REDIRECT_BODY_MAX ? n : bad(r, 1, "a redirect with a long body");
-    }
-    if (n > p->bytes - p->got)
-        return r->status == 200 ? bad(r, 1, "the server does not answer requests for parts")
-                                : bad(r, 0, "more bytes come than were asked for");
-    memcpy(p->data + p->got, data, n);
-    p->got += n;
-    return n;
-}
-
-/* -- requests --------------------------------------------------------------------------------- */
-
-/* Asks r->url for what the part lacks. Redirects are not followed by libcurl but by follow(), so
- * that each of them is a request of its own, which sees the token only if its own URL may. */
-static void send_request(struct http_client *c, struct request *r)
-{
-    char range[64];
-    const char *token = http_token_for(r->url, c->o.credential, HTTP_CREDENTIALS_MAX);
-    const struct http_part *part = r->part;
-    CURL *e = r->easy;
-    r->status = 0;
-    r->has_range = r->bad = r->fatal = 0;
-    r->tag[0] = r->library[0] = 0;
-    r->heard = pl_seconds();
-    r->silence = r->retry_after = 0;
-    r->skipped = 0;
-    curl_easy_reset(e); /* keeps the connection */
-    curl_easy_setopt(e, CURLOPT_URL, r->url);
-    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
-    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)c->o.stall_s);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)TRICKLE);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)c->o.stall_s);
-    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, r->library);
-    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
-    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_data);
-    curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-    curl_easy_setopt(e, CURLOPT_PRIVATE, r);
-    if (token) {
-        curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
-    }
-    if (c->o.ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, c->o.ca_file);
-    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)(part->at + part->got),
-             (unsigned long long)(part->at + part->bytes - 1));
-    curl_easy_setopt(e, CURLOPT_RANGE, range);
-    curl_multi_add_handle(c->multi, e);
-}
-
-static void start(struct http_client *c, struct request *r, const struct http_file *file,
-                  struct http_part *part, struct attempt *attempt)
+static void start(struct request *r, const struct http_file *file, struct http_part *part,
+                  struct attempt *attempt)
 {
     r->part = part;
     r->attempt = attempt;
@@ -253,33 +89,7 @@ static void start(struct http_client *c, struct request *r, const struct http_fi
     r->had = part->got;
     memcpy(r->url, file->url, sizeof r->url);
     attempt->is_active = 1;
-    send_request(c, r);
-}
-
-/* 1: the answer was a redirect, and its target has been asked. */
-static int follow(struct http_client *c, struct request *r, CURLcode code)
-{
-    const char *target = NULL;
-    if (code || r->bad) return 0;
-    curl_easy_getinfo(r->easy, CURLINFO_REDIRECT_URL, &target);
-    if (!target) return 0;
-    if (++r->redirects > REDIRECTS_MAX || strlen(target) >= sizeof r->url) {
-        bad(r, 1, strlen(target) < sizeof r->url ? "too many redirects" : "a redirect too long");
-        return 0;
-    }
-    snprintf(r->url, sizeof r->url, "%s", target);
-    curl_multi_remove_handle(c->multi, r->easy);
-    send_request(c, r);
-    return 1;
-}
-
-/* What may pass by itself: the net's troubles, a server that is busy. */
-static int is_passing(const struct request *r, CURLcode code)
-{
-    if (r->bad) return !r->fatal;
-    if (r->status >= 400) return r->status == 408 || r->status == 429 || r->status >= 500;
-    return code != CURLE_URL_MALFORMAT && code != CURLE_UNSUPPORTED_PROTOCOL &&
-           code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
+    request_send(r);
 }
 
 struct round {
@@ -341,7 +151,7 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
                  r->library[0] ? r->library
                  : code        ? curl_easy_strerror(code)
                                : "the answer ends too early");
-    if (!is_passing(r, code)) round->fatal = 1;
+    if (!request_is_passing(r, code)) round->fatal = 1;
     r->part = p;
     plan_next(c, r);
     r->part = NULL;
@@ -389,7 +199,7 @@ static int begin_some(struct http_client *c, const struct http_file *file, struc
         if (a->bare >= tries_of(c)) return PL_EIO;
         while (free_one < c->o.connections && c->request[free_one].part) free_one++;
         if (free_one == c->o.connections) continue;
-        start(c, &c->request[free_one], file, &parts[k], a);
+        start(&c->request[free_one], file, &parts[k], a);
         ++*active;
     }
     return PL_OK;
@@ -431,7 +241,7 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             if (m->msg != CURLMSG_DONE) continue;
             CURLcode code = m->data.result;
             curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &context);
-            if (follow(c, (struct request *)(void *)context, code)) continue;
+            if (request_follow((struct request *)(void *)context, code)) continue;
             finish(c, (struct request *)(void *)context, code, &round);
             active--;
             /* A first answer has told the size, cut or not: what is missing is asked for as a part

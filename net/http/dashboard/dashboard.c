@@ -1,4 +1,5 @@
 /* dashboard.c - see dashboard.h. */
+#include "dashboard.h"
 #include "dashboard_seen.h"
 #include "data/files/file.h"
 #include "data/models/memory_json.h"
@@ -152,7 +153,7 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
 /* --- a look ----------------------------------------------------------------------- */
 
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
-                  const struct dashboard_look *look)
+                  const struct dashboard_snapshot *look)
 {
     double now = look->time;
     size_t searching = look->searching;
@@ -268,7 +269,7 @@ int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
     return put(d, "/api/files.json", files, err);
 }
 
-int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err)
+int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *look, struct pl_err *err)
 {
     struct seen s = { 0 };
     struct feed_state now;

@@ -6,50 +6,15 @@
 #ifndef PL_DASHBOARD_H
 #define PL_DASHBOARD_H
 
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/progress.h"
-#include "net/hivemind/training/peer_report.h"
-#include "net/libp2p/protocols/latency.h"
 #include "history.h"
+#include "snapshot.h"
 #include "net/http/server/server.h"
 
 #include <jansson.h>
 
-#define DASHBOARD_EVERY 10.0        /* s between looks, as the original's auxiliary peer */
-#define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */
-#define DASHBOARD_POINTS 600        /* of the history on the page: one for each 1.5 of its pixels */
-#define DASHBOARD_ROWS 200          /* of the tables of peers and accounts */
-
-/* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which
- * signs nothing, by this. */
-#define DASHBOARD_THIS "this machine"
-struct dashboard_metrics {
-    char key[33];
-    struct metrics_record record;
-    double expiration;
-};
-struct dashboard_progress {
-    char key[33];
-    struct progress_record record;
-};
-struct dashboard_report { /* of our own peers only */
-    char key[33];
-    struct report_record record;
-};
-struct dashboard_look {
-    double time;                     /* DHT time */
-    const struct distance *distance; /* of peers in `progress`, from the machine of the page */
-    size_t distance_count;
-    const struct dashboard_metrics *metrics;
-    size_t metrics_count;
-    const struct dashboard_progress *progress;
-    size_t progress_count;
-    const struct dashboard_report *report;
-    size_t report_count;
-    double step_s;       /* that a step takes, where no peers report their progress; 0: not known */
-    size_t searching;    /* peers that look for a group to average gradients in */
-    const char *problem; /* a sentence for the page, or NULL */
-};
+#define DASHBOARD_EVERY 10.0 /* s between looks, as the original's auxiliary peer */
+#define DASHBOARD_POINTS 600 /* of the history on the page: one for each 1.5 of its pixels */
+#define DASHBOARD_ROWS 200   /* of the tables of peers and accounts */
 
 struct dashboard_options {
     const char *run;
@@ -64,7 +29,8 @@ int dashboard_open(struct dashboard **d, struct http_server *server,
                    const struct dashboard_options *o, struct pl_err *err);
 void dashboard_close(struct dashboard *d);
 
-int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err);
+int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *look,
+                     struct pl_err *err);
 
 /* A list for the page of what else there is, {"checkpoints": [{"name", "path", "bytes", "step"}],
  * "samples": [{"path", "step"}], "captions": [TEXT]}; takes the reference over. The caller

@@ -85,7 +85,7 @@ static const struct report_record *report_of(const struct seen *s, const char *k
 }
 
 /* To the peer itself, not its key: few are measured, so a list does. */
-static const struct distance *distance_of(const struct dashboard_look *look,
+static const struct distance *distance_of(const struct dashboard_snapshot *look,
                                           const struct peer_id *peer)
 {
     for (size_t i = 0; i < look->distance_count; i++)
@@ -95,7 +95,7 @@ static const struct distance *distance_of(const struct dashboard_look *look,
 
 static size_t bounded(size_t n) { return n < DASHBOARD_RECORDS_MAX ? n : DASHBOARD_RECORDS_MAX; }
 
-int seen_take(struct seen *s, const struct dashboard_look *look)
+int seen_take(struct seen *s, const struct dashboard_snapshot *look)
 {
     size_t i = 0, k = 0;
     s->metrics_count = bounded(look->metrics_count);

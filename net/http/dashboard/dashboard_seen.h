@@ -3,7 +3,7 @@
 #ifndef PL_HTTP_DASHBOARD_SEEN_H
 #define PL_HTTP_DASHBOARD_SEEN_H
 
-#include "dashboard.h"
+#include "snapshot.h"
 #include "feeds.h"
 
 /* The records, ordered by key so that the kinds meet; the peers, the fastest first. */
@@ -17,7 +17,7 @@ struct seen {
 
 /* Of a look, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM
  * leaves what seen_clear frees. */
-int seen_take(struct seen *s, const struct dashboard_look *look);
+int seen_take(struct seen *s, const struct dashboard_snapshot *look);
 void seen_clear(struct seen *s);
 
 /* The mean of the peers' held-out losses; NAN: nobody tells one. */

@@ -2,7 +2,8 @@
 #ifndef PL_FEEDS_H
 #define PL_FEEDS_H
 
-#include "dashboard.h"
+#include "history.h"
+#include "snapshot.h"
 
 #include <jansson.h>
 

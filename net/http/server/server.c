@@ -1,11 +1,12 @@
-/* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it;
- * MHD counts its users; where it is long, there is a second one, packed once for all. A watcher is
- * a connection that is suspended until there is a newer event; MHD looks at none of those, so who
- * has left is found at the next event, or when somebody new finds no space. */
+/* server.c - the web server of a run's page. Nothing is computed for a request: a published path is one
+ * MHD_Response, which all requests share and MHD counts. A watcher is a connection with an endless
+ * response (server-sent events) that is suspended until there is a newer event. MHD does not poll
+ * suspended connections, so a watcher that has left is noticed at the next event, or when a new one
+ * finds no place. */
 #include "server.h"
-#include "data/parquet/page_codec.h"
 #include "connections.h"
 #include "host_name.h"
+#include "responses.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define PACK_FROM 1024 /* bytes: below, headers are most of an answer */
-#define PACK_LEVEL 6
 
 struct event {
     size_t users, n;
@@ -57,70 +55,6 @@ struct http_server {
     int closing;
     struct MHD_Response *missing, *method, *busy, *host;
 };
-
-/* --- answers ----------------------------------------------------------------------- */
-
-static int add_headers(struct MHD_Response *r, const char *type)
-{
-    static const char *const headers[][2] = {
-        { "Content-Security-Policy",
-          "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" },
-        { "X-Content-Type-Options", "nosniff" },
-        { "X-Frame-Options", "DENY" },
-        { "Referrer-Policy", "no-referrer" },
-        { "Cross-Origin-Opener-Policy", "same-origin" },
-        { "Cross-Origin-Resource-Policy", "same-origin" },
-        { "Permissions-Policy", "camera=(), geolocation=(), microphone=()" },
-        { "Cache-Control", "no-cache" },
-        { "Vary", "Accept-Encoding" },
-    };
-    for (size_t i = 0; i < PL_COUNT(headers); i++)
-        if (MHD_add_response_header(r, headers[i][0], headers[i][1]) != MHD_YES) return PL_ENOMEM;
-    return MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES ? PL_OK
-                                                                                     : PL_ENOMEM;
-}
-
-static struct MHD_Response *answer(const char *type, const void *data, size_t n)
-{
-    /* MHD copies; its prototype takes a pointer to what it will not change. */
-    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)data,
-                                                             MHD_RESPMEM_MUST_COPY);
-    if (r && add_headers(r, type)) {
-        MHD_destroy_response(r);
-        return NULL;
-    }
-    return r;
-}
-
-/* The same by gzip, or NULL: not worth it. */
-static struct MHD_Response *packed_answer(const char *type, const void *data, size_t n)
-{
-    struct MHD_Response *r = NULL;
-    void *packed;
-    size_t bytes;
-    if (n < PACK_FROM || pl_page_codec_pack(&packed, &bytes, data, n, PL_CODEC_GZIP, PACK_LEVEL))
-        return NULL;
-    if (bytes < n) r = answer(type, packed, bytes);
-    free(packed);
-    if (r && MHD_add_response_header(r, "Content-Encoding", "gzip") != MHD_YES) {
-        MHD_destroy_response(r);
-        r = NULL;
-    }
-    return r;
-}
-
-static int takes_gzip(struct MHD_Connection *connection)
-{
-    const char *list = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
-                                                   MHD_HTTP_HEADER_ACCEPT_ENCODING);
-    return list && strstr(list, "gzip") && !strstr(list, "gzip;q=0");
-}
-
-static struct MHD_Response *sentence(const char *text)
-{
-    return answer("text/plain; charset=utf-8", text, strlen(text));
-}
 
 /* --- watchers ----------------------------------------------------------------------- */
 
@@ -267,8 +201,9 @@ static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *conne
         watcher_free(w);
         return MHD_NO;
     }
-    queued = add_headers(r, "text/event-stream") ? MHD_NO
-                                                 : MHD_queue_response(connection, MHD_HTTP_OK, r);
+    queued = response_add_headers(r, "text/event-stream")
+                 ? MHD_NO
+                 : MHD_queue_response(connection, MHD_HTTP_OK, r);
     MHD_destroy_response(r);
     return queued;
 }
@@ -304,8 +239,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->count && !r; i++)
         if (!strcmp(url, s->paths[i].path))
-            r = s->paths[i].packed && takes_gzip(connection) ? s->paths[i].packed
-                                                             : s->paths[i].answer;
+            r = s->paths[i].packed && response_takes_gzip(connection) ? s->paths[i].packed
+                                                                      : s->paths[i].answer;
     queued = MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
                                 r ? r : s->missing);
     pthread_mutex_unlock(&s->lock);
@@ -334,11 +269,11 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     if (where.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
     if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "web server: out of memory");
     pthread_mutex_init(&s->lock, NULL);
-    s->missing = sentence("There is nothing here.\n");
-    s->method = sentence("This server only answers GET and HEAD.\n");
-    s->busy = sentence("Too many watch already.\n");
-    s->host = sentence("This page is not served under that host name; "
-                       "potluck dash --host NAME adds one.\n");
+    s->missing = response_text("There is nothing here.\n");
+    s->method = response_text("This server only answers GET and HEAD.\n");
+    s->busy = response_text("Too many watch already.\n");
+    s->host = response_text("This page is not served under that host name; "
+                            "potluck dash --host NAME adds one.\n");
     if (!s->missing || !s->method || !s->busy || !s->host) {
         http_server_close(s);
         return pl_fail(err, PL_ENOMEM, "web server: out of memory");
@@ -434,8 +369,8 @@ static int publish(struct http_server *s, const char *path, struct MHD_Response 
 int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
                     size_t n)
 {
-    struct MHD_Response *r = answer(type, data, n);
-    return r ? publish(s, path, r, packed_answer(type, data, n)) : PL_ENOMEM;
+    struct MHD_Response *r = response_of(type, data, n);
+    return r ? publish(s, path, r, response_packed(type, data, n)) : PL_ENOMEM;
 }
 
 int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
@@ -456,7 +391,7 @@ int http_server_file(struct http_server *s, const char *path, const char *type, 
     }
     snprintf(disposition, sizeof disposition, "attachment; filename=\"%.*s\"", HTTP_PATH_MAX,
              name ? name : "");
-    if (add_headers(r, type) ||
+    if (response_add_headers(r, type) ||
         (name && MHD_add_response_header(r, "Content-Disposition", disposition) != MHD_YES)) {
         MHD_destroy_response(r);
         return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);

@@ -1,5 +1,6 @@
 /* upload.c - see upload.h. The way in, and the simplest way; the others are in files of their
  * own. */
+#include "upload.h"
 #include "upload_request.h"
 
 #include <openssl/evp.h>
@@ -15,7 +16,7 @@ struct http_upload_options http_upload_options(void)
 int upload_put(struct upload *u)
 {
     static const char *const headers[] = { "Content-Type: application/octet-stream", NULL };
-    struct allreduce x;
+    struct upload_reply x;
     int rc = upload_tell(u, 0);
     if (!rc) rc = upload_insist(u, &x, "PUT", u->url, headers, u->file.at, u->file.bytes, "PUT");
     if (rc) return rc;

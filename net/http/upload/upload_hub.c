@@ -25,7 +25,7 @@ static int call(struct upload *u, json_t **answer, const char *url, const char *
     char accept[80], content[80];
     const char *headers[] = { accept, content, NULL };
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    struct allreduce x;
+    struct upload_reply x;
     int rc;
     json_decref(body);
     *answer = NULL;
@@ -112,7 +112,7 @@ static json_t *part_urls(const struct upload *u, json_t *header, size_t chunk)
     return urls;
 }
 
-static int put_part(struct upload *u, struct allreduce *x, json_t *state, size_t part,
+static int put_part(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                     const uint8_t *data, size_t bytes)
 {
     const char *url = json_string_value(json_array_get(json_object_get(state, "parts"), part));
@@ -155,7 +155,7 @@ static int send_action(struct upload *u, json_t *action)
                                               : 0;
     char lines[16][HTTP_TAG_MAX * 4];
     const char *headers[18] = { "Content-Type: application/octet-stream" };
-    struct allreduce x;
+    struct upload_reply x;
     int n = 0, rc;
     if (!url) return pl_fail(u->err, PL_EFORMAT, "%.200s: the storage gives no address", u->url);
     if (chunk) {
@@ -260,7 +260,7 @@ static int commit(struct upload *u, int storage)
     json_t *head, *line = commit_line(u, storage), *answer;
     char *first = NULL, *second = line ? json_dumps(line, JSON_COMPACT) : NULL;
     struct pl_buffer body = { 0 };
-    struct allreduce x;
+    struct upload_reply x;
     int rc = api(url, u, "commit");
     snprintf(summary, sizeof summary, "Upload %.200s with potluck", u->o->name);
     head = json_pack("{s:s, s:{s:s, s:s}}", "key", "header", "value", "summary", summary,

@@ -15,7 +15,7 @@
 
 static size_t give(char *to, size_t size, size_t count, void *context)
 {
-    struct allreduce *x = context;
+    struct upload_reply *x = context;
     size_t n = size * count < x->bytes - x->at ? size * count : x->bytes - x->at;
     if (n) memcpy(to, x->data + x->at, n);
     x->at += n;
@@ -24,7 +24,7 @@ static size_t give(char *to, size_t size, size_t count, void *context)
 
 static int rewind_to(void *context, curl_off_t at, int origin)
 {
-    struct allreduce *x = context;
+    struct upload_reply *x = context;
     if (origin != SEEK_SET || at < 0 || (size_t)at > x->bytes) return CURL_SEEKFUNC_FAIL;
     x->at = (size_t)at;
     return CURL_SEEKFUNC_OK;
@@ -33,7 +33,7 @@ static int rewind_to(void *context, curl_off_t at, int origin)
 /* What is beyond the limit is not kept. */
 static size_t keep(char *data, size_t size, size_t count, void *context)
 {
-    struct allreduce *x = context;
+    struct upload_reply *x = context;
     size_t n = size * count, capacity = UPLOAD_ANSWER_MAX - x->answer->bytes;
     pl_buffer_add(x->answer, data, n < capacity ? n : capacity);
     return n;
@@ -41,7 +41,7 @@ static size_t keep(char *data, size_t size, size_t count, void *context)
 
 static size_t on_header(char *line, size_t size, size_t count, void *context)
 {
-    struct allreduce *x = context;
+    struct upload_reply *x = context;
     size_t n = size * count;
     char text[HTTP_URL_MAX + 40], *value;
     snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text - 1 ? n : sizeof text - 1), line);
@@ -65,7 +65,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     return n;
 }
 
-int upload_ask(struct upload *u, struct allreduce *x, const char *method, const char *url,
+int upload_ask(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes)
 {
     const char *token = u->bare ? NULL
@@ -73,7 +73,7 @@ int upload_ask(struct upload *u, struct allreduce *x, const char *method, const 
     struct curl_slist *list = NULL;
     CURL *e = u->easy;
     CURLcode code;
-    *x = (struct allreduce){
+    *x = (struct upload_reply){
         .data = data, .bytes = bytes, .offset = -1, .length = -1, .answer = &u->answer
     };
     u->answer.bytes = 0;
@@ -140,13 +140,13 @@ void upload_wait(double *wait)
     *wait = 2 * *wait > WAIT_MAX_S ? WAIT_MAX_S : 2 * *wait;
 }
 
-int upload_is_passing(int rc, const struct allreduce *x)
+int upload_is_passing(int rc, const struct upload_reply *x)
 {
     return rc == PL_EIO || x->status == 408 || x->status == 409 || x->status == 423 ||
            x->status == 429 || x->status >= 500;
 }
 
-int upload_complain(const struct upload *u, int rc, const struct allreduce *x, const char *what)
+int upload_complain(const struct upload *u, int rc, const struct upload_reply *x, const char *what)
 {
     if (rc == PL_ENOMEM) return pl_fail(u->err, rc, "%.200s: no memory", u->path);
     if (rc) return pl_fail(u->err, PL_EIO, "%.200s: %s: %.200s", u->url, what, x->library);
@@ -159,7 +159,7 @@ int upload_tell(const struct upload *u, uint64_t done)
     return pl_fail(u->err, PL_EAGAIN, "%.200s: stopped", u->path);
 }
 
-int upload_insist(struct upload *u, struct allreduce *x, const char *method, const char *url,
+int upload_insist(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what)
 {
     double wait = u->o->wait_s;
@@ -225,7 +225,7 @@ void upload_forget(const struct upload *u)
 /* -- in parts --------------------------------------------------------------------------------- */
 
 /* One part until it is there. */
-static int send_part(struct upload *u, struct allreduce *x, json_t *state, size_t part,
+static int send_part(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                      size_t piece, upload_part_fn *send)
 {
     size_t at = part * piece, n = u->file.bytes - at < piece ? u->file.bytes - at : piece;
@@ -253,7 +253,7 @@ int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *
     size_t parts = u->file.bytes / piece + (u->file.bytes % piece != 0);
     int rc = PL_OK;
     for (size_t part = json_array_size(tags); !rc && part < parts; part++) {
-        struct allreduce x;
+        struct upload_reply x;
         if ((rc = upload_tell(u, part * piece)) ||
             (rc = send_part(u, &x, state, part, piece, send)))
             break;

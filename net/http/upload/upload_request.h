@@ -4,7 +4,7 @@
 #define PL_HTTP_UPLOAD_REQUEST_H
 
 #include "net/http/libraries.h"
-#include "upload.h"
+#include "upload_options.h"
 #include "data/files/buffer.h"
 #include "data/files/mapping.h"
 
@@ -14,7 +14,7 @@
 #define UPLOAD_PARTS_MAX 10000       /* S3's own limit */
 
 /* One request and what came back. */
-struct allreduce {
+struct upload_reply {
     const uint8_t *data;
     size_t bytes, at;
     long status;
@@ -38,15 +38,15 @@ struct upload {
 
 /* PL_OK: an answer came, whatever it says. PL_EUSE: no other try mends it. data NULL: no body.
  * headers end with NULL. */
-int upload_ask(struct upload *u, struct allreduce *x, const char *method, const char *url,
+int upload_ask(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes);
 /* The same until it is answered with 2xx, or does not get better by waiting: then err names
  * `what`. */
-int upload_insist(struct upload *u, struct allreduce *x, const char *method, const char *url,
+int upload_insist(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what);
 /* What another try may mend. */
-int upload_is_passing(int rc, const struct allreduce *x);
-int upload_complain(const struct upload *u, int rc, const struct allreduce *x, const char *what);
+int upload_is_passing(int rc, const struct upload_reply *x);
+int upload_complain(const struct upload *u, int rc, const struct upload_reply *x, const char *what);
 void upload_wait(double *seconds);
 int upload_tell(const struct upload *u, uint64_t done);
 
@@ -57,7 +57,7 @@ int upload_remember(struct upload *u, json_t *state);
 void upload_forget(const struct upload *u);
 
 /* A part's request; fills *x. */
-typedef int upload_part_fn(struct upload *u, struct allreduce *x, json_t *state, size_t part,
+typedef int upload_part_fn(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                            const uint8_t *data, size_t bytes);
 /* Sends the parts of `piece` bytes whose ETag is not in state's array "etags" yet, and remembers
  * each. PL_ENOTFOUND: the server says 403, 404 or 410, so it has forgotten the upload. */

@@ -43,7 +43,7 @@ static int find_place(struct place *p, const struct upload *u)
 }
 
 /* A signed request for the object with a query, "" for none. */
-static int ask(struct upload *u, struct allreduce *x, const char *method, const char *query,
+static int ask(struct upload *u, struct upload_reply *x, const char *method, const char *query,
                const void *data, size_t bytes)
 {
     struct place place;
@@ -80,7 +80,7 @@ static int ask(struct upload *u, struct allreduce *x, const char *method, const 
 }
 
 /* The same, tried again; every try is signed anew, as a signature is good for minutes. */
-static int insist(struct upload *u, struct allreduce *x, const char *method, const char *query,
+static int insist(struct upload *u, struct upload_reply *x, const char *method, const char *query,
                   const void *data, size_t bytes, const char *what)
 {
     double wait = u->o->wait_s;
@@ -111,7 +111,7 @@ static int element(char *text, size_t capacity, const char *answer, const char *
 
 static json_t *begin_parts(struct upload *u, size_t piece)
 {
-    struct allreduce x;
+    struct upload_reply x;
     char id[ID_MAX];
     json_t *state;
     if (insist(u, &x, "POST", "uploads=", "", 0, "beginning an upload")) return NULL;
@@ -141,7 +141,7 @@ static int id_query(char *query, size_t capacity, struct upload *u, const json_t
     return PL_OK;
 }
 
-static int put_part(struct upload *u, struct allreduce *x, json_t *state, size_t part,
+static int put_part(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                     const uint8_t *data, size_t bytes)
 {
     char query[3 * ID_MAX + 60];
@@ -160,7 +160,7 @@ static int is_plain(const char *tag)
 static int complete(struct upload *u, const json_t *state)
 {
     struct pl_buffer b = { 0 };
-    struct allreduce x;
+    struct upload_reply x;
     char query[3 * ID_MAX + 60], text[HTTP_TAG_MAX + 100];
     const json_t *tags = json_object_get(state, "etags"), *tag;
     size_t i;
@@ -205,7 +205,7 @@ int upload_s3(struct upload *u)
 {
     size_t least = u->file.bytes / UPLOAD_PARTS_MAX + 1,
            piece = u->o->piece > least ? u->o->piece : least;
-    struct allreduce x;
+    struct upload_reply x;
     json_t *state;
     int rc, known;
     if (!u->o->key_id || !u->o->secret || !u->o->region)

@@ -47,7 +47,7 @@ static int create(struct upload *u)
     const char *slash = strrchr(u->path, '/'), *name = slash ? slash + 1 : u->path;
     char length[60], metadata[512], coded[400];
     const char *headers[] = { "Tus-Resumable: 1.0.0", length, metadata, "Content-Length: 0", NULL };
-    struct allreduce x;
+    struct upload_reply x;
     double wait = u->o->wait_s;
     int rc;
     EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)name,
@@ -71,7 +71,7 @@ static int create(struct upload *u)
 static int ask_offset(struct upload *u, uint64_t *offset)
 {
     static const char *const headers[] = { "Tus-Resumable: 1.0.0", NULL };
-    struct allreduce x;
+    struct upload_reply x;
     double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = upload_ask(u, &x, "HEAD", u->location, headers, NULL, 0);
@@ -99,7 +99,7 @@ static int send_pieces(struct upload *u, uint64_t offset)
         char where[60];
         const char *headers[] = { "Tus-Resumable: 1.0.0",
                                   "Content-Type: application/offset+octet-stream", where, NULL };
-        struct allreduce x;
+        struct upload_reply x;
         uint64_t now = offset;
         snprintf(where, sizeof where, "Upload-Offset: %llu", (unsigned long long)offset);
         rc = upload_ask(u, &x, "PATCH", u->location, headers, u->file.at + offset, n);

@@ -1,6 +1,7 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
  * liars, peers that fall silent or die, and states that newcomers take over. */
 #include "loopback.h"
+#include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/libp2p/rpc/rpc.h"

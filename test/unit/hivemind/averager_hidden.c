@@ -1,6 +1,7 @@
 /* averager_hidden.c - peers whom nobody can call: they take part in rounds through connections that
  * they have made themselves, and meet through a relay, which carries too little for more. */
 #include "loopback.h"
+#include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 
 #include <arpa/inet.h>

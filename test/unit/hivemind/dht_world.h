@@ -4,6 +4,7 @@
 #define PL_TEST_DHT_WORLD_H
 
 #include "await.h"
+#include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 #include "net/libp2p/libp2p.h"
 

@@ -209,12 +209,12 @@ static void the_page_shows_them(void **state)
     struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } },
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
-    struct dashboard_look look = { .time = 1000,
-                                   .metrics = m,
-                                   .metrics_count = 2,
-                                   .report = r,
-                                   .report_count = 2,
-                                   .searching = 2 };
+    struct dashboard_snapshot look = { .time = 1000,
+                                       .metrics = m,
+                                       .metrics_count = 2,
+                                       .report = r,
+                                       .report_count = 2,
+                                       .searching = 2 };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
     struct dashboard *d;

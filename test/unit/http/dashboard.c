@@ -163,11 +163,14 @@ static void is_in(const char *folder, const char *name, const char *words)
     free(path);
 }
 
-/* A training beside the page signs nothing: it is no quiet peer, and its own pace says when it ends. */
+/* A training beside the page signs nothing: it is no quiet peer, and its own pace says when it
+ * ends. */
 static void a_training_here_has_an_end(void **state)
 {
     struct dashboard_metrics m = metrics(DASHBOARD_THIS, 40, 8, 16, 2, 1);
-    struct dashboard_look look = { .time = 1000, .metrics = &m, .metrics_count = 1, .step_s = 2 };
+    struct dashboard_snapshot look = {
+        .time = 1000, .metrics = &m, .metrics_count = 1, .step_s = 2
+    };
     struct dashboard_options o = { .run = "alone", .total_steps = 100 };
     struct http_server *s;
     struct dashboard *d;
@@ -191,7 +194,7 @@ static void feeds_say_what_was_seen(void **state)
     struct dashboard_metrics m[] = { metrics("aa", 7, 2, 100, 60, 20),
                                      metrics("bb", 7, 1, 50, 20, 20) };
     struct dashboard_progress p[] = { progress("aa", 7, 300, 3, 0), progress("cc", 7, 100, 1, 1) };
-    struct dashboard_look look = {
+    struct dashboard_snapshot look = {
         .time = 1000, .metrics = m, .metrics_count = 2, .progress = p, .progress_count = 2
     };
     struct distance far = { .peer = p[0].record.peer, .rtt_s = 0.25 };
@@ -279,12 +282,12 @@ static void wild_claims_stay_numbers(void **state)
     };
     struct dashboard_progress p[] = { progress("aa", INT64_MAX, INT64_MAX, INFINITY, 0),
                                       progress("bb", 3, INT64_MAX, NAN, 0) };
-    struct dashboard_look look = { .time = 1000,
-                                   .metrics = m,
-                                   .metrics_count = 3,
-                                   .progress = p,
-                                   .progress_count = 2,
-                                   .problem = "a problem" };
+    struct dashboard_snapshot look = { .time = 1000,
+                                       .metrics = m,
+                                       .metrics_count = 3,
+                                       .progress = p,
+                                       .progress_count = 2,
+                                       .problem = "a problem" };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     struct http_server *s;
     struct dashboard *d;
@@ -316,7 +319,7 @@ static void a_large_swarm(void **state)
     enum { PEERS = 10000 };
     struct dashboard_metrics *m = calloc(PEERS, sizeof *m);
     struct dashboard_progress *p = calloc(PEERS, sizeof *p);
-    struct dashboard_look look = {
+    struct dashboard_snapshot look = {
         .time = 1000, .metrics = m, .metrics_count = PEERS, .progress = p, .progress_count = PEERS
     };
     struct dashboard_options o = { .run = "r", .target_batch = 1e6 };

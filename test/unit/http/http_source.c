@@ -2,7 +2,7 @@
  * the file or damages it, in the open and over TLS; the source gives the right bytes or one
  * sentence. The server is a thread here. */
 #include "net/http/client/http_source.h"
-#include "web_server.h"
+#include "file_server.h"
 
 #include <openssl/evp.h>
 #include <setjmp.h>
@@ -13,171 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define FILE_BYTES (3 * HTTP_BLOCK_BYTES + 12345)
-
-static uint8_t content[FILE_BYTES];
-static char sha256[65];
-static char away[100];           /* where /away and /keeps lead */
-static atomic_int authorized;    /* requests with a token */
-static struct http_cache *cache; /* what the next source is opened with */
-static struct pl_err err;
-
-/* What the server does is the path's first letter, so that tests do not share a state. */
-static void answer_part(struct web_client *c, const char *path, long long first, long long last)
-{
-    int number = c->number;
-    char head[400];
-    long long total = FILE_BYTES, bytes;
-    long long from, claimed;
-    char tag = 'a';
-    char mode = path[1];
-    if (mode == 'b' && number % 3) { /* busy, two times of three */
-        static const char busy[] =
-            "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
-        web_put(c, busy, sizeof busy - 1);
-        return;
-    }
-    if (mode == 'h' && number % 7 == 2) { /* busy, and says for how long */
-        static const char later[] = "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n"
-                                    "Content-Length: 0\r\nConnection: close\r\n\r\n";
-        web_put(c, later, sizeof later - 1);
-        return;
-    }
-    if (mode == 'n') {
-        static const char none[] =
-            "HTTP/1.1 404 None\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        web_put(c, none, sizeof none - 1);
-        return;
-    }
-    if (mode == 'r') { /* elsewhere */
-        snprintf(head, sizeof head,
-                 "HTTP/1.1 302 There\r\nLocation: /good\r\nContent-Length: 0\r\nConnection: "
-                 "close\r\n\r\n");
-        web_put(c, head, strlen(head));
-        return;
-    }
-    if (mode == 'a' || mode == 'k') { /* to another origin; to itself, for ever */
-        snprintf(head, sizeof head,
-                 "HTTP/1.1 307 Away\r\nLocation: %s\r\nContent-Length: 4\r\nConnection: "
-                 "close\r\n\r\naway",
-                 mode == 'a' ? away : "/keeps/on");
-        web_put(c, head, strlen(head));
-        return;
-    }
-    if (mode == 'w') { /* knows no ranges */
-        snprintf(head, sizeof head,
-                 "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", FILE_BYTES);
-        web_put(c, head, strlen(head));
-        if (path[2] == 'a') { /* a wait where a block ends: it may look like the file's end */
-            web_put(c, content, HTTP_BLOCK_BYTES);
-            usleep(100000);
-            web_put(c, content + HTTP_BLOCK_BYTES, FILE_BYTES - HTTP_BLOCK_BYTES);
-        } else web_put(c, content, FILE_BYTES);
-        return;
-    }
-    if (last >= total) last = total - 1;
-    bytes = last - first + 1;
-    from = first;
-    claimed = bytes;
-    if (mode == 'o') first += 1;                            /* about other bytes */
-    if (mode == 'e' && number > 1) tag = 'b';               /* the file has changed */
-    if (mode == 'l') claimed = bytes + 1000;                /* promises more than comes */
-    if (mode == 'm') claimed = bytes += number % 2 ? 7 : 0; /* sends more than was asked for */
-    snprintf(head, sizeof head,
-             "HTTP/1.1 206 Part\r\nContent-Range: bytes %lld-%lld/%lld\r\nContent-Length: %lld\r\n"
-             "ETag: \"%c\"\r\nConnection: close\r\n\r\n",
-             first, last, total, claimed, tag);
-    web_put(c, head, strlen(head));
-    if (mode == 'c' && bytes > 50000)
-        bytes = 50000 + number;      /* cut in the middle, again and again */
-    if (mode == 's' && number % 2) { /* stalls */
-        web_put(c, content + from, 100);
-        sleep(3);
-        return;
-    }
-    if (mode == 'h' && number % 5 == 0) { /* cut in the middle, and the connection stays open */
-        web_put(c, content + from, (size_t)bytes / 2);
-        while (web_get(c, head, sizeof head) > 0) {}
-        return;
-    }
-    if (from + bytes > total) bytes = total - from;
-    if (mode == 'd' && first == 0) { /* one byte is another */
-        uint8_t *copy = malloc((size_t)bytes);
-        memcpy(copy, content + from, (size_t)bytes);
-        copy[777] ^= 1;
-        web_put(c, copy, (size_t)bytes);
-        free(copy);
-        return;
-    }
-    web_put(c, content + from, (size_t)bytes);
-}
-
-static void answer(struct web_client *c)
-{
-    char path[200], range[100];
-    long long first = 0, last = FILE_BYTES - 1;
-    if (sscanf(c->text, "GET %199s", path) != 1) return;
-    if (!strcmp(web_header(c, "Authorization", range, sizeof range), "Bearer secret"))
-        atomic_fetch_add(&authorized, 1);
-    sscanf(web_header(c, "Range", range, sizeof range), "bytes=%lld-%lld", &first, &last);
-    answer_part(c, path, first, last);
-}
-
-static struct web_server plain = { .answer = answer, .parallel_for = 1 },
-                         secure = { .answer = answer, .parallel_for = 1 };
-static char folder[] = "/tmp/potluck-cache-XXXXXX", ca_file[60];
-
-static int setup(void **state)
-{
-    unsigned char digest[32];
-    unsigned bytes;
-    (void)state;
-    for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 13);
-    EVP_Digest(content, sizeof content, digest, &bytes, EVP_sha256(), NULL);
-    for (int i = 0; i < 32; i++) snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
-    snprintf(ca_file, sizeof ca_file, "%s.pem", folder);
-    return web_server_certify(&secure, ca_file) || web_server_open(&secure) ||
-           web_server_open(&plain);
-}
-
-static struct http_client *client_of(int stall_s)
-{
-    struct http_client_options o = http_client_options();
-    struct http_client *c;
-    o.wait_s = 0.01;
-    o.tries = 6;
-    o.stall_s = stall_s;
-    assert_int_equal(http_client_open(&c, &o, &err), PL_OK);
-    return c;
-}
-
-/* So patient that a slow machine is not taken for a server that stalls. */
-static struct http_client *client(void) { return client_of(60); }
-
-static int open_path(struct pl_source **s, struct http_client *c, const char *path, const char *sum)
-{
-    char url[200];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", plain.port, path);
-    atomic_store(&plain.requests, 0);
-    return http_source_open(s, c, cache, url, sum, &err);
-}
-
-/* All bytes, in steps of an odd size. The first status that is not PL_OK. */
-static int read_all(struct pl_source *s)
-{
-    static uint8_t got[FILE_BYTES];
-    memset(got, 0, sizeof got);
-    assert_int_equal(s->size, FILE_BYTES);
-    for (uint64_t at = 0; at < FILE_BYTES;) {
-        size_t n = FILE_BYTES - at < 54321 ? (size_t)(FILE_BYTES - at) : 54321;
-        int rc = pl_source_read(s, at, got + at, n, &err);
-        if (rc) return rc;
-        at += n;
-    }
-    assert_memory_equal(got, content, FILE_BYTES);
-    return PL_OK;
-}
 
 static void bytes_come_whatever_the_server_does(void **state)
 {
@@ -277,7 +112,8 @@ static void secrets_come_from_whom_they_should(void **state)
     http_client_close(c);
 }
 
-/* From the hub to another host, of which it says what it likes: the bytes come, the token does not. */
+/* From the hub to another host, of which it says what it likes: the bytes come, the token does
+ * not. */
 static void redirects_take_no_token_along(void **state)
 {
     struct http_client_options o = http_client_options();
@@ -392,130 +228,6 @@ static void waiting_can_be_stopped(void **state)
     http_client_close(c);
 }
 
-/* -- what is kept on the disk -- */
-
-/* How many bytes lie in the folder; each file is damaged, made old or removed if asked for. */
-static long long in_folder(char what)
-{
-    DIR *d = opendir(folder);
-    struct dirent *e;
-    long long sum = 0;
-    while (d && (e = readdir(d))) {
-        struct stat st;
-        if (fstatat(dirfd(d), e->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
-        sum += st.st_size;
-        if (what == 'r') unlinkat(dirfd(d), e->d_name, 0);
-        if (what == 'o')
-            utimensat(dirfd(d), e->d_name, (struct timespec[2]){ { 1000, 0 }, { 1000, 0 } }, 0);
-        if (what == 'd') {
-            int fd = openat(dirfd(d), e->d_name, O_WRONLY);
-            assert_int_equal(pwrite(fd, "damage", 6, 100), 6);
-            close(fd);
-        }
-    }
-    if (d) closedir(d);
-    return sum;
-}
-
-static int read_once(const char *path, const char *sum)
-{
-    struct http_client *c = client();
-    struct pl_source *s;
-    int rc = open_path(&s, c, path, sum);
-    if (!rc) rc = read_all(s);
-    pl_source_close(s);
-    http_client_close(c);
-    return rc;
-}
-
-static void blocks_are_kept(void **state)
-{
-    (void)state;
-    assert_int_equal(http_cache_open(&cache, folder, 100 << 20, &err), PL_OK);
-    assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(in_folder(0), FILE_BYTES + 4 * 32);
-    assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(atomic_load(&plain.requests), 1);  /* its size and nothing else */
-    assert_int_equal(read_once("/cut", sha256), PL_OK); /* the same file of another server */
-    assert_int_equal(atomic_load(&plain.requests), 1);
-    assert_int_equal(read_once("/good", NULL),
-                     PL_OK); /* known by its ETag, which is another identity */
-    assert_true(atomic_load(&plain.requests) > 1);
-    assert_int_equal(read_once("/good", NULL), PL_OK);
-    assert_int_equal(atomic_load(&plain.requests), 1);
-    in_folder('d');
-    assert_int_equal(read_once("/good", sha256), PL_OK); /* damage is noticed, and mended */
-    assert_true(atomic_load(&plain.requests) > 1);
-    assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(atomic_load(&plain.requests), 1);
-    in_folder('r');
-    http_cache_close(cache);
-    cache = NULL;
-}
-
-static void what_is_oldest_goes(void **state)
-{
-    static uint8_t data[1000];
-    char key[HTTP_CACHE_KEY], first[HTTP_CACHE_KEY];
-    (void)state;
-    assert_int_equal(http_cache_open(&cache, folder, 20 * 1032, &err), PL_OK);
-    http_cache_key(first, "x", 1000);
-    http_cache_put(cache, first, data, sizeof data);
-    for (uint64_t i = 0; i < 100; i++) {
-        in_folder('o'); /* all but what is used from here on */
-        assert_int_equal(http_cache_get(cache, first, data, sizeof data),
-                         1); /* used, so it stays */
-        http_cache_key(key, "x", i);
-        http_cache_put(cache, key, data, sizeof data);
-        assert_true(in_folder(0) <= 22 * 1032);
-        assert_int_equal(http_cache_get(cache, key, data, sizeof data), 1);
-    }
-    assert_true(in_folder(0) >= 18 * 1032);
-    assert_int_equal(http_cache_get(cache, key, data, 999),
-                     0); /* another length: another content */
-    in_folder('r');
-    http_cache_close(cache);
-    cache = NULL;
-    assert_int_not_equal(http_cache_open(&cache, "/dev/null/x", 1, &err), PL_OK);
-    assert_null(cache);
-}
-
-/* Four processes put, get and evict the same blocks: whatever one gets is right. */
-static void processes_share_a_folder(void **state)
-{
-    pid_t child[4];
-    (void)state;
-    for (int k = 0; k < 4; k++) {
-        if ((child[k] = fork())) continue;
-        static uint8_t data[3000], got[3000];
-        struct http_cache *c;
-        int wrong = http_cache_open(&c, folder, 20 * 3032, &err) != PL_OK;
-        for (int i = 0; i < 2000 && !wrong; i++) {
-            char key[HTTP_CACHE_KEY];
-            unsigned block = (unsigned)(i * (k + 1)) % 40;
-            memset(data, (int)block, sizeof data);
-            http_cache_key(key, "shared", block);
-            if (!http_cache_get(c, key, got, sizeof got)) http_cache_put(c, key, data, sizeof data);
-            else wrong |= memcmp(got, data, sizeof data) != 0;
-        }
-        _exit(wrong);
-    }
-    for (int k = 0; k < 4; k++) {
-        int status;
-        assert_int_equal(waitpid(child[k], &status, 0), child[k]);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-    assert_true(in_folder('r') <= 40 * 3032); /* each may be ahead of its own look */
-    assert_int_equal(in_folder(0), 0);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(ca_file);
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -527,10 +239,7 @@ int main(void)
         cmocka_unit_test(lies_are_told),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),
-        cmocka_unit_test(blocks_are_kept),
-        cmocka_unit_test(what_is_oldest_goes),
-        cmocka_unit_test(processes_share_a_folder),
     };
     if (!mkdtemp(folder)) return 1;
-    return cmocka_run_group_tests(tests, setup, remove_folder);
+    return cmocka_run_group_tests(tests, serve_file, remove_folder);
 }

@@ -279,7 +279,8 @@ static int begun(const struct sockaddr_in *to)
     return paced;
 }
 
-/* Within the machine nothing is, on either side; what leads elsewhere stays as the system has it. */
+/* Within the machine nothing is, on either side; what leads elsewhere stays as the system has
+ * it. */
 static void neighbours_are_not_paced(void **state)
 {
     struct sockaddr_in here = { .sin_family = AF_INET }, far = { .sin_family = AF_INET };

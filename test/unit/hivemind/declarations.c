@@ -1,0 +1,136 @@
+/* declarations.c - who may say that a peer looks for a group, and whose word counts. */
+#include "net/hivemind/moderation/auth.h"
+#include "net/hivemind/kademlia/dht_result.h"
+#include "net/hivemind/kademlia/dht_serve.h"
+#include "net/hivemind/training/progress.h"
+
+#include <math.h>
+#include <openssl/evp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct validators guarded;
+
+static struct peer_id peer_number(uint8_t x)
+{
+    struct peer_id id = { 34, { 0x12, 0x20, x } };
+    return id;
+}
+
+/* The subkey that names a peer. */
+static struct bytes subkey_of(const struct peer_id *peer)
+{
+    struct bytes b = { 0 };
+    mp_bin(&b, peer->bytes, peer->length);
+    return b;
+}
+
+/* Stores one declaration of `named`; caller NULL: handed on. */
+static int declare(struct dht_state *node, double now, const struct peer_id *caller,
+                   const struct peer_id *named, int active, double expiration)
+{
+    struct dht_caller from = { .subnet = 1 };
+    struct bytes subkey = subkey_of(named);
+    struct dht_record r = { .key = { { 7 } },
+                            .subkey = bytes_at(&subkey),
+                            .subkey_n = bytes_length(&subkey),
+                            .value = (const uint8_t *)(active ? "\xc3" : "\xc2"),
+                            .n = 1,
+                            .expiration = expiration,
+                            .caller = caller ? &from : NULL };
+    int rc;
+    if (caller) from.peer = *caller;
+    rc = dht_state_store(node, now, &r);
+    bytes_clear(&subkey);
+    return rc;
+}
+
+static void only_its_peer_changes_a_declaration(void **state)
+{
+    const struct peer_id honest = peer_number(1), stranger = peer_number(2);
+    struct dht_id self = { { 1 } }, key_id = { { 7 } };
+    struct dht_state node;
+    struct dht_item whole = { .value = (uint8_t *)(uintptr_t) "\x07", .n = 1, .expiration = 1000 };
+    (void)state;
+    dht_state_init(&node, &self, 0, &guarded);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 1, 15), PL_OK);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 1, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, NULL, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(dht_store_put(&node.storage, 0, &key_id, &whole), PL_EAGAIN);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc3);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 0, nextafter(15, 16)), PL_OK);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc2);
+    dht_state_clear(&node);
+}
+
+/* What node `teller` says of `named`. */
+static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
+                 int active, double expiration)
+{
+    const struct dht_reporter from = { teller, 0 };
+    const struct dht_id key_id = { { 7 } };
+    struct bytes subkey = subkey_of(named), packed = { 0 };
+    struct dht_dictionary d;
+    dht_dictionary_init(&d);
+    dht_dictionary_store(&d, 0, bytes_at(&subkey), bytes_length(&subkey), active ? "\xc3" : "\xc2",
+                         1, expiration);
+    dht_dictionary_write(&packed, &d);
+    dht_result_merge(r, &guarded, &key_id, &from, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                     bytes_length(&packed), expiration);
+    dht_dictionary_clear(&d);
+    bytes_clear(&subkey);
+    bytes_clear(&packed);
+}
+
+static void false_of_others_is_a_hint(void **state)
+{
+    const struct peer_id a = peer_number(1), b = peer_number(2), liar = peer_number(3),
+                         node = peer_number(4);
+    struct dht_result r;
+    (void)state;
+    dht_result_init(&r);
+    tell(&r, &liar, &a, 0, 900); /* hidden by one, shown by another */
+    tell(&r, &node, &a, 1, 15);
+    tell(&r, &b, &b, 1, 16); /* its own word, and others' */
+    tell(&r, &liar, &b, 0, 900);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, 2);
+    assert_true(peer_id_equal(&r.claims[0].peer, &a) && r.claims[0].expiration == 15 &&
+                !r.claims[0].own);
+    assert_true(peer_id_equal(&r.claims[1].peer, &b) && r.claims[1].expiration == 16 &&
+                r.claims[1].own);
+    /* a dictionary cannot be hidden by a value either */
+    {
+        const struct dht_reporter from = { &liar, 1 };
+        const struct dht_id key_id = { { 7 } };
+        assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
+                                          (const uint8_t *)"\x07", 1, 3000),
+                         PL_EAGAIN);
+    }
+    dht_result_clear(&r);
+    dht_result_init(&r);
+    tell(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
+    tell(&r, &node, &a, 1, 15);
+    for (int i = 0; i < 20; i++) tell(&r, &liar, &b, 1, 100 + i);
+    for (int i = 0; i < 2; i++) tell(&r, &node, &b, 1, 17);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);
+    assert_true(peer_id_equal(&r.claims[0].peer, &b));
+    assert_true(r.claims[0].expiration == 17); /* what most nodes say comes first */
+    dht_result_clear(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_its_peer_changes_a_declaration),
+        cmocka_unit_test(false_of_others_is_a_hint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
