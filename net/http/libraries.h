@@ -1,4 +1,4 @@
-/* libraries.h - libcurl and libmicrohttpd, loaded by whoever first fetches or serves a page. Linked
+/* libraries.h - libcurl and libmicrohttpd, loaded when a page is first fetched or served. Linked
  * in the ordinary way they and the 27 libraries that they bring along take 4 MB of every peer, also
  * of those that never see the web.
  *

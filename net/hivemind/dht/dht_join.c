@@ -348,7 +348,7 @@ void dht_join_run(struct dht_join *j)
 {
     struct dht_core *n = j->core;
     if (j->phase != JOIN_ENTERING || !n->asks_initials) return;
-    if (!n->initial_count) { /* the first node of a DHT has nobody to ask */
+    if (!n->initial_count) { /* the first node of a DHT has no initial peers */
         n->asks_initials = 0;
         j->refreshed = loop_now(n->loop);
         on_walked(j, NULL);

@@ -35,7 +35,7 @@ static void on_seen(void *context, const struct dht_id *id, const struct peer_id
     dht_table_seen(&n->table, id, peer);
 }
 
-/* Who may call whom: each part gets pointers to the parts below it. */
+/* Each part gets pointers to the parts below it, which are the ones that it may call. */
 static void connect_parts(struct dht_node *n)
 {
     struct dht_core *core = &n->core;

@@ -1,5 +1,5 @@
-/* dht_node.h - a node of the DHT, alive: it joins, serves, stores, finds, and keeps its table in
- * order. [spec hivemind-protocol 1]
+/* dht_node.h - a node of the DHT: it joins, serves, stores, finds, and keeps its table in order.
+ * [spec hivemind-protocol 1]
  *
  * Everything is called on the host's loop thread and calls back on it, never from inside the
  * function that asked. No callback may close the node. */
@@ -24,7 +24,7 @@ struct dht_node_options {
 /* h is borrowed and outlives the node. PL_EUSE for addresses that make no sense. */
 int dht_node_open(struct dht_node **n, struct host *h, const struct dht_node_options *o,
                   dht_joined *joined, void *context, struct pl_err *err);
-/* After `hold`: enters now. Until then others can be asked, and nobody keeps anything here. */
+/* After `hold`: enters now. Until then the node can ask others, but is not part of the DHT. */
 void dht_node_enter(struct dht_node *n);
 /* Requests under way end with PL_EAGAIN. NULL may be closed. */
 void dht_node_close(struct dht_node *n);
@@ -43,12 +43,12 @@ struct dht_status {
     uint64_t calls_made, calls_failed, calls_served;
 };
 void dht_node_status(const struct dht_node *n, struct dht_status *s);
-/* 1: others have tried to call us, and none could but perhaps through a relay, which carries
- * little; but for one that a client is anyway. */
+/* 1: other peers tried to open connections to us and none could, except perhaps through a relay,
+ * which carries little. 0 for a client. */
 int dht_node_is_behind_nat(const struct dht_node *n);
 
 /* 0: initial peers are still about to try it for the first time, a few seconds at most after we
- * have entered. Whoever says earlier what it can do in a round may be wrong. */
+ * have entered. Before that, a peer's role in a group may be wrong. */
 int dht_node_knows_reachability(const struct dht_node *n);
 
 /* 0: not even through a relay, as far as is known; nor a client. */
@@ -58,7 +58,7 @@ int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated 
 /* In a swarm without tokens 1; else 1: the peer has shown a token that has not expired. */
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
 
-struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
+struct dht_task; /* a get, a store, a ping under way; freed after its callback */
 /* The callback does not come any more; what was begun may still happen. */
 void dht_node_cancel(struct dht_task *t);
 
@@ -77,8 +77,8 @@ struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, co
 struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
                                dht_pinged *pinged, void *context);
 
-/* Asks a peer for its token; it hears of ours, too. NULL: it has just been refused, or too many are
- * being asked; `admitted` is not called then. */
+/* Asks a peer for its token by a ping, which shows it ours. NULL: it has just been refused, or
+ * too many are being asked; `admitted` is not called then. */
 struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,
                                 dht_admitted *admitted, void *context);
 

@@ -1,6 +1,6 @@
 /* dht_put.c - storing a record [spec hivemind-protocol 1.6]. A search finds the nodes nearest to
  * the key; the record goes to the nearest DHT_REPLICAS of them that answer. We are one of the
- * candidates, by our own distance, unless we are a client, which nobody could ask for the
+ * candidates, by our own distance, unless we are a client, which could not be asked for the
  * record.
  *
  *   NEW --> SEARCHING --nearest nodes--> STORING --enough have answered--> DONE --late answers--> freed
@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*  fresh --search--> nearest nodes, ourselves among them --store, at most as many at once as
- *  replicas are missing; whoever does not answer, or not soon, is replaced by the next--> enough
- *  answered, or nobody left but fewer late ones than have answered */
 struct dht_putting {
     struct dht_task task;
     struct dht_puts *puts;

@@ -1,7 +1,7 @@
 /* dht_reachability.c - a node that others cannot call loses the records that it is given and
  * keeps searches waiting; it had better be a client [spec hivemind-protocol 12; libp2p-wire 14].
- * AutoNAT tells: we ask initial peers to dial the address that they see us at, from a connection
- * of their own.
+ * AutoNAT finds out: we ask initial peers to dial the address that they see us at, from a
+ * connection of their own.
  *
  *   UNKNOWN (counts as open) --one could dial us--> OPEN
  *       |  some tried, none could
@@ -11,9 +11,8 @@
  *       v
  *   a client, until it changes; checked again every CHECK_EVERY
  *
- * An initial peer may answer in the DHT before it has said, through identify, how it sees us and
- * which protocols it serves: on a busy machine by seconds. Then the check follows as soon as it
- * has. */
+ * An initial peer may answer in the DHT before identify has reported how it sees us and which
+ * protocols it serves: on a busy machine by seconds. Then the check follows as soon as it has. */
 #include "dht_reachability.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/relay.h"
@@ -55,7 +54,7 @@ int dht_reachability_is_relayed(const struct dht_reachability *r)
 }
 
 /* Known enough: a check has ended, or waiting longer would not help. Without an initial peer
- * that answers there is nobody to check. */
+ * that answers no one can check. */
 int dht_reachability_is_known(const struct dht_reachability *r)
 {
     const struct dht_core *c = r->core;

@@ -1,5 +1,5 @@
-/* dht_table.c - Kademlia keeps its routing table fresh by the messages that flow anyway: whoever
- * sends a request or an answer is alive [Kademlia 2.2, spec hivemind-protocol 1.4].
+/* dht_table.c - Kademlia keeps its routing table fresh by the messages that flow anyway: the
+ * sender of a request or an answer is alive [Kademlia 2.2, spec hivemind-protocol 1.4].
  *
  *   node seen --known--> moves to the end of its bucket, as the one heard of last
  *      |
@@ -8,8 +8,8 @@
  *      +--new, bucket is full--> waits as a replacement; the bucket's longest silent node is pinged
  *                                  and loses its place if it does not answer
  *
- * Old nodes are preferred to new ones: those that have been up long stay up longer, and a stranger
- * cannot flush the table by calling from many ids. */
+ * Old nodes are preferred to new ones: those that have been up long stay up longer, and a
+ * stranger cannot flush the table by calling from many ids. */
 #include "dht_table.h"
 
 #include <stdlib.h>

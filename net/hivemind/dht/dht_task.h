@@ -1,5 +1,5 @@
-/* dht_task.h - requests to a node, and how their results come back: each callback is called once, on the
- * loop's thread, and never from inside of the function that accepted the request. */
+/* dht_task.h - requests to a node, and how their results come back: each callback is called
+ * once, on the loop's thread, and never from inside of the function that accepted the request. */
 #ifndef PL_DHT_TASK_H
 #define PL_DHT_TASK_H
 
@@ -8,21 +8,21 @@
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/moderation/auth.h"
 
-#define DHT_CALL_LIMIT 3.0  /* s for one call, as the original */
+#define DHT_CALL_LIMIT 3.0  /* s for one call, as hivemind */
 #define DHT_DIAL_LIMIT 10.0 /* s to reach an initial peer */
 #define DHT_JOIN_LIMIT 3.0  /* s for the other initial peers once one has answered */
 #define DHT_INITIAL_MAX 64  /* initial peers */
 
-/* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
- * the node goes on trying, and joined is called again when it has succeeded. */
+/* PL_OK: joined. Otherwise err has a sentence for each initial peer: what was wrong, and on
+ * which side; the node goes on trying, and joined is called again when it has succeeded. */
 typedef void dht_joined(void *context, int status, const struct pl_err *err);
 
-/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody
- * has it, or nobody answered. */
+/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: no
+ * node has it, or none answered. */
 typedef void dht_got(void *context, int status, const struct dht_result *r);
 
 /* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired,
- * not newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
+ * not newer, not valid); PL_EIO: no node answered; PL_EPROTO: our own validators refuse it. */
 typedef void dht_stored(void *context, int status);
 
 struct dht_pong {

@@ -7,13 +7,13 @@
 #include "dht_routing.h"
 
 #define DHT_STORE_ITEMS_MAX 4096 /* of one request; a newcomer gets all its records in one */
-#define DHT_FIND_KEYS_MAX 256    /* of one request; the original asks for up to 16 */
-#define DHT_NEAREST_MAX 256      /* nodes believed in one result; the original tells 20 */
+#define DHT_FIND_KEYS_MAX 256    /* of one request; hivemind asks for up to 16 */
+#define DHT_NEAREST_MAX 256      /* neighbours read from one result; hivemind sends 20 */
 
 enum dht_call { DHT_PING, DHT_STORE, DHT_FIND, DHT_CALLS };
 const char *dht_call_name(enum dht_call call); /* "DHTProtocol.rpc_ping" */
 
-/* Who speaks: NULL for a client, which nobody shall call or remember. */
+/* self: the sender's id; NULL for a client, which is neither called nor added to tables. */
 int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate);
 
 /* Who has sent a request, as its connection proves it. */
@@ -82,7 +82,7 @@ struct dht_answer {
     enum dht_call call;
     int has_id;
     struct dht_id id;
-    double dht_time; /* ping; 0: not told */
+    double dht_time; /* ping; 0: not sent */
     int available;
     uint8_t *ok;             /* store: as many as were asked for */
     struct dht_found *found; /* find: as many as were asked for */

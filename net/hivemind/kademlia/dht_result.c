@@ -7,7 +7,7 @@
  * hivemind accepts or rejects a reported dictionary as a whole, so one bad entry hides all
  * others; here each entry is validated alone. Declarations ("peer P looks for a group") are
  * unsigned: any node can report anything about P. So all reports are kept as claims, P's own
- * apart from others', and averaging decides whom to ask. */
+ * apart from others', and averaging decides which peers to ask. */
 #include "dht_result.h"
 #include "net/hivemind/records/hash_index.h"
 
@@ -240,7 +240,7 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
     return rc;
 }
 
-/* --- for whoever asked ------------------------------------------------------------------------ */
+/* --- for the caller ------------------------------------------------------------------------ */
 
 /* The items anew, without their signatures. */
 /* Readers get values without signatures, as hivemind's do. */

@@ -1,5 +1,5 @@
-/* dht_result.h - the newest of what several nodes told about one key. [spec hivemind-protocol
- * 1.6] */
+/* dht_result.h - the newest of the records that several nodes report under one key. [spec
+ * hivemind-protocol 1.6] */
 #ifndef PL_DHT_RESULT_H
 #define PL_DHT_RESULT_H
 
@@ -33,13 +33,13 @@ struct dht_result {
 void dht_result_init(struct dht_result *r);
 void dht_result_clear(struct dht_result *r);
 
-/* A node that has told a record, and when. peer NULL: our own storage, of what was checked
+/* A node that reports a record, and when. peer NULL: our own storage, of what was checked
  * before. */
 struct dht_reporter {
     const struct peer_id *peer;
     double now; /* DHT time */
 };
-/* Takes what a node (or our own storage) told. Records that are not newer are not looked at; others
+/* Takes a node's report (or our own storage's). Records that are not newer are skipped; others
  * are checked one by one, and bad ones left out. Dictionaries are merged by the storage rule, a
  * regular value and a dictionary replace each other by expiration; a lesser kind never replaces a
  * later one (dht_share.h). PL_OK: something newer came. PL_EAGAIN: nothing newer. PL_ENOMEM. */
@@ -47,7 +47,7 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration);
 
-/* For whoever asked: drops what has expired and the signatures. Of a group's claims it keeps
+/* For the caller of a get: drops what has expired and the signatures. Of a group's claims it keeps
  * those of peers that look for one. "false" of others is no more than a hint: it removes
  * nothing. */
 int dht_result_finish(struct dht_result *r, double now);

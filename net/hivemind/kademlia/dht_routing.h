@@ -8,7 +8,7 @@
 
 #define DHT_BUCKET_SIZE 20
 #define DHT_DEPTH_MODULO 5
-/* Waiting for a place in one bucket, the oldest is forgotten first. The original has no limit; a
+/* Waiting for a place in one bucket, the oldest is forgotten first. hivemind has no limit; a
  * bucket that turned away so many has candidates enough. */
 #define DHT_REPLACEMENTS_MAX 1024
 

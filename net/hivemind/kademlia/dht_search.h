@@ -1,4 +1,4 @@
-/* dht_search.h - walking towards a key: whom to ask next, when it is over. An engine: answers
+/* dht_search.h - an iterative search: which node to ask next, and when to stop. An engine: answers
  * and failures come in, nodes to ask go out. [spec hivemind-protocol 1.6] [Kademlia 2.3]
  *
  *   nodes known to us
@@ -9,15 +9,15 @@
  *        |               |    \---silence---> late ---answer------|------+
  *        +---------------+----- the answer's nearest nodes -------+
  *
- * Over when what was found is good enough, or nobody of the beam is left to ask and no more are
- * late than have answered. Whoever is late is passed over, no more: its place in the beam is
+ * Over when what was found is good enough, or no node of the beam is left to ask and no more are
+ * late than have answered. A late node is only passed over: its place in the beam is
  * another's meanwhile, and what it says while the search lasts counts. */
 #ifndef PL_DHT_SEARCH_H
 #define PL_DHT_SEARCH_H
 
 #include "dht_result.h"
 
-#define DHT_SEARCH_WORKERS 8     /* the original's 4 need five rounds for the beam, these three */
+#define DHT_SEARCH_WORKERS 8     /* hivemind's 4 need five rounds for the beam, these three */
 #define DHT_SEARCH_PATIENCE 1.0  /* s of silence beyond what answers usually take */
 #define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
 
@@ -58,14 +58,14 @@ void dht_search_init(struct dht_search *s, const struct dht_id *key, const struc
 void dht_search_clear(struct dht_search *s);
 int dht_search_add(struct dht_search *s, const struct dht_contact *known, size_t n);
 
-/* 1: ask *who; 0: nobody now. */
+/* 1: ask *who; 0: no node now. */
 int dht_search_next(struct dht_search *s, struct dht_contact *who);
 /* Nodes that the caller does not want to meet (blacklisted) it takes out of `found` before. */
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found);
 void dht_search_failed(struct dht_search *s, const struct dht_id *who);
-/* Whoever has been silent for too long is late. Returns when the next one will be; INFINITY:
- * none. */
+/* Nodes that have been silent for too long become late. Returns when the next one will be;
+ * INFINITY: none. */
 double dht_search_pass(struct dht_search *s);
 /* 1: nothing that can still come is worth waiting for. */
 int dht_search_is_over(const struct dht_search *s);

@@ -231,7 +231,7 @@ static int serve_find(struct dht_state *s, double now, const struct dht_request 
     return rc;
 }
 
-/* A caller that uses our own id is not added to anybody's table: two nodes cannot share one. */
+/* A caller that uses our own id is not added to the table: two nodes cannot share one. */
 int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
               const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
               struct pl_err *err)
@@ -259,7 +259,7 @@ static int should_get(const struct dht_state *s, const struct dht_id *key,
            (n < s->replicas || dht_id_nearer(newcomer, &nearest[n - 1].id, key) < 0);
 }
 
-/* Dictionaries hold what a run lives by, and go first; plain values are anybody's. */
+/* Dictionaries hold the run's records and go first; plain values may come from any peer. */
 static void pick(struct dht_record *records, size_t *n, struct dht_state *s, double now,
                  const struct dht_id *newcomer, struct dht_contact *nearest, struct bytes *packed,
                  int values)

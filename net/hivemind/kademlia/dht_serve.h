@@ -16,9 +16,9 @@
 #define DHT_HAND_OVER_RECORDS 1024
 #define DHT_HAND_OVER_BYTES (8u << 20)
 
-/* Signature checks, in units of a 2048-bit key, each some 30 us. A node that hands over the records of
- * a run of 1,000 peers needs 2,000 at once; a trainer stores two records every 30 s. A subnet may be
- * a whole laboratory: 10 times the rate, 4 times the burst. */
+/* Signature checks, in units of a 2048-bit key, each some 30 us. A node that hands over the
+ * records of a run of 1,000 peers needs 2,000 at once; a trainer stores two records every 30 s.
+ * A subnet may be a whole laboratory: 10 times the rate, 4 times the burst. */
 #define DHT_CHECKS_BURST 4096
 #define DHT_CHECKS_A_SECOND 20
 #define DHT_SUBNET_CHECKS_BURST (4 * DHT_CHECKS_BURST)
@@ -26,7 +26,7 @@
 
 struct dht_state {
     struct dht_id self;
-    int client_mode; /* 1: nobody calls us */
+    int client_mode; /* 1: other nodes do not call us */
     size_t replicas;
     struct dht_routing routing;
     struct dht_store storage, cache;

@@ -1,7 +1,7 @@
 /* hash_index.c - a hash table of positions, with linear probing: an element with hash h is in
  * slot h mod capacity or in the next free one after it. The table is at most half full, so a
  * look-up meets 1.5 slots on average. Hashes come from SipHash under a secret key: a stranger
- * who could choose colliding keys would turn every look-up into a walk over all elements. */
+ * who could choose colliding keys would make every look-up visit all elements. */
 #include "hash_index.h"
 
 #include <openssl/rand.h>

@@ -222,7 +222,8 @@ static int check_schema(const struct schema *s, const struct bytes *stripped, st
     return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
 }
 
-/* Verifying s^e mod n takes O(bits^2) for a small e, and the owner's text is proportional to bits. */
+/* Verifying s^e mod n takes O(bits^2) for a small e, and the owner's text is proportional to
+ * bits. */
 double record_check_cost(const struct record *r)
 {
     const double text_2048 = 372; /* characters of an RSA_BITS key: "ssh-rsa " and base64 */

@@ -140,7 +140,7 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
                "drops us; else yours: your network lets nothing out to that port";
     default:
         *status = PL_EAGAIN;
-        return "its keeper's side, if --authority is right: nobody answers there (potluck "
+        return "its keeper's side, if --authority is right: no program answers there (potluck "
                "authority runs it)";
     }
 }
@@ -220,7 +220,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     struct pl_err why;
     int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
     if (rc) return rc;
-    if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for it, whoever answers */
+    if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for this address */
         return pl_fail(err, PL_EUSE,
                        "authority %.100s: no address of an authority; your side: "
                        "--authority reads https://NAME:PORT",

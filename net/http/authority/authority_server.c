@@ -116,7 +116,7 @@ static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection 
     s->issued += status == 200;
     s->refused += status != 200;
     pthread_mutex_unlock(&s->lock);
-    /* Counted after the secret has been looked at, so that no failure keeps a right one out. */
+    /* Counted after the secret was checked, so that failures never keep a right one out. */
     if (status == 401 && failures_add(&s->failures, &connections_of(c)->remote, pl_seconds()) >
                              AUTHORITY_TRIES_MAX) {
         bytes_clear(&json);
@@ -141,7 +141,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
         j->body.limit = AUTHORITY_BODY_MAX + 1;
         return MHD_YES;
     }
-    if (*upload_size) { /* what is too long stays cut and is refused as a whole */
+    if (*upload_size) { /* a body that is too long is cut, and refused when it ends */
         size_t capacity = AUTHORITY_BODY_MAX + 1 - bytes_length(&j->body);
         bytes_add(&j->body, upload, *upload_size < capacity ? *upload_size : capacity);
         *upload_size = 0;

@@ -5,12 +5,14 @@
 
 #include "net/hivemind/moderation/authority.h"
 
-/* Each takes a TLS session, about 100 KiB. Who has to go when there are more: slots.h. */
+/* Each takes a TLS session, about 100 KiB. slots.h decides which one is closed when there are
+ * more. */
 #define AUTHORITY_CONNECTIONS_MAX 256
 #define AUTHORITY_IDLE_S 15
-/* Wrong secrets a minute from one network that are answered with 401; then it is told to wait
- * (429). A right secret is answered always, whoever has failed before. A secret has 256 bits:
- * what is limited is not guessing, which is hopeless, but programs that ask again and again. */
+/* Wrong secrets a minute from one network that are answered with 401; then with 429, which asks
+ * it to wait. A right secret is always answered, however many wrong ones came before. A secret
+ * has 256 bits: what is limited is not guessing, which is hopeless, but programs that ask again
+ * and again. */
 #define AUTHORITY_TRIES_MAX 60
 
 struct authority_server;

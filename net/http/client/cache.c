@@ -15,12 +15,11 @@
 #include <unistd.h>
 
 #define HASH 32
-#define SHARE \
-    16 /* the folder is looked through whenever so small a part of the limit has been added */
+#define SHARE 16 /* the folder is scanned each time this part of the limit has been added */
 
 struct http_cache {
     char folder[PATH_MAX];
-    uint64_t limit, added; /* added: bytes since the folder was last looked through */
+    uint64_t limit, added; /* added: bytes since the last scan of the folder */
 };
 
 struct entry {

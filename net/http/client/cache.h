@@ -14,7 +14,7 @@
 struct http_cache;
 
 /* The folder is made if it is not there; `limit` bytes of blocks lie in it at most, but for a
- * sixteenth that may come before somebody looks. */
+ * sixteenth that may be added before the next scan. */
 int http_cache_open(struct http_cache **c, const char *folder, uint64_t limit, struct pl_err *err);
 void http_cache_close(struct http_cache *c); /* the blocks stay */
 

@@ -1,6 +1,7 @@
-/* client.c - fetches parts of a file over several connections at once. Each part is tried again by itself, when its own pause is over, and the
- * others go on. A connection that has fallen silent is given up soon where the server's answers are
- * quick, and only after stall_s where they are slow. */
+/* client.c - fetches parts of a file over several connections at once. Each part is tried again
+ * by itself, when its own pause is over, and the others go on. A connection that has fallen
+ * silent is given up soon where the server's answers are quick, and only after stall_s where
+ * they are slow. */
 #include "client.h"
 #include "client_request.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define FIRST_TRIES 6 /* of who has never brought a byte: its name may be wrong */
+#define FIRST_TRIES 6 /* of a server that has never sent a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0
 #define POLL_MS 200
 #define QUIET_S \
@@ -157,7 +158,7 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     r->part = NULL;
 }
 
-/* Gives up who has been silent for too long. */
+/* Gives up connections that have been silent for too long. */
 static int give_up_the_silent(struct http_client *c, struct round *round)
 {
     double now = pl_seconds();
@@ -244,8 +245,8 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             if (request_follow((struct request *)(void *)context, code)) continue;
             finish(c, (struct request *)(void *)context, code, &round);
             active--;
-            /* A first answer has told the size, cut or not: what is missing is asked for as a part
-             * of a known file. */
+            /* A first answer has the size, even if it was cut: what is missing is asked for as a
+             * part of a known file. */
             complete = round.answered;
         }
         active -= give_up_the_silent(c, &round);

@@ -1,7 +1,8 @@
-/* client_request.c - one range request: "bytes 1000 to 1999 of this URL". Nothing of a server's answer is
- * believed unchecked: the status, the range that it names, the size and the tag of the file have to be
- * what the first answer said, and no byte beyond the range is taken. Redirects are followed here and not
- * by libcurl, so that each one is a new request whose own URL decides whether it may carry a token. */
+/* client_request.c - one range request: "bytes 1000 to 1999 of this URL". Nothing of a server's
+ * answer is believed unchecked: the status, the range that it names, the size and the tag of the
+ * file have to be what the first answer said, and no byte beyond the range is taken. Redirects
+ * are followed here and not by libcurl, so that each one is a new request whose own URL decides
+ * whether it may carry a token. */
 #include "client_request.h"
 
 #include <stdio.h>
@@ -65,7 +66,7 @@ static int is_redirect(long status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* Whether the answer's head is what was asked for; looked at before any of its bytes is taken. */
+/* Whether the answer's head is what was asked for; checked before any of its bytes is taken. */
 static int check_head(struct request *r)
 {
     struct http_part *p = r->part;
@@ -110,8 +111,9 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
 
 /* -- requests --------------------------------------------------------------------------------- */
 
-/* Asks r->url for what the part lacks. Redirects are not followed by libcurl but by request_follow, so
- * that each of them is a request of its own, which sees the token only if its own URL may. */
+/* Asks r->url for what the part lacks. Redirects are not followed by libcurl but by
+ * request_follow, so that each of them is a request of its own, which sees the token only if its
+ * own URL may. */
 void request_send(struct request *r)
 {
     const struct http_client_options *o = r->options;

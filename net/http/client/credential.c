@@ -1,5 +1,5 @@
 /* credential.c - see credential.h. This parser is stricter than libcurl's on purpose: what it
- * accepts names one host whoever reads it, and whatever it does not understand gets no secret. */
+ * accepts names one host for every reader, and whatever it does not understand gets no secret. */
 #include "credential.h"
 
 #include <arpa/inet.h>

@@ -9,7 +9,7 @@
 
 /* A bearer token and a URL of the only origin that may see it. */
 struct http_credential {
-    const char *token, *home; /* either NULL: nobody sees it */
+    const char *token, *home; /* either NULL: it is never sent */
 };
 
 /* 1: `url` may see a secret that belongs to the origin of `home`. Both have to be https URLs of the

@@ -160,7 +160,7 @@ static void release(struct pl_source *s)
     EVP_MD_CTX_free(h->hash);
 }
 
-/* The first request tells the size and, without a disk to ask first, brings the first block. */
+/* The first response has the size and, without a disk to ask first, brings the first block. */
 static int begin(struct http_source *h, const char *url, struct pl_err *err)
 {
     struct block *first;

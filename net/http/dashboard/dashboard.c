@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PRUNE_EVERY 360     /* looks: an hour */
+#define PRUNE_EVERY 360     /* updates: an hour */
 #define DRAW_AT_LEAST 300.0 /* s */
 
 struct dashboard {
@@ -25,7 +25,7 @@ struct dashboard {
     struct history_point last; /* written */
     int64_t rows;
     int64_t history_version, files_version; /* of what is published */
-    unsigned looks;
+    unsigned updates;
     double first, drawn; /* times of the history's first point, and of its last drawing */
     json_t *state, *peers, *points, *board, *files; /* as published */
 };
@@ -150,13 +150,13 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
     return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
 }
 
-/* --- a look ----------------------------------------------------------------------- */
+/* --- an update ----------------------------------------------------------------------- */
 
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
-                  const struct dashboard_snapshot *look)
+                  const struct dashboard_snapshot *snapshot)
 {
-    double now = look->time;
-    size_t searching = look->searching;
+    double now = snapshot->time;
+    size_t searching = snapshot->searching;
     struct metrics_record *m = calloc(s->metrics_count + 1, sizeof *m);
     struct progress_record *p = calloc(s->progress_count + 1, sizeof *p);
     struct progress_local none = { .epoch = 0 };
@@ -205,8 +205,8 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     }
     if (d->total_steps > to->step && rate > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
-    else if (d->total_steps > to->step && look->step_s > 0)
-        to->schedule_eta = (double)(d->total_steps - to->step) * look->step_s;
+    else if (d->total_steps > to->step && snapshot->step_s > 0)
+        to->schedule_eta = (double)(d->total_steps - to->step) * snapshot->step_s;
     free(m);
     free(p);
     return PL_OK;
@@ -269,22 +269,23 @@ int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
     return put(d, "/api/files.json", files, err);
 }
 
-int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *look, struct pl_err *err)
+int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snapshot,
+                     struct pl_err *err)
 {
     struct seen s = { 0 };
     struct feed_state now;
-    int rc = seen_take(&s, look);
-    if (!rc) rc = sum_up(&now, d, &s, look);
+    int rc = seen_take(&s, snapshot);
+    if (!rc) rc = sum_up(&now, d, &s, snapshot);
     if (rc) {
         seen_clear(&s);
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
     }
-    now.problem = look->problem;
+    now.problem = snapshot->problem;
     now.files_version = d->files_version;
     if (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9) {
         rc = remember(d, &now, &s, err);
         now.rows = d->rows;
-        if (!rc && d->looks++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);
+        if (!rc && d->updates++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);
         if (!rc && history_is_due(d, now.time)) rc = publish_history(d, now.time, err);
     }
     now.history_version = d->history_version;

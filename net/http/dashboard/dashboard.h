@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-#define DASHBOARD_EVERY 10.0 /* s between looks, as the original's auxiliary peer */
+#define DASHBOARD_EVERY 10.0 /* s between polls, as the run's auxiliary peer */
 #define DASHBOARD_POINTS 600 /* of the history on the page: one for each 1.5 of its pixels */
 #define DASHBOARD_ROWS 200   /* of the tables of peers and accounts */
 
@@ -29,7 +29,7 @@ int dashboard_open(struct dashboard **d, struct http_server *server,
                    const struct dashboard_options *o, struct pl_err *err);
 void dashboard_close(struct dashboard *d);
 
-int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *look,
+int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snapshot,
                      struct pl_err *err);
 
 /* A list for the page of what else there is, {"checkpoints": [{"name", "path", "bytes", "step"}],

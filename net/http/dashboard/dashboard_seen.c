@@ -56,7 +56,7 @@ static void bound(struct seen *s)
         r->mini_steps = at_most(r->mini_steps, SAMPLES_MAX);
         r->samples_per_second = within(r->samples_per_second, RATE_MAX);
         if (!(fabs(r->loss) <= LOSS_MAX))
-            r->loss = 0, r->mini_steps = 0; /* counts as having said nothing */
+            r->loss = 0, r->mini_steps = 0; /* counts as not reported */
     }
     for (size_t i = 0; i < s->progress_count; i++) {
         struct progress_record *r = &s->progress[i].record;
@@ -85,31 +85,32 @@ static const struct report_record *report_of(const struct seen *s, const char *k
 }
 
 /* To the peer itself, not its key: few are measured, so a list does. */
-static const struct distance *distance_of(const struct dashboard_snapshot *look,
+static const struct distance *distance_of(const struct dashboard_snapshot *snapshot,
                                           const struct peer_id *peer)
 {
-    for (size_t i = 0; i < look->distance_count; i++)
-        if (peer_id_equal(&look->distance[i].peer, peer)) return &look->distance[i];
+    for (size_t i = 0; i < snapshot->distance_count; i++)
+        if (peer_id_equal(&snapshot->distance[i].peer, peer)) return &snapshot->distance[i];
     return NULL;
 }
 
 static size_t bounded(size_t n) { return n < DASHBOARD_RECORDS_MAX ? n : DASHBOARD_RECORDS_MAX; }
 
-int seen_take(struct seen *s, const struct dashboard_snapshot *look)
+int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
 {
     size_t i = 0, k = 0;
-    s->metrics_count = bounded(look->metrics_count);
-    s->progress_count = bounded(look->progress_count);
-    s->report_count = bounded(look->report_count);
+    s->metrics_count = bounded(snapshot->metrics_count);
+    s->progress_count = bounded(snapshot->progress_count);
+    s->report_count = bounded(snapshot->report_count);
     s->metrics = calloc(s->metrics_count + 1, sizeof *s->metrics);
     s->progress = calloc(s->progress_count + 1, sizeof *s->progress);
     s->peers = calloc(s->metrics_count + s->progress_count + 1, sizeof *s->peers);
     s->report = calloc(s->report_count + 1, sizeof *s->report);
     if (!s->metrics || !s->progress || !s->report || !s->peers) return PL_ENOMEM;
-    if (s->metrics_count) memcpy(s->metrics, look->metrics, s->metrics_count * sizeof *s->metrics);
+    if (s->metrics_count)
+        memcpy(s->metrics, snapshot->metrics, s->metrics_count * sizeof *s->metrics);
     if (s->progress_count)
-        memcpy(s->progress, look->progress, s->progress_count * sizeof *s->progress);
-    if (s->report_count) memcpy(s->report, look->report, s->report_count * sizeof *s->report);
+        memcpy(s->progress, snapshot->progress, s->progress_count * sizeof *s->progress);
+    if (s->report_count) memcpy(s->report, snapshot->report, s->report_count * sizeof *s->report);
     bound(s);
     qsort(s->report, s->report_count, sizeof *s->report, by_report_key);
     qsort(s->metrics, s->metrics_count, sizeof *s->metrics, by_metrics_key);
@@ -129,10 +130,10 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *look)
             p->key = s->progress[k].key;
             p->progress = &s->progress[k].record;
             p->seen = fmax(p->seen, p->progress->time);
-            p->distance = distance_of(look, &p->progress->peer);
+            p->distance = distance_of(snapshot, &p->progress->peer);
             k++;
         }
-        p->seen = fmin(p->seen, look->time);
+        p->seen = fmin(p->seen, snapshot->time);
         p->report = report_of(s, p->key);
     }
     qsort(s->peers, s->count, sizeof *s->peers, by_rate);

@@ -1,5 +1,4 @@
-/* dashboard_seen.h - what a look at the DHT found, as it counts: bounded, and joined peer by
- * peer. */
+/* dashboard_seen.h - a poll of the DHT, bounded and joined peer by peer. */
 #ifndef PL_HTTP_DASHBOARD_SEEN_H
 #define PL_HTTP_DASHBOARD_SEEN_H
 
@@ -15,12 +14,12 @@ struct seen {
     struct feed_peer *peers;
 };
 
-/* Of a look, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM
+/* From a snapshot, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM
  * leaves what seen_clear frees. */
-int seen_take(struct seen *s, const struct dashboard_snapshot *look);
+int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot);
 void seen_clear(struct seen *s);
 
-/* The mean of the peers' held-out losses; NAN: nobody tells one. */
+/* The mean of the peers' held-out losses; NAN: no peer reports one. */
 double seen_held_out(const struct seen *s);
 /* Groupmates caught lying, as all peers count. */
 int64_t seen_banned(const struct seen *s);

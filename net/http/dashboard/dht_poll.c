@@ -39,7 +39,7 @@ int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
         const struct dht_item *item = &d->items[i];
         struct dashboard_progress *p = &l->progress[l->progress_count];
         int rc = progress_read(&p->record, item->value, item->n, NULL);
-        if (rc == PL_ENOTFOUND) continue; /* it has said goodbye */
+        if (rc == PL_ENOTFOUND) continue; /* it has taken its record back */
         if (rc) {
             l->refused++;
             continue;

@@ -67,7 +67,7 @@ json_t *feed_state_json(const struct feed_state *s)
     return o;
 }
 
-/* What only our own peers tell; null for others, who say nothing of it. */
+/* Fields that only our own peers report; null for others. */
 static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };

@@ -7,11 +7,11 @@
 
 #include <jansson.h>
 
-/* A peer as its records tell. */
+/* A peer as its records describe it. */
 struct feed_peer {
-    const char *key;                        /* borrowed from the look */
+    const char *key;                        /* borrowed from the snapshot */
     const struct metrics_record *metrics;   /* NULL: has not reported a step yet, or not lately */
-    const struct progress_record *progress; /* NULL: has said nothing for a minute */
+    const struct progress_record *progress; /* NULL: no record for a minute */
     const struct report_record *report;     /* NULL: of another implementation, or not yet */
     const struct distance *distance;        /* NULL: not measured */
     double seen;
@@ -31,7 +31,7 @@ struct feed_state {
     enum feed_phase phase;
     size_t searching;              /* peers that look for a group */
     int64_t banned;                /* groupmates caught lying, as present peers count */
-    double held_out;               /* mean over those who measure it; NAN: nobody does */
+    double held_out;               /* mean over the peers that measure it; NAN: none does */
     int64_t total[HISTORY_COUNTS]; /* since the history began */
 };
 /* How many times less was sent than four bytes a value would have been; NAN: nothing was. */

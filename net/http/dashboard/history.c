@@ -61,7 +61,7 @@ static const char *const sql[STATEMENTS] = {
               "ORDER BY samples DESC, key LIMIT ?",
     [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
     [PRUNE_POINTS] = "DELETE FROM point WHERE rowid <= (SELECT max(rowid) FROM point) - ?",
-    /* The least deserving first: few samples, long gone. */
+    /* The least deserving first: few samples, seen long ago. */
     [PRUNE_KEYS] =
         "DELETE FROM account WHERE key IN (SELECT key FROM account ORDER BY samples DESC, "
         "last DESC LIMIT -1 OFFSET ?)",
@@ -77,7 +77,7 @@ static const char schema[] =
     " steps INTEGER NOT NULL, last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL NOT "
     "NULL, last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX account_samples ON account (samples);";
-/* What version 2 has beside version 1. */
+/* The columns that version 2 adds to version 1. */
 static const char schema_2[] =
     "ALTER TABLE point ADD COLUMN held_out REAL;ALTER TABLE point ADD COLUMN sent REAL;"
     "ALTER TABLE point ADD COLUMN failed REAL;"

@@ -52,11 +52,11 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
  * number of samples changes it. `peer` may be "". */
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err);
-/* A peer's counts as it tells them now; a peer that has begun anew is known by a count that is
+/* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is
  * less. */
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
                   struct pl_err *err);
-/* Everybody's together. */
+/* The sums over all peers. */
 int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err);
 /* Down to the maxima above: call it now and then, outside of a transaction. */
 int history_prune(struct history *h, struct pl_err *err);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ENTRIES_MAX 100000            /* of a folder that are looked at */
+#define ENTRIES_MAX 100000            /* of a folder that are read */
 #define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand, with their codes */
 #define NEAREST_BYTES_MAX 4096
 #define CAPTIONS_SHOWN 64
@@ -89,7 +89,7 @@ static int read_samples(struct run_folder *f, const char *folder)
     return PL_OK;
 }
 
-/* How many of a step's pictures are nearest to their own; 0 of 0 where nobody has counted. */
+/* How many of a step's pictures are nearest to their own; 0 of 0 where they were not counted. */
 static void read_nearest(int64_t *own, int64_t *of, const char *folder, int64_t step)
 {
     char path[PATH_MAX], *text;

@@ -22,7 +22,8 @@ struct run_folder {
 /* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png with
  * nearest.json. */
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err);
-/* Publishes what is in *f and tells the page; what `before` had and *f has not is taken back. */
+/* Publishes the files of *f and updates the page; what `before` had and *f has not is taken
+ * back. */
 int run_folder_publish(const struct run_folder *f, const struct run_folder *before,
                        const char *folder, struct http_server *s, struct dashboard *d,
                        struct pl_err *err);

@@ -10,8 +10,8 @@
 
 #define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */
 
-/* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which
- * signs nothing, by this. */
+/* A key is named by the first 16 bytes of its SHA-256, in hex; a training in the page's own
+ * process, which signs nothing, by this. */
 #define DASHBOARD_THIS "this machine"
 struct dashboard_metrics {
     char key[33];

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 /* Seconds from the connection, or from the answer before, until a request is complete: browsers
- * take one or two, the slowest mobile network less than this. Whoever needs longer loses its
+ * take one or two, the slowest mobile network less than this. A slower one loses its
  * slot when the next connection comes. */
 #define HTTP_REQUEST_S 10
 /* Ended connections stay open until libmicrohttpd comes by; it accepts so many meanwhile. */

@@ -1,6 +1,6 @@
-/* responses.c - responses that are made once and sent to all who ask. Security headers are part of each:
- * the page may load scripts, styles and pictures from this server only, may not be framed, and its type
- * is never guessed. Long texts have a second form, compressed once. */
+/* responses.c - responses that are made once and sent to all who ask. Security headers are part
+ * of each: the page may load scripts, styles and pictures from this server only, may not be
+ * framed, and its type is never guessed. Long texts have a second form, compressed once. */
 #include "responses.h"
 #include "data/parquet/page_codec.h"
 

@@ -1,8 +1,8 @@
-/* server.c - the web server of a run's page. Nothing is computed for a request: a published path is one
- * MHD_Response, which all requests share and MHD counts. A watcher is a connection with an endless
- * response (server-sent events) that is suspended until there is a newer event. MHD does not poll
- * suspended connections, so a watcher that has left is noticed at the next event, or when a new one
- * finds no place. */
+/* server.c - the web server of a run's page. Nothing is computed for a request: a published path
+ * is one MHD_Response, which all requests share and MHD counts. A watcher is a connection with
+ * an endless response (server-sent events) that is suspended until there is a newer event. MHD
+ * does not poll suspended connections, so a watcher that has left is noticed at the next event,
+ * or when a new one finds no place. */
 #include "server.h"
 #include "connections.h"
 #include "host_name.h"
@@ -33,7 +33,7 @@ struct watcher {
     size_t at;
     unsigned long seen; /* number of the last one begun */
     int asleep;
-    int gone; /* has left, and is not counted any more */
+    int has_left; /* not counted any more */
     struct watcher *next, **link;
 };
 
@@ -72,7 +72,7 @@ static ssize_t read_events(void *context, uint64_t position, char *to, size_t ca
     (void)position;
     pthread_mutex_lock(&s->lock);
     if (s->closing) n = MHD_CONTENT_READER_END_OF_STREAM;
-    else if (w->gone) n = MHD_CONTENT_READER_END_WITH_ERROR;
+    else if (w->has_left) n = MHD_CONTENT_READER_END_WITH_ERROR;
     else {
         if (!w->event && s->latest && s->latest->number != w->seen) {
             w->event = s->latest;
@@ -104,7 +104,7 @@ static void watcher_free(void *context)
     struct http_server *s = w->server;
     pthread_mutex_lock(&s->lock);
     if ((*w->link = w->next)) w->next->link = w->link;
-    if (!w->gone) s->watching--;
+    if (!w->has_left) s->watching--;
     drop(w->event);
     pthread_mutex_unlock(&s->lock);
     slots_remove(&s->watched, &w->slot);
@@ -114,8 +114,8 @@ static void watcher_free(void *context)
 /* Its stream ends. Called with the lock held, on MHD's thread, which alone closes connections. */
 static void end_watcher(struct watcher *w)
 {
-    if (w->gone) return;
-    w->gone = 1;
+    if (w->has_left) return;
+    w->has_left = 1;
     w->server->watching--;
     slots_remove(&w->server->watched, &w->slot);
     if (!w->asleep) return;
@@ -224,7 +224,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *state = &begun;
         return MHD_YES;
     }
-    if (*upload_size) { /* nobody has anything to send */
+    if (*upload_size) { /* requests have no body here */
         *upload_size = 0;
         return MHD_YES;
     }
@@ -303,7 +303,7 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     return PL_OK;
 }
 
-/* An answer lives on while somebody still reads it. */
+/* MHD keeps a response until its last reader has it. */
 static void forget(const struct published *p)
 {
     if (p->answer) MHD_destroy_response(p->answer);

@@ -9,8 +9,8 @@
 
 #include "ref/base.h"
 
-/* A thousand watchers at once, and as many short requests beside them. Who has to go when there are
- * more: slots.h. */
+/* A thousand watchers at once, and as many short requests. slots.h decides which is closed when
+ * there are more. */
 #define HTTP_CONNECTIONS_MAX 2200
 #define HTTP_WATCHERS_MAX 1500
 #define HTTP_CONNECTION_BYTES 8192 /* headers of a request, and buffers of its answer */
@@ -33,8 +33,8 @@ int http_server_port(const struct http_server *s);
 int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
                     size_t n);
 
-/* The same with a file on disk, as it is when somebody asks; `name` is what a download is called,
- * NULL: to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
+/* The same with a file on disk, as it is at the time of the request; `name` is what a download
+ * is called, NULL: to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
 int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
                      const char *name, struct pl_err *err);
 /* Takes a path back; nothing happens if it is not there. */
@@ -42,8 +42,9 @@ void http_server_remove(struct http_server *s, const char *path);
 
 /* Where the events are; nothing is there before this call. */
 int http_server_events(struct http_server *s, const char *path);
-/* Sends "event: NAME" with one line of data (no line break in it) to every watcher. Who is still
- * busy with an older one misses what comes between; who comes new gets the latest at once. */
+/* Sends "event: NAME" with one line of data (no line break in it) to every watcher. A watcher
+ * that still receives an older event misses those in between; a new watcher gets the latest at
+ * once. */
 int http_server_push(struct http_server *s, const char *event, const char *data, size_t n);
 size_t http_server_watchers(struct http_server *s);
 

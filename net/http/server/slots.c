@@ -104,7 +104,7 @@ struct slot *slots_take_overdue(struct slots *s, double deadline)
     return slot;
 }
 
-/* -- who has to go ---------------------------------------------------------------------------- */
+/* -- eviction ---------------------------------------------------------------------------- */
 
 /* Orders holders by their slots, or by those that wait: networks first, then addresses. */
 static int holds_more(const struct slot *a, const struct slot *b, int waiting)

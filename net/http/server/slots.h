@@ -1,17 +1,17 @@
 /* slots.h - a fixed number of slots, such as a server's connections, shared by addresses. An
  * engine: no socket, no clock.
  *
- * Nobody is refused while a slot is free, so one address may hold most of them. When all are
- * taken, a newcomer gets the slot of another:
+ * No newcomer is refused while a slot is free, so one address may hold most of them. When all
+ * are taken, a newcomer gets the slot of another:
  *
  *   1. of those that still wait for a request, the oldest of the network that has most of them;
  *   2. if none waits, the oldest of the network that holds most slots, but only if that is more
  *      than the newcomer's network then has; else the newcomer is refused.
  *
  * A network is a /24 of IPv4 or a /64 of IPv6, which is what one person gets from a provider.
- * Within a network the same holds for its addresses. So whoever takes many slots pays for all
- * newcomers, a thousand silent connections last only until somebody needs a slot, and a slot
- * that is in use is lost only to somebody with fewer. */
+ * Within a network the same holds for its addresses. So the holder of many slots pays for all
+ * newcomers, silent connections last only until a slot is needed, and a slot in use is lost only
+ * to a network with fewer. */
 #ifndef PL_HTTP_SLOTS_H
 #define PL_HTTP_SLOTS_H
 
@@ -41,12 +41,12 @@ struct slots {
     struct slot *first, *last;
 };
 
-/* Takes a slot for `from`, in use or waiting. *evicted: who has to go for it and has left the
- * table, NULL: nobody. PL_ELIMIT: the newcomer is refused; PL_ENOMEM. On error `slot` is in no
- * table. */
+/* Takes a slot for `from`, in use or waiting. *evicted: the slot that was taken for it, which
+ * has left the table; NULL: none. PL_ELIMIT: the newcomer is refused; PL_ENOMEM. On error `slot`
+ * is in no table. */
 int slots_add(struct slots *s, struct slot *slot, struct slot **evicted,
               const struct http_address *from, int is_waiting, double now);
-/* Who is in no table stays out of it in both. */
+/* No effect on a slot that is in no table. */
 void slots_remove(struct slots *s, struct slot *slot);
 void slots_set_waiting(struct slots *s, struct slot *slot, int is_waiting, double now);
 /* One that has been waiting since before `deadline`; it has left the table. NULL: there is none. */

@@ -1,5 +1,5 @@
 /* upload_request.h - what the ways of uploading share: a request, how often it is tried again, and
- * what is remembered beside the file. Seen by upload*.c alone. */
+ * what is saved in a file next to it. Only upload*.c include this. */
 #ifndef PL_HTTP_UPLOAD_REQUEST_H
 #define PL_HTTP_UPLOAD_REQUEST_H
 
@@ -19,7 +19,7 @@ struct upload_reply {
     size_t bytes, at;
     long status;
     char location[HTTP_URL_MAX], tag[HTTP_TAG_MAX]; /* Location, ETag */
-    long long offset, length; /* Upload-Offset, Upload-Length or Content-Length; -1: not said */
+    long long offset, length; /* Upload-Offset, Upload-Length or Content-Length; -1: absent */
     struct pl_buffer *answer; /* the upload's */
     char library[CURL_ERROR_SIZE];
 };

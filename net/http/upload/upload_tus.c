@@ -27,7 +27,7 @@ static int remember(struct upload *u)
     return rc;
 }
 
-/* Where the server wants the bytes: an address of its own, perhaps beside the one that was
+/* Where the server wants the bytes: an address of its own, perhaps next to the one that was
  * asked. */
 static int take_location(struct upload *u, const char *location)
 {
