@@ -306,7 +306,8 @@ int resources_must_wait(const struct account *a)
 
 void resources_renew(struct resources *r, double now)
 {
-    size_t share = r->limits[SCOPE_PEER][RESOURCE_HANDLER_US], most = HANDLER_DEBT_WINDOWS * share;
+    size_t share = r->limits[SCOPE_PEER][RESOURCE_HANDLER_US];
+    size_t most = (HANDLER_DEBT_WINDOWS + 1) * share;
     double windows = (now - r->window_at) / HANDLER_WINDOW;
     size_t paid;
     if (windows < 1) return;
@@ -316,8 +317,8 @@ void resources_renew(struct resources *r, double now)
     for (struct scope **at = &r->scopes; *at;) {
         size_t *used = &(*at)->used[RESOURCE_HANDLER_US];
         /* A peer pays its share each second. Its subnet owes nothing: its neighbours are innocent. */
-        if ((*at)->kind != SCOPE_PEER || *used <= paid) *used = 0;
-        else *used = *used - paid < most ? *used - paid : most;
+        if (*used > most) *used = most;
+        *used = (*at)->kind == SCOPE_PEER && *used > paid ? *used - paid : 0;
         if (is_unused(*at)) free_scope(r, at);
         else at = &(*at)->next;
     }

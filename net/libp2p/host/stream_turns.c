@@ -27,7 +27,8 @@ int turns_must_wait(const struct stream *s)
 {
     if (!s->inbound || !s->mux) return 0;
     if (!s->both_ways && (s->mux->waiting.length || too_many_responses(s->connection))) return 1;
-    return budget_must_wait(s->connection);
+    /* Negotiation costs nearly nothing, and has a time limit of its own. */
+    return s->state == STREAM_OPEN && budget_must_wait(s->connection);
 }
 
 /* --- the next turn ---------------------------------------------------------------------------- */

@@ -229,6 +229,108 @@ static void protocols(void **state)
     finish(NULL, 0);
 }
 
+/* --- time on the loop ------------------------------------------------------------------------- */
+
+#define MS 1000u
+
+static void run_handler(struct account *a, size_t us)
+{
+    struct handler_charge charge;
+    resources_begin_handler(&charge, a);
+    resources_end_handler(&all, &charge, us);
+}
+
+/* A peer that has used its share waits, over all of its connections, until it has paid. */
+static void handler_share(void **state)
+{
+    struct account a[4];
+    size_t share;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    share = resources_limit(&all, SCOPE_PEER, RESOURCE_HANDLER_US);
+    resources_renew(&all, 100);
+    open_account(&a[0], "/ip4/1.1.1.1/tcp/1", 1, 0);
+    open_account(&a[1], "/ip4/9.9.9.9/tcp/1", 1, 0);
+    open_account(&a[2], "/ip4/1.1.1.2/tcp/1", 2, 0); /* its neighbour */
+    run_handler(&a[0], share - 1);
+    assert_false(resources_must_wait(&a[0]));
+    run_handler(&a[0], 1);
+    assert_true(resources_must_wait(&a[0]));
+    assert_true(resources_must_wait(&a[1]));
+    assert_false(resources_must_wait(&a[2]));
+    resources_renew(&all, 100.9);
+    assert_true(resources_must_wait(&a[0]));
+    resources_renew(&all, 101);
+    assert_false(resources_must_wait(&a[0]));
+    /* A handler that took three seconds' shares is paid for in two more: also by a peer that closes
+     * its connections and comes again. */
+    run_handler(&a[0], 3 * share);
+    resources_close(&a[0]);
+    resources_close(&a[1]);
+    open_account(&a[0], "/ip4/5.5.5.5/tcp/1", 1, 0);
+    assert_true(resources_must_wait(&a[0]));
+    resources_renew(&all, 102);
+    assert_true(resources_must_wait(&a[0]));
+    resources_renew(&all, 103);
+    assert_true(resources_must_wait(&a[0]));
+    resources_renew(&all, 104);
+    assert_false(resources_must_wait(&a[0]));
+    /* No debt is larger than five seconds; several may pass at once. */
+    run_handler(&a[0], 1000 * share);
+    resources_renew(&all, 105);
+    assert_true(resources_must_wait(&a[0]));
+    resources_renew(&all, 110.5);
+    assert_false(resources_must_wait(&a[0]));
+    assert_int_equal(all.system.used[RESOURCE_HANDLER_US], 0);
+    /* A handler that ends its own connection is charged as well. */
+    {
+        struct handler_charge charge;
+        resources_begin_handler(&charge, &a[2]);
+        resources_close(&a[2]);
+        resources_end_handler(&all, &charge, share);
+    }
+    open_account(&a[3], "/ip4/1.1.1.2/tcp/1", 2, 0);
+    assert_true(resources_must_wait(&a[3]));
+    for (int i = 0; i < 4; i++) resources_close(&a[i]);
+    resources_renew(&all, 200);
+    finish(NULL, 0);
+}
+
+/* When strangers have used all of their time, subnets that used little go on, and groupmates always;
+ * together strangers never have more than three quarters of a second. */
+static void handler_time_of_all(void **state)
+{
+    static struct account a[40];
+    struct peer_id groupmate = peer_number(1);
+    size_t limit, used = 0;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    resources_renew(&all, 100);
+    limit = resources_limit(&all, SCOPE_SYSTEM, RESOURCE_HANDLER_US);
+    for (int i = 0; i < 40; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "/ip4/2.2.%d.2/tcp/1", i);
+        open_account(&a[i], text, i + 1, 0);
+    }
+    assert_int_equal(resources_protect(&all, &groupmate), PL_OK);
+    for (int i = 1; i < 30; i++) run_handler(&a[i], limit / 29 + 1);
+    assert_true(resources_must_wait(&a[1]));
+    assert_false(resources_must_wait(&a[35])); /* it has used nothing */
+    assert_false(resources_must_wait(&a[0]));
+    for (int round = 0; round < 1000; round++)
+        for (int i = 1; i < 40; i++)
+            if (!resources_must_wait(&a[i])) run_handler(&a[i], MS);
+    used = all.system.used[RESOURCE_HANDLER_US];
+    assert_in_range(used, limit, limit + HANDLER_EQUAL_US + 40 * MS);
+    run_handler(&a[0], 10 * limit);
+    assert_false(resources_must_wait(&a[0]));
+    assert_int_equal(all.system.used[RESOURCE_HANDLER_US], used);
+    resources_unprotect(&all, &groupmate);
+    for (int i = 0; i < 40; i++) resources_close(&a[i]);
+    resources_renew(&all, 200);
+    finish(NULL, 0);
+}
+
 /* A process that may open few files has to keep some for itself. */
 static void few_descriptors(void **state)
 {
@@ -247,10 +349,16 @@ static void few_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits),    cmocka_unit_test(subnets),
-        cmocka_unit_test(transient), cmocka_unit_test(largest),
-        cmocka_unit_test(idle),      cmocka_unit_test(reserved),
-        cmocka_unit_test(protocols), cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(subnets),
+        cmocka_unit_test(transient),
+        cmocka_unit_test(largest),
+        cmocka_unit_test(idle),
+        cmocka_unit_test(reserved),
+        cmocka_unit_test(protocols),
+        cmocka_unit_test(handler_share),
+        cmocka_unit_test(handler_time_of_all),
+        cmocka_unit_test(few_descriptors),
     };
     return cmocka_run_group_tests_name("resources", tests, NULL, NULL);
 }

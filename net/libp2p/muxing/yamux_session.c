@@ -1,43 +1,23 @@
-/* yamux.c - see yamux.h. A stream lives from its SYN until the layer above releases it and both
- * sides have ended; frames for ids that are gone are read and dropped, since resets cross data on
- * the way.
+/* yamux_session.c - many streams in one connection. [spec libp2p-wire 8]
  *
- * Bodies are handed on as they arrive, so nothing but a header is ever held back here. */
-#include "yamux.h"
+ *   SYN ----->  opens a stream (odd IDs: the dialer's, even: the listener's)
+ *   <---- ACK   the other side has taken it
+ *   DATA        at most as many bytes as the receiver's window has credit for
+ *   WINDOW      the receiver has read: so many more bytes may be sent (256 KiB at first)
+ *   FIN         this side has written everything;  RST: neither side goes on
+ *   PING        is the other side alive, and how far;  GO_AWAY: no new streams
+ *
+ * A stream lives from its SYN until the layer above releases it and both sides have ended. Frames for
+ * an ID that is gone are read and dropped: a reset crosses data on the way.
+ *
+ * Flow control is what bounds memory: a sender can have no more than the window under way or unread,
+ * and the reader gives credit only for what it has read. Bodies are handed on as they arrive. */
+#include "yamux_table.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HEADER 12
-#define BUCKETS_FIRST 16
-
-int yamux_frame_put(struct bytes *out, const struct yamux_frame *f)
-{
-    uint8_t *p = bytes_reserve(out, HEADER);
-    if (!p) return out->failed;
-    p[0] = f->version;
-    p[1] = f->type;
-    p[2] = (uint8_t)(f->flags >> 8);
-    p[3] = (uint8_t)f->flags;
-    for (int i = 0; i < 4; i++) {
-        p[4 + i] = (uint8_t)(f->stream >> (24 - 8 * i));
-        p[8 + i] = (uint8_t)(f->length >> (24 - 8 * i));
-    }
-    out->end += HEADER;
-    return PL_OK;
-}
-
-int yamux_frame_get(struct cursor *c, struct yamux_frame *f)
-{
-    if (c->left < HEADER) return PL_EAGAIN;
-    get_u8(c, &f->version);
-    get_u8(c, &f->type);
-    get_be16(c, &f->flags);
-    get_be32(c, &f->stream);
-    get_be32(c, &f->length);
-    return f->version != 0 || f->type > YAMUX_GO_AWAY ? PL_EPROTO : PL_OK;
-}
 
 static int put(struct bytes *out, enum yamux_type type, int flags, uint32_t stream, uint32_t length)
 {
@@ -58,136 +38,6 @@ void yamux_init(struct yamux *y, int client, const struct yamux_events *events, 
     y->ping_sent = -1;
 }
 
-static void free_stream(struct yamux_stream *s)
-{
-    bytes_clear(&s->in);
-    buffer_queue_clear(&s->waiting);
-    free(s);
-}
-
-void yamux_clear(struct yamux *y)
-{
-    for (size_t i = 0; i < y->bucket_count; i++)
-        while (y->buckets[i]) {
-            struct yamux_stream *next = y->buckets[i]->next;
-            free_stream(y->buckets[i]);
-            y->buckets[i] = next;
-        }
-    free(y->buckets);
-    memset(y, 0, sizeof *y);
-}
-
-/* --- the table of streams --------------------------------------------------------------------- */
-
-/* One side's ids are all odd or all even: the lowest bit would tell nothing. */
-static struct yamux_stream **bucket(const struct yamux *y, uint32_t id)
-{
-    return &y->buckets[(id >> 1 ^ id << 3) & (y->bucket_count - 1)];
-}
-
-static struct yamux_stream *find(const struct yamux *y, uint32_t id)
-{
-    struct yamux_stream *s = y->bucket_count ? *bucket(y, id) : NULL;
-    while (s && s->id != id) s = s->next;
-    return s;
-}
-
-static int grow_table(struct yamux *y)
-{
-    struct yamux_stream **old = y->buckets;
-    size_t n = y->bucket_count;
-    struct yamux_stream **fresh = calloc(n ? 2 * n : BUCKETS_FIRST, sizeof *fresh);
-    if (!fresh) return PL_ENOMEM;
-    y->buckets = fresh;
-    y->bucket_count = n ? 2 * n : BUCKETS_FIRST;
-    for (size_t i = 0; i < n; i++)
-        while (old[i]) {
-            struct yamux_stream *s = old[i], **at = bucket(y, s->id);
-            old[i] = s->next;
-            s->next = *at;
-            *at = s;
-        }
-    free(old);
-    return PL_OK;
-}
-
-static struct yamux_stream *add_stream(struct yamux *y, uint32_t id)
-{
-    struct yamux_stream *s, **at;
-    if (y->count == y->bucket_count && grow_table(y)) return NULL;
-    if (!(s = calloc(1, sizeof *s))) return NULL;
-    s->id = id;
-    s->credit = s->window = s->granted = YAMUX_WINDOW;
-    at = bucket(y, id);
-    s->next = *at;
-    *at = s;
-    y->count++;
-    return s;
-}
-
-static void leave_line(struct yamux *y, struct yamux_stream *s)
-{
-    if (!s->ready) return;
-    if (s->ready_prev) s->ready_prev->ready_next = s->ready_next;
-    else y->ready_first = s->ready_next;
-    if (s->ready_next) s->ready_next->ready_prev = s->ready_prev;
-    else y->ready_last = s->ready_prev;
-    s->ready = 0;
-}
-
-static void join_line(struct yamux *y, struct yamux_stream *s)
-{
-    if (s->ready || s->reset || !s->credit || !s->waiting.length) return;
-    s->ready = 1;
-    s->ready_next = NULL;
-    s->ready_prev = y->ready_last;
-    if (y->ready_last) y->ready_last->ready_next = s;
-    else y->ready_first = s;
-    y->ready_last = s;
-}
-
-/* n more bytes wait in the stream, or with a minus fewer. */
-static void count_waiting(struct yamux *y, const struct yamux_stream *s, size_t n)
-{
-    y->unsent += n;
-    if (s->answers) y->answers += n;
-}
-
-static void drop_waiting(struct yamux *y, struct yamux_stream *s)
-{
-    count_waiting(y, s, -s->waiting.length);
-    buffer_queue_clear(&s->waiting);
-    leave_line(y, s);
-}
-
-static void drop_in(struct yamux *y, struct yamux_stream *s)
-{
-    y->held -= bytes_length(&s->in);
-    bytes_clear(&s->in);
-}
-
-/* Its SYN has been answered, in whatever way. */
-static void taken(struct yamux *y, struct yamux_stream *s)
-{
-    if (s->acked) return;
-    s->acked = 1;
-    y->unacked--;
-}
-
-static void forget(struct yamux *y, struct yamux_stream *s)
-{
-    struct yamux_stream **at = bucket(y, s->id);
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    y->count--;
-    y->grown -= s->window - YAMUX_WINDOW;
-    if (s->remote_opened) y->inbound--;
-    else taken(y, s);
-    drop_waiting(y, s);
-    drop_in(y, s);
-    free_stream(s);
-}
-
 /* 1 when nothing more can come or go on it. */
 static int is_over(const struct yamux_stream *s)
 {
@@ -201,7 +51,7 @@ int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out)
     *s = NULL;
     if (y->unacked >= YAMUX_UNACKED_MAX || y->remote_going || y->next_id > UINT32_MAX - 2)
         return PL_EAGAIN;
-    if (!(*s = add_stream(y, y->next_id))) return PL_ENOMEM;
+    if (!(*s = yamux_table_add(y, y->next_id))) return PL_ENOMEM;
     y->next_id += 2;
     y->unacked++;
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_SYN, (*s)->id, 0);
@@ -242,8 +92,8 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
     }
     if (out->failed || !n) return out->failed;
     if ((rc = buffer_queue_add(&s->waiting, p, n))) return rc;
-    count_waiting(y, s, n);
-    join_line(y, s);
+    yamux_table_count_waiting(y, s, n);
+    yamux_ready_join(y, s);
     return PL_OK;
 }
 
@@ -255,8 +105,8 @@ int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data)
     rc = buffer_queue_give(&s->waiting, data);
     data->begin = data->end = 0;
     if (rc) return rc;
-    count_waiting(y, s, n);
-    join_line(y, s);
+    yamux_table_count_waiting(y, s, n);
+    yamux_ready_join(y, s);
     return PL_OK;
 }
 
@@ -268,13 +118,13 @@ int yamux_pump(struct yamux *y, struct bytes *out)
         const uint8_t *piece = buffer_queue_at(&s->waiting, &n);
         uint32_t sent = send_frame(y, s, piece, n, out);
         buffer_queue_take(&s->waiting, sent);
-        count_waiting(y, s, -(size_t)sent);
-        leave_line(y, s);
-        join_line(y, s); /* behind the others */
+        yamux_table_count_waiting(y, s, -(size_t)sent);
+        yamux_ready_leave(y, s);
+        yamux_ready_join(y, s); /* behind the others */
         if (s->waiting.length) continue;
         send_fin(s, out);
         if (!s->released) y->events.writable(y->context, s);
-        else if (is_over(s)) forget(y, s);
+        else if (is_over(s)) yamux_table_remove(y, s);
     }
     return out->failed;
 }
@@ -335,7 +185,7 @@ int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     if (is_over(s)) return PL_OK;
     s->reset = 1;
-    drop_waiting(y, s);
+    yamux_table_drop_waiting(y, s);
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, s->id, 0);
 }
 
@@ -343,9 +193,9 @@ void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     s->released = 1;
     s->user = NULL;
-    drop_in(y, s);
+    yamux_table_drop_in(y, s);
     if (!s->out_ended) yamux_reset(y, s, out);
-    if (is_over(s)) forget(y, s);
+    if (is_over(s)) yamux_table_remove(y, s);
 }
 
 /* --- receiving -------------------------------------------------------------------------------- */
@@ -362,11 +212,11 @@ static int on_syn(struct yamux *y, const struct yamux_frame *f, struct bytes *ou
     struct yamux_stream *s;
     if (f->stream % 2 == (y->client ? 1u : 0u) || f->stream == 0)
         return protocol_error(out, err, "a new stream with an id of our own kind", f->stream);
-    if (find(y, f->stream))
+    if (yamux_table_find(y, f->stream))
         return protocol_error(out, err, "a new stream with an id in use", f->stream);
     if (y->inbound >= YAMUX_STREAMS_MAX)
         return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, f->stream, 0);
-    if (!(s = add_stream(y, f->stream))) return PL_ENOMEM;
+    if (!(s = yamux_table_add(y, f->stream))) return PL_ENOMEM;
     s->remote_opened = s->acked = s->answers = 1;
     y->inbound++;
     put(out, YAMUX_WINDOW_UPDATE, YAMUX_ACK, f->stream, 0);
@@ -380,8 +230,8 @@ static void on_end(struct yamux *y, struct yamux_stream *s, int flags)
     if (flags & YAMUX_FIN) s->in_ended = 1;
     if (flags & YAMUX_RST) {
         s->reset = 1;
-        taken(y, s);
-        drop_waiting(y, s);
+        yamux_table_acknowledge(y, s);
+        yamux_table_drop_waiting(y, s);
     }
 }
 
@@ -389,19 +239,19 @@ static void on_end(struct yamux *y, struct yamux_stream *s, int flags)
 static void tell(struct yamux *y, struct yamux_stream *s)
 {
     if (!s->released) y->events.readable(y->context, s);
-    else if (is_over(s)) forget(y, s);
+    else if (is_over(s)) yamux_table_remove(y, s);
 }
 
 static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                             struct pl_err *err)
 {
-    struct yamux_stream *s = find(y, f->stream);
+    struct yamux_stream *s = yamux_table_find(y, f->stream);
     if (!s || s->reset) return PL_OK;
-    if (f->flags & YAMUX_ACK) taken(y, s);
+    if (f->flags & YAMUX_ACK) yamux_table_acknowledge(y, s);
     if (f->length > UINT32_MAX - s->credit)
         return protocol_error(out, err, "more credit than can be counted", f->stream);
     s->credit += f->length;
-    join_line(y, s);
+    yamux_ready_join(y, s);
     on_end(y, s, f->flags);
     if (f->flags & (YAMUX_FIN | YAMUX_RST)) tell(y, s);
     return yamux_pump(y, out);
@@ -410,7 +260,7 @@ static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct
 static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                           struct pl_err *err)
 {
-    struct yamux_stream *s = find(y, f->stream);
+    struct yamux_stream *s = yamux_table_find(y, f->stream);
     y->body = *f;
     y->body_left = f->length;
     if (!s || s->reset) { /* gone: the body is read and dropped, within what it might have had */
@@ -418,7 +268,7 @@ static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct b
             return protocol_error(out, err, "a frame larger than any window", f->stream);
         return PL_OK;
     }
-    if (f->flags & YAMUX_ACK) taken(y, s);
+    if (f->flags & YAMUX_ACK) yamux_table_acknowledge(y, s);
     if (f->length > s->granted) return protocol_error(out, err, "more data than credit", f->stream);
     s->granted -= f->length;
     return PL_OK;
@@ -427,7 +277,7 @@ static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct b
 /* Some of the body, or nothing where the frame has none. */
 static int on_body(struct yamux *y, const uint8_t *data, size_t n)
 {
-    struct yamux_stream *s = find(y, y->body.stream);
+    struct yamux_stream *s = yamux_table_find(y, y->body.stream);
     int last;
     y->body_left -= (uint32_t)n;
     last = !y->body_left;
@@ -510,7 +360,7 @@ static void sweep(struct yamux *y, struct bytes *out)
             s->waited = waiting;
             if (++s->idle_ticks <= YAMUX_LINGER_TICKS) continue;
             yamux_reset(y, s, out);
-            forget(y, s);
+            yamux_table_remove(y, s);
         }
     }
 }

@@ -1,0 +1,265 @@
+/* host_routing.c - peers find each other: through another peer, through a relay, and not at all; and
+ * AutoNAT tells whether they can be reached. */
+#include "host_sides.h"
+#include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/relay/relay.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct ears {
+    struct host_watch watch;
+    struct side *side;
+    int connected, disconnected, identified;
+};
+
+static void on_connected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->connected);
+}
+
+static void on_disconnected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->disconnected);
+}
+
+static void on_identified(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->identified);
+}
+
+static void watch_here(void *context)
+{
+    struct ears *e = context;
+    e->watch = (struct host_watch){ .events = { .connected = on_connected,
+                                                .disconnected = on_disconnected,
+                                                .identified = on_identified },
+                                    .context = e };
+    host_watch(e->side->host, &e->watch);
+}
+
+static void found_through_another(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    struct asking join_a = {
+        .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT
+    };
+    struct asking join_b = {
+        .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT
+    };
+    struct asking q = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1, .timeout_s = LIMIT
+    };
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    ask_and_wait(&join_a);
+    ask_and_wait(&join_b);
+    assert_true(await_noted(&ears.connected, 2, LIMIT) && await_noted(&ears.identified, 2, LIMIT));
+    ask_and_wait(&q); /* b knows nothing of a but its ID */
+    if (q.status) fail_msg("%s", q.error);
+    bytes_clear(&q.response);
+    close_side(&a);
+    assert_true(await_noted(&ears.disconnected, 1, LIMIT));
+    close_side(&b);
+    assert_true(await_noted(&ears.disconnected, 2, LIMIT));
+    close_side(&hub);
+}
+
+static void reserve_here(void *context)
+{
+    struct asking *a = context;
+    a->status = relay_use(a->from->host, a->to);
+}
+
+static void look_here(void *context)
+{
+    struct asking *a = context;
+    a->answered = relay_is_used(a->from->host, a->to) &&
+                  relay_addresses(a->from->host, &a->from->at, 1) == 1;
+}
+
+/* A hub that relays; a, which has a place there and answers; b, which has called the hub. Neither
+ * a nor b listens. */
+static void open_relayed(struct side *hub, struct ears *ears, struct side *a, struct side *b)
+{
+    struct asking reserve = { .from = a, .to = &hub->me.id };
+    struct asking join = { .from = b, .to = &hub->me.id, .name = "Test.none", .timeout_s = LIMIT };
+    open_side_as(hub, 1, 0, 1);
+    open_side(a, 0, 0);
+    open_side(b, 0, 0);
+    serve(a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub->loop, watch_here, ears);
+    teach(a, hub);
+    teach(b, hub);
+    loop_call(a->loop, reserve_here, &reserve);
+    assert_int_equal(reserve.status, PL_OK);
+    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until;) {
+        usleep(50000);
+        loop_call(a->loop, look_here, &reserve);
+    }
+    assert_true(reserve.answered);
+    ask_and_wait(&join);
+    /* both, and a's push of its new address */
+    assert_true(await_noted(&ears->identified, 3, LIMIT));
+}
+
+/* b reaches a through the hub, knowing its ID only. */
+static void called_through_relay(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    uint8_t *data = noise(400000, 1);
+    struct asking small = { .from = &b,
+                            .to = &a.me.id,
+                            .name = "Test.echo",
+                            .data = data,
+                            .n = 40000,
+                            .timeout_s = LIMIT };
+    struct asking large = { .from = &b,
+                            .to = &a.me.id,
+                            .name = "Test.echo",
+                            .data = data,
+                            .n = 400000,
+                            .timeout_s = LIMIT };
+    (void)state;
+    open_relayed(&hub, &ears, &a, &b);
+    ask_and_wait(&small);
+    if (small.status) fail_msg("%s", small.error);
+    assert_memory_equal(bytes_at(&small.response), data, 40000);
+    ask_and_wait(&large); /* more than a circuit carries: cut, and said so */
+    assert_int_equal(large.status, PL_EIO);
+    bytes_clear(&small.response);
+    free(data);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+}
+
+/* An address where nobody answers, not even with a refusal: its line of callers is full. */
+static void open_silence(int fd[3], struct multiaddr *at)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof sa;
+    struct pl_err err = { "" };
+    char text[64];
+    for (int i = 0; i < 3; i++) fd[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
+    assert_int_equal(bind(fd[0], (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(fd[0], 0), 0);
+    assert_int_equal(getsockname(fd[0], (struct sockaddr *)&sa, &n), 0);
+    for (int i = 1; i < 3; i++) connect(fd[i], (struct sockaddr *)&sa, sizeof sa);
+    snprintf(text, sizeof text, "/ip4/127.0.0.1/tcp/%d", ntohs(sa.sin_port));
+    if (multiaddr_from_text(at, text, &err)) fail_msg("%s", err.text);
+}
+
+/* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it through
+ * the hub long before that address is given up. */
+static void an_address_that_leads_nowhere(void **state)
+{
+    struct side hub, a, b;
+    int silence[3];
+    struct ears ears = { .side = &hub };
+    struct asking q = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5, .timeout_s = LIMIT
+    };
+    double begun;
+    (void)state;
+    open_relayed(&hub, &ears, &a, &b);
+    open_silence(silence, &a.at);
+    teach(&b, &a);
+    begun = pl_seconds();
+    ask_and_wait(&q);
+    if (q.status) fail_msg("%s", q.error);
+    assert_true(pl_seconds() - begun < CONN_SETUP_LIMIT);
+    bytes_clear(&q.response);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+    for (int i = 0; i < 3; i++) close(silence[i]);
+}
+
+static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
+{
+    struct asking *a = context;
+    a->status = status;
+    a->from->at = *at;
+    snprintf(a->error, sizeof a->error, "%s", why);
+    note(&a->answered);
+}
+
+static void reach_here(void *context)
+{
+    struct asking *a = context;
+    assert_non_null(autonat_ask(a->from->host, a->to, LIMIT, on_reach, a));
+}
+
+static void reachable(void **state)
+{
+    struct side hub, a, b;
+    struct asking from_a = { .from = &a, .to = &hub.me.id },
+                  from_b = { .from = &b, .to = &hub.me.id };
+    struct multiaddr was;
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    was = a.at;
+    multiaddr_strip_peer(&was, &a.me.id);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    loop_call(a.loop, reach_here, &from_a);
+    loop_call(b.loop, reach_here, &from_b);
+    assert_true(await_noted(&from_a.answered, 1, LIMIT) && await_noted(&from_b.answered, 1, LIMIT));
+    if (from_a.status) fail_msg("%s", from_a.error);
+    assert_true(multiaddr_equal(&a.at, &was));
+    assert_int_equal(from_b.status, PL_EPROTO); /* it has no address to be dialled at */
+    close_side(&a);
+    close_side(&b);
+    close_side(&hub);
+}
+
+/* a's own address is not the one that the hub sees, as behind a router: the hub is asked about the
+ * one that it sees, and finds nobody there. */
+static void not_reachable_behind_a_router(void **state)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.2/tcp/0" };
+    struct side hub, a = { 0 };
+    struct host_options o = { .me = &a.me, .listen = listen, .listen_count = 1 };
+    struct asking join = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = { .from = &a, .to = &hub.me.id };
+    struct ears ears = { .side = &a };
+    struct pl_err err = { "" };
+    (void)state;
+    open_side(&hub, 1, 0);
+    assert_int_equal(loop_open(&a.loop, &err), PL_OK);
+    assert_int_equal(identity_make(&a.me, KEY_ED25519, &err), PL_OK);
+    if (libp2p_open(&a.host, a.loop, &o, &err)) fail_msg("%s", err.text);
+    loop_call(a.loop, watch_here, &ears);
+    teach(&a, &hub);
+    ask_and_wait(&join);
+    assert_true(await_noted(&ears.identified, 1, LIMIT));
+    loop_call(a.loop, reach_here, &q);
+    assert_true(await_noted(&q.answered, 1, LIMIT));
+    assert_int_equal(q.status, PL_EIO); /* it has tried */
+    close_side(&a);
+    close_side(&hub);
+}
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_through_another),         cmocka_unit_test(called_through_relay),
+        cmocka_unit_test(an_address_that_leads_nowhere), cmocka_unit_test(reachable),
+        cmocka_unit_test(not_reachable_behind_a_router),
+    };
+    return cmocka_run_group_tests_name("host_routing", tests, NULL, NULL);
+}
