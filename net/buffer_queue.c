@@ -1,4 +1,8 @@
-/* buffer_queue.c - see buffer_queue.h. */
+/* buffer_queue.c - a list of buffers.
+ *
+ * A megabyte that waits for a stream's window should be copied once, into the cipher. So a large
+ * buffer joins the queue with its memory, and the giver gets the memory of one that was sent. Small
+ * ones are appended to the last buffer: a list of a thousand tiny pieces would cost more. */
 #include "buffer_queue.h"
 
 #include <assert.h>

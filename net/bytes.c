@@ -1,4 +1,9 @@
-/* bytes.c - see bytes.h. */
+/* bytes.c - a buffer that is filled at its end and emptied at its front, and a cursor for reading.
+ *
+ * Bytes taken from the front are not moved at once: that would cost the square of the length for a
+ * reader that takes little by little. They are reclaimed when space is needed and at least half of
+ * the buffer is free in front; otherwise the buffer doubles. So each byte is moved a bounded number of
+ * times on average. Errors stick, so a message is composed without a check after each field. */
 #include "bytes.h"
 
 #include <assert.h>
@@ -63,6 +68,7 @@ int bytes_be16(struct bytes *b, uint16_t x) { return add_be(b, x, 2); }
 int bytes_be32(struct bytes *b, uint32_t x) { return add_be(b, x, 4); }
 int bytes_be64(struct bytes *b, uint64_t x) { return add_be(b, x, 8); }
 
+/* Seven bits a byte, the lowest first; the top bit says that more follow. */
 int bytes_varint(struct bytes *b, uint64_t x)
 {
     uint8_t raw[10];
@@ -145,6 +151,7 @@ int get_varint(struct cursor *c, uint64_t *x)
     return PL_EFORMAT;
 }
 
+/* Nothing moves before all of it is there, so a caller may simply try again with more bytes. */
 int get_delimited(struct cursor *c, const uint8_t **data, size_t *n, size_t max)
 {
     struct cursor ahead = *c;

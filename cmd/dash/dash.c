@@ -135,7 +135,7 @@ static size_t distances(struct dash *o, struct distance *out, const struct dht_l
     size_t n = 0;
     for (size_t i = 0; i < l->progress_count && n < LATENCY_MAX; i++)
         if (!l->progress[i].record.client_mode) peers[n++] = l->progress[i].record.peer;
-    return latency_look(o->distances, out, peers, n);
+    return latency_update(o->distances, out, peers, n);
 }
 
 static int look(struct dash *o, struct pl_err *err)

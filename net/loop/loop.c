@@ -1,5 +1,8 @@
-/* loop.c - libuv's loop on a thread of its own. Timers lie in one heap under a single libuv
- * timer, so that their owners can drop them at any moment. */
+/* loop.c - libuv's loop on a thread of its own, with timers and a way in for other threads.
+ *
+ * A libuv timer's memory must stay until its close callback. Ours lie in their owners' structs, which
+ * come and go: so they are kept in a binary heap here, under a single libuv timer, and can be dropped
+ * at any moment. Other threads append to a list of jobs and wake the loop with one uv_async_t. */
 #include "loop.h"
 #include "loop_uv.h"
 
@@ -16,7 +19,7 @@ struct job {
 
 struct loop {
     uv_loop_t uv;
-    uv_async_t door;
+    uv_async_t wake;
     uv_timer_t alarm;
     pthread_t thread;
     pthread_mutex_t lock; /* guards jobs, last, closing */
@@ -45,6 +48,7 @@ static void put(struct loop *l, size_t place, struct timer *t)
     t->place = place;
 }
 
+/* Moves t from a free place up to where its parent is not later: O(log n). */
 static void rise(struct loop *l, size_t place, struct timer *t)
 {
     for (; place > 1 && l->heap[place / 2]->at > t->at; place /= 2)
@@ -52,6 +56,7 @@ static void rise(struct loop *l, size_t place, struct timer *t)
     put(l, place, t);
 }
 
+/* Moves t down to where neither child is earlier. */
 static void sink(struct loop *l, size_t place, struct timer *t)
 {
     size_t child;
@@ -136,16 +141,16 @@ static void run_jobs(struct loop *l)
     }
 }
 
-static void on_door(uv_async_t *door)
+static void on_wake(uv_async_t *async)
 {
-    struct loop *l = door->data;
+    struct loop *l = async->data;
     int closing;
     run_jobs(l);
     pthread_mutex_lock(&l->lock);
     closing = l->closing && !l->jobs;
     pthread_mutex_unlock(&l->lock);
     if (!closing) return;
-    uv_close((uv_handle_t *)&l->door, NULL);
+    uv_close((uv_handle_t *)&l->wake, NULL);
     uv_close((uv_handle_t *)&l->alarm, NULL);
 }
 
@@ -157,12 +162,12 @@ int loop_post(struct loop *l, loop_fn *fn, void *context)
     pthread_mutex_lock(&l->lock);
     *l->last = job;
     l->last = &job->next;
-    uv_async_send(&l->door);
+    uv_async_send(&l->wake);
     pthread_mutex_unlock(&l->lock);
     return PL_OK;
 }
 
-struct errand {
+struct call {
     loop_fn *fn;
     void *context;
     int done;
@@ -170,9 +175,9 @@ struct errand {
     pthread_cond_t over;
 };
 
-static void run_errand(void *context)
+static void run_call(void *context)
 {
-    struct errand *e = context;
+    struct call *e = context;
     e->fn(e->context);
     pthread_mutex_lock(&e->lock);
     e->done = 1;
@@ -182,7 +187,7 @@ static void run_errand(void *context)
 
 int loop_call(struct loop *l, loop_fn *fn, void *context)
 {
-    struct errand e = { .fn = fn, .context = context };
+    struct call e = { .fn = fn, .context = context };
     int rc;
     if (loop_is_here(l)) {
         fn(context);
@@ -190,7 +195,7 @@ int loop_call(struct loop *l, loop_fn *fn, void *context)
     }
     pthread_mutex_init(&e.lock, NULL);
     pthread_cond_init(&e.over, NULL);
-    if (!(rc = loop_post(l, run_errand, &e))) {
+    if (!(rc = loop_post(l, run_call, &e))) {
         pthread_mutex_lock(&e.lock);
         while (!e.done) pthread_cond_wait(&e.over, &e.lock);
         pthread_mutex_unlock(&e.lock);
@@ -253,10 +258,10 @@ int loop_open(struct loop **out, struct pl_err *err)
     }
     l->last = &l->jobs;
     pthread_mutex_init(&l->lock, NULL);
-    if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->door, on_door) ||
+    if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->wake, on_wake) ||
         uv_timer_init(&l->uv, &l->alarm))
         goto broken; /* only out of descriptors: what was made goes with the process */
-    l->door.data = l->alarm.data = l;
+    l->wake.data = l->alarm.data = l;
     uv_unref((uv_handle_t *)&l->alarm);
     /* Signals are the program's own threads' business; SIGPIPE is nobody's. */
     sigfillset(&all);
@@ -277,7 +282,7 @@ void loop_close(struct loop *l)
     assert(!loop_is_here(l));
     pthread_mutex_lock(&l->lock);
     l->closing = 1;
-    uv_async_send(&l->door);
+    uv_async_send(&l->wake);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
     assert(!l->count);

@@ -1,4 +1,4 @@
-/* loop.h - the network's thread: one event loop, timers, and a door for other threads. Everything
+/* loop.h - the network's thread: one event loop, timers, and a way in for other threads. Everything
  * of net/ runs on this thread; training runs on others and never waits here unless it asks to. */
 #ifndef PL_LOOP_H
 #define PL_LOOP_H

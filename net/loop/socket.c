@@ -1,4 +1,8 @@
-/* socket.c - see socket.h. */
+/* socket.c - congestion control by path, and how much the kernel may hold.
+ *
+ * On a path that loses packets for other reasons than congestion, CUBIC halves its window at each
+ * loss. BBR paces by the delivery rate that it measures, so it keeps such a path full. Within one
+ * machine the pacing only costs timers. */
 #include "socket.h"
 #include "ref/base.h"
 

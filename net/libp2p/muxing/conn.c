@@ -1,4 +1,10 @@
-/* conn.c - see conn.h. */
+/* conn.c - the layers of a connection, one state for each.
+ *
+ *   wire bytes -> [multistream] -> secure->receive -> plain -> [multistream] -> yamux_receive
+ *   wire bytes <------------------ secure->send    <- frames <----------------- yamux_...
+ *
+ * Negotiation and handshake of the next layer may arrive in the same packet as the end of the last, so
+ * each state hands the rest of its bytes on. */
 #include "conn.h"
 
 #include <string.h>
@@ -77,6 +83,7 @@ static int encrypt(struct conn *c)
     return rc;
 }
 
+/* Data stop at wire_high: what is urgent would wait behind them. */
 static void set_room(struct conn *c)
 {
     size_t held = bytes_length(&c->wire) + c->under_way;
@@ -113,6 +120,8 @@ static int other_protocol(const struct bytes *in, struct pl_err *err)
 static int on_plain(struct conn *c, double now, struct pl_err *err)
 {
     int rc;
+    /* The peer is proven. Both may have named Yamux inside the handshake (early negotiation), which
+     * saves a round trip; if not, it is negotiated now, encrypted. */
     if (c->state == CONN_HANDSHAKE && c->secure->established) {
         if (c->secure->muxer_agreed) open_muxer(c, now);
         else {
@@ -176,6 +185,7 @@ int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, stru
     return pl_fail(err, rc, "%s", why.text[0] ? why.text : pl_status_name(rc));
 }
 
+/* Urgent frames first, then as much of the streams' data as the socket will soon take. */
 int conn_flush(struct conn *c)
 {
     int rc;

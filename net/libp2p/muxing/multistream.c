@@ -1,4 +1,12 @@
-/* multistream.c - see multistream.h. */
+/* multistream.c - both sides agree on a protocol by its name. [spec libp2p-wire 4]
+ *
+ *   dialer                                     listener
+ *     /multistream/1.0.0  /noise      --->
+ *                                     <---     /multistream/1.0.0
+ *                                     <---     /noise        I speak it: the protocol begins
+ *                                          or  na            I do not: propose another
+ *
+ * A token is a varint length, the text, and a newline that counts in the length. */
 #include "multistream.h"
 
 #include <string.h>
@@ -45,6 +53,7 @@ static int is(const char *text, size_t n, const char *name)
     return n == strlen(name) && !memcmp(text, name, n);
 }
 
+/* The dialer: our proposal comes back when it is accepted. */
 static int on_answer(struct multistream *m, const char *text, size_t n, struct bytes *out)
 {
     const char *asked = m->wanted[m->proposed - 1], *next;
@@ -58,6 +67,7 @@ static int on_answer(struct multistream *m, const char *text, size_t n, struct b
     return multistream_token(out, next, strlen(next)) ? PL_ENOMEM : PL_EAGAIN;
 }
 
+/* The listener: accepts what it serves, refuses the rest, and a dialer that only guesses. */
 static int on_proposal(struct multistream *m, const char *text, size_t n, struct bytes *out)
 {
     int index = m->find(m->context, text, n);

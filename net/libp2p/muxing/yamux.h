@@ -82,7 +82,7 @@ struct yamux {
     uint32_t body_left;
 };
 
-/* client: 1 for the side that dialled. `now` in seconds of any monotonic clock. */
+/* client: 1 for the side that dialed. `now` in seconds of any monotonic clock. */
 void yamux_init(struct yamux *y, int client, const struct yamux_events *events, void *context,
                 double now);
 void yamux_clear(struct yamux *y); /* frees all streams, without telling anybody */

@@ -206,6 +206,8 @@ static int protocol_error(struct bytes *out, struct pl_err *err, const char *wha
     return pl_fail(err, PL_EPROTO, "yamux: %s (stream %u)", what, (unsigned)id);
 }
 
+/* SYN: the other side opens a stream with an ID of its own parity. Above the limit it gets a reset:
+ * the connection and its other streams go on. */
 static int on_syn(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                   struct pl_err *err)
 {
@@ -242,6 +244,7 @@ static void tell(struct yamux *y, struct yamux_stream *s)
     else if (is_over(s)) yamux_table_remove(y, s);
 }
 
+/* Credit: so many more bytes may be sent on the stream. */
 static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                             struct pl_err *err)
 {
@@ -257,6 +260,7 @@ static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct
     return yamux_pump(y, out);
 }
 
+/* The receiver granted a window; a sender that exceeds it is broken or hostile. */
 static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                           struct pl_err *err)
 {

@@ -1,4 +1,11 @@
-/* identity.c - see identity.h. The keys are OpenSSL's, the frames around them protobuf. */
+/* identity.c - key pairs as files and as signatures. The keys are OpenSSL's, the frames protobuf.
+ * [spec libp2p-wire 2]
+ *
+ *   PublicKey, PrivateKey = { Type = 1: RSA 0, Ed25519 1, secp256k1 2, ECDSA 3;  Data = 2 }
+ *
+ * Data is raw for Ed25519 (32 bytes; private: 64, the public half behind), a compressed point for
+ * secp256k1, DER for the others. A peer ID is computed over the serialized PublicKey, so it must be
+ * written in exactly one way. */
 #include "identity.h"
 #include "data/files/file.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"

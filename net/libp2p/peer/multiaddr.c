@@ -38,7 +38,7 @@ static const struct protocol {
     { "p2p", C_P2P, PEER },
     { "quic-v1", 461, NOTHING },
     { "ws", 477, NOTHING },
-    /* never dialled, but peers that we keep addresses of may have them */
+    /* never dialed, but peers that we keep addresses of may have them */
     { "dnsaddr", C_DNSADDR, NAME },
     { "tls", 448, NOTHING },
     { "quic", 460, NOTHING },

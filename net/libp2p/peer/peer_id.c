@@ -1,4 +1,8 @@
-/* peer_id.c - see peer_id.h. */
+/* peer_id.c - a multihash of the public key: identity (the key itself) up to 42 bytes, else SHA-256.
+ * [spec libp2p-wire 2]
+ *
+ *   00 24 <36 bytes of key>      Ed25519:  text 12D3Koo...
+ *   12 20 <32 bytes of hash>     RSA:      text Qm... */
 #include "peer_id.h"
 #include "base58.h"
 

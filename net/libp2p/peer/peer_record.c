@@ -1,4 +1,10 @@
-/* peer_record.c - see peer_record.h. */
+/* peer_record.c - a peer's addresses under its own signature. [spec libp2p-wire 9]
+ *
+ *   Envelope { public key; payload type 03 01; payload = PeerRecord { id, seq, addresses }; signature }
+ *
+ * Signed is not the payload alone: length-prefixed domain "libp2p-peer-record", type and payload, so
+ * that a signature made for something else is none here. Identify carries the envelope; anybody may
+ * pass it on, and nobody can change it. */
 #include "peer_record.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 

@@ -1,4 +1,9 @@
-/* peerstore.c - see peerstore.h. */
+/* peerstore.c - a hash table of peers with their addresses.
+ *
+ * Everything in it comes from others, so everything is bounded: peers, addresses of each, bytes of
+ * protocol names. A full list gives up what failed most or expires first; a full table the peer that
+ * was seen longest ago and is not connected. An address that fails is dialed again after 5, 10, 20 ...
+ * up to 300 seconds. */
 #include "peerstore.h"
 
 #include <math.h>

@@ -9,13 +9,13 @@
 #define PEER_ADDRESSES_MAX 16  /* of one peer; honest ones have a handful */
 #define PEER_PROTOCOLS_MAX 256 /* that one peer may claim */
 #define PEER_PROTOCOL_TEXT_MAX 16384 /* bytes of their names */
-#define BACKOFF_FIRST 5.0            /* s until an address that failed is dialled again; doubles */
+#define BACKOFF_FIRST 5.0            /* s until an address that failed is dialed again; doubles */
 #define BACKOFF_MAX 300.0
 
 struct address {
     struct multiaddr at; /* without the peer's own /p2p at the end */
     double expires;      /* s; INFINITY: never */
-    double retry_at;     /* s; not dialled by itself before */
+    double retry_at;     /* s; not dialed by itself before */
     int failures;
 };
 
@@ -59,7 +59,7 @@ void peers_expire(struct peers *t, double now);
 /* An address without any last /p2p, or with the peer's own. Known ones live on at least till
  * `expires`. PL_EPROTO: another peer's. PL_ELIMIT: its list is full of better ones. */
 int peer_learn(struct peer *p, const struct multiaddr *a, double expires);
-/* What came of dialling it: a failed one waits BACKOFF_FIRST, twice as long each time. */
+/* What came of dialing it: a failed one waits BACKOFF_FIRST, twice as long each time. */
 void peer_address_failed(struct peer *p, const struct multiaddr *a, double now);
 void peer_address_worked(struct peer *p, const struct multiaddr *a);
 /* Texts, each ending in a zero byte. */

@@ -1,4 +1,7 @@
-/* latency.c - see latency.h. All but open and close runs on the loop's thread. */
+/* latency.c - a table of peers, pinged in turn, a few at a time.
+ *
+ * An entry stays while its ping is under way, also when the peer is no longer wanted. All but open and
+ * close runs on the loop's thread. */
 #include "latency.h"
 #include "ping.h"
 
@@ -30,7 +33,7 @@ int latency_open(struct latency **d, struct host *h)
 
 void latency_stop(struct latency *d)
 {
-    if (d) latency_look(d, NULL, NULL, 0);
+    if (d) latency_update(d, NULL, NULL, 0);
 }
 
 void latency_close(struct latency *d) { free(d); }
@@ -73,7 +76,7 @@ static void ping_those_due(struct latency *d)
     }
 }
 
-struct look {
+struct update {
     struct latency *d;
     struct distance *out;
     const struct peer_id *peers;
@@ -88,9 +91,9 @@ static struct entry *find(struct latency *d, const struct peer_id *peer)
     return NULL;
 }
 
-static void look(void *context)
+static void update(void *context)
 {
-    struct look *l = context;
+    struct update *l = context;
     struct latency *d = l->d;
     struct entry *e;
     for (int i = 0; i < LATENCY_MAX; i++) d->list[i].wanted = 0;
@@ -107,9 +110,9 @@ static void look(void *context)
         if (d->list[i].wanted && d->list[i].known) l->out[l->found++] = d->list[i].at;
 }
 
-size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
-                    size_t count)
+size_t latency_update(struct latency *d, struct distance *out, const struct peer_id *peers,
+                      size_t count)
 {
-    struct look l = { d, out, peers, count < LATENCY_MAX ? count : LATENCY_MAX, 0 };
-    return loop_call(host_loop(d->host), look, &l) ? 0 : l.found;
+    struct update l = { d, out, peers, count < LATENCY_MAX ? count : LATENCY_MAX, 0 };
+    return loop_call(host_loop(d->host), update, &l) ? 0 : l.found;
 }

@@ -22,8 +22,8 @@ int latency_open(struct latency **d, struct host *h);
 /* These are the peers now, at most LATENCY_MAX of them; others are forgotten. Whoever is due is
  * pinged. Stores in out (room for LATENCY_MAX) what is known and returns how many that are: a
  * peer that was not tried yet is not among them. From any thread but the loop's. */
-size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
-                    size_t count);
+size_t latency_update(struct latency *d, struct distance *out, const struct peer_id *peers,
+                      size_t count);
 /* No ping begins any more: before the host is closed, which ends those under way. From any thread
  * but the loop's. NULL may be stopped. */
 void latency_stop(struct latency *d);

@@ -1,4 +1,7 @@
-/* ping.c - see ping.h. */
+/* ping.c - 32 random bytes there and back. [spec libp2p-wire 10]
+ *
+ * The server sends back whole blocks of 32 bytes, for as long as the stream is open. The client
+ * measures from the moment that the protocol is agreed on, so that connecting does not count. */
 #include "ping.h"
 #include "net/libp2p/host/host_protocol.h"
 

@@ -1,4 +1,14 @@
-/* autonat.c - see autonat.h. */
+/* autonat.c - a peer cannot tell by itself whether others reach it, so it asks to be dialed.
+ * [spec libp2p-wire 14]
+ *
+ *   client                                      server
+ *     DIAL {my ID, my addresses}   --->
+ *                                               dials them over new connections
+ *                                  <---         DIAL_RESPONSE {OK, the one that worked}
+ *                                          or   {E_DIAL_ERROR} {E_DIAL_REFUSED}
+ *
+ * A server that dialed any address would be a tool for attacks on third parties. So it dials only the
+ * IP address that the request comes from, and each dial-back is charged for a minute. */
 #include "autonat.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
@@ -156,8 +166,8 @@ static void answer(struct dial_back_job *j, int status, const char *text,
 
 static void dial_next(struct dial_back_job *j);
 
-static void on_dialled(void *context, int status, const struct peer_id *peer,
-                       const struct pl_err *err)
+static void on_dialed(void *context, int status, const struct peer_id *peer,
+                      const struct pl_err *err)
 {
     struct dial_back_job *j = context;
     const struct peer *p = host_find_peer(j->host, peer);
@@ -178,7 +188,7 @@ static void dial_next(struct dial_back_job *j)
     struct multiaddr a = j->request.addresses[j->next_address++];
     multiaddr_strip_peer(&a, stream_peer(j->stream));
     multiaddr_add_peer(&a, stream_peer(j->stream));
-    j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialled, j);
+    j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialed, j);
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
 
@@ -236,7 +246,7 @@ static void on_request(void *context, struct stream *c)
     rc = next_message(c, m);
     if (rc == PL_EAGAIN) return;
     if (rc || m->is_response || !peer_id_equal(&m->peer, stream_peer(c))) {
-        answer(j, AUTONAT_BAD_REQUEST, "not a request to be dialled", NULL);
+        answer(j, AUTONAT_BAD_REQUEST, "not a request to be dialed", NULL);
         return;
     }
     if (l) keep_own_addresses(m, &l->remote);

@@ -19,7 +19,7 @@ enum autonat_status {
 
 struct autonat_message {
     int is_response;
-    struct peer_id peer; /* a request's: who asks to be dialled */
+    struct peer_id peer; /* a request's: who asks to be dialed */
     /* a request's; a response's is the one that worked */
     struct multiaddr addresses[AUTONAT_ADDRESSES_MAX];
     size_t address_count;

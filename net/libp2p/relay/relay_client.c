@@ -1,5 +1,12 @@
-/* relay_client.c - the two ends of a circuit: keeping a reservation and being called through it, and
- * calling through a relay. Once set up, the stream plays the socket of an ordinary connection. */
+/* relay_client.c - the two ends of a circuit. [spec libp2p-wire 14]
+ *
+ *   reservation   RESERVE on a hop stream, again at three quarters of its time; our address through
+ *                 the relay is then told to others
+ *   being called  the relay opens a stop stream: CONNECT {caller}; we answer STATUS OK
+ *   calling       CONNECT {callee} on a hop stream; the relay answers STATUS OK
+ *
+ * From then on the stream carries an ordinary connection with its own Noise or TLS handshake between
+ * the two ends: the relay sees only encrypted bytes. */
 #include "relay_internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* relay_message.c - see relay_message.h. Hop and stop messages differ in their numbering only: a
- * stop message has no reservation. */
+/* relay_message.c - the bytes of circuit relay's messages. Hop and stop messages differ in their
+ * numbering only: a stop message has no reservation. [spec libp2p-wire 14] */
 #include "relay_message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 

@@ -1,6 +1,6 @@
-/* relay_serve.c - the middle: reservations, and circuits between two channels.
+/* relay_serve.c - the middle: reservations, and circuits between two streams.
  *
- *   hop channel (caller)                         stop channel (callee)
+ *   hop stream (caller)                          stop stream (callee)
  *      CONNECT {callee} --->  reserved?  ---> CONNECT {caller, limit}
  *      STATUS OK {limit} <---------------------- STATUS OK
  *      bytes <--------------------------------------> bytes, up to the limits */
@@ -194,6 +194,7 @@ static void on_stop_answer(void *context, struct stream *c)
     pass(callee);
 }
 
+/* CONNECT: asks the callee, if it holds a reservation; on_stop_answer goes on. */
 static void connect_circuit(struct circuit *k, const struct relay_message *ask)
 {
     static const struct stream_events events = { .readable = on_stop_answer,
@@ -251,6 +252,7 @@ static struct reservation *new_reservation(struct relay *r, struct stream *c)
     return NULL;
 }
 
+/* RESERVE: the client may be called through us for an hour, while it stays connected. */
 static void reserve(struct circuit *k)
 {
     struct host *h = k->host;

@@ -1,5 +1,11 @@
-/* rpc_frame.c - see rpc_frame.h. The unary message is read and written by hand: its data may be 4
- * MiB, which need no second copy, and required fields are told apart from empty ones. */
+/* rpc_frame.c - the bytes of hivemind's calls. [spec libp2p-wire 12, 13]
+ *
+ *   unary      varint length | PersistentConnectionRequest { call ID, and one of
+ *                                callUnary { peer, proto, data },  unaryResponse { response | error } }
+ *   streaming  marker (1)    | length (8, big-endian) | message;  marker 1: the end, or an error
+ *
+ * Unary messages are read and written by hand: their data may be 4 MiB, which need no second copy, and
+ * required fields are told apart from empty ones. */
 #include "rpc_frame.h"
 
 #include <string.h>

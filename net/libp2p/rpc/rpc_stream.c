@@ -1,8 +1,11 @@
-/* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on
- * where they arrived, once they are whole; a reader that pauses leaves them in the stream, whose
- * window then holds the other side back. Whole messages that came before a reset count, also with
- * a reader that was pausing when it came; so do those that a lost connection has left.
- * [spec libp2p-wire 8, 13] */
+/* rpc_stream.c - calls whose request or response is a stream of messages. [spec libp2p-wire 8, 13]
+ *
+ *   caller   message ... message  END       server   message ... message  FIN   (or ERROR, FIN)
+ *
+ * Messages are handed on where they arrived, once they are whole. Backpressure: a reader that pauses
+ * leaves them in the stream, whose window then stops the sender. Whole messages that came before a
+ * reset count, also with a reader that was pausing when it came; so do those that a lost connection
+ * has left. */
 #include "rpc.h"
 #include "rpc_frame.h"
 #include "rpc_service.h"

@@ -1,5 +1,11 @@
-/* rpc_unary.c - unary calls, both sides. The caller keeps its direction open until it has the answer: its
- * end, or anything more from it, means that it has given up. [spec libp2p-wire 12] */
+/* rpc_unary.c - one request, one response, on a stream of their own. [spec libp2p-wire 12]
+ *
+ *   caller                                     handler
+ *     request {call ID, name, data}   --->
+ *                                     <---     response {the same call ID, data | error}
+ *
+ * The caller keeps its direction open until it has the response: its end, or anything more from it,
+ * means that it has given up. A handler may answer at once or later, exactly once. */
 #include "rpc.h"
 #include "rpc_frame.h"
 #include "rpc_service.h"

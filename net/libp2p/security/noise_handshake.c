@@ -53,6 +53,7 @@ static void trace(struct noise *z, const char *step)
     z->fixed.trace(z->fixed.context, &t);
 }
 
+/* Our identity key, its signature over the static key, and the multiplexer that we want. */
 static int make_payload(const struct noise *z, struct bytes *out)
 {
     Libp2p__NoiseHandshakePayload payload = LIBP2P__NOISE_HANDSHAKE_PAYLOAD__INIT;
@@ -101,7 +102,7 @@ static int check_payload(struct noise *z, const uint8_t *data, size_t n, struct 
         char want[PEER_ID_TEXT_MAX], got[PEER_ID_TEXT_MAX];
         peer_id_text(want, &z->expected);
         peer_id_text(got, &z->secure.remote);
-        rc = pl_fail(err, PL_EPROTO, "noise: dialled %s, but %s answered", want, got);
+        rc = pl_fail(err, PL_EPROTO, "noise: dialed %s, but %s answered", want, got);
         goto done;
     }
     for (size_t i = 0; payload->extensions && i < payload->extensions->n_stream_muxers; i++)
@@ -111,7 +112,7 @@ done:
     return rc;
 }
 
-/* k1 carries what the initiator sends. */
+/* The handshake ends: two keys from ck, the first for what the initiator sends. */
 static void split(struct noise *z)
 {
     uint8_t first[32], second[32];
@@ -139,6 +140,7 @@ static int frame(struct bytes *wire, struct bytes *body)
     return rc;
 }
 
+/* -> e: the initiator's fresh public key, in the clear. */
 static int write_1(struct noise *z, struct bytes *wire)
 {
     struct bytes body = { 0 };
@@ -162,6 +164,7 @@ static int read_1(struct noise *z, struct cursor *c)
     return PL_OK;
 }
 
+/* <- e, ee, s, es, payload: from `ee` on everything is sealed. */
 static int write_2(struct noise *z, struct bytes *wire)
 {
     struct bytes body = { 0 }, payload = { 0 };
@@ -196,6 +199,7 @@ static int read_payload(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc;
 }
 
+/* The initiator learns who answers; a wrong peer ends it here, before we have said who we are. */
 static int read_2(struct noise *z, struct cursor *c, struct pl_err *err)
 {
     const uint8_t *e;
@@ -213,6 +217,7 @@ static int read_2(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc ? rc : read_payload(z, c, err);
 }
 
+/* -> s, se, payload: the initiator proves its identity last, so it is hidden from eavesdroppers. */
 static int write_3(struct noise *z, struct bytes *wire)
 {
     struct bytes body = { 0 }, payload = { 0 };

@@ -22,7 +22,7 @@ struct secure {
 };
 
 /* Opens an engine for one connection. `me` is borrowed until close. `expected`: the peer that was
- * dialled, or NULL to take anybody. The initiator's first message goes to `wire` at once.
+ * dialed, or NULL to take anybody. The initiator's first message goes to `wire` at once.
  * PL_ENOMEM or PL_OK. */
 int noise_open(struct secure **s, const struct identity *me, int initiator,
                const struct peer_id *expected, struct bytes *wire);

@@ -1,6 +1,9 @@
-/* tls.c - TLS 1.3 between memory buffers; the certificates' checks are tls_cert's. As a server we
- * walk the client's list of protocols in its order. An identity has one certificate, which all its
- * connections share. */
+/* tls.c - TLS 1.3 between memory buffers. [spec libp2p-wire 6]
+ *
+ * Both sides show a self-signed certificate; tls_cert.c checks that it carries a libp2p identity. No
+ * authority and no host name is involved. ALPN names Yamux, so that the multiplexer is agreed on
+ * within the handshake. As a server we walk the client's list of protocols in its order. An identity
+ * has one certificate, which all its connections share. */
 #include "secure_channel.h"
 #include "tls_cert.h"
 
@@ -44,7 +47,7 @@ static int verify(X509_STORE_CTX *store, void *context)
         char want[PEER_ID_TEXT_MAX], got[PEER_ID_TEXT_MAX];
         peer_id_text(want, &t->expected);
         peer_id_text(got, &id);
-        pl_fail(&t->refusal, PL_EPROTO, "tls: dialled %s, but %s answered", want, got);
+        pl_fail(&t->refusal, PL_EPROTO, "tls: dialed %s, but %s answered", want, got);
     }
     X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
     return 0;

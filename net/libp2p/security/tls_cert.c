@@ -1,4 +1,10 @@
-/* tls_cert.c - see tls_cert.h. */
+/* tls_cert.c - the libp2p extension of a certificate. [spec libp2p-wire 6]
+ *
+ *   extension 1.3.6.1.4.1.53594.1.1 = SignedKey { identity's public key, signature }
+ *   signature over "libp2p-tls-handshake:" || the certificate's SubjectPublicKeyInfo
+ *
+ * The certificate's key signs the handshake, the identity's key signs the certificate's key: together
+ * they prove that the other end of this connection is that peer. */
 #include "tls_cert.h"
 
 #include <limits.h>
@@ -143,11 +149,13 @@ int tls_cert_check(struct peer_id *id, X509 *cert, time_t now, struct pl_err *er
     size_t sequence_bytes, key_bytes, signature_bytes, message_bytes;
     struct cursor c = { NULL, 0 };
     int length, rc;
+    /* 1. The certificate is valid now, and signed with its own key. */
     if (X509_cmp_time(X509_get0_notBefore(cert), &now) != -1 ||
         X509_cmp_time(X509_get0_notAfter(cert), &now) != 1)
         return pl_fail(err, PL_EPROTO, "tls: the certificate is not valid now");
     if (X509_verify(cert, X509_get0_pubkey(cert)) != 1)
         return pl_fail(err, PL_EPROTO, "tls: the certificate is not signed with its own key");
+    /* 2. Its extension is a SignedKey and nothing more. */
     if ((rc = find_extension(cert, &c, err))) return rc;
     if (der_get(&c, V_ASN1_SEQUENCE, &sequence, &sequence_bytes) || c.left)
         return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is no SignedKey");
@@ -155,6 +163,7 @@ int tls_cert_check(struct peer_id *id, X509 *cert, time_t now, struct pl_err *er
     if (der_get(&c, V_ASN1_OCTET_STRING, &key, &key_bytes) ||
         der_get(&c, V_ASN1_OCTET_STRING, &signature, &signature_bytes) || c.left)
         return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is no SignedKey");
+    /* 3. The identity has signed this certificate's key: its ID is the peer's. */
     length = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert), &spki);
     message_bytes = length > 0 ? message_of(message, spki, (size_t)length) : 0;
     OPENSSL_free(spki);

@@ -12,7 +12,7 @@ static size_t look_for(struct latency *d, const struct peer_id *peers, size_t co
     size_t n = 0;
     for (int i = 0; i < 1500; i++) {
         struct timespec t = { 0, 20000000 };
-        if ((n = latency_look(d, found, peers, count)) >= wanted) break;
+        if ((n = latency_update(d, found, peers, count)) >= wanted) break;
         nanosleep(&t, NULL);
     }
     return n;
@@ -68,9 +68,9 @@ static void a_crowd_is_bounded(void **state)
         peer_id_of_key(&crowd[i], key, sizeof key);
     }
     assert_int_equal(latency_open(&d, here.host), PL_OK);
-    assert_true(latency_look(d, found, crowd, PL_COUNT(crowd)) <= LATENCY_MAX);
+    assert_true(latency_update(d, found, crowd, PL_COUNT(crowd)) <= LATENCY_MAX);
     assert_true(look_for(d, crowd, PL_COUNT(crowd), 20) >= 20);
-    latency_look(d, found, crowd + 100, 150);
+    latency_update(d, found, crowd + 100, 150);
     latency_stop(d);
     close_side(&here);
     latency_close(d);
