@@ -1,4 +1,5 @@
-/* swarm_messages.c - see swarm_messages.h. */
+/* swarm_messages.c - messages for people: that joining takes longer than expected, and the
+ * addresses by which others join, the most reachable first. */
 #include "swarm_messages.h"
 #include "net/libp2p/peer/peerstore.h"
 
@@ -8,8 +9,8 @@ int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err)
 {
     int rc = swarm_wait_joined(s, MESSAGE_AFTER, err);
     if (rc != PL_EAGAIN) return rc;
-    fprintf(stderr, "potluck %s: no entry peer has let us in within %g s; waiting on\n", cmd,
-            MESSAGE_AFTER);
+    fprintf(stderr, "potluck %s: no bootstrap peer has accepted us within %g s; still waiting\n",
+            cmd, MESSAGE_AFTER);
     return swarm_wait_joined(s, 0, err);
 }
 

@@ -9,8 +9,8 @@
 /* As swarm_wait_joined, without a limit; after some seconds the user reads that we still wait. */
 int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err);
 
-/* All our addresses for people, who mostly join from elsewhere: `head`, then a line for each that begins with `before`,
- * the most reachable first. Nothing, if there is none. */
+/* All our addresses for people, who mostly join from elsewhere: `head`, then a line for each that
+ * begins with `before`, the most reachable first. Nothing, if there is none. */
 void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
 
 #endif

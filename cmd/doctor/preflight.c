@@ -1,4 +1,6 @@
-/* preflight.c - the swarm's half of checkup.h: every entry peer, then what they say together. */
+/* preflight.c - the checks of the network: contacts every bootstrap peer by itself, then compares
+ * what they report about clocks, reachability, NAT and relays. Each failure names the side that has
+ * to act: an error message of the connection is looked up in a table of signs. */
 #include "preflight_internal.h"
 
 #include "net/libp2p/peer/peerstore.h"
@@ -53,97 +55,98 @@ static const char *advice_for(const char *address, int status, const char *why)
     static const struct {
         const char *sign, *advice;
     } list[] = {
-        { "not multistream", "your side: something else than a libp2p peer answers there; check "
+        { "not multistream", "your side: another program than a libp2p peer answers there; check "
                              "address and port" },
-        { "refused", "their side: nobody listens at that port; ask for the present address, or "
+        { "refused", "their side: no program listens on that port; ask for the current address, or "
                      "start the peer" },
-        { "unknown node", "your side: the name cannot be looked up; check its spelling, then this "
+        { "unknown node", "your side: the name cannot be resolved; check its spelling, then this "
                           "machine's DNS" },
-        { "temporary failure", "your side: the name cannot be looked up now; is this machine "
+        { "temporary failure", "your side: the name cannot be resolved now; is this machine "
                                "online?" },
         { "has no address", "their side: the name is known but has no address; ask for the "
-                            "present one" },
-        { "not an address that we can dial", "their side has to be called by TCP: ask for an "
-                                             "address that reads /ip4/1.2.3.4/tcp/31337/p2p/ID" },
-        { "network is unreachable", "your side: this machine has no way there; is it online?" },
-        { "address not available", "your side: this machine has no address to call from; is it "
+                            "current one" },
+        { "not an address that we can dial", "your side: only TCP addresses can be dialed; ask for "
+                                             "one like /ip4/1.2.3.4/tcp/31337/p2p/ID" },
+        { "network is unreachable", "your side: this machine has no route to it; is it online?" },
+        { "address not available", "your side: this machine has no address to dial from; is it "
                                    "online?" },
-        /* what a firewall says that does not drop silently, and a router whose neighbour is off */
-        { "host is unreachable", "their side, if others are not let in either: that machine is "
-                                 "off, or a firewall turns us away; else your side: this machine "
-                                 "has no way there" },
-        { "does not serve /libp2p/circuit/relay", "their side: the peer in the middle of that "
-                                                  "address relays nothing (potluck peer --relay); "
-                                                  "ask for another address" },
+        /* from a firewall that rejects packets, or a router whose neighbor is off */
+        { "host is unreachable", "their side, if others cannot join either: that machine is "
+                                 "off, or a firewall rejects us; otherwise your side: this machine "
+                                 "has no route to it" },
+        { "does not serve /libp2p/circuit/relay", "their side: the first peer of that address "
+                                                  "is no relay (potluck peer --relay); ask for "
+                                                  "another address" },
         { "holds no reservation", "their side: the peer behind the relay is gone; ask for another "
                                   "address" },
         { "the relay ", "their side: the relay is full or in trouble; ask for another address" },
-        { "that is ourselves", "your side: this is the address of the identity that you use here" },
+        { "that is ourselves", "your side: this is the address of your own identity" },
         { " answered",
-          "their side: another peer, or the same with a new key, lives there now "
-          "(potluck peer keeps its key with --identity); ask for the present address" },
+          "their side: another peer, or the same peer with a new key, answers at that address "
+          "(potluck peer keeps its key with --identity); ask for the current address" },
         { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
-        { "says nothing", "their side: something takes connections there and says nothing: a peer "
-                          "that is frozen, or no libp2p peer; check the port, or take another "
-                          "entry peer" },
-        { "connection lost", "their side: it closed the connection; too many ask, a firewall cuts "
-                             "it, or no libp2p peer is at that port" },
-        { "own identity", "your side: this is the address of the identity that you use here" },
+        { "says nothing", "their side: a program accepts connections there and sends nothing: a "
+                          "peer that hangs, or no libp2p peer; check the port, or use another "
+                          "bootstrap peer" },
+        { "connection lost", "their side: it closed the connection: it has too many connections, a "
+                             "firewall interferes, or it is no libp2p peer" },
+        { "own identity", "your side: this is the address of your own identity" },
     };
     if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&
         (!strncmp(address, "/ip6/", 5) || !strncmp(address, "/dns6/", 6)))
-        return "your side, if others are let in: no way there by IPv6 from this machine; ask for "
-               "an address that begins with /ip4";
+        return "your side, if others can join: this machine has no route to IPv6 addresses; ask "
+               "for one that begins with /ip4";
     for (size_t i = 0; i < PL_COUNT(list); i++)
         if (strstr(why, list[i].sign)) return list[i].advice;
     if (status == PL_EAGAIN)
-        return "their side, if others are not let in either: that machine is off, or its "
-               "firewall drops us; else your side: your network lets nothing out to that port";
+        return "their side, if others cannot join either: that machine is off, or its firewall "
+               "drops us; otherwise your side: your network blocks that port";
     return "your side: check the address";
 }
 
-/* --- one entry peer --------------------------------------------------------------------------- */
+/* --- one bootstrap peer ----------------------------------------------------------------------- */
 
-/* Why it refuses us, or we its answer: what our own kind says; others say less. */
+/* Why it refuses our request, or we refuse its answer. Python peers give less detail than ours. */
 static const char *refusal_advice(const char *why)
 {
     static const struct {
         const char *sign, *advice;
     } list[] = {
-        { "('message: carries no access token", "your side: this swarm asks for an access token "
+        { "('message: carries no access token", "your side: this swarm requires an access token "
                                                 "(--authority)" },
-        { "message: carries no access token", "your side: this swarm asks for no access tokens: "
+        { "message: carries no access token", "your side: this swarm uses no access tokens: "
                                               "leave --authority out" },
-        { "not signed by our authority", "your side: this swarm's access tokens are another "
-                                         "authority's than the one of --authority" },
-        { "('access token: expired", "your side, if others are let in: your clock or your "
-                                     "authority's is wrong (timedatectl set-ntp true); else "
-                                     "theirs" },
-        { "access token: expired", "their side: that peer's token has ended, it cannot reach its "
-                                   "authority; yours, if your clock is ahead (timedatectl set-ntp "
-                                   "true)" },
-        { "away from our clock", "your side, if others are let in: your clock is wrong "
+        { "not signed by our authority", "your side: this swarm's access tokens come from another "
+                                         "authority than --authority" },
+        { "('access token: expired", "your side, if others can join: your clock or your "
+                                     "authority's is wrong (timedatectl set-ntp true); "
+                                     "otherwise theirs" },
+        { "access token: expired", "their side: that peer's token has expired, and it cannot reach "
+                                   "its authority; yours, if your clock is ahead (timedatectl "
+                                   "set-ntp true)" },
+        { "away from our clock", "your side, if others can join: your clock is wrong "
                                  "(timedatectl set-ntp true)" },
     };
     for (size_t i = 0; i < PL_COUNT(list); i++)
         if (strstr(why, list[i].sign)) return list[i].advice;
-    return "your side: it refuses us; this swarm may ask for an access token (--authority), or "
+    return "your side: it refuses us; this swarm may require an access token (--authority), or "
            "your clock is wrong";
 }
 
 static void entry_refuses(struct preflight_entry *e, int status, const char *why)
 {
     preflight_finding(&e->finding, FINDING_BAD, "entry",
-                      "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
+                      "%.200s: connected, but it is no node of the DHT: %.200s\n%s", e->address,
+                      why,
                       status == PL_ENOTFOUND
                           ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
                             "client mode"
                       : status == PL_EPROTO
                           ? refusal_advice(why)
-                          : "their side: it is overloaded or frozen; take another entry peer");
+                          : "their side: it is overloaded or hangs; use another bootstrap peer");
 }
 
-static void look_at_entry(struct preflight_entry *e)
+static void check_entry(struct preflight_entry *e)
 {
     struct preflight *c = e->c;
     struct probe p = { .s = c->s, .stop = c->stop };
@@ -155,7 +158,7 @@ static void look_at_entry(struct preflight_entry *e)
     if (status) {
         preflight_finding(&e->finding, FINDING_BAD, "entry",
                           "%.300s: %s\nyour side: an "
-                          "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID",
+                          "address looks like /ip4/1.2.3.4/tcp/31337/p2p/ID",
                           e->address, err.text);
         return;
     }
@@ -175,7 +178,7 @@ static void look_at_entry(struct preflight_entry *e)
     e->clock = pong.clock_error;
     e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
     preflight_finding(&e->finding, FINDING_GOOD, "entry",
-                      "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
+                      "%.200s: connected in %.0f ms; round trip %.2f ms", e->address, 1e3 * took,
                       1e3 * e->ping_s);
     e->peer = p.peer;
     e->good = 1;
@@ -188,11 +191,11 @@ static void look_at_entry(struct preflight_entry *e)
 
 static void *run_entry(void *entry)
 {
-    look_at_entry(entry);
+    check_entry(entry);
     return NULL;
 }
 
-/* All at once: one that says nothing costs its time limit. */
+/* In parallel, because a silent one takes the whole time limit. */
 static void entries(struct preflight *c)
 {
     c->count = c->options->join_count < DHT_INITIAL_MAX ? c->options->join_count : DHT_INITIAL_MAX;
@@ -201,7 +204,7 @@ static void entries(struct preflight *c)
         e->c = c;
         e->address = c->options->join[i];
         e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_entry, e);
-        if (!e->has_thread) look_at_entry(e);
+        if (!e->has_thread) check_entry(e);
     }
     for (size_t i = 0; i < c->count; i++) {
         struct preflight_entry *e = &c->entries[i];
@@ -210,11 +213,11 @@ static void entries(struct preflight *c)
     }
     for (size_t i = 0; i < c->count; i++) {
         struct finding *f = &c->entries[i].finding;
-        /* One that lets us in is enough. */
+        /* One that accepts us is enough. */
         if (c->good_count && f->level == FINDING_BAD) f->level = FINDING_WARNING;
         if (c->good_count && &c->entries[i] == c->good[0])
-            snprintf(f->brief, sizeof f->brief, "%zu of %zu entry peers (%.2f ms)", c->good_count,
-                     c->count, 1e3 * c->good[0]->ping_s);
+            snprintf(f->brief, sizeof f->brief, "%zu of %zu bootstrap peers (%.2f ms)",
+                     c->good_count, c->count, 1e3 * c->good[0]->ping_s);
         c->tell(c->context, f);
     }
 }
@@ -238,14 +241,17 @@ static void clocks(struct preflight *c)
     off = -(n % 2 ? clock[n / 2] : (clock[n / 2 - 1] + clock[n / 2]) / 2);
     c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
     if (!c->clock_differs)
-        preflight_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
-                      fabs(off), fabs(off));
+        preflight_say(c, FINDING_GOOD, "clock",
+                      "%.2f s from the other peers' clocks\n\nclock %.2f s off", fabs(off),
+                      fabs(off));
     else
-        preflight_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
-                      "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
-                      "set-ntp true); this program follows where two peers agree, Python peers %s",
-                      fabs(off), off > 0 ? "ahead of" : "behind",
-                      fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
+        preflight_say(
+            c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
+            "%.1f s %s the other peers' clocks\nyour side, if they agree: set the clock "
+            "(timedatectl set-ntp true); this program follows two peers that agree, Python "
+            "peers %s",
+            fabs(off), off > 0 ? "ahead of" : "behind",
+            fabs(off) < CLOCK_REFUSED ? "are close to refusing it" : "refuse it");
 }
 
 static void reachability(struct preflight *c)
@@ -255,7 +261,7 @@ static void reachability(struct preflight *c)
     int tried = 0;
     if (!c->options->listen_count) {
         preflight_say(c, FINDING_GOOD, "reach",
-                      "not asked: nothing listens (--client-mode)\n\na client");
+                      "not checked: a client does not listen (--client-mode)\n\na client");
         return;
     }
     for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
@@ -266,7 +272,7 @@ static void reachability(struct preflight *c)
         if (!status) {
             multiaddr_text(at, &p.at);
             preflight_say(c, FINDING_GOOD, "reach",
-                          "%.60s has reached us at %.200s\n\nothers can call us", peer,
+                          "%.60s has connected to us at %.200s\n\npublicly reachable", peer,
                           p.at.length ? at : "our address");
             c->reached = 1;
             return;
@@ -277,15 +283,15 @@ static void reachability(struct preflight *c)
     if (tried)
         preflight_say(
             c, FINDING_BAD, "reach",
-            "others cannot call us: %.250s"
-            "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
-            "then --announce the outside address), or join with --client-mode",
+            "not publicly reachable: %.250s"
+            "\nyour side: allow TCP to the listening port (in the firewall; in the router forward "
+            "it and --announce the outside address), or join with --client-mode",
             why);
     else if (!probe_is_stopped(c->s, c->stop))
         preflight_say(c, FINDING_GOOD, "reach",
-                      "not known, no entry peer would try to call us: "
+                      "not known, no bootstrap peer tried to connect to us: "
                       "%.250s (hivemind's peers try public addresses only)"
-                      "\n\nnot known whether others can call us",
+                      "\n\nreachability not known",
                       why);
 }
 
@@ -302,8 +308,8 @@ static int same_port(const struct multiaddr *a, const struct multiaddr *b)
     return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.port == y.port;
 }
 
-/* From how peers see the connections that we made: TCP shows no more of a router than that. Nothing
- * is to be done about it where others reach us, or where they need not. */
+/* From the addresses that peers observe for our connections, which is all that TCP shows of a
+ * router. NAT is no problem for a peer that is reachable, or for a client. */
 static void nat(struct preflight *c)
 {
     const struct probe_view *first = NULL;
@@ -321,23 +327,26 @@ static void nat(struct preflight *c)
         if (!first) first = v;
     }
     if (!first) {
-        preflight_say(c, FINDING_GOOD, "NAT",
-                      "none between us and the peers that told (this machine)\n\nno NAT");
+        preflight_say(
+            c, FINDING_GOOD, "NAT",
+            "none between us and the peers that reported our address (this machine)\n\nno NAT");
         return;
     }
     multiaddr_text(seen, &first->seen);
     if (differ)
-        preflight_say(c, level, "NAT",
-                      "other addresses for other peers: %.100s and more"
-                      "\nyour side: several routers, or a provider's shared one (CGNAT): others "
-                      "cannot call you directly; a relay or --client-mode works\nseveral routers",
-                      seen);
+        preflight_say(
+            c, level, "NAT",
+            "peers see different addresses: %.100s and more"
+            "\nyour side: several routers, or a provider's shared one (CGNAT): others "
+            "cannot connect to you directly; a relay or --client-mode works\nseveral routers",
+            seen);
     else if (translated)
-        preflight_say(c, level, "NAT",
-                      "a router shows you as %.100s and %s ports"
-                      "\nyour side: to be called, forward the listening TCP port in the router and "
-                      "give --announce\nbehind a router",
-                      seen, moved ? "changes" : "keeps");
+        preflight_say(
+            c, level, "NAT",
+            "a router shows you as %.100s and %s ports"
+            "\nyour side: to be reachable, forward the listening TCP port in the router and "
+            "give --announce\nbehind a router",
+            seen, moved ? "changes" : "keeps");
     else
         preflight_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
                       seen);
@@ -351,14 +360,15 @@ static void relays(struct preflight *c)
         if (c->good[i]->view.relays) {
             peer_id_text(peer, &c->good[i]->peer);
             preflight_say(c, FINDING_GOOD, "relay",
-                          "%.60s carries connections for those who cannot be called\n\na relay",
+                          "%.60s relays connections to peers that are not reachable\n\na relay",
                           peer);
             return;
         }
-    preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
-                  needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
-                           "can run potluck peer --relay"
-                         : "; only matters for peers that cannot be called\n\nno relay");
+    preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay",
+                  "no bootstrap peer is a relay%s",
+                  needed ? "\ntheir side: only matters if you are not reachable; any reachable "
+                           "machine can run potluck peer --relay"
+                         : "; only matters for peers that are not reachable\n\nno relay");
 }
 
 int preflight_peers(struct preflight *c)
@@ -394,7 +404,7 @@ int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *
     } else {
         preflight_say(
             c, FINDING_BAD, "network",
-            "%s\nyour side: is the address to listen at this machine's, and the port free?",
+            "%s\nyour side: is the --listen address one of this machine, and the port free?",
             err.text);
     }
     free(c);

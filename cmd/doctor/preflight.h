@@ -1,8 +1,8 @@
-/* preflight.h - why joining a swarm fails, or will be slow: what `potluck doctor` asks, and whoever
- * is about to join asks by itself; one finding a line, each with what to do about it. Functions
- * wait; not for the loop's thread. */
-#ifndef PL_CMD_CHECKUP_H
-#define PL_CMD_CHECKUP_H
+/* preflight.h - preflight checks: why joining a swarm fails or will be slow. `potluck doctor`
+ * prints all of them; every command that joins runs them first. Each finding comes with advice.
+ * Functions wait, so they are not for the loop's thread. */
+#ifndef PL_CMD_PREFLIGHT_H
+#define PL_CMD_PREFLIGHT_H
 
 #include "cmd/common/compute.h"
 #include "net/hivemind/swarm/swarm.h"
@@ -14,22 +14,22 @@ struct finding {
     enum finding_level level;
     const char *what; /* "clock" */
     char text[640];   /* what was found */
-    char advice[400]; /* what to do, and on which side; empty when there is nothing to do */
-    char brief[80];   /* of the text, for a line of all that is well; may be empty */
+    char advice[400]; /* what to do, and on which side; empty: nothing */
+    char brief[80];   /* for the one line when all is good; may be empty */
 };
 typedef void preflight_tell(void *context, const struct finding *f);
 
 struct preflight_plan {
-    size_t load;          /* bytes of the record that shows how fast data go; 0: not measured */
-    const char *run;      /* whose peers are looked for; may be NULL */
-    int64_t target_batch; /* ours, to compare with theirs; 0: not known */
-    int trains;           /* we are going to train it: to be the only one is worth a word */
+    size_t load;          /* bytes of the record that measures bandwidth; 0: not measured */
+    const char *run;      /* run whose peers are looked for; may be NULL */
+    int64_t target_batch; /* ours, to compare with the others'; 0: not known */
+    int trains;           /* 1: we will train it, so a run without trainers is worth a warning */
 };
 #define PREFLIGHT_LOAD (1u << 20) /* the doctor's; a step of the run moves 100 MB each way */
 
-/* Asks each address of o->join by itself: does it answer, is it a node, how far is its clock, how
- * does it see us, can it reach us, does it relay, and what the plan has beside. We are in nobody's
- * table meanwhile. PL_OK: at least one lets us in. */
+/* Contacts each address of o->join: does it answer, is it a DHT node, how far is its clock from
+ * ours, which address does it observe for us, can it connect to us, is it a relay; then what the
+ * plan asks for. Meanwhile no peer adds us to its routing table. PL_OK: at least one accepts us. */
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
                     preflight_tell *tell, void *context);
 
@@ -37,13 +37,13 @@ int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *
  * model. */
 int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
                       void *context, struct pl_err *err);
-/* The same for a plan, by whoever holds its buffers already; takes 0.3 s at most. */
+/* The same for a plan whose buffers are allocated already; takes 0.3 s at most. */
 void preflight_plan_fits(const struct pl_memory_plan *plan, const struct pl_backend *be,
                          preflight_tell *tell, void *context);
 
 /* --- before joining --------------------------------------------------------------------------- */
 
-#define PREFLIGHT_PATIENCE 1.0 /* s after the first entry peer's answer; then we join meanwhile */
+#define PREFLIGHT_PATIENCE 1.0 /* s after the first bootstrap peer's answer; then we join */
 #define PREFLIGHT_LOAD_SHORT (128u << 10)
 
 struct preflight_join_options {
@@ -65,13 +65,13 @@ struct preflight_join_options {
 /* clang-format on */
 
 struct preflight_join;
-/* For a swarm opened with `hold`: asks its entry peers, and enters it. What is found goes to
+/* For a swarm opened with `hold`: checks its bootstrap peers, and joins. What is found goes to
  * stderr, one line if all is well, otherwise a line and an advice each; with json as one event on
  * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to
  * do something about it; the node goes on trying. */
 int preflight_join(struct preflight_join **c, struct swarm *s,
                    const struct preflight_join_options *o, struct pl_err *err);
-/* The same for a command that has not looked before, after nobody has let it in: asks each of
+/* For a command that made no checks before it failed to join: contacts each of
  * how->join once more, says on stderr what is wrong with it, and ends err with which side has to do
  * something about it; where nothing is wrong any more, err stays. Returns PL_EIO. */
 int preflight_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err);

@@ -1,5 +1,5 @@
-/* preflight_ask.c - see preflight_ask.h. A question is begun on the loop's thread; its asker sleeps
- * until it is answered, or until nobody wants to know any more. */
+/* preflight_ask.c - a request begins on the loop's thread; the calling thread sleeps on a condition
+ * variable until the answer comes or the checks are stopped. */
 #include "preflight_ask.h"
 
 #include "net/libp2p/relay/autonat.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PING_LIMIT 3.0      /* s; it cannot be taken back */
-#define IDENTIFY_WAIT 2.0   /* s until a peer has said what it serves */
-#define IDENTIFY_LOOK 10000 /* us between looks */
+#define PING_LIMIT 3.0      /* s; a ping cannot be canceled */
+#define IDENTIFY_WAIT 2.0   /* s to wait for a peer's identify message */
+#define IDENTIFY_LOOK 10000 /* us between polls */
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
 
 static void end(struct probe *p, int status, const char *why)
@@ -32,7 +32,7 @@ static void take_back(void *context)
     struct probe *p = context;
     if (p->done) return;
     p->cancel(p);
-    end(p, PL_EAGAIN, "not waited for");
+    end(p, PL_EAGAIN, "canceled");
 }
 
 static int ask(struct probe *p, loop_fn *begin, void (*cancel)(struct probe *p))
@@ -70,7 +70,7 @@ int probe_is_stopped(struct swarm *s, const struct probe_stop *stop)
     return wanted;
 }
 
-/* --- the questions ---------------------------------------------------------------------------- */
+/* --- the requests ----------------------------------------------------------------------------- */
 
 static void on_dialled(void *context, int status, const struct peer_id *peer,
                        const struct pl_err *err)

@@ -1,20 +1,20 @@
-/* preflight_internal.h - what the parts of a check-up share: the peers (checkup.c), records of
- * theirs (preflight_records.c), the check before joining (preflight_join.c). */
-#ifndef PL_CMD_CHECKUP_INSIDE_H
-#define PL_CMD_CHECKUP_INSIDE_H
+/* preflight_internal.h - what the parts of the preflight checks share: the network (preflight.c),
+ * the DHT's records (preflight_records.c), the checks before joining (preflight_join.c). */
+#ifndef PL_CMD_PREFLIGHT_INTERNAL_H
+#define PL_CMD_PREFLIGHT_INTERNAL_H
 
 #include "preflight.h"
 #include "preflight_ask.h"
 
-/* One address that we were given to join by. */
+/* One --join address. */
 struct preflight_entry {
     struct preflight *c;
     const char *address;
     struct finding finding;
     struct probe_view view;
     struct peer_id peer;
-    double clock, ping_s; /* its clock minus ours, NAN: not known; there and back */
-    int good;             /* it lets us in */
+    double clock, ping_s; /* its clock minus ours, NAN: not known; round trip */
+    int good;             /* it accepts us */
     pthread_t thread;
     int has_thread;
 };
@@ -29,13 +29,13 @@ struct preflight {
     double *first_good; /* pl_seconds(), under the swarm's lock; may be NULL */
     struct preflight_entry entries[DHT_INITIAL_MAX];
     size_t count;
-    const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that let us in, in the order given */
+    const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that accept us, in the order given */
     size_t good_count;
-    int clock_differs; /* what is not expired to others may be to us */
-    int reached;       /* 1: somebody could call us */
+    int clock_differs; /* records may seem expired to us that are valid to others */
+    int reached;       /* 1: a peer could connect to us */
 };
 
-/* The text, a newline, what to do about it ("": nothing), a newline, the text in brief. */
+/* Format: the text, a newline, the advice (may be empty), a newline, the text in brief. */
 __attribute__((format(printf, 4, 5))) void preflight_finding(struct finding *f,
                                                              enum finding_level level,
                                                              const char *what, const char *format,
@@ -44,10 +44,10 @@ __attribute__((format(printf, 4, 5))) void preflight_say(struct preflight *c,
                                                          enum finding_level level, const char *what,
                                                          const char *format, ...);
 
-/* All of it. PL_EIO: nobody lets us in. */
+/* All checks of the network. PL_EIO: no bootstrap peer accepts us. */
 int preflight_peers(struct preflight *c);
 
-/* Of preflight_records.c: how fast a record goes there and comes back; who trains the run. */
+/* Of preflight_records.c. */
 void preflight_bandwidth(struct preflight *c);
 void preflight_run(struct preflight *c);
 

@@ -1,6 +1,6 @@
-/* preflight_join.c - the check before joining. What is asked of the network is asked on a thread of
- * its own; who joins waits for it no longer than PREFLIGHT_PATIENCE once somebody has answered, and
- * looks at its own machine meanwhile. */
+/* preflight_join.c - the checks before joining. The network is checked on a thread of its own,
+ * while the caller checks memory and speed. Once a bootstrap peer has answered, the caller waits
+ * PREFLIGHT_PATIENCE at most and then joins; remaining checks continue in the background. */
 #include "preflight_internal.h"
 #include "cmd/common/swarm_messages.h"
 
@@ -62,7 +62,7 @@ static void say_json(const struct preflight_join *c, enum finding_level worst)
     json_decref(line);
 }
 
-/* In one write each: training prints, too. */
+/* One write for each: training prints at the same time. */
 static void say_wrong(const char *cmd, const struct finding *f)
 {
     fprintf(stderr, "potluck %s: check: %s: %s%s%s\n", cmd, f->what, f->text,
@@ -78,8 +78,8 @@ static void say_well(const struct preflight_join *c)
         if (f->brief[0])
             at += (size_t)snprintf(line + at, sizeof line - at, "%s%s", at ? ", " : "", f->brief);
     }
-    fprintf(stderr, "potluck %s: check: all well (%.2f s): %s\n", c->o.swarm->cmd,
-            pl_seconds() - c->began, at ? line : "nothing was asked");
+    fprintf(stderr, "potluck %s: check: all good (%.2f s): %s\n", c->o.swarm->cmd,
+            pl_seconds() - c->began, at ? line : "nothing was checked");
 }
 
 static void say(const struct preflight_join *c)
@@ -124,12 +124,13 @@ static void *run(void *context)
 static void say_waiting(const struct preflight_join *c)
 {
     if (c->o.json) return; /* an event tells the end */
-    fprintf(stderr,
-            "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
-            c->o.swarm->cmd, WORD_AFTER, PROBE_LIMIT);
+    fprintf(
+        stderr,
+        "potluck %s: check: no bootstrap peer has answered within %d s; waiting %.0f s at most\n",
+        c->o.swarm->cmd, WORD_AFTER, PROBE_LIMIT);
 }
 
-/* Until all is asked, or the rest may be asked while we join. 1: it is. */
+/* Until all checks are done, or the rest may continue while we join. Returns 1 if all are. */
 static int wait_for_network(struct preflight_join *c)
 {
     struct timespec until;
@@ -149,7 +150,7 @@ static int wait_for_network(struct preflight_join *c)
     return asked;
 }
 
-/* The sentence that a failed join ends in. */
+/* The error of a join that failed. */
 static int give_up(const struct preflight_join *c, struct pl_err *err)
 {
     const struct finding *bad = NULL;
@@ -160,14 +161,15 @@ static int give_up(const struct preflight_join *c, struct pl_err *err)
         differ |= bad && strcmp(bad->advice, f->advice);
         if (!bad) bad = f;
     }
-    if (!bad) return pl_fail(err, PL_EIO, "nobody lets us join");
+    if (!bad) return pl_fail(err, PL_EIO, "no bootstrap peer accepts us");
     if (differ)
         return pl_fail(err, PL_EIO,
-                       "none of %zu entry peers lets us join, for reasons of their "
-                       "own: see above",
+                       "none of %zu bootstrap peers accepts us, each for another "
+                       "reason: see above",
                        c->network.count);
-    return pl_fail(err, PL_EIO, "%s lets us join: %.250s",
-                   c->network.count == 1 ? "nobody" : "none of the entry peers",
+    return pl_fail(err, PL_EIO, "%s: %.250s",
+                   c->network.count == 1 ? "the bootstrap peer does not accept us"
+                                         : "no bootstrap peer accepts us",
                    bad->advice[0] ? bad->advice : bad->text);
 }
 
@@ -192,11 +194,11 @@ static struct preflight_join *make(struct swarm *s, const struct preflight_join_
     return c;
 }
 
-/* Joining has failed, and nobody has looked before. */
+/* Joining has failed, and no checks were made before. */
 static int explain(struct swarm *s, const struct preflight_join_options *o, struct pl_err *err)
 {
     struct preflight_join *c = make(s, o);
-    if (!c) return PL_EIO; /* with what the node has said */
+    if (!c) return PL_EIO; /* err stays the node's */
     if (preflight_peers(&c->network)) give_up(c, err);
     say(c);
     free(c);
@@ -224,7 +226,7 @@ int preflight_join(struct preflight_join **out, struct swarm *s,
         leave(c);
         if (c->has_thread && wait_for_network(c) && c->status) {
             *out = c;
-            swarm_enter(s); /* for those who stay */
+            swarm_enter(s); /* for callers that keep trying */
             return give_up(c, err);
         }
     }

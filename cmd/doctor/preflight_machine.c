@@ -1,5 +1,5 @@
-/* preflight_machine.c - this machine's half of checkup.h: does the model fit, how fast would it
- * go. */
+/* preflight_machine.c - checks of this machine: does the model fit into memory, and how fast would
+ * it train. Speed is estimated from one matrix product and the model's operations per sample. */
 #include "preflight.h"
 #include "cmd/common/process_memory.h"
 
@@ -48,14 +48,14 @@ static void memory(const struct pl_memory_plan *plan, double need, double have,
                    preflight_tell *tell, void *context)
 {
     struct finding f = { .what = "memory" };
-    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free",
+    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, and %.1f GiB are free",
              plan->model.name, need / 0x1p30, have / 0x1p30);
     snprintf(f.brief, sizeof f.brief, "%.1f of %.1f GiB", need / 0x1p30, have / 0x1p30);
     if (have > 0 && have < need) {
         f.level = FINDING_BAD;
         snprintf(f.advice, sizeof f.advice,
                  "your side: close other programs, or take part without "
-                 "training: potluck peer; what takes how much: potluck calc %s",
+                 "training (potluck peer). potluck calc %s lists what needs memory",
                  plan->model.name);
     }
     tell(context, &f);
@@ -73,9 +73,10 @@ static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use 
         snprintf(f.brief, sizeof f.brief, "%.0f GFLOP/s", 1e-9 * rate);
         if (minutes > 10) {
             f.level = FINDING_WARNING;
-            snprintf(f.advice, sizeof f.advice,
-                     "your side: too slow to be of use in training: lend bandwidth instead "
-                     "(potluck peer), or choose a smaller model");
+            snprintf(
+                f.advice, sizeof f.advice,
+                "your side: too slow for this model: choose a smaller one, or contribute bandwidth "
+                "(potluck peer)");
         }
     } else {
         f.level = FINDING_WARNING;

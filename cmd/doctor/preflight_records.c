@@ -1,5 +1,5 @@
-/* preflight_records.c - what records in the DHT tell before one joins: how fast a large one goes
- * there and comes back; whether anybody trains the run, and at how many samples they step. */
+/* preflight_records.c - checks by records of the DHT: how fast a large record can be stored and
+ * fetched, whether any peer trains the run, and with which target batch. */
 #include "preflight_internal.h"
 
 #include "net/hivemind/training/progress.h"
@@ -24,14 +24,13 @@ static uint8_t *make_load(size_t n)
     return load;
 }
 
-/* Of a call's time, what the data took. */
+/* Of an RPC's time, what the data took: all but the round trip. */
 static double net(const struct preflight_entry *e, double seconds)
 {
     return fmax(seconds - e->ping_s, (1 - ROUND_TRIP_MOST) * seconds);
 }
 
-/* A large record goes there and comes back; twice, the better one counts: a connection begins
- * slowly. */
+/* Stores and fetches a large record twice; the faster one counts, because TCP starts slowly. */
 void preflight_bandwidth(struct preflight *c)
 {
     struct bytes store = { 0 }, find = { 0 };
@@ -63,10 +62,10 @@ void preflight_bandwidth(struct preflight *c)
     snprintf(brief, sizeof brief, "\n\n%.1f MB/s", 1e-6 * slower);
     if (!rc)
         preflight_say(c, slower < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
-                      "%.1f MB/s to the first entry peer, %.1f MB/s from it%s",
+                      "%.1f MB/s to the first bootstrap peer, %.1f MB/s from it%s",
                       1e-6 * (double)n / up, 1e-6 * (double)n / down,
-                      slower < SLOW ? "\nyour side: a slow line delays the steps of all: take part "
-                                      "with a small --bandwidth, or in --client-mode"
+                      slower < SLOW ? "\nyour side: a slow connection delays everybody's steps: "
+                                      "use a small --bandwidth or --client-mode"
                                     : brief);
     else if (!probe_is_stopped(c->s, c->stop))
         preflight_say(c, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
@@ -80,7 +79,7 @@ void preflight_bandwidth(struct preflight *c)
 struct run_view {
     size_t peers;
     int64_t epoch;
-    size_t told; /* peers that say at how many samples they step: our own kind */
+    size_t told; /* peers that report their target batch: ours do, Python peers do not */
     int64_t least, most;
 };
 
@@ -93,7 +92,7 @@ static int get_records(struct preflight *c, struct dht_result *r, const struct s
     return dht_id_of_text(&id, key) ? PL_ENOMEM : swarm_get(c->s, r, &id, 1);
 }
 
-/* Those who train now; reports of others who did lie there for a while, too. */
+/* The peers that train now. Reports of peers that have left stay in the DHT for a while. */
 static void view_run(struct preflight *c, struct run_view *v)
 {
     struct dht_result progress, reports;
@@ -122,7 +121,7 @@ static void view_run(struct preflight *c, struct run_view *v)
     dht_result_clear(&reports);
 }
 
-/* Another target batch than the others' makes some step without the rest. */
+/* Peers with different target batches step at different times. */
 static void compare_targets(struct preflight *c, const struct run_view *v)
 {
     int64_t ours = c->plan->target_batch;
@@ -130,21 +129,21 @@ static void compare_targets(struct preflight *c, const struct run_view *v)
     if (v->least != v->most)
         preflight_say(
             c, FINDING_WARNING, "target",
-            "the peers of \"%.100s\" step at %lld to %lld "
-            "samples\ntheir side: they have to agree on --target-batch, or each takes the "
-            "others along too early",
+            "the peers of \"%.100s\" have target batches of %lld to %lld "
+            "samples\ntheir side: all peers must have the same --target-batch; the smallest makes "
+            "the others step too early",
             c->plan->run, (long long)v->least, (long long)v->most);
     else if (ours && ours != v->most)
         preflight_say(
             c, FINDING_WARNING, "target",
-            "%zu of the peers of \"%.100s\" tell%s that they "
-            "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
+            "%zu of the peers of \"%.100s\" report%s a target "
+            "batch of %lld samples, ours is %lld\nyour side, if they are right: --target-batch "
             "%lld",
             v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most, (long long)ours,
             (long long)v->most);
 }
 
-/* A name that is spelt otherwise is another run, and nobody would say so. */
+/* A misspelled name is another run, which is not an error to anybody else. */
 void preflight_run(struct preflight *c)
 {
     struct run_view v;
@@ -161,9 +160,9 @@ void preflight_run(struct preflight *c)
     else
         preflight_say(
             c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
-            "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
-            "to be spelt as the others spell it, and --join an address of theirs\n"
-            "nobody trains yet",
+            "no peer trains \"%.100s\" yet\nyour side, if others should: --run must be spelled "
+            "as theirs, and --join must be an address of their swarm\n"
+            "no trainers yet",
             c->plan->run);
     compare_targets(c, &v);
 }

@@ -137,21 +137,21 @@ END
             $ann
     fi
     if ahead 120; then
-        LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'nobody lets us join: your side, if others are let in: your clock is wrong' \
+        LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'the bootstrap peer does not accept us: your side, if others can join: your clock is wrong' \
             "$POTLUCK" dht get k --join "$entry" $ann
     fi
     refuses_again 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     refuses_join() { # what, words, options
         what=$1 words=$2; shift 2
-        prints "$what" "nobody lets us join: $words" "$POTLUCK" dht get k "$@"
+        prints "$what" "the bootstrap peer does not accept us: $words" "$POTLUCK" dht get k "$@"
     }
     "$POTLUCK" authority --invite ann --allow list2 >ann2.token
     start served2 '"event":"listening"' "$POTLUCK" authority --key key2 --allow list2 --port 0 --json
     url2=https://localhost:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' served2)
-    refuses_join "another authority's token" "your side: this swarm's access tokens are another authority's" \
+    refuses_join "another authority's token" "your side: this swarm's access tokens come from another authority" \
         --join "$entry" --authority "$url2" --authority-ca key2.crt --token-file ann2.token
     start open '"event":"joined"' "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
-    refuses_join "a token where none is asked for" 'your side: this swarm asks for no access tokens' \
+    refuses_join "a token where none is asked for" 'your side: this swarm uses no access tokens' \
         --join "$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' open)" $ann
     grep -v '^bob ' list >shorter && mv shorter list
     refuses_again 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob

@@ -74,7 +74,7 @@ prints "a negative number is a value" '^-5$' sh -c "'$POTLUCK' dht put five -5 -
 prints "subkeys" '"subkey":"s".*"value":3' sh -c "'$POTLUCK' dht put d 3 --subkey s --join '$entry' && '$POTLUCK' dht get d --join '$entry' --json"
 prints "the benchmark" 'get, 32 at once +[0-9]+ /s' "$POTLUCK" dht bench --count 20 --join "$entry"
 refuses_again 1 "no peer has a record 'absent'" "$POTLUCK" dht get absent --join "$entry"
-prints "nobody there, asked for a record" 'dht: nobody lets us join: their side: nobody listens' "$POTLUCK" dht get k --join "$nobody"
+prints "nobody there, asked for a record" 'dht: the bootstrap peer does not accept us: their side: no program listens' "$POTLUCK" dht get k --join "$nobody"
 refuses 2 "--join is missing" "$POTLUCK" dht get k
 refuses 1 "is not /ip4 or /ip6" "$POTLUCK" peer --listen /dns4/localhost/tcp/0
 refuses 2 "needs --join" "$POTLUCK" peer --client-mode
@@ -82,15 +82,15 @@ refuses 2 "accepts no connections: --join" "$POTLUCK" train --run r --client-mod
 refuses 2 "accepts no connections: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
 
 check "the doctor finds nothing bad" again "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --model demo
-prints "it is reached" '^ok +reach .* has reached us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
-prints "or not" '^BAD +reach .*others cannot call us' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
+prints "it is reached" '^ok +reach .* has connected to us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
+prints "or not" '^BAD +reach .*not publicly reachable' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
 prints "it sees the relay" '^ok +relay' "$POTLUCK" doctor --join "$entry" --client-mode --quick
-prints "nobody there: their side" 'their side: nobody listens' "$POTLUCK" doctor --join "$nobody" --quick
-prints "somebody else there" 'their side: another peer, or the same with a new key' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
-prints "an address that is none" 'your side: an address reads' "$POTLUCK" doctor --join nonsense --quick
+prints "nobody there: their side" 'their side: no program listens' "$POTLUCK" doctor --join "$nobody" --quick
+prints "somebody else there" 'their side: another peer, or the same peer with a new key' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
+prints "an address that is none" 'your side: an address looks like' "$POTLUCK" doctor --join nonsense --quick
 if "$POTLUCK" doctor --join "$nobody" --quick >/dev/null; then fail "exit status of a failed join"; else ok "exit status of a failed join"; fi
 prints "findings as JSON" '"what":"entry","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
-prints "nobody trains the run" '^WARN run .*nobody trains "r" there yet' "$POTLUCK" doctor --join "$entry" --quick --run r
+prints "nobody trains the run" '^WARN run .*no peer trains "r" yet' "$POTLUCK" doctor --join "$entry" --quick --run r
 
 # paper/swarm.md quotes what is said: to the letter.
 cat $(find cmd net data -name "*.c") | tr '\n' ' ' | sed 's/" *"//g; s/\\"/"/g' >"$work/words"
@@ -130,50 +130,50 @@ ends() { # what, pattern, options
     what=$1; shift
     if again ended "$@"; then ok "$what"; else fail "$what: it has joined, or no '$want'"; tail -n 5 "$work/said"; fi
 }
-well='check: all well \([0-9.]* s\): 1 of 1 entry peers \([0-9.]* ms\), clock 0.[0-9]* s off, others can call us, no NAT, (a|no) relay, [0-9.]* MB/s$'
+well='check: all good \([0-9.]* s\): 1 of 1 bootstrap peers \([0-9.]* ms\), clock 0.[0-9]* s off, publicly reachable, no NAT, (a|no) relay, [0-9.]* MB/s$'
 before "all well is one line" "$well" --join "$entry"
 check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/said"
 before "the check can be left out" 'joined a swarm' --join "$entry" --no-check
 check "it is" sh -c '! grep -q check: "$0"' "$work/said"
-before "one that others cannot call is told" 'check: reach: others cannot call us' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
-check "and what to do" grep -q '^    -> your side: let TCP' "$work/said"
+before "one that others cannot call is told" 'check: reach: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
+check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
 check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
-before "a peer says whom it waits for, and goes on" 'potluck peer: nobody lets us join: their side: nobody listens.*trying again' --join "$nobody"
+before "a peer says whom it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
 before "one of two entry peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
 check "and it joins" grep -q 'joined a swarm' "$work/said"
-ends "nobody listens" 'nobody lets us join: their side: nobody listens at that port' --join "$nobody"
-ends "so it ends without the check" 'nobody lets us join: their side: nobody listens at that port' --join "$nobody" --no-check
-ends "somebody else listens" 'their side: another peer, or the same with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
-ends "a name that is none" 'your side: the name cannot be looked up' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
+ends "nobody listens" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody"
+ends "so it ends without the check" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody" --no-check
+ends "somebody else listens" 'their side: another peer, or the same peer with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
+ends "a name that is none" 'your side: the name cannot be resolved' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
 ends "an address that is none" 'your side: an address reads /ip4/.*, ask for one' --join 127.0.0.1:1
 ends "two in one" 'your side: one address, and nothing else, for each --join' --join "$entry,$entry"
 ends "a port that is taken" 'address already in use; your side: --listen takes' --join "$entry" \
     --listen "/ip4/127.0.0.1/tcp/$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')"
 ends "no address to listen at" 'listen 4001: .*your side: it reads /ip4/0.0.0.0/tcp/4001' --join "$entry" --listen 4001
 ends "one of another transport" 'no address of TCP.*; your side: ' --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
-prints "as the doctor says" 'their side has to be called by TCP' "$POTLUCK" doctor --quick --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
-ends "a relay that is none" 'their side: the peer in the middle of that address relays nothing' \
+prints "as the doctor says" 'your side: only TCP addresses can be dialed' "$POTLUCK" doctor --quick --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
+ends "a relay that is none" 'their side: the first peer of that address is no relay' \
     --join "$(address "$work/b")/p2p-circuit${nobody#*/tcp/1}"
 ends "a peer that is not behind its relay" 'their side: the peer behind the relay is gone' --join "$entry/p2p-circuit${nobody#*/tcp/1}"
 if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
-    prints "no IPv6 here" 'your side, if others are let in: no way there by IPv6' \
+    prints "no IPv6 here" 'your side, if others can join: this machine has no route to IPv6' \
         unshare -n "$POTLUCK" doctor --quick --client-mode --join "/ip6/2001:db8::1/tcp/1${nobody#*/tcp/1}"
-    prints "no network here" 'your side: this machine has no way there' \
+    prints "no network here" 'your side: this machine has no route to it' \
         unshare -n "$POTLUCK" doctor --quick --client-mode --join "/ip4/192.0.2.9/tcp/1${nobody#*/tcp/1}"
     # shellcheck disable=SC2016
-    prints "a machine that is off" 'their side, if others are not let in either: that machine is off' unshare -n sh -c '
+    prints "a machine that is off" 'their side, if others cannot join either: that machine is off' unshare -n sh -c '
         ip link add v0 type veth peer name v1; ip addr add 192.0.2.1/24 dev v0; ip link set v0 up; ip link set v1 up
         "$0" doctor --quick --client-mode --join "$1"' "$POTLUCK" "/ip4/192.0.2.9/tcp/1${nobody#*/tcp/1}"
 fi
-ends "two that fail in their ways" 'none of 2 entry peers lets us join, for reasons of their own' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
+ends "two that fail in their ways" 'none of 2 bootstrap peers accepts us, each for another reason' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
 learns() { # pattern, options
     want=$1; shift
     learn "$@" >"$work/said" 2>&1
     grep -q -- "$want" "$work/said" || { tail -n 5 "$work/said"; return 1; }
 }
-check "a name of a run that nobody trains" again learns 'check: run: nobody trains "r" there yet' --join "$entry"
-check "and whose side that is" grep -q 'your side, if somebody should: --run' "$work/said"
+check "a name of a run that nobody trains" again learns 'check: run: no peer trains "r" yet' --join "$entry"
+check "and whose side that is" grep -q 'your side, if others should: --run' "$work/said"
 check "it trains none the less" test -f "$work/learnt/checkpoint-000001.safetensors"
 n=0
 next_run() { n=$((n + 1)) run=r$n; } # what an earlier try has left is none of the next one's
@@ -283,11 +283,11 @@ peers="$peers $!"
 for _ in $(seq 1200); do grep -q '"event":"epoch"' "$work/trains" && break; sleep 0.1; done
 prints "at how many samples they step" '1 peer trains "r", at step [0-9]*, of 8 samples each' "$POTLUCK" doctor --quick --client-mode --run r \
     --join "$(address "$work/trains")"
-prints "and that ours is another number" '1 of the peers of "r" tells that they step at 8 samples, we at 16' "$POTLUCK" doctor --quick --client-mode --run r \
+prints "and that ours is another number" '1 of the peers of "r" reports a target batch of 8 samples, ours is 16' "$POTLUCK" doctor --quick --client-mode --run r \
     --target-batch 16 --join "$(address "$work/trains")"
 prints "with the side" '-> your side, if they are right: --target-batch 8' "$POTLUCK" doctor --quick --client-mode --run r \
     --target-batch 16 --join "$(address "$work/trains")"
-check "a training looks, too" again learns 'check: target: 1 of the peers of "r" tells that they step at 8 samples, we at 16' \
+check "a training looks, too" again learns 'check: target: 1 of the peers of "r" reports a target batch of 8 samples, ours is 16' \
     --join "$(address "$work/trains")" --target-batch 16 --optimizer adamw8
 ends "another optimizer" 'the others have another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
 
@@ -309,13 +309,13 @@ serve(b"HTTP/1.0 400 Bad Request\r\n\r\n"); serve(None); serve(b"SSH-2.0-OpenSSH
     peers="$peers $!"
     for _ in $(seq 600); do [ "$(wc -l <"$work/ports")" -eq 4 ] && break; sleep 0.1; done
     port() { echo "/ip4/127.0.0.1/tcp/$(sed -n "$1p" "$work/ports")"; }
-    ends "something else than a peer" 'your side: something else than a libp2p peer answers there' --join "$(port 1)"
+    ends "something else than a peer" 'your side: another program than a libp2p peer answers there' --join "$(port 1)"
     check "and what it says" grep -q 'it says "HTTP/1.0 400 Bad Request", not multistream' "$work/said"
-    ends "an ssh server, which waits for our line" 'your side: something else than a libp2p peer answers there' --join "$(port 3)"
+    ends "an ssh server, which waits for our line" 'your side: another program than a libp2p peer answers there' --join "$(port 3)"
     check "is told by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/said"
     ends "somebody who hangs up" 'their side: it closed the connection' --join "$(port 4)"
-    ends "something that says nothing" 'their side: something takes connections there and says nothing' --join "$(port 2)"
-    check "is waited for with a word" grep -q 'no entry peer has answered within 2 s; waiting 10 s at most' "$work/said"
+    ends "something that says nothing" 'their side: a program accepts connections there and sends nothing' --join "$(port 2)"
+    check "is waited for with a word" grep -q 'no bootstrap peer has answered within 2 s; waiting 10 s at most' "$work/said"
 fi
 
 # A clock that is wrong, as the program sees it.
@@ -333,7 +333,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
 END
 then
     # As far off as an hour and half the time that the answer takes.
-    LD_PRELOAD="$work/clock.so" before "a clock that is wrong" 'check: clock: (359[5-9]|360[0-5])\.[0-9] s ahead of the others' --join "$entry"
+    LD_PRELOAD="$work/clock.so" before "a clock that is wrong" 'check: clock: (359[5-9]|360[0-5])\.[0-9] s ahead of the other peers' --join "$entry"
     check "has its advice, too" grep -q '^    -> your side, if they agree: set the clock' "$work/said"
 fi
 finish

@@ -41,7 +41,7 @@ def test(network, folder):
         expect(peers, agreed(peers), "they agree on the parameters")
         said = doctor(network, 1, join)
         print("".join(said.values()), end="")
-        verdict(said.get("reach", "").startswith("BAD") and "your side" in said["reach"], "doctor behind a router: others cannot call us, and what to do")
+        verdict(said.get("reach", "").startswith("BAD") and "your side" in said["reach"], "doctor behind a router: not publicly reachable, and what to do")
         verdict(network.outside(1) in said.get("NAT", "") and "router" in said["NAT"], "doctor behind a router: names it, by the address that others see")
         verdict(said.get("relay", "").startswith("ok"), "doctor behind a router: the entry carries connections")
         said = doctor(network, 0, join)
