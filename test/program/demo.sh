@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.inc"
 "$POTLUCK" demo --steps 8 --no-dash --out "$work/d" >"$work/out" 2>"$work/err"
 check "the swarm's demo ends well" test $? -eq 0
-check "its last line says so" grep -q '^step 8 of 8, done  loss [0-9.]*  [0-9.]* samples/s  [0-9:a-z ]* gone; peers: ' "$work/err"
+check "its last line says so" grep -q '^step 8 of 8, done  loss [0-9.]*  [0-9.]* samples/s  [0-9:a-z ]* elapsed; peers: ' "$work/err"
 check "one peer was killed" grep -q '2 dead' "$work/err"
 check "the others have gone on" grep -q 'peers: 1 done, 2 dead, 3 done, 4 done' "$work/err"
 check "says how well it draws" grep -q '^trained captions drawn: .* of 64 nearest' "$work/out"
@@ -13,6 +13,27 @@ for f in drawn.png held-out.png loss.png figures.json checkpoint-000008.safetens
 done
 check "its model draws" "$POTLUCK" generate --model "$work/d" "cat face" --top-k 16 --out "$work/g" --quiet
 check "and its next line is one to copy" grep -qF "next: $POTLUCK generate --model $work/d " "$work/out"
+
+# On a terminal the table of peers is drawn over itself; the line with the page's address stays. What is on the screen at
+# the end, of a terminal that knows the sequences that the demo uses:
+cat >"$work/screen.py" <<'END'
+import re, sys
+screen, row = {}, 0
+text = sys.stdin.buffer.read().decode(errors="replace").replace("\r\n", "\n")
+for up, erase, part in re.findall("\x1b\\[(?:([0-9]+)A|(J)|K|\\?7[lh])|(\n|[^\n\x1b]+)", text):
+    if up: row -= int(up)
+    elif erase: screen = {r: t for r, t in screen.items() if r < row}
+    elif part == "\n": row += 1
+    elif part: screen[row] = part
+print("\n".join(screen.get(r, "") for r in range(max(screen) + 1)))
+END
+if command -v script >/dev/null && command -v python3 >/dev/null; then
+    script -qec "'$POTLUCK' demo --steps 3 --out '$work/t'" /dev/null </dev/null | python3 "$work/screen.py" >"$work/screen"
+    check "the page's address stays on the screen" grep -q '^its page: http://127.0.0.1:[0-9]*/$' "$work/screen"
+    check "above one table" test "$(grep -c '^peer .*samples/s' "$work/screen")" = 1
+else
+    echo "skip the screen: script or python3 is not installed"; skipped=$((skipped + 1))
+fi
 
 # Nearest to its own picture: counted in a file for the page, among so many and the captions' own.
 check "drawings are compared" "$POTLUCK" generate --model "$work/d" "cat face" "no such thing" --greedy --quiet \

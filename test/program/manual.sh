@@ -109,6 +109,15 @@ fi
 if command -v zsh >/dev/null; then check "zsh reads its completion" zsh -n cmd/completion/potluck.zsh
 else echo "skip zsh's completion: zsh is not installed"; skipped=$((skipped + 1)); fi
 
+# --- the program itself
+
+check "-V is --version" sh -c '[ "$("$0" -V)" = "$("$0" --version)" ]' "$POTLUCK"
+check "head ends show without a word" sh -c '[ -z "$( { "$0" show data/demo/emoji-00000.parquet --rows 1000 | head -n 1 >/dev/null; } 2>&1)" ]' "$POTLUCK"
+check "and other output" sh -c '[ -z "$( { (sleep 0.3; exec "$0" help train) | true; } 2>&1)" ]' "$POTLUCK"
+refuses 2 "'nofolder' is not a folder" "$POTLUCK" dash --folder nofolder
+refuses 2 "did you mean --steps?" "$POTLUCK" train --stesp 4
+refuses 2 "no command 'nothing'" "$POTLUCK" help nothing
+
 # --- the release
 
 number=$(sed -n 's/^## \([0-9.]*\) .*/\1/p' CHANGELOG.md | head -n 1)
