@@ -1,6 +1,6 @@
 /* authority.c - `potluck authority`: who may take part in a swarm. Users are on a list, their
- * peers get tokens that end soon; whoever is taken off the list is out when the last one has
- * ended. */
+ * peers get tokens that expire soon; a user who is removed from the list is excluded once the last
+ * token has expired. */
 #include "cmd.h"
 
 #include "data/files/file.h"
@@ -106,7 +106,7 @@ static int load_key(struct rsa_key *key, const char *path, struct pl_err *err)
     return rc;
 }
 
-/* Certificate and key as texts, made beside the authority's key if none are given. */
+/* Certificate and key as texts, made next to the authority's key if none are given. */
 static int load_certificate(char **cert, char **key, char crt_path[1024], const struct requests *w,
                             struct pl_err *err)
 {

@@ -158,7 +158,7 @@ static void print_original(const struct pl_memory_plan *plan)
            1000 * m.transfer_s, m.gradients / 0x1p30);
 }
 
-/* A sentence in lines beside the figures. */
+/* A sentence in lines next to the figures. */
 static void explain(const char *why)
 {
     const int from = 44, width = 56;

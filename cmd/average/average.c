@@ -195,7 +195,7 @@ static int check_state(void *context, const struct state_load *state, struct pl_
     for (size_t i = 0; same && i < t->count; i++)
         same = state->tensors[i].type.dtype == PL_F32 &&
                tensor_elements(&state->tensors[i]) == t->elements[i];
-    return same ? PL_OK : pl_fail(err, PL_EFORMAT, "state: other tensors than ours");
+    return same ? PL_OK : pl_fail(err, PL_EFORMAT, "the peer's state has other tensors than ours");
 }
 
 static int load(const struct requests *w, struct swarm *s, struct averager *a,

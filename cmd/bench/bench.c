@@ -1,5 +1,5 @@
-/* bench.c - `potluck bench`: how fast is a backend, beside the reference, beside the Python that
- * does the same, and beside what the machine could do? */
+/* bench.c - `potluck bench`: how fast a backend is, compared with the reference, with the Python
+ * packages that do the same work, and with the peak speed of this machine. */
 #include "bench.h"
 #include "cmd/cmd.h"
 #include "cmd/train/train_job.h"
@@ -113,7 +113,7 @@ static void ask_peers(struct bench *b, int section)
     struct pl_err err;
     int n = 0;
     if (!b->peers.script) {
-        printf("peers not asked: --peer test/bench/peer.py times them\n");
+        printf("Python packages not timed: --peer test/bench/peer.py times them\n");
         return;
     }
     for (size_t k = 0; k < PL_COUNT(kinds); k++)
@@ -129,10 +129,10 @@ static void ask_peers(struct bench *b, int section)
             wanted[n] = text[n];
             n++;
         }
-    printf("asking %s %s ...\n", b->peers.python, b->peers.script);
+    printf("timing Python packages with %s %s ...\n", b->peers.python, b->peers.script);
     fflush(stdout);
     if (n && bench_peers_ask(&b->peers, wanted, n, b->cores, b->bf16, &err))
-        printf("no peers: %s\n", err.text);
+        printf("Python packages not timed: %s\n", err.text);
 }
 
 static void print_machine(const struct bench *b)

@@ -45,12 +45,12 @@ void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row)
 
 /* 0, or 1 after a failure that was printed. */
 int bench_parts(struct bench *b); /* every operation of the table */
-int bench_codes(struct bench *b); /* quantization, codes, LAMB: one thread, beside their peers */
+int bench_codes(struct bench *b); /* quantization, codes, LAMB: one thread, compared with Python */
 int bench_attention(struct bench *b);
 int bench_steps(struct bench *b);
 int bench_drawing(struct bench *b);
 int bench_pictures(struct bench *b); /* the run's codec, CLIP */
-int bench_device(struct bench *b);   /* what moves memory, beside a copy */
+int bench_device(struct bench *b);   /* memory traffic, compared with a copy */
 
 /* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its
  * copy. */

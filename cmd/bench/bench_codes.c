@@ -1,5 +1,5 @@
 /* bench_codes.c - what the optimizer and the wire do to every parameter, on one thread, and
- * attention over allowed keys, each beside the Python that does the same. */
+ * attention over allowed keys, each compared with the Python that does the same. */
 #include "bench.h"
 #include "runtime/optimizer.h"
 #include "ref/mask.h"

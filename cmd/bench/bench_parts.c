@@ -1,4 +1,4 @@
-/* bench_parts.c - every operation of the table beside the reference and beside the machine's peak:
+/* bench_parts.c - every operation of the table, compared with the reference and the machine's peak:
  * the cases of the pair test that are large enough to time. */
 #include "bench.h"
 #include "test/conform/pair.h"

@@ -1,4 +1,4 @@
-/* bench_peer.h - the Python peers' times, from a script that is run beside us. */
+/* bench_peer.h - times of the Python packages, from a script that runs them. */
 #ifndef PL_CMD_BENCH_PEER_H
 #define PL_CMD_BENCH_PEER_H
 
@@ -12,7 +12,7 @@ struct bench_peer_time {
 };
 
 struct bench_peers {
-    const char *python, *script; /* script NULL: nobody is asked */
+    const char *python, *script; /* script NULL: nothing is timed */
     struct bench_peer_time time[PEER_TIMES_MAX];
     int count;
 };

@@ -1,4 +1,5 @@
-/* averaging_options.c - see averaging_options.h. */
+/* averaging_options.c - the rows of averaging_options.h. Values that need more than a range are
+ * checked by the library that uses them. */
 #include "averaging_options.h"
 #include "net/hivemind/swarm/averaging.h"
 

@@ -1,4 +1,5 @@
-/* interrupt.c - see interrupt.h. */
+/* interrupt.c - the signal handler only sets a flag; a second Ctrl-C changes nothing, because
+ * saving is already under way. */
 #include "interrupt.h"
 
 static volatile sig_atomic_t asked;

@@ -1,4 +1,4 @@
-/* join_options.c - see join_options.h. */
+/* join_options.c - the rows of join_options.h, and how they become a swarm's options. */
 #include "join_options.h"
 
 #define OPTIONS struct membership

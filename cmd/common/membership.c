@@ -1,4 +1,5 @@
-/* membership.c - see membership.h. */
+/* membership.c - the access token of a moderated swarm. The user's secret is read from a file and sent
+ * to the authority over HTTPS; its answer is a token that expires and is renewed a minute before. */
 #include "membership.h"
 
 #include "data/files/file.h"
@@ -37,7 +38,7 @@ static double wall(void)
     "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
     "first line"
 
-/* A word of printable characters, and nothing else in its line: whoever was given a line of the
+/* A word of printable characters, and nothing else in its line: a user who got a line of the
  * list has a name before it. */
 static int take_secret(struct membership *m, const char *text, struct pl_err *err)
 {
@@ -116,7 +117,7 @@ static int fetch(struct auth *auth, const struct membership *m, int tries, long 
     return authority_ask(auth, &ask, now, err);
 }
 
-/* Whoever waits shall know for what. */
+/* A longer wait is explained. */
 static int fetch_first(struct membership *m, struct pl_err *err)
 {
     double began = pl_seconds();

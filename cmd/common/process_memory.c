@@ -1,4 +1,4 @@
-/* process_memory.c - see process_memory.h. */
+/* process_memory.c - figures of /proc/meminfo and /proc/self/status: a name, a colon, kibibytes. */
 #include "process_memory.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* progress_line.c - see progress_line.h. */
+/* progress_line.c - on a terminal the line is drawn over itself, padded to its last width;
+ * elsewhere, as in a log, a new line is printed now and then. */
 #include "progress_line.h"
 
 #include <stdarg.h>

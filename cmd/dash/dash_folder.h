@@ -1,4 +1,4 @@
-/* dash_folder.h - `potluck dash --folder`: the training on this machine beside the swarm's records:
+/* dash_folder.h - `potluck dash --folder`: a training on this machine, in addition to the swarm's records:
  * its log, its checkpoints, and pictures that are drawn from them as they come. */
 #ifndef PL_CMD_DASH_FOLDER_H
 #define PL_CMD_DASH_FOLDER_H
@@ -30,7 +30,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
 /* The last checkpoint's pictures, waited for a while: nothing else is at work by now. */
 int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                        struct pl_err *err);
-/* Pictures and checkpoints beside an exported page. */
+/* Images and checkpoints next to an exported page. */
 int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err);
 void dash_folder_end(struct dash_folder *f);
 

@@ -1,4 +1,5 @@
-/* own_page.c - see own_page.h. */
+/* own_page.c - forks and executes this same program as `potluck dash`, with the peer's own address
+ * to join. The page dies with its peer and leaves Ctrl-C to it. */
 #include "own_page.h"
 
 #include <signal.h>

@@ -250,7 +250,7 @@ static int show(struct demo *d, struct pl_err *err)
 
 static int report(const struct demo *d, struct pl_err *err)
 {
-    char gone[24], *text = NULL, *path = pl_path_join(d->out, "figures.json");
+    char elapsed[24], *text = NULL, *path = pl_path_join(d->out, "figures.json");
     json_t *root = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "steps",
                              (json_int_t)d->steps, "loss", d->loss.total, "loss_text", d->loss.text,
                              "loss_image", d->loss.image, "drawn", (json_int_t)d->drawn,
@@ -268,7 +268,7 @@ static int report(const struct demo *d, struct pl_err *err)
            d->own, d->drawn, d->gallery.count);
     if (d->held_out)
         printf("combinations never seen:     %zu of %zu nearest to the right picture "
-               "(%.0f %%; chance %.2f %%),\n"
+               "(%.0f %%; random %.2f %%),\n"
                "                             %zu to the same subject in whatever tone or gender "
                "(%.0f %%)\n",
                d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
@@ -277,8 +277,8 @@ static int report(const struct demo *d, struct pl_err *err)
     if (d->held_out && d->pairs)
         puts("                             (most of their parts were not among the pairs trained "
              "on; --alone has them all)");
-    printf("training took %s\n\n", progress_time(gone, d->train_seconds));
-    printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
+    printf("training took %s\n\n", progress_time(elapsed, d->train_seconds));
+    printf("pictures, each drawing next to its reference image:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
     printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
            "next: %s generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",

@@ -1,4 +1,4 @@
-/* demo_page.c - see demo_page.h. */
+/* demo_page.c - forks and executes this same program as `potluck dash --folder`. */
 #include "demo_page.h"
 #include "cmd/train/train_data.h"
 
@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The page's one line of output is its address. It is waited for, because the progress line would be
- * drawn into it. The pipe's end is closed with the program. */
+/* The page's one line of output is its address. It is waited for, because the progress line would
+ * be drawn into it. The pipe's end is closed with the program. */
 static void print_address(int fd)
 {
     char c;

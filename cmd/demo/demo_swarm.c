@@ -33,7 +33,7 @@ static const struct {
     double slow;
     int late, dies, client;
 } kinds[PEERS] = {
-    { "the door", 0, 0, 0, 0 },          { "fast", 0, 0, 0, 0 },
+    { "bootstrap", 0, 0, 0, 0 },         { "fast", 0, 0, 0, 0 },
     { "killed half-way", 0.1, 0, 1, 0 }, { "joins late", 0.2, 1, 0, 0 },
     { "slow, a client", 0.5, 0, 0, 1 },
 };
@@ -82,12 +82,12 @@ static int start(struct peer *p, const char *errors, char *const *args, struct p
     return pl_fail(err, PL_EIO, "fork: %s", strerror(errno));
 }
 
-static int start_door(struct show *s, struct pl_err *err)
+static int start_bootstrap(struct show *s, struct pl_err *err)
 {
     char errors[PATH_MAX];
     char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0",
                      "--run",   s->run, "--json",   NULL };
-    snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
+    snprintf(errors, sizeof errors, "%s/bootstrap.txt", s->d->out);
     s->view.peer[0].state = "starting";
     return start(&s->peer[0], errors, args, err);
 }
@@ -129,7 +129,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     folder_of(s, k, folder, sizeof folder);
     if (mkdir(folder, 0777) && errno != EEXIST)
         return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
-    snprintf(errors, sizeof errors, "%s/said.txt", folder);
+    snprintf(errors, sizeof errors, "%s/messages.txt", folder);
     snprintf(number[0], sizeof number[0], "%lld", (long long)d->steps);
     snprintf(number[1], sizeof number[1], "%lld", (long long)d->target_batch);
     snprintf(number[2], sizeof number[2], "%lld", (long long)d->limit);
@@ -292,13 +292,14 @@ static int play(struct show *s, struct pl_err *err)
             if (p->ended && !p->killed && p->status) {
                 char folder[PATH_MAX];
                 folder_of(s, k, folder, sizeof folder);
-                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/said.txt", k,
-                             folder);
+                rc = pl_fail(err, PL_EIO, "peer %d has failed; its messages are in %s/messages.txt",
+                             k, folder);
             }
             running |= p->pid && !p->ended;
         }
         if (s->peer[0].ended)
-            rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
+            rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/bootstrap.txt",
+                         s->d->out);
         show(s, 0);
     }
     show(s, 1);
@@ -317,15 +318,16 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     for (int k = 0; k < PEERS; k++) s->view.peer[k].kind = kinds[k].name;
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     interrupt_catch(&before);
-    rc = start_door(s, err);
+    rc = start_bootstrap(s, err);
     while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->view.began < START_LIMIT)
         listen_for(s, 100);
     if (!rc && !s->address[0])
-        rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
+        rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/bootstrap.txt",
+                     d->out);
     if (!rc && d->page) rc = start_page(s, err);
     if (!rc) rc = play(s, err);
     if (s->page.pid > 0 &&
-        !s->page.ended) { /* before the door closes: it writes down what it has seen */
+        !s->page.ended) { /* before the bootstrap peer ends: it saves what it has seen */
         kill(s->page.pid, SIGTERM);
         waitpid(s->page.pid, &s->page.status, 0);
         if (!rc && !s->page.status) fprintf(stderr, "its page stays: %s/page/index.html\n", d->out);

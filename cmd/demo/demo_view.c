@@ -1,4 +1,5 @@
-/* demo_view.c - see demo_view.h. */
+/* demo_view.c - the state of the demo's peers, from the JSON events that they print, and the text
+ * that shows it. Time is an argument: tests set it. */
 #include "demo_view.h"
 #include "cmd/common/progress_line.h"
 
@@ -57,7 +58,7 @@ void demo_view_hear(struct demo_view *v, int k, const json_t *line)
 
 /* --- what follows ----------------------------------------------------------------------------- */
 
-/* Of the living, if any: whoever is furthest knows best. */
+/* Of the living, if any: the one with the highest step knows best. */
 static const struct demo_peer *leader(const struct demo_view *v)
 {
     const struct demo_peer *best = &v->peer[1];
@@ -110,7 +111,7 @@ static size_t summary(char text[DEMO_VIEW_TEXT], const struct demo_view *v, doub
                       const char *between)
 {
     const struct demo_peer *first = leader(v);
-    const double seconds = now - v->mark[0].time, gone = now - v->began;
+    const double seconds = now - v->mark[0].time, elapsed = now - v->began;
     const int64_t step = first->step, steps = step - v->mark[0].step;
     const double loss = mean_loss(v, step);
     int64_t samples = 0;
@@ -132,7 +133,7 @@ static size_t summary(char text[DEMO_VIEW_TEXT], const struct demo_view *v, doub
     if (loss > 0) n = add(text, n, "loss %.4f  ", loss);
     if (v->trained && seconds > 0)
         n = add(text, n, "%.1f samples/s  ", (double)(v->trained - v->mark[0].trained) / seconds);
-    n = add(text, n, "%s gone", progress_time(took, gone));
+    n = add(text, n, "%s elapsed", progress_time(took, elapsed));
     if (step < v->steps && steps > 0)
         n = add(text, n, ", %s left",
                 progress_time(more, seconds / (double)steps * (double)(v->steps - step)));

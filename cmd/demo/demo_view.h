@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEMO_PEERS 5        /* the first only opens the door */
+#define DEMO_PEERS 5        /* the first is the bootstrap peer */
 #define DEMO_VIEW_TEXT 2048 /* room for any text below */
 #define DEMO_PACE 20.0      /* s: pace is that of the last one or two of them */
 
@@ -38,7 +38,7 @@ struct demo_view {
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now);
 /* Something that trainer `k` has said; what says nothing about it is passed over. */
 void demo_view_hear(struct demo_view *v, int k, const json_t *line);
-/* The step that whoever is furthest is at. */
+/* The highest step of any peer. */
 int64_t demo_view_step(const struct demo_view *v);
 /* Remembers the pace; to be called now and then. */
 void demo_view_mark(struct demo_view *v, double now);

@@ -1,4 +1,5 @@
-/* reference_images.c - see reference_images.h. */
+/* reference_images.c - reads captions and image tokens of all pairs, decodes the images once, and
+ * finds the nearest one by squared differences of pixels. */
 #include "reference_images.h"
 #include "data/pairs/pairs.h"
 #include "data/pairs/shard.h"

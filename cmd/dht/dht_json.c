@@ -1,4 +1,5 @@
-/* dht_json.c - see dht_json.h. */
+/* dht_json.c - records hold msgpack; users read and write JSON. Bytes and tuples, which JSON lacks,
+ * become objects with one key. */
 #include "dht_json.h"
 
 #include <math.h>

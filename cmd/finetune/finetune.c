@@ -174,12 +174,12 @@ static int open_model(struct pl_gpt2 *m, const struct requests *w, const struct 
             rc = bpe ? pl_fail(err, PL_EUSE, "%s: the model has %d ids, its vocabulary %d", file,
                                m->config.vocab, vocab)
                      : pl_fail(err, PL_EUSE,
-                               "%s: no vocab.json and merges.txt beside it (--vocab names their "
+                               "%s: no vocab.json and merges.txt next to it (--vocab names their "
                                "folder), and %d ids are too few for bytes",
                                file, m->config.vocab);
         } else if (!rc && !bpe && m->config.vocab != BYTES_VOCAB)
             rc = pl_fail(err, PL_EUSE,
-                         "%s: no vocab.json and merges.txt beside it; --vocab names their folder",
+                         "%s: no vocab.json and merges.txt next to it; --vocab names their folder",
                          file);
         free(file);
         if (rc) pl_gpt2_clear(m);

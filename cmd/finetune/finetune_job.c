@@ -130,7 +130,7 @@ static void show(struct state *s, double loss, int force)
     char left[24], took[24];
     progress_show(&s->progress, force,
                   "step %llu of %llu  loss %.4f  held-out perplexity %.2f  %.0f %ss/s  "
-                  "%s gone, %s left",
+                  "%s elapsed, %s left",
                   (unsigned long long)s->step, (unsigned long long)job->steps, loss, s->perplexity,
                   rate, job->unit, progress_time(took, progress_elapsed(&s->progress)),
                   progress_time(left, (double)(job->steps - s->step) * s->mean));
@@ -237,7 +237,7 @@ static int prepare(struct state *s, struct pl_err *err)
     if (!rc && job->resume) {
         if (!newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
         else rc = load(s, newest, err);
-        if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
+        if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
     }
     free(newest);
     s->first_step = s->saved_step = s->step;

@@ -211,7 +211,7 @@ static int write_sheet(struct state *s, struct pl_err *err)
     return rc;
 }
 
-/* A file beside the pictures. root is taken; NULL: there was no memory. */
+/* A file next to the pictures. root is taken; NULL: there was no memory. */
 static int write_json(const struct generate_job *job, const char *name, json_t *root,
                       struct pl_err *err)
 {

@@ -147,7 +147,7 @@ static void report_resources(struct swarm *s, size_t *limited)
                   sums(&r.transient)));
 }
 
-/* What there is to do beside keeping the door open. */
+/* The jobs of --save and --auxiliary. */
 struct work {
     struct peer_model model;
     struct rsa_key key;

@@ -1,4 +1,5 @@
-/* peer_model.c - see peer_model.h. */
+/* peer_model.c - the run's model and optimizer in host memory, for the names and shapes of their
+ * tensors and to write checkpoints. */
 #include "peer_model.h"
 #include "cmd/common/compute.h"
 #include "cmd/train/train_job.h"

@@ -1,5 +1,5 @@
-/* peer_save.c - see peer_save.h. A state is downloaded and looked through on the network's thread;
- * the caller's looks in now and then, takes over what has come, and writes it. */
+/* peer_save.c - the state is downloaded and checked on the network's thread; the caller's thread polls,
+ * takes a complete state, and writes it. */
 #include "peer_save.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LOOK_EVERY 10.0 /* s between looks at the swarm's epoch while it has not gone on */
+#define POLL_EVERY 10.0 /* s between polls of the swarm's epoch */
 #define AGAIN 30.0      /* s after a download that failed */
 #define SILENCE 15.0    /* s of a donor that says nothing, then the next one is asked */
 
@@ -193,7 +193,7 @@ static void say_behind(struct peer_save *p, int64_t epoch)
 static void look(struct peer_save *p)
 {
     int64_t epoch = swarm_epoch(p);
-    p->due = pl_seconds() + fmin(LOOK_EVERY, p->o.every);
+    p->due = pl_seconds() + fmin(POLL_EVERY, p->o.every);
     say_behind(p, epoch);
     if (epoch <= p->epoch) return;
     p->lead = epoch;

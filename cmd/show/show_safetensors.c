@@ -1,4 +1,4 @@
-/* show_safetensors.c - a checkpoint: its remarks, and each tensor with its range. */
+/* show_safetensors.c - a checkpoint: its metadata, and each tensor with its range. */
 #include "show.h"
 #include "data/models/weights.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REMARK_MAX 300 /* characters of a remark that are shown */
+#define METADATA_MAX 300 /* characters of a value that are shown */
 #define NAME_WIDTH 56
 
 static void print_shape(const struct st_tensor *t, const char *between)
@@ -54,8 +54,8 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
             fputs("  (", stdout);
             show_text(f->meta_key[i], strlen(f->meta_key[i]), 0);
             fputs(": ", stdout);
-            show_text(f->meta_value[i], strnlen(f->meta_value[i], REMARK_MAX), 0);
-            puts(strlen(f->meta_value[i]) > REMARK_MAX ? " ...)" : ")");
+            show_text(f->meta_value[i], strnlen(f->meta_value[i], METADATA_MAX), 0);
+            puts(strlen(f->meta_value[i]) > METADATA_MAX ? " ...)" : ")");
         }
     }
     for (size_t i = 0; !rc && i < f->count; i++) {

@@ -1,4 +1,6 @@
-/* train_data.c - see train_data.h. */
+/* train_data.c - resolves files, folders and URLs to a list of shards, removes what is held out,
+ * and opens the stream of batches. Order depends on seed and position alone, so that training
+ * resumes bit for bit. */
 #include "train_data.h"
 #include "cmd/common/environment.h"
 #include "cmd/common/interrupt.h"

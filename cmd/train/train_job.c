@@ -136,7 +136,7 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
     char left[24], took[24];
     progress_show(
         &s->progress, force,
-        "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s gone, %s left",
+        "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s elapsed, %s left",
         (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total, r->loss.text,
         r->loss.image, rate, progress_time(took, progress_elapsed(&s->progress)),
         progress_time(left, (double)(job->steps - s->t->step) * s->mean));
@@ -249,7 +249,7 @@ static int prepare(struct state *s, struct pl_err *err)
         if (!rc && !newest)
             rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
         if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
-        if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
+        if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
         if (!rc && s->t->step >= job->steps)
             fprintf(stderr,
                     "it is at step %llu already: only more --steps than that would train it "

@@ -1,4 +1,4 @@
-/* train_log.c - see train_log.h. */
+/* train_log.c - one JSON line for each step, and a plot of the loss made from these lines. */
 #include "train_log.h"
 #include "data/files/file.h"
 #include "data/images/plot.h"

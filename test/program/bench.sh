@@ -19,7 +19,7 @@ check "what the peer misses is said" grep -q 'peer not found: nobody else' "$wor
 check "the kernels are named" grep -q '^backend .*fast: .* kernels' "$work/out"
 check "the JSON has the peer's time" grep -q '"peer_s": 1000' "$work/json"
 check "attention with a broken peer" bench fast broken attention
-check "which is said" grep -q 'no peers: .*ended with an error' "$work/out"
+check "which is said" grep -q 'Python packages not timed: .*ended with an error' "$work/out"
 check "both ways are timed" grep -Eq '^demo +both ways .*GF/s' "$work/out"
 refuses 2 "none of parts" "$POTLUCK" bench --only everything
 refuses 2 "none of demo" "$POTLUCK" bench --size huge

@@ -49,7 +49,7 @@ static void stepped(int k, int step, int samples, double loss)
 static void begin(void)
 {
     demo_view_begin(&v, 40, 64, 1000);
-    for (int k = 0; k < DEMO_PEERS; k++) v.peer[k].kind = k ? "a peer" : "the door";
+    for (int k = 0; k < DEMO_PEERS; k++) v.peer[k].kind = k ? "a peer" : "bootstrap";
     for (int k = 1; k < DEMO_PEERS; k++) v.peer[k].state = k == 3 ? NULL : "starting";
 }
 
@@ -58,7 +58,7 @@ static void the_line(void **state)
 {
     (void)state;
     begin();
-    assert_string_equal(line_at(1000), "step 0 of 40, collecting  samples 0 of 64  0 s gone; "
+    assert_string_equal(line_at(1000), "step 0 of 40, collecting  samples 0 of 64  0 s elapsed; "
                                        "peers: 1 starting, 2 starting, 4 starting");
     hear(1, "{\"event\":\"listening\",\"multiaddr\":\"/ip4/127.0.0.1\"}");
     hear(1, "{\"event\":\"check\",\"level\":\"ok\"}");
@@ -68,7 +68,7 @@ static void the_line(void **state)
     batch(1, 0, 16, 0);
     batch(2, 0, 8, 0);
     assert_string_equal(line_at(1002),
-                        "step 0 of 40, collecting  samples 24 of 64  3 peers  2 s gone; "
+                        "step 0 of 40, collecting  samples 24 of 64  3 peers  2 s elapsed; "
                         "peers: 1 training, 2 training, 4 entering");
     batch(2, 0, 16, 0);
     batch(4, 0, 8, 0);
@@ -77,7 +77,7 @@ static void the_line(void **state)
     assert_non_null(strstr(line_at(1002), "samples 64 of 64"));
     batch(1, 0, 48, 1);
     assert_string_equal(line_at(1003),
-                        "step 0 of 40, averaging  samples 72 of 64  3 peers  3 s gone; "
+                        "step 0 of 40, averaging  samples 72 of 64  3 peers  3 s elapsed; "
                         "peers: 1 averaging, 2 training, 4 training");
     stepped(1, 1, 48, 5.0);
     batch(1, 1, 8, 0);
@@ -87,7 +87,7 @@ static void the_line(void **state)
     batch(4, 1, 8, 0);
     assert_string_equal(line_at(1004),
                         "step 1 of 40, collecting  samples 16 of 64  3 peers  loss 5.1111  "
-                        "18.0 samples/s  4 s gone, 2:36 min left; "
+                        "18.0 samples/s  4 s elapsed, 2:36 min left; "
                         "peers: 1 training, 2 training, 4 training");
 }
 
@@ -111,11 +111,11 @@ static void those_who_left(void **state)
     batch(1, 30, 8, 0);
     assert_string_equal(line_at(1060),
                         "step 30 of 40, collecting  samples 8 of 64  3 peers  loss 4.0000  "
-                        "2.4 samples/s  60 s gone, 20 s left; "
+                        "2.4 samples/s  60 s elapsed, 20 s left; "
                         "peers: 1 training, 2 dead, 4 catching up");
     stepped(1, 40, 64, 3.0);
     assert_string_equal(line_at(1070),
-                        "step 40 of 40, done  loss 3.0000  3.2 samples/s  70 s gone; "
+                        "step 40 of 40, done  loss 3.0000  3.2 samples/s  70 s elapsed; "
                         "peers: 1 training, 2 dead, 4 catching up");
 }
 
@@ -132,9 +132,9 @@ static void the_table(void **state)
     demo_view_table(text, &v, 1002);
     assert_string_equal(
         text, "step 1 of 40, collecting  samples 16 of 64  3 peers\n"
-              "loss 5.3750  32.0 samples/s  2 s gone, 78 s left\n"
+              "loss 5.3750  32.0 samples/s  2 s elapsed, 78 s left\n"
               "peer                 state        step samples    loss samples/s last step\n"
-              "0    the door        open       \n"
+              "0    bootstrap       open       \n"
               "1    a peer          training        1      16  5.0000      25.5 3 peers, 0.25 s\n"
               "2    a peer          dead            1       0  6.0000       0.0 3 peers, 0.25 s\n"
               "3    a peer          not yet    \n"
