@@ -1,5 +1,6 @@
-/* membership.c - the access token of a moderated swarm. The user's secret is read from a file and sent
- * to the authority over HTTPS; its answer is a token that expires and is renewed a minute before. */
+/* membership.c - the access token of a moderated swarm. The user's secret is read from a file and
+ * sent to the authority over HTTPS; its answer is a token that expires and is renewed a minute
+ * before. */
 #include "membership.h"
 
 #include "data/files/file.h"

@@ -1,5 +1,5 @@
-/* dash_folder.h - `potluck dash --folder`: a training on this machine, in addition to the swarm's records:
- * its log, its checkpoints, and pictures that are drawn from them as they come. */
+/* dash_folder.h - `potluck dash --folder`: a training on this machine, in addition to the swarm's
+ * records: its log, its checkpoints, and pictures that are drawn from them as they come. */
 #ifndef PL_CMD_DASH_FOLDER_H
 #define PL_CMD_DASH_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* sample_images.c - transformer, tokenizer and codec opened together: captions to text tokens, image
- * tokens to pixels. */
+/* sample_images.c - transformer, tokenizer and codec opened together: captions to text tokens,
+ * image tokens to pixels. */
 #include "sample_images.h"
 #include "cmd/train/train_job.h"
 #include "data/models/checkpoint.h"

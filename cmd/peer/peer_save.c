@@ -1,5 +1,5 @@
-/* peer_save.c - the state is downloaded and checked on the network's thread; the caller's thread polls,
- * takes a complete state, and writes it. */
+/* peer_save.c - the state is downloaded and checked on the network's thread; the caller's thread
+ * polls, takes a complete state, and writes it. */
 #include "peer_save.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"

@@ -1,6 +1,7 @@
-/* peer_save.h - `potluck peer --save`: a peer without data saves the run's state: whenever the swarm
- * has made a step, the state is downloaded from a peer that shares it, as by a newcomer, and written
- * as a checkpoint of `potluck train`. Called from one thread, which never waits for a donor here. */
+/* peer_save.h - `potluck peer --save`: a peer without data saves the run's state: whenever the
+ * swarm has made a step, the state is downloaded from a peer that shares it, as by a newcomer, and
+ * written as a checkpoint of `potluck train`. Called from one thread, which never waits for a donor
+ * here. */
 #ifndef PL_CMD_PEER_SAVE_H
 #define PL_CMD_PEER_SAVE_H
 

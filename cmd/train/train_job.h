@@ -78,8 +78,8 @@ extern const char *const train_configs[];     /* models that have a name */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
 
 /* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of
- * the data; NULL: of a peer that has none, and a peer that resumes from it starts at its own. *path, if
- * asked for, is the caller's to free. */
+ * the data; NULL: of a peer that has none, and a peer that resumes from it starts at its own.
+ * *path, if asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
                    json_t *position, const char *folder, int keep, char **path, struct pl_err *err);
 
