@@ -1,6 +1,12 @@
-/* optimizer_state.c - see optimizer_state.h. */
+/* optimizer_state.c - the state that a newcomer downloads: [spec hivemind-protocol 7]
+ *
+ *   tensors   all parameters, in the order of the optimizer's groups; then every tensor of the optimizer's state
+ *   metadata  epoch, group bits, and the leaves of the optimizer's state_dict in alphabetical order: hyperparameters of
+ *             each group, then for each parameter its moments (an index of a tensor), its step and its norms
+ *
+ * A state comes from a stranger. So it is checked whole before anything of it is taken: shapes, finite numbers, second
+ * moments that are not negative, codes that lie in the code book. */
 #include "optimizer_state.h"
-#include "runtime/transfer.h"
 
 #include <float.h>
 #include <math.h>
@@ -95,60 +101,6 @@ void optimizer_state_close(struct optimizer_state *s)
     free(s->order);
     free(s->first);
     memset(s, 0, sizeof *s);
-}
-
-float **optimizer_state_host(const struct optimizer_state *s)
-{
-    float **host = calloc(s->count + 1, sizeof *host);
-    for (size_t i = 0; host && i < s->count; i++) {
-        host[i] = pl_host_alloc(s->be, s->tensors[s->order[i]].n * sizeof **host);
-        if (host[i]) continue;
-        optimizer_state_host_free(s, host);
-        host = NULL;
-    }
-    return host;
-}
-
-void optimizer_state_host_free(const struct optimizer_state *s, float **host)
-{
-    for (size_t i = 0; host && i < s->count; i++) pl_host_free(s->be, host[i]);
-    free(host);
-}
-
-/* All copies are begun before the first is waited for: they follow each other without the host, and
- * what the device was told to compute meanwhile goes on. One direction's copies end in order, so
- * the last one's ticket is all of theirs. */
-int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
-                              const float *flat, uint64_t *ticket)
-{
-    int rc = PL_OK;
-    *ticket = 0;
-    for (size_t i = 0; !rc && i < s->count; i++) {
-        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
-        rc = pl_get_begin(s->be, ticket, host[i], flat + t->offset, t->n * sizeof(float));
-    }
-    return rc;
-}
-
-int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat)
-{
-    uint64_t ticket;
-    int rc = optimizer_state_get_begin(s, host, flat, &ticket);
-    int ended = pl_copy_end(s->be, ticket);
-    return rc ? rc : ended;
-}
-
-int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host)
-{
-    uint64_t ticket = 0;
-    int rc = PL_OK, ended;
-    for (size_t i = 0; !rc && i < s->count; i++) {
-        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
-        rc = pl_put_begin(s->be, &ticket, flat + t->offset, host[i], t->n * sizeof(float));
-    }
-    ended = pl_copy_end(s->be, ticket);
-    if (s->optimizer) pl_optimizer_written(s->optimizer, flat);
-    return rc ? rc : ended;
 }
 
 /* --- giving ----------------------------------------------------------------------------------- */

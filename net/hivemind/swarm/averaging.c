@@ -1,4 +1,5 @@
-/* averaging.c - see averaging.h. */
+/* averaging.c - tensors of a file in the order in which a swarm sends them, and an averager's calls as functions that
+ * return when the round has ended: each posts a request to the network's thread, whose callback wakes the caller. */
 #include "averaging.h"
 #include "data/files/safetensors.h"
 

@@ -1,4 +1,4 @@
-/* averaging.h - what commands that average need on top of a swarm: tensors of a file in the swarm's
+/* averaging.h - what callers that average need on top of a swarm: tensors of a file in the swarm's
  * order, and an averager whose calls wait. Functions may be called from any thread but the loop's. */
 #ifndef PL_SWARM_AVERAGING_H
 #define PL_SWARM_AVERAGING_H
