@@ -1,6 +1,6 @@
 /* quant.c - 8-bit block quantization without a search. The leading bits of a float (sign, exponent,
  * first bits of the mantissa) select a bucket so narrow that at most one decision boundary of the
- * code book lies in it. The bucket's table entry holds the lower code and, complemented, the
+ * code book is in it. The bucket's table entry holds the lower code and, complemented, the
  * boundary's trailing bits. So
  *
  *     code = (entry[leading bits] + trailing bits) >> number of trailing bits

@@ -135,7 +135,7 @@ static int find_runs(struct run *run, const float **tile, const struct job *j, c
     return runs;
 }
 
-/* Transforms one channel of a piece's tiles. Rows hold zeros where a run lies outside the
+/* Transforms one channel of a piece's tiles. Rows hold zeros where a run is outside the
  * picture. */
 static void transform(struct workspace *m, const struct job *j, const struct run *run, int runs,
                       const float *const *tile, int tiles, int channel, int place, int inputs)

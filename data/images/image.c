@@ -117,7 +117,7 @@ int pl_image_upright(struct pl_image *image)
      * axes exchanged. */
     static const struct {
         unsigned char across, down, rotated;
-    } lies[9] = {
+    } orientations[9] = {
         { 0, 0, 0 }, { 0, 0, 0 }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, 0 },
         { 0, 0, 1 }, { 0, 1, 1 }, { 1, 1, 1 }, { 1, 0, 1 },
     };
@@ -125,14 +125,14 @@ int pl_image_upright(struct pl_image *image)
     size_t n = (size_t)image->channels;
     struct pl_image out;
     if (kind < 2 || kind > 8) return PL_OK;
-    if ((rc = pl_image_init(&out, lies[kind].rotated ? h : w, lies[kind].rotated ? w : h,
-                            image->channels)))
+    if ((rc = pl_image_init(&out, orientations[kind].rotated ? h : w,
+                            orientations[kind].rotated ? w : h, image->channels)))
         return rc;
     for (int y = 0; y < out.height; y++)
         for (int x = 0; x < out.width; x++) {
-            int u = lies[kind].rotated ? y : x, v = lies[kind].rotated ? x : y;
-            if (lies[kind].across) u = w - 1 - u;
-            if (lies[kind].down) v = h - 1 - v;
+            int u = orientations[kind].rotated ? y : x, v = orientations[kind].rotated ? x : y;
+            if (orientations[kind].across) u = w - 1 - u;
+            if (orientations[kind].down) v = h - 1 - v;
             memcpy(out.pixels + ((size_t)y * (size_t)out.width + (size_t)x) * n,
                    image->pixels + ((size_t)v * (size_t)w + (size_t)u) * n, n);
         }

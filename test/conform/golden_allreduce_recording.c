@@ -12,7 +12,7 @@
 
 #define VALUES_MAX (1 << 26) /* of a peer; the largest recording has 70,000 */
 
-/* The rule in the README beside the goldens. */
+/* The rule in test/golden/protocol/README.md. */
 static void make(float *x, size_t n, uint64_t seed, double scale)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -232,8 +232,8 @@ static size_t messages_of(const struct recorded_stream *s, const char *direction
     return n;
 }
 
-/* Shares as everybody computes them; with stated bandwidths, where the original's solver has the
- * last word, as many parts for each peer as it was sent. */
+/* Shares as every peer computes them. With stated bandwidths hivemind's solver decides: then a peer
+ * has as many parts as it was sent. */
 static int read_shares(struct recording *r)
 {
     size_t share[PEERS_MAX], at = 0, count;

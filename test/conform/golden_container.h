@@ -4,10 +4,10 @@
 
 #include "golden.h"
 
-/* A safetensors file must open. Any other must hold what the safetensors file beside it does that
- * has the longest beginning of its name, up to a '_' or '.', as its own ("container_mixed_legacy"
- * answers to container_mixed.safetensors, "container_lightning" to container.safetensors): each
- * tensor with its type, shape and bytes. It may hold more. */
+/* A safetensors file must open. Any other file must contain every tensor, with its type, shape and
+ * bytes, of a safetensors file in its folder: the one with the longest name that is a prefix of its
+ * own up to a '_' or '.' (container_mixed.safetensors for "container_mixed_legacy",
+ * container.safetensors for "container_lightning"). It may contain more. */
 void golden_container(struct golden *g, const char *path, const char *stem);
 
 #endif

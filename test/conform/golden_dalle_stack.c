@@ -28,7 +28,7 @@ static int run_backward(struct net *net, const struct pl_dalle *m, float *dx, co
 }
 
 /* out (rows,2D) = the two streams, concatenated. */
-static int beside(struct net *net, float *out, const float *a, const float *b, size_t rows)
+static int concatenate(struct net *net, float *out, const float *a, const float *b, size_t rows)
 {
     size_t D = (size_t)net->config.D;
     float *host = pl_alloc(2 * rows * D, sizeof *host);
@@ -56,7 +56,7 @@ static void compare_streams(struct net *net, const float *x, double allowed)
                net_did(net, "streams", pl_stack_begin(s, B, S, 0), NULL);
     for (int l = 0; good && l < L; l++)
         good = net_did(net, "streams", pl_stack_block(s, l, B, S, 0), NULL) &&
-               beside(net, got + (size_t)l * 2 * n, s->a[0], s->b[L], rows);
+               concatenate(net, got + (size_t)l * 2 * n, s->a[0], s->b[L], rows);
     for (int l = 0; good && l < L; l++) {
         char what[40];
         snprintf(what, sizeof what, "streams after block %d", l);
@@ -74,7 +74,7 @@ static void compare_rebuilt(struct net *net, double allowed)
     const struct pl_stack *s = &net->m->stack;
     size_t rows = (size_t)net->B * (size_t)net->S, n = 2 * rows * (size_t)net->config.D;
     float *want = net_floats(net, "rebuilt_input", n), *got = pl_alloc(n, sizeof *got);
-    if (want && got && beside(net, got, s->a[0], s->b[0], rows))
+    if (want && got && concatenate(net, got, s->a[0], s->b[0], rows))
         golden_case(net->g, "rebuilt_input", golden_relative(got, want, n), allowed);
     pl_free(want);
     pl_free(got);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------- masks_*: who sees whom */
+/* ---------------------------------------------------------------------------- masks_*: which query sees which key */
 
 /* "conv5_v166.T256.F32" -> mask and number of positions; 0 if it is no such name. */
 static int parse_key(struct pl_mask *mask, int *S, const char *key)
@@ -161,7 +161,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     int R = pl_rotary_channels(d);
     size_t one = (size_t)B * (size_t)H * (size_t)n * (size_t)d;
     size_t rows = (size_t)P + (size_t)F * (size_t)F;
-    float *host = replay_host_zeros(r, 3 * one), *qkv, *cosine, *sine, *turned, *back;
+    float *host = replay_host_zeros(r, 3 * one), *qkv, *cosine, *sine, *rotated, *back;
     if (!r->bad && (size_t)n > rows) {
         golden_fail(r->g, "q", "%d positions, the table has %zu", n, rows);
         r->bad = 1;
@@ -174,7 +174,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     qkv = replay_bytes(r, host, 3 * one * sizeof *host);
     replay_rotary(r, &cosine, &sine, "table", rows, (size_t)n, (size_t)R);
     if (!r->bad) replay_did(r, be->rotary(qkv, cosine, sine, B, n, 3 * H, d, R, 0));
-    turned = replay_out(r, qkv, 3 * one);
+    rotated = replay_out(r, qkv, 3 * one);
     if (!r->bad) replay_did(r, be->rotary(qkv, cosine, sine, B, n, 3 * H, d, R, 1));
     back = replay_out(r, qkv, 3 * one);
     for (int i = 0; i < 3; i++) {
@@ -182,8 +182,8 @@ static void rotation(struct replay *r, int P, int F, int d)
         float *got = replay_host_zeros(r, one), *want;
         snprintf(name, sizeof name, "%s_rotated", parts[i]);
         want = replay_host(r, name, one);
-        if (got && want && turned) {
-            pack(turned, got, i, (size_t)B, (size_t)H, (size_t)n, (size_t)d, 1);
+        if (got && want && rotated) {
+            pack(rotated, got, i, (size_t)B, (size_t)H, (size_t)n, (size_t)d, 1);
             golden_case(r->g, name, golden_relative(got, want, one),
                         golden_tolerance(r->g, 1e-6, 4e-6));
         }
@@ -191,10 +191,10 @@ static void rotation(struct replay *r, int P, int F, int d)
         pl_free(want);
     }
     if (back)
-        golden_case(r->g, "q, k, v turned back", golden_relative(back, host, 3 * one),
+        golden_case(r->g, "q, k, v rotated back", golden_relative(back, host, 3 * one),
                     golden_tolerance(r->g, 1e-6, 4e-6));
     pl_free(host);
-    pl_free(turned);
+    pl_free(rotated);
     pl_free(back);
 }
 

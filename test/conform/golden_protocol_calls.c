@@ -165,9 +165,9 @@ static int is_replica(const struct replay *r, size_t node, const struct dht_id *
     return nearer < DHT_REPLICAS;
 }
 
-static void meet(struct replay *r, size_t who, size_t whom, double t)
+static void learn_of(struct replay *r, size_t node, size_t peer, double t)
 {
-    dht_routing_add(&r->nodes[who].state.routing, &r->nodes[whom].state.self, &r->nodes[whom].peer,
+    dht_routing_add(&r->nodes[node].state.routing, &r->nodes[peer].state.self, &r->nodes[peer].peer,
                     t, NULL);
 }
 
@@ -239,21 +239,21 @@ static void replay_call(struct replay *r, struct call *c)
         dht_serve_validated(callee, now, was_called_back(r, c), &answer);
     if (rc) golden_fail(r->g, what, "%s", err.text);
     else wire_same(r->g, what, &answer, &c->response);
-    if (!rc && request.has_id) meet(r, c->callee, c->caller, c->t);
-    meet(r, c->caller, c->callee, c->t);
+    if (!rc && request.has_id) learn_of(r, c->callee, c->caller, c->t);
+    learn_of(r, c->caller, c->callee, c->t);
     dht_request_clear(&request);
     bytes_clear(&answer);
 }
 
 /* --- searches --------------------------------------------------------------------------------- */
 
-static struct call *find_call(struct replay *r, size_t caller, const struct dht_contact *who,
+static struct call *find_call(struct replay *r, size_t caller, const struct dht_contact *node,
                               double from, double until)
 {
     for (size_t i = 0; i < r->call_count; i++) {
         struct call *c = &r->calls[i];
         if (c->kind == DHT_FIND && c->caller == caller && c->t >= from && c->t <= until &&
-            dht_id_equal(&r->nodes[c->callee].state.self, &who->id))
+            dht_id_equal(&r->nodes[c->callee].state.self, &node->id))
             return c;
     }
     return NULL;
@@ -263,20 +263,20 @@ static struct call *find_call(struct replay *r, size_t caller, const struct dht_
 static void walk(struct replay *r, size_t caller, struct dht_search *s, double from, double until)
 {
     const struct dht_id *self = dht_state_self(&r->nodes[caller].state);
-    struct dht_contact who;
-    while (!dht_search_is_over(s) && dht_search_next(s, &who)) {
-        struct call *c = find_call(r, caller, &who, from, until);
+    struct dht_contact node;
+    while (!dht_search_is_over(s) && dht_search_next(s, &node)) {
+        struct call *c = find_call(r, caller, &node, from, until);
         struct dht_answer answer;
         struct bytes request = { 0 };
         if (!c || dht_read_answer(&answer, DHT_FIND, 1, bytes_at(&c->response),
                                   bytes_length(&c->response), NULL)) {
-            dht_search_failed(s, &who.id);
+            dht_search_failed(s, &node.id);
             continue;
         }
         dht_write_find(&request, self, &s->key, 1);
         wire_same(r->g, "our search asks", &request, &c->request);
         c->used = 1;
-        dht_search_answered(s, &who.id, &answer.found[0]);
+        dht_search_answered(s, &node.id, &answer.found[0]);
         dht_answer_clear(&answer);
         bytes_clear(&request);
     }

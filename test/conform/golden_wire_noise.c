@@ -76,7 +76,7 @@ static int equals(const json_t *object, const char *key, const uint8_t *got)
     return same;
 }
 
-/* --- what the recording says beside our engine's state ---------------------------------------- */
+/* --- the recording against our engine's state ---------------------------------------- */
 
 static int x25519(uint8_t out[32], const struct bytes *mine, const uint8_t theirs[32])
 {

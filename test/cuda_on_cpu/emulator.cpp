@@ -307,7 +307,7 @@ struct emu_array *emu_shared_array(const void *site, const char *name, size_t co
     return a;
 }
 
-/* Whether no barrier lies between an earlier access by thread t and now. */
+/* Whether no barrier is between an earlier access by thread t and now. */
 static int unordered(int t, uint32_t at, uint32_t warp_at)
 {
     if (t == emu_current || at != emu_epoch) return 0;

@@ -267,8 +267,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
     }
     pthread_mutex_lock(&lock);
     before = enabled[device_now][other]++;
-    /* an error like any other, until it is fetched */
-    if (before) fault = cudaErrorPeerAccessAlreadyEnabled;
+    if (before) fault = cudaErrorPeerAccessAlreadyEnabled; /* reported until it is fetched */
     pthread_mutex_unlock(&lock);
     return before ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }
@@ -382,13 +381,13 @@ static const struct block *block_of(const void *p, size_t bytes)
 int emu_lies_on(const void *p, size_t bytes, int device, enum emu_reach reach)
 {
     const char *at = (const char *)p;
-    int lies = 0;
+    int is_inside = 0;
     pthread_mutex_lock(&lock);
-    for (struct block *b = blocks; b && !lies; b = b->next)
-        lies = at >= (char *)b->p && at + bytes <= (char *)b->p + b->bytes &&
-               (b->device == device || (reach == EMU_OWN_OR_PINNED && b->device == PINNED));
+    for (struct block *b = blocks; b && !is_inside; b = b->next)
+        is_inside = at >= (char *)b->p && at + bytes <= (char *)b->p + b->bytes &&
+                    (b->device == device || (reach == EMU_OWN_OR_PINNED && b->device == PINNED));
     pthread_mutex_unlock(&lock);
-    return lies;
+    return is_inside;
 }
 
 /* Everything is free: the emulated size has no limit. */

@@ -212,7 +212,7 @@ static void memory_is_closed(void)
            emu_launch("look", NULL, 1, 1, look, closed, (const char *)mine, (size_t)N - 3,
                       (size_t)other) == cudaSuccess;
     check(good && closed[0] == 0, "a kernel may touch its device's memory");
-    check(good && closed[1] == 1, "not what lies beyond a block of it");
+    check(good && closed[1] == 1, "not what is beyond a block of it");
     check(good && closed[2] == 1, "nor another device's");
     check(good && __asan_address_is_poisoned(mine) && __asan_address_is_poisoned(other),
           "and the host no device's");

@@ -334,9 +334,9 @@ static void a_forged_position_is_refused(void **state)
     position = pl_batch_stream_position(s);
     for (size_t k = 0; k < PL_COUNT(keys); k++) {
         char *at = strstr(position, keys[k]) + strlen(keys[k]), *forged;
-        size_t room = strlen(position) + 32;
-        forged = malloc(room);
-        snprintf(forged, room, "%.*s99999999%s", (int)(at - position), position, at);
+        size_t capacity = strlen(position) + 32;
+        forged = malloc(capacity);
+        snprintf(forged, capacity, "%.*s99999999%s", (int)(at - position), position, at);
         again = open_stream(&o, 3, 1);
         assert_int_equal(pl_batch_stream_restore(again, forged, &err), PL_EFORMAT);
         pl_batch_stream_close(again);

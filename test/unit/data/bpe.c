@@ -160,7 +160,8 @@ static void broken_vocabularies_are_refused(void **state)
     assert_null(b);
 }
 
-/* A word of a million letters takes a heap, not a million passes. */
+/* A word of a million letters needs the heap: scanning for the next merge would take a million
+ * passes. */
 static void long_words_end_in_time(void **state)
 {
     struct bpe *b;

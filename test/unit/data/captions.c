@@ -242,7 +242,8 @@ static void a_table_as_img2dataset_makes_them(void **state)
     assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
     mkdir(at("tables"), 0755);
     write_table("tables/a.parquet", "jpg", png, n);
-    write_table("tables/b.parquet", "sha256", png, n); /* what lies beside a tar: no pictures */
+    /* metadata that img2dataset writes next to a tar: no pictures */
+    write_table("tables/b.parquet", "sha256", png, n);
     write_table("tables/c.parquet", "png", png, n);
     assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_OK);
     assert_int_equal(c.count, 6);

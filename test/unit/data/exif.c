@@ -1,4 +1,4 @@
-/* exif.c - pictures are turned as the camera was held. */
+/* exif.c - pictures are rotated by their EXIF orientation. */
 #include "data/images/exif.h"
 #include "data/files/file.h"
 #include "data/images/image.h"
@@ -77,13 +77,13 @@ static void jpeg_files_are_turned(void **state)
     (void)state;
     assert_int_equal(pl_file_read(&plain, &n, "test/fuzz/corpus/image/plain.jpg", 1 << 20, &err),
                      PL_OK);
-    uint8_t *turned = malloc(n + sizeof head + sizeof little);
-    memcpy(turned, plain, 2);
-    memcpy(turned + 2, head, sizeof head);
-    memcpy(turned + 2 + sizeof head, little, sizeof little);
-    memcpy(turned + 2 + sizeof head + sizeof little, (uint8_t *)plain + 2, n - 2);
+    uint8_t *with_exif = malloc(n + sizeof head + sizeof little);
+    memcpy(with_exif, plain, 2);
+    memcpy(with_exif + 2, head, sizeof head);
+    memcpy(with_exif + 2 + sizeof head, little, sizeof little);
+    memcpy(with_exif + 2 + sizeof head + sizeof little, (uint8_t *)plain + 2, n - 2);
     assert_int_equal(pl_image_decode(&a, plain, n, "a", &err), PL_OK);
-    assert_int_equal(pl_image_decode(&b, turned, n + sizeof head + sizeof little, "b", &err),
+    assert_int_equal(pl_image_decode(&b, with_exif, n + sizeof head + sizeof little, "b", &err),
                      PL_OK);
     assert_true(a.orientation < 2);
     assert_int_equal(b.orientation, 6);
@@ -95,7 +95,7 @@ static void jpeg_files_are_turned(void **state)
     pl_image_clear(&a);
     pl_image_clear(&b);
     free(plain);
-    free(turned);
+    free(with_exif);
 }
 
 int main(void)

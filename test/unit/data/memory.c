@@ -1,6 +1,6 @@
 /* memory.c - every allocation of data/, and of the reference's gradients, fails once: the call
- * reports it, frees what it had (the sanitizer build looks), and leaves no file behind. The linker
- * hands our allocations to the __wrap_ functions below. */
+ * reports it, frees what it had (checked in the sanitizer build), and leaves no file behind. The
+ * linker redirects our allocations to the __wrap_ functions below. */
 #include "data/text/bpe.h"
 #include "data/text/clean.h"
 #include "data/files/file.h"
@@ -281,10 +281,11 @@ static int codec_sizes(void)
 static int gradients(void)
 {
     enum { M = 2, D = 4, C = 8 };
-    static float x[M * D], dx[M * D], gain[D], dgain[D], W1[2 * C * D], b1[2 * C], W2[D * C], b2[D];
+    static float x[M * D], dx[M * D], weight[D], dweight[D], W1[2 * C * D], b1[2 * C], W2[D * C],
+        b2[D];
     const struct pl_ffn w = { W1, b1, W2, b2 };
-    int rc = ref_layer_norm_backward(dx, dgain, b2, x, x, gain, M, D, 1e-5f, 0);
-    if (!rc) rc = ref_group_norm_backward(dx, dgain, b2, x, x, gain, 1, D, M, 2, 1e-5f);
+    int rc = ref_layer_norm_backward(dx, dweight, b2, x, x, weight, M, D, 1e-5f, 0);
+    if (!rc) rc = ref_group_norm_backward(dx, dweight, b2, x, x, weight, 1, D, M, 2, 1e-5f);
     if (!rc) rc = ref_ffn_backward(NULL, dx, &w, x, NULL, x, &w, M, D, C);
     return rc;
 }

@@ -49,15 +49,15 @@ static const struct parquet_column columns[COLUMNS] = {
     { .name = (char *)"real", .type = PARQUET_DOUBLE, .optional = 1 },
 };
 
-/* Row r's values; the bytes lie in `room`. */
-static void make_row(struct parquet_value v[COLUMNS], int r, char room[64])
+/* Row r's values; their bytes are in `text`. */
+static void make_row(struct parquet_value v[COLUMNS], int r, char text[64])
 {
     memset(v, 0, COLUMNS * sizeof *v);
-    snprintf(room, 64, "row %d", r * 7);
+    snprintf(text, 64, "row %d", r * 7);
     v[TEXT] = (struct parquet_value){ .null = r % 3 == 0,
-                                      .bytes = (uint8_t *)room,
-                                      .length = strlen(room) };
-    v[BINARY].bytes = (uint8_t *)room;
+                                      .bytes = (uint8_t *)text,
+                                      .length = strlen(text) };
+    v[BINARY].bytes = (uint8_t *)text;
     v[BINARY].length = (size_t)(r % 5);
     v[I32].null = 1;
     v[I64].integer = r % 2 ? INT64_MIN + r : INT64_MAX - r;
@@ -72,8 +72,8 @@ static int write_table(const char *where, int rows, const struct parquet_options
     rc = pl_parquet_writer_meta(w, "remark", "of a test", &err);
     for (int r = 0; !rc && r < rows; r++) {
         struct parquet_value v[COLUMNS];
-        char room[64];
-        make_row(v, r, room);
+        char text[64];
+        make_row(v, r, text);
         rc = pl_parquet_writer_row(w, v, &err);
     }
     if (!rc) return pl_parquet_writer_close(w, &err);
@@ -110,10 +110,10 @@ static int read_all(struct pl_source *source, int skip, int check)
             if ((rc = pl_parquet_cursor_open(&cursor, p, g, c, &err))) break;
             for (uint64_t r = 0; !rc; r += 1 + (uint64_t)skip) {
                 struct parquet_value got, want[COLUMNS];
-                char room[64];
+                char text[64];
                 rc = pl_parquet_cursor_next(cursor, &got, &err);
                 if (!rc && check) {
-                    make_row(want, (int)(first + r), room);
+                    make_row(want, (int)(first + r), text);
                     check_value(&got, &want[c], (int)c);
                 }
                 if (rc == PL_ENOTFOUND && check) assert_true(r >= p->group[g].rows);
@@ -253,8 +253,8 @@ static void truncation_at_every_byte(void **state)
     free(data);
 }
 
-/* A flipped byte is noticed by a checksum or a length, or it changed something that nobody reads;
- * it never makes a crash. */
+/* A flipped byte is detected by a checksum or a length, or it changed something that is not read;
+ * it never causes a crash. */
 static void every_byte_flipped(void **state)
 {
     static const uint8_t flips[] = { 0x01, 0x80, 0xff };
@@ -344,10 +344,10 @@ static void levels_that_run_out(void **state)
     assert_int_equal(pl_rle_next(&in, &x), PL_EFORMAT);
 }
 
-/* --- the machine's trouble ----------------------------------------------------------------- */
+/* --- failures of the system ---------------------------------------------------------------- */
 
-/* A limit on a file's size stands for a full disk: nothing may be left, and what was there
- * stays. */
+/* A limit on a file's size stands in for a full disk: no partial file may be left, and an existing
+ * one is unchanged. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     const struct parquet_options o = { PL_CODEC_NONE, 0, 100, 512 };

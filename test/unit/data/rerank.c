@@ -121,7 +121,8 @@ static void what_is_missing_is_named(void **state)
 {
     struct pl_rerank r;
     (void)state;
-    assert_int_not_equal(pl_rerank_open(&r, &be, path, NULL, &err), PL_OK); /* no list beside it */
+    /* no merge list in its folder */
+    assert_int_not_equal(pl_rerank_open(&r, &be, path, NULL, &err), PL_OK);
     assert_non_null(strstr(err.text, RERANK_VOCAB));
     assert_int_not_equal(pl_rerank_open(&r, &be, "/nonexistent.pt", VOCAB, &err), PL_OK);
     assert_int_not_equal(pl_rerank_open(&r, &be, "test/golden/clip/clip_tiny.weights.safetensors",

@@ -1,4 +1,4 @@
-/* safetensors.c - written and read back; every way a header can lie. */
+/* safetensors.c - written and read back; every way a header can be wrong. */
 #include "data/files/file.h"
 #include "data/files/safetensors.h"
 
@@ -40,7 +40,7 @@ static double resident_file_kb(void)
     return kb;
 }
 
-/* A model's file must not stay in memory beside the model. */
+/* After loading, the file's pages must not stay in memory in addition to the model. */
 static void what_was_read_is_let_go(void **state)
 {
     enum { N = 4 << 20 }; /* 16 MiB */
@@ -65,7 +65,7 @@ static void what_was_read_is_let_go(void **state)
     memset(back, 0, N * sizeof *back);
     pl_safetensors_to_float(back, pl_safetensors_find(f, "large")); /* read again */
     assert_memory_equal(back, values, N * sizeof *back);
-    pl_safetensors_release(f, &elsewhere); /* a copy of somebody's own stays as it is */
+    pl_safetensors_release(f, &elsewhere); /* memory outside the mapping is not affected */
     assert_true(values[N - 1] == N - 1);
     pl_safetensors_close(f);
     free(values);

@@ -1,5 +1,5 @@
-/* torch.c - checkpoints of PyTorch: written and read back, and every way a pickle or an archive can
- * lie. The goldens in test/golden/vqgan hold real ones. */
+/* torch.c - PyTorch checkpoints: written and read back, and every way a pickle or an archive can be
+ * wrong. The golden values in test/golden/vqgan include real ones. */
 #include "data/torch/zip_archive.h"
 #include "data/files/file.h"
 #include "data/torch/pickle.h"
@@ -139,7 +139,7 @@ static void broken_pickles_are_refused(void **state)
         if (try_pickle(broken[i].text, broken[i].n) == PL_OK) fail_msg("pickle %zu was read", i);
 }
 
-/* A list of 2^16 values, copied by each of 2^16 calls: 2^35 bytes if nobody counted. */
+/* A list of 2^16 values, copied by each of 2^16 calls: 2^35 bytes without a limit. */
 static void copies_of_copies_stop(void **state)
 {
     size_t items = 1 << 16, calls = 1 << 16, n = 0;

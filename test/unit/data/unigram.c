@@ -75,7 +75,7 @@ static void add_map(struct bytes *b)
     units[0] = 2u << 10 | 512; /* 2 << 8 */
     units[0x200 ^ 'A'] = 'A' | 256 | 1u << 10;
     units[0x200 ^ 'A' ^ 1] = 0x80000000u | 0;
-    units[e2] = 0xE2 | (e2 ^ 0x100u) << 10; /* so that its children lie at 0x100 ^ byte */
+    units[e2] = 0xE2 | (e2 ^ 0x100u) << 10; /* so that its children are at 0x100 ^ byte */
     x91 = 0x100 ^ 0x91;
     units[x91] = 0x91 | (x91 ^ 0u) << 10; /* children at byte */
     xa0 = 0xA0;

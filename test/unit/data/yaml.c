@@ -157,8 +157,8 @@ static void other_spellings(void **state)
         assert_int_not_equal(read_text(&c, wrong[i].text), PL_OK);
         if (!strstr(err.text, wrong[i].why)) fail_msg("%zu: %s", i, err.text);
     }
-    /* The original's multipliers where none are named; another class without a weight is no
-     * Gumbel. */
+    /* taming-transformers' multipliers if none are given; another class without a KL weight is not
+     * a Gumbel model. */
     assert_int_equal(read_text(&c, FLOW("", DD)), PL_OK);
     assert_int_equal(c.levels, 4);
     assert_int_equal(c.ch_mult[3], 8);

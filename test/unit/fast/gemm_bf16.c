@@ -1,5 +1,5 @@
-/* gemm_bf16.c - the bfloat16 product's packing, tiles and borders, run with the two instructions'
- * definitions in their place, so on any CPU; gemm_bf16_cpu.c runs the same on the instructions. */
+/* gemm_bf16.c - the bfloat16 GEMM's packing, tiles and edges. The two instructions are replaced by
+ * their definitions, so it runs on any CPU; gemm_bf16_cpu.c runs the same with the instructions. */
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wpsabi"
 #ifndef ON_THE_INSTRUCTIONS
