@@ -278,6 +278,9 @@ static int is_expected(void *context, const struct peer_id *peer)
 static int is_paused(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
+    /* While nobody has delivered yet, nobody is on back-off, and strangers under ever new names could spoil each try
+     * of a round. So from the second try on those that do not report progress are left out. */
+    if (a->result.attempts && !a->reliability->proven && !is_expected(context, peer)) return 1;
     return reliability_is_paused(a->reliability, loop_now(a->loop), peer);
 }
 
