@@ -43,6 +43,7 @@ unit_lane() { # name
 # --- what the code must look like
 suite cpu exit "includes follow the arrows between rooms" "sh test/layers.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
+suite cpu exit "private words stay away" "sh test/words.sh"
 suite cpu exit "the table of tests names those that exist" "sh test/coverage.sh"
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 

@@ -21,7 +21,7 @@ struct train_swarm {
     int64_t average_state_every, group_size;
     const char *group_bits;
     double bandwidth;  /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
-    double clip;       /* against liars: see exchange.h */
+    double clip;       /* against Byzantine peers: see allreduce.h */
     int verify;        /* see averager.h */
     double validators; /* of a verified round, on average */
     int delay;         /* enum pl_collaborative_delay */

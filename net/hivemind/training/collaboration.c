@@ -138,7 +138,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
     if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
                                             collaboration_now(c), &say))
         collaboration_remark(c, say.text);
-    liveness_see(&c->attendance, records, count, collaboration_now(c), &count);
+    liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     c->paused = count_paused(c, records, count);
     count = drop_beyond(records, count, c->epoch);
@@ -328,7 +328,7 @@ static void free_all(struct collaboration *c)
     free(c->before);
     free(c->after);
     free(c->elements);
-    liveness_clear(&c->attendance);
+    liveness_clear(&c->liveness);
     claims_clear(&c->claims);
     bytes_clear(&c->subkey);
     pthread_cond_destroy(&c->changed);
@@ -402,13 +402,13 @@ void collaboration_close(struct collaboration *c)
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return liveness_is_absent(&c->attendance, peer);
+    return liveness_is_absent(&c->liveness, peer);
 }
 
 static int reports(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return liveness_reports(&c->attendance, peer);
+    return liveness_reports(&c->liveness, peer);
 }
 
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)

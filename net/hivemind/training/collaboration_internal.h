@@ -38,7 +38,7 @@ struct collaboration {
     struct dht_task *fetch, *leaving;
     struct timer fetch_timer, report_timer;
     struct report_record totals; /* of both kinds of rounds */
-    struct liveness attendance;
+    struct liveness liveness;
     struct reliability reliability; /* of both kinds of rounds */
     struct claims claims;
     int64_t lead;                /* see claims.h, by the last look */

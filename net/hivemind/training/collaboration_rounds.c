@@ -49,11 +49,11 @@ static void leave_round(struct collaboration *c)
 /* Groups of a limited size, or under a key among many, lack peers that are well. */
 static void note_absent(struct collaboration *c, const struct averager_result *r)
 {
-    const int limited = (c->o.group_size && c->o.group_size <= c->attendance.count) ||
+    const int limited = (c->o.group_size && c->o.group_size <= c->liveness.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
-    liveness_meet(&c->attendance, r->group);
+    liveness_meet(&c->liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)
-        liveness_round(&c->attendance, r->group, c->triggered_at);
+        liveness_round(&c->liveness, r->group, c->triggered_at);
 }
 
 static void on_gradient(void *context, const struct averager_result *r)

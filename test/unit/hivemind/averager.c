@@ -530,7 +530,7 @@ static void load_once(struct peer *p)
 }
 
 /* A liar's state is taken while nobody can tell, and never once two others agree on another. */
-static void one_liar(void **state)
+static void one_byzantine_donor(void **state)
 {
     const double until = pl_seconds() + LIMIT;
     struct peer *newcomer;
@@ -708,7 +708,7 @@ int main(int argc, char **argv)
         TEST(alone_and_cancelled),
         TEST(unknown_group),
         TEST(newcomers_take_over),
-        TEST(one_liar),
+        TEST(one_byzantine_donor),
         TEST(told_that_nobody_is_there),
         TEST(told_of_peers_that_are_none),
     };

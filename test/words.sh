@@ -1,0 +1,35 @@
+#!/bin/sh
+# words.sh - code and documents call things what PyTorch, hivemind, libp2p, BLAS and CUDA call them. A private word that was
+# replaced once does not come back, in a comment, a string, a symbol's name or a document.
+cd "$(dirname "$0")/.." || exit 1
+
+rooms="README.md Makefile cmd cuda data fast net notebooks paper ref runtime"
+# Each is a private word in any sense: liar (Byzantine peer), wish (request), referee (verifier), attendance (liveness),
+# checkup (preflight check), stair (step table), door-keeper (bootstrap peer), nobody can call (behind NAT).
+words="liars?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?|nobody can call"
+# In identifiers their parts are joined by underscores.
+pattern="(^|[^A-Za-z])($words)([^A-Za-z]|\$)"
+
+# Where a word may stay, by file: specifications and a license quote others; the page's figure and the notebook speak to readers
+# of the paper; BTARD's reference names its vector so; the preflight check's include guards; the rooms of averaging and verification.
+excepted() {
+    case $1 in
+    paper/spec/* | data/demo/NOTICE) ;;
+    net/http/www/* | notebooks/1-algorithms.ipynb) ;;
+    ref/btard.c | ref/btard.h) ;;
+    cmd/doctor/*) ;;
+    net/hivemind/averaging/* | net/hivemind/verification/*) ;;
+    *) return 1 ;;
+    esac
+}
+
+failed=0
+# shellcheck disable=SC2086
+for file in $(find $rooms -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.cl' -o -name '*.mk' \
+    -o -name '*.md' -o -name '*.py' -o -name '*.sh' -o -name '*.js' -o -name '*.html' -o -name '*.ipynb' -o -name Makefile \) \
+    -exec grep -lEi "$pattern" {} + | sort); do
+    excepted "$file" && continue
+    grep -nEi "$pattern" "$file" | sed "s|^|$file:|"
+    failed=1
+done
+exit $failed
