@@ -82,6 +82,7 @@ static void unlink_call(struct dht_call_out *o)
     *at = o->next;
 }
 
+/* The message is sent later in this iteration of the loop, so other parts may join it. */
 static int add_part(struct dht_call_out *o, struct part *p)
 {
     *o->last = p;
@@ -140,6 +141,7 @@ int dht_ask_store(struct dht_calls *calls, const struct dht_contact *who,
     return ask(calls, DHT_STORE, who, 1, 0, r->subkey_n + r->n + DHT_RECORD_COST, p);
 }
 
+/* A ping is addressed to a peer whose node id may be unknown; the answer has it. */
 int dht_ask_ping(struct dht_calls *calls, const struct peer_id *peer, int validate,
                  dht_replied *replied, void *context)
 {
@@ -244,6 +246,7 @@ static int write_request(struct bytes *out, const struct dht_call_out *o)
     return out->failed;
 }
 
+/* Signing comes last: the signature covers the whole message. */
 static int send(struct dht_call_out *o)
 {
     struct dht_core *n = o->calls->core;

@@ -13,6 +13,8 @@ static void unlink_task(struct dht_task **list, struct dht_task *t)
     *list = t->next;
 }
 
+/* A failed ping is reported, too, with a sentence: that is how a user learns what is wrong with
+ * a peer. */
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_task *t = context;
@@ -54,6 +56,7 @@ static void on_proof(void *context, const struct dht_contact *who, const struct 
     struct dht_task *t = context;
     struct dht_pings *p = t->part;
     struct dht_members *members = &p->core->members;
+    /* Whatever the answer's status was: only a valid token that has been seen counts. */
     int admitted = !p->core->auth || dht_members_has(members, &who->peer, dht_core_time(p->core));
     (void)r;
     unlink_task(&p->admissions, t);
@@ -66,6 +69,7 @@ struct dht_task *dht_admit_start(struct dht_pings *p, const struct peer_id *peer
                                  dht_admitted *admitted, void *context)
 {
     struct dht_task *t;
+    /* Each question costs us a signature and a stranger nothing, so questions are rationed. */
     if (!dht_members_may_ask(&p->core->members, peer, loop_now(p->core->loop)) ||
         !(t = calloc(1, sizeof *t)))
         return NULL;

@@ -24,6 +24,7 @@ struct dht_validation {
     struct dht_validation *next;
 };
 
+/* In a moderated swarm the answer is signed over the request's nonce (auth.c). */
 static void reply(struct dht_core *n, struct rpc_call *call, const struct bytes *plain,
                   const uint8_t nonce[AUTH_NONCE])
 {
@@ -75,6 +76,7 @@ static void on_called_back(void *context, const struct dht_contact *who, const s
 }
 
 /* PL_EAGAIN: too many of them wait. */
+/* Calling back costs us a connection, so the number of callers that wait for one is limited. */
 static int call_back(struct dht_server *s, struct rpc_call *call, const struct dht_id *id,
                      const uint8_t nonce[AUTH_NONCE])
 {
@@ -122,6 +124,7 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
         if (!rc) rc = auth_check_sender(data, length, &caller.peer, &err);
         if (!rc) dht_members_add(&n->members, &caller.peer, n->auth->until);
     }
+    /* Only a store is charged to the subnet; pings and finds leave nothing behind. */
     if (kind == DHT_STORE) caller.subnet = subnet_of(n, &caller.peer);
     if (!rc) rc = dht_serve(&n->state, kind, now, &caller, data, length, &answer, &r, &err);
     if (rc) {

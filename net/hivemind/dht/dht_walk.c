@@ -83,6 +83,8 @@ static void on_found(void *context, const struct dht_contact *who, const struct 
     w->search.time = dht_core_time(w->walks->core);
     /* The result was reported: late records do not matter, so their signatures are not verified. */
     if (w->state == WALK_OVER) w->search.nodes_only = 1;
+    /* A node that fails, or whose answer needs memory that we lack, is passed over like a dead
+     * one. */
     if (r->status || dht_search_answered(&w->search, &who->id, r->found))
         dht_search_failed(&w->search, &who->id);
     advance(w);

@@ -86,6 +86,7 @@ int dht_write_store(struct bytes *out, const struct dht_id *self, const struct d
     return out->failed;
 }
 
+/* The keys of one search or of several that ask the same node. */
 int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dht_id *keys,
                    size_t count)
 {
@@ -199,6 +200,7 @@ static int read_store(struct dht_request *r, struct pl_err *err)
         return pl_fail(err, PL_EPROTO,
                        "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, %zu flags",
                        n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
+    /* The message is parsed already; this bounds the work that its records cause. */
     if (n > DHT_STORE_ITEMS_MAX)
         return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n,
                        DHT_STORE_ITEMS_MAX);

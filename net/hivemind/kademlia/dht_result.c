@@ -182,6 +182,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     taken.from = origin_of(record, from);
     is_newer = !mine || mine->from.class < taken.from.class ||
                (mine->from.class == taken.from.class && mine->expiration < item->expiration);
+    /* A dictionary's item against a regular value that was found first. */
     if (r->type == DHT_FOUND_REGULAR) is_newer = replaces(r, taken.from.class, item->expiration);
     if (taken.from.class != DHT_REPORTED && taken.from.class != DHT_DECLARATION && !is_newer)
         return PL_EAGAIN; /* known: no signature needs to be verified */
@@ -288,6 +289,7 @@ int dht_result_finish(struct dht_result *r, double now)
     return PL_OK;
 }
 
+/* A deep copy: the original keeps its signatures for storing elsewhere. */
 int dht_result_copy(struct dht_result *to, const struct dht_result *from)
 {
     int rc = PL_OK;

@@ -101,6 +101,7 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
     char text[AUTH_TIME_TEXT];
     int rc;
     memset(t, 0, sizeof *t);
+    /* Years beyond 9999 have no text in that form. */
     if (!(fabs(expiration) < 1e12) || auth_time_write(text, llround(expiration * AUTH_SECOND)))
         return PL_EUSE;
     bytes_add(&t->username, username, strlen(username));
@@ -134,6 +135,7 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
                        "without a zone",
                        (int)(bytes_length(&t->expiration) < 40 ? bytes_length(&t->expiration) : 40),
                        (const char *)bytes_at(&t->expiration));
+    /* DHT time, which is corrected by the swarm's clocks: an expired token is expired for all. */
     if ((double)until / AUTH_SECOND < now)
         return pl_fail(err, PL_EPROTO, "access token: expired at %.*s UTC, %.1f s ago",
                        (int)bytes_length(&t->expiration), (const char *)bytes_at(&t->expiration),
@@ -176,6 +178,7 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     struct bytes named = { 0 };
     int rc;
     if (RAND_bytes(nonce, AUTH_NONCE) != 1) return PL_ENOMEM;
+    /* The whole token goes along each time: receivers keep no list of members' keys. */
     m.client_access_token = &token;
     /* Time and nonce make each request unique: the receiver needs to remember nonces only as
      * long as their time is accepted. */
@@ -216,6 +219,7 @@ int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t no
 {
     Hivemind__ResponseAuthInfo m = HIVEMIND__RESPONSE_AUTH_INFO__INIT;
     Hivemind__AccessToken token = wire_token(&a->token);
+    /* The server shows its token, too: members accept records and answers of members only. */
     m.service_access_token = &token;
     m.nonce = message_bytes(nonce, AUTH_NONCE);
     return sign(out, a, &m.base, &m.signature, plain, n);
@@ -248,6 +252,7 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
     int rc;
     if (!wire || copy_token(&token, wire))
         return pl_fail(err, PL_EPROTO, "message: carries no access token");
+    /* First the authority's signature, with the one key that every peer of the run knows ... */
     rc = auth_token_check(&token, a->authority, now, err);
     if (!rc &&
         !auth_time_parse(&until, bytes_at(&token.expiration), bytes_length(&token.expiration)))
@@ -256,6 +261,7 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
         rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
     auth_token_clear(&token);
     if (rc) return rc;
+    /* ... then the sender's, over info with an empty signature and the plain message. */
     *signature = message_bytes(NULL, 0);
     bytes_u8(&message, FIELD_1);
     bytes_varint(&message, protobuf_c_message_get_packed_size(info));
@@ -277,6 +283,7 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
     const struct bytes *mine = &a->key->text;
     int rc = check(a, now, m->client_access_token, &m->base, &m->signature, rest, err);
     if (rc) return rc;
+    /* A request may name its receiver's key; hivemind leaves the field empty. */
     if (m->service_public_key.len &&
         (m->service_public_key.len != bytes_length(mine) ||
          memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))

@@ -75,6 +75,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
     memcpy(u->name, at, length);
     at += length;
     length = word(&at, end);
+    /* Hashes are compared, never secrets. */
     if (read_hex(u->secret, at, length))
         return pl_fail(err, PL_EFORMAT,
                        "allowlist, line %zu: behind the name come 64 hex digits, the "
@@ -94,6 +95,7 @@ int authority_read(struct authority *a, const char *text, size_t n, struct pl_er
     const char *end = text + n;
     int rc = PL_OK;
     while (text < end && !rc) {
+        /* One line, without its comment and its line break. */
         const char *stop = memchr(text, '\n', (size_t)(end - text)), *line = text;
         size_t length = (size_t)((stop ? stop : end) - line);
         const char *comment = memchr(line, '#', length), *at = line;
@@ -148,6 +150,7 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
         return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +",
                        name, AUTHORITY_NAME_MAX);
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
+    /* 256 bits of randomness: a secret that cannot be guessed. */
     hex(token, random);
     if (hash(secret, token)) return pl_fail(err, PL_ENOMEM, "no memory");
     hex(text, secret);
@@ -174,6 +177,8 @@ static int refuse(struct bytes *json, int status, const char *why)
     return answer(json, status, json_pack("{s:s}", "detail", why));
 }
 
+/* All users are compared with, in constant time each: how long it takes reveals nothing about
+ * which ones exist. */
 static const struct authority_user *find_user(const struct authority *a, const char *bearer)
 {
     static const char scheme[] = "Bearer ";
@@ -225,6 +230,8 @@ int authority_join(const struct authority *a, struct bytes *json, const char *be
     const char *text;
     int status;
     if (!user) return refuse(json, 401, "this access token is not on the list");
+    /* Two keys of one name in JSON are read differently by different readers, so they are
+     * refused. */
     o = n <= AUTHORITY_BODY_MAX ? json_loadb(body, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     key = json_object_get(json_object_get(o, "experiment_join_input"), "peer_public_key");
     text = json_string_value(key);

@@ -167,6 +167,7 @@ static int is_marked(void *context, size_t i) { return ((const uint8_t *)context
  * sixteenth more than needed is freed, so that sorting is paid for by as many new bytes. */
 static int free_space(struct dht_dictionary *d, enum dht_class class)
 {
+    /* One stake for each item of the class: its holder, its expiration, its bytes. */
     struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
     uint8_t *mark = calloc(d->count + 1, 1);
     size_t n = 0, most = class_max(class);
@@ -233,6 +234,7 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
     size_t at = position(d, item->subkey, item->subkey_n, hash);
     struct dht_item copy;
     if (at != HASH_INDEX_END) {
+        /* A known subkey: the class decides, then the expiration. */
         const struct dht_item *present = &d->items[at];
         if (present->from.class > item->from.class) return PL_EAGAIN;
         if (present->from.class == item->from.class && present->expiration >= item->expiration)
@@ -255,10 +257,12 @@ int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_it
 {
     int rc;
     if (isnan(item->expiration)) return PL_EAGAIN;
+    /* hivemind raises it even for an item that is refused afterwards. */
     if (item->expiration > d->latest) d->latest = item->expiration;
     if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
     rc = put(d, item);
     if (rc == 1) dht_dictionary_prune(d, now); /* hivemind prunes only then */
+    /* Too many bytes of this class now: evict, and see whether the new item stayed. */
     if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
         if ((rc = free_space(d, item->from.class))) return rc;
         return dht_dictionary_find(d, item->subkey, item->subkey_n) ? PL_OK : PL_EAGAIN;
