@@ -40,6 +40,7 @@ static struct buffer_queue_piece *empty_piece(struct buffer_queue *c)
     return p;
 }
 
+/* A few empty buffers are kept: their pages are mapped already. */
 static void keep_or_free(struct buffer_queue *c, struct buffer_queue_piece *p)
 {
     p->next = NULL;
@@ -85,6 +86,7 @@ int buffer_queue_add(struct buffer_queue *c, const void *data, size_t n)
     return PL_OK;
 }
 
+/* The memory changes hands in both directions: nothing is allocated in a steady flow. */
 int buffer_queue_give(struct buffer_queue *c, struct bytes *data)
 {
     struct bytes taken = *data;

@@ -1,5 +1,5 @@
-/* buffer_queue.h - bytes in a line, in pieces: what is given to it joins the line as it is, without a
- * copy, and the memory of a piece that is gone serves one that comes. */
+/* buffer_queue.h - bytes in a line, in pieces: what is given to it joins the line as it is,
+ * without a copy, and the memory of a piece that is gone serves one that comes. */
 #ifndef PL_BUFFER_QUEUE_H
 #define PL_BUFFER_QUEUE_H
 

@@ -1,15 +1,18 @@
-/* bytes.c - a buffer that is filled at its end and emptied at its front, and a cursor for reading.
+/* bytes.c - a buffer that is filled at its end and emptied at its front, and a cursor for
+ * reading.
  *
- * Bytes taken from the front are not moved at once: that would cost the square of the length for a
- * reader that takes little by little. They are reclaimed when space is needed and at least half of
- * the buffer is free in front; otherwise the buffer doubles. So each byte is moved a bounded number of
- * times on average. Errors stick, so a message is composed without a check after each field. */
+ * Bytes taken from the front are not moved at once: that would cost the square of the length for
+ * a reader that takes little by little. They are reclaimed when space is needed and at least
+ * half of the buffer is free in front; otherwise the buffer doubles. So each byte is moved a
+ * bounded number of times on average. Errors stick, so a message is composed without a check
+ * after each field. */
 #include "bytes.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* The limit stays: it belongs to the buffer's use, not to its content. */
 void bytes_clear(struct bytes *b)
 {
     size_t limit = b->limit;
@@ -46,6 +49,7 @@ uint8_t *bytes_reserve(struct bytes *b, size_t n)
     return b->data + b->end;
 }
 
+/* A failed buffer stays as it is, so a message is never sent in part. */
 int bytes_add(struct bytes *b, const void *data, size_t n)
 {
     uint8_t *to = bytes_reserve(b, n);
@@ -133,6 +137,7 @@ int get_be32(struct cursor *c, uint32_t *x)
 
 int get_be64(struct cursor *c, uint64_t *x) { return get_be(c, x, 8); }
 
+/* At most ten bytes, and the tenth holds the highest bit alone. */
 int get_varint(struct cursor *c, uint64_t *x)
 {
     uint64_t value = 0;

@@ -1,5 +1,6 @@
-/* random_source.h - random numbers that decide who does what: OpenSSL's, which nobody can foresee; or a
- * caller's own, where a swarm is to be repeated as it was. Keys and nonces are never drawn here. */
+/* random_source.h - random numbers that decide who does what: OpenSSL's, which nobody can
+ * foresee; or a caller's own, where a swarm is to be repeated as it was. Keys and nonces are
+ * never drawn here. */
 #ifndef PL_RANDOM_SOURCE_H
 #define PL_RANDOM_SOURCE_H
 

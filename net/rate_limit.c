@@ -1,6 +1,6 @@
-/* rate_limit.c - a token bucket for each holder: it holds `burst` units at most, `rate` units flow in
- * every second, and each piece of work takes some out. Over any time t a holder gets no more than
- * burst + rate * t. The inflow is computed when a bucket is used: units at time t are
+/* rate_limit.c - a token bucket for each holder: it holds `burst` units at most, `rate` units
+ * flow in every second, and each piece of work takes some out. Over any time t a holder gets no
+ * more than burst + rate * t. The inflow is computed when a bucket is used: units at time t are
  *
  *     min(burst, left + rate * (t - at)) */
 #include "rate_limit.h"

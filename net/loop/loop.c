@@ -1,8 +1,9 @@
 /* loop.c - libuv's loop on a thread of its own, with timers and a way in for other threads.
  *
- * A libuv timer's memory must stay until its close callback. Ours lie in their owners' structs, which
- * come and go: so they are kept in a binary heap here, under a single libuv timer, and can be dropped
- * at any moment. Other threads append to a list of jobs and wake the loop with one uv_async_t. */
+ * A libuv timer's memory must stay until its close callback. Ours lie in their owners' structs,
+ * which come and go: so they are kept in a binary heap here, under a single libuv timer, and can
+ * be dropped at any moment. Other threads append to a list of jobs and wake the loop with one
+ * uv_async_t. */
 #include "loop.h"
 #include "loop_uv.h"
 
@@ -126,6 +127,7 @@ void timer_stop(struct timer *t)
 
 /* --- other threads ---------------------------------------------------------------------------- */
 
+/* Taken off under the lock, run without it: a job may post the next. */
 static void run_jobs(struct loop *l)
 {
     struct job *job, *next;
@@ -185,6 +187,8 @@ static void run_call(void *context)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* The caller sleeps until the loop has run it; on the loop's own thread it would sleep for ever,
+ * so it runs at once. */
 int loop_call(struct loop *l, loop_fn *fn, void *context)
 {
     struct call e = { .fn = fn, .context = context };
@@ -225,6 +229,7 @@ static void after_work(uv_work_t *req, int status)
     free(w);
 }
 
+/* libuv's pool of four threads; `done` comes back on the loop. */
 int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context)
 {
     struct work *w = malloc(sizeof *w);

@@ -59,6 +59,7 @@ void budget_begin_handler(struct handler_time *t, struct connection *c)
     t->began_us = thread_us();
 }
 
+/* handled_us has grown by the handlers that ran within this one: their time is not ours. */
 void budget_end_handler(struct handler_time *t)
 {
     struct resources *r = &t->core->resources;

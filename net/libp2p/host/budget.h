@@ -1,4 +1,5 @@
-/* budget.h - what a connection may begin: exist, expect a message, run a handler. [spec libp2p-wire 16] */
+/* budget.h - what a connection may begin: exist, expect a message, run a handler. [spec
+ * libp2p-wire 16] */
 #ifndef PL_BUDGET_H
 #define PL_BUDGET_H
 
@@ -10,7 +11,8 @@
 const char *budget_admit(struct connection *c);
 /* PL_ELIMIT: with n more unread bytes its peer would have too many. */
 int budget_expect(struct connection *c, size_t n);
-/* 1: the peer's handlers have used their share of the loop; its requests wait for the next second. */
+/* 1: the peer's handlers have used their share of the loop; its requests wait for the next
+ * second. */
 int budget_must_wait(const struct connection *c);
 /* s until the next second begins for budget_must_wait. */
 double budget_window_left(const struct connection *c);

@@ -2,11 +2,12 @@
  *
  * Reading is immediate: what the socket has goes through decryption and Yamux to the streams'
  * handlers. Writing is deferred: handlers append to buffers, and connections_settle encrypts and
- * sends them in one piece before the loop sleeps. So a handler that writes ten small responses costs
- * one system call.
+ * sends them in one piece before the loop sleeps. So a handler that writes ten small responses
+ * costs one system call.
  *
- * What the socket does not take stays with libuv, one buffer at a time. While that buffer waits, the
- * engine fills only `wire_high` bytes more (conn.h): urgent frames would otherwise wait behind them. */
+ * What the socket does not take stays with libuv, one buffer at a time. While that buffer waits,
+ * the engine fills only `wire_high` bytes more (conn.h): urgent frames would otherwise wait
+ * behind them. */
 #include "connection.h"
 #include "net/loop/socket.h"
 
@@ -47,8 +48,8 @@ void connection_end(struct connection *c, int status, const char *format, ...)
     c->of->ending = c;
 }
 
-/* The newest direct connection: an older one may be dead without our knowing. Relayed ones are small
- * and short, so they come last. */
+/* The newest direct connection: an older one may be dead without our knowing. Relayed ones are
+ * small and short, so they come last. */
 struct connection *connection_best(const struct peer *p)
 {
     struct connection *relayed = NULL, *young = NULL;
@@ -283,8 +284,8 @@ static void write_last_bytes(struct connection *c, struct stream *carrier)
     else if (c->socket.state == SOCKET_IDLE) uv_try_write((uv_stream_t *)&c->socket.tcp, &buf, 1);
 }
 
-/* Tells everybody who used the connection. They may open and close what they like: it is in no table
- * any more. */
+/* Tells everybody who used the connection. They may open and close what they like: it is in no
+ * table any more. */
 static void finish_ended(struct connection *c)
 {
     const struct connection_dialer *dialer = c->dialer;

@@ -5,9 +5,9 @@
  *   NEW ------------------------> OPEN ----------------------------> ENDING --> freed
  *    \______________________________________________________________/
  *
- * No connection is freed while one of its callbacks may be on the stack. connection_end only puts it
- * into a list. connections_settle empties that list before the loop sleeps, and sends in one piece
- * what was written during the iteration. */
+ * No connection is freed while one of its callbacks may be on the stack. connection_end only
+ * puts it into a list. connections_settle empties that list before the loop sleeps, and sends in
+ * one piece what was written during the iteration. */
 #ifndef PL_CONNECTION_H
 #define PL_CONNECTION_H
 

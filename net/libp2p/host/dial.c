@@ -88,6 +88,7 @@ static void fail(struct dial *d, int status, const char *why)
     finish(d, status, NULL, err.text);
 }
 
+/* The daemon's limit, too; a name, four addresses and a handshake share it. */
 static void on_late(void *context) { fail(context, PL_EAGAIN, "no connection within 15 s"); }
 
 /* --- TCP -------------------------------------------------------------------------------------- */
@@ -110,6 +111,7 @@ static void on_ended(void *context, int status, const char *why)
     else fail(d, status, why);
 }
 
+/* The connection tells the dial when its handshakes are done, or that it has ended. */
 static void own(struct dial *d, struct connection *c)
 {
     static const struct connection_dialer calls = { on_opened, on_ended };
@@ -198,6 +200,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
     else fail(d, PL_ENOTFOUND, status ? uv_strerror(status) : "the name has no address");
 }
 
+/* On a helper thread of libuv: the system's resolver blocks. */
 static void resolve(struct dial *d)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
@@ -224,6 +227,8 @@ static void on_circuit(void *context, struct connection *c, int status, const ch
     else own(d, c);
 }
 
+/* /ip4/RELAY/tcp/PORT/p2p/RELAY-ID/p2p-circuit/p2p/PEER-ID: the relay is asked for a stream to
+ * the peer. */
 static void dial_circuit(struct dial *d)
 {
     const struct circuit_transport *circuits = d->of->circuits;

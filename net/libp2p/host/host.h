@@ -80,8 +80,8 @@ int host_peer_serves(const struct host *h, const struct peer_id *peer, const cha
 int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* Ends all connections to it. */
 void host_disconnect(struct host *h, const struct peer_id *peer);
-/* A groupmate or a bootstrap peer: its use is charged to a share that strangers cannot use up, and its
- * requests are not held back. Calls are counted. PL_OK or PL_ENOMEM. */
+/* A groupmate or a bootstrap peer: its use is charged to a share that strangers cannot use up,
+ * and its requests are not held back. Calls are counted. PL_OK or PL_ENOMEM. */
 int host_protect(struct host *h, const struct peer_id *peer);
 void host_unprotect(struct host *h, const struct peer_id *peer);
 struct resources;

@@ -1,4 +1,5 @@
-/* host_core.h - what every part of a host needs: the loop, our identity, the peerstore, the accounts.
+/* host_core.h - what every part of a host needs: the loop, our identity, the peerstore, the
+ * accounts.
  *
  * The parts are built on each other, and none knows those below it in this list:
  *
@@ -19,8 +20,8 @@
  *   watch.c          the list of watchers
  *   resources.c      counts and limits, without sockets
  *
- * Each part has a small struct of its own with a pointer to this one. A part tells the ones above it
- * through functions that they have given to it. test/layers.sh refuses circles. */
+ * Each part has a small struct of its own with a pointer to this one. A part tells the ones
+ * above it through functions that they have given to it. test/layers.sh refuses circles. */
 #ifndef PL_HOST_CORE_H
 #define PL_HOST_CORE_H
 

@@ -1,4 +1,5 @@
-/* host_internal.h - a host is its parts; host_core.h lists them. Only the files host*.c see this. */
+/* host_internal.h - a host is its parts; host_core.h lists them. Only the files host*.c see
+ * this. */
 #ifndef PL_HOST_INTERNAL_H
 #define PL_HOST_INTERNAL_H
 

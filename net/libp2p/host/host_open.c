@@ -1,8 +1,8 @@
 /* host_open.c - a peer begins, serves, and ends in order.
  *
- * The end: protocols stop, everybody who waits for something is told, no stream is accepted any more.
- * Then each connection closes as soon as its output is flushed, or no longer moves: the last message
- * of a leaving peer arrives. The host frees itself with the last of its handles. */
+ * The end: protocols stop, everybody who waits for something is told, no stream is accepted any
+ * more. Then each connection closes as soon as its output is flushed, or no longer moves: the
+ * last message of a leaving peer arrives. The host frees itself with the last of its handles. */
 #include "host.h"
 #include "host_internal.h"
 #include "host_protocol.h"
@@ -69,8 +69,8 @@ static void on_settle_closed(uv_handle_t *handle)
     h->core.handle_closed(h);
 }
 
-/* Connections, listeners, the settling and the goodbye are a handle each. The settling goes last: it
- * frees the connections. */
+/* Connections, listeners, the settling and the goodbye are a handle each. The settling goes
+ * last: it frees the connections. */
 static void on_handle_closed(struct host *h)
 {
     struct host_goodbye goodbye = h->goodbye;
@@ -126,6 +126,7 @@ static void begin_close(struct host *h)
     h->core.state = HOST_CLOSING;
     timer_stop(&h->sweep);
     turns_stop(&h->streams);
+    /* Protocols first: they may still use streams. Then whoever waits, then what is left over. */
     host_stop_protocols(h);
     routing_close(&h->routing);
     streams_close_all(&h->streams);
@@ -160,6 +161,8 @@ static void close_here(void *context)
     begin_close(c->host);
 }
 
+/* The loop's thread does the work; this one waits until the host is freed, so that its caller
+ * may free what the host had borrowed. */
 void host_close(struct host *h)
 {
     struct closing c = { .host = h };
@@ -190,6 +193,7 @@ static void on_sweep(void *context)
     timer_start(h->core.loop, &h->sweep, SWEEP_EVERY, on_sweep, h);
 }
 
+/* Behind a router with a forwarded port, others must be told the router's address. */
 static int set_announce(struct host *h, const struct host_options *o, struct pl_err *err)
 {
     struct listening *l = &h->listening;
@@ -206,6 +210,7 @@ static int set_announce(struct host *h, const struct host_options *o, struct pl_
     return PL_OK;
 }
 
+/* How many files the process may open: connections must leave some for everything else. */
 static size_t descriptors(void)
 {
     struct rlimit files;
@@ -258,6 +263,8 @@ static void open_here(void *context)
     struct host *h = o->host;
     const struct host_options *options = o->options;
     o->rc = PL_ENOMEM;
+    /* libuv runs prepare callbacks right before it waits for events: there all writes of an iteration
+     * go out together. */
     uv_prepare_init(loop_uv(h->core.loop), &h->settle);
     h->settle.data = h;
     h->core.handles = 1;

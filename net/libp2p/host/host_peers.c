@@ -31,6 +31,7 @@ void host_enter_connection(struct connection *c)
     for (struct connection *old = p->connections; old; old = old->next_of_peer)
         if (old->state != CONNECTION_ENDING && ++count == most)
             connection_end(old, PL_OK, "a newer connection took its place");
+    /* From here on streams can be opened on it, and look-ups name the peer as connected. */
     c->peer = p;
     c->next_of_peer = p->connections;
     p->connections = c;
@@ -66,6 +67,8 @@ void host_unwatch(struct host *h, struct host_watch *w) { watches_remove(&h->wat
 
 /* --- the peerstore ---------------------------------------------------------------------------- */
 
+/* The peerstore believes its caller; who may tell what about whom is checked before
+ * (multiaddr_believable). */
 int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr *a, double ttl_s)
 {
     struct peer *p = peers_get(&h->core.peers, id, now_of(h));
@@ -114,6 +117,7 @@ int host_remote_address(const struct host *h, const struct peer_id *id, struct m
     return PL_OK;
 }
 
+/* A relayed connection has no socket, so no local address. */
 int host_local_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
     const struct connection *c = connection_best(core_find_peer(&h->core, id));
@@ -131,6 +135,7 @@ int host_peer_serves(const struct host *h, const struct peer_id *id, const char 
     return p && peer_serves(p, protocol);
 }
 
+/* Behind a router the peer sees the router's address: that is how we learn it. */
 int host_observed(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
     const struct peer *p = core_find_peer(&h->core, id);

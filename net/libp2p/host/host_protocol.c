@@ -28,6 +28,7 @@ int host_has_joined(const struct host *h, const struct host_protocol *p)
     return find_joined(h, p) != NULL;
 }
 
+/* A search among six entries: protocols are asked for their state once per stream. */
 void *host_state(const struct host *h, const struct host_protocol *p)
 {
     const struct joined_protocol *joined = find_joined(h, p);
@@ -84,6 +85,7 @@ const char *host_service_name(const struct host *h, size_t i)
     return i < h->streams.services.count ? h->streams.services.list[i].protocol : NULL;
 }
 
+/* Relayed addresses come last: others try direct ones first. */
 size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max)
 {
     size_t n = listening_addresses(&h->listening, out, max);
@@ -91,6 +93,7 @@ size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t ma
     return circuits ? n + circuits->addresses(h, out + n, max - n) : n;
 }
 
+/* Identify pushes the change to connected peers. */
 void host_changed(struct host *h)
 {
     if (h->core.state == HOST_RUNNING) watches_changed(h->watches);

@@ -19,6 +19,8 @@ struct listener {
     struct listener *next;
 };
 
+/* A socket that is refused is accepted first and then closed: left in the kernel's queue it would
+ * come again. */
 static void on_connection(uv_stream_t *server, int status)
 {
     struct listener *listener = server->data;
@@ -42,6 +44,7 @@ static void on_connection(uv_stream_t *server, int status)
     else if (connection_start(c, NULL)) connection_end(c, PL_ENOMEM, "out of memory");
 }
 
+/* Port 0 lets the system choose; the address that others are told has the real port. */
 int listening_add(struct listening *of, const char *text, struct pl_err *err)
 {
     struct multiaddr a;
@@ -136,6 +139,7 @@ struct address_list {
     size_t count, max;
 };
 
+/* Counts on when the list is full, so that the caller knows. */
 static void add_address(void *context, const struct multiaddr *a)
 {
     struct address_list *list = context;

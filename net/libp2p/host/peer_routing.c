@@ -6,9 +6,9 @@
  *      +--- connected: all who wait are told ----- none left: all fail ---+
  *
  * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. An address
- * behind a router that drops our packets is answered by nobody: after HEAD_START the relayed ones are
- * tried as well, and other peers are asked. An address that failed is not dialed again for a while
- * (peerstore.h), unless a user names it. */
+ * behind a router that drops our packets is answered by nobody: after HEAD_START the relayed
+ * ones are tried as well, and other peers are asked. An address that failed is not dialed again
+ * for a while (peerstore.h), unless a user names it. */
 #include "peer_routing.h"
 
 #include <math.h>
@@ -66,6 +66,7 @@ static void leave(struct host_wait *w)
     if (w->next) w->next->prev = w->prev;
 }
 
+/* Doubly linked: any of thousands of waits may be canceled at any moment. */
 static void join(struct host_wait *w)
 {
     struct host_wait **list = wait_list(w);
@@ -114,7 +115,8 @@ static void on_wait_late(void *context)
     finish_wait(w, PL_EAGAIN, NULL, &err);
 }
 
-/* An outcome that is known already is told a moment later, never from inside a caller's function. */
+/* An outcome that is known already is told a moment later, never from inside a caller's
+ * function. */
 static void on_outcome(void *context)
 {
     struct host_wait *w = context;
@@ -169,6 +171,7 @@ static int is_slow(const struct peer_search *s)
     return s->dial_count && loop_now(loop_of(s->of)) >= s->began + HEAD_START;
 }
 
+/* Who was connected before slow dials ended counts those as failed. */
 static void free_search(struct peer_search *s)
 {
     int slow = is_slow(s);
@@ -255,6 +258,7 @@ static void on_found(void *context, int status, const char *why)
     step_soon(s);
 }
 
+/* A failed address is left alone for a while; the next one is tried in the next step. */
 static void on_dialed(void *context, struct dial *d, int status, const struct peer_id *peer,
                       const char *why)
 {
@@ -272,6 +276,7 @@ static void on_dialed(void *context, struct dial *d, int status, const struct pe
     step_soon(s);
 }
 
+/* Several at once: of the addresses that a peer announces, some are often dead. */
 static void dial_more(struct peer_search *s)
 {
     double now = loop_now(loop_of(s->of));

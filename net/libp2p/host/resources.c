@@ -1,9 +1,9 @@
 /* resources.c - counts in scopes, and one table of limits.
  *
- * A charge is allowed where every scope of the account has space for it, from the nearest (the peer)
- * to the farthest (all strangers). So a greedy peer meets its own limit before it can touch others',
- * and an owner of many identities meets its subnet's. Only the reserved scope stands alone: peers of
- * our own choice may use all of it, whatever strangers do. */
+ * A charge is allowed where every scope of the account has space for it, from the nearest (the
+ * peer) to the farthest (all strangers). So a greedy peer meets its own limit before it can
+ * touch others', and an owner of many identities meets its subnet's. Only the reserved scope
+ * stands alone: peers of our own choice may use all of it, whatever strangers do. */
 #include "resources.h"
 #include "net/libp2p/peer/peerstore.h"
 
@@ -12,8 +12,8 @@
 
 #define MIB (1u << 20)
 
-/* Every limit; 0: none. An honest peer uses one or two connections, a dozen streams, and for moments
- * a message of at most 65 MiB; a NAT may hide a whole swarm. By row:
+/* Every limit; 0: none. An honest peer uses one or two connections, a dozen streams, and for
+ * moments a message of at most 65 MiB; a NAT may hide a whole swarm. By row:
  *
  * system     1,024 connections, twice the number at which hivemind's daemon trims; 256 MiB
  *            half-sent, four of the largest messages; as much on its way out, 64 of the largest
@@ -21,11 +21,11 @@
  *            connection. Half of the loop: the other half is for training peers
  * reserved   groupmates send the large messages: 1 GiB is the gradients of the reference run,
  *            uncompressed, twice over. Their time is not bounded: without it there is no averaging
- * transient  a handshake takes two round trips: 128 at once are hundreds a second
- * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
+ * transient  a handshake takes two round trips: 128 at once are hundreds a second subnet     a
+ * quarter of all connections, half or three quarters of all bytes, half of the time:
  *            one owner fills none
- * machine    the same, but more dial-backs and time, for a swarm that begins on one machine
- * peer       eight connections; one large message and a half; 16 of the largest responses; a fifth
+ * machine    the same, but more dial-backs and time, for a swarm that begins on one machine peer
+ * eight connections; one large message and a half; 16 of the largest responses; a fifth
  *            of a second: 2,000 look-ups
  * protocol   half of all streams, so that other protocols can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {

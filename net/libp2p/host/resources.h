@@ -1,5 +1,5 @@
-/* resources.h - who uses how much of this host, as go-libp2p's resource manager counts it: an engine
- * without sockets or clocks. [spec libp2p-wire 16]
+/* resources.h - who uses how much of this host, as go-libp2p's resource manager counts it: an
+ * engine without sockets or clocks. [spec libp2p-wire 16]
  *
  * Each connection has an account. Its use is charged to several scopes at once:
  *
@@ -11,8 +11,8 @@
  *   peer       one peer ID, over all of its connections
  *   protocol   inbound streams of one protocol
  *
- * A request beyond a limit is refused. Where all strangers together reach the system's limit, the
- * largest holder has to go: not the newcomer, and not the oldest. */
+ * A request beyond a limit is refused. Where all strangers together reach the system's limit,
+ * the largest holder has to go: not the newcomer, and not the oldest. */
 #ifndef PL_RESOURCES_H
 #define PL_RESOURCES_H
 
@@ -111,9 +111,9 @@ const struct scope *resources_count(struct account *a, enum resource kind, size_
 struct account *resources_largest(struct resources *r, const struct scope *full,
                                   enum resource kind);
 
-/* Time on the loop. Unlike the others it is not held and given back: each second every scope may use
- * its limit anew, and whoever used more waits. So it is charged to the scopes, and stays there when
- * the account is closed: a peer that connects again has not paid. */
+/* Time on the loop. Unlike the others it is not held and given back: each second every scope may
+ * use its limit anew, and whoever used more waits. So it is charged to the scopes, and stays
+ * there when the account is closed: a peer that connects again has not paid. */
 struct handler_charge {
     struct scope *peer, *subnet, *root; /* kept until resources_end_handler */
 };
@@ -128,8 +128,8 @@ void resources_renew(struct resources *r, double now);
 struct scope *resources_enter_protocol(struct resources *r, const char *name);
 void resources_leave_protocol(struct resources *r, struct scope *protocol); /* NULL may leave */
 
-/* Protects a peer: its use is charged to the reserved scope. Calls are counted, and undone by as many
- * of resources_unprotect. PL_OK or PL_ENOMEM. */
+/* Protects a peer: its use is charged to the reserved scope. Calls are counted, and undone by as
+ * many of resources_unprotect. PL_OK or PL_ENOMEM. */
 int resources_protect(struct resources *r, const struct peer_id *peer);
 void resources_unprotect(struct resources *r, const struct peer_id *peer);
 

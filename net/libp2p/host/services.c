@@ -12,6 +12,7 @@ int services_find(const struct services *t, const char *name, size_t n)
     return -1;
 }
 
+/* The name is copied: it lives as long as it is served. */
 int services_add(struct services *t, const char *protocol, stream_opened *opened, void *context)
 {
     char *copy;

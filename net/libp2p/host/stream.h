@@ -51,16 +51,16 @@ const struct peer_id *stream_peer(const struct stream *s); /* proven by the hand
 struct host *stream_host(const struct stream *s);
 struct connection *stream_connection(const struct stream *s); /* NULL: none yet, or lost */
 
-/* The bytes that have arrived and were not taken; *ended: nothing more will come. Borrowed until the
- * next call. */
+/* The bytes that have arrived and were not taken; *ended: nothing more will come. Borrowed until
+ * the next call. */
 const uint8_t *stream_data(const struct stream *s, size_t *n, int *ended);
 /* The first n bytes are done with: the other side may send as many more. */
 void stream_took(struct stream *s, size_t n);
-/* The reader leaves what comes: a reset is reported only when nothing lies there any more. Bytes lie
- * within the windows and limits as before. */
+/* The reader leaves what comes: a reset is reported only when nothing lies there any more. Bytes
+ * lie within the windows and limits as before. */
 void stream_pause(struct stream *s);
-/* Reads on: `readable` for what is there or ended, then a reset that waited. May close the stream, so
- * never call it from within the stream's callbacks. */
+/* Reads on: `readable` for what is there or ended, then a reset that waited. May close the
+ * stream, so never call it from within the stream's callbacks. */
 void stream_resume(struct stream *s);
 /* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is
  * held. */

@@ -25,6 +25,7 @@ static void drop_largest_message(struct connection *c)
     resources_count(&c->account, RESOURCE_HELD, bytes_of(c, RESOURCE_HELD));
 }
 
+/* Each round ends a stream or a connection, so the loop ends. */
 static void count(struct connection *c, enum resource kind)
 {
     const struct scope *full;
@@ -47,6 +48,7 @@ void stream_budget_count(struct connection *c)
 
 /* --- streams ---------------------------------------------------------------------------------- */
 
+/* The newest: older ones have cost more to set up, and are nearer to their end. */
 static struct stream *newest_inbound(const struct connection *c)
 {
     struct stream *s = c->streams.all;

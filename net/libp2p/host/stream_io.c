@@ -1,8 +1,8 @@
 /* stream_io.c - one stream: its lists, its end, and what its owner does with it.
  *
- * The owner holds a `struct stream` for as long as it likes; the Yamux stream and the connection below
- * may be gone before. A stream that is lost fails at once, unless its reader has paused with bytes
- * unread: they are kept, as if they had been read before the loss. */
+ * The owner holds a `struct stream` for as long as it likes; the Yamux stream and the connection
+ * below may be gone before. A stream that is lost fails at once, unless its reader has paused
+ * with bytes unread: they are kept, as if they had been read before the loss. */
 #include "stream_turns.h"
 
 #include <stdlib.h>
@@ -31,6 +31,7 @@ void stream_leave(struct stream *s)
     if (s->next) s->next->prev = s->prev;
 }
 
+/* The queue is singly linked: streams leave it early only when they fail. */
 static void leave_pending(struct stream *s)
 {
     struct connection_streams *list = &s->connection->streams;
@@ -200,6 +201,7 @@ const uint8_t *stream_data(const struct stream *s, size_t *n, int *ended)
     return bytes_at(&s->mux->in);
 }
 
+/* The window opens again: Yamux gives the sender as much credit as was taken. */
 void stream_took(struct stream *s, size_t n)
 {
     if (s->remains) {
@@ -215,6 +217,8 @@ void stream_took(struct stream *s, size_t n)
 
 void stream_pause(struct stream *s) { s->paused = 1; }
 
+/* A message larger than the window would never arrive whole: the sender waits for credit, the
+ * reader for the rest. So the window grows to the message, if the peer's account allows. */
 int stream_expect(struct stream *s, size_t n)
 {
     struct connection *c = s->connection;
@@ -241,6 +245,7 @@ void stream_write(struct stream *s, const void *data, size_t n)
     }
 }
 
+/* A megabyte moves from the encoder to the cipher without a copy in between. */
 void stream_give(struct stream *s, struct bytes *data)
 {
     struct connection *c = s->connection;
@@ -260,6 +265,7 @@ size_t stream_queued(const struct stream *s)
     return s->mux ? s->mux->waiting.length : bytes_length(&s->early);
 }
 
+/* FIN closes our direction; the other one stays open. */
 void stream_finish(struct stream *s)
 {
     if (s->finished) return;

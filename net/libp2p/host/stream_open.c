@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* From the list of streams without a connection to the connection's queue. */
 static void attach(struct stream *s, struct connection *c)
 {
     struct connection_streams *list = &c->streams;
@@ -23,6 +24,8 @@ static void attach(struct stream *s, struct connection *c)
     connection_touch(c);
 }
 
+/* The search has ended. Its connection may be gone again: a relay may refuse in the same
+ * iteration. */
 static void on_connected(void *context, int status, const struct peer_id *peer,
                          const struct pl_err *err)
 {
@@ -38,6 +41,7 @@ static void on_connected(void *context, int status, const struct peer_id *peer,
     else stream_fail(s, PL_EIO, "the connection was lost at once");
 }
 
+/* Its timer covers all of it: search, dialing, handshakes, negotiation. */
 static struct stream *new_outbound(struct streams *all, const struct peer_id *peer,
                                    const char *protocol, double timeout_s,
                                    const struct stream_events *events, void *context)

@@ -1,12 +1,12 @@
-/* stream_select.c - negotiates a stream's protocol, then hands its bytes to the protocol's handler.
- * [spec libp2p-wire 4, 8]
+/* stream_select.c - negotiates a stream's protocol, then hands its bytes to the protocol's
+ * handler. [spec libp2p-wire 4, 8]
  *
  *   dialer                                         listener
  *      SYN, /multistream/1.0.0, /proto, data  --->
  *                                             <---  /multistream/1.0.0, /proto     or "na"
  *
- * The dialer does not wait for the answer before it sends its first message: that saves a round trip.
- * If the listener answers "na", the message was sent in vain. */
+ * The dialer does not wait for the answer before it sends its first message: that saves a round
+ * trip. If the listener answers "na", the message was sent in vain. */
 #include "stream_select.h"
 #include "stream_budget.h"
 #include "stream_turns.h"
@@ -42,6 +42,7 @@ static void agreed(struct stream *s)
     }
 }
 
+/* PL_ENOTFOUND: the listener said "na". Otherwise it does not speak multistream. */
 static void refused(struct stream *s, int rc)
 {
     char peer[PEER_ID_TEXT_MAX];
@@ -89,6 +90,7 @@ void stream_on_opened(void *context, struct yamux_stream *mux)
         yamux_release(&c->conn.yamux, mux, &c->conn.frames); /* a reset */
         return;
     }
+    /* The listener sends its header at once: that saves the dialer a round trip. */
     s->inbound = 1;
     s->mux = mux;
     mux->user = s;
@@ -149,6 +151,7 @@ static void report_reset(struct stream *s)
     stream_fail(s, PL_EIO, err.text);
 }
 
+/* Nothing to read and no end: the handler is not called in vain. */
 static void deliver(struct stream *s)
 {
     size_t n;
@@ -157,9 +160,9 @@ static void deliver(struct stream *s)
     if (s->events.readable && (n || ended)) s->events.readable(s->context, s);
 }
 
-/* Runs the handler, and charges its time to the peer that has opened the stream. The owner may close
- * the stream in any of its callbacks: *gone is 1 then. A stream that waits because of its own
- * response is read when that is out (stream_on_writable); because of its connection, by
+/* Runs the handler, and charges its time to the peer that has opened the stream. The owner may
+ * close the stream in any of its callbacks: *gone is 1 then. A stream that waits because of its
+ * own response is read when that is out (stream_on_writable); because of its connection, by
  * streams_release_held. */
 static void read_on(struct stream *s, int *gone)
 {

@@ -7,8 +7,9 @@
  *                                          written since the other connections were last read
  *   its peer's handlers                    have used their share of this second (resources.c)
  *
- * So memory for responses is bounded by what peers read, and no peer can keep the loop to itself. The
- * bytes of a request that waits stay in the stream, whose window then stops the sender.
+ * So memory for responses is bounded by what peers read, and no peer can keep the loop to
+ * itself. The bytes of a request that waits stay in the stream, whose window then stops the
+ * sender.
  *
  * Streams that go both ways bound what they write; only their peer's share of time holds them. */
 #include "stream_turns.h"
@@ -33,7 +34,8 @@ int turns_must_wait(const struct stream *s)
 
 /* --- the next turn ---------------------------------------------------------------------------- */
 
-/* The loop has looked after everybody else: each connection may go on with its first held stream. */
+/* The loop has looked after everybody else: each connection may go on with its first held
+ * stream. */
 static void next_turn(void *context)
 {
     struct streams *all = context;

@@ -39,6 +39,7 @@ void watches_identified(struct host_watch *w, const struct peer_id *peer)
     }
 }
 
+/* The watchers that are protocols: identify asks each new connection. */
 void watches_connection(struct host_watch *w, struct connection *c)
 {
     for (struct host_watch *next; w; w = next) {

@@ -3,8 +3,8 @@
  *   wire bytes -> [multistream] -> secure->receive -> plain -> [multistream] -> yamux_receive
  *   wire bytes <------------------ secure->send    <- frames <----------------- yamux_...
  *
- * Negotiation and handshake of the next layer may arrive in the same packet as the end of the last, so
- * each state hands the rest of its bytes on. */
+ * Negotiation and handshake of the next layer may arrive in the same packet as the end of the
+ * last, so each state hands the rest of its bytes on. */
 #include "conn.h"
 
 #include <string.h>
@@ -18,6 +18,7 @@ static const char *const tls_only[] = { "/tls/1.0.0" };
 static const char *const both[] = { "/noise", "/tls/1.0.0" };
 static const char *const muxers[] = { "/yamux/1.0.0" };
 
+/* As a listener: Noise and TLS as far as they are switched on. */
 static int find_security(void *context, const char *name, size_t n)
 {
     const struct conn *c = context;
@@ -62,6 +63,7 @@ void conn_clear(struct conn *c)
     c->state = CONN_CLOSED;
 }
 
+/* The engine of the agreed protocol; the dialer's first message is sent at once. */
 static int open_secure(struct conn *c, struct pl_err *err)
 {
     const struct peer_id *expected = c->expected.length ? &c->expected : NULL;
@@ -73,6 +75,7 @@ static int open_secure(struct conn *c, struct pl_err *err)
     return rc ? pl_fail(err, rc, "connection: out of memory") : PL_OK;
 }
 
+/* Frames are gathered and sealed together: a tag and a length for 64 KiB, not for each frame. */
 static int encrypt(struct conn *c)
 {
     size_t n = bytes_length(&c->frames);
@@ -90,6 +93,7 @@ static void set_room(struct conn *c)
     c->yamux.room = held < c->wire_high ? c->wire_high - held : 0;
 }
 
+/* The last step: streams may be opened. Odd IDs are the dialer's. */
 static void open_muxer(struct conn *c, double now)
 {
     yamux_init(&c->yamux, c->dialer, &c->events.streams, c->context, now);
@@ -98,6 +102,7 @@ static void open_muxer(struct conn *c, double now)
     c->events.open(c->context);
 }
 
+/* Says which layer, because that is where to look: a firewall, a proxy, another protocol's port. */
 static int no_agreement(int rc, const char *what, struct pl_err *err)
 {
     return pl_fail(err, PL_EPROTO,
@@ -199,6 +204,8 @@ int conn_flush(struct conn *c)
     return rc;
 }
 
+/* A line of 2 Mbit/s takes 25 KB in CONN_WIRE_S, a fast one a megabyte: on both an urgent frame
+ * waits a tenth of a second at most. */
 void conn_took(struct conn *c, size_t n, double seconds)
 {
     double high = seconds > 0 ? (double)n / seconds * CONN_WIRE_S : CONN_WIRE_HIGH;

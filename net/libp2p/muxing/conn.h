@@ -1,5 +1,5 @@
-/* conn.h - one connection's layers put together, still without a socket: negotiation, encryption,
- * streams. [spec libp2p-wire 0, 4, 7]
+/* conn.h - one connection's layers put together, still without a socket: negotiation,
+ * encryption, streams. [spec libp2p-wire 0, 4, 7]
  *
  *                  /noise or /tls agreed      handshake done         yamux agreed (if it was not yet)
  *   SECURITY ----------------------> HANDSHAKE --------> MUXER ------------------> OPEN

@@ -20,6 +20,7 @@ int multistream_token(struct bytes *out, const char *text, size_t n)
     return bytes_u8(out, '\n');
 }
 
+/* Header and first proposal in one packet; the answers are read one by one. */
 int multistream_dial(struct multistream *m, const char *const *wanted, size_t count,
                      struct bytes *out)
 {
@@ -37,6 +38,7 @@ int multistream_listen(struct multistream *m, multistream_find_fn *find, void *c
     return multistream_token(out, header, strlen(header));
 }
 
+/* A token that is not whole yet moves nothing. */
 static int get_token(struct cursor *c, const char **text, size_t *n)
 {
     const uint8_t *data;

@@ -7,11 +7,12 @@
  *   FIN         this side has written everything;  RST: neither side goes on
  *   PING        is the other side alive, and how far;  GO_AWAY: no new streams
  *
- * A stream lives from its SYN until the layer above releases it and both sides have ended. Frames for
- * an ID that is gone are read and dropped: a reset crosses data on the way.
+ * A stream lives from its SYN until the layer above releases it and both sides have ended.
+ * Frames for an ID that is gone are read and dropped: a reset crosses data on the way.
  *
- * Flow control is what bounds memory: a sender can have no more than the window under way or unread,
- * and the reader gives credit only for what it has read. Bodies are handed on as they arrive. */
+ * Flow control is what bounds memory: a sender can have no more than the window under way or
+ * unread, and the reader gives credit only for what it has read. Bodies are handed on as they
+ * arrive. */
 #include "yamux_table.h"
 
 #include <math.h>
@@ -46,6 +47,7 @@ static int is_over(const struct yamux_stream *s)
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
+/* 256 streams may be unacknowledged: a peer that takes none is not flooded. */
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out)
 {
     *s = NULL;
@@ -78,6 +80,7 @@ static int send_fin(struct yamux_stream *s, struct bytes *out)
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_FIN, s->id, 0);
 }
 
+/* Data behind waiting data waits, too: a stream's bytes keep their order. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
                 struct bytes *out)
 {
@@ -174,6 +177,7 @@ void yamux_exempt(struct yamux *y, struct yamux_stream *s)
     s->answers = 0;
 }
 
+/* FIN follows the last byte; until then it waits with the data. */
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     (void)y;
@@ -181,6 +185,7 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     return send_fin(s, out);
 }
 
+/* RST drops what waits on both sides. */
 int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     if (is_over(s)) return PL_OK;
@@ -189,6 +194,8 @@ int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, s->id, 0);
 }
 
+/* After FIN the stream lingers until it is flushed; without FIN the other side is told by a
+ * reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     s->released = 1;
@@ -369,12 +376,14 @@ static void sweep(struct yamux *y, struct bytes *out)
     }
 }
 
+/* Any byte that arrives proves life: on a slow line the answer to a ping waits behind data. */
 static double dead_at(const struct yamux *y)
 {
     double last = y->heard_at > y->ping_sent ? y->heard_at : y->ping_sent;
     return y->ping_sent >= 0 ? last + YAMUX_PING_LIMIT : INFINITY;
 }
 
+/* A ping each 30 s. Its answer gives the round-trip time, from which windows grow. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err)
 {
     y->now = now;

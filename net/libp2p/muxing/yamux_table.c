@@ -1,9 +1,9 @@
-/* yamux_table.c - the streams of a Yamux session: a hash table by ID, and a queue of those that may
- * send. [spec libp2p-wire 8]
+/* yamux_table.c - the streams of a Yamux session: a hash table by ID, and a queue of those that
+ * may send. [spec libp2p-wire 8]
  *
- * A stream is in the queue while it has bytes to send and credit to send them with. The session takes
- * one frame from its head and puts it back at the end, so no stream starves another. The sums of
- * unread and unsent bytes are kept here, with each change, for the resource manager. */
+ * A stream is in the queue while it has bytes to send and credit to send them with. The session
+ * takes one frame from its head and puts it back at the end, so no stream starves another. The
+ * sums of unread and unsent bytes are kept here, with each change, for the resource manager. */
 #include "yamux_table.h"
 
 #include <stdlib.h>
@@ -43,6 +43,7 @@ struct yamux_stream *yamux_table_find(const struct yamux *y, uint32_t id)
     return s;
 }
 
+/* Doubles when it has one stream per bucket. */
 static int grow_table(struct yamux *y)
 {
     struct yamux_stream **old = y->buckets;
@@ -86,6 +87,7 @@ void yamux_ready_leave(struct yamux *y, struct yamux_stream *s)
     s->ready = 0;
 }
 
+/* Only with both bytes and credit: the head of the queue can always send. */
 void yamux_ready_join(struct yamux *y, struct yamux_stream *s)
 {
     if (s->ready || s->reset || !s->credit || !s->waiting.length) return;
@@ -111,6 +113,7 @@ void yamux_table_drop_waiting(struct yamux *y, struct yamux_stream *s)
     yamux_ready_leave(y, s);
 }
 
+/* Unread bytes of a stream that nobody reads any more. */
 void yamux_table_drop_in(struct yamux *y, struct yamux_stream *s)
 {
     y->held -= bytes_length(&s->in);

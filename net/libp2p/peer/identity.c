@@ -118,6 +118,7 @@ int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, co
     return PL_OK;
 }
 
+/* The key came with the message: that it belongs to the claimed peer is checked by its ID. */
 int public_key_verify(const uint8_t *key_in, size_t key_bytes, const void *data, size_t n,
                       const uint8_t *signature, size_t signature_bytes)
 {
@@ -263,6 +264,7 @@ int identity_serialize(const struct identity *me, struct bytes *out)
     return rc;
 }
 
+/* Mode 0400: whoever reads the file is this peer. */
 int identity_file(struct identity *me, const char *path, struct pl_err *err)
 {
     struct bytes out = { 0 };
@@ -301,6 +303,7 @@ void identity_clear(struct identity *me)
     memset(me, 0, sizeof *me);
 }
 
+/* Ed25519 signs the bytes, RSA and ECDSA their SHA-256. */
 int identity_sign(const struct identity *me, uint8_t *signature, size_t *n, const void *data,
                   size_t bytes)
 {

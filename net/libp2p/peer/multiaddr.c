@@ -1,4 +1,11 @@
-/* multiaddr.c - one table of protocols drives parsing, printing and reading of text. */
+/* multiaddr.c - self-describing addresses. [spec libp2p-wire 3]
+ *
+ *   /ip4/1.2.3.4/tcp/9  =  04 01020304  06 0009        code, then a value of known length
+ *   /p2p/12D3...        =  a503 26 <38 bytes>           code, length, value
+ *
+ * One table of protocols drives parsing, printing and reading of text. The length of a protocol
+ * that is not in the table is unknown, so an address that contains one cannot be read any
+ * further. */
 #include "multiaddr.h"
 #include "net/bytes.h"
 
@@ -238,6 +245,7 @@ int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *er
     return a->length ? PL_OK : pl_fail(err, PL_EFORMAT, "address: empty");
 }
 
+/* What a dialer can use: one IP address or name, TCP, perhaps a relay, perhaps a peer. */
 int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
 {
     struct cursor c = { a->bytes, a->length };
@@ -273,6 +281,7 @@ int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
     return want == HOST || want == TCP ? PL_ENOTFOUND : PL_OK;
 }
 
+/* The ID at the end says who should be there, not where; peers compare addresses without it. */
 void multiaddr_strip_peer(struct multiaddr *a, const struct peer_id *id)
 {
     struct multiaddr tail = { 0 };

@@ -1,5 +1,5 @@
-/* peer_id.c - a multihash of the public key: identity (the key itself) up to 42 bytes, else SHA-256.
- * [spec libp2p-wire 2]
+/* peer_id.c - a multihash of the public key: identity (the key itself) up to 42 bytes, else
+ * SHA-256. [spec libp2p-wire 2]
  *
  *   00 24 <36 bytes of key>      Ed25519:  text 12D3Koo...
  *   12 20 <32 bytes of hash>     RSA:      text Qm... */
@@ -86,6 +86,7 @@ void peer_id_text(char text[PEER_ID_TEXT_MAX], const struct peer_id *id)
     text[PEER_ID_TEXT_MAX - 1] = 0;
 }
 
+/* Ed25519 keys are in the ID itself; of an RSA key only the hash is known. */
 const uint8_t *peer_id_key(const struct peer_id *id, size_t *n)
 {
     if (!id->length || id->bytes[0] != IDENTITY) return NULL;
@@ -98,6 +99,7 @@ int peer_id_equal(const struct peer_id *a, const struct peer_id *b)
     return a->length == b->length && !memcmp(a->bytes, b->bytes, a->length);
 }
 
+/* As Python compares byte strings: both sides must order groups alike. */
 int peer_id_compare(const struct peer_id *a, const struct peer_id *b)
 {
     size_t n = a->length < b->length ? a->length : b->length;

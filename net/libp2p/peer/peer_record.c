@@ -2,9 +2,9 @@
  *
  *   Envelope { public key; payload type 03 01; payload = PeerRecord { id, seq, addresses }; signature }
  *
- * Signed is not the payload alone: length-prefixed domain "libp2p-peer-record", type and payload, so
- * that a signature made for something else is none here. Identify carries the envelope; anybody may
- * pass it on, and nobody can change it. */
+ * Signed is not the payload alone: length-prefixed domain "libp2p-peer-record", type and
+ * payload, so that a signature made for something else is none here. Identify carries the
+ * envelope; anybody may pass it on, and nobody can change it. */
 #include "peer_record.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
@@ -104,6 +104,7 @@ static int check_envelope(struct peer_id *signer, const Libp2p__Envelope *e)
     return rc;
 }
 
+/* Signature first, content afterwards: nothing unsigned is parsed further. */
 int record_get(struct record *r, const uint8_t *envelope, size_t n)
 {
     Libp2p__Envelope *e = n <= ENVELOPE_MAX ? libp2p__envelope__unpack(NULL, n, envelope) : NULL;

@@ -1,5 +1,5 @@
-/* peer_record.h - signed peer records: a peer's addresses under its own signature, so that others can
- * pass them on. [spec libp2p-wire 9] */
+/* peer_record.h - signed peer records: a peer's addresses under its own signature, so that
+ * others can pass them on. [spec libp2p-wire 9] */
 #ifndef PL_RECORD_H
 #define PL_RECORD_H
 

@@ -1,9 +1,9 @@
 /* peerstore.c - a hash table of peers with their addresses.
  *
- * Everything in it comes from others, so everything is bounded: peers, addresses of each, bytes of
- * protocol names. A full list gives up what failed most or expires first; a full table the peer that
- * was seen longest ago and is not connected. An address that fails is dialed again after 5, 10, 20 ...
- * up to 300 seconds. */
+ * Everything in it comes from others, so everything is bounded: peers, addresses of each, bytes
+ * of protocol names. A full list gives up what failed most or expires first; a full table the
+ * peer that was seen longest ago and is not connected. An address that fails is dialed again
+ * after 5, 10, 20 ... up to 300 seconds. */
 #include "peerstore.h"
 
 #include <math.h>
@@ -119,6 +119,7 @@ void peers_each(const struct peers *t, void (*fn)(void *context, struct peer *p)
         for (struct peer *p = t->buckets[i]; p; p = p->next) fn(context, p);
 }
 
+/* A peer without addresses, connection or search is forgotten. */
 void peers_expire(struct peers *t, double now)
 {
     for (size_t i = 0; i < t->bucket_count; i++) {
@@ -195,6 +196,7 @@ int peer_learn(struct peer *p, const struct multiaddr *told, double expires)
     return PL_OK;
 }
 
+/* 5, 10, 20 ... 300 s: a dead address costs a dial every five minutes at most. */
 void peer_address_failed(struct peer *p, const struct multiaddr *told, double now)
 {
     struct multiaddr at;
@@ -232,6 +234,7 @@ int peer_set_protocols(struct peer *p, const char *texts, size_t n)
     return PL_OK;
 }
 
+/* Names lie one behind the other, each ending in a zero byte. */
 int peer_serves(const struct peer *p, const char *protocol)
 {
     for (size_t at = 0; at < p->protocol_bytes; at += strlen(p->protocols + at) + 1)
@@ -241,6 +244,7 @@ int peer_serves(const struct peer *p, const char *protocol)
 
 /* --- where an address lies -------------------------------------------------------------------- */
 
+/* Loopback, private (10/8, 172.16/12, 192.168/16, link-local, carrier-grade NAT), or public. */
 enum reach multiaddr_reach(const struct multiaddr *a)
 {
     struct multiaddr_target t;
@@ -264,6 +268,8 @@ enum reach multiaddr_reach(const struct multiaddr *a)
     return REACH_PUBLIC;
 }
 
+/* A peer on the internet cannot know who listens on our loopback: such an address would make us
+ * dial ourselves, or our neighbours. */
 int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over)
 {
     return multiaddr_reach(told) >= multiaddr_reach(over);

@@ -1,5 +1,5 @@
-/* peerstore.h - what is known about peers: addresses with expiry and back-off, protocols, connections.
- * A table without sockets or clocks. [spec libp2p-wire 4, 9, 11] */
+/* peerstore.h - what is known about peers: addresses with expiry and back-off, protocols,
+ * connections. A table without sockets or clocks. [spec libp2p-wire 4, 9, 11] */
 #ifndef PL_PEERS_H
 #define PL_PEERS_H
 

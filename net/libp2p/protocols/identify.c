@@ -75,6 +75,7 @@ static uint64_t wall_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Key, addresses, protocols, the address that we see, and our signed record. */
 static int write_message(struct host *h, const struct multiaddr *seen_as, struct bytes *out)
 {
     struct identify_message *m = &identify_of(h)->scratch;
@@ -120,6 +121,7 @@ static void on_asked(void *context, struct stream *c)
 
 /* --- the other side's message ----------------------------------------------------------------- */
 
+/* More than PEER_PROTOCOL_TEXT_MAX bytes of names are ignored, all of them. */
 static void set_protocols(struct peer *p, const struct identify_message *m)
 {
     struct bytes texts = { .limit = PEER_PROTOCOL_TEXT_MAX };
@@ -165,6 +167,8 @@ static void understand(struct exchange *x, const uint8_t *data, size_t n)
     identify_clear(m);
 }
 
+/* The message ends with the stream. One that never ends is cut off by its size or by
+ * IDENTIFY_LIMIT. */
 static void on_readable(void *context, struct stream *c)
 {
     struct exchange *x = context;
@@ -207,6 +211,7 @@ static void on_connection(void *context, struct connection *l)
 
 /* --- what has changed ------------------------------------------------------------------------- */
 
+/* Only to peers that serve the push protocol. */
 static void push_to(struct host *h, struct connection *l)
 {
     struct exchange *x = begin(h);

@@ -40,6 +40,7 @@ static void put(struct writer *w, int number, const void *data, size_t n)
     bytes_add(&w->part, data, n);
 }
 
+/* A reader takes at most 8 KiB at a time, so a long message goes out in several parts. */
 int identify_put(struct bytes *out, const struct identify_message *m)
 {
     struct writer w = { .out = out };

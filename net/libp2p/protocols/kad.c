@@ -57,6 +57,7 @@ struct nearest {
     size_t count;
 };
 
+/* Exclusive or of the places, most significant byte first. */
 static int is_nearer(const uint8_t target[32], const struct peer *a, const struct peer *b)
 {
     for (int i = 0; i < 32; i++) {
@@ -66,6 +67,7 @@ static int is_nearer(const uint8_t target[32], const struct peer *a, const struc
     return 0;
 }
 
+/* Insertion into a short sorted list: 20 of perhaps thousands. */
 static void consider(void *context, struct peer *p)
 {
     struct nearest *n = context;
@@ -87,6 +89,8 @@ static void describe(struct kad_peer *out, const struct peer *p)
         out->addresses[out->address_count++] = p->addresses[i].at;
 }
 
+/* The answer: ourselves, if we are asked for; else the target, if known, and its nearest
+ * neighbours. */
 static int find_node(struct host *h, const struct peer_id *asker, const struct kad_message *ask,
                      struct bytes *out)
 {
@@ -209,6 +213,7 @@ struct router_query {
     struct router_query *next, *prev;
 };
 
+/* Answered, failed or late. */
 static void drop_question(struct question *ask)
 {
     struct router_query *q = ask->query;
@@ -232,6 +237,7 @@ static void cancel(struct router_query *q)
     free(q);
 }
 
+/* Sorted by distance, without repetition; a full list keeps the nearest. */
 static void add_candidate(struct router_query *q, const struct peer_id *id)
 {
     struct candidate fresh = { .id = *id };
@@ -355,6 +361,8 @@ static void tell(struct router_query *q, int status)
     done(context, status, why);
 }
 
+/* The next round, or the outcome. A round ends with its last answer, so a slow peer delays it by
+ * ten seconds at most. */
 static void step(void *context)
 {
     struct router_query *q = context;

@@ -44,8 +44,8 @@ int kad_put(struct bytes *out, const struct kad_message *m); /* delimited */
 int kad_get(struct kad_message *m, const uint8_t *data, size_t n);
 void kad_clear(struct kad_message *m);
 
-/* Answers look-ups, unless in client mode, and is the host's peer router: it asks connected peers, and
- * those they name, where a peer is. */
+/* Answers look-ups, unless in client mode, and is the host's peer router: it asks connected
+ * peers, and those they name, where a peer is. */
 extern const struct host_protocol kad_protocol;
 
 #endif

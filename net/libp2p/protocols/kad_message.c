@@ -1,4 +1,5 @@
-/* kad_message.c - FIND_NODE's bytes: protobuf with a varint length in front. [spec libp2p-wire 11] */
+/* kad_message.c - FIND_NODE's bytes: protobuf with a varint length in front. [spec libp2p-wire
+ * 11] */
 #include "kad.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 

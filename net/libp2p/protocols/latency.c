@@ -1,7 +1,7 @@
 /* latency.c - a table of peers, pinged in turn, a few at a time.
  *
- * An entry stays while its ping is under way, also when the peer is no longer wanted. All but open and
- * close runs on the loop's thread. */
+ * An entry stays while its ping is under way, also when the peer is no longer wanted. All but
+ * open and close runs on the loop's thread. */
 #include "latency.h"
 #include "ping.h"
 
@@ -38,6 +38,7 @@ void latency_stop(struct latency *d)
 
 void latency_close(struct latency *d) { free(d); }
 
+/* At most LATENCY_AT_ONCE under way; each end of one begins the next. */
 static void ping_those_due(struct latency *d);
 
 static int is_relayed(const struct host *h, const struct peer_id *peer)

@@ -50,6 +50,7 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
 
 /* --- server ----------------------------------------------------------------------------------- */
 
+/* Whole blocks only: half a block waits for its rest. */
 static void on_pinged(void *context, struct stream *c)
 {
     struct pinging *p = context;
@@ -95,6 +96,7 @@ static void on_agreed(void *context, struct stream *c)
     stream_write(c, p->sent, PING_BYTES);
 }
 
+/* The bytes must be ours: an echo of anything else proves nothing. */
 static void on_echo(void *context, struct stream *c)
 {
     struct pinging *p = context;

@@ -7,8 +7,8 @@
  *                                  <---         DIAL_RESPONSE {OK, the one that worked}
  *                                          or   {E_DIAL_ERROR} {E_DIAL_REFUSED}
  *
- * A server that dialed any address would be a tool for attacks on third parties. So it dials only the
- * IP address that the request comes from, and each dial-back is charged for a minute. */
+ * A server that dialed any address would be a tool for attacks on third parties. So it dials
+ * only the IP address that the request comes from, and each dial-back is charged for a minute. */
 #include "autonat.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
@@ -69,6 +69,7 @@ static void add_address(struct autonat_message *m, const ProtobufCBinaryData *a)
         m->address_count++;
 }
 
+/* Addresses that we cannot read are left out. */
 int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
 {
     Libp2p__AutonatMessage *pb = libp2p__autonat_message__unpack(NULL, n, data);
@@ -164,6 +165,7 @@ static void answer(struct dial_back_job *j, int status, const char *text,
     finish(j);
 }
 
+/* One address after the other, at most eight, until one answers. */
 static void dial_next(struct dial_back_job *j);
 
 static void on_dialed(void *context, int status, const struct peer_id *peer,
@@ -205,6 +207,7 @@ static void keep_own_addresses(struct autonat_message *m, const struct multiaddr
     m->address_count = kept;
 }
 
+/* The list is in the order of time, so the oldest are at its front. */
 static void forget_before(struct autonat *a, double now)
 {
     while (a->made && a->made->until <= now) {
@@ -338,6 +341,7 @@ static void tell(struct autonat_question *a, int status, const struct multiaddr 
     done(context, status, &copy, text.text);
 }
 
+/* "It could not reach us" is an answer; "it did not try" is none. */
 static void on_answer(void *context, struct stream *c)
 {
     struct autonat_question *a = context;

@@ -16,8 +16,8 @@
 #define RELAY_LIMIT 15.0           /* s for each step of setting a circuit up */
 #define RELAY_RETRY 30.0           /* s after which a lost reservation is asked for again */
 
-/* Serves hop (only with host_options.relay, never in client mode) and stop, and is the host's circuit
- * transport: it dials relayed addresses. */
+/* Serves hop (only with host_options.relay, never in client mode) and stop, and is the host's
+ * circuit transport: it dials relayed addresses. */
 extern const struct host_protocol relay_protocol;
 
 /* Keeps a reservation at that peer, which must be in the address book or connected, until told

@@ -5,8 +5,8 @@
  *   being called  the relay opens a stop stream: CONNECT {caller}; we answer STATUS OK
  *   calling       CONNECT {callee} on a hop stream; the relay answers STATUS OK
  *
- * From then on the stream carries an ordinary connection with its own Noise or TLS handshake between
- * the two ends: the relay sees only encrypted bytes. */
+ * From then on the stream carries an ordinary connection with its own Noise or TLS handshake
+ * between the two ends: the relay sees only encrypted bytes. */
 #include "relay_internal.h"
 
 #include <stdlib.h>
@@ -106,6 +106,8 @@ static void on_stopping_failed(void *context, struct stream *c, int status, cons
     drop_stopping(context);
 }
 
+/* STOP CONNECT: only from a relay that we hold a reservation with, or anybody could claim to
+ * carry a peer. */
 static void on_stop_message(void *context, struct stream *c)
 {
     struct stopping *s = context;
@@ -167,6 +169,7 @@ static void again(struct relay_user *u, double in_s)
     timer_start(host_loop(u->host), &u->timer, in_s, ask, u);
 }
 
+/* Others must no longer be told the address; the next try is half a minute away. */
 static void lose(struct relay_user *u)
 {
     int had = u->at.length > 0;
@@ -185,6 +188,7 @@ static void on_reserve_failed(void *context, struct stream *c, int status, const
     lose(context);
 }
 
+/* The relay says until when; a clock that differs must not make us ask each second, nor never. */
 static void on_reserved(void *context, struct stream *c)
 {
     struct relay_user *u = context;
@@ -324,6 +328,7 @@ static void on_dial_failed(void *context, struct stream *c, int status, const ch
     tell(context, NULL, status, why);
 }
 
+/* STATUS OK: what follows on this stream are the bytes of the peer behind the relay. */
 static void on_dial_answer(void *context, struct stream *c)
 {
     struct circuit_dial *d = context;
@@ -375,7 +380,8 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     return NULL;
 }
 
-/* --- begin and end ------------------------------------------------------------------------------------- */
+/* --- begin and end
+ * ------------------------------------------------------------------------------------- */
 
 static int start(struct host *h)
 {

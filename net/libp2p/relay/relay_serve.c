@@ -32,6 +32,7 @@ struct circuit {
 };
 
 /* Not the link's account: a reservation and a circuit outlast one of several connections. */
+/* Charged to the peer and its subnet, as a connection is. */
 static int open_account(struct account *a, struct stream *c)
 {
     struct host *h = stream_host(c);
@@ -104,6 +105,7 @@ static struct relay_message our_limit(int type, int status)
 }
 
 /* Answers the caller's request with a refusal; that ends it. */
+/* STATUS with the reason; the caller decides whether to try elsewhere. */
 static void refuse(struct circuit *k, int status)
 {
     struct relay_message m = { .type = HOP_STATUS, .status = status };
@@ -281,6 +283,7 @@ static void reserve(struct circuit *k)
     finish(k);
 }
 
+/* The first message says what the stream is for; after CONNECT it is a pipe. */
 static void on_hop_request(void *context, struct stream *c)
 {
     struct side *caller = context;

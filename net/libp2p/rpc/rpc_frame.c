@@ -4,8 +4,8 @@
  *                                callUnary { peer, proto, data },  unaryResponse { response | error } }
  *   streaming  marker (1)    | length (8, big-endian) | message;  marker 1: the end, or an error
  *
- * Unary messages are read and written by hand: their data may be 4 MiB, which need no second copy, and
- * required fields are told apart from empty ones. */
+ * Unary messages are read and written by hand: their data may be 4 MiB, which need no second
+ * copy, and required fields are told apart from empty ones. */
 #include "rpc_frame.h"
 
 #include <string.h>
@@ -22,6 +22,7 @@ struct field {
     size_t n;
 };
 
+/* protobuf: key = field number << 3 | wire type; unknown fields are skipped. */
 static int next_field(struct cursor *c, struct field *f)
 {
     uint64_t key, value;
@@ -166,6 +167,7 @@ int rpc_header_put(struct bytes *out, enum rpc_marker marker, uint64_t n)
     return bytes_be64(out, n);
 }
 
+/* The handler failed: an end mark whose body is the error. */
 int rpc_error_put(struct bytes *out, const char *text)
 {
     size_t n = strlen(text);

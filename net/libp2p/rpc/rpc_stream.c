@@ -1,11 +1,12 @@
-/* rpc_stream.c - calls whose request or response is a stream of messages. [spec libp2p-wire 8, 13]
+/* rpc_stream.c - calls whose request or response is a stream of messages. [spec libp2p-wire 8,
+ * 13]
  *
  *   caller   message ... message  END       server   message ... message  FIN   (or ERROR, FIN)
  *
- * Messages are handed on where they arrived, once they are whole. Backpressure: a reader that pauses
- * leaves them in the stream, whose window then stops the sender. Whole messages that came before a
- * reset count, also with a reader that was pausing when it came; so do those that a lost connection
- * has left. */
+ * Messages are handed on where they arrived, once they are whole. Backpressure: a reader that
+ * pauses leaves them in the stream, whose window then stops the sender. Whole messages that came
+ * before a reset count, also with a reader that was pausing when it came; so do those that a
+ * lost connection has left. */
 #include "rpc.h"
 #include "rpc_frame.h"
 #include "rpc_service.h"
@@ -67,6 +68,7 @@ static void fail(struct rpc_stream *s, int status, const char *why)
     left(s);
 }
 
+/* The time limit is for the other side: while we do not read, it does not run. */
 static void restart_deadline(struct rpc_stream *s);
 
 static void on_deadline(void *context)
@@ -136,6 +138,7 @@ static void on_eof(struct rpc_stream *s, size_t rest)
     else if (s->orphan || !s->out_ended) fail(s, PL_EIO, "the caller has given up");
 }
 
+/* One message at a time, as long as the owner gives credit. */
 static void on_readable(void *context, struct stream *c)
 {
     struct rpc_stream *s = context;
@@ -255,6 +258,7 @@ void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, vo
 
 const struct peer_id *rpc_peer(const struct rpc_stream *s) { return &s->peer; }
 
+/* Small messages travel with their header in one piece; large ones are not copied twice. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
     struct bytes out = { 0 };
@@ -369,6 +373,7 @@ static void read_on(void *context)
     if (s->stream) stream_resume(s->stream);
 }
 
+/* Reading goes on in the next iteration, never inside the owner's function. */
 void rpc_credit(struct rpc_stream *s, size_t messages)
 {
     int paused = !s->credit;

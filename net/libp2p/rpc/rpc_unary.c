@@ -62,6 +62,7 @@ static void cancel_call(struct rpc_call *call)
     if (call->cancelled && !call->answered) call->cancelled(call->cancelled_context);
 }
 
+/* The handler may answer at once, later, or find that the caller has left. */
 static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t used)
 {
     rpc_unary_handler *handler = call->service->unary;
@@ -76,6 +77,8 @@ static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t u
     else stream_took(call->stream, used);
 }
 
+/* Before the request is whole: more bytes. After it: anything, also an end, means that the
+ * caller gave up. */
 static void call_readable(void *context, struct stream *c)
 {
     struct rpc_call *call = context;
@@ -225,6 +228,7 @@ static void response(struct rpc_request *r, const struct rpc_unary *m)
     }
 }
 
+/* The response must carry our call ID; then both sides have ended, and nothing is reset. */
 static void request_readable(void *context, struct stream *c)
 {
     struct rpc_request *r = context;
@@ -257,6 +261,8 @@ static void on_request_over(void *context)
     finish_failed(r, r->status, r->why);
 }
 
+/* A call ID is random: a peer that guesses it gains nothing, since the stream is its caller's
+ * anyway. */
 static int send_request(struct rpc_request *r, const struct peer_id *peer, const char *name,
                         const void *data, size_t n)
 {

@@ -6,12 +6,12 @@
  *                            <----     2  e, ee, s, es, payload   s   the static public key, sealed
  *      3  s, se, payload     ---->                            ee  DH of both fresh keys, and so on
  *
- * The static key is the connection's, not the peer's: the payload carries the peer's identity key and
- * its signature over "noise-libp2p-static-key:" and s. Without `ee` there would be no forward secrecy,
- * without `es` and `se` no proof that the static keys are held.
+ * The static key is the connection's, not the peer's: the payload carries the peer's identity
+ * key and its signature over "noise-libp2p-static-key:" and s. Without `ee` there would be no
+ * forward secrecy, without `es` and `se` no proof that the static keys are held.
  *
- * Every message has a 2-byte length in front. The initiator has proven nothing before message 3, so
- * the responder acts on nothing before it. Afterwards each direction has a key of its own. */
+ * Every message has a 2-byte length in front. The initiator has proven nothing before message 3,
+ * so the responder acts on nothing before it. Afterwards each direction has a key of its own. */
 #include "noise.h"
 #include "noise_symmetric.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
@@ -130,6 +130,7 @@ static void split(struct noise *z)
 }
 
 /* Puts the length in front of a message that was built in `body`. */
+/* length (2, big-endian) | message: at most 65,535 bytes. */
 static int frame(struct bytes *wire, struct bytes *body)
 {
     int rc = body->failed;
@@ -151,6 +152,7 @@ static int write_1(struct noise *z, struct bytes *wire)
     return frame(wire, &body);
 }
 
+/* The responder: nothing is proven yet, so only the fresh key is kept. */
 static int read_1(struct noise *z, struct cursor *c)
 {
     const uint8_t *e;
@@ -235,6 +237,7 @@ static int write_3(struct noise *z, struct bytes *wire)
     return rc ? rc : frame(wire, &body);
 }
 
+/* The initiator's static key and identity; now both are proven. */
 static int read_3(struct noise *z, struct cursor *c, struct pl_err *err)
 {
     int rc = noise_decrypt_and_hash(&z->symmetric, c, z->rs, 32);
@@ -244,6 +247,7 @@ static int read_3(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc ? rc : read_payload(z, c, err);
 }
 
+/* Whose turn it is follows from the role and the messages that are done. */
 static int on_handshake(struct noise *z, struct cursor *c, struct bytes *wire, struct pl_err *err)
 {
     int rc;
@@ -329,6 +333,7 @@ static int noise_receive(struct secure *s, const uint8_t *in, size_t n, struct b
     return rc;
 }
 
+/* Messages of at most 65,519 bytes and their tags, each with the next nonce. */
 static int noise_send(struct secure *s, const uint8_t *plain, size_t n, struct bytes *wire)
 {
     struct noise *z = (struct noise *)s;
@@ -358,6 +363,7 @@ static void noise_close(struct secure *s)
     OPENSSL_clear_free(z, sizeof *z);
 }
 
+/* X25519. The static key is new for each connection: its worth is in the identity's signature. */
 static int key_pair(EVP_PKEY **key, uint8_t public_half[32], const uint8_t *fixed)
 {
     size_t n = 32;

@@ -14,7 +14,8 @@
 
 #define PIECE 8192 /* bytes; whole blocks of the cipher, and a quarter of an L1 cache */
 
-/* h = SHA-256(h || data): both sides must have seen the same bytes, or their tags will not agree. */
+/* h = SHA-256(h || data): both sides must have seen the same bytes, or their tags will not
+ * agree. */
 void noise_mix_hash(struct noise_symmetric *s, const uint8_t *data, size_t n)
 {
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
@@ -29,7 +30,8 @@ static void hmac(uint8_t out[32], const uint8_t key[32], const uint8_t *data, si
     HMAC(EVP_sha256(), key, 32, data, n, out, NULL);
 }
 
-/* HKDF with two outputs: temp = HMAC(ck, in), first = HMAC(temp, 1), second = HMAC(temp, first || 2). */
+/* HKDF with two outputs: temp = HMAC(ck, in), first = HMAC(temp, 1), second = HMAC(temp, first
+ * || 2). */
 void noise_derive(uint8_t first[32], uint8_t second[32], const uint8_t ck[32], const uint8_t *in,
                   size_t n)
 {
@@ -51,8 +53,8 @@ int noise_set_key(EVP_CIPHER_CTX *ctx, const uint8_t key[32], int sealing)
                : PL_ENOMEM;
 }
 
-/* ck, k = HKDF(ck, DH(mine, theirs)): the key now depends on one more pair of keys. An all-zero result
- * means a point of small order: EVP_PKEY_derive refuses it. */
+/* ck, k = HKDF(ck, DH(mine, theirs)): the key now depends on one more pair of keys. An all-zero
+ * result means a point of small order: EVP_PKEY_derive refuses it. */
 int noise_mix_dh(struct noise_symmetric *s, EVP_PKEY *mine, const uint8_t theirs[32])
 {
     EVP_PKEY *peer = EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, NULL, theirs, 32);

@@ -1,5 +1,5 @@
-/* secure_channel.h - a connection's encryption as an engine: bytes from the wire in, plain bytes out, and
- * the other way round. Noise and TLS fill the same struct. [spec libp2p-wire 5, 6] */
+/* secure_channel.h - a connection's encryption as an engine: bytes from the wire in, plain bytes
+ * out, and the other way round. Noise and TLS fill the same struct. [spec libp2p-wire 5, 6] */
 #ifndef PL_SECURE_H
 #define PL_SECURE_H
 

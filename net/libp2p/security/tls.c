@@ -1,9 +1,9 @@
 /* tls.c - TLS 1.3 between memory buffers. [spec libp2p-wire 6]
  *
- * Both sides show a self-signed certificate; tls_cert.c checks that it carries a libp2p identity. No
- * authority and no host name is involved. ALPN names Yamux, so that the multiplexer is agreed on
- * within the handshake. As a server we walk the client's list of protocols in its order. An identity
- * has one certificate, which all its connections share. */
+ * Both sides show a self-signed certificate; tls_cert.c checks that it carries a libp2p
+ * identity. No authority and no host name is involved. ALPN names Yamux, so that the multiplexer
+ * is agreed on within the handshake. As a server we walk the client's list of protocols in its
+ * order. An identity has one certificate, which all its connections share. */
 #include "secure_channel.h"
 #include "tls_cert.h"
 
@@ -53,6 +53,7 @@ static int verify(X509_STORE_CTX *store, void *context)
     return 0;
 }
 
+/* ALPN: "/yamux/1.0.0" if the client offers it, else "libp2p", after which Yamux is negotiated. */
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                   const unsigned char *in, unsigned in_bytes, void *context)
 {

@@ -3,8 +3,8 @@
  *   extension 1.3.6.1.4.1.53594.1.1 = SignedKey { identity's public key, signature }
  *   signature over "libp2p-tls-handshake:" || the certificate's SubjectPublicKeyInfo
  *
- * The certificate's key signs the handshake, the identity's key signs the certificate's key: together
- * they prove that the other end of this connection is that peer. */
+ * The certificate's key signs the handshake, the identity's key signs the certificate's key:
+ * together they prove that the other end of this connection is that peer. */
 #include "tls_cert.h"
 
 #include <limits.h>
@@ -84,6 +84,7 @@ static int der_get(struct cursor *c, int tag, const uint8_t **data, size_t *n)
     return PL_OK;
 }
 
+/* Valid for a century from an hour ago: clocks differ, and nobody renews it. */
 int tls_cert_make(X509 **cert_out, EVP_PKEY **key_out, const struct identity *me)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256");
@@ -123,6 +124,7 @@ int tls_cert_make(X509 **cert_out, EVP_PKEY **key_out, const struct identity *me
 }
 
 /* The libp2p extension's value; refuses a second one and foreign critical ones. */
+/* A critical extension that we do not know may change what the certificate means: it is refused. */
 static int find_extension(X509 *cert, struct cursor *value, struct pl_err *err)
 {
     char text[80];

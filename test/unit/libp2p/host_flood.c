@@ -1,5 +1,6 @@
-/* host_flood.c - strangers use all that they may, and the others do not notice: a peer's handlers have
- * a share of each second, and protected peers have a share of everything that no flood can use up. */
+/* host_flood.c - strangers use all that they may, and the others do not notice: a peer's
+ * handlers have a share of each second, and protected peers have a share of everything that no
+ * flood can use up. */
 #include "host_sides.h"
 #include "net/libp2p/host/host_protocol.h"
 
@@ -146,8 +147,9 @@ static void empty_here(void *context)
     r->system.used[RESOURCE_HANDLER_US] = 0;
 }
 
-/* Strangers hold every connection, stream and byte that they may together: a stranger is refused, and
- * a protected peer connects, opens streams, sends a message of a megabyte and is answered. */
+/* Strangers hold every connection, stream and byte that they may together: a stranger is
+ * refused, and a protected peer connects, opens streams, sends a message of a megabyte and is
+ * answered. */
 static void reserved_share_under_flood(void **state)
 {
     struct side stranger[STRANGERS], mate, b;

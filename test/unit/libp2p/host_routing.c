@@ -1,5 +1,5 @@
-/* host_routing.c - peers find each other: through another peer, through a relay, and not at all; and
- * AutoNAT tells whether they can be reached. */
+/* host_routing.c - peers find each other: through another peer, through a relay, and not at all;
+ * and AutoNAT tells whether they can be reached. */
 #include "host_sides.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/relay.h"
@@ -162,8 +162,8 @@ static void open_silence(int fd[3], struct multiaddr *at)
     if (multiaddr_from_text(at, text, &err)) fail_msg("%s", err.text);
 }
 
-/* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it through
- * the hub long before that address is given up. */
+/* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it
+ * through the hub long before that address is given up. */
 static void an_address_that_leads_nowhere(void **state)
 {
     struct side hub, a, b;

@@ -80,7 +80,8 @@ static void limits(void **state)
     finish(a, 3);
 }
 
-/* Two addresses of a public /24 or of an IPv6 /64 are one owner's, two loopback addresses are not. */
+/* Two addresses of a public /24 or of an IPv6 /64 are one owner's, two loopback addresses are
+ * not. */
 static void subnets(void **state)
 {
     static const struct {
@@ -130,8 +131,8 @@ static void transient(void **state)
     finish(a, n);
 }
 
-/* Of bytes: in the subnet that holds most, the peer that does, its fullest connection. A subnet of many
- * small ones is larger than one honest peer with more than each of them. */
+/* Of bytes: in the subnet that holds most, the peer that does, its fullest connection. A subnet
+ * of many small ones is larger than one honest peer with more than each of them. */
 static void largest(void **state)
 {
     struct account a[6];
@@ -155,8 +156,8 @@ static void largest(void **state)
     finish(a, 6);
 }
 
-/* Of connections: in the largest subnet the one that has been idle longest; never whom we have dialled
- * or protect. */
+/* Of connections: in the largest subnet the one that has been idle longest; never whom we have
+ * dialled or protect. */
 static void idle(void **state)
 {
     struct account a[6];
@@ -296,8 +297,8 @@ static void handler_share(void **state)
     finish(NULL, 0);
 }
 
-/* When strangers have used all of their time, subnets that used little go on, and groupmates always;
- * together strangers never have more than three quarters of a second. */
+/* When strangers have used all of their time, subnets that used little go on, and groupmates
+ * always; together strangers never have more than three quarters of a second. */
 static void handler_time_of_all(void **state)
 {
     static struct account a[40];

@@ -1,4 +1,5 @@
-/* rpc_stream_ends.c - how streaming calls end: resets and losses behind messages, failures, limits. */
+/* rpc_stream_ends.c - how streaming calls end: resets and losses behind messages, failures,
+ * limits. */
 #include "rpc_talk.h"
 
 /* Three messages and the beginning of a fourth, larger than the window; then the server resets. */

@@ -1,5 +1,5 @@
-/* rpc_talk.h - a conversation over a streaming RPC, for the tests of such calls: one side sends, the
- * other sends everything back. Included by one file of each test program. */
+/* rpc_talk.h - a conversation over a streaming RPC, for the tests of such calls: one side sends,
+ * the other sends everything back. Included by one file of each test program. */
 #ifndef PL_TEST_RPC_TALK_H
 #define PL_TEST_RPC_TALK_H
 
