@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
                                                                                  : -INFINITY;
                 most = fmaxf(most, s[a][j]);
             }
-            for (int distance = 4; distance;
-                 distance /= 2) /* the eight threads of a row are adjacent */
+            /* m' = max(m, this tile's scores); the eight threads of a row are adjacent */
+            for (int distance = 4; distance; distance /= 2)
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
             for (int j = 0; j < 4; j++) {
                 float w = s[a][j] == -INFINITY ? 0 : expf(s[a][j] - most);
@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             }
             for (int distance = 4; distance; distance /= 2)
                 part += __shfl_xor_sync(0xffffffffu, part, distance);
+            /* l = l exp(m - m') + sum of this tile's weights; o = o exp(m - m') + weights V, below */
             shrink = best[a] == -INFINITY ? 0 : expf(best[a] - most);
             sum[a] = fmaf(sum[a], shrink, part);
             for (int j = 0; j < 8; j++) out[a][j] *= shrink;

@@ -40,8 +40,8 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
         load_tile(O, g->do_, g->out_stride, queries, c, d);
         load_tile(V, g->v, g->stride, keys, c, d);
         __syncthreads();
-        multiply_rows(s, Q, K, width);
-        multiply_rows(e, O, V, width);
+        multiply_rows(s, Q, K, width); /* s = q . k */
+        multiply_rows(e, O, V, width); /* e = do . v */
     }
     PL_UNROLL
     for (int a = 0; a < 2; a++) {
@@ -54,7 +54,7 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
             int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
             struct token key = load_token(keys, x + 8 * j);
             int seen = sees(t, first, q, key, is_shown(t, g->hidden, key));
-            float w = seen ? expf(factor * s[a][j] - lse) : 0;
+            float w = seen ? expf(factor * s[a][j] - lse) : 0; /* the softmax, recomputed */
             W[at] = w;
             E[at] = w * factor * (e[a][j] - delta);
         }

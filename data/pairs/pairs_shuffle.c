@@ -177,6 +177,7 @@ uint64_t *pl_pairs_failed_rule(const struct pairs *p, const struct shard_row *ro
 int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 {
     if (!limit || limit >= total) return 1;
+    /* floor(row * limit / total) is the number of chosen rows before this one */
     return (row + 1) * limit / total != row * limit / total;
 }
 

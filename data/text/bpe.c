@@ -84,6 +84,7 @@ static void join(struct work *w, const struct bpe *b)
         int32_t right = w->next[p.at];
         /* outdated: merged since, or with another neighbour now */
         if (w->id[p.at] != p.left || right < 0 || w->id[right] != p.right) continue;
+        /* the merged symbol replaces both in the list, and has two new neighbours to merge with */
         w->id[p.at] = p.joined;
         w->id[right] = -1;
         w->next[p.at] = w->next[right];

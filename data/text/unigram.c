@@ -224,13 +224,14 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
         w->capacity = capacity;
     }
     at = w->nodes;
+    /* best[0] = 0; best[j + 1] = max over pieces s[i..j] of best[i] + score(piece) */
     for (size_t i = 0; i <= n; i++) at[i].score = -INFINITY;
     at[0].score = 0;
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t node = 0;
         int single = 0; /* whether there is a piece for this single character */
         len = character_bytes((uint8_t)s[i]);
-        for (size_t j = i; j < n; j++) {
+        for (size_t j = i; j < n; j++) { /* one step down the trie for each byte */
             const struct edge *e;
             double score;
             node = slot_of(u, node, (uint8_t)s[j]);
@@ -241,7 +242,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
             reach(&at[j + 1], rules == UNIGRAM_SENTENCEPIECE ? (float)score : score, i, e->id);
             single |= j + 1 == i + len;
         }
-        if (!single) {
+        if (!single) { /* so that every text has a segmentation */
             double score = at[i].score + u->unknown_score[rules];
             reach(&at[i + len], rules == UNIGRAM_SENTENCEPIECE ? (float)score : score, i, unknown);
         }
