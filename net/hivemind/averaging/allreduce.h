@@ -16,9 +16,9 @@
 #define PL_ALLREDUCE_H
 
 #include "ref/average.h"
-#include "runtime/reducer.h"
+#include "allreduce_buffers.h"
+#include "allreduce_reduce.h"
 #include "group.h"
-#include "net/hivemind/messages/part_message.h"
 #include "net/hivemind/verification/verifier.h"
 
 /* Computes again what a groupmate should have sent, into `tensor`, by what it says of it. PL_OK;
@@ -35,21 +35,8 @@ struct allreduce_validation {
     void *context;                  /* its */
 };
 
-/* parts of ours that are open at once: what a fast sender may be ahead */
-#define ALLREDUCE_WINDOW 4
 #define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define ALLREDUCE_HEADERS 512       /* bytes of a message beside the part's values and tables */
-
-/* Memory for what a round keeps until its end: the messages that came for our parts, and answers.
- * Lent to one round after another, it is new to the system once only. Zero-initialise to begin. */
-struct allreduce_memory {
-    struct allreduce_room {
-        uint8_t *data;
-        size_t n;
-        int is_new;
-    } messages, answers;
-};
-void allreduce_memory_clear(struct allreduce_memory *m);
 
 /* s that a groupmate may be silent while most of the others go on; the timeouts hold in any case. It
  * waits for nobody as a sender, but as a reducer for the slowest sender of its group. */

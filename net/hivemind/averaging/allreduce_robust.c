@@ -44,7 +44,7 @@ static void cap_weights(double *weight, double *scratch, int n)
 static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
                    const struct slot *s)
 {
-    const struct pl_part *part = &x_->parts[x_->own[s->k]];
+    const struct pl_part *part = &x_->parts[x_->reducing.own[s->k]];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     int rc = PL_OK;
     *n = 0;

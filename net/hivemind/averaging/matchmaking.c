@@ -1,4 +1,43 @@
-/* matchmaking.c - see matchmaking.h: the search, the leaders whom we ask, and the times. */
+/* matchmaking.c - how a peer finds a group to average with, and the follower's side of it.
+ * [Moshpit SGD 3.2] [spec hivemind-protocol 4.4]
+ *
+ * There is no coordinator. Every peer stores in the DHT, under the group key, by when it wants to begin:
+ * its declaration (peer ID, expiration). Everybody reads the same declarations, and one rule gives the
+ * group a leader: the peer with the earliest expiration leads, ties go to the smaller peer ID. So each
+ * peer asks the peers that are earlier than itself, the earliest first, and accepts the later ones
+ * that ask it.
+ *
+ *              ask               ACCEPTED             BEGIN_ALLREDUCE
+ *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
+ *    |  ^                | refused, late        | disbanded, late
+ *    |  +----------------+----------------------+
+ *    | its own time has come, and it has followers: it leads
+ *    +--------------------------------------------------------------------> over: a group
+ *
+ *   LOOKING    The peer polls the DHT every 0.3 s. It asks the earliest candidate that is earlier than
+ *              itself and that it has not asked yet. Later peers may ask it meanwhile; those that it
+ *              accepts are its followers. It leads when its own time comes (`begin`), when the group
+ *              is full, or when everybody expected is there.
+ *   ASKING     A JoinRequest is on its way to one leader. Whether we lead is open until the answer,
+ *              so peers that ask us wait (matchmaking_lead.c). After request_timeout the next
+ *              candidate is asked; this one once more after 2, 4, 8... s.
+ *   FOLLOWING  The leader has accepted us. Our own followers are sent on to it, so that chains of
+ *              followers collapse into one group. The leader has until the time that we asked for
+ *              plus request_timeout to send BEGIN_ALLREDUCE with the group: its ID, all peers in
+ *              order, and each peer's gather message.
+ *   over       The group is handed to the caller, or the deadline has passed without one.
+ *
+ * Two peers that ask each other at once don't wait for each other: the later one's request is refused
+ * with BAD_EXPIRATION_TIME or answered at once, see matchmaking_request. A window that ends without a
+ * group is followed by a new declaration, until the deadline.
+ *
+ * A peer behind NAT declares nothing and only asks. If there was nobody to follow in a window, it
+ * declares for the next one: all peers may be behind the same router.
+ *
+ * What strangers can cause: declarations about others are not signed, so candidates that only third
+ * parties report are `doubtful`. They are asked last, for an eighth of a window each, and three of
+ * them without an answer end that for this window. A chain of suggested leaders ends after eight.
+ * Banned peers and peers on back-off (reliability.h) are not asked and not accepted. */
 #include "matchmaking_internal.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

@@ -1,5 +1,17 @@
-/* matchmaking_lead.c - the leader's side of a search: who asks us is judged, waits, follows, and is
- * told when the group begins. */
+/* matchmaking_lead.c - the leader's side of matchmaking: it judges requests, collects followers, and
+ * begins the group. [spec hivemind-protocol 4.4] matchmaking.c has the states.
+ *
+ *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
+ *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
+ *      expiration before our own time (the asker should lead us), a full group, a peer on back-off.
+ *      A follower's answer NOT_A_LEADER names its own leader, where the asker goes next.
+ *   3. The group begins when it is full, when everybody expected is there, or when our time has come.
+ *      Its ID and its order are drawn at random, so nobody can choose its place in the group.
+ *   4. BEGIN_ALLREDUCE goes to all followers: the ID, the peers in order, and what each has stated
+ *      about itself (bandwidth, mode). From these all compute the same shares.
+ *
+ * Peers that have never delivered get no share to reduce while enough others can reduce it: a new
+ * identity costs nothing, so a silent new reducer could otherwise cost the group its round. */
 #include "matchmaking_internal.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

@@ -23,22 +23,23 @@ static int by_number(const void *a, const void *b)
 /* The k-th of our own parts. */
 static size_t own_number(const struct allreduce *x, size_t part)
 {
-    const size_t *at = bsearch(&part, x->own, x->own_count, sizeof *x->own, by_number);
-    return (size_t)(at - x->own);
+    const size_t *at = bsearch(&part, x->reducing.own, x->reducing.own_count,
+                               sizeof *x->reducing.own, by_number);
+    return (size_t)(at - x->reducing.own);
 }
 
 static const float *aggregate(void *context, size_t part, double *tau)
 {
     struct allreduce *x = context;
-    const struct answer *a = &x->answers[part];
+    const struct answer *a = &x->sending.answers[part];
     size_t k;
     if (x->parts[part].owner != (int)x->self) {
         *tau = a->weight;
         return (const float *)(const void *)a->data; /* as malloc has aligned it */
     }
     k = own_number(x, part);
-    *tau = x->own_tau[k];
-    return x->own_delta + x->own_at[k];
+    *tau = x->verify.own_tau[k];
+    return x->reducing.own_delta + x->reducing.own_at[k];
 }
 
 /* A part as it travels: the method, and what it has made of the values. */
@@ -78,9 +79,9 @@ static int received(void *context, size_t number, size_t peer, struct bytes *out
 {
     struct allreduce *x = context;
     size_t k = own_number(x, number);
-    for (size_t i = 0; i < x->kept_count[k]; i++) {
-        const struct part_message *m = &x->kept[k][i].part;
-        if (x->kept[k][i].peer == peer && m->weight > 0)
+    for (size_t i = 0; i < x->reducing.kept_count[k]; i++) {
+        const struct part_message *m = &x->reducing.kept[k][i].part;
+        if (x->reducing.kept[k][i].peer == peer && m->weight > 0)
             return add_part(out, m->method, m->buffer, m->bytes);
     }
     return 0;
@@ -120,12 +121,14 @@ static int recompute(void *context, size_t peer, const struct verifier_claim *cl
 {
     struct allreduce *x = context;
     const struct allreduce_validation *v = &x->o.validation;
-    if (!x->again && !(x->again = calloc(x->o.tensors + 1, sizeof *x->again))) return PL_ENOMEM;
+    if (!x->verify.again && !(x->verify.again = calloc(x->o.tensors + 1, sizeof *x->verify.again)))
+        return PL_ENOMEM;
     for (size_t t = 0; t < x->o.tensors; t++)
-        if (!x->again[t] && !(x->again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
+        if (!x->verify.again[t] &&
+            !(x->verify.again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
             return PL_ENOMEM;
-    *tensor = x->again;
-    return v->recompute(v->context, &x->o.group->members[peer].peer, claim, x->again);
+    *tensor = x->verify.again;
+    return v->recompute(v->context, &x->o.group->members[peer].peer, claim, x->verify.again);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -150,17 +153,17 @@ int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
                                         .decode = decode,
                                         .travel = travel,
                                         .recompute = x->o.validation.recompute ? recompute : NULL };
-    if (!(x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau)))
+    if (!(x->verify.own_tau = calloc(x->reducing.own_count + 1, sizeof *x->verify.own_tau)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
-    return verifier_open(&x->verifier, &view, err);
+    return verifier_open(&x->verify.verifier, &view, err);
 }
 
 void allreduce_verify_close(struct allreduce *x)
 {
-    for (size_t t = 0; x->again && t < x->o.tensors; t++) pl_free(x->again[t]);
-    free(x->again);
-    free(x->own_tau);
-    verifier_close(x->verifier);
+    for (size_t t = 0; x->verify.again && t < x->o.tensors; t++) pl_free(x->verify.again[t]);
+    free(x->verify.again);
+    free(x->verify.own_tau);
+    verifier_close(x->verify.verifier);
 }
 
 /* --- its course ------------------------------------------------------------------------------- */
@@ -168,14 +171,15 @@ void allreduce_verify_close(struct allreduce *x)
 void allreduce_verify_go(struct allreduce *x, double now)
 {
     struct allreduce_job_of *job;
-    x->verifying = 1;
-    if (x->verifying_job || now < verifier_wake(x->verifier)) return;
+    if (x->verify.state == VERIFY_STEPPING) return;
+    x->verify.state = VERIFY_WAITING;
+    if (now < verifier_wake(x->verify.verifier)) return;
     if (!(job = allreduce_job_new(x, JOB_VERIFY))) {
         allreduce_give_up(x, PL_ENOMEM, "no memory");
         return;
     }
-    x->verifying_job = 1;
-    verifier_take(x->verifier, now);
+    x->verify.state = VERIFY_STEPPING;
+    verifier_take(x->verify.verifier, now);
     allreduce_job_start(x, job);
 }
 
@@ -183,28 +187,27 @@ void allreduce_verify_go(struct allreduce *x, double now)
  * who may be computing a gradient (verifier_is_slow). */
 double allreduce_verify_wake(const struct allreduce *x)
 {
-    return x->verifying && !x->verifying_job && !x->verified ? verifier_wake(x->verifier)
-                                                             : INFINITY;
+    return x->verify.state == VERIFY_WAITING ? verifier_wake(x->verify.verifier) : INFINITY;
 }
 
 void allreduce_verify_expire(struct allreduce *x, double now)
 {
-    if (x->verifying && !x->verifying_job) verifier_expire(x->verifier, now);
+    if (x->verify.state == VERIFY_WAITING) verifier_expire(x->verify.verifier, now);
 }
 
 void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job)
 {
-    struct verifier *r = x->verifier;
+    struct verifier *r = x->verify.verifier;
     (void)job;
-    x->verifying_job = 0;
+    x->verify.state = VERIFY_WAITING;
     verifier_stepped(r, now);
     for (struct packet *l = r->b.out; l; l = l->next)
         for (size_t p = 0; p < x->count; p++)
             if (p != x->self && (l->to == p || l->to == SIZE_MAX))
                 x->port->tell(x->context, p, bytes_at(&l->data), bytes_length(&l->data));
     broadcast_sent(&r->b);
-    if (x->cancelled) return;
-    x->verified = r->over && !r->status;
+    if (x->phase == ALLREDUCE_CANCELLED) return;
+    if (r->over && !r->status) x->verify.state = VERIFY_HOLDS;
     if (!r->over || !r->status) return;
     allreduce_give_up(x, r->status, "");
     x->err = r->err;
@@ -213,13 +216,13 @@ void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job
 int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n)
 {
     int rc;
-    if (!x->verifier || x->cancelled || x->applying) return PL_EPROTO;
-    rc = verifier_hear(x->verifier, peer, data, n);
+    if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;
+    rc = verifier_hear(x->verify.verifier, peer, data, n);
     allreduce_tick(x, now); /* what waited for it goes on */
     return rc;
 }
 
 const uint8_t *allreduce_round(const struct allreduce *x)
 {
-    return x->verifier ? x->verifier->b.o.round : NULL;
+    return x->verify.verifier ? x->verify.verifier->b.o.round : NULL;
 }

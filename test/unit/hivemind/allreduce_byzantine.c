@@ -309,7 +309,7 @@ static int outcome(struct world *w, const char *what)
     result = w->peer[judge].status ? 0 : HOLDS;
     for (size_t i = 0; i < PEERS; i++) {
         const struct peer *p = &w->peer[i];
-        const struct verifier *r = p->x->verifier;
+        const struct verifier *r = p->x->verify.verifier;
         if (is_byzantine(i)) continue;
         if (!p->over || (p->status == PL_OK) != (result == HOLDS) ||
             (p->status && p->status != PL_EIO))
@@ -333,7 +333,8 @@ static int outcome(struct world *w, const char *what)
     for (size_t k = 0; k < byzantine_count; k++) {
         int all_charge = 1;
         for (size_t i = 0; i < PEERS; i++)
-            if (!is_byzantine(i)) all_charge &= w->peer[i].x->verifier->charged[byzantine[k]];
+            if (!is_byzantine(i))
+                all_charge &= w->peer[i].x->verify.verifier->charged[byzantine[k]];
         if (lied(&w->peer[judge], byzantine[k])) result |= BANNED << (4 * k);
         if (all_charge) result |= CHARGED << (4 * k);
     }
@@ -470,10 +471,10 @@ static void forge(struct letter *l)
     const struct cell *c;
     struct bytes out = { 0 }, forged = { 0 };
     if (l->kind == TOLD && l->from == victim() && l->to == 0 &&
-        the_world->peer[l->from].x->verifier->phase == VERIFIER_COMMIT)
+        the_world->peer[l->from].x->verify.verifier->phase == VERIFIER_COMMIT)
         l->n = 0; /* lost on its way: the forgery comes first */
     if (l->kind != TOLD || !is_byzantine(l->from)) return;
-    b = &the_world->peer[l->from].x->verifier->b;
+    b = &the_world->peer[l->from].x->verify.verifier->b;
     c = &b->cell[VERIFIER_COMMIT * PEERS + victim()];
     bytes_add(&out, l->data, l->n);
     if (bytes_length(&c->message)) {
@@ -525,7 +526,7 @@ static void nobody_speaks_for_another(void **state)
         run(&w);
         for (int i = 0; i < 10; i++) tick(&w, 1);
         assert_int_equal(outcome(&w, "a forgery"), HOLDS);
-        c = &w.peer[0].x->verifier->b.cell[VERIFIER_COMMIT * PEERS + victim()];
+        c = &w.peer[0].x->verify.verifier->b.cell[VERIFIER_COMMIT * PEERS + victim()];
         memcpy(old_head, bytes_at(&c->message), old_n = c->head);
         end(&w);
     }
@@ -586,7 +587,7 @@ static void two_outvote_nobody(void **state)
 static void some_are_cut_off(struct letter *l)
 {
     if (l->kind == TOLD && (l->from < 3 || l->to < 3) &&
-        the_world->peer[l->from].x->verifier->phase >= VERIFIER_REPORT)
+        the_world->peer[l->from].x->verify.verifier->phase >= VERIFIER_REPORT)
         l->n = 0;
 }
 
@@ -629,7 +630,7 @@ static void nobody_pays_for_the_network(void **state)
         assert_int_equal(w.peer[i].status, PL_EIO);
         for (size_t k = 0; k < PEERS; k++) {
             assert_int_equal(lied(&w.peer[i], k), 0);
-            assert_int_equal(w.peer[i].x->verifier->charged[k], 0);
+            assert_int_equal(w.peer[i].x->verify.verifier->charged[k], 0);
         }
     }
     end(&w);
@@ -648,7 +649,7 @@ static void of_two_words_none_counts(void **state)
         make_group(&w);
         play(&w);
         for (size_t i = 0; i < PEERS; i++) {
-            const struct verifier *r = w.peer[i].x->verifier;
+            const struct verifier *r = w.peer[i].x->verify.verifier;
             if (is_byzantine(i)) continue;
             assert_int_equal(w.peer[i].status, PL_EIO);
             for (size_t k = 0; k < PEERS; k++) {

@@ -48,9 +48,9 @@ static void honest_rounds_hold(void **state)
             /* to the bit */
             assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values);
             /* who has no samples is not drawn */
-            assert_int_equal(w.peer[i].x->verifier->drawable, PEERS - 1);
+            assert_int_equal(w.peer[i].x->verify.verifier->drawable, PEERS - 1);
             for (size_t k = 0; k < PEERS - 1; k++)
-                assert_int_not_equal(w.peer[i].x->verifier->order[k], 3);
+                assert_int_not_equal(w.peer[i].x->verify.verifier->order[k], 3);
         }
         end(&w);
     }
@@ -111,7 +111,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
             memcpy(&t, body + p * sizeof t, sizeof t);
             t.s = 0;
             for (size_t i = 0; i < 3; i++) {
-                const struct verifier_view *v = &the_world->peer[i].x->verifier->v;
+                const struct verifier_view *v = &the_world->peer[i].x->verify.verifier->v;
                 struct bytes own = { 0 };
                 assert_int_equal(v->sent(v->context, p, &own), 1);
                 t.s -= verifier_measure(v->decode(v->context, p, bytes_at(&own), bytes_length(&own),

@@ -312,7 +312,7 @@ static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie
 {
     struct bytes out = { 0 };
     if (l->kind != TOLD) return;
-    rewrite_packet(&out, w->peer[l->from].x->verifier, l->to, lie, l->data, l->n);
+    rewrite_packet(&out, w->peer[l->from].x->verify.verifier, l->to, lie, l->data, l->n);
     free(l->data);
     l->n = bytes_length(&out);
     assert_non_null(l->data = malloc(l->n + 1));

@@ -1,0 +1,68 @@
+/* allreduce_buffers.c - memory that outlives a message, or a round.
+ *
+ * A page that is new to the process costs the kernel more than what the all-reduce does with it. So
+ * message buffers go back to a pool, and what a round keeps until its end lies in two blocks that one
+ * round hands on to the next. */
+#include "allreduce_buffers.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct bytes buffer_pool_take(struct buffer_pool *p)
+{
+    return p->count ? p->spare[--p->count] : (struct bytes){ 0 };
+}
+
+void buffer_pool_give(struct buffer_pool *p, struct bytes *b)
+{
+    if (!b->data || b->failed || p->count == BUFFER_POOL_MAX) {
+        bytes_clear(b);
+        return;
+    }
+    b->begin = b->end = 0;
+    p->spare[p->count++] = *b;
+    memset(b, 0, sizeof *b);
+}
+
+void buffer_pool_clear(struct buffer_pool *p)
+{
+    while (p->count) bytes_clear(&p->spare[--p->count]);
+}
+
+/* Ordinary pages: it is written once a round and read once, so large ones gain little, and where a
+ * virtual machine gives back what is free, large ones have to come from its host again. */
+uint8_t *allreduce_block_reserve(struct allreduce_block *r, size_t n)
+{
+    r->is_new = !r->data || r->n < n;
+    if (!r->is_new) return r->data;
+    free(r->data);
+    r->data = malloc(n + 1);
+    r->n = r->data ? n : 0;
+    return r->data;
+}
+
+/* Of memory that is new to the system, a message's pages are asked for all at once: one by one,
+ * when they are written to, they cost twice as much. */
+void allreduce_block_put(const struct allreduce_block *r, uint8_t *place, const uint8_t *data,
+                         size_t n)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (r->is_new) {
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t from = ((uintptr_t)place + page - 1) / page * page;
+        uintptr_t end = ((uintptr_t)place + n) / page * page;
+        if (end > from) (void)madvise((void *)from, end - from, MADV_POPULATE_WRITE);
+    }
+#endif
+    if (n) memcpy(place, data, n);
+}
+
+void allreduce_memory_clear(struct allreduce_memory *m)
+{
+    free(m->messages.data);
+    free(m->answers.data);
+    memset(m, 0, sizeof *m);
+}

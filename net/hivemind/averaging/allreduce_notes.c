@@ -1,0 +1,141 @@
+/* allreduce_notes.c - what a round reports about its groupmates: a sentence for the user at most once
+ * of each kind, and how each has behaved, which decides about back-off (reliability.h).
+ *
+ * A groupmate's conduct follows from both of its roles:
+ *
+ *   sender     WITHHELD when its parts did not all arrive here, or were of no use
+ *   reducer    DELIVERED when it answered all of our parts; REFUSED when it said that it won't;
+ *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a reducer
+ *              waits for the slowest sender before it answers anybody */
+#include "allreduce_internal.h"
+#include "ref/backend.h"
+
+#include <math.h>
+
+/* What a reducer says to a part that it did not expect, and to one that comes too late. */
+void allreduce_note_refusal(struct allreduce *x, size_t peer)
+{
+    char name[PEER_ID_TEXT_MAX];
+    if (x->notes.refusal.text[0]) return;
+    peer_id_text(name, &x->o.group->members[peer].peer);
+    pl_fail(&x->notes.refusal, PL_EIO,
+            "%.60s takes no more of our parts: we were too slow for it, or its "
+            "--part-bytes (ours: %zu) or --compression is not ours",
+            name, x->o.part_bytes);
+}
+
+/* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
+ * length tells which of the two is not ours. [spec hivemind-protocol 5] */
+void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,
+                           const struct part_message *m)
+{
+    const struct group_member *who = &x->o.group->members[peer];
+    enum pl_compression ours = allreduce_method(x, part);
+    size_t whole = pl_part_values(m->method, x->o.part_bytes);
+    size_t rest = x->o.elements[part->tensor] - part->start;
+    size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
+    char name[PEER_ID_TEXT_MAX];
+    if (x->notes.misfit.text[0]) return;
+    peer_id_text(name, &who->peer);
+    if (m->method != ours && m->elements == (whole < rest ? whole : rest))
+        pl_fail(&x->notes.misfit, PL_EPROTO,
+                "%.60s sends parts of %zu values (%s), we send parts of %zu "
+                "(%s); your side, if the others agree with it, else its: --compression",
+                name, m->elements, pl_compression_name(m->method), part->length,
+                pl_compression_name(ours));
+    else
+        pl_fail(
+            &x->notes.misfit, PL_EPROTO,
+            "%.60s sends a part of %zu values (%zu bytes) where ours has "
+            "%zu (%zu bytes at most, --part-bytes %zu); your side, if the others agree with it, "
+            "else its: --part-bytes",
+            name, m->elements, m->elements * per_value, part->length, part->length * per_value,
+            x->o.part_bytes);
+}
+
+/* Everybody is answered in the compression that they send. */
+void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_part *part,
+                            const struct part_message *m)
+{
+    enum pl_compression ours = allreduce_method(x, part);
+    char name[PEER_ID_TEXT_MAX];
+    if (x->notes.differs.text[0] || m->method == ours) return;
+    peer_id_text(name, &x->o.group->members[peer].peer);
+    pl_fail(&x->notes.differs, PL_OK,
+            "%.60s sends %s where we send %s; both are understood, nothing has "
+            "to be done (--compression)",
+            name, pl_compression_name(m->method), pl_compression_name(ours));
+}
+
+static double weight_max(const struct allreduce *x)
+{
+    return x->o.weight_max > 0 ? fmin(x->o.weight_max, PART_WEIGHT_MAX) : PART_WEIGHT_MAX;
+}
+
+int allreduce_is_weight(const struct allreduce *x, double weight) /* not of a NaN */
+{
+    return weight >= 0 && weight <= weight_max(x);
+}
+
+void allreduce_note_left_out(struct allreduce *x, const struct contribution *c)
+{
+    char name[PEER_ID_TEXT_MAX];
+    if (x->notes.left_out.text[0]) return;
+    peer_id_text(name, &x->o.group->members[c->peer].peer);
+    if (!allreduce_is_weight(x, c->part.weight))
+        pl_fail(&x->notes.left_out, PL_EPROTO,
+                "%.60s is left out: its weight is %g, expected 0 to %g", name, c->part.weight,
+                weight_max(x));
+    else
+        pl_fail(&x->notes.left_out, PL_EPROTO,
+                "%.60s is left out: its values are not finite, or beyond %g", name,
+                (double)PART_VALUE_MAX);
+}
+
+const char *allreduce_left_out(const struct allreduce *x)
+{
+    return x->notes.left_out.text[0] ? x->notes.left_out.text : NULL;
+}
+
+const char *allreduce_differs(const struct allreduce *x)
+{
+    return x->notes.differs.text[0] && !x->notes.misfit.text[0] && !x->notes.refusal.text[0]
+               ? x->notes.differs.text
+               : NULL;
+}
+
+const char *allreduce_lie(const struct allreduce *x, size_t peer)
+{
+    if (x->verify.verifier &&
+        x->verify.verifier->banned[peer]) /* the round may hold all the same */
+        return x->verify.verifier->err.text[0] ? x->verify.verifier->err.text
+                                               : "it has equivocated";
+    if (x->sending.peer[peer].fault == FAULT_FALSE) return "it answers with what no reducer gives";
+    return x->receiving.peer[peer].is_false ? "it sends what no part is" : NULL;
+}
+
+int allreduce_is_charged(const struct allreduce *x, size_t peer)
+{
+    return x->verify.verifier && x->verify.verifier->charged[peer];
+}
+
+/* As a sender to us. */
+static enum allreduce_conduct sender_conduct(const struct allreduce *x, const struct in_peer *in)
+{
+    if (in->lost) return ALLREDUCE_WITHHELD;
+    if (!x->reducing.own_count) return ALLREDUCE_UNKNOWN;
+    return in->next == x->reducing.own_count ? ALLREDUCE_DELIVERED : ALLREDUCE_UNKNOWN;
+}
+
+enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest)
+{
+    const struct out_peer *out = &x->sending.peer[peer];
+    enum allreduce_conduct sender = sender_conduct(x, &x->receiving.peer[peer]);
+    *latest = x->receiving.peer[peer].latest;
+    if (peer == x->self || x->own_trouble) return ALLREDUCE_UNKNOWN;
+    if (sender == ALLREDUCE_WITHHELD || out->fault == FAULT_FALSE) return ALLREDUCE_WITHHELD;
+    if (out->answered == out->parts) return out->parts ? ALLREDUCE_DELIVERED : sender;
+    if (x->report.senders_lost) return ALLREDUCE_UNKNOWN;
+    if (out->fault == FAULT_REFUSED) return ALLREDUCE_REFUSED;
+    return out->failed || x->is_late ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN;
+}

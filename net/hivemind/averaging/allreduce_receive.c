@@ -1,0 +1,255 @@
+/* allreduce_receive.c - others' parts on their way to us: step 1 of the butterfly all-reduce, seen by
+ * the reducer (allreduce.c).
+ *
+ *   AWAITED ---first part---> SENDING ---last part---> COMPLETE ---all answered---> OVER
+ *      |                         |                         |
+ *      +-------------------------+-------------------------+---lost, late, or no part---> OVER
+ *
+ * Flow control is by credit: a sender may be at most ALLREDUCE_WINDOW parts ahead of the slowest one,
+ * so what it can make us keep is bounded. A sender that is lost only lacks in the mean: the others'
+ * values are averaged without it, except in a verified round, which needs everybody's. */
+#include "allreduce_internal.h"
+#include "ref/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int allreduce_awaits(const struct allreduce *x, size_t peer)
+{
+    return x->receiving.peer[peer].state == IN_AWAITED && x->phase == ALLREDUCE_EXCHANGING;
+}
+
+static int is_open(const struct in_peer *in)
+{
+    return in->state == IN_SENDING || (in->state == IN_COMPLETE && in->next);
+}
+
+void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
+{
+    if (!in->lost) x->report.senders_lost++;
+    in->lost = 1;
+    if (x->o.verify) x->receiving.is_missing = 1;
+}
+
+void allreduce_drop_sender(struct allreduce *x, size_t peer, int tell)
+{
+    struct in_peer *in = &x->receiving.peer[peer];
+    struct bytes code = { 0 };
+    int was_open = is_open(in);
+    if (in->state == IN_OVER || peer == x->self) return;
+    if (in->next < x->reducing.own_count) allreduce_lose_sender(x, in);
+    in->state = IN_OVER;
+    if (!was_open) return;
+    if (tell && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
+        x->port->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+        x->port->finish(x->context, peer, ALLREDUCE_IN);
+    }
+    bytes_clear(&code);
+    x->port->close(x->context, peer, ALLREDUCE_IN);
+}
+
+void allreduce_receive_stop(struct allreduce *x)
+{
+    struct bytes code = { 0 };
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->receiving.peer[p];
+        if (!is_open(in)) continue;
+        in->state = IN_OVER;
+        if (!part_message_code(&code, MSG_CANCELLED)) {
+            x->port->send(x->context, p, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+            x->port->finish(x->context, p, ALLREDUCE_IN);
+        }
+        bytes_clear(&code);
+        x->port->close(x->context, p, ALLREDUCE_IN);
+    }
+}
+
+/* Everything answered: the stream is done with. */
+static void complete(struct allreduce *x, size_t peer)
+{
+    struct in_peer *in = &x->receiving.peer[peer];
+    if (in->answered < x->reducing.own_count) return;
+    in->state = IN_OVER; /* nothing more is expected from it, or sent */
+    x->port->finish(x->context, peer, ALLREDUCE_IN);
+    x->port->close(x->context, peer, ALLREDUCE_IN);
+}
+
+static void send_answer(struct allreduce *x, size_t peer, struct bytes *answer)
+{
+    x->report.values_out += x->parts[x->reducing.own[x->receiving.peer[peer].answered++]].length;
+    x->report.bytes_out += bytes_length(answer);
+    allreduce_send(x, peer, ALLREDUCE_IN, answer);
+    complete(x, peer);
+}
+
+/* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the
+ * way. */
+void allreduce_receive_answer(struct allreduce *x, size_t peer, struct bytes *reply)
+{
+    struct in_peer *in = &x->receiving.peer[peer];
+    if (!is_open(in)) return;
+    if (in->holds && in->next < x->reducing.own_count) {
+        in->held[in->held_count++] = *reply;
+        memset(reply, 0, sizeof *reply);
+    } else {
+        send_answer(x, peer, reply);
+    }
+}
+
+static void send_held(struct allreduce *x, size_t peer)
+{
+    struct in_peer *in = &x->receiving.peer[peer];
+    for (size_t i = 0; i < in->held_count && is_open(in); i++) send_answer(x, peer, &in->held[i]);
+    in->held_count = 0;
+}
+
+void allreduce_receive_ended(struct allreduce *x, size_t peer)
+{
+    if (is_open(&x->receiving.peer[peer]) && x->receiving.peer[peer].next < x->reducing.own_count)
+        allreduce_drop_sender(x, peer, 1);
+}
+
+/* The message stays, and the part with it. */
+static int keep_message(struct allreduce *x, struct contribution *c, size_t k, const uint8_t *data,
+                        size_t n)
+{
+    uint8_t *place = allreduce_kept_place(x, k, c->peer, n);
+    if (place) {
+        allreduce_block_put(&x->memory->messages, place, data, n);
+    } else {
+        c->message = buffer_pool_take(&x->pool);
+        if (bytes_add(&c->message, data, n)) {
+            bytes_clear(&c->message);
+            return PL_ENOMEM;
+        }
+        place = c->message.data + c->message.begin;
+    }
+    c->part.buffer = place + (c->part.buffer - data);
+    c->part.group_id = NULL; /* it has been looked at */
+    return PL_OK;
+}
+
+void allreduce_receive_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
+                               size_t n)
+{
+    struct in_peer *in = &x->receiving.peer[peer];
+    struct contribution c = { .peer = peer };
+    struct part_message first;
+    struct slot *s = allreduce_slot(x, in->next);
+    const struct pl_part *part;
+    if (in->state == IN_AWAITED) {
+        in->state = IN_SENDING;
+        if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
+            allreduce_drop_sender(x, peer, 1);
+            return;
+        }
+    }
+    if (in->state != IN_SENDING) {
+        /* more than its parts */
+        if (in->state == IN_COMPLETE && is_open(in)) allreduce_drop_sender(x, peer, 1);
+        return;
+    }
+    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part) {
+        allreduce_drop_sender(x, peer, 1); /* beyond the window too: it was not told that it may */
+        return;
+    }
+    part = &x->parts[x->reducing.own[s->k]];
+    if (c.part.elements != part->length) allreduce_note_misfit(x, peer, part, &c.part);
+    else allreduce_note_differs(x, peer, part, &c.part);
+    if (c.part.elements != part->length || keep_message(x, &c, s->k, data, n)) {
+        allreduce_drop_sender(x, peer, 1);
+        return;
+    }
+    if (!s->arrived) s->first_at = now;
+    s->from[s->arrived++] = c;
+    x->report.bytes_in += n;
+    in->next++;
+    in->latest = fmax(in->latest, now - in->since);
+    x->receiving.slowest = fmax(x->receiving.slowest, now - in->since);
+    in->since = now;
+    if (in->next < x->reducing.own_count) return;
+    in->state = IN_COMPLETE;
+    x->port->credit(x->context, peer, 1); /* for its end mark; another part would be one too many */
+    send_held(x, peer);
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static int is_awaited(const struct allreduce *x, const struct in_peer *in)
+{
+    return (in->state == IN_AWAITED || in->state == IN_SENDING) &&
+           in->next < x->reducing.own_count && in->next < x->reducing.own_done + ALLREDUCE_WINDOW;
+}
+
+/* When a sender is given up; *patience: before its timeout, unless something moves. */
+static double sender_until(const struct allreduce *x, size_t peer, int *patience)
+{
+    const struct in_peer *in = &x->receiving.peer[peer];
+    const struct slot *s = &x->reducing.slot[in->next % ALLREDUCE_WINDOW];
+    double until = x->o.sender_timeout > 0 ? in->since + x->o.sender_timeout : INFINITY, early;
+    size_t others;
+    *patience = 0;
+    if (!is_awaited(x, in)) return INFINITY;
+    others = x->count - 2 - x->report.senders_lost; /* than it and us */
+    if (!x->o.patience || s->k != in->next || !s->arrived || 2 * s->arrived < others) return until;
+    early = fmax(fmax(in->since, in->checked), s->first_at) +
+            fmax(x->o.patience[peer].sender, 3 * x->receiving.slowest);
+    *patience = early < until;
+    return fmin(early, until);
+}
+
+double allreduce_receive_wake(const struct allreduce *x)
+{
+    double at = INFINITY;
+    int patience;
+    for (size_t p = 0; p < x->count; p++) at = fmin(at, sender_until(x, p, &patience));
+    return at;
+}
+
+void allreduce_receive_tick(struct allreduce *x, double now)
+{
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->receiving.peer[p];
+        int patience;
+        if (now < sender_until(x, p, &patience)) continue;
+        if (patience && allreduce_is_moving(x, p, ALLREDUCE_IN, x->reducing.own[in->next],
+                                            now - in->since, x->o.sender_timeout))
+            in->checked = now;
+        else allreduce_drop_sender(x, p, 1);
+    }
+}
+
+/* Those who have sent all that our window lets them wait for us. */
+void allreduce_receive_late(struct allreduce *x)
+{
+    for (size_t p = 0; p < x->count; p++)
+        if (is_awaited(x, &x->receiving.peer[p])) allreduce_lose_sender(x, &x->receiving.peer[p]);
+}
+
+/* --- begin and end ---------------------------------------------------------------------------- */
+
+int allreduce_receive_open(struct allreduce *x)
+{
+    if (!(x->receiving.peer = calloc(x->count, sizeof *x->receiving.peer))) return PL_ENOMEM;
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->receiving.peer[p];
+        in->state = x->reducing.own_count && p != x->self ? IN_AWAITED : IN_COMPLETE;
+        in->since = x->began;
+        in->holds = x->o.share[p] == 0;
+        if (in->holds && in->state == IN_AWAITED &&
+            !(in->held = calloc(x->reducing.own_count, sizeof *in->held)))
+            return PL_ENOMEM;
+    }
+    return PL_OK;
+}
+
+void allreduce_receive_close(struct allreduce *x)
+{
+    for (size_t p = 0; x->receiving.peer && p < x->count; p++) {
+        for (size_t i = 0; i < x->receiving.peer[p].held_count; i++)
+            bytes_clear(&x->receiving.peer[p].held[i]);
+        free(x->receiving.peer[p].held);
+    }
+    free(x->receiving.peer);
+}

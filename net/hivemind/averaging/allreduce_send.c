@@ -1,0 +1,226 @@
+/* allreduce_send.c - our side as a sender: steps 1 and 4 of the butterfly all-reduce (allreduce.c).
+ *
+ * Each reducer has a stream. While one part is on its way the next one is compressed on a helper
+ * thread, so a stream holds at most one message that waits and one that is being encoded. Answers come
+ * in the order of the parts. They are kept, not applied: a round is applied as a whole or not at all.
+ *
+ * A reducer is given up after reducer_timeout without progress; earlier, after its patience, when the
+ * other reducers are ahead of it and its message is not moving either. */
+#include "allreduce_internal.h"
+#include "ref/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void allreduce_send_run(struct allreduce_job_of *job)
+{
+    struct allreduce *x = job->x;
+    const struct pl_part *part = &x->parts[job->part];
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    struct part_message m = { .weight = x->o.weight,
+                              .elements = part->length,
+                              .has_part = 1,
+                              .method = allreduce_method(x, part) };
+    uint8_t *buffer;
+    if (job->part == x->sending.peer[job->peer].part[0]) {
+        m.code = MSG_PART_FOR_AVERAGING;
+        m.group_id = x->o.group->id;
+        m.group_id_n = DHT_ID_BYTES;
+    }
+    job->status = pl_wire_bytes(&m.bytes, m.method, &type, NULL);
+    if (!job->status) job->status = part_message_write(&job->message, &buffer, &m);
+    if (!job->status && m.bytes)
+        job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, allreduce_values(x, part),
+                                     NULL);
+}
+
+static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
+{
+    struct out_peer *out = &x->sending.peer[peer];
+    char name[PEER_ID_TEXT_MAX];
+    if (out->failed || out->answered == out->parts) return;
+    out->failed = 1;
+    if (!x->notes.lost.text[0]) {
+        peer_id_text(name, &x->o.group->members[peer].peer);
+        pl_fail(&x->notes.lost, PL_EIO, "%.60s, which reduces, has left or fallen silent: %.200s",
+                name, why);
+    }
+    x->report.reducers_lost++;
+    if (out->open) {
+        out->open = 0;
+        x->port->close(x->context, peer, ALLREDUCE_OUT);
+    }
+}
+
+void allreduce_send_go(struct allreduce *x, double now, size_t peer)
+{
+    struct out_peer *out = &x->sending.peer[peer];
+    if (out->failed || !out->open) return;
+    if (out->is_ready && !x->port->is_busy(x->context, peer)) {
+        x->report.bytes_out += bytes_length(&out->ready);
+        x->report.values_out += x->parts[out->part[out->sent]].length;
+        out->is_ready = 0;
+        out->sent++;
+        out->since = now;
+        allreduce_send(x, peer, ALLREDUCE_OUT, &out->ready);
+        if (out->sent == out->parts) x->port->finish(x->context, peer, ALLREDUCE_OUT);
+    }
+    if (!out->is_ready && !out->job && out->encoding < out->parts) {
+        if (!(out->job = allreduce_job_new(x, JOB_ENCODE))) {
+            x->own_trouble = 1;
+            lose_reducer(x, peer, "no memory");
+            return;
+        }
+        out->job->peer = peer;
+        out->job->part = out->part[out->encoding++];
+        out->job->message = buffer_pool_take(&x->pool);
+        allreduce_job_start(x, out->job);
+    }
+}
+
+void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job)
+{
+    struct out_peer *out = &x->sending.peer[job->peer];
+    out->job = NULL;
+    if (job->status) {
+        x->own_trouble = 1;
+        lose_reducer(x, job->peer, "no memory");
+        return;
+    }
+    out->ready = job->message;
+    out->is_ready = 1;
+    memset(&job->message, 0, sizeof job->message);
+}
+
+void allreduce_send_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
+                            size_t n)
+{
+    struct out_peer *out = &x->sending.peer[peer];
+    struct part_message m;
+    struct answer *a;
+    int broken;
+    if (!out->open || out->failed) return;
+    broken = part_message_read(&m, data, n, NULL);
+    if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
+        if (!broken && m.code == MSG_INTERNAL_ERROR) allreduce_note_refusal(x, peer);
+        out->fault = broken ? FAULT_FALSE : FAULT_REFUSED;
+        lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
+        return;
+    }
+    if (out->answered >= out->sent || !m.has_part ||
+        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
+        (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {
+        out->fault = FAULT_FALSE;
+        lose_reducer(x, peer, "its answer is not one to our part");
+        return;
+    }
+    a = &x->sending.answers[out->part[out->answered]];
+    if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
+        x->own_trouble = 1;
+        lose_reducer(x, peer, "no memory");
+        return;
+    }
+    allreduce_block_put(&x->memory->answers, a->data, m.buffer, m.bytes);
+    a->n = m.bytes;
+    a->method = m.method;
+    a->weight = m.weight;
+    out->answered++;
+    out->since = now;
+    if (!x->sending.answered++) x->sending.first_answer = now;
+    x->report.received += m.elements;
+    x->report.bytes_in += n;
+}
+
+void allreduce_send_lost(struct allreduce *x, size_t peer, const char *why)
+{
+    if (!x->sending.peer[peer].open) return;
+    lose_reducer(x, peer, why); /* unless all answers are there */
+    if (x->sending.peer[peer].open) x->port->close(x->context, peer, ALLREDUCE_OUT);
+    x->sending.peer[peer].open = 0;
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+/* The other reducers have answered more of their parts than this one has, on average. */
+static int is_behind(const struct allreduce *x, const struct out_peer *out)
+{
+    size_t parts = x->sending.asked - out->parts, answered = x->sending.answered - out->answered;
+    return (double)answered * (double)out->parts > (double)out->answered * (double)parts;
+}
+
+/* When a reducer is given up; *patience: before its timeout, unless something moves. */
+static double reducer_until(const struct allreduce *x, size_t peer, int *patience)
+{
+    const struct out_peer *out = &x->sending.peer[peer];
+    double until = x->o.reducer_timeout > 0 ? out->since + x->o.reducer_timeout : INFINITY, early;
+    *patience = 0;
+    if (out->failed || out->answered == out->parts) return INFINITY;
+    if (!x->o.patience || !is_behind(x, out)) return until;
+    early = fmax(fmax(out->since, out->checked), x->sending.first_answer) +
+            fmax(x->o.patience[peer].reducer, 3 * x->receiving.slowest);
+    *patience = early < until;
+    return fmin(early, until);
+}
+
+double allreduce_send_wake(const struct allreduce *x)
+{
+    double at = INFINITY;
+    int patience;
+    for (size_t p = 0; p < x->count; p++) at = fmin(at, reducer_until(x, p, &patience));
+    return at;
+}
+
+static void check_reducer(struct allreduce *x, double now, size_t peer)
+{
+    struct out_peer *out = &x->sending.peer[peer];
+    int patience;
+    if (now < reducer_until(x, peer, &patience)) return;
+    if (patience && allreduce_is_moving(x, peer, ALLREDUCE_OUT, out->part[out->answered],
+                                        now - out->since, x->o.reducer_timeout))
+        out->checked = now;
+    else lose_reducer(x, peer, "no answer in time");
+}
+
+void allreduce_send_tick(struct allreduce *x, double now)
+{
+    for (size_t p = 0; p < x->count; p++) check_reducer(x, now, p);
+}
+
+/* --- begin and end ---------------------------------------------------------------------------- */
+
+static size_t answer_bytes(const struct allreduce *x, const struct pl_part *part)
+{
+    if (part->owner == (int)x->self) return 0;
+    return x->o.verify ? part->length * sizeof(float) : allreduce_part_bytes(x, part);
+}
+
+/* Every answer has its place. */
+int allreduce_send_open(struct allreduce *x, struct pl_err *err)
+{
+    size_t all = 0;
+    uint8_t *at;
+    if (!(x->sending.answers = calloc(x->part_count + 1, sizeof *x->sending.answers)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t i = 0; i < x->part_count; i++)
+        all += x->sending.answers[i].room = answer_bytes(x, &x->parts[i]);
+    if (!(at = allreduce_block_reserve(&x->memory->answers, all)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t i = 0; i < x->part_count; i++) {
+        x->sending.answers[i].data = at;
+        at += x->sending.answers[i].room;
+    }
+    return PL_OK;
+}
+
+void allreduce_send_close(struct allreduce *x)
+{
+    for (size_t i = 0; x->sending.answers && i < x->part_count; i++)
+        free(x->sending.answers[i].other);
+    for (size_t p = 0; x->sending.peer && p < x->count; p++) {
+        bytes_clear(&x->sending.peer[p].ready);
+        pl_free(x->sending.peer[p].part);
+    }
+    free(x->sending.answers);
+    free(x->sending.peer);
+}
