@@ -1,6 +1,10 @@
-/* averager_internal.h - the averager's parts: its life and steps (averager.c), the streams of the
- * search (averager_join.c), who is let in (averager_admit.c), of the exchange (averager_round.c), and of the state
- * (averager_state.c). */
+/* averager_internal.h - the averager's state, and what its files call of one another:
+ *
+ *   averager.c         options, steps, life
+ *   averager_join.c    matchmaking's streams and declarations; averager_admit.c: who is let in
+ *   averager_round.c   the all-reduce; averager_parts.c: others' streams to us
+ *   averager_share.c   the state given to newcomers; averager_load.c: the one taken from a donor
+ *   ../verification/averager_verify.c, averager_witness.c   calls that only our own peers have */
 #ifndef PL_AVERAGER_INSIDE_H
 #define PL_AVERAGER_INSIDE_H
 
@@ -229,7 +233,13 @@ void averager_round_close(struct averager *a);
 void averager_exchange(struct averager *a); /* with a->group; ends with averager_turn */
 void averager_exchange_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
-void averager_refuse_parked(struct averager *a);                  /* nobody will take them */
+/* Others' streams to us (averager_parts.c). */
+void averager_on_part_stream(void *context, struct rpc_stream *s);
+/* Hands a first part of n bytes to the round that runs, or refuses it. */
+void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n);
+void averager_part_limit(struct part_stream *p); /* the time limit of its first part */
+void averager_part_free(struct part_stream *p);
+void averager_refuse_parked(struct averager *a); /* nobody will take them */
 
 /* What the exchange that has ended says of each groupmate, kept for the next groups. */
 void averager_note_conduct(struct averager *a);
@@ -259,6 +269,10 @@ int averager_is_doubted(struct averager *a, const struct peer_id *donor); /* it 
 int averager_witness_open(struct averager *a, struct pl_err *err);
 void averager_witness_close(struct averager *a);
 
+/* How fast a state travels; most: bytes of the whole. PL_EAGAIN with a sentence: too slow. */
+void averager_pace_begin(struct state_pace *p, double now);
+int averager_pace_check(struct state_pace *p, double now, size_t most, struct pl_err *err);
+void averager_load_close(struct averager *a);
 int averager_state_open(struct averager *a, struct pl_err *err);
 void averager_state_close(struct averager *a);
 

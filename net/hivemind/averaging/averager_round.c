@@ -1,5 +1,8 @@
-/* averager_round.c - the exchange over the network: our streams to those who reduce, others'
- * streams to us, and helper threads for what takes time. */
+/* averager_round.c - one all-reduce over the network: the engine's callbacks (allreduce.h) as streams,
+ * timers and helper threads, and what each groupmate's conduct means for its reliability.
+ *
+ * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and theirs
+ * to us arrive in averager_parts.c. Answers travel back on the same streams. */
 #include "averager_internal.h"
 
 #include <math.h>
@@ -74,162 +77,6 @@ static void on_open(void *context, size_t peer)
     out->is_dead = !out->stream;
 }
 
-/* --- others' streams to us -------------------------------------------------------------------- */
-
-static void free_part(struct part_stream *p)
-{
-    struct averager *a = p->a;
-    struct part_stream **at = &a->parts;
-    while (*at != p) at = &(*at)->next;
-    *at = p->next;
-    if (p->attached && a->in) a->in[p->place] = NULL;
-    a->parked_bytes -= p->first_n;
-    free(p->first);
-    if (p->proof) dht_node_cancel(p->proof);
-    rpc_close(p->stream);
-    free(p);
-}
-
-static void refuse(struct part_stream *p, enum averaging_code code)
-{
-    struct bytes out = { 0 };
-    if (!part_message_code(&out, code)) rpc_send(p->stream, bytes_at(&out), bytes_length(&out));
-    bytes_clear(&out);
-    rpc_end(p->stream);
-    free_part(p);
-}
-
-/* Whether a first part is for the exchange that runs; it is handed on or refused. */
-static void admit(struct part_stream *p, const uint8_t *data, size_t n)
-{
-    struct averager *a = p->a;
-    struct part_message m;
-    int place = group_find(&a->group, &p->peer);
-    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->group.id ||
-        memcmp(m.group_id, a->group.id, sizeof a->group.id)) {
-        refuse(p, MSG_BAD_GROUP_ID);
-    } else if (place < 0) {
-        rpc_fail(p->stream, "ValueError('not a member of this group')");
-        free_part(p);
-    } else if (!allreduce_awaits(a->x, (size_t)place) || a->in[place]) {
-        refuse(p, MSG_INTERNAL_ERROR);
-    } else {
-        p->attached = 1;
-        p->place = (size_t)place;
-        a->in[place] = p;
-        rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
-        allreduce_message(a->x, now_of(a), p->place, ALLREDUCE_IN, data, n);
-        averager_drive(a);
-    }
-}
-
-/* Faster groupmates wait until we have our trigger. */
-static void park(struct part_stream *p, const uint8_t *data, size_t n)
-{
-    struct averager *a = p->a;
-    if (a->parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
-        refuse(p, MSG_INTERNAL_ERROR);
-        return;
-    }
-    memcpy(p->first, data, n);
-    p->first_n = n;
-    a->parked_bytes += n;
-}
-
-static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    struct part_stream *p = context;
-    struct averager *a = p->a;
-    (void)s;
-    if (p->attached) {
-        allreduce_message(a->x, now_of(a), p->place, ALLREDUCE_IN, data, n);
-        averager_drive(a);
-        return;
-    }
-    rpc_deadline(p->stream, 0);
-    if (a->x && !a->allreduce_over) admit(p, data, n);
-    else if (a->busy) park(p, data, n);
-    else refuse(p, MSG_BAD_GROUP_ID);
-}
-
-static void part_end(void *context, struct rpc_stream *s)
-{
-    struct part_stream *p = context;
-    struct averager *a = p->a;
-    (void)s;
-    if (!p->attached) return;
-    allreduce_ended(a->x, now_of(a), p->place, ALLREDUCE_IN);
-    averager_drive(a);
-}
-
-static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
-{
-    struct part_stream *p = context;
-    struct averager *a = p->a;
-    (void)s, (void)status;
-    if (!p->attached) {
-        free_part(p);
-        return;
-    }
-    allreduce_failed(a->x, now_of(a), p->place, ALLREDUCE_IN, why);
-    averager_drive(a);
-}
-
-/* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
- * with parts for others, half a megabyte takes its time. */
-static void limit_first(struct part_stream *p)
-{
-    const struct averager *a = p->a;
-    double limit = AVERAGER_FIRST_MESSAGE;
-    if (group_find(&a->group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
-    rpc_deadline(p->stream, limit);
-}
-
-static void on_part_admitted(void *context, int status)
-{
-    struct part_stream *p = context;
-    p->proof = NULL;
-    if (!status) {
-        rpc_credit(p->stream, 1);
-        return;
-    }
-    averager_refuse_caller(p->stream);
-    free_part(p);
-}
-
-static void on_part_stream(void *context, struct rpc_stream *s)
-{
-    static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
-    struct averager *a = context;
-    struct part_stream *p = calloc(1, sizeof *p);
-    size_t open = 0;
-    for (struct part_stream *q = a->parts; q; q = q->next) open++;
-    if (!p || open >= 2 * GROUP_PEERS_MAX) {
-        free(p);
-        rpc_close(s);
-        return;
-    }
-    p->a = a;
-    p->stream = s;
-    p->peer = *rpc_peer(s);
-    p->next = a->parts;
-    a->parts = p;
-    rpc_listen(s, &events, p);
-    limit_first(p);
-    rpc_pause(s);
-    if (!averager_admit_caller(a, s, &p->proof, on_part_admitted, p)) free_part(p);
-    else if (!p->proof) rpc_credit(s, 1);
-}
-
-void averager_refuse_parked(struct averager *a)
-{
-    struct part_stream *p, *next;
-    for (p = a->parts; p; p = next) {
-        next = p->next;
-        if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
-    }
-}
-
 /* --- the port --------------------------------------------------------------------------------- */
 
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
@@ -293,7 +140,7 @@ static void on_close(void *context, size_t peer, enum allreduce_way way)
     struct averager *a = context;
     struct out_stream *out = &a->out[peer];
     if (way == ALLREDUCE_IN) {
-        if (a->in[peer]) free_part(a->in[peer]);
+        if (a->in[peer]) averager_part_free(a->in[peer]);
         return;
     }
     if (out->stream && out->is_finished) averager_linger(out->stream);
@@ -506,7 +353,8 @@ void averager_exchange(struct averager *a)
         next = p->next;
         if (p->attached) continue;
         if (!p->first) {
-            limit_first(p); /* when its stream began, its group may not have been known here */
+            averager_part_limit(
+                p); /* when its stream began, its group may not have been known here */
             continue;
         }
         uint8_t *first = p->first;
@@ -514,7 +362,7 @@ void averager_exchange(struct averager *a)
         a->parked_bytes -= n;
         p->first = NULL;
         p->first_n = 0;
-        admit(p, first, n);
+        averager_part_attach(p, first, n);
         free(first);
     }
     averager_drive(a);
@@ -524,7 +372,7 @@ void averager_exchange_clear(struct averager *a)
 {
     for (struct part_stream *p = a->parts, *next; p; p = next) {
         next = p->next;
-        if (p->attached) free_part(p);
+        if (p->attached) averager_part_free(p);
     }
     allreduce_close(a->x);
     a->x = NULL;
@@ -543,7 +391,8 @@ void averager_exchange_clear(struct averager *a)
 int averager_round_open(struct averager *a, struct pl_err *err)
 {
     if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_AGGREGATE], message_max(a), on_part_stream, a))
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_AGGREGATE], message_max(a),
+                         averager_on_part_stream, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_AGGREGATE]);
     return averager_verify_open(a, err);
 }
@@ -552,6 +401,6 @@ void averager_round_close(struct averager *a)
 {
     averager_verify_close(a);
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
-    while (a->parts) free_part(a->parts);
+    while (a->parts) averager_part_free(a->parts);
     timer_stop(&a->allreduce_timer);
 }

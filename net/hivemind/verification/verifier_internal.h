@@ -44,6 +44,9 @@ void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why);
 /* Of more peers than can be Byzantine a fault is the network's, or our own: then nobody is. */
 void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const char *why);
 
+/* Of those whose messages of the stage we lack, or whose lists differ from ours. */
+void verifier_charge_silent(struct verifier *r);
+
 /* --- SENT and COMMIT -------------------------------------------------------------------------- */
 
 void verifier_send_pairs(struct verifier *r);

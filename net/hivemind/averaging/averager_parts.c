@@ -1,0 +1,167 @@
+/* averager_parts.c - streams on which groupmates send us parts to reduce.
+ *
+ *   stream opens ---admitted---> first part: of the running round? ---yes---> attached to a place
+ *                                    |
+ *                                    +--our round has not begun: parked, up to 64 MiB in all
+ *                                    +--of another group: refused with BAD_GROUP_ID
+ *
+ * Groupmates that are faster send before our own round has begun; hivemind's peers do so, too. */
+#include "averager_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void averager_part_free(struct part_stream *p)
+{
+    struct averager *a = p->a;
+    struct part_stream **at = &a->parts;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    if (p->attached && a->in) a->in[p->place] = NULL;
+    a->parked_bytes -= p->first_n;
+    free(p->first);
+    if (p->proof) dht_node_cancel(p->proof);
+    rpc_close(p->stream);
+    free(p);
+}
+
+static void refuse(struct part_stream *p, enum averaging_code code)
+{
+    struct bytes out = { 0 };
+    if (!part_message_code(&out, code)) rpc_send(p->stream, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+    rpc_end(p->stream);
+    averager_part_free(p);
+}
+
+/* Whether a first part is for the exchange that runs; it is handed on or refused. */
+void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
+{
+    struct averager *a = p->a;
+    struct part_message m;
+    int place = group_find(&a->group, &p->peer);
+    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->group.id ||
+        memcmp(m.group_id, a->group.id, sizeof a->group.id)) {
+        refuse(p, MSG_BAD_GROUP_ID);
+    } else if (place < 0) {
+        rpc_fail(p->stream, "ValueError('not a member of this group')");
+        averager_part_free(p);
+    } else if (!allreduce_awaits(a->x, (size_t)place) || a->in[place]) {
+        refuse(p, MSG_INTERNAL_ERROR);
+    } else {
+        p->attached = 1;
+        p->place = (size_t)place;
+        a->in[place] = p;
+        rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
+        allreduce_message(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
+        averager_drive(a);
+    }
+}
+
+/* Faster groupmates wait until we have our trigger. */
+static void park(struct part_stream *p, const uint8_t *data, size_t n)
+{
+    struct averager *a = p->a;
+    if (a->parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
+        refuse(p, MSG_INTERNAL_ERROR);
+        return;
+    }
+    memcpy(p->first, data, n);
+    p->first_n = n;
+    a->parked_bytes += n;
+}
+
+static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s;
+    if (p->attached) {
+        allreduce_message(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
+        averager_drive(a);
+        return;
+    }
+    rpc_deadline(p->stream, 0);
+    if (a->x && !a->allreduce_over) averager_part_attach(p, data, n);
+    else if (a->busy) park(p, data, n);
+    else refuse(p, MSG_BAD_GROUP_ID);
+}
+
+static void part_end(void *context, struct rpc_stream *s)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s;
+    if (!p->attached) return;
+    allreduce_ended(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN);
+    averager_drive(a);
+}
+
+static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s, (void)status;
+    if (!p->attached) {
+        averager_part_free(p);
+        return;
+    }
+    allreduce_failed(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, why);
+    averager_drive(a);
+}
+
+/* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
+ * with parts for others, half a megabyte takes its time. */
+void averager_part_limit(struct part_stream *p)
+{
+    const struct averager *a = p->a;
+    double limit = AVERAGER_FIRST_MESSAGE;
+    if (group_find(&a->group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
+    rpc_deadline(p->stream, limit);
+}
+
+static void on_part_admitted(void *context, int status)
+{
+    struct part_stream *p = context;
+    p->proof = NULL;
+    if (!status) {
+        rpc_credit(p->stream, 1);
+        return;
+    }
+    averager_refuse_caller(p->stream);
+    averager_part_free(p);
+}
+
+void averager_on_part_stream(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
+    struct averager *a = context;
+    struct part_stream *p = calloc(1, sizeof *p);
+    size_t open = 0;
+    for (struct part_stream *q = a->parts; q; q = q->next) open++;
+    if (!p || open >= 2 * GROUP_PEERS_MAX) {
+        free(p);
+        rpc_close(s);
+        return;
+    }
+    p->a = a;
+    p->stream = s;
+    p->peer = *rpc_peer(s);
+    p->next = a->parts;
+    a->parts = p;
+    rpc_listen(s, &events, p);
+    averager_part_limit(p);
+    rpc_pause(s);
+    if (!averager_admit_caller(a, s, &p->proof, on_part_admitted, p)) averager_part_free(p);
+    else if (!p->proof) rpc_credit(s, 1);
+}
+
+void averager_refuse_parked(struct averager *a)
+{
+    struct part_stream *p, *next;
+    for (p = a->parts; p; p = next) {
+        next = p->next;
+        if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
+    }
+}

@@ -1,0 +1,216 @@
+/* averager_share.c - the state that we give to newcomers. [spec hivemind-protocol 7]
+ *
+ * A peer announces in the DHT that it shares a state, with its epoch as the priority, every 25 s. A
+ * newcomer opens a stream and is sent the newest snapshot: metadata first, then the tensors, as fast as
+ * it reads. Two downloads run at once, others wait in a queue, and a reader that stalls is ended, so
+ * that it does not keep its place from those that wait. */
+#include "averager_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <stdlib.h>
+
+#define ANNOUNCE_EVERY 25.0 /* s; the records live for 30 */
+
+/* --- snapshots -------------------------------------------------------------------------------- */
+
+static void drop_snapshot(struct state_snapshot *s)
+{
+    if (s && !--s->users) s->release(s);
+}
+
+/* --- announcing ------------------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+static void announce(void *context)
+{
+    struct averager *a = context;
+    struct bytes value = { 0 };
+    if (a->sharing) mp_float(&value, a->priority);
+    else mp_nil(&value);
+    if (!value.failed)
+        dht_node_store(a->node, &a->state_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
+                       bytes_at(&value), bytes_length(&value),
+                       averager_now(a) + STATE_PRIORITY_LIFE, on_stored, NULL);
+    bytes_clear(&value);
+    if (a->sharing) timer_start(a->loop, &a->announce_timer, ANNOUNCE_EVERY, announce, a);
+}
+
+void averager_share(struct averager *a, struct state_snapshot *s, double priority)
+{
+    int was = a->sharing, changed = a->priority != priority;
+    drop_snapshot(a->snapshot);
+    a->snapshot = s;
+    if (s) s->users = 1;
+    a->priority = priority;
+    a->sharing = s && !a->o.client_mode && !a->o.auxiliary;
+    if (a->sharing ? !was || changed : was) announce(a);
+    if (!a->sharing) timer_stop(&a->announce_timer);
+}
+
+/* --- giving ----------------------------------------------------------------------------------- */
+
+size_t averager_downloads(const struct averager *a) { return a->giving_count; }
+
+static void give_next(struct averager *a);
+
+static void free_giving(struct giving *g)
+{
+    struct averager *a = g->a;
+    struct giving **at = &a->givings;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    a->giving_count--;
+    if (g->proof) dht_node_cancel(g->proof);
+    timer_stop(&g->watch);
+    state_source_clear(&g->source);
+    drop_snapshot(g->snapshot);
+    rpc_close(g->stream);
+    free(g);
+}
+
+/* The next messages, as many as the connection takes at once. */
+static void give(struct giving *g)
+{
+    struct averager *a = g->a;
+    int rc = PL_OK;
+    while (!rc && !rpc_queued(g->stream)) {
+        struct bytes out = { 0 };
+        rc = state_source_next(&g->source, &out, a->o.be, NULL);
+        if (!rc) rc = rpc_send(g->stream, bytes_at(&out), bytes_length(&out));
+        g->pace.bytes += bytes_length(&out);
+        bytes_clear(&out);
+    }
+    if (!rc) return;
+    if (rc == PL_ENOTFOUND) rpc_end(g->stream);
+    else rpc_fail(g->stream, "RuntimeError('the state could not be read')");
+    free_giving(g);
+    give_next(a);
+}
+
+static void giving_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n; /* the request is empty */
+}
+static void giving_drained(void *context, struct rpc_stream *s)
+{
+    struct giving *g = context;
+    (void)s;
+    if (g->snapshot) give(g);
+}
+static void giving_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    (void)s, (void)status, (void)why;
+    free_giving(g);
+    give_next(a);
+}
+
+static size_t snapshot_bytes(const struct state_snapshot *s)
+{
+    size_t all = s->metadata_n, n;
+    for (size_t i = 0; i < s->count; i++)
+        if (!pl_wire_bytes(&n, s->tensors[i].method, &s->tensors[i].type, NULL)) all += n;
+    return all;
+}
+
+/* A reader that has stalled would keep its place from those who wait. */
+static void watch_giving(void *context)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    if (!averager_pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
+        timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+        return;
+    }
+    rpc_fail(g->stream, "TimeoutError('the state is read too slowly')");
+    free_giving(g);
+    give_next(a);
+}
+
+static void begin_giving(struct giving *g)
+{
+    struct state_snapshot *s = g->a->snapshot;
+    g->snapshot = s;
+    s->users++;
+    g->source = (struct state_source){ .metadata = s->metadata,
+                                       .metadata_n = s->metadata_n,
+                                       .tensors = s->tensors,
+                                       .count = s->count };
+    averager_pace_begin(&g->pace, loop_now(g->a->loop));
+    timer_start(g->a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+    give(g);
+}
+
+/* Whoever has waited longest; the newest stand in front. */
+static void give_next(struct averager *a)
+{
+    struct giving *first = NULL;
+    size_t running = 0;
+    for (struct giving *g = a->givings; g; g = g->next) {
+        if (g->snapshot) running++;
+        else if (!g->proof) first = g;
+    }
+    if (first && a->snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
+}
+
+static void on_giving_admitted(void *context, int status)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    g->proof = NULL;
+    rpc_credit(g->stream, RPC_ALWAYS);
+    if (status) {
+        averager_refuse_caller(g->stream);
+        free_giving(g);
+    }
+    give_next(a);
+}
+
+static void on_giving(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed,
+                                                     giving_drained };
+    struct averager *a = context;
+    struct giving *g;
+    size_t own = 0;
+    for (g = a->givings; g; g = g->next) own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
+    if (!a->sharing || own == AVERAGER_QUEUE_PEER || a->giving_count == AVERAGER_QUEUE_MAX ||
+        !(g = calloc(1, sizeof *g))) {
+        rpc_end(s); /* without a message: nothing to be had here */
+        rpc_close(s);
+        return;
+    }
+    g->a = a;
+    g->stream = s;
+    g->next = a->givings;
+    a->givings = g;
+    a->giving_count++;
+    rpc_listen(s, &events, g);
+    if (!averager_admit_caller(a, s, &g->proof, on_giving_admitted, g)) free_giving(g);
+    give_next(a);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int averager_state_open(struct averager *a, struct pl_err *err)
+{
+    if (a->o.client_mode) return PL_OK;
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_DOWNLOAD]);
+    if (!averager_witness_open(a, err)) return PL_OK;
+    rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+    return PL_EUSE;
+}
+
+void averager_state_close(struct averager *a)
+{
+    averager_share(a, NULL, a->priority);
+    if (!a->o.client_mode) {
+        rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+        averager_witness_close(a);
+    }
+    while (a->givings) free_giving(a->givings);
+    averager_load_close(a);
+}
