@@ -19,7 +19,7 @@ const char *averager_group_key(const struct averager *a) { return a->key; }
 const char *averager_group_bits(const struct averager *a) { return a->bits; }
 const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema_hash; }
 int averager_is_busy(const struct averager *a) { return a->busy; }
-int averager_has_group(const struct averager *a) { return a->busy && a->group.count > 0; }
+int averager_has_group(const struct averager *a) { return a->busy && a->round.group.count > 0; }
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
@@ -31,12 +31,12 @@ static void finish(struct averager *a, int status)
     a->result.caught = a->caught.text;
     a->result.differs = a->differs.text;
     a->result.left_out = a->left_out.text;
-    a->result.group = a->group.count ? &a->group : NULL;
+    a->result.group = a->round.group.count ? &a->round.group : NULL;
     a->busy = 0;
     averager_meet_cancel(a);
     averager_refuse_parked(a);
     done(a->done_context, &a->result);
-    if (!a->busy) group_clear(&a->group); /* the callback may have begun the next */
+    if (!a->busy) group_clear(&a->round.group); /* the callback may have begun the next */
 }
 
 static int write_gather(struct averager *a, const struct averager_step *s);
@@ -49,25 +49,25 @@ static int may_verify(const struct averager *a, const struct averager_step *s)
 /* Each search that may be verified has a number of its own. */
 static int draw_search_number(struct averager *a)
 {
-    uint8_t number[sizeof a->search_number];
+    uint8_t number[sizeof a->search.number];
     if (random_source_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
-    memcpy(&a->search_number, number, sizeof number);
+    memcpy(&a->search.number, number, sizeof number);
     return PL_OK;
 }
 
 static void search_again(struct averager *a)
 {
     averager_meet_cancel(a);
-    group_clear(&a->group);
+    group_clear(&a->round.group);
     /* Without memory for another number it keeps the last one, which no honest leader minds. */
-    if (a->search_number && !draw_search_number(a)) write_gather(a, &a->step);
+    if (a->search.number && !draw_search_number(a)) write_gather(a, &a->step);
     averager_search(a);
 }
 
 /* It goes on without a peer that has cost us the round, and says so. */
 static void back_off(struct averager *a, const struct peer_id *peer)
 {
-    double time = reliability_charged(a->reliability, loop_now(a->loop), a->allreduce_began, peer);
+    double time = reliability_charged(a->reliability, loop_now(a->loop), a->round.began, peer);
     struct pl_err why = a->why;
     char name[PEER_ID_TEXT_MAX];
     peer_id_text(name, peer);
@@ -84,10 +84,10 @@ void averager_ban(struct averager *a, const struct peer_id *peer, const char *wh
 
 static void ban_liars(struct averager *a)
 {
-    for (size_t i = 0; i < a->group.count; i++) {
-        const struct peer_id *peer = &a->group.members[i].peer;
-        const char *lie = allreduce_lie(a->x, i);
-        if (!lie && allreduce_is_charged(a->x, i)) back_off(a, peer);
+    for (size_t i = 0; i < a->round.group.count; i++) {
+        const struct peer_id *peer = &a->round.group.members[i].peer;
+        const char *lie = allreduce_lie(a->round.x, i);
+        if (!lie && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
         if (lie) averager_ban(a, peer, lie);
     }
 }
@@ -98,7 +98,7 @@ static void ban_liars(struct averager *a)
 static void next_key(struct averager *a)
 {
     char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
-    const struct group *g = &a->group;
+    const struct group *g = &a->round.group;
     struct dht_id id;
     if (!a->bits[0] || group_next_bits(bits, a->bits, g->id, g->count, g->self, a->o.target_size) ||
         group_key(key, a->prefix, bits, NULL) || dht_id_of_text(&id, key))
@@ -112,15 +112,16 @@ static void next_key(struct averager *a)
 static void no_group(struct averager *a)
 {
     const char *why =
-        !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
-        : a->mm.met_misfits ? "who was there averages other tensors; your side, if they agree with "
-                              "one another: another model, or other options than theirs"
-        : a->mm.met_refusals
+        !a->search.mm.met && !a->search.mm.met_misfits ? "nobody else was looking for one"
+        : a->search.mm.met_misfits
+            ? "who was there averages other tensors; your side, if they agree with "
+              "one another: another model, or other options than theirs"
+        : a->search.mm.met_refusals
             ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
               "get in: it has caught us cheating, and lets us in again after a while, "
               "or it does not speak our version of the protocol"
-            : a->ask_why.text;
-    pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
+            : a->search.ask_why.text;
+    pl_fail(&a->why, a->search.status, "averaging: found no group for %.100s in time%s%s", a->key,
             why[0] ? ": " : "", why);
 }
 
@@ -130,42 +131,44 @@ static void on_turn(void *context)
 {
     struct averager *a = context;
     if (a->closing || !a->busy) return;
-    if (a->allreduce_over) {
-        allreduce_report(a->x, &a->result.report);
-        a->result.seconds = loop_now(a->loop) - a->allreduce_began;
+    if (a->round.is_over) {
+        allreduce_report(a->round.x, &a->result.report);
+        a->result.seconds = loop_now(a->loop) - a->round.began;
         ban_liars(a);
         averager_note_conduct(a);
         pl_fail(&a->left_out, PL_OK, "%s",
-                allreduce_left_out(a->x) ? allreduce_left_out(a->x) : "");
-        pl_fail(&a->differs, PL_OK, "%s", allreduce_differs(a->x) ? allreduce_differs(a->x) : "");
+                allreduce_left_out(a->round.x) ? allreduce_left_out(a->round.x) : "");
+        pl_fail(&a->differs, PL_OK, "%s",
+                allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
         averager_exchange_clear(a);
-        if (a->allreduce_status == PL_OK) finish(a, PL_OK);
-        else if (a->cancelled || a->is_last || averager_now(a) >= a->step.deadline)
-            finish(a, a->allreduce_status);
+        if (a->round.status == PL_OK) finish(a, PL_OK);
+        else if (a->ending != ENDING_IN_TIME || averager_now(a) >= a->step.deadline)
+            finish(a, a->round.status);
         else search_again(a);
         return;
     }
-    if (a->cancelled && !a->x) {
+    if (a->ending == ENDING_NOW && !a->round.x) {
         averager_search_cancel(a);
         pl_fail(&a->why, PL_EAGAIN, "averaging: cancelled");
         finish(a, PL_EAGAIN);
         return;
     }
-    if (a->found) {
-        a->found = 0;
-        if (a->found_status) {
+    if (a->search.found) {
+        a->search.found = 0;
+        if (a->search.status) {
             if (a->result.attempts == 0 || !a->why.text[0]) no_group(a);
-            finish(a, a->found_status);
+            finish(a, a->search.status);
             return;
         }
-        group_clear(&a->group);
-        a->group = a->mm.group;
-        memset(&a->mm.group, 0, sizeof a->mm.group);
+        group_clear(&a->round.group);
+        a->round.group = a->search.mm.group;
+        memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
         a->result.attempts++;
         next_key(a);
         averager_meet(a);
     }
-    if (a->group.count && a->triggered && !a->x && !a->meetings_left) averager_exchange(a);
+    if (a->round.group.count && a->triggered && !a->round.x && !a->round.meetings_left)
+        averager_exchange(a);
 }
 
 void averager_turn(struct averager *a)
@@ -177,7 +180,10 @@ void averager_turn(struct averager *a)
 /* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
  * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
  * need none. */
-static double stated_bandwidth(const struct averager *a) { return a->hidden ? 0 : a->o.bandwidth; }
+static double stated_bandwidth(const struct averager *a)
+{
+    return a->search.hidden ? 0 : a->o.bandwidth;
+}
 
 /* What groupmates are told of us. */
 static int write_gather(struct averager *a, const struct averager_step *s)
@@ -194,8 +200,8 @@ static int write_gather(struct averager *a, const struct averager_step *s)
         said.user_n = bytes_length(&verifies);
     }
     said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
-    bytes_clear(&a->gather);
-    if (!rc) rc = gather_write(&a->gather, &said);
+    bytes_clear(&a->search.gather);
+    if (!rc) rc = gather_write(&a->search.gather, &said);
     bytes_clear(&verifies);
     return rc;
 }
@@ -214,17 +220,17 @@ void averager_look_at_reach(struct averager *a)
 {
     struct bytes fresh = { 0 };
     struct gather said;
-    if (is_hidden(a) == a->hidden ||
-        gather_read(&said, bytes_at(&a->gather), bytes_length(&a->gather), NULL))
+    if (is_hidden(a) == a->search.hidden ||
+        gather_read(&said, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
         return;
-    a->hidden = !a->hidden;
+    a->search.hidden = !a->search.hidden;
     said.bandwidth = stated_bandwidth(a);
     if (gather_write(&fresh, &said)) {
         bytes_clear(&fresh);
         return;
     }
-    bytes_clear(&a->gather);
-    a->gather = fresh;
+    bytes_clear(&a->search.gather);
+    a->search.gather = fresh;
     averager_search_says(a);
 }
 
@@ -232,8 +238,8 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
                    void *context)
 {
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
-    a->hidden = is_hidden(a);
-    a->search_number = 0;
+    a->search.hidden = is_hidden(a);
+    a->search.number = 0;
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;
     a->step = *s;
@@ -241,12 +247,12 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->done = done;
     a->done_context = context;
     a->busy = 1;
-    a->cancelled = a->is_last = 0;
+    a->ending = ENDING_IN_TIME;
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
     a->caught.text[0] = a->differs.text[0] = a->left_out.text[0] = 0;
-    a->why.text[0] = a->ask_why.text[0] = 0;
-    group_clear(&a->group);
+    a->why.text[0] = a->search.ask_why.text[0] = 0;
+    group_clear(&a->round.group);
     averager_search(a);
     return PL_OK;
 }
@@ -266,7 +272,7 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
             averager_search_says(a);
         }
     }
-    matchmaking_patience(&a->mm, a->step.patience);
+    matchmaking_patience(&a->search.mm, a->step.patience);
     if (a->step.expected) averager_expect(a, a->step.expected);
     averager_turn(a);
 }
@@ -275,21 +281,21 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
 void averager_expect(struct averager *a, size_t peers)
 {
     a->step.expected = peers;
-    if (a->busy && a->triggered) matchmaking_expect(&a->mm, averager_now(a), peers);
+    if (a->busy && a->triggered) matchmaking_expect(&a->search.mm, averager_now(a), peers);
 }
 
 void averager_cancel(struct averager *a)
 {
     if (!a->busy) return;
-    a->cancelled = 1;
-    if (a->x) allreduce_cancel(a->x, loop_now(a->loop));
+    a->ending = ENDING_NOW;
+    if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     averager_turn(a);
 }
 
 void averager_finish(struct averager *a)
 {
-    if (averager_has_group(a)) a->is_last = 1;
-    else averager_cancel(a);
+    if (!averager_has_group(a)) averager_cancel(a);
+    else if (a->ending == ENDING_IN_TIME) a->ending = ENDING_AFTER_GROUP;
 }
 
 /* --- streams that are done with --------------------------------------------------------------- */
@@ -364,16 +370,16 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
 static void free_averager(struct averager *a)
 {
     timer_stop(&a->turn);
-    timer_stop(&a->search_timer);
-    timer_stop(&a->reach_timer);
-    timer_stop(&a->allreduce_timer);
-    timer_stop(&a->announce_timer);
-    matchmaking_clear(&a->mm);
-    group_clear(&a->group);
+    timer_stop(&a->search.timer);
+    timer_stop(&a->search.reach_timer);
+    timer_stop(&a->round.timer);
+    timer_stop(&a->shared.announce_timer);
+    matchmaking_clear(&a->search.mm);
+    group_clear(&a->round.group);
     bytes_clear(&a->subkey);
-    bytes_clear(&a->gather);
-    bytes_clear(&a->ask.request);
-    allreduce_memory_clear(&a->memory);
+    bytes_clear(&a->search.gather);
+    bytes_clear(&a->search.ask.request);
+    allreduce_memory_clear(&a->round.memory);
     pl_free(a->elements);
     pl_free(a->method);
     pl_free(a->schema);
@@ -414,11 +420,11 @@ static void on_closing(void *context)
 {
     struct averager *a = context;
     loop_fn *closed = a->closed;
-    if (a->x && !a->allreduce_over) {
+    if (a->round.x && !a->round.is_over) {
         timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
         return;
     }
-    if (a->x) averager_exchange_clear(a);
+    if (a->round.x) averager_exchange_clear(a);
     averager_protect(a, NULL);
     averager_round_close(a);
     context = a->closed_context;
@@ -437,6 +443,6 @@ void averager_close(struct averager *a, loop_fn *closed, void *context)
     averager_meet_cancel(a);
     averager_join_close(a);
     averager_state_close(a);
-    if (a->x) allreduce_cancel(a->x, loop_now(a->loop));
+    if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     timer_start(a->loop, &a->closing_timer, 0, on_closing, a);
 }

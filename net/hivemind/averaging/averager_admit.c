@@ -34,32 +34,33 @@ static void on_met(void *context, int status)
     struct meeting *m = context;
     (void)status; /* who is no member is sent nothing: see averager_round.c */
     m->task = NULL;
-    if (!--m->a->meetings_left) averager_turn(m->a);
+    if (!--m->a->round.meetings_left) averager_turn(m->a);
 }
 
 void averager_meet(struct averager *a)
 {
     averager_meet_cancel(a);
     if (!dht_node_has_tokens(a->node) ||
-        !(a->meetings = calloc(a->group.count, sizeof *a->meetings)))
+        !(a->round.meetings = calloc(a->round.group.count, sizeof *a->round.meetings)))
         return;
-    for (size_t i = 0; i < a->group.count; i++) {
-        const struct group_member *m = &a->group.members[i];
-        struct meeting *meeting = &a->meetings[a->meeting_count];
-        if (i == a->group.self || m->gather.mode == GROUP_CLIENT || !averager_must_ask(a, &m->peer))
+    for (size_t i = 0; i < a->round.group.count; i++) {
+        const struct group_member *m = &a->round.group.members[i];
+        struct meeting *meeting = &a->round.meetings[a->round.meeting_count];
+        if (i == a->round.group.self || m->gather.mode == GROUP_CLIENT ||
+            !averager_must_ask(a, &m->peer))
             continue;
         meeting->a = a;
         meeting->task = dht_node_admit(a->node, &m->peer, on_met, meeting);
-        a->meeting_count += meeting->task != NULL;
+        a->round.meeting_count += meeting->task != NULL;
     }
-    a->meetings_left = a->meeting_count;
+    a->round.meetings_left = a->round.meeting_count;
 }
 
 void averager_meet_cancel(struct averager *a)
 {
-    for (size_t i = 0; i < a->meeting_count; i++)
-        if (a->meetings[i].task) dht_node_cancel(a->meetings[i].task);
-    free(a->meetings);
-    a->meetings = NULL;
-    a->meeting_count = a->meetings_left = 0;
+    for (size_t i = 0; i < a->round.meeting_count; i++)
+        if (a->round.meetings[i].task) dht_node_cancel(a->round.meetings[i].task);
+    free(a->round.meetings);
+    a->round.meetings = NULL;
+    a->round.meeting_count = a->round.meetings_left = 0;
 }

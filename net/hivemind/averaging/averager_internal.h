@@ -94,6 +94,100 @@ struct donor_failure {
     double until; /* loop time */
 };
 
+/* --- the parts of an averager ------------------------------------------------------------------- */
+
+/* The way into a group (averager_join.c). */
+struct averager_search {
+    struct matchmaking mm;
+    struct timer timer, reach_timer;
+    struct dht_task *lookup;
+    struct rpc_stream *asking; /* to the leader that we have asked */
+    struct {
+        struct peer_id leader;
+        struct bytes request;
+        struct dht_task *proof;
+    } ask; /* not sent yet */
+    int ask_failed;
+    struct pl_err ask_why; /* of the last leader that could not be asked */
+    struct asker *askers;
+    size_t asker_count;
+    struct bytes gather; /* what groupmates are told about us */
+    uint64_t number; /* in a round that may be verified: drawn for each search, part of `gather` */
+    int hidden;      /* 1: `gather` says that others cannot call us */
+    int found, status; /* 1: the search is over, with that status */
+};
+
+/* A group and its all-reduce (averager_round.c, averager_parts.c). */
+struct averager_round {
+    struct group group;
+    struct meeting *meetings; /* groupmates' tokens, before the round begins */
+    size_t meeting_count, meetings_left;
+    struct allreduce *x;            /* NULL: none */
+    struct allreduce_memory memory; /* its, from one round to the next */
+    struct timer timer;
+    double began;              /* s */
+    double *share;             /* (group) values that each reduces */
+    struct out_stream *out;    /* (group) */
+    struct part_stream **in;   /* (group) */
+    struct part_stream *parts; /* all of them, parked ones too */
+    size_t parked_bytes;
+    struct allreduce_patience *patience; /* (group) */
+    struct allreduce_job *done_here;     /* jobs that no helper thread could take */
+    struct peer_id *protected_peers;     /* of the newest group; see host_protect */
+    size_t protected_count;
+    struct telling *tellings;              /* calls of verification that are under way */
+    struct equivocation_log equivocations; /* rounds whose proofs are still heard */
+    int is_over, status;
+};
+
+/* Our state for newcomers (averager_share.c). */
+struct averager_shared {
+    struct state_snapshot *snapshot;
+    double priority;
+    int is_on; /* it is announced, and given */
+    struct timer announce_timer;
+    struct giving *givings;
+    size_t giving_count;
+    struct {
+        struct peer_id peer;
+        double at;
+    } sampled[STATE_ANSWERS_A_SECOND]; /* to whom samples were given */
+    size_t sampled_next;
+};
+
+/* Others' state for us (averager_load.c). */
+struct averager_loading {
+    struct dht_task *task, *proof;
+    struct rpc_stream *stream;
+    struct state_load load;
+    struct donor *donors;
+    size_t count, at;
+    struct state_load kept; /* the first that nobody has confirmed, while others are asked */
+    struct peer_id kept_donor;
+    struct state_claim given[STATE_TWICE_TRIES]; /* those given so far, sampled by our own seed */
+    size_t given_count;
+    struct witness *witness;
+    size_t witness_count, witnesses_left;
+    uint8_t own_seed[STATE_SEED], seed[STATE_SEED];
+    size_t arrived, misfits; /* states that came; of another model */
+    struct state_pace pace;
+    averager_check *check;
+    averager_loaded *loaded;
+    void *context;
+    struct pl_err why;
+    struct timer next;
+    int busy;
+};
+
+/* --- the averager ------------------------------------------------------------------------------- */
+
+/* How much of the step is still wanted. */
+enum averager_ending {
+    ENDING_IN_TIME,     /* groups are searched until the deadline */
+    ENDING_AFTER_GROUP, /* the group that is there may end its round, but no other follows */
+    ENDING_NOW          /* cancelled */
+};
+
 struct averager {
     struct averager_options o;
     struct host *host;
@@ -104,7 +198,7 @@ struct averager {
     char rpc_samples[GROUP_NAME_MAX];
     char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
     struct dht_id key_id, state_id;
-    struct bytes subkey; /* our peer id, as it stands in the DHT */
+    struct bytes subkey; /* our peer ID, as it stands in the DHT */
     size_t *elements;
     enum pl_compression *method;
     struct schema_tensor *schema;
@@ -113,94 +207,25 @@ struct averager {
     loop_fn *closed;
     void *closed_context;
     struct timer closing_timer;
+    struct bans bans;
+    struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
+    struct donor_failure failed[DONOR_FAILURES_MAX];
+    size_t failed_count;
 
-    /* the step */
-    int busy, triggered, cancelled, is_last; /* no other group after this one */
+    /* the caller's step */
+    int busy, triggered;
+    enum averager_ending ending;
     struct averager_step step;
     averager_done *done;
     void *done_context;
-    struct bytes gather;
-    uint64_t search_number; /* to verify: drawn for each search, and part of what it tells */
-    int hidden;             /* 1: it says that others cannot call us */
     struct averager_result result;
     struct pl_err why, caught, differs, left_out;
-    struct bans bans;
-    struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
     struct timer turn; /* goes on with the step from the loop itself */
 
-    /* the search */
-    struct matchmaking mm;
-    struct timer search_timer, reach_timer;
-    struct dht_task *lookup;
-    struct rpc_stream *asking;
-    struct {
-        struct peer_id leader;
-        struct bytes request;
-        struct dht_task *proof;
-    } ask; /* not sent yet */
-    int ask_failed;
-    struct pl_err ask_why; /* of the last leader who could not be asked */
-    struct asker *askers;
-    size_t asker_count;
-    int found, found_status;
-
-    /* the exchange */
-    struct group group;
-    struct meeting *meetings;
-    size_t meeting_count, meetings_left;
-    struct allreduce *x;
-    struct allreduce_memory memory; /* its, from one to the next */
-    struct timer allreduce_timer;
-    struct out_stream *out;    /* (group) */
-    struct part_stream **in;   /* (group) */
-    struct part_stream *parts; /* all of them */
-    size_t parked_bytes;
-    double *share, allreduce_began;
-    struct peer_id *protected_peers; /* of the newest group; see host_protect */
-    size_t protected_count;
-    struct allreduce_patience *patience; /* (group) */
-    struct allreduce_job *done_here;     /* jobs that no helper thread could take */
-    int allreduce_over, allreduce_status;
-    struct telling *tellings;              /* calls of verification that are under way */
-    struct equivocation_log equivocations; /* rounds whose proofs are still heard */
-
-    /* the state */
-    struct state_snapshot *snapshot;
-    double priority;
-    int sharing;
-    struct timer announce_timer;
-    struct giving *givings;
-    size_t giving_count;
-    struct { /* ours from others */
-        struct dht_task *task, *proof;
-        struct rpc_stream *stream;
-        struct state_load load;
-        struct donor *donors;
-        size_t count, at;
-        struct state_load kept; /* the first that nobody has confirmed, while others are asked */
-        struct peer_id kept_donor;
-        struct state_claim
-            given[STATE_TWICE_TRIES]; /* those that were given, sampled by our own seed */
-        size_t given_count;
-        struct witness *witness;
-        size_t witness_count, witnesses_left;
-        uint8_t own_seed[STATE_SEED], seed[STATE_SEED];
-        size_t arrived, misfits; /* states that came; of another model */
-        struct state_pace pace;
-        averager_check *check;
-        averager_loaded *loaded;
-        void *context;
-        struct pl_err why;
-        struct timer next;
-        int busy;
-    } load;
-    struct {
-        struct peer_id peer;
-        double at;
-    } sampled[STATE_ANSWERS_A_SECOND]; /* whom we gave samples */
-    size_t sampled_next;
-    struct donor_failure failed[DONOR_FAILURES_MAX];
-    size_t failed_count;
+    struct averager_search search;
+    struct averager_round round;
+    struct averager_shared shared;
+    struct averager_loading load;
 };
 
 double averager_now(const struct averager *a); /* DHT time */

@@ -72,15 +72,15 @@ static void on_got(void *context, int status, const struct dht_result *r)
     size_t count = status ? 0 : r->claim_count, n = 0;
     struct matchmaking_candidate *found = malloc((count + 1) * sizeof *found);
     struct dht_claim *claims = malloc((count + 1) * sizeof *claims);
-    a->lookup = NULL;
+    a->search.lookup = NULL;
     if (found && claims && count) {
         memcpy(claims, r->claims, count * sizeof *claims);
         n = read_claims(found, a, claims, count);
     }
     for (size_t i = 0; i < n; i++)
         reliability_see(a->reliability, loop_now(a->loop), &found[i].peer);
-    matchmaking_hide(&a->mm, averager_now(a), averager_cannot_be_called(a));
-    matchmaking_found(&a->mm, averager_now(a), found, n);
+    matchmaking_hide(&a->search.mm, averager_now(a), averager_cannot_be_called(a));
+    matchmaking_found(&a->search.mm, averager_now(a), found, n);
     free(found);
     free(claims);
     drive(a);
@@ -90,7 +90,7 @@ static void on_look_up(void *context)
 {
     struct averager *a = context;
     averager_look_at_reach(a);
-    a->lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
+    a->search.lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
 }
 
 /* --- our question ----------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ static void asking_message(void *context, struct rpc_stream *s, const uint8_t *d
 {
     struct averager *a = context;
     (void)s;
-    matchmaking_message(&a->mm, averager_now(a), data, n);
+    matchmaking_message(&a->search.mm, averager_now(a), data, n);
     drive(a);
 }
 
@@ -107,14 +107,14 @@ static void asking_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
     (void)s;
-    matchmaking_leader_gone(&a->mm, averager_now(a));
+    matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }
 
 static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct averager *a = context;
-    pl_fail(&a->ask_why, status, "who was there could not be asked: %.250s", why);
+    pl_fail(&a->search.ask_why, status, "who was there could not be asked: %.250s", why);
     asking_end(context, s);
 }
 
@@ -122,51 +122,52 @@ static void open_asking(struct averager *a)
 {
     static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
                                                      NULL };
-    a->asking = rpc_open(a->host, &a->ask.leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
-                         a->o.request_timeout, &events, a);
-    a->ask_failed = !a->asking;
-    if (!a->asking) return;
-    rpc_send(a->asking, bytes_at(&a->ask.request), bytes_length(&a->ask.request));
-    rpc_end(a->asking);
+    a->search.asking = rpc_open(a->host, &a->search.ask.leader, a->rpc[AVERAGER_JOIN],
+                                LEADER_MESSAGE_MAX, a->o.request_timeout, &events, a);
+    a->search.ask_failed = !a->search.asking;
+    if (!a->search.asking) return;
+    rpc_send(a->search.asking, bytes_at(&a->search.ask.request),
+             bytes_length(&a->search.ask.request));
+    rpc_end(a->search.asking);
 }
 
 static void on_leader_admitted(void *context, int status)
 {
     struct averager *a = context;
-    a->ask.proof = NULL;
+    a->search.ask.proof = NULL;
     if (!status) {
         open_asking(a);
-        if (a->ask_failed) drive(a);
+        if (a->search.ask_failed) drive(a);
         return;
     }
-    pl_fail(&a->ask_why, status, "who was there has shown no valid access token");
-    matchmaking_leader_gone(&a->mm, averager_now(a));
+    pl_fail(&a->search.ask_why, status, "who was there has shown no valid access token");
+    matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }
 
 static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
 {
     struct averager *a = context;
-    a->ask.leader = *leader;
-    bytes_clear(&a->ask.request);
-    a->ask_failed = bytes_add(&a->ask.request, request, n) != PL_OK;
-    if (a->ask_failed) return;
+    a->search.ask.leader = *leader;
+    bytes_clear(&a->search.ask.request);
+    a->search.ask_failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
+    if (a->search.ask_failed) return;
     if (!averager_must_ask(a, leader)) {
         open_asking(a);
         return;
     }
-    a->ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
-    a->ask_failed = !a->ask.proof;
+    a->search.ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
+    a->search.ask_failed = !a->search.ask.proof;
 }
 
 static void on_leave(void *context)
 {
     struct averager *a = context;
-    if (a->ask.proof) dht_node_cancel(a->ask.proof);
-    a->ask.proof = NULL;
-    rpc_close(a->asking);
-    a->asking = NULL;
-    a->ask_failed = 0;
+    if (a->search.ask.proof) dht_node_cancel(a->search.ask.proof);
+    a->search.ask.proof = NULL;
+    rpc_close(a->search.asking);
+    a->search.asking = NULL;
+    a->search.ask_failed = 0;
 }
 
 /* --- others' questions ------------------------------------------------------------------------ */
@@ -174,10 +175,10 @@ static void on_leave(void *context)
 static void free_asker(struct asker *asker)
 {
     struct averager *a = asker->a;
-    struct asker **at = &a->askers;
+    struct asker **at = &a->search.askers;
     while (*at != asker) at = &(*at)->next;
     *at = asker->next;
-    a->asker_count--;
+    a->search.asker_count--;
     if (asker->proof) dht_node_cancel(asker->proof);
     rpc_close(asker->stream);
     free(asker);
@@ -201,7 +202,7 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     asker->has_asked = 1;
     rpc_deadline(s, 0);
     reliability_see(a->reliability, loop_now(a->loop), rpc_peer(s));
-    matchmaking_request(&a->mm, averager_now(a), asker, rpc_peer(s), data, n);
+    matchmaking_request(&a->search.mm, averager_now(a), asker, rpc_peer(s), data, n);
     drive(a);
 }
 
@@ -209,7 +210,7 @@ static void asker_failed(void *context, struct rpc_stream *s, int status, const 
 {
     struct asker *asker = context;
     (void)s, (void)status, (void)why;
-    matchmaking_asker_gone(&asker->a->mm, asker);
+    matchmaking_asker_gone(&asker->a->search.mm, asker);
     free_asker(asker);
 }
 
@@ -229,16 +230,17 @@ static void on_asker(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
     struct averager *a = context;
-    struct asker *asker = a->asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker) : NULL;
+    struct asker *asker = a->search.asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker)
+                                                                      : NULL;
     if (!asker) {
         rpc_close(s);
         return;
     }
     asker->a = a;
     asker->stream = s;
-    asker->next = a->askers;
-    a->askers = asker;
-    a->asker_count++;
+    asker->next = a->search.askers;
+    a->search.askers = asker;
+    a->search.asker_count++;
     rpc_listen(s, &events, asker);
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
     if (!averager_admit_caller(a, s, &asker->proof, on_asker_admitted, asker)) free_asker(asker);
@@ -249,10 +251,10 @@ static void on_asker(void *context, struct rpc_stream *s)
 static void on_over(void *context, int status)
 {
     struct averager *a = context;
-    if (a->lookup) dht_node_cancel(a->lookup);
-    a->lookup = NULL;
-    a->found = 1;
-    a->found_status = status;
+    if (a->search.lookup) dht_node_cancel(a->search.lookup);
+    a->search.lookup = NULL;
+    a->search.found = 1;
+    a->search.status = status;
     averager_turn(a);
 }
 
@@ -305,31 +307,31 @@ static void on_time(void *context)
 {
     struct averager *a = context;
     double now = averager_now(a);
-    if (a->ask_failed) {
-        a->ask_failed = 0;
-        matchmaking_leader_gone(&a->mm, now);
+    if (a->search.ask_failed) {
+        a->search.ask_failed = 0;
+        matchmaking_leader_gone(&a->search.mm, now);
     }
-    if (a->mm.state == MATCHMAKING_LOOKING && a->mm.looking_up && !a->lookup)
-        matchmaking_found(&a->mm, now, NULL, 0); /* the look could not be begun */
-    matchmaking_tick(&a->mm, now);
+    if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.looking_up && !a->search.lookup)
+        matchmaking_found(&a->search.mm, now, NULL, 0); /* the look could not be begun */
+    matchmaking_tick(&a->search.mm, now);
     drive(a);
 }
 
 /* After every event: the clock that the engine has not got. */
 static void drive(struct averager *a)
 {
-    double wake = matchmaking_wake(&a->mm);
-    int at_once = a->ask_failed || (a->mm.looking_up && !a->lookup);
-    if (a->mm.state == MATCHMAKING_IDLE) timer_stop(&a->search_timer);
+    double wake = matchmaking_wake(&a->search.mm);
+    int at_once = a->search.ask_failed || (a->search.mm.looking_up && !a->search.lookup);
+    if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
     else
-        timer_start(a->loop, &a->search_timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
+        timer_start(a->loop, &a->search.timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
                     on_time, a);
 }
 
 void averager_search_says(struct averager *a)
 {
-    a->mm.o.gather = bytes_at(&a->gather);
-    a->mm.o.gather_n = bytes_length(&a->gather);
+    a->search.mm.o.gather = bytes_at(&a->search.gather);
+    a->search.mm.o.gather_n = bytes_length(&a->search.gather);
 }
 
 static void on_reach(void *context) { averager_search(context); }
@@ -339,32 +341,32 @@ static void on_reach(void *context) { averager_search(context); }
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
-    a->found = 0;
+    a->search.found = 0;
     if (!dht_node_knows_reachability(a->node)) {
-        timer_start(a->loop, &a->reach_timer, REACH_EVERY, on_reach, a);
+        timer_start(a->loop, &a->search.reach_timer, REACH_EVERY, on_reach, a);
         return;
     }
     averager_look_at_reach(a);
     averager_search_says(a);
-    matchmaking_hide(&a->mm, now, averager_cannot_be_called(a));
-    matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
+    matchmaking_hide(&a->search.mm, now, averager_cannot_be_called(a));
+    matchmaking_begin(&a->search.mm, now, a->step.scheduled, a->step.deadline);
     if (a->triggered) {
-        matchmaking_patience(&a->mm, a->step.patience);
-        matchmaking_expect(&a->mm, now, a->step.expected);
+        matchmaking_patience(&a->search.mm, a->step.patience);
+        matchmaking_expect(&a->search.mm, now, a->step.expected);
     }
     drive(a);
 }
 
 void averager_search_cancel(struct averager *a)
 {
-    matchmaking_cancel(&a->mm);
-    if (a->ask.proof) dht_node_cancel(a->ask.proof);
-    a->ask.proof = NULL;
-    if (a->lookup) dht_node_cancel(a->lookup);
-    a->lookup = NULL;
-    a->found = 0;
-    timer_stop(&a->search_timer);
-    timer_stop(&a->reach_timer);
+    matchmaking_cancel(&a->search.mm);
+    if (a->search.ask.proof) dht_node_cancel(a->search.ask.proof);
+    a->search.ask.proof = NULL;
+    if (a->search.lookup) dht_node_cancel(a->search.lookup);
+    a->search.lookup = NULL;
+    a->search.found = 0;
+    timer_stop(&a->search.timer);
+    timer_stop(&a->search.reach_timer);
 }
 
 int averager_join_open(struct averager *a, struct pl_err *err)
@@ -379,7 +381,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .client_mode = a->o.client_mode,
                                      .chance = a->o.chance };
     memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
-    matchmaking_init(&a->mm, &o, &port, a);
+    matchmaking_init(&a->search.mm, &o, &port, a);
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_JOIN]);
@@ -389,8 +391,8 @@ int averager_join_open(struct averager *a, struct pl_err *err)
 void averager_join_close(struct averager *a)
 {
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_JOIN]);
-    while (a->askers) {
-        matchmaking_asker_gone(&a->mm, a->askers);
-        free_asker(a->askers);
+    while (a->search.askers) {
+        matchmaking_asker_gone(&a->search.mm, a->search.askers);
+        free_asker(a->search.askers);
     }
 }

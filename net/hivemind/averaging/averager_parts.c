@@ -15,11 +15,11 @@
 void averager_part_free(struct part_stream *p)
 {
     struct averager *a = p->a;
-    struct part_stream **at = &a->parts;
+    struct part_stream **at = &a->round.parts;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
-    if (p->attached && a->in) a->in[p->place] = NULL;
-    a->parked_bytes -= p->first_n;
+    if (p->attached && a->round.in) a->round.in[p->place] = NULL;
+    a->round.parked_bytes -= p->first_n;
     free(p->first);
     if (p->proof) dht_node_cancel(p->proof);
     rpc_close(p->stream);
@@ -40,21 +40,21 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;
     struct part_message m;
-    int place = group_find(&a->group, &p->peer);
-    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->group.id ||
-        memcmp(m.group_id, a->group.id, sizeof a->group.id)) {
+    int place = group_find(&a->round.group, &p->peer);
+    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->round.group.id ||
+        memcmp(m.group_id, a->round.group.id, sizeof a->round.group.id)) {
         refuse(p, MSG_BAD_GROUP_ID);
     } else if (place < 0) {
         rpc_fail(p->stream, "ValueError('not a member of this group')");
         averager_part_free(p);
-    } else if (!allreduce_awaits(a->x, (size_t)place) || a->in[place]) {
+    } else if (!allreduce_awaits(a->round.x, (size_t)place) || a->round.in[place]) {
         refuse(p, MSG_INTERNAL_ERROR);
     } else {
         p->attached = 1;
         p->place = (size_t)place;
-        a->in[place] = p;
+        a->round.in[place] = p;
         rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
-        allreduce_message(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
+        allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
     }
 }
@@ -63,13 +63,13 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;
-    if (a->parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
+    if (a->round.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
         return;
     }
     memcpy(p->first, data, n);
     p->first_n = n;
-    a->parked_bytes += n;
+    a->round.parked_bytes += n;
 }
 
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
@@ -78,12 +78,12 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     struct averager *a = p->a;
     (void)s;
     if (p->attached) {
-        allreduce_message(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
+        allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
         return;
     }
     rpc_deadline(p->stream, 0);
-    if (a->x && !a->allreduce_over) averager_part_attach(p, data, n);
+    if (a->round.x && !a->round.is_over) averager_part_attach(p, data, n);
     else if (a->busy) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
@@ -94,7 +94,7 @@ static void part_end(void *context, struct rpc_stream *s)
     struct averager *a = p->a;
     (void)s;
     if (!p->attached) return;
-    allreduce_ended(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN);
+    allreduce_ended(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN);
     averager_drive(a);
 }
 
@@ -107,7 +107,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
         averager_part_free(p);
         return;
     }
-    allreduce_failed(a->x, loop_now(a->loop), p->place, ALLREDUCE_IN, why);
+    allreduce_failed(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, why);
     averager_drive(a);
 }
 
@@ -117,7 +117,7 @@ void averager_part_limit(struct part_stream *p)
 {
     const struct averager *a = p->a;
     double limit = AVERAGER_FIRST_MESSAGE;
-    if (group_find(&a->group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
+    if (group_find(&a->round.group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
     rpc_deadline(p->stream, limit);
 }
 
@@ -139,7 +139,7 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     struct averager *a = context;
     struct part_stream *p = calloc(1, sizeof *p);
     size_t open = 0;
-    for (struct part_stream *q = a->parts; q; q = q->next) open++;
+    for (struct part_stream *q = a->round.parts; q; q = q->next) open++;
     if (!p || open >= 2 * GROUP_PEERS_MAX) {
         free(p);
         rpc_close(s);
@@ -148,8 +148,8 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     p->a = a;
     p->stream = s;
     p->peer = *rpc_peer(s);
-    p->next = a->parts;
-    a->parts = p;
+    p->next = a->round.parts;
+    a->round.parts = p;
     rpc_listen(s, &events, p);
     averager_part_limit(p);
     rpc_pause(s);
@@ -160,7 +160,7 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
 void averager_refuse_parked(struct averager *a)
 {
     struct part_stream *p, *next;
-    for (p = a->parts; p; p = next) {
+    for (p = a->round.parts; p; p = next) {
         next = p->next;
         if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
     }

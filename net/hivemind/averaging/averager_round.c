@@ -18,7 +18,7 @@ static void out_message(void *context, struct rpc_stream *s, const uint8_t *data
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
-    allreduce_message(a->x, now_of(a), out->place, ALLREDUCE_OUT, data, n);
+    allreduce_message(a->round.x, now_of(a), out->place, ALLREDUCE_OUT, data, n);
     averager_drive(a);
 }
 
@@ -28,7 +28,7 @@ static void out_end(void *context, struct rpc_stream *s)
     struct averager *a = out->a;
     (void)s;
     out->is_finished = 0; /* nothing more will come: no use in lingering */
-    allreduce_ended(a->x, now_of(a), out->place, ALLREDUCE_OUT);
+    allreduce_ended(a->round.x, now_of(a), out->place, ALLREDUCE_OUT);
     averager_drive(a);
 }
 
@@ -38,7 +38,7 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
     struct averager *a = out->a;
     (void)s, (void)status;
     out->is_finished = 0;
-    allreduce_failed(a->x, now_of(a), out->place, ALLREDUCE_OUT, why);
+    allreduce_failed(a->round.x, now_of(a), out->place, ALLREDUCE_OUT, why);
     averager_drive(a);
 }
 
@@ -47,7 +47,7 @@ static void out_drained(void *context, struct rpc_stream *s)
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
-    allreduce_drained(a->x, now_of(a), out->place);
+    allreduce_drained(a->round.x, now_of(a), out->place);
     averager_drive(a);
 }
 
@@ -69,11 +69,11 @@ static void on_open(void *context, size_t peer)
     static const struct rpc_stream_events events = { out_message, out_end, out_failed,
                                                      out_drained };
     struct averager *a = context;
-    struct out_stream *out = &a->out[peer];
+    struct out_stream *out = &a->round.out[peer];
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
-    if (dht_node_admits(a->node, &a->group.members[peer].peer))
-        out->stream = rpc_open(a->host, &a->group.members[peer].peer, a->rpc[AVERAGER_AGGREGATE],
-                               message_max(a), limit, &events, out);
+    if (dht_node_admits(a->node, &a->round.group.members[peer].peer))
+        out->stream = rpc_open(a->host, &a->round.group.members[peer].peer,
+                               a->rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events, out);
     out->is_dead = !out->stream;
 }
 
@@ -81,8 +81,8 @@ static void on_open(void *context, size_t peer)
 
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
 {
-    if (way == ALLREDUCE_OUT) return a->out[peer].stream;
-    return a->in[peer] ? a->in[peer]->stream : NULL;
+    if (way == ALLREDUCE_OUT) return a->round.out[peer].stream;
+    return a->round.in[peer] ? a->round.in[peer]->stream : NULL;
 }
 
 static void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
@@ -90,7 +90,7 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
-    if (way == ALLREDUCE_OUT) a->out[peer].sent_n = n;
+    if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = n;
     if (s) rpc_send(s, data, n);
 }
 
@@ -98,7 +98,7 @@ static void on_give(void *context, size_t peer, enum allreduce_way way, struct b
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
-    if (way == ALLREDUCE_OUT) a->out[peer].sent_n = bytes_length(data);
+    if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = bytes_length(data);
     if (s) rpc_give(s, data);
 }
 
@@ -111,8 +111,8 @@ static int is_busy(void *context, size_t peer)
 /* A sender's first part comes on a stream that has no place in the group yet. */
 static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
 {
-    const struct peer_id *id = &a->group.members[peer].peer;
-    for (struct part_stream *p = a->parts; p; p = p->next)
+    const struct peer_id *id = &a->round.group.members[peer].peer;
+    for (struct part_stream *p = a->round.parts; p; p = p->next)
         if (peer_id_equal(&p->peer, id)) return p->stream;
     return NULL;
 }
@@ -120,11 +120,11 @@ static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
 static size_t moved(void *context, size_t peer, enum allreduce_way way)
 {
     const struct averager *a = context;
-    struct rpc_stream *s = way == ALLREDUCE_OUT ? a->out[peer].stream : stream_from(a, peer);
+    struct rpc_stream *s = way == ALLREDUCE_OUT ? a->round.out[peer].stream : stream_from(a, peer);
     size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
     if (!s) return 0;
     if (!queued) return rpc_unread(s);
-    return queued < a->out[peer].sent_n ? a->out[peer].sent_n - queued : 0;
+    return queued < a->round.out[peer].sent_n ? a->round.out[peer].sent_n - queued : 0;
 }
 
 static void on_finish(void *context, size_t peer, enum allreduce_way way)
@@ -132,15 +132,15 @@ static void on_finish(void *context, size_t peer, enum allreduce_way way)
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
     if (s) rpc_end(s);
-    if (way == ALLREDUCE_OUT) a->out[peer].is_finished = 1;
+    if (way == ALLREDUCE_OUT) a->round.out[peer].is_finished = 1;
 }
 
 static void on_close(void *context, size_t peer, enum allreduce_way way)
 {
     struct averager *a = context;
-    struct out_stream *out = &a->out[peer];
+    struct out_stream *out = &a->round.out[peer];
     if (way == ALLREDUCE_IN) {
-        if (a->in[peer]) averager_part_free(a->in[peer]);
+        if (a->round.in[peer]) averager_part_free(a->round.in[peer]);
         return;
     }
     if (out->stream && out->is_finished) averager_linger(out->stream);
@@ -165,7 +165,7 @@ static void job_done(void *context)
 {
     struct allreduce_job *job = context;
     struct averager *a = job->owner;
-    allreduce_done(a->x, now_of(a), job);
+    allreduce_done(a->round.x, now_of(a), job);
     averager_drive(a);
 }
 
@@ -175,15 +175,15 @@ static void on_work(void *context, struct allreduce_job *job)
     job->owner = a;
     if (!loop_work(a->loop, run_job, job_done, job)) return;
     job->run(job); /* here, without memory for more; the engine hears of it from the timer */
-    job->next = a->done_here;
-    a->done_here = job;
+    job->next = a->round.done_here;
+    a->round.done_here = job;
 }
 
 static void on_over(void *context, int status, const struct pl_err *err)
 {
     struct averager *a = context;
-    a->allreduce_over = 1;
-    a->allreduce_status = status;
+    a->round.is_over = 1;
+    a->round.status = status;
     if (status) a->why = *err;
     averager_turn(a);
 }
@@ -198,33 +198,34 @@ static void on_time(void *context)
 {
     struct averager *a = context;
     struct allreduce_job *job;
-    while ((job = a->done_here)) {
-        a->done_here = job->next;
-        allreduce_done(a->x, now_of(a), job);
+    while ((job = a->round.done_here)) {
+        a->round.done_here = job->next;
+        allreduce_done(a->round.x, now_of(a), job);
     }
-    if (!a->x || a->allreduce_over) return;
-    for (size_t p = 0; p < a->group.count; p++)
-        if (a->out[p].is_dead) {
-            a->out[p].is_dead = 0;
-            allreduce_failed(a->x, now_of(a), p, ALLREDUCE_OUT, "no stream to it can be opened");
+    if (!a->round.x || a->round.is_over) return;
+    for (size_t p = 0; p < a->round.group.count; p++)
+        if (a->round.out[p].is_dead) {
+            a->round.out[p].is_dead = 0;
+            allreduce_failed(a->round.x, now_of(a), p, ALLREDUCE_OUT,
+                             "no stream to it can be opened");
         }
-    allreduce_tick(a->x, now_of(a));
+    allreduce_tick(a->round.x, now_of(a));
     averager_drive(a);
 }
 
 void averager_drive(struct averager *a)
 {
     double wake, in_s;
-    if (!a->x || (a->allreduce_over && !a->done_here)) {
-        timer_stop(&a->allreduce_timer);
+    if (!a->round.x || (a->round.is_over && !a->round.done_here)) {
+        timer_stop(&a->round.timer);
         return;
     }
-    wake = allreduce_wake(a->x);
-    in_s = a->done_here ? 0 : fmax(0, wake - now_of(a));
-    for (size_t p = 0; p < a->group.count; p++)
-        if (a->out[p].is_dead) in_s = 0;
-    if (isfinite(in_s)) timer_start(a->loop, &a->allreduce_timer, in_s, on_time, a);
-    else timer_stop(&a->allreduce_timer);
+    wake = allreduce_wake(a->round.x);
+    in_s = a->round.done_here ? 0 : fmax(0, wake - now_of(a));
+    for (size_t p = 0; p < a->round.group.count; p++)
+        if (a->round.out[p].is_dead) in_s = 0;
+    if (isfinite(in_s)) timer_start(a->loop, &a->round.timer, in_s, on_time, a);
+    else timer_stop(&a->round.timer);
 }
 
 /* --- reliability ------------------------------------------------------------------------------ */
@@ -234,15 +235,17 @@ void averager_drive(struct averager *a)
 static void set_patience(struct averager *a)
 {
     double slowest = 0;
-    for (size_t i = 0; i < a->group.count; i++) {
-        a->patience[i].sender = reliability_silence(a->reliability, &a->group.members[i].peer,
-                                                    a->o.sender_timeout);
-        slowest = fmax(slowest, a->patience[i].sender);
+    for (size_t i = 0; i < a->round.group.count; i++) {
+        a->round.patience[i].sender = reliability_silence(a->reliability,
+                                                          &a->round.group.members[i].peer,
+                                                          a->o.sender_timeout);
+        slowest = fmax(slowest, a->round.patience[i].sender);
     }
-    for (size_t i = 0; i < a->group.count; i++)
-        a->patience[i].reducer = reliability_is_proven(a->reliability, &a->group.members[i].peer)
-                                     ? a->o.sender_timeout + RELIABILITY_SILENCE
-                                     : 2 * slowest;
+    for (size_t i = 0; i < a->round.group.count; i++)
+        a->round.patience[i].reducer = reliability_is_proven(a->reliability,
+                                                             &a->round.group.members[i].peer)
+                                           ? a->o.sender_timeout + RELIABILITY_SILENCE
+                                           : 2 * slowest;
 }
 
 /* Failures first: what good the unproven peers of a group have done takes back what others among them
@@ -255,20 +258,21 @@ void averager_note_conduct(struct averager *a)
     enum allreduce_conduct worst;
     int spare;
     double latest;
-    for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self) count[allreduce_conduct(a->x, i, &latest)]++;
+    for (size_t i = 0; i < a->round.group.count; i++)
+        if (i != a->round.group.self) count[allreduce_conduct(a->round.x, i, &latest)]++;
     worst = count[ALLREDUCE_WITHHELD] || a->o.verify ? ALLREDUCE_WITHHELD : ALLREDUCE_REFUSED;
     failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
-    spare = failed > 1 && failed == a->group.count - 1;
-    for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && !allreduce_is_charged(a->x, i) &&
-            allreduce_conduct(a->x, i, &latest) >= worst &&
-            !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
-            reliability_failed(a->reliability, now, a->allreduce_began, &a->group.members[i].peer);
-    for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && !allreduce_is_charged(a->x, i) &&
-            allreduce_conduct(a->x, i, &latest) == ALLREDUCE_DELIVERED)
-            reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);
+    spare = failed > 1 && failed == a->round.group.count - 1;
+    for (size_t i = 0; i < a->round.group.count; i++)
+        if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
+            allreduce_conduct(a->round.x, i, &latest) >= worst &&
+            !(spare && reliability_is_proven(a->reliability, &a->round.group.members[i].peer)))
+            reliability_failed(a->reliability, now, a->round.began,
+                               &a->round.group.members[i].peer);
+    for (size_t i = 0; i < a->round.group.count; i++)
+        if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
+            allreduce_conduct(a->round.x, i, &latest) == ALLREDUCE_DELIVERED)
+            reliability_delivered(a->reliability, now, &a->round.group.members[i].peer, latest);
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */
@@ -277,29 +281,30 @@ void averager_note_conduct(struct averager *a)
  * the next group. */
 void averager_protect(struct averager *a, const struct group *g)
 {
-    while (a->protected_count) host_unprotect(a->host, &a->protected_peers[--a->protected_count]);
-    free(a->protected_peers);
-    a->protected_peers = g ? calloc(g->count, sizeof *a->protected_peers) : NULL;
-    for (size_t i = 0; a->protected_peers && i < g->count; i++)
+    while (a->round.protected_count)
+        host_unprotect(a->host, &a->round.protected_peers[--a->round.protected_count]);
+    free(a->round.protected_peers);
+    a->round.protected_peers = g ? calloc(g->count, sizeof *a->round.protected_peers) : NULL;
+    for (size_t i = 0; a->round.protected_peers && i < g->count; i++)
         if (!host_protect(a->host, &g->members[i].peer))
-            a->protected_peers[a->protected_count++] = g->members[i].peer;
+            a->round.protected_peers[a->round.protected_count++] = g->members[i].peer;
 }
 
 static int prepare(struct averager *a)
 {
-    size_t n = a->group.count, total = 0, *share = pl_alloc(n, sizeof *share);
+    size_t n = a->round.group.count, total = 0, *share = pl_alloc(n, sizeof *share);
     int rc = PL_ENOMEM;
-    a->out = calloc(n, sizeof *a->out);
-    a->in = calloc(n, sizeof *a->in);
-    a->share = pl_alloc(n, sizeof *a->share);
-    a->patience = pl_alloc(n, sizeof *a->patience);
+    a->round.out = calloc(n, sizeof *a->round.out);
+    a->round.in = calloc(n, sizeof *a->round.in);
+    a->round.share = pl_alloc(n, sizeof *a->round.share);
+    a->round.patience = pl_alloc(n, sizeof *a->round.patience);
     for (size_t t = 0; t < a->o.tensors; t++) total += a->elements[t];
-    if (share && a->out && a->in && a->share && a->patience)
-        rc = group_shares(share, &a->group, total, &a->why);
+    if (share && a->round.out && a->round.in && a->round.share && a->round.patience)
+        rc = group_shares(share, &a->round.group, total, &a->why);
     for (size_t i = 0; !rc && i < n; i++) {
-        a->share[i] = (double)share[i];
-        a->out[i].a = a;
-        a->out[i].place = i;
+        a->round.share[i] = (double)share[i];
+        a->round.out[i].a = a;
+        a->round.out[i].place = i;
     }
     if (!rc) set_patience(a);
     pl_free(share);
@@ -309,7 +314,7 @@ static int prepare(struct averager *a)
 void averager_exchange(struct averager *a)
 {
     struct allreduce_options o = { .be = a->o.be,
-                                   .group = &a->group,
+                                   .group = &a->round.group,
                                    .tensors = a->o.tensors,
                                    .elements = a->elements,
                                    .method = a->method,
@@ -326,30 +331,30 @@ void averager_exchange(struct averager *a)
                                    .claim = a->step.claim,
                                    .validation = a->o.validation,
                                    .chance = a->o.chance,
-                                   .memory = &a->memory };
+                                   .memory = &a->round.memory };
     struct part_stream *p, *next;
     int rc = prepare(a);
     a->result.verified = o.verify;
-    a->allreduce_over = 0;
-    a->allreduce_began = now_of(a);
-    o.share = a->share;
+    a->round.is_over = 0;
+    a->round.began = now_of(a);
+    o.share = a->round.share;
     /* Verification takes as long as it takes, and has silences of its own. */
-    o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->patience;
+    o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->round.patience;
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
-    if (!rc) rc = allreduce_open(&a->x, &o, &port, a, now_of(a), &a->why);
+    if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
         averager_exchange_clear(a);
-        a->found = 1; /* ends the step: the same would happen in any group */
-        a->found_status = rc;
+        a->search.found = 1; /* ends the step: the same would happen in any group */
+        a->search.status = rc;
         averager_turn(a);
         return;
     }
     /* Without memory for it only proofs that come late are lost. */
     if (o.verify)
-        (void)equivocation_log_add(&a->equivocations, a->allreduce_began, &verifier_rules,
-                                   &a->group, allreduce_round(a->x));
-    averager_protect(a, &a->group);
-    for (p = a->parts; p; p = next) {
+        (void)equivocation_log_add(&a->round.equivocations, a->round.began, &verifier_rules,
+                                   &a->round.group, allreduce_round(a->round.x));
+    averager_protect(a, &a->round.group);
+    for (p = a->round.parts; p; p = next) {
         next = p->next;
         if (p->attached) continue;
         if (!p->first) {
@@ -359,7 +364,7 @@ void averager_exchange(struct averager *a)
         }
         uint8_t *first = p->first;
         size_t n = p->first_n;
-        a->parked_bytes -= n;
+        a->round.parked_bytes -= n;
         p->first = NULL;
         p->first_n = 0;
         averager_part_attach(p, first, n);
@@ -370,22 +375,22 @@ void averager_exchange(struct averager *a)
 
 void averager_exchange_clear(struct averager *a)
 {
-    for (struct part_stream *p = a->parts, *next; p; p = next) {
+    for (struct part_stream *p = a->round.parts, *next; p; p = next) {
         next = p->next;
         if (p->attached) averager_part_free(p);
     }
-    allreduce_close(a->x);
-    a->x = NULL;
-    a->allreduce_over = 0;
-    free(a->out);
-    free(a->in);
-    pl_free(a->share);
-    pl_free(a->patience);
-    a->out = NULL;
-    a->in = NULL;
-    a->share = NULL;
-    a->patience = NULL;
-    timer_stop(&a->allreduce_timer);
+    allreduce_close(a->round.x);
+    a->round.x = NULL;
+    a->round.is_over = 0;
+    free(a->round.out);
+    free(a->round.in);
+    pl_free(a->round.share);
+    pl_free(a->round.patience);
+    a->round.out = NULL;
+    a->round.in = NULL;
+    a->round.share = NULL;
+    a->round.patience = NULL;
+    timer_stop(&a->round.timer);
 }
 
 int averager_round_open(struct averager *a, struct pl_err *err)
@@ -401,6 +406,6 @@ void averager_round_close(struct averager *a)
 {
     averager_verify_close(a);
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
-    while (a->parts) averager_part_free(a->parts);
-    timer_stop(&a->allreduce_timer);
+    while (a->round.parts) averager_part_free(a->round.parts);
+    timer_stop(&a->round.timer);
 }

@@ -26,41 +26,42 @@ static void announce(void *context)
 {
     struct averager *a = context;
     struct bytes value = { 0 };
-    if (a->sharing) mp_float(&value, a->priority);
+    if (a->shared.is_on) mp_float(&value, a->shared.priority);
     else mp_nil(&value);
     if (!value.failed)
         dht_node_store(a->node, &a->state_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
                        bytes_at(&value), bytes_length(&value),
                        averager_now(a) + STATE_PRIORITY_LIFE, on_stored, NULL);
     bytes_clear(&value);
-    if (a->sharing) timer_start(a->loop, &a->announce_timer, ANNOUNCE_EVERY, announce, a);
+    if (a->shared.is_on)
+        timer_start(a->loop, &a->shared.announce_timer, ANNOUNCE_EVERY, announce, a);
 }
 
 void averager_share(struct averager *a, struct state_snapshot *s, double priority)
 {
-    int was = a->sharing, changed = a->priority != priority;
-    drop_snapshot(a->snapshot);
-    a->snapshot = s;
+    int was = a->shared.is_on, changed = a->shared.priority != priority;
+    drop_snapshot(a->shared.snapshot);
+    a->shared.snapshot = s;
     if (s) s->users = 1;
-    a->priority = priority;
-    a->sharing = s && !a->o.client_mode && !a->o.auxiliary;
-    if (a->sharing ? !was || changed : was) announce(a);
-    if (!a->sharing) timer_stop(&a->announce_timer);
+    a->shared.priority = priority;
+    a->shared.is_on = s && !a->o.client_mode && !a->o.auxiliary;
+    if (a->shared.is_on ? !was || changed : was) announce(a);
+    if (!a->shared.is_on) timer_stop(&a->shared.announce_timer);
 }
 
 /* --- giving ----------------------------------------------------------------------------------- */
 
-size_t averager_downloads(const struct averager *a) { return a->giving_count; }
+size_t averager_downloads(const struct averager *a) { return a->shared.giving_count; }
 
 static void give_next(struct averager *a);
 
 static void free_giving(struct giving *g)
 {
     struct averager *a = g->a;
-    struct giving **at = &a->givings;
+    struct giving **at = &a->shared.givings;
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    a->giving_count--;
+    a->shared.giving_count--;
     if (g->proof) dht_node_cancel(g->proof);
     timer_stop(&g->watch);
     state_source_clear(&g->source);
@@ -131,7 +132,7 @@ static void watch_giving(void *context)
 
 static void begin_giving(struct giving *g)
 {
-    struct state_snapshot *s = g->a->snapshot;
+    struct state_snapshot *s = g->a->shared.snapshot;
     g->snapshot = s;
     s->users++;
     g->source = (struct state_source){ .metadata = s->metadata,
@@ -148,11 +149,11 @@ static void give_next(struct averager *a)
 {
     struct giving *first = NULL;
     size_t running = 0;
-    for (struct giving *g = a->givings; g; g = g->next) {
+    for (struct giving *g = a->shared.givings; g; g = g->next) {
         if (g->snapshot) running++;
         else if (!g->proof) first = g;
     }
-    if (first && a->snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
+    if (first && a->shared.snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
 }
 
 static void on_giving_admitted(void *context, int status)
@@ -175,18 +176,19 @@ static void on_giving(void *context, struct rpc_stream *s)
     struct averager *a = context;
     struct giving *g;
     size_t own = 0;
-    for (g = a->givings; g; g = g->next) own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
-    if (!a->sharing || own == AVERAGER_QUEUE_PEER || a->giving_count == AVERAGER_QUEUE_MAX ||
-        !(g = calloc(1, sizeof *g))) {
+    for (g = a->shared.givings; g; g = g->next)
+        own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
+    if (!a->shared.is_on || own == AVERAGER_QUEUE_PEER ||
+        a->shared.giving_count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
         rpc_end(s); /* without a message: nothing to be had here */
         rpc_close(s);
         return;
     }
     g->a = a;
     g->stream = s;
-    g->next = a->givings;
-    a->givings = g;
-    a->giving_count++;
+    g->next = a->shared.givings;
+    a->shared.givings = g;
+    a->shared.giving_count++;
     rpc_listen(s, &events, g);
     if (!averager_admit_caller(a, s, &g->proof, on_giving_admitted, g)) free_giving(g);
     give_next(a);
@@ -206,11 +208,11 @@ int averager_state_open(struct averager *a, struct pl_err *err)
 
 void averager_state_close(struct averager *a)
 {
-    averager_share(a, NULL, a->priority);
+    averager_share(a, NULL, a->shared.priority);
     if (!a->o.client_mode) {
         rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
         averager_witness_close(a);
     }
-    while (a->givings) free_giving(a->givings);
+    while (a->shared.givings) free_giving(a->shared.givings);
     averager_load_close(a);
 }

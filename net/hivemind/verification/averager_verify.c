@@ -23,7 +23,7 @@ int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t e
     const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
     snprintf(text, sizeof text, "btard4 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
-             v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search_number);
+             v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search.number);
     mp_text(out, text);
     return out->failed;
 }
@@ -77,7 +77,7 @@ static int is_ours(const struct averager *a, const struct gather *said)
     char number[17];
     size_t n = read_terms(&v, said);
     int same;
-    snprintf(number, sizeof number, "%016llx", (unsigned long long)a->search_number);
+    snprintf(number, sizeof number, "%016llx", (unsigned long long)a->search.number);
     same = n && v->n - n == 16 && !memcmp(v->bytes + n, number, 16);
     mp_free(v);
     return same;
@@ -90,14 +90,15 @@ int averager_can_verify(const struct averager *a)
 {
     const struct gather *says = NULL;
     size_t trainers = 0;
-    if (!a->o.verify || a->o.client_mode || a->group.count > VERIFIER_PEERS_MAX) return 0;
-    for (size_t i = 0; i < a->group.count; i++)
-        if (a->group.members[i].gather.mode == GROUP_FULL && !trainers++)
-            says = &a->group.members[i].gather;
-    if (trainers < AVERAGER_VERIFY_MIN || !is_ours(a, &a->group.members[a->group.self].gather))
+    if (!a->o.verify || a->o.client_mode || a->round.group.count > VERIFIER_PEERS_MAX) return 0;
+    for (size_t i = 0; i < a->round.group.count; i++)
+        if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
+            says = &a->round.group.members[i].gather;
+    if (trainers < AVERAGER_VERIFY_MIN ||
+        !is_ours(a, &a->round.group.members[a->round.group.self].gather))
         return 0;
-    for (size_t i = 0; i < a->group.count; i++) {
-        const struct gather *said = &a->group.members[i].gather;
+    for (size_t i = 0; i < a->round.group.count; i++) {
+        const struct gather *said = &a->round.group.members[i].gather;
         if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* nobody can call it */
             !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
             return 0;
@@ -107,7 +108,7 @@ int averager_can_verify(const struct averager *a)
 
 static void forget(struct telling *t)
 {
-    struct telling **at = &t->a->tellings;
+    struct telling **at = &t->a->round.tellings;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     free(t);
@@ -131,14 +132,14 @@ static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *
         free(t);
         return;
     }
-    t->next = a->tellings;
-    a->tellings = t;
+    t->next = a->round.tellings;
+    a->round.tellings = t;
 }
 
 void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
-    tell(a, &a->group.members[peer].peer, data, n);
+    tell(a, &a->round.group.members[peer].peer, data, n);
 }
 
 /* A proof may come when our own part in its round has ended: it bans all the same, and goes on to the
@@ -158,10 +159,11 @@ static void on_told(void *context, struct rpc_call *call, const uint8_t *data, s
 {
     struct averager *a = context;
     const struct peer_id *caller = rpc_caller(call);
-    int place = a->x && !a->allreduce_over ? group_find(&a->group, caller) : -1;
-    int is_taken = place >= 0 && !allreduce_told(a->x, loop_now(a->loop), (size_t)place, data, n);
-    if (!equivocation_log_hear(&a->equivocations, loop_now(a->loop), caller, data, n, on_convicted,
-                               a) &&
+    int place = a->round.x && !a->round.is_over ? group_find(&a->round.group, caller) : -1;
+    int is_taken = place >= 0 &&
+                   !allreduce_told(a->round.x, loop_now(a->loop), (size_t)place, data, n);
+    if (!equivocation_log_hear(&a->round.equivocations, loop_now(a->loop), caller, data, n,
+                               on_convicted, a) &&
         !is_taken)
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
     else rpc_reply(call, "", 0);
@@ -179,9 +181,9 @@ int averager_verify_open(struct averager *a, struct pl_err *err)
 void averager_verify_close(struct averager *a)
 {
     if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
-    while (a->tellings) {
-        rpc_cancel(a->tellings->request);
-        forget(a->tellings);
+    while (a->round.tellings) {
+        rpc_cancel(a->round.tellings->request);
+        forget(a->round.tellings);
     }
-    equivocation_log_clear(&a->equivocations);
+    equivocation_log_clear(&a->round.equivocations);
 }

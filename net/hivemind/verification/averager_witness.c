@@ -24,20 +24,20 @@ static int is_too_soon(struct averager *a, const struct peer_id *peer)
     double now = loop_now(a->loop);
     size_t all = 0, own = 0;
     for (size_t i = 0; i < STATE_ANSWERS_A_SECOND; i++)
-        if (a->sampled[i].peer.length && now - a->sampled[i].at < 1) {
+        if (a->shared.sampled[i].peer.length && now - a->shared.sampled[i].at < 1) {
             all++;
-            own += peer_id_equal(&a->sampled[i].peer, peer);
+            own += peer_id_equal(&a->shared.sampled[i].peer, peer);
         }
     if (all == STATE_ANSWERS_A_SECOND || own >= STATE_ANSWERS_A_PEER) return 1;
-    a->sampled[a->sampled_next].peer = *peer;
-    a->sampled[a->sampled_next].at = now;
-    a->sampled_next = (a->sampled_next + 1) % STATE_ANSWERS_A_SECOND;
+    a->shared.sampled[a->shared.sampled_next].peer = *peer;
+    a->shared.sampled[a->shared.sampled_next].at = now;
+    a->shared.sampled_next = (a->shared.sampled_next + 1) % STATE_ANSWERS_A_SECOND;
     return 0;
 }
 
 static int has_parameters(const struct averager *a)
 {
-    const struct state_snapshot *s = a->snapshot;
+    const struct state_snapshot *s = a->shared.snapshot;
     if (!s || s->count < a->o.tensors) return 0;
     for (size_t t = 0; t < a->o.tensors; t++) {
         size_t n;
@@ -55,15 +55,16 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
     struct bytes answer = { 0 };
     float *values = NULL;
     size_t at = 0;
-    if (!dht_node_admits(a->node, caller) || !a->sharing || !has_parameters(a) || n != STATE_SEED ||
-        is_too_soon(a, caller) || !(values = pl_alloc(samples(a) + 1, sizeof *values))) {
+    if (!dht_node_admits(a->node, caller) || !a->shared.is_on || !has_parameters(a) ||
+        n != STATE_SEED || is_too_soon(a, caller) ||
+        !(values = pl_alloc(samples(a) + 1, sizeof *values))) {
         rpc_reply_error(call, "ValueError('no samples of our state now')");
         return;
     }
     for (size_t t = 0; t < a->o.tensors; t++)
-        at += state_samples_take(values + at, a->snapshot->tensors[t].data, a->elements,
+        at += state_samples_take(values + at, a->shared.snapshot->tensors[t].data, a->elements,
                                  a->o.tensors, t, seed);
-    for (int i = 0; i < 8; i++) bytes_u8(&answer, (uint8_t)((uint64_t)a->priority >> 8 * i));
+    for (int i = 0; i < 8; i++) bytes_u8(&answer, (uint8_t)((uint64_t)a->shared.priority >> 8 * i));
     for (size_t i = 0; i < at; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof bits);

@@ -176,7 +176,7 @@ void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_
         __real_averager_tell(context, peer, data, n);
         return;
     }
-    rewrite_packet(&out, a->x->verify.verifier, peer, tell_otherwise, data, n);
+    rewrite_packet(&out, a->round.x->verify.verifier, peer, tell_otherwise, data, n);
     if (bytes_length(&out)) __real_averager_tell(context, peer, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }

@@ -51,7 +51,7 @@ static void send_half(void *context)
 {
     static const struct stream_events events = { on_open, on_readable, NULL, on_failed };
     struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
-                              .group_id = peers[0].a->group.id,
+                              .group_id = peers[0].a->round.group.id,
                               .group_id_n = DHT_ID_BYTES,
                               .weight = 1,
                               .elements = PART,
