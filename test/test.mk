@@ -10,7 +10,7 @@ $(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(B
 $(BUILD)/test/%: $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
-$(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_tell
+$(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_verify_send
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
 # Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from

@@ -153,6 +153,7 @@ static void apply(struct allreduce *x)
     }
     x->phase = ALLREDUCE_APPLYING;
     close_streams(x);
+    /* Step 4, x_k += m - x_k, over ranges of parts. */
     for (size_t i = 0; i < jobs; i++) {
         job[i]->begin = begin;
         job[i]->end = begin = (i + 1) * x->part_count / jobs;
@@ -281,8 +282,9 @@ void allreduce_tick(struct allreduce *x, double now)
         if (x->is_late) allreduce_receive_late(x);
         allreduce_verify_expire(x, now);
         allreduce_give_up(x, PL_EAGAIN,
-                          x->notes.misfit.text[0] ? x->notes.misfit.text
-                                                  : "the exchange took longer than its time limit");
+                          x->notes.misfit.text[0]
+                              ? x->notes.misfit.text
+                              : "the all-reduce took longer than its time limit");
     }
     if (x->phase == ALLREDUCE_EXCHANGING) {
         allreduce_send_tick(x, now);
@@ -313,7 +315,7 @@ size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *par
     return pl_wire_bytes(&bytes, allreduce_method(x, part), &type, NULL) ? 0 : bytes;
 }
 
-/* What others will send us, beside our own differences as floats. */
+/* Compares others' messages with our own differences as float32: the smaller one is kept. */
 static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 {
     size_t bytes = 0;

@@ -21,8 +21,8 @@
 #include "group.h"
 #include "net/hivemind/verification/verifier.h"
 
-/* Computes again what a groupmate should have sent, into `tensor`, by what it says of it. PL_OK;
- * PL_ENOTFOUND or whatever else: it can't be told here. On a helper thread; may take its time. */
+/* Computes again what a groupmate should have sent, into `tensor`, from its claim. PL_OK;
+ * any error: it can't be computed here. On a helper thread; may take its time. */
 typedef int allreduce_recompute(void *context, const struct peer_id *peer,
                                 const struct verifier_claim *claim, float *const *tensor);
 
@@ -62,7 +62,7 @@ struct allreduce_options {
     double clip; /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
     /* BTARD, see allreduce_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
-    const struct identity *me;   /* borrowed: signs what we tell then */
+    const struct identity *me;   /* borrowed: signs our messages of verification */
     struct verifier_claim claim; /* what our values are of */
     struct allreduce_validation validation;
     struct random_source chance;     /* of our lots */
@@ -85,7 +85,7 @@ struct allreduce_port {
     void (*open)(void *context, size_t peer);
     /* Send a message on a stream, or on our answering side of it. */
     void (*send)(void *context, size_t peer, enum allreduce_way way, const uint8_t *data, size_t n);
-    /* 1: what was sent is still waiting here; allreduce_drained will tell. Of ALLREDUCE_OUT. */
+    /* 1: what was sent is still queued here; allreduce_drained follows. Of ALLREDUCE_OUT. */
     int (*is_busy)(void *context, size_t peer);
     /* Our side of the stream is complete. */
     void (*finish)(void *context, size_t peer, enum allreduce_way way);
@@ -97,20 +97,20 @@ struct allreduce_port {
     /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is
      * under way any more, and no stream open. */
     void (*over)(void *context, int status, const struct pl_err *err);
-    /* Only to verify: a message for a groupmate's allreduce_told. May be NULL where nobody does. */
+    /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL where nobody does. */
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
     /* In place of send for what is long; takes the memory, too, and may leave in *data another's
      * for what comes next. May be NULL. */
     void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
     /* Bytes of the message under way that have moved: of ours while is_busy, else of the one that comes.
-     * A slow link is told from silence by it. May be NULL. */
+     * It distinguishes a slow link from silence. May be NULL. */
     size_t (*moved)(void *context, size_t peer, enum allreduce_way way);
 };
 
-/* How it has lied: it has answered with what no honest reducer answers with, so that our round
- * fails, or verification has found it. NULL: not at all. Whoever merely sends bad parts is left
- * out of the mean, and costs nobody a round. */
-const char *allreduce_lie(const struct allreduce *x, size_t peer);
+/* A sentence for a ban: its answer is one that no honest reducer gives, or verification has a proof.
+ * NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and costs nobody
+ * a round. */
+const char *allreduce_proof(const struct allreduce *x, size_t peer);
 /* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
 int allreduce_is_charged(const struct allreduce *x, size_t peer);
 
@@ -118,8 +118,8 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer);
 enum allreduce_conduct {
     ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
     ALLREDUCE_DELIVERED, /* all that was */
-    ALLREDUCE_REFUSED, /* it has said that it does not answer: its own trouble, or we were too slow */
-    ALLREDUCE_WITHHELD /* silent, gone, or what it sent was of no use */
+    ALLREDUCE_REFUSED,   /* it has reported an error: its own trouble, or we were too slow */
+    ALLREDUCE_WITHHELD   /* silent, disconnected, or its messages were of no use */
 };
 /* latest: s that its slowest part took to come. A reducer that did not answer may have waited for a
  * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
@@ -129,7 +129,7 @@ enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer,
 const char *allreduce_left_out(const struct allreduce *x);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
- * does. What makes a round impossible is told by `over`. */
+ * does. A reason why the round is impossible comes with `over`. */
 const char *allreduce_differs(const struct allreduce *x);
 
 /* How far it went, at any time. */
@@ -159,13 +159,14 @@ void allreduce_message(struct allreduce *x, double now, size_t peer, enum allred
                        const uint8_t *data, size_t n);
 /* The other side has sent everything. */
 void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduce_way way);
-/* The stream is lost; why, for whoever reads what the round says. */
+/* The stream is lost; why: for the round's report. */
 void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                       const char *why);
 /* Hash of all that the peers of a verified round agree on, PL_HASH_BYTES; NULL: not verified. */
 const uint8_t *allreduce_round(const struct allreduce *x);
-/* Of verification. PL_EPROTO: not what this round's peers tell each other. */
-int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n);
+/* A packet of verification. PL_EPROTO: this round can't take it. */
+int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
+                             size_t n);
 void allreduce_drained(struct allreduce *x, double now, size_t peer);
 void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job);
 double allreduce_wake(const struct allreduce *x);

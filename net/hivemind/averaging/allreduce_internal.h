@@ -55,7 +55,7 @@ enum allreduce_phase {
     ALLREDUCE_EXCHANGING,
     ALLREDUCE_APPLYING,  /* can't be given up any more */
     ALLREDUCE_CANCELLED, /* without a result; tensors stay as they are */
-    ALLREDUCE_ENDED      /* the port has been told */
+    ALLREDUCE_ENDED      /* `over` has been called */
 };
 
 struct allreduce {

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-/* What a reducer says to a part that it did not expect, and to one that comes too late. */
+/* A reducer answers INTERNAL_ERROR to a part that it did not expect, or that comes too late. */
 void allreduce_note_refusal(struct allreduce *x, size_t peer)
 {
     char name[PEER_ID_TEXT_MAX];
@@ -25,7 +25,7 @@ void allreduce_note_refusal(struct allreduce *x, size_t peer)
 }
 
 /* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
- * length tells which of the two is not ours. [spec hivemind-protocol 5] */
+ * length shows which of the two differs. [spec hivemind-protocol 5] */
 void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,
                            const struct part_message *m)
 {
@@ -104,7 +104,7 @@ const char *allreduce_differs(const struct allreduce *x)
                : NULL;
 }
 
-const char *allreduce_lie(const struct allreduce *x, size_t peer)
+const char *allreduce_proof(const struct allreduce *x, size_t peer)
 {
     if (x->verify.verifier &&
         x->verify.verifier->banned[peer]) /* the round may hold all the same */

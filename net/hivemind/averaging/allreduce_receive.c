@@ -83,8 +83,8 @@ static void send_answer(struct allreduce *x, size_t peer, struct bytes *answer)
     complete(x, peer);
 }
 
-/* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the
- * way. */
+/* Step 3. A peer that reduces nothing reads no answers before it has sent everything (hivemind's
+ * clients), so its answers are held back: they would fill the stream. */
 void allreduce_receive_answer(struct allreduce *x, size_t peer, struct bytes *reply)
 {
     struct in_peer *in = &x->receiving.peer[peer];
@@ -151,7 +151,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
         return;
     }
     if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part) {
-        allreduce_drop_sender(x, peer, 1); /* beyond the window too: it was not told that it may */
+        allreduce_drop_sender(x, peer, 1); /* beyond the window, too: it had no credit for that */
         return;
     }
     part = &x->parts[x->reducing.own[s->k]];
@@ -161,6 +161,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
         allreduce_drop_sender(x, peer, 1);
         return;
     }
+    /* Step 1 of one part is done; the slot adds it up when all senders' copies are here. */
     if (!s->arrived) s->first_at = now;
     s->from[s->arrived++] = c;
     x->report.bytes_in += n;

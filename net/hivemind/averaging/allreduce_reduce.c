@@ -63,7 +63,7 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
     return rc ? rc : pl_reducer_apply(values, r);
 }
 
-#define KEPT_HEADER 128 /* bytes of a message beside its values; most are smaller */
+#define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */
 
 static size_t kept_room(const struct allreduce *x, size_t k)
 {
@@ -134,7 +134,7 @@ static int usable(const struct allreduce *x, const struct part_message *m)
     return allreduce_is_weight(x, m->weight) && part_message_is_sound(m);
 }
 
-/* Everybody's values of the part, ours first. */
+/* Step 2: sum_k w_k x_k in the order of arrival, ours first, and sum_k w_k. */
 static int add_all(struct allreduce_job_of *job)
 {
     struct allreduce *x = job->x;
@@ -155,6 +155,8 @@ static int add_all(struct allreduce_job_of *job)
     return rc;
 }
 
+/* Step 3: m - x_k, compressed by the method that the sender has used; in a verified round m itself, as
+ * float32, since everybody has to check the same numbers. */
 static int reply(struct allreduce_job_of *job, struct contribution *c, const float *own)
 {
     struct allreduce *x = job->x;
@@ -194,7 +196,8 @@ void allreduce_reduce_run(struct allreduce_job_of *job)
         job->status = pl_reducer_delta(own, &job->reducer, x->o.tensor[part->tensor] + part->start);
 }
 
-/* Parts that are answered make room for the next, in order. */
+/* Answers leave in the order of the parts. Each part that is answered moves the window on by one: every
+ * sender gets credit for one more. */
 static void advance(struct allreduce *x, double now)
 {
     while (x->reducing.own_done < x->reducing.own_count &&

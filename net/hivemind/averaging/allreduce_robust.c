@@ -1,6 +1,11 @@
-/* allreduce_robust.c - CenteredClip in place of the mean, for groups with liars in them: who is
- * farther from the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy et al.
- * 2021, alg. 2] */
+/* allreduce_robust.c - CenteredClip in place of the mean, for groups with Byzantine peers.
+ * [TTT 2.1, security] [Karimireddy et al. 2021, alg. 2]
+ *
+ *   v <- v + sum_k w_k (x_k - v) min(1, tau / |x_k - v|) / sum_k w_k,    beginning at the median
+ *
+ * A peer that is farther than tau from the middle pulls no harder than one at distance tau, so a
+ * minority moves v by at most about tau, whatever it sends. tau is the distance that half of the
+ * group is within, part by part. */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
 
@@ -8,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* each brings the centre closer by what is left of the liars' pull; published: 1 to 50 */
+/* each brings the centre closer by what is left of the Byzantine peers' pull; published: 1 to 50 */
 #define ITERATIONS 5
 
 static int ascending(const void *a, const void *b)
@@ -17,7 +22,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* As far from the middle as a peer's values usually are: about half of the group lies within it. */
+/* tau: the median of the peers' distances from the middle. */
 static double usual_distance(double *far, const float *x, const float *middle, int n, size_t d)
 {
     for (int i = 0; i < n; i++) {
@@ -31,8 +36,8 @@ static double usual_distance(double *far, const float *x, const float *middle, i
     return far[n / 2];
 }
 
-/* Nobody can check how many samples a peer has seen: whoever says more than most counts as most
- * do. So of n peers one liar has at most 2 / n of the weight, whatever it claims. */
+/* Nobody can check how many samples a peer has seen: a claim above the median counts as the
+ * median. So of n peers a Byzantine one has at most 2 / n of the weight, whatever it claims. */
 static void cap_weights(double *weight, double *scratch, int n)
 {
     memcpy(scratch, weight, (size_t)n * sizeof *scratch);

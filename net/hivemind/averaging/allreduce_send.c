@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Step 1, on a helper thread: one part, compressed. The first part names the group, which tells the
+ * reducer the round that it belongs to. */
 void allreduce_send_run(struct allreduce_job_of *job)
 {
     struct allreduce *x = job->x;
@@ -122,6 +124,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         return;
     }
     allreduce_block_put(&x->memory->answers, a->data, m.buffer, m.bytes);
+    /* Kept, not applied: until the last answer the round may still fail. */
     a->n = m.bytes;
     a->method = m.method;
     a->weight = m.weight;

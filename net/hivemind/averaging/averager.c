@@ -1,10 +1,16 @@
-/* averager.c - see averager.h: the life of an averager and of its steps.
+/* averager.c - the steps of an averager: search, all-reduce, and again if the group falls apart.
  *
- *            found                trigger                  all parts
- *   search ---------> a group ---------------> exchange -----------> done
- *     ^                                            |
- *     +--------------------------------------------+ fell apart, and there is time
- */
+ *            found                 trigger                  all parts
+ *   search ---------> a group ----------------> all-reduce -----------> done
+ *     ^                                             |
+ *     +---------------------------------------------+ fell apart, and there is time
+ *
+ * The search may begin before the caller has its values (hivemind's pre-scheduling): a trigger gives
+ * them when they are ready, and groupmates' parts wait meanwhile. A step ends in one of two ways:
+ * all tensors hold the mean, or none has changed.
+ *
+ * Everything is driven from on_turn(), which the loop calls: no engine is called from inside another
+ * one's callback. */
 #include "averager_internal.h"
 
 #include <assert.h>
@@ -64,7 +70,7 @@ static void search_again(struct averager *a)
     averager_search(a);
 }
 
-/* It goes on without a peer that has cost us the round, and says so. */
+/* Without a proof: the peer has cost a verified round, and is left out for a while. */
 static void back_off(struct averager *a, const struct peer_id *peer)
 {
     double time = reliability_charged(a->reliability, loop_now(a->loop), a->round.began, peer);
@@ -82,18 +88,18 @@ void averager_ban(struct averager *a, const struct peer_id *peer, const char *wh
     pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
 }
 
-static void ban_liars(struct averager *a)
+static void ban_proven(struct averager *a)
 {
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct peer_id *peer = &a->round.group.members[i].peer;
-        const char *lie = allreduce_lie(a->round.x, i);
+        const char *lie = allreduce_proof(a->round.x, i);
         if (!lie && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
         if (lie) averager_ban(a, peer, lie);
     }
 }
 
-/* In a group each member is told a number of its own, which is pushed into the bits of its key:
- * those who have just averaged look for others next. A group that our target does not foresee
+/* Each member's index in the group is pushed into the bits of its key: peers that have just averaged
+ * together are in different groups next. A group that our target does not foresee
  * leaves the bits as they are. [spec hivemind-protocol 4.5] */
 static void next_key(struct averager *a)
 {
@@ -125,8 +131,7 @@ static void no_group(struct averager *a)
             why[0] ? ": " : "", why);
 }
 
-/* What the search or the exchange has come to; called from the loop, never from inside an
- * engine. */
+/* Acts on the end of a search or of a round; called from the loop, never from inside an engine. */
 static void on_turn(void *context)
 {
     struct averager *a = context;
@@ -134,13 +139,13 @@ static void on_turn(void *context)
     if (a->round.is_over) {
         allreduce_report(a->round.x, &a->result.report);
         a->result.seconds = loop_now(a->loop) - a->round.began;
-        ban_liars(a);
+        ban_proven(a);
         averager_note_conduct(a);
         pl_fail(&a->left_out, PL_OK, "%s",
                 allreduce_left_out(a->round.x) ? allreduce_left_out(a->round.x) : "");
         pl_fail(&a->differs, PL_OK, "%s",
                 allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
-        averager_exchange_clear(a);
+        averager_round_clear(a);
         if (a->round.status == PL_OK) finish(a, PL_OK);
         else if (a->ending != ENDING_IN_TIME || averager_now(a) >= a->step.deadline)
             finish(a, a->round.status);
@@ -168,24 +173,24 @@ static void on_turn(void *context)
         averager_meet(a);
     }
     if (a->round.group.count && a->triggered && !a->round.x && !a->round.meetings_left)
-        averager_exchange(a);
+        averager_round_begin(a);
 }
 
 void averager_turn(struct averager *a)
 {
-    if (a->closing) return; /* an exchange that is cancelled at the end says so too */
+    if (a->closing) return; /* a round that is cancelled at the end calls this, too */
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
-/* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
- * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
+/* A peer behind NAT states 0 and reduces nothing: parts between two such peers would travel through
+ * a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
  * need none. */
 static double stated_bandwidth(const struct averager *a)
 {
     return a->search.hidden ? 0 : a->o.bandwidth;
 }
 
-/* What groupmates are told of us. */
+/* The message about ourselves that every groupmate receives. */
 static int write_gather(struct averager *a, const struct averager_step *s)
 {
     static const uint8_t nil[] = { 0xc0 };
@@ -195,7 +200,7 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     struct bytes verifies = { 0 };
     int rc = PL_OK;
     if (may_verify(a, s)) {
-        rc = averager_say_verifies(&verifies, a, s->claim.epoch);
+        rc = averager_write_terms(&verifies, a, s->claim.epoch);
         said.user = bytes_at(&verifies);
         said.user_n = bytes_length(&verifies);
     }
@@ -216,7 +221,7 @@ int averager_cannot_be_called(const struct averager *a)
     return !a->o.client_mode && !dht_node_is_reachable(a->node);
 }
 
-void averager_look_at_reach(struct averager *a)
+void averager_check_reach(struct averager *a)
 {
     struct bytes fresh = { 0 };
     struct gather said;
@@ -231,7 +236,7 @@ void averager_look_at_reach(struct averager *a)
     }
     bytes_clear(&a->search.gather);
     a->search.gather = fresh;
-    averager_search_says(a);
+    averager_search_gather(a);
 }
 
 int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
@@ -267,9 +272,9 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     if (claim) {
         int moved = claim->epoch != a->step.claim.epoch;
         a->step.claim = *claim;
-        if (moved) { /* for whom this search has not told yet, and for another one */
+        if (moved) { /* for leaders that this search asks from now on, and for another search */
             write_gather(a, &a->step);
-            averager_search_says(a);
+            averager_search_gather(a);
         }
     }
     matchmaking_patience(&a->search.mm, a->step.patience);
@@ -415,7 +420,7 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     return rc;
 }
 
-/* Helper threads may still compute for a cancelled exchange. */
+/* Helper threads may still compute for a cancelled round. */
 static void on_closing(void *context)
 {
     struct averager *a = context;
@@ -424,7 +429,7 @@ static void on_closing(void *context)
         timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
         return;
     }
-    if (a->round.x) averager_exchange_clear(a);
+    if (a->round.x) averager_round_clear(a);
     averager_protect(a, NULL);
     averager_round_close(a);
     context = a->closed_context;

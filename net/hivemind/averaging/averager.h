@@ -1,5 +1,5 @@
 /* averager.h - a peer that averages its tensors with others, round by round: matchmaking and the
- * exchange over a host and a DHT node; and the state that it hands to newcomers, or takes over from
+ * all-reduce over a host and a DHT node; and the state that it hands to newcomers, or takes over from
  * others. [TTT 2.1, communication] [spec hivemind-protocol 4, 5, 7]
  *
  * Everything is called on the loop's thread and calls back on it, never from inside the function
@@ -16,7 +16,7 @@
 #define AVERAGER_DOWNLOADS_MAX 2 /* states given at once: each at half our uplink is enough */
 #define AVERAGER_QUEUE_MAX 64    /* newcomers that wait for one */
 #define AVERAGER_QUEUE_PEER \
-    2 /* of one peer: a try that it gave up may still be here beside its next */
+    2 /* of one peer: a download that it gave up may not have ended before its next */
 
 /* How slowly a state may travel, of the donor as of who takes it. A stream that moves less than the
  * lesser rate in a window has stalled; a whole state at the greater rate, 0.5 Mbit/s, takes as long as
@@ -29,7 +29,7 @@
 #define STATE_CHECK_PAUSE 0.25  /* s: a poll of the DHT takes some round trips */
 #define STATE_WITNESSES 5       /* other donors that are asked whether theirs is the same */
 #define STATE_WITNESS_LIMIT 5.0 /* s for their answer, 64 KiB */
-/* Where no other donor can say (hivemind's cannot), a second one's state is taken and compared, of models of
+/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and compared, of models of
  * so many bytes at most, and of so many donors in all. */
 #define STATE_TWICE_MAX (64u << 20)
 #define STATE_TWICE_TRIES 3
@@ -65,14 +65,14 @@ struct averager_options {
     double sender_timeout, reducer_timeout, allreduce_timeout; /* s; 0: none */
     double bandwidth;                                          /* PL_BANDWIDTH_UNKNOWN */
     double weight_max;                                         /* of a groupmate; 0: any */
-    double clip;                                               /* see exchange.h; 0: the mean */
+    double clip;                                               /* see allreduce.h; 0: the mean */
     int verify; /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct allreduce_validation validation;
     int client_mode, auxiliary;
     struct reliability
         *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
     struct random_source chance; /* of groups that we lead, and our lots in verified rounds */
-    /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
+    /* Of each donor that could not give a state, or whose state was refused; NULL: no callback. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);
     void *donor_context;
@@ -112,14 +112,14 @@ struct averager_result {
     int status;      /* PL_OK; PL_EAGAIN: nobody found, or not in time; PL_EIO: groups fell apart */
     const char *why; /* a sentence if it is not PL_OK */
     const struct group *group;      /* the last one; NULL: none was found */
-    struct allreduce_report report; /* of its exchange */
+    struct allreduce_report report; /* of its all-reduce */
     int attempts;                   /* groups that were found */
-    int verified;                   /* 1: the last exchange was to be verified */
-    int banned;          /* groupmates that were caught lying, and will not be groupmates soon */
-    const char *caught;  /* which of them last, and at what; "" */
-    const char *differs; /* a groupmate of the last exchange compresses otherwise, harmlessly; "" */
+    int verified;                   /* 1: the last round was a verified one */
+    int banned;                     /* groupmates that were banned by a proof */
+    const char *caught;             /* which of them last, and why; "" */
+    const char *differs;  /* a groupmate of the last round compresses otherwise, harmlessly; "" */
     const char *left_out; /* one whose values were left out of it, and why; "" */
-    double seconds;       /* the exchange took */
+    double seconds;       /* that the round took */
 };
 /* The result and the group are the callback's to read, not to keep. */
 typedef void averager_done(void *context, const struct averager_result *r);
@@ -137,8 +137,8 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */
 void averager_cancel(struct averager *a);
-/* The same while it searches; a group that is there may end its exchange, but nobody looks for
- * another one if it falls apart. */
+/* The same while it searches; a group that is there may end its round, but no other
+ * group is searched if it falls apart. */
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);

@@ -1,5 +1,5 @@
-/* averager_admit.c - in a moderated swarm, only members average with us: who calls us has to have shown an
- * access token on the DHT, and so has whoever we call (dht_members.c). A stream waits while its peer is
+/* averager_admit.c - in a moderated swarm, only members average with us: a caller has to have shown an
+ * access token on the DHT, and so has every peer that we call (dht_members.c). A stream waits while its peer is
  * asked. A client cannot be asked: it calls our DHT node first, as clients of ours do. */
 #include "averager_internal.h"
 

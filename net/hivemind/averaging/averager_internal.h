@@ -25,7 +25,7 @@ struct asker {
     struct asker *next;
 };
 
-/* Somebody who sends parts: parked until our exchange has begun, then at its place in the group. */
+/* Somebody who sends parts: parked until our round has begun, then at its place in the group. */
 struct part_stream {
     struct averager *a;
     struct rpc_stream *stream;
@@ -54,13 +54,13 @@ struct witness {
     struct peer_id peer;
     struct dht_task *proof;
     struct rpc_request *request;
-    struct state_claim claim; /* samples NULL: it has not said */
+    struct state_claim claim; /* samples NULL: no answer yet */
 };
 
 /* A groupmate whose token is being asked for. */
 struct meeting {
     struct averager *a;
-    struct dht_task *task; /* NULL: it has been told */
+    struct dht_task *task; /* NULL: answered */
 };
 
 /* How fast a state travels, see STATE_RATE_WINDOW. Times are the loop's. */
@@ -111,9 +111,9 @@ struct averager_search {
     struct pl_err ask_why; /* of the last leader that could not be asked */
     struct asker *askers;
     size_t asker_count;
-    struct bytes gather; /* what groupmates are told about us */
+    struct bytes gather; /* our own gather message, for groupmates */
     uint64_t number; /* in a round that may be verified: drawn for each search, part of `gather` */
-    int hidden;      /* 1: `gather` says that others cannot call us */
+    int hidden;      /* 1: `gather` states that we are behind NAT */
     int found, status; /* 1: the search is over, with that status */
 };
 
@@ -135,7 +135,7 @@ struct averager_round {
     struct allreduce_job *done_here;     /* jobs that no helper thread could take */
     struct peer_id *protected_peers;     /* of the newest group; see host_protect */
     size_t protected_count;
-    struct telling *tellings;              /* calls of verification that are under way */
+    struct verify_call *verify_calls;      /* calls of verification that are under way */
     struct equivocation_log equivocations; /* rounds whose proofs are still heard */
     int is_over, status;
 };
@@ -244,10 +244,10 @@ void averager_meet_cancel(struct averager *a);
 
 int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
-/* Whom it asks from now on, and whom it leads, are told what a->gather says. */
-void averager_search_says(struct averager *a);
+/* The gather message has changed: for leaders that are asked from now on, and for our followers. */
+void averager_search_gather(struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. */
-void averager_look_at_reach(struct averager *a);
+void averager_check_reach(struct averager *a);
 int averager_cannot_be_called(
     const struct averager *a);            /* not even through a relay; 0 for a client */
 void averager_search(struct averager *a); /* begins one */
@@ -255,8 +255,8 @@ void averager_search_cancel(struct averager *a);
 
 int averager_round_open(struct averager *a, struct pl_err *err);
 void averager_round_close(struct averager *a);
-void averager_exchange(struct averager *a); /* with a->group; ends with averager_turn */
-void averager_exchange_clear(struct averager *a);
+void averager_round_begin(struct averager *a); /* with a->group; ends with averager_turn */
+void averager_round_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
 /* Others' streams to us (averager_parts.c). */
 void averager_on_part_stream(void *context, struct rpc_stream *s);
@@ -266,20 +266,20 @@ void averager_part_limit(struct part_stream *p); /* the time limit of its first 
 void averager_part_free(struct part_stream *p);
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
 
-/* What the exchange that has ended says of each groupmate, kept for the next groups. */
+/* Notes in `reliability` how each groupmate has behaved in the round that has ended. */
 void averager_note_conduct(struct averager *a);
 
-void averager_drive(struct averager *a); /* after whatever happens to the exchange */
+void averager_drive(struct averager *a); /* after every event of the round: sets its timer */
 
-/* With a proof: for BANS_TIME. The step's result says who, and why. */
+/* With a proof: for BANS_TIME. The step's result names it, and why. */
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why);
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
-/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on.
- * Others than ours don't look at it. */
-int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch);
+/* The terms of a verified round, as msgpack: a version, and what all of a group have to agree on.
+ * hivemind's peers ignore them. */
+int averager_write_terms(struct bytes *out, const struct averager *a, int64_t epoch);
 int averager_can_verify(const struct averager *a); /* the group that has been found */
-void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
+void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n);
 int averager_verify_open(struct averager *a, struct pl_err *err);
 void averager_verify_close(struct averager *a);
 

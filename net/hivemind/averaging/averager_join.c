@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REACH_EVERY 0.02 /* s between looks whether it is known how others reach us */
-#define DOUBTFUL_MAX 32  /* candidates of whom only others tell; three of them may stay silent */
+#define REACH_EVERY 0.02 /* s between checks whether our reachability is known */
+#define DOUBTFUL_MAX \
+    32 /* candidates that only third parties report; three of them may stay silent */
 
 static void drive(struct averager *a);
 
@@ -26,10 +27,10 @@ static void on_declare(void *context, double expiration, int active)
     bytes_clear(&value);
 }
 
-/* Declarations are not signed, so a node can tell anything of others. Nodes of ours keep only what a
- * peer has stored itself; Python's keep the greatest expiration, whoever stored it. So:
+/* Declarations are not signed, so a node can report anything about others. Our nodes keep only what a
+ * peer has stored itself; hivemind's keep the greatest expiration from any sender. So:
  * - a peer's own word counts, and what was written here by it;
- * - of others' word "true" counts, beside any "false": who does not look for a group says so when it
+ * - of third parties' reports "true" counts, whatever "false" there is: a peer that needs no group refuses when it
  *   is asked;
  * - a peer that we know only from others' word, and are not connected to, is doubtful. */
 static struct matchmaking_candidate read_claim(const struct averager *a, const struct dht_claim *c)
@@ -52,7 +53,7 @@ static int by_tellers(const void *a_, const void *b_)
     return (a->reports < b->reports) - (a->reports > b->reports);
 }
 
-/* The peers that look for a group. Of the doubtful ones those that most nodes tell. */
+/* The peers that search a group. Of the doubtful ones those that most nodes report. */
 static size_t read_claims(struct matchmaking_candidate *found, const struct averager *a,
                           struct dht_claim *claims, size_t count)
 {
@@ -89,7 +90,7 @@ static void on_got(void *context, int status, const struct dht_result *r)
 static void on_look_up(void *context)
 {
     struct averager *a = context;
-    averager_look_at_reach(a);
+    averager_check_reach(a);
     a->search.lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
 }
 
@@ -312,7 +313,7 @@ static void on_time(void *context)
         matchmaking_leader_gone(&a->search.mm, now);
     }
     if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.looking_up && !a->search.lookup)
-        matchmaking_found(&a->search.mm, now, NULL, 0); /* the look could not be begun */
+        matchmaking_found(&a->search.mm, now, NULL, 0); /* the poll could not be begun */
     matchmaking_tick(&a->search.mm, now);
     drive(a);
 }
@@ -328,7 +329,7 @@ static void drive(struct averager *a)
                     on_time, a);
 }
 
-void averager_search_says(struct averager *a)
+void averager_search_gather(struct averager *a)
 {
     a->search.mm.o.gather = bytes_at(&a->search.gather);
     a->search.mm.o.gather_n = bytes_length(&a->search.gather);
@@ -346,8 +347,8 @@ void averager_search(struct averager *a)
         timer_start(a->loop, &a->search.reach_timer, REACH_EVERY, on_reach, a);
         return;
     }
-    averager_look_at_reach(a);
-    averager_search_says(a);
+    averager_check_reach(a);
+    averager_search_gather(a);
     matchmaking_hide(&a->search.mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->search.mm, now, a->step.scheduled, a->step.deadline);
     if (a->triggered) {

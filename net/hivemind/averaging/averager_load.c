@@ -181,8 +181,8 @@ static void take_state(struct averager *a, size_t confirmed)
     end_load(a, PL_OK);
 }
 
-/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is not. What
- * nobody can tell gives way to one that is confirmed, and if there is none it is taken as it is. */
+/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is not. One
+ * that nobody confirms gives way to a confirmed one; if there is none it is taken as it is. */
 void averager_state_judged(struct averager *a)
 {
     struct state_claim claims[STATE_WITNESSES + 1];

@@ -35,7 +35,7 @@ static void refuse(struct part_stream *p, enum averaging_code code)
     averager_part_free(p);
 }
 
-/* Whether a first part is for the exchange that runs; it is handed on or refused. */
+/* A first part names its group. [spec hivemind-protocol 5] */
 void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;

@@ -188,9 +188,10 @@ static void on_over(void *context, int status, const struct pl_err *err)
     averager_turn(a);
 }
 
-static const struct allreduce_port port = { on_open,       on_send,   is_busy, on_finish,
-                                            on_close,      on_credit, on_work, on_over,
-                                            averager_tell, on_give,   moved };
+static const struct allreduce_port port = { on_open,   on_send,  is_busy,
+                                            on_finish, on_close, on_credit,
+                                            on_work,   on_over,  averager_verify_send,
+                                            on_give,   moved };
 
 /* --- time ------------------------------------------------------------------------------------- */
 
@@ -249,8 +250,8 @@ static void set_patience(struct averager *a)
 }
 
 /* Failures first: what good the unproven peers of a group have done takes back what others among them
- * have failed. Where all the others have failed it may be we who were not reached: then nothing is
- * said against those who have proven themselves. */
+ * have failed. Where all the others have failed it may be we who were not reached: then no
+ * failure of a proven peer is noted. */
 void averager_note_conduct(struct averager *a)
 {
     const double now = loop_now(a->loop);
@@ -311,7 +312,7 @@ static int prepare(struct averager *a)
     return rc;
 }
 
-void averager_exchange(struct averager *a)
+void averager_round_begin(struct averager *a)
 {
     struct allreduce_options o = { .be = a->o.be,
                                    .group = &a->round.group,
@@ -343,7 +344,7 @@ void averager_exchange(struct averager *a)
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
-        averager_exchange_clear(a);
+        averager_round_clear(a);
         a->search.found = 1; /* ends the step: the same would happen in any group */
         a->search.status = rc;
         averager_turn(a);
@@ -373,7 +374,7 @@ void averager_exchange(struct averager *a)
     averager_drive(a);
 }
 
-void averager_exchange_clear(struct averager *a)
+void averager_round_clear(struct averager *a)
 {
     for (struct part_stream *p = a->round.parts, *next; p; p = next) {
         next = p->next;

@@ -144,7 +144,7 @@ static void begin_giving(struct giving *g)
     give(g);
 }
 
-/* Whoever has waited longest; the newest stand in front. */
+/* The one that has waited longest: the list has the newest first. */
 static void give_next(struct averager *a)
 {
     struct giving *first = NULL;

@@ -1,4 +1,14 @@
-/* group.c - see group.h. */
+/* group.c - what the peers of a group have to agree on, computed equally by each of them.
+ * [spec hivemind-protocol 4.1 to 4.5]
+ *
+ *   group key    "PREFIX.0bBITS": who averages with whom; hivemind parses it, so its form is fixed
+ *   schema hash  SHA-1 over a text that describes each tensor as Python prints it: peers with other
+ *                shapes can't be in one group
+ *   gather       (bandwidth, mode, user data) as msgpack: what each peer states about itself
+ *   shares       how many values each member reduces, by a linear program over the bandwidths
+ *                (ref/balance.h); everybody solves the same program, so nobody has to announce it
+ *   next bits    each member's index in the group is pushed into its key's bits, so peers that have
+ *                just met are in different groups next [Moshpit SGD 3.2] */
 #include "group.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/messages/tensor_message.h"
@@ -84,7 +94,7 @@ int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tenso
     return rc;
 }
 
-/* --- what a peer says of itself --------------------------------------------------------------- */
+/* --- gather messages --------------------------------------------------------------- */
 
 int gather_write(struct bytes *out, const struct gather *g)
 {
@@ -185,7 +195,7 @@ int group_set_bandwidth(struct group_member *m, double bandwidth)
         free(m->said);
         m->said = copy;
         m->said_n = n;
-        gather_read(&m->gather, copy, n, NULL); /* its views are of what is gone */
+        gather_read(&m->gather, copy, n, NULL); /* its views were of the old copy */
     }
     bytes_clear(&said);
     return copy ? PL_OK : PL_ENOMEM;
@@ -349,7 +359,7 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
         return PL_EUSE;
     seed_by_id(&t, id);
     if ((rc = sample(&element, &t, n, size, place))) return rc;
-    digits = n > 1 ? digits_of(n - 1) : 1; /* zero is one digit, as the original writes it */
+    digits = n > 1 ? digits_of(n - 1) : 1; /* zero is one digit, as hivemind writes it */
     memcpy(all, bits, length);
     for (int i = 0; i < digits; i++)
         all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';

@@ -1,4 +1,4 @@
-/* group.h - peers that average together: what they call themselves, what each says of itself, and
+/* group.h - peers that average together: their group key, what each states about itself, and
  * who they turn out to be. [spec hivemind-protocol 4.1 to 4.5] */
 #ifndef PL_GROUP_H
 #define PL_GROUP_H
@@ -13,7 +13,7 @@
 #define GROUP_PEERS_MAX 1024 /* a join message of each fits into memory; the run had 50 at most */
 #define GROUP_KEY_MAX 256    /* characters of a group key with its zero */
 #define GROUP_NAME_MAX 256   /* of an RPC's name, as rpc.h takes them */
-#define GATHER_MAX 4096      /* bytes that a peer says of itself; trainers need 12 */
+#define GATHER_MAX 4096      /* bytes of a gather message; trainers need 12 */
 #define GROUP_BITS_MAX 64    /* of a group key; nobody has used more than 8 */
 #define SCHEMA_HASH_BYTES 20
 
@@ -35,12 +35,12 @@ int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tenso
 /* What is hashed, appended. */
 int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count);
 
-/* What a peer says of itself to its groupmates. */
+/* The gather message: what a peer states about itself to its groupmates. */
 enum group_mode { GROUP_FULL, GROUP_CLIENT, GROUP_AUXILIARY };
 struct gather {
     double bandwidth; /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */
     enum group_mode mode;
-    const uint8_t *user; /* msgpack of whatever the averager's user wants to tell; borrowed */
+    const uint8_t *user; /* msgpack of the averager's user; borrowed */
     size_t user_n;
 };
 int gather_write(struct bytes *out, const struct gather *g);
@@ -59,7 +59,7 @@ struct group {
     struct group_member *members;
     size_t count, self;
 };
-/* Appends; checks what it said. */
+/* Appends a copy; checks its gather message. */
 int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
               struct pl_err *err);
 /* The same for many at once: who is in it twice is found at the end, by sorting, not by looking
@@ -76,7 +76,7 @@ int group_find(const struct group *g, const struct peer_id *peer);
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err);
 
 /* Group bits for the next round of the member at `place`: `buckets` is the target size, or 0 for
- * the next power of two. new_bits has room for GROUP_BITS_MAX + 1. */
+ * the next power of two. new_bits holds GROUP_BITS_MAX + 1 characters. */
 int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
                     size_t place, size_t buckets);
 

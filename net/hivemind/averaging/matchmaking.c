@@ -148,14 +148,14 @@ void matchmaking_hide(struct matchmaking *m, double now, int hidden)
         if (hidden) withdraw(m), only_ask(m, now);
         else if (!m->declared) declare(m, now);
     } else if (m->state != MATCHMAKING_IDLE) {
-        return; /* until it looks again, with nobody behind it */
+        return; /* until it is LOOKING again, without followers */
     }
     m->hidden = hidden;
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-/* begin: the leader's, as declared; 0: not known. Whoever only asks can wait for it. */
+/* begin: the leader's, as declared; 0: not known. A peer that only asks can wait for it. */
 static void ask(struct matchmaking *m, double now, const struct peer_id *leader, double begin)
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
@@ -177,6 +177,8 @@ done:
     bytes_clear(&out);
 }
 
+/* The rule that gives every group one leader, without a coordinator: the earliest expiration, then the
+ * smaller peer ID. All peers read the same declarations, so all agree. */
 static int earlier(const struct matchmaking_candidate *a, const struct matchmaking_candidate *b)
 {
     if (a->expiration != b->expiration) return a->expiration < b->expiration;
@@ -218,19 +220,20 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
     return PL_OK;
 }
 
-/* Whoever has not answered is asked again after a pause, if our own time does not come meanwhile. */
+/* A leader that has not answered is asked again after a pause, if our own time does not come first. */
 static int may_ask(const struct matchmaking *m, double now,
                    const struct matchmaking_attempt *before)
 {
     return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
 
-/* Whoever has not been asked yet comes first, then who is known to exist. */
+/* Candidates that have not been asked come first, then those that are known to exist. */
 static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
 {
     return 2 * (before != NULL) + c->doubtful;
 }
 
+/* LOOKING -> ASKING: the best candidate that is earlier than ourselves. None: we may lead. */
 static void try_next(struct matchmaking *m, double now)
 {
     const struct matchmaking_candidate me = { m->o.self, m->begin, 0 }, *best = NULL;
@@ -280,8 +283,10 @@ void matchmaking_leader_gone(struct matchmaking *m, double now)
     }
 }
 
-/* --- what a leader has said ------------------------------------------------------------------- */
+/* --- a leader's messages ------------------------------------------------------------------- */
 
+/* BEGIN_ALLREDUCE. A group without its leader or ourselves, with a peer twice, or with one that we
+ * refuse, is none: we look for another leader. */
 static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *message)
 {
     struct group g = { 0 };
@@ -344,12 +349,14 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
     if (m->state == MATCHMAKING_ASKING && m->is_doubtful && message) m->distrust = 0;
+    /* ASKING -> FOLLOWING: our followers and those who wait are sent on to our leader. */
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
         m->until = m->asked + m->o.request_timeout;
         matchmaking_disband(m, &m->leader);
         matchmaking_judge_waiting(m, now);
     } else {
+        /* FOLLOWING -> over; any other message, or a group that can't be right, -> LOOKING. */
         grouped = m->state == MATCHMAKING_FOLLOWING && message &&
                   message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
         if (grouped) matchmaking_end(m, now, PL_OK);
@@ -362,7 +369,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-static void look(struct matchmaking *m)
+static void poll(struct matchmaking *m)
 {
     m->looking_up = 1;
     m->port->look_up(m->context);
@@ -381,7 +388,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     group_clear(&m->group);
     if (m->o.client_mode || m->hidden) only_ask(m, now);
     else declare(m, now);
-    look(m);
+    poll(m);
 }
 
 void matchmaking_patience(struct matchmaking *m, int times)
@@ -398,7 +405,7 @@ double matchmaking_wake(const struct matchmaking *m)
     case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
     case MATCHMAKING_LOOKING: break;
     }
-    return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->look_at));
+    return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->poll_at));
 }
 
 /* Somebody has declared who is known to exist. */
@@ -432,7 +439,7 @@ void matchmaking_tick(struct matchmaking *m, double now)
     if (now >= m->until) matchmaking_leader_gone(m, now);
     if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
-    if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->look_at) look(m);
+    if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->poll_at) poll(m);
 }
 
 static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
@@ -454,7 +461,7 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
                        size_t n)
 {
     m->looking_up = 0;
-    m->look_at = now + MATCHMAKING_LOOK_EVERY;
+    m->poll_at = now + MATCHMAKING_POLL_EVERY;
     if (m->state == MATCHMAKING_IDLE) return;
     if (!m->candidates &&
         !(m->candidates = malloc(MATCHMAKING_CANDIDATES_MAX * sizeof *m->candidates)))

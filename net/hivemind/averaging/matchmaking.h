@@ -9,10 +9,10 @@
  *    | our time has come, and there are followers: we lead
  *    +--------------------------------------------------------------------> over: a group
  *
- * Everybody declares in the DHT by when it wants to begin; whoever's time is earliest leads, and
- * the others ask it. Whom nobody can call only asks, as a client: a leader that some reach and some do
- * not would take the first ones away from all others. But where nobody was to be followed for a window
- * it declares for the next one: all the others may be behind the same router. Times are DHT times. */
+ * Everybody declares in the DHT by when it wants to begin; the peer with the earliest time leads, and
+ * the others ask it. A peer behind NAT only asks, as a client: peers that cannot reach it would be left
+ * without a leader. If there was nobody to follow for a window, it declares for the next one: all the
+ * others may be behind the same router. matchmaking.c explains the states. Times are DHT times. */
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
@@ -20,9 +20,10 @@
 #include "net/hivemind/messages/averaging_code.h"
 #include "group.h"
 
-#define MATCHMAKING_LOOK_EVERY 0.3 /* s between looks at the declarations; the original: no pause */
+#define MATCHMAKING_POLL_EVERY \
+    0.3 /* s between polls of the declarations; hivemind does not pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
-/* Peers of whom we know only what others tell; anybody can make them up. So many may leave us without
+/* Peers that only third parties report; anybody can invent them. So many may leave us without
  * an answer in a window, one in the windows after that until one of them does answer; the rest is not
  * asked. Each is given an eighth of the window, so that more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
@@ -66,14 +67,14 @@ struct matchmaking_port {
     void (*ask)(void *context, const struct peer_id *leader, const uint8_t *request, size_t n);
     /* Close that stream. Nothing more is expected from it. */
     void (*leave)(void *context);
-    /* A message to whoever asked by `stream`; last: close it then. */
+    /* A message to the peer that asked by `stream`; last: close it then. */
     void (*answer)(void *context, void *stream, const uint8_t *message, size_t n, int last);
     /* 1: nothing is to be had with this peer. May be NULL. */
     int (*refuses)(void *context, const struct peer_id *peer);
     /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
      * should it ask, it is welcome. May be NULL. */
     int (*absent)(void *context, const struct peer_id *peer);
-    /* 1: it is one of the number that matchmaking_expect tells. Others are no reason to begin without
+    /* 1: it is one of the peers counted by matchmaking_expect. Others are no reason to begin without
      * those. May be NULL: everybody is. */
     int (*expected)(void *context, const struct peer_id *peer);
     /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group that
@@ -117,7 +118,7 @@ struct matchmaking {
     double window_ends; /* the same; without a declaration, when we had hoped to have a leader */
     double asked;       /* the expiration in our last request */
     double until;       /* ASKING, FOLLOWING: not longer than that */
-    double look_at;
+    double poll_at;
     int declared, looking_up, seen, hops, hidden;
     size_t expected;
     int patience,
@@ -147,7 +148,7 @@ struct matchmaking {
 /* o's borrowed parts and the port outlive the engine. */
 void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
                       const struct matchmaking_port *port, void *context);
-/* Says goodbye to nobody: cancel first. */
+/* Sends nothing to anybody: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
 /* Begins a search that ends by `deadline`; we request to begin at `scheduled`, but give others
@@ -156,7 +157,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
 /* No more of it; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
 /* So many peers will come who have something to average, ourselves included if we have: when all
- * are there and nobody else has declared, we need not wait any longer. 0: not known. The original
+ * are there and nobody else has declared, we need not wait any longer. 0: not known. hivemind
  * always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
@@ -175,7 +176,7 @@ void matchmaking_tick(struct matchmaking *m, double now);
  * there. */
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n);
-/* From the leader whom we asked. */
+/* A message of the leader that we asked. */
 void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n);
 void matchmaking_leader_gone(struct matchmaking *m, double now);
 /* Somebody asks us, at any time; `stream` is what `answer` will get. */

@@ -9,7 +9,7 @@
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);
 /* It is on back-off. */
 int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer);
-/* The search is over: the declaration withdrawn, everybody answered, the port told. */
+/* The search is over: the declaration withdrawn, everybody answered, `over` called. */
 void matchmaking_end(struct matchmaking *m, double now, int status);
 
 /* Begins with those who have come. */

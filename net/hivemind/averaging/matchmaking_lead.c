@@ -27,10 +27,10 @@ struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_
     return w;
 }
 
-/* --- what a leader says ----------------------------------------------------------------------- */
+/* --- a leader's messages ----------------------------------------------------------------------- */
 
-static void say(struct matchmaking *m, void *stream, enum averaging_code code,
-                const struct peer_id *suggested, int last)
+static void send_code(struct matchmaking *m, void *stream, enum averaging_code code,
+                      const struct peer_id *suggested, int last)
 {
     Hivemind__MessageFromLeader message = HIVEMIND__MESSAGE_FROM_LEADER__INIT;
     struct bytes out = { 0 };
@@ -45,7 +45,7 @@ static void say(struct matchmaking *m, void *stream, enum averaging_code code,
 void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 {
     for (size_t i = 0; i < m->followers.count; i++)
-        say(m, m->streams[i], MSG_GROUP_DISBANDED, suggested, 1);
+        send_code(m, m->streams[i], MSG_GROUP_DISBANDED, suggested, 1);
     group_clear(&m->followers);
 }
 
@@ -63,7 +63,7 @@ static int by_peer(const void *a, const void *b)
     return peer_id_compare(&x->peer, &y->peer);
 }
 
-/* Chance alone says who comes where, not the order of coming: nobody can arrange for a place. */
+/* A random order, not the order of arrival: nobody can choose its place in the group. */
 static void shuffle(struct group *g, const struct random_source *chance)
 {
     qsort(g->members, g->count, sizeof *g->members, by_peer);
@@ -75,7 +75,7 @@ static void shuffle(struct group *g, const struct random_source *chance)
     }
 }
 
-/* Shares follow from what the group is told of each member, and it is the leader who tells: an unproven
+/* Shares follow from the gather messages, which the leader passes on: an unproven
  * peer states bandwidth 0, as one behind NAT does, and only sends. */
 static int demote_unproven(struct matchmaking *m)
 {
@@ -244,7 +244,7 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
         else m->streams[m->followers.count - 1] = stream;
     }
     if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
-    say(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader : NULL, code != MSG_ACCEPTED);
+    send_code(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader : NULL, code != MSG_ACCEPTED);
     if (code == MSG_ACCEPTED) matchmaking_consider_leading(m, now);
 }
 
@@ -278,11 +278,11 @@ static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
 void matchmaking_request(struct matchmaking *m, double now, void *stream,
                          const struct peer_id *peer, const uint8_t *data, size_t n)
 {
-    /* While we ask somebody it is open whether we lead, so others wait, as at the original. The one
-     * whom we are asking would wait for us too: it gets its answer at once. Should it be accepted,
-     * it follows us, and will say so to our own request. Nobody waits for one that may not exist. */
+    /* While we ask somebody it is open whether we lead, so others wait, as hivemind's do. The peer
+     * that we are asking would wait for us, too: it gets its answer at once. If it is accepted, it
+     * follows us, and answers our own request with that. Nobody waits for a doubtful leader. */
     if (m->state == MATCHMAKING_ASKING && !m->is_doubtful && !peer_id_equal(peer, &m->leader)) {
-        if (wait(m, stream, peer, data, n)) say(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
+        if (wait(m, stream, peer, data, n)) send_code(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
     } else {
         decide(m, now, stream, peer, data, n);
     }

@@ -28,8 +28,8 @@
 #include "net/libp2p/peer/peer_id.h"
 #include "group.h"
 
-/* As many as one group has. Peers unheard of for an hour make room first, then unproven ones, the
- * newest of them: whoever comes under many names pushes out those names. */
+/* As many as one group has. Peers unheard of for an hour are forgotten first, then unproven ones, the
+ * newest of them: a peer that comes under many identities pushes out those. */
 #define RELIABILITY_PEERS_MAX GROUP_PEERS_MAX
 #define RELIABILITY_KEPT 3600.0 /* s: six times the longest back-off */
 /* s: one matchmaking time of the run. A process that was restarted is back by then. */

@@ -1,5 +1,5 @@
 /* allreduce_verify.c - an all-reduce that is applied only if its verification finds nothing: what
- * the verifier wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
+ * the verifier reads of the all-reduce, and when it runs. [TTT 2.1, security] [BTARD 3]
  *
  * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to
  * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
@@ -213,7 +213,8 @@ void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job
     x->err = r->err;
 }
 
-int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n)
+int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
+                             size_t n)
 {
     int rc;
     if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;

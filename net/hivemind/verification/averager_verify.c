@@ -7,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AVERAGER_DATA_MAX 64 /* characters that name the data; a hash's are enough */
-#define TELL_LIMIT 30.0      /* s for a call, where reducers are given no limit */
+#define AVERAGER_DATA_MAX 64   /* characters that name the data; a hash's are enough */
+#define VERIFY_CALL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
 
 /* A call of ours that has not been answered yet. It may outlive its round: the last messages of one
  * that holds are for those who still wait for them. */
-struct telling {
+struct verify_call {
     struct averager *a;
     struct rpc_request *request;
-    struct telling *next;
+    struct verify_call *next;
 };
 
-int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch)
+int averager_write_terms(struct bytes *out, const struct averager *a, int64_t epoch)
 {
     const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
@@ -28,7 +28,7 @@ int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t e
     return out->failed;
 }
 
-/* The text of averager_say_verifies and its length without the search's number, which is another
+/* The text of averager_write_terms and its length without the search's number, which is another
  * one for each peer and search. 0: it is none. The caller frees *v with mp_free. */
 static size_t read_terms(struct mp_value **v, const struct gather *g)
 {
@@ -69,8 +69,8 @@ static int is_same_but_data(const struct gather *a, const struct gather *b)
     return same;
 }
 
-/* 1: the group's leader has told the others what we have said in this search: with its number no
- * message that we have signed in another round is one of this. */
+/* 1: the group's leader has passed on our gather message of this search: its number makes sure that no
+ * message that we have signed in another round is valid in this one. */
 static int is_ours(const struct averager *a, const struct gather *said)
 {
     struct mp_value *v;
@@ -83,8 +83,8 @@ static int is_ours(const struct averager *a, const struct gather *said)
     return same;
 }
 
-/* With everybody in it who says the same as we, and can be called; two alone would have only each
- * other's word. Helpers reduce and are verified as others are, and vote, but compute nothing
+/* Everybody in the group has stated the same terms as we, and is publicly reachable. Two peers alone can't
+ * tell which of them is right. Helpers reduce and are verified as others are, and vote, but compute nothing
  * again. */
 int averager_can_verify(const struct averager *a)
 {
@@ -106,9 +106,9 @@ int averager_can_verify(const struct averager *a)
     return 1;
 }
 
-static void forget(struct telling *t)
+static void forget(struct verify_call *t)
 {
-    struct telling **at = &t->a->round.tellings;
+    struct verify_call **at = &t->a->round.verify_calls;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     free(t);
@@ -123,8 +123,8 @@ static void on_answered(void *context, const struct rpc_result *r)
 
 static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *data, size_t n)
 {
-    struct telling *t = calloc(1, sizeof *t);
-    double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : TELL_LIMIT;
+    struct verify_call *t = calloc(1, sizeof *t);
+    double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : VERIFY_CALL_LIMIT;
     if (!t) return;
     t->a = a;
     t->request = rpc_call_unary(a->host, peer, a->rpc_verify, data, n, limit, on_answered, t);
@@ -132,11 +132,11 @@ static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *
         free(t);
         return;
     }
-    t->next = a->round.tellings;
-    a->round.tellings = t;
+    t->next = a->round.verify_calls;
+    a->round.verify_calls = t;
 }
 
-void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
     tell(a, &a->round.group.members[peer].peer, data, n);
@@ -155,13 +155,13 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
         if (i != author && !peer_id_equal(&peers[i], me)) tell(a, &peers[i], packet, n);
 }
 
-static void on_told(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+static void on_verify_message(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
     const struct peer_id *caller = rpc_caller(call);
     int place = a->round.x && !a->round.is_over ? group_find(&a->round.group, caller) : -1;
     int is_taken = place >= 0 &&
-                   !allreduce_told(a->round.x, loop_now(a->loop), (size_t)place, data, n);
+                   !allreduce_verify_message(a->round.x, loop_now(a->loop), (size_t)place, data, n);
     if (!equivocation_log_hear(&a->round.equivocations, loop_now(a->loop), caller, data, n,
                                on_convicted, a) &&
         !is_taken)
@@ -173,7 +173,7 @@ static void on_told(void *context, struct rpc_call *call, const uint8_t *data, s
 int averager_verify_open(struct averager *a, struct pl_err *err)
 {
     if (!a->o.verify || a->o.client_mode) return PL_OK;
-    if (rpc_serve_unary(a->host, a->rpc_verify, on_told, a))
+    if (rpc_serve_unary(a->host, a->rpc_verify, on_verify_message, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
     return PL_OK;
 }
@@ -181,9 +181,9 @@ int averager_verify_open(struct averager *a, struct pl_err *err)
 void averager_verify_close(struct averager *a)
 {
     if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
-    while (a->round.tellings) {
-        rpc_cancel(a->round.tellings->request);
-        forget(a->round.tellings);
+    while (a->round.verify_calls) {
+        rpc_cancel(a->round.verify_calls->request);
+        forget(a->round.verify_calls);
     }
     equivocation_log_clear(&a->round.equivocations);
 }

@@ -112,7 +112,7 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
     return c;
 }
 
-static void has_said(struct averager *a)
+static void witness_answered(struct averager *a)
 {
     if (!--a->load.witnesses_left) averager_state_judged(a);
 }
@@ -133,7 +133,7 @@ static void on_samples(void *context, const struct rpc_result *r)
             memcpy(&w->claim.samples[i], &bits, sizeof bits);
         }
     }
-    has_said(a);
+    witness_answered(a);
 }
 
 static void ask(struct witness *w)
@@ -141,7 +141,7 @@ static void ask(struct witness *w)
     struct averager *a = w->a;
     w->request = rpc_call_unary(a->host, &w->peer, a->rpc_samples, a->load.seed, STATE_SEED,
                                 STATE_WITNESS_LIMIT, on_samples, w);
-    if (!w->request) has_said(a);
+    if (!w->request) witness_answered(a);
 }
 
 static void on_witness_admitted(void *context, int status)
@@ -149,7 +149,7 @@ static void on_witness_admitted(void *context, int status)
     struct witness *w = context;
     w->proof = NULL;
     if (!status) ask(w);
-    else has_said(w->a);
+    else witness_answered(w->a);
 }
 
 /* The first in the order of the donors that are neither the one that gave the state nor have failed. Ends with
@@ -170,9 +170,9 @@ void averager_ask_witnesses(struct averager *a)
         struct witness *w = &a->load.witness[i];
         if (!averager_must_ask(a, &w->peer)) ask(w);
         else if (!(w->proof = dht_node_admit(a->node, &w->peer, on_witness_admitted, w)))
-            has_said(a);
+            witness_answered(a);
     }
-    has_said(a);
+    witness_answered(a);
 }
 
 void averager_witnesses_clear(struct averager *a)

@@ -1,4 +1,21 @@
-/* broadcast.c - see broadcast.h. */
+/* broadcast.c - how all honest peers of a group end a stage with the same messages, although some
+ * senders may equivocate. [BTARD 3.1] [Bracha 1987]
+ *
+ * A stage, at one peer:
+ *
+ *   1. send_own()      our signed message goes to all
+ *   2. take_message()  others' messages arrive, directly or forwarded
+ *   3. send_list()     once all are here: a signed list of their hashes goes to all
+ *   4. broadcast_is_common()   all messages and all lists are here, and the lists are equal: the stage
+ *                      has ended, with the same messages everywhere
+ *
+ * What can go wrong, and what is done:
+ *
+ *   a message is missing     after a quarter of the limit NEED goes to all; who has it forwards it
+ *   two lists differ         the heads of the messages in question are shown to each other
+ *   two heads contradict     they are a proof of equivocation, which goes to all, once
+ *   a peer sends to some     in the last quarter of the limit a message counts only if a third peer
+ *   at the last moment       forwards it, so that it still reaches the others in time */
 #include "broadcast.h"
 
 #include <stdlib.h>

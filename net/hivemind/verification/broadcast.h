@@ -5,7 +5,7 @@
  *   2. a peer that has all messages sends a signed list of their hashes
  *   3. a peer that has all messages and all lists, each equal to its own, goes on to the next stage
  *
- * A peer that lacks something for a quarter of the time limit says so to all: NEED. Any peer that
+ * A peer that lacks something for a quarter of the time limit sends NEED to all. Any peer that
  * has it forwards it with its signature. So a sender that leaves out some receivers changes
  * nothing. Where two lists differ, both sides show what they were sent: two signed messages of one
  * sender, which prove equivocation. The proof goes to all.
@@ -13,8 +13,9 @@
  * The last stage has no lists: its messages are equal, and a peer that has them all is done. It
  * first forwards them to all that may lack some.
  *
- * Why honest peers can't part: a peer that has gone on to a stage has had all lists, ours too, and
- * ours was equal to its own. So what it says in that stage is about the messages that we hold.
+ * Why honest peers stay together: a peer that has begun a stage had all lists of the one before, ours
+ * included, and ours was equal to its own. So its message of the stage is about the messages that we
+ * hold.
  *
  * No socket, no clock: bytes and seconds come in as arguments, packets lie in `out`. */
 #ifndef PL_BROADCAST_H
@@ -35,7 +36,7 @@ struct broadcast_options {
 /* A packet is frames: be32 length, kind, the round, and what follows. */
 enum frame_kind {
     FRAME_MESSAGE, /* a signed message with its body */
-    FRAME_HEAD,    /* one without, beside which the receiver holds another of that sender */
+    FRAME_HEAD,    /* a message without its body: the receiver holds another one of that sender */
     FRAME_PROOF,   /* of equivocation, see equivocation.h */
     FRAME_NEED     /* stage, (count) messages, (count) lists: 1 for each that is missing; a pair's
                     * message only its sender can send again */

@@ -40,7 +40,7 @@ typedef void equivocation_convicted(void *context, const struct logged_round *ro
 int equivocation_log_add(struct equivocation_log *l, double now,
                          const struct equivocation_rules *rules, const struct group *g,
                          const uint8_t round[PL_HASH_BYTES]);
-/* A packet (broadcast.h) from a peer; whoever was in none of these rounds is ignored. Returns how many
+/* A packet (broadcast.h) from a peer; a peer that was in none of these rounds is ignored. Returns how many
  * frames of logged rounds were in it. */
 size_t equivocation_log_hear(struct equivocation_log *l, double now, const struct peer_id *from,
                              const uint8_t *packet, size_t n, equivocation_convicted *convicted,

@@ -1,4 +1,16 @@
-/* verifier.c - see verifier.h: the order of stages and our own messages. */
+/* verifier.c - the order of the stages, and our own message of each. [BTARD 3]
+ *
+ *   SENT -> COMMIT -> REVEAL -> REPORT -> ACCUSE -> OPEN -> AGREE -> over, the round holds
+ *     |        |         |        |         |        |        |
+ *     +--------+---------+--------+---------+--------+--------+--> over, the round is void
+ *
+ * One loop (verifier_step) does everything: take packets, let the broadcast answer them, and if the
+ * stage is common to all, judge it and send the next stage's message. What is judged is a function of
+ * messages that all honest peers hold, so all of them find the same. A stage without progress for one
+ * time limit voids the round.
+ *
+ * Why this order: values and aggregates are committed to (COMMIT) before anybody knows the random
+ * direction z that they are checked along (REVEAL, REPORT), so nobody can fit its values to the check. */
 #include "verifier_internal.h"
 #include "ref/quant.h"
 
@@ -6,10 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_BYTES sizeof(struct told)
-#define CODEC_BYTES (1 + PL_CODES * sizeof(float)) /* of a part that travels, beside its values */
-/* The slowest peer may end its all-reduce a time limit after the fastest: a peer that waited for a
- * SENT for one limit is still awaited with its COMMIT. */
+#define REPORT_BYTES sizeof(struct part_report)
+#define CODEC_BYTES \
+    (1 + PL_CODES * sizeof(float)) /* of a part that travels, in addition to its values */
+/* time limits that COMMIT may take: the slowest peer may end its all-reduce one limit after the
+ * fastest, and then wait one limit for a SENT that is missing */
 #define COMMIT_LIMITS 2.0
 
 static const struct pl_btard hashing = { .hash = signed_hash };
@@ -37,7 +50,7 @@ static int fits(void *context, int phase, size_t n)
     return n >= least && n <= least + r->v.part_count * PL_HASH_BYTES + r->longest_sent;
 }
 
-const uint8_t *verifier_said(const struct verifier *r, int phase, size_t peer)
+const uint8_t *verifier_message(const struct verifier *r, int phase, size_t peer)
 {
     return broadcast_body(&r->b, phase, peer, NULL);
 }
@@ -52,28 +65,28 @@ static uint64_t be64(const uint8_t *p)
 
 struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 {
-    const uint8_t *p = verifier_said(r, VERIFIER_COMMIT, peer) + COMMIT_CLAIM;
+    const uint8_t *p = verifier_message(r, VERIFIER_COMMIT, peer) + COMMIT_CLAIM;
     return (struct verifier_claim){ (int64_t)be64(p), be64(p + 8) };
 }
 
-struct told verifier_told(const struct verifier *r, size_t peer, size_t part)
+struct part_report verifier_report(const struct verifier *r, size_t peer, size_t part)
 {
-    struct told t;
-    memcpy(&t, verifier_said(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES, sizeof t);
+    struct part_report t;
+    memcpy(&t, verifier_message(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES, sizeof t);
     return t;
 }
 
 enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part)
 {
-    const uint8_t *p = verifier_said(r, VERIFIER_ACCUSE, by) + of * ACCUSATION_BYTES;
+    const uint8_t *p = verifier_message(r, VERIFIER_ACCUSE, by) + of * ACCUSATION_BYTES;
     *part = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
     return by == of || p[0] != ACCUSES_REPORT ? ACCUSES_NOBODY : ACCUSES_REPORT;
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-/* All that honest peers of a round agree on. What each tells when it looks for a group has a number
- * of that search in it, so a message of another round is never taken for one of this. */
+/* All that honest peers of a round agree on. Each peer's gather message holds a
+ * number drawn for that search, so a message of another round is never valid in this one. */
 static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v)
 {
     struct bytes all = { 0 };
@@ -231,19 +244,22 @@ double verifier_wake(const struct verifier *r)
 
 /* --- REVEAL and REPORT ------------------------------------------------------------------------ */
 
+/* REVEAL: the number, and what hid it in COMMIT's hash. */
 static void reveal(struct verifier *r, struct bytes *out)
 {
     bytes_add(out, r->lot, sizeof r->lot);
     bytes_add(out, r->salt, sizeof r->salt);
 }
 
+/* The seed of all random choices is a hash over everybody's numbers, so it is random if one peer is
+ * honest. */
 static void judge_lots(struct verifier *r)
 {
     uint8_t *lots = malloc(r->v.count * PL_HASH_BYTES + 1);
     if (!lots) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; lots && i < r->v.count; i++) {
-        const uint8_t *x = verifier_said(r, VERIFIER_REVEAL, i);
-        if (!pl_btard_lot_holds(&hashing, verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_LOT,
+        const uint8_t *x = verifier_message(r, VERIFIER_REVEAL, i);
+        if (!pl_btard_lot_holds(&hashing, verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_LOT,
                                 (uint32_t)i, x, x + PL_HASH_BYTES))
             verifier_ban(r, i, "a peer has revealed another number than it was committed to");
         memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
@@ -255,10 +271,11 @@ static void judge_lots(struct verifier *r)
     free(lots);
 }
 
-struct told verifier_measure(const float *x, const float *a, double tau, const double *z, size_t d)
+struct part_report verifier_measure(const float *x, const float *a, double tau, const double *z,
+                                    size_t d)
 {
     const struct pl_btard b = { .tau = tau };
-    struct told t = { 0, VERIFIER_ABSENT, 0 };
+    struct part_report t = { 0, VERIFIER_ABSENT, 0 };
     if (!x) return t;
     pl_btard_report(&t.s, &t.norm, &b, z, x, a, d);
     for (size_t k = 0; k < d; k++) t.length += (double)x[k] * x[k];
@@ -284,6 +301,7 @@ size_t verifier_place(const struct verifier *r, size_t part, size_t *of)
     return place;
 }
 
+/* REPORT: of each part s, |x - a| and |x|, computed from what has travelled. */
 static void report(struct verifier *r, struct bytes *out)
 {
     struct bytes own = { 0 };
@@ -293,7 +311,7 @@ static void report(struct verifier *r, struct bytes *out)
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
         const float *a = verifier_part(r, p, z, &tau), *x = NULL;
-        struct told t;
+        struct part_report t;
         int rc;
         bytes_take(&own, bytes_length(&own));
         rc = r->v.sent(r->v.context, p, &own);
@@ -309,6 +327,8 @@ static void report(struct verifier *r, struct bytes *out)
 
 /* --- OPEN and AGREE --------------------------------------------------------------------------- */
 
+/* OPEN: votes; the hashes of all that we have sent to this reducer, which give COMMIT's digest; and our
+ * values of the opened part, whose hash is one of them. */
 static void open_part(struct verifier *r, struct bytes *out)
 {
     verifier_vote(r);
@@ -356,7 +376,7 @@ static void judge(struct verifier *r)
     }
 }
 
-static void say_next(struct verifier *r)
+static void send_next(struct verifier *r)
 {
     struct bytes *out = &r->body;
     bytes_take(out, bytes_length(out));
@@ -401,13 +421,14 @@ void verifier_expire(struct verifier *r, double now)
 void verifier_step(struct verifier *r)
 {
     int goes_on = 1;
-    if (r->phase < 0) say_next(r);
+    if (r->phase < 0) send_next(r);
     r->b.is_patient = verifier_is_slow(r);
     for (struct packet *l = r->batch; l; l = l->next)
         broadcast_hear(&r->b, r->now, limit_of(r), l->to, bytes_at(&l->data),
                        bytes_length(&l->data));
     free_packets(r->batch);
     r->batch = NULL;
+    /* Each turn ends at most one stage; several may be complete already. */
     while (goes_on && !r->over) {
         double end = limit_of(r) > 0 ? r->b.since + limit_of(r) : INFINITY;
         broadcast_tick(&r->b, r->now, BROADCAST_ASK * r->v.limit);
@@ -416,11 +437,11 @@ void verifier_step(struct verifier *r)
         if (r->b.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
         if (r->over) break;
         if (r->phase == VERIFIER_SENT) {
-            if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) say_next(r);
+            if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) send_next(r);
         } else if (r->phase == VERIFIER_AGREE ? broadcast_is_full(&r->b, r->phase)
                                               : broadcast_is_common(&r->b, r->phase)) {
             judge(r);
-            if (!r->over) say_next(r);
+            if (!r->over) send_next(r);
         } else {
             goes_on = 0;
             if (r->now >= end && !verifier_is_slow(r)) verifier_expire(r, r->now);

@@ -17,7 +17,7 @@
  *            their target's values again from its data: are they as reported?
  *   OPEN     my x of one part: of one that was accused, else one whose aggregate more than half
  *            find too far away, else one drawn by lot. And votes: each peer has computed again
- *            what a validator says to be false
+ *            what a validator reports to be false
  *   AGREE    that the round holds
  *
  * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum,
@@ -28,11 +28,11 @@
  *   two signed messages of one stage; a COMMIT other than its SENT; another number than committed
  *   to; a false report, or a false accusation, of the opened part; values other than committed to;
  *   sums, a radius or an aggregate that aren't CenteredClip's; values other than its data give, or
- *   a validator that says so falsely, by votes
+ *   a validator that accuses falsely, by votes
  *
  * So honest peers ban the same peers, and never one another. What can't be proven voids the round
- * and is charged: to a peer that is silent, and to both of a pair where one says that the other has
- * not sent it what it signs. A charge is a back-off that doubles (reliability.h), never a ban. */
+ * and is charged: to a peer that is silent, and to both of a pair where one reports that the other
+ * has not sent it what it signs. A charge is a back-off that doubles (reliability.h), never a ban. */
 #ifndef PL_VERIFIER_H
 #define PL_VERIFIER_H
 
@@ -57,12 +57,12 @@ enum verifier_phase {
 /* Of a peer's values, by its data. */
 enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
 
-#define VERIFIER_PEERS_MAX 256 /* each of whom hears each: 65,536 messages a phase are enough */
-/* bytes of a part that is opened, with the hashes beside it: a unary call takes 4 MiB. The run's
+#define VERIFIER_PEERS_MAX 256 /* each sends to each: 65,536 messages a stage are enough */
+/* bytes of a part that is opened, with its hashes: a unary call takes 4 MiB. The run's
  * parts take up to 2 MiB */
 #define VERIFIER_SHOWN_MAX (3u << 20)
 #define VERIFIER_PARTS_MAX 90000u /* a hash of each has to fit into as much */
-/* bytes of a peer's packets that wait for the helper thread, beside four of the longest: it may be
+/* bytes of a peer's packets that wait for the helper thread, in addition to four of the longest: it may be
  * computing a gradient */
 #define VERIFIER_WAITING_MAX (1u << 20)
 
@@ -73,7 +73,7 @@ struct verifier_claim {
     uint64_t samples;
 };
 
-/* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
+/* The all-reduce that is verified: owned by it, read on a helper thread while nothing changes. */
 struct verifier_view {
     const struct group *group; /* borrowed */
     const struct identity *me; /* borrowed: signs */
@@ -99,7 +99,7 @@ struct verifier_view {
     /* What is left of values of a part on their way to its reducer. NULL: no memory. */
     const float *(*travel)(void *context, size_t part, const float *values, float *room);
     /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next
-     * call. PL_OK; whatever else: we can't tell. May take as long as its gradient did. NULL:
+     * call. PL_OK; any error: unknown. May take as long as its gradient did. NULL:
      * never. */
     int (*recompute)(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor);
@@ -138,14 +138,14 @@ void verifier_close(struct verifier *r); /* NULL may be closed */
 void verifier_take(struct verifier *r, double now);
 /* When the next step is due: at once after packets, else in time. Not during a step. */
 double verifier_wake(const struct verifier *r);
-/* On any thread: checks what was told, and goes on as far as it can, or ends it: `over`. Packets to
+/* On any thread: checks the packets, and goes on as far as it can, or ends it: `over`. Packets to
  * others are in r->b.out; the caller takes them. */
 void verifier_step(struct verifier *r);
 /* On the loop's thread, after it. The step may have taken long: time counts from here. */
 void verifier_stepped(struct verifier *r, double now);
-/* 1: others may be computing a gradient: their silence says nothing. */
+/* 1: others may be computing a gradient: their silence means nothing. */
 int verifier_is_slow(const struct verifier *r);
-/* The exchange's own time is up: silent peers are charged. Not during a step. */
+/* The all-reduce's own time limit has passed: silent peers are charged. Not during a step. */
 void verifier_expire(struct verifier *r, double now);
 /* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
 int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n);

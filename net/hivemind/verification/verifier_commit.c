@@ -1,5 +1,12 @@
-/* verifier_commit.c - the first two stages of BTARD's verification, see verifier.h: what each peer
- * has sent each other one, as its sender signs it and as its receiver has it. */
+/* verifier_commit.c - SENT and COMMIT: hashes that bind every peer to what it has sent and reduced,
+ * before anything random is drawn. [BTARD 3]
+ *
+ *   SENT to j     SHA-256 over the hashes of all parts that I have sent to j; SHA-256 of my aggregates
+ *   COMMIT        the same for all pairs; a commitment to my random number; epoch and samples; one byte
+ *                 for each peer: 1 if its SENT is missing, or differs from what has arrived here
+ *
+ * A COMMIT that contradicts its author's SENT is a proof (equivocation.h). A peer that denies another
+ * proves nothing: either of them may be wrong, so both are charged. */
 #include "verifier_internal.h"
 
 #include <openssl/evp.h>
@@ -73,14 +80,14 @@ void verifier_send_pairs(struct verifier *r)
 int verifier_has_all_pairs(const struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
-        if (i != r->v.self && !verifier_said(r, VERIFIER_SENT, i)) return 0;
+        if (i != r->v.self && !verifier_message(r, VERIFIER_SENT, i)) return 0;
     return 1;
 }
 
-/* 1: what a peer says to have sent us is what has arrived. */
+/* 1: a peer's SENT fits what has arrived here. */
 static int accepts(struct verifier *r, size_t peer)
 {
-    const uint8_t *said = verifier_said(r, VERIFIER_SENT, peer);
+    const uint8_t *said = verifier_message(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;
     if (!said) return 0;
@@ -125,8 +132,8 @@ const struct equivocation_rules verifier_rules = { .stages = VERIFIER_PHASES,
 void verifier_compare_commitments(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
-        const uint8_t *sent = i == r->v.self ? NULL : verifier_said(r, VERIFIER_SENT, i),
-                      *committed = verifier_said(r, VERIFIER_COMMIT, i);
+        const uint8_t *sent = i == r->v.self ? NULL : verifier_message(r, VERIFIER_SENT, i),
+                      *committed = verifier_message(r, VERIFIER_COMMIT, i);
         if (sent && committed && differs(sent, committed, r->v.self, r->v.count))
             broadcast_prove(&r->b, i, VERIFIER_SENT, VERIFIER_COMMIT);
     }
@@ -138,7 +145,7 @@ void verifier_judge_commitments(struct verifier *r)
     uint8_t elsewhere[VERIFIER_PEERS_MAX] = { 0 }, *edge;
     int is_denied = 0, is_apart = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *committed = verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
+        const uint8_t *committed = verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
         for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];
         if (r->v.samples_max && verifier_claim_of(r, i).samples > r->v.samples_max)
             verifier_ban(r, i, "a peer claims more samples than anybody may");
@@ -154,7 +161,8 @@ void verifier_judge_commitments(struct verifier *r)
     }
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
-            edge[i * n + j] = i != j && (verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_DENIED)[j];
+            edge[i * n + j] = i != j &&
+                              (verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED)[j];
     verifier_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
     free(edge);
 }

@@ -6,12 +6,12 @@
 #include "verifier.h"
 
 /* Of a part, in a report. */
-struct told {
+struct part_report {
     double s, norm, length; /* a norm of VERIFIER_ABSENT: nothing of mine went in */
 };
 #define VERIFIER_ABSENT (-1.0)
 
-/* What a reducer says of a sender. */
+/* A reducer's finding about a sender. */
 enum accusation {
     ACCUSES_NOBODY,
     ACCUSES_REPORT /* it has reported falsely of this part */
@@ -27,9 +27,9 @@ enum accusation {
 #define SENT_BYTES (2 * PL_HASH_BYTES) /* digests of the parts sent, and of the aggregates */
 
 /* A message without its head. */
-const uint8_t *verifier_said(const struct verifier *r, int phase, size_t peer);
+const uint8_t *verifier_message(const struct verifier *r, int phase, size_t peer);
 struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer);
-struct told verifier_told(const struct verifier *r, size_t peer, size_t part);
+struct part_report verifier_report(const struct verifier *r, size_t peer, size_t part);
 enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part);
 
 /* Byzantine peers that a group of n can bear: fewer than a third, and one of three. */
@@ -58,8 +58,9 @@ void verifier_judge_commitments(struct verifier *r);
 
 /* --- REPORT ----------------------------------------------------------------------------------- */
 
-/* Of values x, NULL: none, beside the aggregate. */
-struct told verifier_measure(const float *x, const float *a, double tau, const double *z, size_t d);
+/* The report on values x (NULL: none) against the aggregate a. */
+struct part_report verifier_measure(const float *x, const float *a, double tau, const double *z,
+                                    size_t d);
 /* A part's direction; its aggregate, and radius. */
 const float *verifier_part(const struct verifier *r, size_t part, double *z, double *tau);
 /* The place of a part among its reducer's; how many that one has. */
@@ -67,7 +68,7 @@ size_t verifier_place(const struct verifier *r, size_t part, size_t *of);
 
 /* --- judging ---------------------------------------------------------------------------------- */
 
-/* With what everybody has drawn: who validates whom. */
+/* From everybody's random numbers: who validates whom. */
 void verifier_draw(struct verifier *r);
 /* Into our own message: who has reported falsely of the parts that we have reduced; as a validator,
  * what we find. */

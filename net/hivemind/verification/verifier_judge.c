@@ -1,4 +1,15 @@
-/* verifier_judge.c - see verifier.h: what comes of what was said. */
+/* verifier_judge.c - REPORT to OPEN: the checks, and what follows from them. [BTARD 3, verifications 1
+ * to 3]
+ *
+ *   1  a report is true          the reducer recomputes s = <z, x - a> min(1, tau / |x - a|) of each
+ *                                sender, and accuses the sender in ACCUSE if it differs
+ *   2  an aggregate is true      over all peers, sum_i s_i = 0 at CenteredClip's fixed point; a reducer
+ *                                whose sum is another one, or whose tau is far off, is banned
+ *   3  an aggregate is near      more than half of the peers find it too far away: the part is opened
+ *   4  values follow from data   validators drawn by lot compute their target's gradient again
+ *
+ * One part is opened in each round, an accused one first. All its values are shown, so every peer
+ * checks reports, accusations and the aggregate of that part without trusting anybody. */
 #include "verifier_internal.h"
 
 #include <math.h>
@@ -17,7 +28,7 @@
 #define ACCUSER_FACTOR 2.0
 #define ROUNDING 0x1p-23
 /* The radius is the reducer's choice, near the middle of the distances: much wider, and
- * CenteredClip clips nobody; much closer, and the sum says nothing. */
+ * CenteredClip clips nobody; much closer, and the sum shows nothing. */
 #define WIDEST 2.0
 #define CLOSEST 0.25
 /* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter:
@@ -25,9 +36,9 @@
 #define FAR 3.0
 /* A peer's values may differ from what its data give by this share of their length. Another
  * processor's roundings and parameters that came back from a compressed round make a hundredth of
- * it; what a liar gains within it is far below a gradient's own noise. */
+ * it; what a Byzantine peer gains within it is far below a gradient's own noise. */
 #define FALSE_SHARE 0.125 /* of a vote; a validator accuses of ACCUSER_FACTOR times as much */
-/* which of the seed's numbers says how many validate, and what is opened */
+/* index of the seed's number that decides how many peers validate, and which part is opened */
 #define LOTS 0xFFFFFFFEu
 
 static struct pl_btard checks(double tau, double tolerance)
@@ -36,13 +47,13 @@ static struct pl_btard checks(double tau, double tolerance)
 }
 
 /* What a judge needs for a part at a time. */
-struct desk {
+struct scratch {
     double *z, *norm;
     float *room;
     struct bytes raw;
 };
 
-static int desk_open(struct desk *d, struct verifier *r)
+static int scratch_open(struct scratch *d, struct verifier *r)
 {
     memset(d, 0, sizeof *d);
     d->z = pl_alloc(r->longest, sizeof *d->z);
@@ -52,7 +63,7 @@ static int desk_open(struct desk *d, struct verifier *r)
     return !r->over;
 }
 
-static void desk_close(struct desk *d)
+static void scratch_close(struct scratch *d)
 {
     bytes_clear(&d->raw);
     pl_free(d->z);
@@ -87,8 +98,8 @@ void verifier_draw(struct verifier *r)
 
 /* --- validators ------------------------------------------------------------------------------- */
 
-/* The peer's values computed again, beside what it has reported of those that it has sent, and
- * its reducers have found true. Hashes would say the same of equal machines alone. Along a random
+/* [verification 4] The peer's values computed again, against its reports on those that it has sent,
+ * which its reducers have confirmed. Hashes would be equal on equal machines only. Along a random
  * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
  * differences differ by no more than what they are differences of. */
 static enum verifier_opinion computed(struct verifier *r, size_t peer, double share)
@@ -96,26 +107,28 @@ static enum verifier_opinion computed(struct verifier *r, size_t peer, double sh
     struct verifier_claim claim = verifier_claim_of(r, peer);
     float *const *tensor;
     double far = 0, squares = 0;
-    struct desk d;
-    if (!claim.samples || !r->v.recompute || !desk_open(&d, r)) return VERIFIER_UNKNOWN;
+    struct scratch d;
+    if (!claim.samples || !r->v.recompute || !scratch_open(&d, r)) return VERIFIER_UNKNOWN;
     if (r->v.recompute(r->v.context, peer, &claim, &tensor)) {
-        desk_close(&d);
+        scratch_close(&d);
         return VERIFIER_UNKNOWN;
     }
     for (size_t p = 0; p < r->v.part_count; p++) {
         const struct pl_part *part = &r->v.parts[p];
-        struct told told = verifier_told(r, peer, p), own;
+        struct part_report reported = verifier_report(r, peer, p), own;
         double tau, along;
         const float *a = verifier_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
-        if (told.norm == VERIFIER_ABSENT) continue;
+        if (reported.norm == VERIFIER_ABSENT) continue;
         if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
-        if (!x) return desk_close(&d), VERIFIER_UNKNOWN;
+        if (!x) return scratch_close(&d), VERIFIER_UNKNOWN;
         own = verifier_measure(x, a, tau, d.z, part->length);
-        along = tau > 0 ? told.s * fmax(1, told.norm / tau) - own.s * fmax(1, own.norm / tau) : 0;
-        far += fmax((double)part->length * along * along, pow(told.norm - own.norm, 2));
+        along = tau > 0
+                    ? reported.s * fmax(1, reported.norm / tau) - own.s * fmax(1, own.norm / tau)
+                    : 0;
+        far += fmax((double)part->length * along * along, pow(reported.norm - own.norm, 2));
         squares += own.length * own.length;
     }
-    desk_close(&d);
+    scratch_close(&d);
     return far <= share * share * squares ? VERIFIER_HOLDS : VERIFIER_FALSE;
 }
 
@@ -124,10 +137,10 @@ static size_t target_of(const struct verifier *r, size_t k)
     return (size_t)r->order[r->drawable / 2 + k];
 }
 
-/* 1: the k-th validator says that its target's values are false. */
+/* 1: the k-th validator reports that its target's values are false. */
 static int is_doubted(const struct verifier *r, size_t k)
 {
-    const uint8_t *said = verifier_said(r, VERIFIER_ACCUSE, (size_t)r->order[k]);
+    const uint8_t *said = verifier_message(r, VERIFIER_ACCUSE, (size_t)r->order[k]);
     return said[r->v.count * ACCUSATION_BYTES] == VERIFIER_FALSE;
 }
 
@@ -141,19 +154,19 @@ static double share_of(double difference, double allowed)
 
 /* [BTARD verification 1] How far a report is from what it should be; an honest one may be off by 1.
  * s is clipped: it is no longer than the radius, however long the values are. */
-static double report_error(struct told told, struct told own, double tau)
+static double report_error(struct part_report reported, struct part_report own, double tau)
 {
     double norm = fmax(0, own.norm), length = fmax(norm, own.length);
-    double e = share_of(fabs(told.s - own.s), REPORT_TOLERANCE * fmin(norm, tau));
-    e = fmax(e, share_of(fabs(told.norm - own.norm), REPORT_TOLERANCE * length));
-    return fmax(e, share_of(fabs(told.length - own.length), REPORT_TOLERANCE * length));
+    double e = share_of(fabs(reported.s - own.s), REPORT_TOLERANCE * fmin(norm, tau));
+    e = fmax(e, share_of(fabs(reported.norm - own.norm), REPORT_TOLERANCE * length));
+    return fmax(e, share_of(fabs(reported.length - own.length), REPORT_TOLERANCE * length));
 }
 
 /* Of a part that we have reduced. */
-static enum accusation check_sender(struct verifier *r, struct desk *d, size_t part, size_t peer,
+static enum accusation check_sender(struct verifier *r, struct scratch *d, size_t part, size_t peer,
                                     const float *a, double tau)
 {
-    struct told own;
+    struct part_report own;
     const float *x = NULL;
     int rc;
     bytes_take(&d->raw, bytes_length(&d->raw));
@@ -164,18 +177,19 @@ static enum accusation check_sender(struct verifier *r, struct desk *d, size_t p
     }
     if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
     own = verifier_measure(x, a, tau, d->z, r->v.parts[part].length);
-    return report_error(verifier_told(r, peer, part), own, tau) <= ACCUSER_FACTOR ? ACCUSES_NOBODY
-                                                                                  : ACCUSES_REPORT;
+    return report_error(verifier_report(r, peer, part), own, tau) <= ACCUSER_FACTOR
+               ? ACCUSES_NOBODY
+               : ACCUSES_REPORT;
 }
 
 void verifier_accuse(struct verifier *r, struct bytes *out)
 {
     enum verifier_opinion found = VERIFIER_UNKNOWN;
-    struct desk d;
+    struct scratch d;
     uint8_t *what = calloc(r->v.count, 1);
     size_t *part = pl_alloc(r->v.count, sizeof *part);
     if (!what || !part) verifier_give_up(r, PL_ENOMEM, "no memory");
-    desk_open(&d, r);
+    scratch_open(&d, r);
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
         const float *a;
@@ -195,7 +209,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
         bytes_be32(out, what[i] ? (uint32_t)part[i] : 0);
     }
     bytes_u8(out, (uint8_t)found);
-    desk_close(&d);
+    scratch_close(&d);
     free(what);
     pl_free(part);
 }
@@ -211,7 +225,7 @@ static void vote_for_parts(struct verifier *r)
     if (!ratio) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t p = 0; !r->over && !recompute && p < r->v.part_count; p++) {
         for (size_t i = 0; i < n; i++) {
-            struct told t = verifier_told(r, i, p);
+            struct part_report t = verifier_report(r, i, p);
             ratio[i * n] = t.norm > 0 ? t.norm / t.length : 0;
         }
         pl_btard_votes(&recompute, &b, ratio, (int)n, 0);
@@ -225,7 +239,7 @@ void verifier_check_claims(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
         for (size_t p = 0; !verifier_claim_of(r, i).samples && p < r->v.part_count; p++)
-            if (verifier_told(r, i, p).norm != VERIFIER_ABSENT) {
+            if (verifier_report(r, i, p).norm != VERIFIER_ABSENT) {
                 verifier_ban(r, i, "a peer has sent values, of no samples");
                 break;
             }
@@ -246,7 +260,7 @@ void verifier_hear_accusations(struct verifier *r)
     if (!r->over && !has_part) vote_for_parts(r);
 }
 
-/* A validator has told its opinion already, and a peer does not judge its own values. */
+/* A validator has sent its opinion already, and a peer does not judge its own values. */
 void verifier_vote(struct verifier *r)
 {
     for (size_t k = 0; !r->over && k < r->drawn; k++) {
@@ -272,7 +286,7 @@ static double sum_tolerance(const float *a, size_t d, double tau, size_t n)
     return (double)n * (SUM_TOLERANCE * tau + ROUNDING * sqrt(squares));
 }
 
-/* [BTARD verification 2] The sum of a part's reports, and its radius beside the distances. */
+/* [BTARD verification 2] The sum of a part's reports, and its radius against the distances. */
 static void judge_part(struct verifier *r, size_t p, double *norm)
 {
     const struct pl_part *part = &r->v.parts[p];
@@ -281,7 +295,7 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
     struct pl_btard b;
     size_t n = 0;
     for (size_t i = 0; i < r->v.count; i++) {
-        struct told t = verifier_told(r, i, p);
+        struct part_report t = verifier_report(r, i, p);
         if (t.norm == VERIFIER_ABSENT) continue;
         sum += t.s;
         norm[n++] = t.norm;
@@ -308,8 +322,8 @@ static const float *shown(const struct verifier *r, size_t peer, float *room, in
     size_t owner = (size_t)r->v.parts[r->opened].owner;
     const uint8_t *hashes = broadcast_body(&r->b, VERIFIER_OPEN, peer, &n) + r->v.count,
                   *raw = hashes + of * PL_HASH_BYTES,
-                  *promised = verifier_said(r, VERIFIER_COMMIT, peer) + COMMIT_DIGESTS(r->v.count) +
-                              owner * PL_HASH_BYTES;
+                  *promised = verifier_message(r, VERIFIER_COMMIT, peer) +
+                              COMMIT_DIGESTS(r->v.count) + owner * PL_HASH_BYTES;
     uint8_t hash[PL_HASH_BYTES];
     const float *x;
     *bad = 1;
@@ -329,13 +343,13 @@ static const float *shown(const struct verifier *r, size_t peer, float *room, in
     return x;
 }
 
-/* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it
+/* One peer's values of the opened part: its report, its reducer's accusation, and its pull. 0: it
  * does not show them. */
-static int judge_shown(struct verifier *r, struct desk *d, size_t peer, const float *a, double tau,
-                       double *pull)
+static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const float *a,
+                       double tau, double *pull)
 {
     size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
-    struct told t;
+    struct part_report t;
     int bad;
     const float *x = shown(r, peer, d->room, &bad);
     if (bad) {
@@ -343,7 +357,7 @@ static int judge_shown(struct verifier *r, struct desk *d, size_t peer, const fl
         return 0;
     }
     t = verifier_measure(x, a, tau, d->z, length);
-    if (!(report_error(verifier_told(r, peer, r->opened), t, tau) <= 1))
+    if (!(report_error(verifier_report(r, peer, r->opened), t, tau) <= 1))
         verifier_ban(r, peer, "a peer has reported falsely about what it has sent");
     else if (verifier_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
         verifier_ban(r, owner, "a reducer accuses a peer falsely");
@@ -352,7 +366,7 @@ static int judge_shown(struct verifier *r, struct desk *d, size_t peer, const fl
     return 1;
 }
 
-static void judge_opened(struct verifier *r, struct desk *d)
+static void judge_opened(struct verifier *r, struct scratch *d)
 {
     const struct pl_part *part = &r->v.parts[r->opened];
     double tau, squares = 0, *pull = pl_alloc(part->length, sizeof *pull);
@@ -377,7 +391,7 @@ static void judge_doubt(struct verifier *r, size_t k)
            faults = verifier_faults(r);
     if (!is_doubted(r, k)) return;
     for (size_t i = 0; i < r->v.count; i++) {
-        uint8_t vote = verifier_said(r, VERIFIER_OPEN, i)[target];
+        uint8_t vote = verifier_message(r, VERIFIER_OPEN, i)[target];
         if (i == validator || i == target) continue;
         against += vote == VERIFIER_FALSE;
         for_it += vote == VERIFIER_HOLDS;
@@ -395,9 +409,9 @@ static void judge_doubt(struct verifier *r, size_t k)
 void verifier_judge(struct verifier *r)
 {
     int reports_doubted = 0;
-    struct desk d;
-    if (!desk_open(&d, r)) {
-        desk_close(&d);
+    struct scratch d;
+    if (!scratch_open(&d, r)) {
+        scratch_close(&d);
         return;
     }
     if (r->v.part_count) judge_opened(r, &d);
@@ -410,5 +424,5 @@ void verifier_judge(struct verifier *r)
     /* A false report makes its reducer's sum false too. */
     if (reports_doubted) verifier_give_up(r, PL_EIO, "a peer is accused");
     for (size_t p = 0; !reports_doubted && p < r->v.part_count; p++) judge_part(r, p, d.norm);
-    desk_close(&d);
+    scratch_close(&d);
 }

@@ -1,7 +1,7 @@
 /* verifier_verdict.c - what a finding of the verification leads to. [BTARD 3]
  *
  *   proof        the peer is banned, the round is void
- *   no proof     the round is void, and charged to whoever may have caused it: to a silent peer; to both
+ *   no proof     the round is void, and charged to the peers that may have caused it: to a silent peer; to both
  *                of a pair that contradict each other, as only these two know which of them is right
  *   too many     of more peers than can be Byzantine a fault is the network's, or our own: no charge
  *
@@ -74,8 +74,8 @@ void verifier_charge_silent(struct verifier *r)
     size_t others = 0;
     for (size_t i = 0; i < r->v.count; i++) others += r->b.elsewhere[i];
     for (size_t i = 0; i < r->v.count; i++) {
-        int has = verifier_said(r, r->phase, i) != NULL;
-        /* A leader may have told peers different groups: then many speak of another round. */
+        int has = verifier_message(r, r->phase, i) != NULL;
+        /* A leader may have sent different groups to its followers: then many send of another round. */
         if (i == r->v.self || (r->b.elsewhere[i] && others > verifier_faults(r))) continue;
         silent[i] = full ? !broadcast_agrees(&r->b, r->phase, i) : !has;
     }

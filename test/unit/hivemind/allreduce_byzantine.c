@@ -120,7 +120,7 @@ static enum fate reveal_another(const struct verifier *r, size_t to, int stage, 
 }
 static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
-    struct told t;
+    struct part_report t;
     size_t part = part_of(r, victim(), 1);
     (void)to, (void)n;
     if (stage != VERIFIER_REPORT) return SAME;
@@ -132,7 +132,7 @@ static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8
 static enum fate report_no_numbers(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
-    struct told t = { NAN, NAN, INFINITY };
+    struct part_report t = { NAN, NAN, INFINITY };
     (void)r, (void)to;
     if (stage != VERIFIER_REPORT) return SAME;
     for (size_t at = 0; at < *n; at += sizeof t) memcpy(body + at, &t, sizeof t);
@@ -249,7 +249,7 @@ static enum fate sign_another(const struct verifier *r, size_t to, int stage, ui
 static enum fate misreport_a_share(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
-    struct told t;
+    struct part_report t;
     size_t part = part_of(r, victim(), 1);
     (void)to, (void)n;
     if (stage != VERIFIER_REPORT) return SAME;

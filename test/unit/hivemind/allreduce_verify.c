@@ -102,7 +102,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
     (void)to, (void)n;
     if (from == 3 && stage == VERIFIER_REPORT) {
         for (size_t p = 0; p < r->v.part_count; p++) {
-            struct told t;
+            struct part_report t;
             static double z[VALUES];
             static float room[VALUES];
             double tau;

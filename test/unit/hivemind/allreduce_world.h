@@ -184,7 +184,7 @@ static inline int deliver(struct world *w)
     if (l.kind == MESSAGE && l.way == ALLREDUCE_IN && to->credit[l.from]) to->credit[l.from]--;
     if (!to->over && !to->frozen) {
         if (l.kind == MESSAGE) allreduce_message(to->x, w->now, l.from, l.way, l.data, l.n);
-        else if (l.kind == TOLD) allreduce_told(to->x, w->now, l.from, l.data, l.n);
+        else if (l.kind == TOLD) allreduce_verify_message(to->x, w->now, l.from, l.data, l.n);
         else if (l.kind == FINISH) allreduce_ended(to->x, w->now, l.from, l.way);
         else allreduce_failed(to->x, w->now, l.from, l.way, "its line is cut");
     }
@@ -322,7 +322,7 @@ static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie
 
 static inline int lied(const struct peer *p, size_t groupmate)
 {
-    return allreduce_lie(p->x, groupmate) != NULL;
+    return allreduce_proof(p->x, groupmate) != NULL;
 }
 
 #endif

@@ -165,19 +165,19 @@ static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, 
     return l->attack == FALL_SILENT && stage % VERIFIER_PHASES >= VERIFIER_REPORT ? DROPPED : SAME;
 }
 
-/* Linked in place of averager_tell. */
-void __real_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
-void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
-void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+/* Linked in place of averager_verify_send. */
+void __real_averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n);
+void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n);
+void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
     struct bytes out = { 0 };
     if (((struct learner *)a->o.chance.context)->attack < ATTACKS) {
-        __real_averager_tell(context, peer, data, n);
+        __real_averager_verify_send(context, peer, data, n);
         return;
     }
     rewrite_packet(&out, a->round.x->verify.verifier, peer, tell_otherwise, data, n);
-    if (bytes_length(&out)) __real_averager_tell(context, peer, bytes_at(&out), bytes_length(&out));
+    if (bytes_length(&out)) __real_averager_verify_send(context, peer, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 

@@ -171,7 +171,7 @@ static void found_out_in_the_search(void **state)
     close(port);
     make_mean();
     await_relay(&peers[1]);
-    usleep((useconds_t)(2e6 * MATCHMAKING_LOOK_EVERY)); /* and it has looked */
+    usleep((useconds_t)(2e6 * MATCHMAKING_POLL_EVERY)); /* and it has looked */
     begin_one(&peers[0], 2);
     all_agree();
 }
