@@ -177,7 +177,8 @@ void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data
         return;
     }
     rewrite_packet(&out, a->round.x->verify.verifier, peer, tell_otherwise, data, n);
-    if (bytes_length(&out)) __real_averager_verify_send(context, peer, bytes_at(&out), bytes_length(&out));
+    if (bytes_length(&out))
+        __real_averager_verify_send(context, peer, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 

@@ -1,0 +1,193 @@
+/* averager_state.c - the state of one peer given to another: whole, checked, from donors that fail or cheat. */
+#include "loopback.h"
+
+#include <unistd.h>
+
+static void release(struct state_snapshot *s)
+{
+    free((void *)(uintptr_t)s->tensors[0].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
+/* The averager's two tensors, and of an optimizer's state `more` values. */
+static struct state_snapshot *snapshot(float value, size_t more)
+{
+    struct state_snapshot *s = calloc(1, sizeof *s);
+    float *x = malloc((VALUES + more) * sizeof *x);
+    for (size_t i = 0; i < VALUES + more; i++) x[i] = value;
+    s->metadata = malloc(1);
+    s->metadata[0] = 0xc0;
+    s->metadata_n = 1;
+    s->tensors = calloc(3, sizeof *s->tensors);
+    for (size_t t = 0; t < 2; t++)
+        s->tensors[t] = (struct state_tensor){ schema[t].type, PL_COMPRESS_NONE, x + 4000 * t };
+    s->tensors[2] = (struct state_tensor){
+        { .dtype = PL_F32, .dims = 1, .size = { (int64_t)more } }, PL_COMPRESS_NONE, x + VALUES
+    };
+    s->count = 3;
+    s->release = release;
+    return s;
+}
+
+/* Honest peers' states differ a little. */
+#define STATE_OF(i) (1000 + (float)(i))
+#define NEWER 0.25f
+
+static void share(void *context)
+{
+    struct peer *p = context;
+    averager_share(p->a, snapshot(STATE_OF(p - peers), 15000), (double)(p - peers));
+}
+static void share_more(void *context)
+{
+    struct peer *p = context;
+    averager_share(p->a, snapshot(STATE_OF(p - peers) + NEWER, 10), (double)(p - peers));
+}
+
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *load, const struct pl_err *err)
+{
+    struct peer *p = context;
+    (void)donor, (void)err;
+    p->load_status = status;
+    p->confirmed = load->confirmed;
+    if (!status) memcpy(&p->first_loaded, load->tensors[0].buffer, sizeof p->first_loaded);
+    note(&p->loaded);
+}
+
+static void on_donor_failed(void *context, const struct peer_id *donor, int status,
+                            const struct pl_err *why)
+{
+    struct peer *p = context;
+    (void)status;
+    p->refused = *donor;
+    p->err = *why;
+}
+
+/* The third's. */
+static int refuse(void *context, const struct state_load *load, struct pl_err *err)
+{
+    float first;
+    (void)context;
+    memcpy(&first, load->tensors[0].buffer, sizeof first);
+    return first == STATE_OF(2) + NEWER ? pl_fail(err, PL_EFORMAT, "not this one") : PL_OK;
+}
+
+static void load_another(void *context)
+{
+    struct peer *p = context;
+    p->loaded = 0;
+    assert_int_equal(averager_load(p->a, refuse, on_loaded, p), PL_OK);
+}
+
+static void load(void *context)
+{
+    struct peer *p = context;
+    p->loaded = 0;
+    assert_int_equal(averager_load(p->a, NULL, on_loaded, p), PL_OK);
+}
+
+/* Until what the donors have announced is known: the third is among the best. */
+static void await_announcements(struct peer *p)
+{
+    const double until = pl_seconds() + LIMIT;
+    do {
+        usleep(50000);
+        loop_call(loop, load, p);
+        assert_true(await(&p->loaded, 1));
+        if (pl_seconds() > until) fail_msg("the best donor is not found");
+    } while (p->load_status || p->first_loaded != STATE_OF(2));
+}
+
+static void newcomers_take_over(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) add(i == 6, 0);
+    peers[3].options.donor_failed = on_donor_failed;
+    peers[3].options.donor_context = &peers[3];
+    open_all();
+    loop_call(loop, load, &peers[3]);
+    assert_true(await(&peers[3].loaded, 1));
+    assert_int_equal(peers[3].load_status, PL_ENOTFOUND);
+    loop_call(loop, share, &peers[0]);
+    loop_call(loop, share, &peers[1]);
+    loop_call(loop, share, &peers[2]);
+    await_announcements(&peers[3]);
+    for (int i = 3; i < 7; i++) loop_call(loop, load, &peers[i]); /* more at once than are served */
+    loop_call(loop, share_more,
+              &peers[2]); /* the donor goes on: whoever waits gets the newer one */
+    for (int i = 3; i < 7; i++) {
+        assert_true(await(&peers[i].loaded, 1));
+        assert_int_equal(peers[i].load_status, PL_OK);
+        assert_true(peers[i].first_loaded >= STATE_OF(1));
+    }
+    for (int i = 0; i < 100 && !peers[3].refused.length; i++) {
+        loop_call(loop, load_another, &peers[3]); /* a donor's is refused: the next best is asked */
+        assert_true(await(&peers[3].loaded, 1));
+        assert_int_equal(peers[3].load_status, PL_OK);
+        assert_true(peers[3].first_loaded < STATE_OF(2));
+    }
+    assert_true(peer_id_equal(&peers[3].refused, &peers[2].me.id));
+    assert_string_equal(peers[3].err.text, "not this one");
+    close_peer(&peers[2]); /* its announcement stays for a while: the next best is asked */
+    loop_call(loop, load, &peers[3]);
+    assert_true(await(&peers[3].loaded, 1));
+    assert_int_equal(peers[3].load_status, PL_OK);
+    assert_true(peers[3].first_loaded < STATE_OF(2));
+}
+
+static void share_junk(void *context)
+{
+    struct peer *p = context;
+    struct state_snapshot *s = snapshot(0, 10);
+    float *x = (float *)(uintptr_t)s->tensors[0].data;
+    for (size_t i = 0; i < VALUES; i++) x[i] = i % 2 ? 1000 : -1000; /* as long as the others' */
+    averager_share(p->a, s, DONOR_PRIORITY_MAX);
+}
+
+static void load_once(struct peer *p)
+{
+    usleep(1000000 / STATE_ANSWERS_A_PEER + 50000); /* the others say so often what they have */
+    loop_call(loop, load, p);
+    assert_true(await(&p->loaded, 1));
+}
+
+/* A liar's state is taken while nobody can tell, and never once two others agree on another. */
+static void one_byzantine_donor(void **state)
+{
+    const double until = pl_seconds() + LIMIT;
+    struct peer *newcomer;
+    (void)state;
+    for (int i = 0; i < 5; i++) add(0, 0);
+    newcomer = &peers[4];
+    open_all();
+    loop_call(loop, share_junk, &peers[0]);
+    do load_once(newcomer);
+    while (newcomer->load_status && pl_seconds() < until);
+    assert_int_equal(newcomer->load_status, PL_OK);
+    assert_int_equal(newcomer->confirmed, 1); /* it is the only one */
+    for (int i = 1; i < 4; i++) loop_call(loop, share, &peers[i]);
+    do load_once(newcomer); /* until the announcements are found */
+    while ((newcomer->load_status || newcomer->confirmed < 3) && pl_seconds() < until);
+    for (int i = 0; i < 10; i++) {
+        load_once(newcomer);
+        assert_int_equal(newcomer->load_status, PL_OK);
+        assert_true(newcomer->first_loaded >= STATE_OF(1));
+        assert_true(newcomer->confirmed >= 2);
+    }
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+
+/* A name, with * and ?, runs only the tests that match it. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(newcomers_take_over),
+        TEST(one_byzantine_donor),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
