@@ -160,7 +160,9 @@ static void a_subnets_peers_share_a_limit(void **state)
 /* A check costs about the square of the key's length. */
 static void long_keys_cost_more(void **state)
 {
-    struct record r = { .subkey = (const uint8_t *)"\xc0", .subkey_n = 1 };
+    struct record r = {
+        .key = (const uint8_t *)"k", .key_n = 1, .subkey = (const uint8_t *)"\xc0", .subkey_n = 1
+    };
     struct bytes subkey = { 0 };
     char text[1400] = "[owner:";
     double of_2048;
