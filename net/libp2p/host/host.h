@@ -64,12 +64,7 @@ void host_unwatch(struct host *h, struct host_watch *w);
 /* Adds an address to the peerstore for ttl_s seconds; 0: for good. A /p2p at its end must be the
  * peer's: PL_EPROTO. PL_ELIMIT: its list is full of better ones. PL_ENOMEM. */
 int host_learn(struct host *h, const struct peer_id *peer, const struct multiaddr *a, double ttl_s);
-/* The addresses of a peer in the peerstore: returns how many there are and stores up to max. */
-size_t host_known(const struct host *h, const struct peer_id *peer, struct multiaddr *out,
-                  size_t max);
 int host_is_connected(const struct host *h, const struct peer_id *peer);
-/* Connected peers; returns how many there are and stores up to max. */
-size_t host_peers(const struct host *h, struct peer_id *out, size_t max);
 /* The far end of our best connection, for people and checks. PL_ENOTFOUND when there is none. */
 int host_remote_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* Our own end of it. */

@@ -77,36 +77,9 @@ int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr 
     return peer_learn(p, a, ttl_s > 0 ? now_of(h) + ttl_s : INFINITY);
 }
 
-size_t host_known(const struct host *h, const struct peer_id *id, struct multiaddr *out, size_t max)
-{
-    const struct peer *p = core_find_peer(&h->core, id);
-    for (size_t i = 0; p && i < p->address_count && i < max; i++) out[i] = p->addresses[i].at;
-    return p ? p->address_count : 0;
-}
-
 int host_is_connected(const struct host *h, const struct peer_id *id)
 {
     return connection_best(core_find_peer(&h->core, id)) != NULL;
-}
-
-struct peer_list {
-    struct peer_id *out;
-    size_t count, max;
-};
-
-static void add_connected(void *context, struct peer *p)
-{
-    struct peer_list *list = context;
-    if (!connection_best(p)) return;
-    if (list->count < list->max) list->out[list->count] = p->id;
-    list->count++;
-}
-
-size_t host_peers(const struct host *h, struct peer_id *out, size_t max)
-{
-    struct peer_list list = { out, 0, max };
-    peers_each(&h->core.peers, add_connected, &list);
-    return list.count;
 }
 
 int host_remote_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)

@@ -75,7 +75,6 @@ struct peer *host_find_peer(const struct host *h, const struct peer_id *id)
 
 struct resources *host_accounts(struct host *h) { return &h->core.resources; }
 struct connections *host_connections(struct host *h) { return &h->connections; }
-int host_is_closing(const struct host *h) { return h->core.state == HOST_CLOSING; }
 int host_is_client(const struct host *h) { return h->client_mode; }
 int host_relays(const struct host *h) { return h->relay; }
 const char *host_agent(const struct host *h) { return h->agent; }

@@ -38,7 +38,6 @@ struct peers *host_peerstore(struct host *h);
 struct peer *host_find_peer(const struct host *h, const struct peer_id *id);
 struct resources *host_accounts(struct host *h);
 struct connections *host_connections(struct host *h);
-int host_is_closing(const struct host *h);
 int host_is_client(const struct host *h); /* host_options.client_mode */
 int host_relays(const struct host *h);    /* host_options.relay */
 const char *host_agent(const struct host *h);

@@ -24,7 +24,6 @@ int rpc_serve_unary(struct host *h, const char *name, rpc_unary_handler *handler
 const struct peer_id *rpc_caller(const struct rpc_call *call);
 /* Told when the caller has given up; the call must still be answered (nothing is sent). */
 void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context);
-int rpc_is_cancelled(const struct rpc_call *call);
 /* Either ends the call and frees it. */
 void rpc_reply(struct rpc_call *call, const void *data, size_t n);
 /* Text as Python's repr of an exception: "ValueError('thirteen')". */

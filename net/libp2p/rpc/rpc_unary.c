@@ -147,8 +147,6 @@ void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context)
     call->cancelled_context = context;
 }
 
-int rpc_is_cancelled(const struct rpc_call *call) { return !call->stream; }
-
 static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *data, size_t n)
 {
     struct rpc_unary m = { .kind = kind, .data = data, .n = n };
