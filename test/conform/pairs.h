@@ -1,6 +1,6 @@
 /* pairs.h - the components that have a pair test, one line each. */
-#ifndef PL_PAIRS_H
-#define PL_PAIRS_H
+#ifndef PL_CONFORM_PAIRS_H
+#define PL_CONFORM_PAIRS_H
 
 #define PAIRS(X) \
     /* one X(name) a line, in the order of the alphabet */ \

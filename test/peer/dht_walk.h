@@ -1,7 +1,7 @@
 /* dht_walk.h - what the DHT parts of a walk share: calls and records (dht.c), pings and neighbours
  * (dht_pings.c). */
-#ifndef PL_DHT_WALK_H
-#define PL_DHT_WALK_H
+#ifndef PL_PEER_DHT_WALK_H
+#define PL_PEER_DHT_WALK_H
 
 #include "walk.h"
 #include "net/hivemind/kademlia/dht_message.h"

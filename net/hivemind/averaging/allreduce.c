@@ -295,11 +295,6 @@ void allreduce_tick(struct allreduce *x, double now)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
-size_t allreduce_message_max(const struct allreduce *x)
-{
-    return ALLREDUCE_HEADERS + PL_CODES * sizeof(float) + x->values_max * sizeof(float);
-}
-
 void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
 {
     *r = x->report;

@@ -153,8 +153,6 @@ void allreduce_close(struct allreduce *x);
 /* Ends it without a result: `over` comes, with PL_EAGAIN. */
 void allreduce_cancel(struct allreduce *x, double now);
 
-/* The longest message that anybody can send honestly. */
-size_t allreduce_message_max(const struct allreduce *x);
 void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                        const uint8_t *data, size_t n);
 /* The other side has sent everything. */

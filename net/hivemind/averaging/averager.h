@@ -171,7 +171,5 @@ typedef void averager_loaded(void *context, int status, const struct peer_id *do
 typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
 int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded,
                   void *context);
-/* How many newcomers are being given our state, or wait for it. */
-size_t averager_downloads(const struct averager *a);
 
 #endif

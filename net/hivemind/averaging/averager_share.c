@@ -51,8 +51,6 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
 
 /* --- giving ----------------------------------------------------------------------------------- */
 
-size_t averager_downloads(const struct averager *a) { return a->shared.giving_count; }
-
 static void give_next(struct averager *a);
 
 static void free_giving(struct giving *g)
