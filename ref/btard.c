@@ -179,12 +179,12 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             double s, norm;
             size_t at = i * n + j;
             pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
-            verdict->liars[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at],
-                                                        r->reported_norm[at]);
+            verdict->false_reports[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at],
+                                                                r->reported_norm[at]);
             /* a false report is replaced by the true one, so that it cannot cover a shifted
              * aggregate */
             verdict->sums[j] += r->reported_s[at];
-            corrected += verdict->liars[at] ? s : r->reported_s[at];
+            corrected += verdict->false_reports[at] ? s : r->reported_s[at];
         }
         verdict->shifted[j] = !pl_btard_sum_holds(b, corrected);
         pl_btard_votes(&recompute, b, r->reported_norm, r->n, (int)j);

@@ -101,10 +101,10 @@ struct pl_btard_round {
     const uint8_t *seed;
 };
 struct pl_btard_verdict {
-    uint8_t *liars;     /* (n, n): sender i's report about part j was false; i is banned */
-    double *sums;       /* (n): of the reports as they came */
-    uint8_t *shifted;   /* (n): part j's sum is not 0 after correction; j is banned */
-    uint8_t *recompute; /* (n): more than half voted for it */
+    uint8_t *false_reports; /* (n, n): sender i's report about part j was false; i is banned */
+    double *sums;           /* (n): of the reports as they came */
+    uint8_t *shifted;       /* (n): part j's sum is not 0 after correction; j is banned */
+    uint8_t *recompute;     /* (n): more than half voted for it */
 };
 /* Fills the verdict's buffers, which are the caller's. PL_OK or PL_ENOMEM. */
 int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,

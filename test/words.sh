@@ -10,15 +10,11 @@ words="liars?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?
 # In identifiers their parts are joined by underscores.
 pattern="(^|[^A-Za-z])($words)([^A-Za-z]|\$)"
 
-# Where a word may stay, by file: specifications and a license quote others; the page's figure and the notebook speak to readers
-# of the paper; BTARD's reference names its vector so; the preflight check's include guards; the rooms of averaging and verification.
+# Where a word may stay, by file: specifications and a licence quote others; the notebook's stored figures name liars.
 excepted() {
     case $1 in
     paper/spec/* | data/demo/NOTICE) ;;
-    net/http/www/* | notebooks/1-algorithms.ipynb) ;;
-    ref/btard.c | ref/btard.h) ;;
-    cmd/doctor/*) ;;
-    net/hivemind/averaging/* | net/hivemind/verification/*) ;;
+    notebooks/1-algorithms.ipynb) ;;
     *) return 1 ;;
     esac
 }

@@ -4,7 +4,7 @@ from adversary import *
 BOUND = 5.5  # s; what nobody confirms, and what a call takes
 
 
-def liar(ahead):
+def attacker(ahead):
     p = Peer(source="127.0.0.7")
     p.address = p.listen("127.0.0.7")
     serve_dht(p, os.urandom(20), clock=lambda: time.time() + ahead)
@@ -22,12 +22,12 @@ def offset(*join):
 honest = peer()
 others = [peer(join=honest) for _ in range(2)]
 for ahead in (1e6, -1e6, 1e300, -1e300, float("nan"), float("inf"), 60.0):
-    got = offset(liar(ahead))
+    got = offset(attacker(ahead))
     check(f"alone, {ahead:g} s ahead", got is not None and abs(got) < BOUND, got)
-same = liar(1e6)
+same = attacker(1e6)
 got = offset(same, *[p.address for p in (honest, *others)])
 check("one of four", got is not None and abs(got) < 1.5, got)
-got = offset(same, liar(-1e6), honest.address)
+got = offset(same, attacker(-1e6), honest.address)
 check("two of three that say different times", got is not None and abs(got) < BOUND, got)
 got = offset(same, same, same, honest.address)
 check("one that is named three times", got is not None and abs(got) < BOUND, got)

@@ -26,7 +26,7 @@ def averager(i, door):
                  "--chunk-timeout", "5")
 
 
-class Liar:
+class Attacker:
     """A stranger that is also a node of the DHT, whose answers are what the attack says."""
 
     def __init__(self, door, source, claims):
@@ -86,23 +86,23 @@ def hundreds(now, victims):
 
 def attacked(what, claims):
     door = peer()
-    liar = Liar(door, "127.0.0.2", claims)
+    attacker = Attacker(door, "127.0.0.2", claims)
     averagers = [averager(i, door) for i in range(PEERS)]
-    liar.victims = averagers
+    attacker.victims = averagers
     begun = time.monotonic()
     for p in averagers:
         try:
             p.popen.wait(max(1, 120 - (time.monotonic() - begun)))
         except subprocess.TimeoutExpired:
             pass
-    liar.over = True
+    attacker.over = True
     rounds = [[e for e in p.lines() if e.get("event") == "round"] for p in averagers]
     whole = [sum(1 for e in r if not e["error"] and len(e["group"]) == PEERS) for r in rounds]
     check(f"{what}: every round of every peer averages all", whole == [ROUNDS] * PEERS,
           [[(e["error"], len(e["group"])) for e in r] for r in rounds])
-    check(f"{what}: nothing of it was kept", liar.accepted == 0, liar.accepted)
+    check(f"{what}: nothing of it was kept", attacker.accepted == 0, attacker.accepted)
     check(f"{what}: nobody ended with an error", all(p.popen.poll() == 0 for p in averagers), [p.log()[-300:] for p in averagers])
-    check(f"{what}: the attack took place", len(liar.connections) == PEERS + 1)
+    check(f"{what}: the attack took place", len(attacker.connections) == PEERS + 1)
     for p in averagers:
         p.stop()
     door.stop()

@@ -7,14 +7,14 @@ from false_progress import *
 
 END = 20
 trainers = swarm("--steps", str(END), "--save-every", "5")
-liar = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10, 100.0)])
+attacker = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10, 100.0)])
 codes = []
 for p in trainers:
     try:
         codes.append(p.popen.wait(60))
     except subprocess.TimeoutExpired:
         codes.append(None)
-liar.end()
+attacker.end()
 check("each ends with its own --steps", codes == [0] * 3 and [newest(p) for p in trainers] == [END] * 3, (codes, [newest(p) for p in trainers]))
 # The first one is alone until the others have started and have its state.
 entered = max(next((e["epoch"] for e in p.lines() if e["event"] == "loaded"), END) for p in trainers[1:])

@@ -52,15 +52,15 @@ def one_ahead_with_a_state():
 
 goes_on("one ahead, and it gives a state", trainers, quiet, one_ahead_with_a_state)
 
-liar = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10), donor(me, 1e9)])
-gave.append(serve_state(liar.peer, first, lambda: HUGE))
-liars = [liar] + [Stranger(trainers, lambda me, e=lead(trainers, 30): [progress(me.id, e, 10)], f"127.0.1.{k}") for k in range(1, 5)]
+attacker = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10), donor(me, 1e9)])
+gave.append(serve_state(attacker.peer, first, lambda: HUGE))
+byzantine = [attacker] + [Stranger(trainers, lambda me, e=lead(trainers, 30): [progress(me.id, e, 10)], f"127.0.1.{k}") for k in range(1, 5)]
 late = trainer(*SWARM, "--data-seed", "4", "--steps", "5000", join=first)
 loaded = late.wait_for("loaded", 30)
 check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <= lead(trainers, 2),
       [e for e in late.lines() if e["event"] != "batch"])
 check("and is among them", wait_common([*trainers, late], 3, 30), [(e["epoch"], e["round_peers"]) for e in epochs(late)])
-for s in liars:
+for s in byzantine:
     s.end()
 late.stop()
 
@@ -130,8 +130,8 @@ for p in trainers[1:]:
 
 lone = trainer(*SWARM, "--data-seed", "5", "--steps", "5000", "--save-every", "1", run="lone")
 lone.wait_for("epoch", 30)
-liar = Stranger([lone], lambda me: [progress(me.id, HUGE, 10), donor(me, 1e9, "lone")], run="lone")
-gave.append(serve_state(liar.peer, lone, lambda: HUGE, "lone"))
+attacker = Stranger([lone], lambda me: [progress(me.id, HUGE, 10), donor(me, 1e9, "lone")], run="lone")
+gave.append(serve_state(attacker.peer, lone, lambda: HUGE, "lone"))
 for _ in until(30):
     if gave[-1]:
         break
@@ -139,7 +139,7 @@ begun = newest(lone)
 check("one trainer: it is offered a state of 4e18", lone.peer in gave[-1])
 check("one trainer: it goes on, without that", lone.wait_for("epoch", 30, epoch=begun + 3) and newest(lone) < 5000 and lone.alive(),
       (begun, newest(lone)))
-liar.end()
+attacker.end()
 check("one trainer: nor does it save it", written([lone]) <= set(range(newest(lone) + 1)), written([lone]))
 trainers = [first, lone]
 check("checkpoints are of epochs that were trained", max(written(trainers)) <= lead(trainers, 0), written(trainers))

@@ -5,7 +5,7 @@ from adversary import *
 RUN = "r"
 progress_key, metrics_key = dht_id(f"{RUN}_progress"), dht_id(f"{RUN}_metrics")
 group_key, plain_key = dht_id("group.0b"), dht_id("plain")
-honest, liar = RecordKey(), RecordKey()
+honest, attacker = RecordKey(), RecordKey()
 metrics = dict(step=1, samples_per_second=1.0, samples_accumulated=1, loss=1.0, mini_steps=1)
 victim = peer("--run", RUN)
 friend = Peer(source="127.0.0.2")
@@ -25,10 +25,10 @@ now = time.time()
 year = now + 3e7
 own = pack(stranger.id)
 too_long = {
-    "progress": liar.record(progress_key, progress(stranger.id, 7), year),
-    "progress of two minutes": liar.record(progress_key, progress(stranger.id, 7), now + 120),
-    "metrics": liar.record(metrics_key, metrics, year),
-    "another signed record": liar.record(dht_id("signed"), 1, year),
+    "progress": attacker.record(progress_key, progress(stranger.id, 7), year),
+    "progress of two minutes": attacker.record(progress_key, progress(stranger.id, 7), now + 120),
+    "metrics": attacker.record(metrics_key, metrics, year),
+    "another signed record": attacker.record(dht_id("signed"), 1, year),
     "a plain value": (plain_key, PLAIN, pack(1), year),
     "a plain item": (plain_key, pack("x"), pack(1), year),
     "a group's declaration": (group_key, own, pack(True), year),
@@ -47,7 +47,7 @@ needed = [honest.record(progress_key, progress(friend.id, 0), now + 60), honest.
 check("what hivemind's peers store is taken", store(c, needed) == [True] * len(needed))
 
 # A node that answers with them: who finds them does not believe them, nor hands them on.
-poisoned = pack(Dictionary({liar.tag: too_long["progress"][2:4]}))
+poisoned = pack(Dictionary({attacker.tag: too_long["progress"][2:4]}))
 node = os.urandom(20)
 serve_dht(stranger, node, {progress_key: (2, poisoned, year), dht_id("only here"): (1, pack(1), year)})
 dht_ping(s, node, validate=True)
@@ -67,19 +67,19 @@ del stranger.unary["DHTProtocol.rpc_find"], stranger.unary["DHTProtocol.rpc_stor
 
 def signed(key, subkey, value, expiration):
     value = pack(value)
-    return key, pack(subkey), value + b"[signature:" + liar.sign(pack((key, pack(subkey), value, float(expiration)))) + b"]", expiration
+    return key, pack(subkey), value + b"[signature:" + attacker.sign(pack((key, pack(subkey), value, float(expiration)))) + b"]", expiration
 
 
 before, begun = victim.cpu(), time.time()
 taken = 0
 for part in range(4):
-    records = [signed(progress_key, b"%d" % (part * 100 + i) + liar.tag, progress(stranger.id, 0), begun + 60) for i in range(100)]
+    records = [signed(progress_key, b"%d" % (part * 100 + i) + attacker.tag, progress(stranger.id, 0), begun + 60) for i in range(100)]
     taken += sum(store(s, records, timeout=60))
-commented = signed(progress_key, b"[owner:" + liar.text + b" me]", progress(stranger.id, 0), begun + 60)
+commented = signed(progress_key, b"[owner:" + attacker.text + b" me]", progress(stranger.id, 0), begun + 60)
 check("one key has no second record under the run's key", taken == 0 and store(s, [commented]) == [False], taken)
-check("but it has one", store(s, [liar.record(progress_key, progress(stranger.id, 0), begun + 60)]) == [True])
-check("one record for each key is there", set(entries(c, progress_key)) <= {honest.tag, liar.tag})
-others = [signed(dht_id("any"), b"%d" % i + liar.tag, 1, begun + 60) for i in range(100)]
+check("but it has one", store(s, [attacker.record(progress_key, progress(stranger.id, 0), begun + 60)]) == [True])
+check("one record for each key is there", set(entries(c, progress_key)) <= {honest.tag, attacker.tag})
+others = [signed(dht_id("any"), b"%d" % i + attacker.tag, 1, begun + 60) for i in range(100)]
 check("under any other key it has a few", sum(store(s, others, timeout=60)) <= 8)
 check("that cost little", victim.cpu() - before < 3, victim.cpu() - before)
 

@@ -113,7 +113,7 @@ newcomers = asked = 0
 for what, messages, priority in (("an endless state", endless, 1e300), ("an endless state", endless, 10 ** 9),
                                  ("3 MB of metadata", large_metadata, 1e9), ("another shape", other_shape, 1e9),
                                  ("no numbers", not_finite, 1e9), ("another model's values", junk, 1e9)):
-    liar = Donor([first, second], priority, messages)
+    attacker = Donor([first, second], priority, messages)
     time.sleep(0.7)
     late = trainer("--slow", "0.1", "--data-seed", str(10 + newcomers), join=first)
     newcomers += 1
@@ -125,11 +125,11 @@ for what, messages, priority in (("an endless state", endless, 1e300), ("an endl
         d = apart(parameters(first), parameters(late))
         check("and it is that of the others", d < 0.2, d)
     late.stop()
-    check(f"{what}: {size} bytes are a state, it could give few times as many", liar.bytes < 5 * size + (8 << 20), liar.bytes)
+    check(f"{what}: {size} bytes are a state, it could give few times as many", attacker.bytes < 5 * size + (8 << 20), attacker.bytes)
     if priority > 1e9:
-        check(f"who says priority {priority:g} is not asked", not liar.asked, liar.asked)
-    asked += liar.asked
-    liar.end()
+        check(f"who says priority {priority:g} is not asked", not attacker.asked, attacker.asked)
+    asked += attacker.asked
+    attacker.end()
 check("some of them were asked", asked > 0)
 
 # --- newcomers -----------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ static void verdict(struct btard_case *c)
     golden_check(c->g, "verification 1",
                  byzantine_are(json_object_get(c->doc,
                                                "step_7_verification_1_accused_[sender,aggregator]"),
-                               v.liars, c->n),
+                               v.false_reports, c->n),
                  "others accused");
     golden_case(c->g, "column sums", worst, 1e-6);
     golden_check(c->g, "verification 2",

@@ -299,7 +299,7 @@ def look_at(browser, url, entry):
     step("the original's example shows 7.48", "7.48 GiB" in text(browser, "calc-out"), text(browser, "calc-out")[:200])
 
     before = text(browser, "fig-security")
-    slider = browser.find_element(By.CSS_SELECTOR, "#fig-security [data-in=liars]")
+    slider = browser.find_element(By.CSS_SELECTOR, "#fig-security [data-in=byzantine]")
     slider.send_keys(Keys.ARROW_RIGHT)
     step("a figure answers the keyboard", text(browser, "fig-security") != before)
     browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")

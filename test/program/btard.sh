@@ -33,12 +33,12 @@ train a "$DEMO"
 entry=$(address a)
 train b "$DEMO" --join "$entry"
 train c "$work/other" --join "$entry"
-liar=$(address c)
-liar=${liar##*/}
-check "one of the honest bans who has other data" until_seen "\"caught\":\"$liar is banned for .*: " "$work/a.log"
-check "so does the other" until_seen "\"caught\":\"$liar is banned for .*: " "$work/b.log"
+attacker=$(address c)
+attacker=${attacker##*/}
+check "one of the honest bans who has other data" until_seen "\"caught\":\"$attacker is banned for .*: " "$work/a.log"
+check "so does the other" until_seen "\"caught\":\"$attacker is banned for .*: " "$work/b.log"
 check "and says why" grep -qE "a peer's values are not those of its data|a validator accuses a peer falsely" "$work/a.log"
-if grep -h '"caught":"' "$work/a.log" "$work/b.log" | grep -v "\"caught\":\"$liar" >"$work/log"; then
+if grep -h '"caught":"' "$work/a.log" "$work/b.log" | grep -v "\"caught\":\"$attacker" >"$work/log"; then
     fail "nobody else is banned"
     head -n 3 "$work/log"
 else

@@ -11,7 +11,7 @@
 struct link {
     double up, down; /* bytes a second */
     double delay;    /* s, one way to the middle of the net */
-    int client;      /* nobody can call it */
+    int client;      /* behind NAT */
 };
 /* Made up to look like a volunteers' swarm: rented machines, fibre, cable. */
 void link_draw(struct link *l, struct pl_rng *rng);

@@ -215,7 +215,7 @@ int group_find(const struct group *g, const struct peer_id *peer)
     return -1;
 }
 
-/* Peers that nobody can call state 0. Where all do they may still reach each other, behind the same
+/* Peers behind NAT state 0. If all of them do, they may still reach each other behind the same
  * router: then all share alike, clients apart. */
 static double bandwidth_of(const struct gather *said, int all_hidden)
 {

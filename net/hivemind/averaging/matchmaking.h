@@ -161,7 +161,7 @@ void matchmaking_cancel(struct matchmaking *m);
  * always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
-/* From now on, in later searches too: nobody can call us (1), or they can. Those who follow us
+/* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who follow us
  * already still do. */
 void matchmaking_hide(struct matchmaking *m, double now, int hidden);
 

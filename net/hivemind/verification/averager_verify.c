@@ -99,7 +99,7 @@ int averager_can_verify(const struct averager *a)
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct gather *said = &a->round.group.members[i].gather;
-        if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* nobody can call it */
+        if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* behind NAT */
             !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
             return 0;
     }

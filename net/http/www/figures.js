@@ -119,14 +119,14 @@ play("fig-security", (value, out) => {
     const n = 16, points = [];
     for (let i = 0; i < n; i++) { /* honest ones around (1, 0), always the same */
         const a = i * 2.399963, r = 0.25 + 0.75 * ((i * 7) % n) / n;
-        points.push(i < n - value("liars") ? [1 + r * Math.cos(a), r * Math.sin(a)]
+        points.push(i < n - value("byzantine") ? [1 + r * Math.cos(a), r * Math.sin(a)]
                     : [1 - value("far") * (0.8 - 0.03 * (n - i)), value("far") * (0.6 - 0.05 * ((n - i) % 3))]);
     }
-    const honest = points.slice(0, n - value("liars"));
+    const honest = points.slice(0, n - value("byzantine"));
     const mean = (list) => [0, 1].map((k) => list.reduce((s, p) => s + p[k], 0) / list.length);
     const truth = mean(honest), all = mean(points), clipped = centeredClip(points, value("tau"));
     const off = (v) => Math.hypot(v[0] - truth[0], v[1] - truth[1]);
-    out.liars.textContent = value("liars");
+    out.byzantine.textContent = value("byzantine");
     out.far.textContent = value("far");
     out.tau.textContent = value("tau").toFixed(1);
     out.text.textContent = "From the honest peers' mean: the plain mean is " + off(all).toFixed(2) +

@@ -134,7 +134,7 @@ static void nobody_weighs_anything(void **state)
     end(&w);
 }
 
-/* A liar's parts are left out, everybody else has the mean of the honest. */
+/* An attacker's parts are left out, everybody else has the mean of the honest. */
 static void not_a_number(void **state)
 {
     static struct world w;

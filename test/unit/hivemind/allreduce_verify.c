@@ -15,18 +15,18 @@ static void make_verified(struct world *w)
             w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
 }
 
-/* Who found whom: nobody has changed anything, and everybody but the liars bans these, and nobody
+/* Who found whom: nobody has changed anything, and everybody but the Byzantine peers bans these, and nobody
  * else. */
-static void is_void(struct world *w, float before[PEERS][VALUES], const char *liars)
+static void is_void(struct world *w, float before[PEERS][VALUES], const char *byzantine)
 {
     for (size_t i = 0; i < PEERS; i++) {
-        if (liars[i] == 'L') continue;
+        if (byzantine[i] == 'L') continue;
         assert_true(w->peer[i].over);
         if (w->peer[i].status != PL_EIO)
             fail_msg("peer %zu: %d %s", i, w->peer[i].status, w->peer[i].err.text);
         assert_memory_equal(w->peer[i].values, before[i], sizeof before[i]);
         for (size_t k = 0; k < PEERS; k++)
-            if (lied(&w->peer[i], k) != (liars[k] == 'L'))
+            if (lied(&w->peer[i], k) != (byzantine[k] == 'L'))
                 fail_msg("peer %zu of peer %zu: %s", i, k, w->peer[i].err.text);
     }
 }

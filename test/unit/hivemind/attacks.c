@@ -1,4 +1,4 @@
-/* attacks.c - a swarm with liars in it learns, or not: linear regression by peers that average
+/* attacks.c - a swarm with Byzantine peers in it learns, or not: linear regression by peers that average
  * their gradients over real connections, while some of them send what no honest peer would.
  *
  *   attacks            asserts what has to hold
@@ -62,11 +62,11 @@ struct learner {
     struct pl_rng lots;
 };
 static struct learner learners[PEERS];
-static struct pl_backend liars_be; /* what they reduce with */
-static struct pl_rng places;       /* in the group that is being put together */
-static uint64_t groups;            /* so far */
+static struct pl_backend byzantine_be; /* what they reduce with */
+static struct pl_rng places;           /* in the group that is being put together */
+static uint64_t groups;                /* so far */
 static double silence =
-    3; /* s until a silent groupmate is given up, where liars make groups fail */
+    3; /* s until a silent groupmate is given up, where Byzantine peers make groups fail */
 enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
 static struct pl_rng noise; /* of those who send some */
@@ -89,7 +89,7 @@ static void gradient(float *grad, const float *value, size_t peer, int round)
     for (int k = 0; k < D; k++) grad[k] = (float)sum[k];
 }
 
-/* Liars validate nobody, or accuse whomever they validate. */
+/* Byzantine peers validate nobody, or accuse whomever they validate. */
 static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
@@ -209,7 +209,7 @@ static double loss(void)
 
 static void cancel(void *context) { averager_cancel(((struct peer *)context)->a); }
 
-static void round_of_all(size_t liars)
+static void round_of_all(size_t byzantine)
 {
     for (size_t i = 0; i < count; i++) {
         struct learner *l = &learners[i];
@@ -219,8 +219,9 @@ static void round_of_all(size_t liars)
         lie(l, &peers[i]);
     }
     begin_all();
-    for (size_t i = liars; i < count; i++) assert_true(await_noted(&peers[i].done, 1, PATIENCE));
-    for (size_t i = 0; i < liars; i++) { /* nobody may want to hear of them any more */
+    for (size_t i = byzantine; i < count; i++)
+        assert_true(await_noted(&peers[i].done, 1, PATIENCE));
+    for (size_t i = 0; i < byzantine; i++) { /* nobody may want to hear of them any more */
         loop_call(loop, cancel, &peers[i]);
         assert_true(await_noted(&peers[i].done, 1, PATIENCE));
     }
@@ -233,13 +234,13 @@ static void round_of_all(size_t liars)
 }
 
 #define UNTIL_CAUGHT 0 /* "rounds" */
-/* of 5, two pairs can be drawn, one is: a liar is the target of every fifth */
+/* of 5, two pairs can be drawn, one is: an attacker is the target of every fifth */
 #define PLENTY 100
 
-/* So many peers, the first of them liars, so many rounds. The loss at the end. */
-static double train(size_t n, size_t liars, enum attack attack, int way, int rounds)
+/* So many peers, the first of them byzantine, so many rounds. The loss at the end. */
+static double train(size_t n, size_t byzantine, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of a liar's mean too; and verification finds liars. Such groups
+    /* What is no number comes out of an attacker's mean too; and verification finds Byzantine peers. Such groups
      * fail until these are in none. Otherwise groups are whole, however slow the machine. */
     int fails = way == BTARD ? attack != HONEST : way == MEAN && attack == NOT_A_NUMBER;
     struct pl_rng rng;
@@ -249,16 +250,16 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
     groups = 0;
     pl_rng_init(&rng, 1, 1);
     pl_rng_init(&noise, 1, 2);
-    liars_be = be;
+    byzantine_be = be;
     /* Once: answers are made of CenteredClip's aggregate as they are of a mean. */
-    if (way == BTARD) liars_be.centered_clip = shifting_clip;
-    else liars_be.average_delta = shifting_delta;
+    if (way == BTARD) byzantine_be.centered_clip = shifting_clip;
+    else byzantine_be.average_delta = shifting_delta;
     for (int k = 0; k < D; k++) truth[k] = pl_rng_normal(&rng);
     for (size_t i = 0; i < n; i++) {
         struct peer *p = add(0, 0);
         struct learner *l = &learners[i];
         memset(l, 0, sizeof *l);
-        l->attack = i < liars ? attack : HONEST;
+        l->attack = i < byzantine ? attack : HONEST;
         l->tensor[0] = l->grad;
         pl_rng_init(&l->lots, 4, i);
         p->options.chance = (struct random_source){ draw, l };
@@ -266,8 +267,8 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.tensors = 1;
         p->options.schema = model;
         p->options.min_matchmaking_time = fails ? 4 : 20;
-        p->options.sender_timeout = fails ? silence
-                                          : 30; /* liars that lie to each other leave early */
+        p->options.sender_timeout =
+            fails ? silence : 30; /* Byzantine peers that lie to each other leave early */
         p->options.reducer_timeout = 2 * p->options.sender_timeout;
         p->options.allreduce_timeout = 60;
         p->options.part_bytes = 128; /* several parts each */
@@ -276,9 +277,9 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.validation = (struct allreduce_validation){ .validators = 1,
                                                                .recompute = recompute,
                                                                .context = l };
-        if (attack == SHIFT && i < liars) p->options.be = &liars_be;
+        if (attack == SHIFT && i < byzantine) p->options.be = &byzantine_be;
         p->options.weight_max = weight_max;
-        p->options.min_size = fails ? n - liars : n;
+        p->options.min_size = fails ? n - byzantine : n;
         p->options.target_size = fails ? 0 : n;
         p->step = (struct averager_step){ .weight = usual_weight,
                                           .tensor = l->tensor,
@@ -287,11 +288,11 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
     open_all();
     for (int i = 0; i < rounds || (rounds == UNTIL_CAUGHT && i < PLENTY); i++) {
         size_t banned = 0;
-        round_of_all(liars);
-        for (size_t k = liars; k < n; k++)
+        round_of_all(byzantine);
+        for (size_t k = byzantine; k < n; k++)
             if ((size_t)peers[k].banned > banned) banned = (size_t)peers[k].banned;
         for (size_t k = 0; k < n; k++) peers[k].step.expected = n - banned;
-        if (rounds == UNTIL_CAUGHT && banned == liars) break;
+        if (rounds == UNTIL_CAUGHT && banned == byzantine) break;
     }
     end = loss();
     end_test(NULL);
@@ -304,7 +305,7 @@ static void honest_peers_learn(void **state)
     assert_true(train(5, 0, HONEST, MEAN, 4) < 0.05);
 }
 
-/* The mean goes wherever a single liar wants it to go. */
+/* The mean goes wherever a single attacker wants it to go. */
 static void the_mean_is_lost(void **state)
 {
     double one, two;
@@ -322,7 +323,7 @@ static void clipped_it_learns(void **state)
     assert_true(train(5, 1, HEAVY, CLIP, 5) < 0.3);
 }
 
-/* Protected or not. In the mean of a liar it comes out again: a round is lost, and the liar in no
+/* Protected or not. In the mean of an attacker it comes out again: a round is lost, and the attacker in no
  * group. */
 static void what_is_no_number_is_refused(void **state)
 {
@@ -371,7 +372,7 @@ static void liars_are_drawn_and_banned(void **state)
 static void false_words_part_nobody(void **state)
 {
     static const struct {
-        size_t liars;
+        size_t byzantine;
         enum attack attack;
         int banned;
     } cases[] = {
@@ -380,30 +381,31 @@ static void false_words_part_nobody(void **state)
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
-        size_t liars = cases[i].liars;
-        double left = train(7, liars, cases[i].attack, BTARD, 4);
+        size_t byzantine = cases[i].byzantine;
+        double left = train(7, byzantine, cases[i].attack, BTARD, 4);
         if (!(left < 0.05)) fail_msg("case %zu: %g is left", i, left);
-        all_have_banned(7, cases[i].banned ? liars : 0);
-        for (size_t k = liars; k < 7; k++) assert_int_equal(peers[k].group, 7 - liars);
+        all_have_banned(7, cases[i].banned ? byzantine : 0);
+        for (size_t k = byzantine; k < 7; k++) assert_int_equal(peers[k].group, 7 - byzantine);
     }
 }
 
 static int table(void)
 {
     static const struct {
-        size_t n, liars;
+        size_t n, byzantine;
     } swarms[] = { { 5, 1 }, { 7, 2 } };
     const int rounds = 12;
     silence = 10; /* a busy machine's pause is none */
-    printf("| liars send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | "
-           "btard |\n"
-           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    printf(
+        "| byzantine send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | "
+        "btard |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int attack = 0; attack < ATTACKS; attack++) {
         printf("| %s", names[attack]);
         for (size_t i = 0; i < PL_COUNT(swarms); i++)
             for (int way = 0; way < WAYS; way++) {
                 printf(" | %.2g",
-                       train(swarms[i].n, swarms[i].liars, (enum attack)attack, way, rounds));
+                       train(swarms[i].n, swarms[i].byzantine, (enum attack)attack, way, rounds));
                 fflush(stdout);
             }
         printf(" |\n");

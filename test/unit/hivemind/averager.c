@@ -1,5 +1,5 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
- * liars, peers that fall silent or die, and states that newcomers take over. */
+ * Byzantine peers, peers that fall silent or die, and states that newcomers take over. */
 #include "loopback.h"
 
 #include <math.h>

@@ -9,11 +9,11 @@
 #define HONEST 3
 #define MADE_UP 400
 
-/* A dictionary item of the liar's own storage, or a record that it stores at others. */
-static void tell_declaration(struct peer *liar, const struct peer_id *named, int active,
+/* A dictionary item of the attacker's own storage, or a record that it stores at others. */
+static void tell_declaration(struct peer *attacker, const struct peer_id *named, int active,
                              double expiration, int at_others)
 {
-    struct dht_state *own = &liar->dht->core.state;
+    struct dht_state *own = &attacker->dht->core.state;
     struct dht_id key;
     struct bytes subkey = { 0 };
     uint8_t value = active ? 0xc3 : 0xc2;
@@ -33,11 +33,11 @@ static void tell_declaration(struct peer *liar, const struct peer_id *named, int
                               .n = 1,
                               .expiration = expiration,
                               .from = { 1, 1, 0, DHT_DECLARATION } };
-    dht_store_put(&own->storage, dht_node_time(liar->dht), &key, &item);
+    dht_store_put(&own->storage, dht_node_time(attacker->dht), &key, &item);
     for (size_t i = 0; at_others && i < HONEST; i++) {
         struct dht_contact to = { .id = peers[i].dht->core.state.self,
                                   .peer = *host_id(peers[i].host) };
-        dht_ask_store(&liar->dht->calls, &to, &r, NULL, NULL);
+        dht_ask_store(&attacker->dht->calls, &to, &r, NULL, NULL);
     }
     bytes_clear(&subkey);
 }
@@ -46,8 +46,8 @@ static void tell_declaration(struct peer *liar, const struct peer_id *named, int
  * dictionary. */
 static void lie(void *context)
 {
-    struct peer *liar = context;
-    double now = dht_node_time(liar->dht);
+    struct peer *attacker = context;
+    double now = dht_node_time(attacker->dht);
     struct dht_record whole = { .subkey = dht_no_subkey,
                                 .subkey_n = 1,
                                 .value = (const uint8_t *)"\x07",
@@ -57,8 +57,8 @@ static void lie(void *context)
     for (size_t i = 0; i < HONEST; i++) {
         struct dht_contact to = { .id = peers[i].dht->core.state.self,
                                   .peer = *host_id(peers[i].host) };
-        tell_declaration(liar, host_id(peers[i].host), 0, now + 600, 1);
-        dht_ask_store(&liar->dht->calls, &to, &whole, NULL, NULL);
+        tell_declaration(attacker, host_id(peers[i].host), 0, now + 600, 1);
+        dht_ask_store(&attacker->dht->calls, &to, &whole, NULL, NULL);
     }
 }
 
@@ -84,12 +84,12 @@ static int open_silent_port(void)
  * where nobody answers. */
 static void make_up(void *context)
 {
-    struct peer *liar = context;
-    double now = dht_node_time(liar->dht);
+    struct peer *attacker = context;
+    double now = dht_node_time(attacker->dht);
     for (uint32_t i = 0; i < MADE_UP; i++) {
         struct peer_id nobody = { 34, { 0x12, 0x20 } };
         memcpy(nobody.bytes + 2, &i, sizeof i);
-        tell_declaration(liar, &nobody, 1, now + 9 + i * 1e-3, 0);
+        tell_declaration(attacker, &nobody, 1, now + 9 + i * 1e-3, 0);
         for (size_t k = 0; k < HONEST && silent_address.length; k++)
             host_learn(peers[k].host, &nobody, &silent_address, 60);
     }
@@ -100,9 +100,9 @@ static void make_up(void *context)
 static void lied_to(loop_fn *attack)
 {
     const double window = 10;
-    struct peer *liar;
+    struct peer *attacker;
     for (int i = 0; i < HONEST; i++) add(0, 0);
-    liar = add(0, 0);
+    attacker = add(0, 0);
     be_impatient(window, 15);
     expect(HONEST);
     for (int i = 0; i < HONEST; i++) {
@@ -111,14 +111,14 @@ static void lied_to(loop_fn *attack)
         if (!peers[i].a) fail_msg("%s", peers[i].err.text);
     }
     for (int round = 0; round < 3; round++) {
-        loop_call(loop, attack, liar);
+        loop_call(loop, attack, attacker);
         usleep(300000); /* it is everywhere before they begin */
         for (int i = 0; i < HONEST; i++) loop_call(loop, begin, &peers[i]);
         for (int i = 0; i < HONEST; i++) {
             const double until = pl_seconds() + 3 * window; /* a fifth of one is enough when idle */
             for (; !noted(&peers[i].done); usleep(100000)) {
                 if (pl_seconds() > until) fail_msg("peer %d: no group", i);
-                loop_call(loop, attack, liar);
+                loop_call(loop, attack, attacker);
             }
             if (peers[i].status) fail_msg("peer %d: %s", i, peers[i].err.text);
             assert_int_equal(peers[i].group, HONEST);

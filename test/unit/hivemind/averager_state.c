@@ -154,7 +154,7 @@ static void load_once(struct peer *p)
     assert_true(await(&p->loaded, 1));
 }
 
-/* A liar's state is taken while nobody can tell, and never once two others agree on another. */
+/* An attacker's state is taken while nobody can tell, and never once two others agree on another. */
 static void one_byzantine_donor(void **state)
 {
     const double until = pl_seconds() + LIMIT;

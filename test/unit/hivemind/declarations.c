@@ -90,15 +90,15 @@ static void tell(struct dht_result *r, const struct peer_id *teller, const struc
 
 static void false_of_others_is_a_hint(void **state)
 {
-    const struct peer_id a = peer_number(1), b = peer_number(2), liar = peer_number(3),
+    const struct peer_id a = peer_number(1), b = peer_number(2), attacker = peer_number(3),
                          node = peer_number(4);
     struct dht_result r;
     (void)state;
     dht_result_init(&r);
-    tell(&r, &liar, &a, 0, 900); /* hidden by one, shown by another */
+    tell(&r, &attacker, &a, 0, 900); /* hidden by one, shown by another */
     tell(&r, &node, &a, 1, 15);
     tell(&r, &b, &b, 1, 16); /* its own word, and others' */
-    tell(&r, &liar, &b, 0, 900);
+    tell(&r, &attacker, &b, 0, 900);
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, 2);
     assert_true(peer_id_equal(&r.claims[0].peer, &a) && r.claims[0].expiration == 15 &&
@@ -107,7 +107,7 @@ static void false_of_others_is_a_hint(void **state)
                 r.claims[1].own);
     /* a dictionary cannot be hidden by a value either */
     {
-        const struct dht_reporter from = { &liar, 1 };
+        const struct dht_reporter from = { &attacker, 1 };
         const struct dht_id key_id = { { 7 } };
         assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
                                           (const uint8_t *)"\x07", 1, 3000),
@@ -117,7 +117,7 @@ static void false_of_others_is_a_hint(void **state)
     dht_result_init(&r);
     tell(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
     tell(&r, &node, &a, 1, 15);
-    for (int i = 0; i < 20; i++) tell(&r, &liar, &b, 1, 100 + i);
+    for (int i = 0; i < 20; i++) tell(&r, &attacker, &b, 1, 100 + i);
     for (int i = 0; i < 2; i++) tell(&r, &node, &b, 1, 17);
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);

@@ -84,7 +84,7 @@ static void weights_of_nothing(void **state)
     for (int k = 0; k < D; k++) assert_true(v[k] == 0);
 }
 
-/* Two liars of nine, once far away and once not even numbers: the honest mean stays near. */
+/* Two Byzantine peers of nine, once far away and once not even numbers: the honest mean stays near. */
 static void liars_do_not_drag(void **state)
 {
     const struct pl_clip how = { 3, NULL, 50, -1, -1, 0 };
@@ -129,7 +129,7 @@ static const struct pl_btard btard = { sha256, 1, 12, 1e-3, 400 };
 struct round {
     float sent[PEERS][PEERS][D], aggregate[PEERS][D];
     double s[PEERS][PEERS], norm[PEERS][PEERS], sums[PEERS];
-    uint8_t seed[PL_HASH_BYTES], liars[PEERS][PEERS], shifted[PEERS], recompute[PEERS];
+    uint8_t seed[PL_HASH_BYTES], byzantine[PEERS][PEERS], shifted[PEERS], recompute[PEERS];
 };
 
 /* A round as honest peers play it. */
@@ -173,15 +173,16 @@ static void judge(struct round *r)
 {
     const struct pl_btard_round round = { PEERS,   D,          r->sent[0][0], r->aggregate[0],
                                           r->s[0], r->norm[0], r->seed };
-    struct pl_btard_verdict verdict = { r->liars[0], r->sums, r->shifted, r->recompute };
+    struct pl_btard_verdict verdict = { r->byzantine[0], r->sums, r->shifted, r->recompute };
     assert_int_equal(pl_btard_judge(&verdict, &btard, &round), PL_OK);
 }
 
-/* Exactly these: liar (or -1) about part `about`, shifter (or -1). */
-static void expect(const struct round *r, int liar, int about, int shifter)
+/* Exactly these: attacker (or -1) about part `about`, shifter (or -1). */
+static void expect(const struct round *r, int attacker, int about, int shifter)
 {
     for (int j = 0; j < PEERS; j++) {
-        for (int i = 0; i < PEERS; i++) assert_int_equal(r->liars[i][j], i == liar && j == about);
+        for (int i = 0; i < PEERS; i++)
+            assert_int_equal(r->byzantine[i][j], i == attacker && j == about);
         assert_int_equal(r->shifted[j], j == shifter);
     }
 }
