@@ -1,4 +1,17 @@
-/* claims.c - see claims.h. */
+/* claims.c - how far to believe what peers report of themselves. [spec hivemind-protocol 2.1, 8]
+ *
+ * A progress record is signed, but anybody can make a key. hivemind 1.1.12 takes the maximum of
+ * all reported epochs as the global epoch, so one Byzantine peer with epoch 10^9 stops a run:
+ * everybody tries to catch up. Here the median decides instead:
+ *
+ *   lead = the highest epoch e with  #{peers that report >= e} > n / 2
+ *
+ * over the groupmates of our last common round if there are at least two, since they have shown
+ * that they train, else over everybody. To move the lead takes more than half of the peers, and
+ * even then the lead only makes us ask for a state of that epoch. If several downloads show no
+ * such state, its claimants are doubted: they do not count for 30 s, then 60 s, up to 480 s.
+ *
+ * All functions are pure: times and records come in as arguments. */
 #include "claims.h"
 
 #include <math.h>
@@ -25,13 +38,15 @@ size_t claims_read(struct progress_record *records, const struct dht_item *items
     for (size_t i = 0; i < n; i++) {
         struct dht_id owner;
         if (progress_read(&records[count], items[i].value, items[i].n, NULL)) continue;
+        /* The subkey names the key that signed the record: its owner. */
         dht_id_of(&owner, items[i].subkey, items[i].subkey_n);
         memcpy(records[count++].owner, owner.bytes, sizeof owner.bytes);
     }
     return count;
 }
 
-/* Of a peer's records the one that claims least comes first: a false lead gains nothing by it. */
+/* Several keys may have written records for one peer id. The lowest epoch comes first: a false
+ * record gains nothing by claiming more. */
 static int by_peer_and_epoch(const void *a, const void *b)
 {
     const struct progress_record *x = a, *y = b;
@@ -39,7 +54,9 @@ static int by_peer_and_epoch(const void *a, const void *b)
     return order ? order : (x->epoch > y->epoch) - (x->epoch < y->epoch);
 }
 
-/* The record among a peer's that is its own; NULL: none, its owner has been heard of lately. */
+/* Picks the record of the key that first wrote for this peer. If that key was heard of lately,
+ * another key's record is an impostor's: NULL. If it was not, the peer may have come back with a
+ * new key: the first record counts. */
 static struct progress_record *own_record(const struct claimant *before,
                                           struct progress_record *records, size_t count, double now)
 {
@@ -48,7 +65,8 @@ static struct progress_record *own_record(const struct claimant *before,
     return before && before->renewed + CLAIMS_SILENT > now ? NULL : records;
 }
 
-/* Whoever fills the target batch between two looks is as fast as anybody can be seen to be. */
+/* Bounds a claimed speed. A peer that fills the whole target batch between two polls cannot be
+ * seen to be faster; a higher claim would only make the estimated time of the step too early. */
 static double bounded_speed(double speed, double target_batch)
 {
     return fmin(fmax(speed, 0), target_batch / PROGRESS_FETCH_MIN);
@@ -58,6 +76,7 @@ static struct claimant renewed(const struct claimant *before, const struct progr
                                double now)
 {
     struct claimant p = before ? *before : (struct claimant){ .peer = r->peer, .renewed = now };
+    /* A new time stamp, whatever it is, shows that the peer lives: it has been heard of now. */
     if (p.time < r->time || p.time > r->time) {
         p.renewed = now;
         p.is_silent = 0;
@@ -70,14 +89,16 @@ static struct claimant renewed(const struct claimant *before, const struct progr
     return p;
 }
 
-/* A peer that has left for a moment is remembered as long as a doubt may last. */
+/* Peers without a record are remembered for as long as a doubt may last: else leaving and coming
+ * back would clear a doubt. */
 static int is_remembered(const struct claimant *p, double now)
 {
     return p->renewed + CLAIMS_DOUBT_MAX > now;
 }
 
-/* Takes the peers into `next` that are known, or those that are not; how many of their records
- * count. Known peers come first, so that no flood of others takes their places. */
+/* Adds one record for each peer, of those known before or of those new. The list has room for a
+ * limited number of peers, and known ones come first: a flood of invented peers cannot displace
+ * them. */
 static size_t take(struct claims *next, struct progress_record *counted, const struct claims *c,
                    struct progress_record *records, size_t count, int known, double now)
 {
@@ -85,11 +106,12 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
     for (size_t i = 0; i < count; i += n) {
         struct claimant *before = find(c, &records[i].peer);
         struct progress_record *r;
+        /* All records of one peer lie side by side, since they are sorted. */
         for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer);) n++;
         if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
         if (!(r = own_record(before, records + i, n, now))) continue;
         next->list[next->count++] = renewed(before, r, now);
-        if (before) before->renewed = -INFINITY; /* taken over */
+        if (before) before->renewed = -INFINITY; /* is in `next`: not remembered twice */
         counted[taken++] = *r;
     }
     return taken;
@@ -106,6 +128,7 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
         free(taken);
         return PL_ENOMEM;
     }
+    /* Sorting and binary search: O(n log n), however many records strangers store. */
     if (count) qsort(records, count, sizeof *records, by_peer_and_epoch);
     *counted = take(&next, taken, c, records, count, 1, now);
     *counted += take(&next, taken + *counted, c, records, count, 0, now);
@@ -127,6 +150,8 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
 
 /* --- the lead --------------------------------------------------------------------------------- */
 
+/* A doubt concerns the claim to be ahead only: a doubted peer that reports our epoch or less
+ * counts, and so does a groupmate. */
 static int counts(const struct claimant *p, int64_t own, double now)
 {
     return p->is_listed && !p->is_silent &&
@@ -139,7 +164,8 @@ static int by_epoch(const void *a_, const void *b_)
     return (*a > *b) - (*a < *b);
 }
 
-/* The highest epoch that more than half of them have reached, -1 if there are none. */
+/* The lead of these epochs, in ascending order e_0 .. e_{n-1}: e_{floor((n-1)/2)} is reached by
+ * n - floor((n-1)/2) > n/2 of them. -1 if there are none. */
 static int64_t majority(int64_t *epochs, size_t n)
 {
     qsort(epochs, n, sizeof *epochs, by_epoch);
@@ -160,9 +186,12 @@ int64_t claims_lead(const struct claims *c, int64_t own, double now)
     all = majority(epochs, n);
     of_mates = majority(mates, m);
     free(epochs);
+    /* Two groupmates or more decide. One alone may only hold the lead back, never raise it. */
     return m >= CLAIMS_MATES_MIN || (m && of_mates < all) ? of_mates : all;
 }
 
+/* Clients accept no connections, so they cannot serve a state: a lead of clients alone stays a
+ * claim. */
 int claims_can_be_shown(const struct claims *c, int64_t own, double now)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -171,6 +200,7 @@ int claims_can_be_shown(const struct claims *c, int64_t own, double now)
     return 0;
 }
 
+/* Clients are not pinged: they could not be dialled, and would look dead. */
 static int shall_be_pinged(const struct claimant *p, int64_t epoch, double now)
 {
     return p->is_listed && !p->is_silent && !p->is_client && p->epoch < epoch &&
@@ -181,6 +211,7 @@ size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_
 {
     size_t n = 0;
     while (n < CLAIMS_PINGS) {
+        /* The oldest record is the most likely to be of a dead peer. */
         struct claimant *oldest = NULL;
         for (size_t i = 0; i < c->count; i++)
             if (shall_be_pinged(&c->list[i], epoch, now) &&
@@ -196,11 +227,13 @@ size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_
 void claims_silent(struct claims *c, const struct peer_id *peer, double asked)
 {
     struct claimant *p = find(c, peer);
+    /* A report newer than the ping says more than a lost answer. */
     if (p && p->renewed <= asked) p->is_silent = 1;
 }
 
 void claims_round(struct claims *c, const struct group *g)
 {
+    /* Being a mate is earned in each round anew. */
     for (size_t i = 0; i < c->count; i++) c->list[i].is_mate = group_find(g, &c->list[i].peer) >= 0;
 }
 
@@ -212,12 +245,15 @@ void claims_doubt(struct claims *c, int64_t own, double now)
         struct claimant *p = &c->list[i];
         double life = CLAIMS_DOUBT_MIN;
         if (!counts(p, own, now) || p->epoch <= own) continue;
+        /* 30 s * 2^doubts: an honest peer whose donors were busy is asked again soon, an
+         * impostor seldom. */
         for (int k = 0; k < p->doubts && life < CLAIMS_DOUBT_MAX; k++) life *= 2;
         p->doubted_until = now + fmin(life, CLAIMS_DOUBT_MAX);
         if (life < CLAIMS_DOUBT_MAX) p->doubts++;
     }
 }
 
+/* Whoever claims no more than the epoch that we have loaded was right. */
 void claims_shown(struct claims *c, int64_t own)
 {
     for (size_t i = 0; i < c->count; i++)

@@ -1,5 +1,19 @@
-/* collaboration.c - see collaboration.h. What changes is changed on the loop's thread only; the
- * training's thread posts a request there and sleeps until it is fulfilled. */
+/* collaboration.c - when does the swarm step? Each peer decides for itself, by everybody's
+ * records. [TTT 2.1] [spec hivemind-protocol 8, 9]
+ *
+ *   report   after each local batch our epoch, samples and speed go into the DHT
+ *   poll     everybody's records are read, more often as the step comes near
+ *   decide   UPDATE    if the epoch's samples >= target batch, or now >= their estimated time
+ *            CATCH_UP  if more than half of the others are at a later epoch: download a state
+ *            GO_ON     otherwise, with the next local batch
+ *
+ * There is no coordinator. All peers compute the same estimate from the same records, so they
+ * trigger their rounds at about the same time; matchmaking waits for those that are a little
+ * later.
+ *
+ * Two threads: the state below changes on the network's thread (the loop) only. The training's
+ * thread posts a request there and sleeps until it is completed, so nothing but the request
+ * needs a lock. */
 #include "collaboration_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -8,13 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PERFORMANCE_ALPHA 0.1
-#define LEAVE_LIMIT 2.0  /* s for taking our report back: some round trips; others may be gone */
-#define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
+#define PERFORMANCE_ALPHA 0.1 /* as hivemind 1.1.12: about the last ten batches count */
+#define LEAVE_LIMIT 2.0  /* s for withdrawing our report: some round trips; peers may be gone */
+#define STATE_WEIGHT 1.0 /* everybody's in a round of the parameters, as in hivemind */
 
 void request_complete(struct request *w, int status)
 {
     struct collaboration *c = w->c;
+    /* The loop's thread: w lives on the stack of the thread that is woken here. */
     pthread_mutex_lock(&c->lock);
     w->status = status;
     w->done = 1;
@@ -37,6 +52,7 @@ double collaboration_now(const struct collaboration *c) { return dht_node_time(c
 
 /* --- records of progress ---------------------------------------------------------------------- */
 
+/* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
 void collaboration_store(struct collaboration *c, const struct dht_id *key,
@@ -48,6 +64,7 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
                        NULL);
 }
 
+/* The record of spec section 8: the six fields that hivemind 1.1.12 reads from every peer. */
 static struct progress_record own_record(const struct collaboration *c)
 {
     return (struct progress_record){ .peer = *host_id(c->o.host),
@@ -60,12 +77,13 @@ static struct progress_record own_record(const struct collaboration *c)
 
 static void report_again(void *context) { collaboration_report(context); }
 
-/* Nothing before the first samples, and nothing of a peer that has stopped training. */
+/* Only a peer that trains reports: one without samples in this epoch or the one before would
+ * count in everybody's number of peers, and groups would wait for it. [spec hivemind-protocol 8] */
 void collaboration_report(struct collaboration *c)
 {
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
-    if (c->closing) return; /* what we said has been taken back */
+    if (c->closing) return; /* the report has been withdrawn */
     if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
         collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
         c->has_reported = 1;
@@ -74,8 +92,8 @@ void collaboration_report(struct collaboration *c)
     collaboration_report_later(c);
 }
 
-/* Whoever waits in a round says so again and again: a group may have begun without it, and those
- * shall wait for it next time. */
+/* A peer that waits in a round reports more often: a group may have begun without it, and a new
+ * report makes the others wait for it next time (liveness.h). */
 void collaboration_report_later(struct collaboration *c)
 {
     double pause = c->averaging ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
@@ -83,7 +101,8 @@ void collaboration_report_later(struct collaboration *c)
     timer_start(c->loop, &c->report_timer, pause, report_again, c);
 }
 
-/* Of those, who report but are in no group of ours for now. */
+/* How many of these peers are on back-off after failed rounds: they report, but no group of ours
+ * takes them for now. */
 static size_t count_paused(const struct collaboration *c, const struct progress_record *records,
                            size_t count)
 {
@@ -94,7 +113,7 @@ static size_t count_paused(const struct collaboration *c, const struct progress_
     return paused;
 }
 
-/* How many are everybody else's; they are moved to the front. */
+/* Keeps the records of other peers, moved to the front. Returns how many there are. */
 static size_t drop_own(struct progress_record *records, size_t count, const struct peer_id *self)
 {
     size_t kept = 0;
@@ -103,7 +122,7 @@ static size_t drop_own(struct progress_record *records, size_t count, const stru
     return kept;
 }
 
-/* The same of those up to this epoch. */
+/* Keeps the records of peers at this epoch or an earlier one. */
 static size_t drop_beyond(struct progress_record *records, size_t count, int64_t epoch)
 {
     size_t kept = 0;
@@ -114,13 +133,22 @@ static size_t drop_beyond(struct progress_record *records, size_t count, int64_t
 
 void collaboration_find_lead(struct collaboration *c)
 {
+    /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
+     * the lead over as it is. */
     c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
-    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no state to show one by */
+    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no model: it follows */
 }
 
-/* Peers that claim an epoch beyond the lead do not count at all. Others that are ahead of us may
- * come to our rounds, but their samples are another step's. Our own record counts as it is now, not
- * as it lies in the DHT: a newcomer that does not count itself believes to be alone. */
+/* One view of the swarm. The records pass four filters, each with its own question, before their
+ * samples are added up:
+ *
+ *   claims      is it the peer's own record, and is its epoch believed?
+ *   drop_beyond an epoch beyond the lead does not count at all
+ *   liveness    is the peer alive, and does it come to rounds?
+ *   drop_beyond peers ahead of us may come to our round, but their samples belong to another step
+ *
+ * Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
+ * itself sees one peer, believes that it is alone and steps at once. [spec hivemind-protocol 12] */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count;
@@ -139,7 +167,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
                                             collaboration_now(c), &say))
         collaboration_remark(c, say.text);
     liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
-    c->others = count; /* we ourselves come on top, though our first record may not be there yet */
+    c->others = count; /* without ourselves: our first record may not be stored yet */
     c->paused = count_paused(c, records, count);
     count = drop_beyond(records, count, c->epoch);
     if (c->samples || c->has_reported) records[count++] = own;
@@ -154,11 +182,14 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     struct collaboration *c = context;
     struct request *w = c->fetch_waits;
     c->fetch = NULL;
+    /* A poll that failed is a poll without records: the peer goes on by its own speed until the
+     * next. */
     see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->fetch_waits = NULL;
     if (w) request_complete(w, PL_OK);
     if (!c->closing)
         timer_start(c->loop, &c->fetch_timer,
+                    /* The nearer the estimated time of the step, the sooner. */
                     fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
                     collaboration_begin_poll, c);
 }
@@ -169,7 +200,7 @@ void collaboration_begin_poll(void *context)
     struct request *w = c->fetch_waits;
     timer_stop(&c->fetch_timer);
     if (c->fetch || c->closing) return;
-    if (c->updating) return; /* the update begins the next one */
+    if (c->updating) return; /* no polls during an update: collaboration_advance begins the next */
     if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
     c->fetch_waits = NULL;
     if (w) request_complete(w, PL_ENOMEM);
@@ -177,12 +208,12 @@ void collaboration_begin_poll(void *context)
 
 void collaboration_refresh(struct collaboration *c)
 {
-    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
+    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our report */
     c->fetch = NULL;
     collaboration_begin_poll(c);
 }
 
-/* A view that is newer than now. */
+/* Completes w with a view whose poll begins now. */
 void collaboration_fresh(struct request *w)
 {
     w->c->fetch_waits = w;
@@ -191,7 +222,8 @@ void collaboration_fresh(struct request *w)
 
 /* --- the training's pace ---------------------------------------------------------------------- */
 
-/* The others are ahead, as most of them say; somebody may show it now. */
+/* Most others report a later epoch, the pause after the last failed download is over, and at
+ * least one of them can share a state. */
 static int shall_catch_up(const struct collaboration *c, double now)
 {
     return c->lead > c->epoch && now >= c->next_try &&
@@ -205,7 +237,7 @@ static void begin_add(void *context)
     double now = collaboration_now(c);
     int ready;
     if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
-    if (c->delayed) { /* in a round still: the next epoch's, and nothing to decide */
+    if (c->delayed) { /* a round is under way: these samples are the next epoch's */
         c->next_samples = progress_plus(c->next_samples, w->number);
         w->advice = COLLABORATION_GO_ON;
         request_complete(w, PL_OK);
@@ -214,12 +246,16 @@ static void begin_add(void *context)
     if (w->number) {
         c->samples = progress_plus(c->samples, w->number);
         c->last_epoch_with_samples = c->epoch;
+        /* Our samples count at once, without another poll. [spec hivemind-protocol 8] */
         if (c->view.epoch == c->epoch) c->view.samples = progress_plus(c->view.samples, w->number);
         collaboration_report(c);
     }
+    /* Ready: the target batch is there by the records, or by the estimate of their speeds. */
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
     if (shall_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
+        /* Matchmaking begins before the target batch is complete, so that the group stands when
+         * it is. [spec hivemind-protocol 9, step 4] */
         if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
         w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
     }
@@ -235,8 +271,8 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
                    again = { .c = c };
     if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
-    /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
-     * behind them. */
+    /* Before a step, look once more: a peer that steps by an old view while the others have just
+     * stepped stays one epoch behind them. [spec hivemind-protocol 8] */
     if (request_wait(&look, collaboration_poll) || request_wait(&again, begin_add))
         return COLLABORATION_GO_ON;
     return again.advice;
@@ -250,12 +286,14 @@ static void begin_enter(void *context)
     struct collaboration *c = w->c;
     c->epoch = w->number;
     c->samples = 0;
+    /* A state replaces everything of the old epoch: samples, rounds, doubts. */
     c->updating = c->has_begun = 0;
+    /* A round of the parameters that is still under way averages values that we no longer have. */
     c->state_void = 1;
     c->tries = 0;
     claims_shown(&c->claims, c->epoch);
-    c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
-    if (c->has_reported) { /* nobody shall count samples that have been dropped */
+    c->last_epoch_with_samples = w->number - 2; /* no report before the first samples */
+    if (c->has_reported) { /* correct our record: its samples have been dropped */
         c->last_epoch_with_samples = w->number;
         collaboration_report(c);
     }
@@ -279,6 +317,8 @@ static void begin_raise(void *context)
     struct collaboration *c = w->c;
     c->epoch++;
     c->last_epoch_with_samples++;
+    /* The accumulated samples stay: their gradient was taken at parameters that the round has
+     * made equal to those of the peers ahead. */
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
     collaboration_report(c);
     request_complete(w, PL_OK);
@@ -293,6 +333,8 @@ void collaboration_raise_epoch(struct collaboration *c)
 static void begin_share(void *context)
 {
     struct request *w = context;
+    /* Newcomers ask the donor with the highest priority, which is the epoch. [spec
+     * hivemind-protocol 7] */
     averager_share(w->c->a[STATE], w->snapshot, (double)w->c->epoch);
     request_complete(w, PL_OK);
 }
@@ -345,6 +387,8 @@ static void on_averager_closed(void *context)
 static void close_averagers(struct request *w)
 {
     struct collaboration *c = w->c;
+    /* One more than there are averagers, released by the last line: the request completes once,
+     * after all of them, even if they close at once. */
     w->left = 1;
     for (int i = 0; i < AVERAGERS; i++)
         if (c->a[i]) {
@@ -370,8 +414,9 @@ static void on_too_late(void *context)
     close_averagers(w);
 }
 
-/* Whoever closes us closes the node next, and what that still sends is lost: then others would wait
- * for us, and a newcomer would believe to be behind. */
+/* Withdraws our report (a nil record) before anything closes. The caller closes the DHT node
+ * next, and an unsent withdrawal would be lost: for a minute others would wait for us, and a
+ * newcomer would believe that it is behind. [spec hivemind-protocol 9, "Leaving"] */
 static void begin_close(void *context)
 {
     struct request *w = context;
@@ -399,6 +444,7 @@ void collaboration_close(struct collaboration *c)
     free_all(c);
 }
 
+/* Matchmaking asks both: is this peer not waited for, and does it report at all? */
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
@@ -411,6 +457,9 @@ static int reports(void *context, const struct peer_id *peer)
     return liveness_reports(&c->liveness, peer);
 }
 
+/* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and
+ * class names inside the calls' protocol ids. A different one finds nobody. [spec
+ * hivemind-protocol 4.1, 11] */
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)
 {
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
@@ -426,12 +475,16 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .method = c->o.method,
         .part_bytes = PL_PART_BYTES,
         .min_size = 2,
+        /* The timeouts keep hivemind's proportions: a sender is given up after one matchmaking
+         * time, a reducer after two. [spec hivemind-protocol 5.5] */
         .min_matchmaking_time = c->o.matchmaking_time,
         .request_timeout = 3,
         .sender_timeout = c->o.matchmaking_time,
         .reducer_timeout = 2 * c->o.matchmaking_time,
         .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth,
+        /* BTARD verifies gradients. Parameters cannot be recomputed by a verifier, so
+         * CenteredClip bounds what one peer changes. */
         .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip,
         .client_mode = c->o.client_mode,
@@ -440,6 +493,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .reports = reports,
         .absent_context = c,
         .reliability = &c->reliability,
+        /* A weight is a claim: no peer gets more than four target batches of the mean. */
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
                                         : STATE_WEIGHT
     };

@@ -1,37 +1,43 @@
-/* collaboration_load.c - a state of the swarm for a newcomer or a straggler.
+/* collaboration_load.c - how a newcomer or a straggler gets the swarm's parameters and moments.
+ * [TTT 2.1] [spec hivemind-protocol 7, 12]
  *
- * A state is taken over if its epoch is not beyond the lead: a stranger could serve any. But the lead
- * may lag behind the living peers: records arrive after the steps that they tell of, and those of the dead
- * stay for a minute. So a state beyond the lead waits for two things before it is refused: newer records,
- * and an answer of each peer whose claim is lower. Those that do not answer have no say. */
+ *   poll - download from the donor of highest priority - check - take over, or try the next donor
+ *
+ * Any stranger can serve a state, of any epoch it likes. So the epoch must not be beyond the
+ * lead, the epoch that more than half of the others report (claims.h). But the lead may lag
+ * behind the living peers: records arrive after the steps that they report, and those of dead
+ * peers stay for a minute. So a state beyond the lead is not refused before two things have
+ * happened: newer records were polled, and each peer with a lower claim was pinged. A claim
+ * whose peer does not answer no longer counts. */
 #include "collaboration_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LOADS_MAX 3   /* downloads in one try: of donors ahead of the records that we have seen */
+#define LOADS_MAX 3   /* downloads in one try: the swarm may step while one is under way */
 #define LEAD_WAIT 3.5 /* s in one try, all donors together: a ping's limit and a poll after it */
 #define TRY_PAUSE 0.5 /* s after a download that failed, twice as long after each other one */
-#define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
-#define TRY_SHARE 4.0      /* downloads' times that we train before the next: they take a fifth */
+#define TRY_PAUSE_MAX 30.0 /* s: a peer that is really behind must not wait longer */
+#define TRY_SHARE 4.0      /* train four times as long as a download took: it costs 1/5 at most */
 
-/* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
- * Where there are not even two others, a donor and the lead may be the same peer's word, which
- * reaches no farther than `most`. */
+/* The highest epoch that a state may have: the lead, since a peer beyond it would train alone.
+ * With fewer than two others, the donor and the lead may be the same peer's word, which counts
+ * up to `most`. */
 static int64_t highest_epoch(const struct collaboration *c, int64_t most)
 {
     const int64_t highest = c->lead < 0 ? most : c->lead;
     return c->others < 2 && highest > most ? most : highest;
 }
 
-/* --- who keeps the lead below a state's epoch -------------------------------------------------- */
+/* --- pings: is a peer with a lower claim still alive? ----------------------------------------- */
 
 static void on_answer(void *context, int status, const struct dht_pong *pong)
 {
     struct claimant_ping *p = context;
     (void)pong;
     p->task = NULL;
+    /* Only silence says something: a living peer's claim stands. */
     if (!status) return;
     claims_silent(&p->c->claims, &p->peer, p->began);
     collaboration_find_lead(p->c);
@@ -43,7 +49,7 @@ static void begin_pings(struct collaboration *c, int64_t epoch)
     const double now = collaboration_now(c);
     size_t count, free_slots = 0, n = 0;
     for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->pings[i].task;
-    if (free_slots < CLAIMS_PINGS) return; /* the next ones after these */
+    if (free_slots < CLAIMS_PINGS) return; /* one batch of pings at a time */
     count = claims_to_ping(&c->claims, peers, epoch, now);
     for (; n < count; n++) {
         c->pings[n] = (struct claimant_ping){ .c = c, .peer = peers[n], .began = now };
@@ -64,7 +70,9 @@ void collaboration_cancel_pings(struct collaboration *c)
         if (c->pings[i].task) dht_node_cancel(c->pings[i].task);
 }
 
-/* Far beyond the lead only silent peers can be the reason; a step or two may be on its way in the DHT. */
+/* May pings or polls still raise the lead to this epoch? A gap of more than two epochs can only
+ * come from dead peers' records, so it ends with the pings; a smaller one may be a step whose
+ * records are on their way. */
 static int may_be_confirmed(struct request *w, int64_t epoch, int64_t most)
 {
     struct collaboration *c = w->c;
@@ -76,7 +84,8 @@ static int may_be_confirmed(struct request *w, int64_t epoch, int64_t most)
     return is_pinging(c) || epoch - most <= CLAIMS_SLACK;
 }
 
-/* A state of another model is refused as such, whatever its epoch. */
+/* Called for each download. The caller's check comes first: a state of another model is refused
+ * as such, whatever its epoch. PL_EAGAIN asks to be called again with the same state. */
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct request *w = context;
@@ -99,15 +108,16 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 
 /* --- downloads -------------------------------------------------------------------------------- */
 
-/* A try has ended. Peers whose lead several of them in a row have not shown are doubted. How long donors
- * that gave nothing made us wait says nothing about the next download: after a good one only its own time
- * counts, so that who came late to the state catches up at once. */
+/* A download has ended. After five that have not shown the lead, its claimants are doubted for a
+ * while. The pause grows with the time spent: donors that keep us waiting must not stop our
+ * training. After a good download only its own time counts, so that a peer still behind can ask
+ * again soon. */
 static void note_try(struct collaboration *c, int status, const struct state_load *state)
 {
     const double now = collaboration_now(c);
     const double spent = status ? now - c->load_began : state->seconds;
     double pause = TRY_PAUSE;
-    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
+    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* long ago */
     for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
     c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * spent);
     if (!status || c->lead <= c->epoch) return;
@@ -129,8 +139,8 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     request_complete(w, status);
 }
 
-/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
- * gets our tensors without weight. */
+/* A peer that changes its epoch takes no part in rounds of the old one: a group that already
+ * waits for it gets its tensors with weight 0. [spec hivemind-protocol 9, step 2] */
 static void begin_load(void *context)
 {
     struct request *w = context;
@@ -155,6 +165,7 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
                              .state = state,
                              .err = err };
         memset(state, 0, sizeof *state);
+        /* Check the state against a lead that is as new as possible. */
         request_wait(&look, collaboration_poll);
         rc = request_wait(&w, begin_load);
         is_beyond = rc && w.is_beyond;

@@ -1,5 +1,11 @@
-/* collaboration_report.c - what a peer tells of itself beside its progress, and what it hears of
- * others: the run's metrics, our report, a look at where we stand. */
+/* collaboration_report.c - the records for the dashboard, once per epoch, and the caller's view
+ * of the swarm. [spec hivemind-protocol 10]
+ *
+ *   RUN_metrics   loss, samples, speed: hivemind's record, which its monitor adds up over all peers
+ *   RUN_report    rounds, bytes, reachability: ours beside it, since hivemind's has no other fields
+ *
+ * Both are claims of the peer that signs them; the dashboard shows them, and nothing else uses
+ * them. */
 #include "collaboration_internal.h"
 
 #include <math.h>
@@ -7,11 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* a + b, staying far below overflow: the totals are sent, and only grow. */
 static int64_t plus(int64_t a, size_t b)
 {
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
+/* Keeps a warning for the training's thread. Beyond five they are dropped: nobody has read the
+ * others yet. */
 void collaboration_remark(struct collaboration *c, const char *text)
 {
     if (c->remark_count < REMARKS_MAX) pl_fail(&c->remarks[c->remark_count++], PL_OK, "%s", text);
@@ -28,12 +37,15 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
         c->told_left_out = 1;
         collaboration_remark(c, r->left_out);
     }
+    /* A round counts as failed if there was a group, or should have been one: being alone is no
+     * failure. */
     t->rounds += !r->status;
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
     t->banned += r->banned;
     t->sent = plus(t->sent, r->report.bytes_out);
     t->received = plus(t->received, r->report.bytes_in);
+    /* What the same values would be as float32: the ratio to `sent` is what compression saves. */
     t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
 }
 
@@ -42,6 +54,7 @@ static void tell_report(struct collaboration *c)
     struct dht_status status;
     struct bytes value = { 0 };
     dht_node_status(c->o.node, &status);
+    /* How others reach us: hole punching and relays matter to readers of the dashboard. */
     c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
                       : status.relayed                      ? REPORT_RELAYED
                                                             : REPORT_DIRECT;
@@ -83,6 +96,7 @@ static void begin_tell(void *context)
     struct bytes value = { 0 };
     w->metrics.step = w->c->epoch;
     w->metrics.samples_per_second = performance_get(&w->c->speed);
+    /* Only from a peer that is in step: the sums mix all records, whatever their epoch. */
     if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
         collaboration_store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
     bytes_clear(&value);
@@ -116,6 +130,7 @@ int collaboration_remarked(struct collaboration *c, struct pl_err *say)
     return !request_wait(&w, take_remark) && w.number;
 }
 
+/* Every record that can be read counts; a bad one is left out, not the whole dictionary. */
 static void on_metrics(void *context, int status, const struct dht_result *r)
 {
     struct request *w = context;
@@ -147,6 +162,7 @@ static void begin_look(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
+    /* All of one moment: fields read one by one would not belong together. */
     *w->view = (struct collaboration_view){ .epoch = c->epoch,
                                             .samples = c->samples,
                                             .global_epoch = c->lead > c->epoch ? c->lead : c->epoch,

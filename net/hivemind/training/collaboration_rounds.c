@@ -1,5 +1,20 @@
-/* collaboration_rounds.c - the round that averages the gradients, which training waits for, and the
- * one that averages the parameters beside it. */
+/* collaboration_rounds.c - the two rounds of an epoch. [TTT 2.1; 3.3] [spec hivemind-protocol 9,
+ * steps 4 and 5]
+ *
+ *   gradients   g = sum_k n_k g_k / sum_k n_k   peer k gives its mean gradient, n_k samples
+ *   parameters  x = mean of x_k                 in the background, after the optimizer's step
+ *
+ * The first makes all peers take the same step. The second removes what has come between them
+ * all the same: rounding in float16, a lost part, a round that one peer missed.
+ *
+ *   add: eta is near     collaboration_schedule   look for a group, without a trigger
+ *   add: UPDATE          join_round               give the gradient: the all-reduce may begin
+ *                        on_gradient              the mean, or the reason why there is none
+ *   after the step       begin_epoch, begin_state the next epoch; parameters go to their round
+ *   between batches      collaboration_correct    x += x_averaged - x_given
+ *
+ * Neither round waits for the other before its trigger: two peers that wait in opposite orders
+ * would wait for each other for ever. [spec hivemind-protocol 12, "Two rounds"] */
 #include "collaboration_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -21,7 +36,9 @@ static void note_round(struct collaboration_round *to, const struct averager_res
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
-/* The epoch after ours, which has begun with what was accumulated beside the round. */
+/* Own epoch + 1, with the samples that were accumulated during a delayed round. If no peer is
+ * known to be ahead, this begins the global epoch as well: its estimate is unknown until the
+ * next poll. [spec hivemind-protocol 8] */
 static void begin_epoch(struct collaboration *c, int64_t samples)
 {
     c->epoch++;
@@ -34,8 +51,8 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
     }
 }
 
-/* A delayed round is over: who was slower has been waited for, so now the swarm may see us
- * ahead. */
+/* A delayed round has ended. Only now does the swarm see us at the next epoch: reported earlier,
+ * it would tell slower peers, whom the round was waiting for, that they are late. */
 static void leave_round(struct collaboration *c)
 {
     c->delayed = 0;
@@ -46,7 +63,8 @@ static void leave_round(struct collaboration *c)
     collaboration_refresh(c);
 }
 
-/* Groups of a limited size, or under a key among many, lack peers that are well. */
+/* Who of the peers that report has not come? In a group of limited size, or under one of several
+ * keys, most peers are missing for good reasons, so their absence says nothing. */
 static void note_absent(struct collaboration *c, const struct averager_result *r)
 {
     const int limited = (c->o.group_size && c->o.group_size <= c->liveness.count) ||
@@ -61,16 +79,19 @@ static void on_gradient(void *context, const struct averager_result *r)
     struct collaboration *c = context;
     struct request *w = c->gradient_waits;
     collaboration_count(c, r, c->averaging && !c->alone);
-    if (!c->averaging) return; /* one that we never gave a gradient */
+    if (!c->averaging) return; /* a search that never got our gradient */
     c->averaging = 0;
     note_round(&c->gradient, r);
     if (!c->alone) note_absent(c, r);
+    /* Groupmates of a common round have shown that they train: their epochs weigh more
+     * (claims.h). */
     if (!r->status && r->group) claims_round(&c->claims, r->group);
     c->gradient_waits = NULL;
     if (c->delayed) leave_round(c);
     if (w) request_complete(w, r->status);
 }
 
+/* A leader need not wait for the end of matchmaking once this many peers have joined. */
 size_t collaboration_expected(const struct collaboration *c) { return c->others - c->paused + 1; }
 
 void collaboration_schedule(struct collaboration *c)
@@ -78,13 +99,16 @@ void collaboration_schedule(struct collaboration *c)
     double now = collaboration_now(c);
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
+                               /* found before the gradient is complete; the all-reduce waits for
+                                * join_round */
                                .untriggered = 1,
                                .claim = { .epoch = c->epoch },
                                .patience = COLLABORATION_PATIENCE };
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
-/* Gives the round our gradient. 0: there is none. */
+/* Triggers the round with our gradient, weighted by its samples. Returns 0 if no round is under
+ * way. */
 static int join_round(struct collaboration *c, float *const *gradient)
 {
     struct averager *a = c->a[GRADIENT];
@@ -97,15 +121,18 @@ static int join_round(struct collaboration *c, float *const *gradient)
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
                                      "averaging: no round could be begun");
         c->gradient.peers = 1;
-    } else if (!gradient || (!c->others &&
-                             !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
+    } else if (!gradient ||
+               (!c->others && !averager_has_group(a))) { /* no finite gradient, or no other peer */
         c->alone = 1;
         averager_cancel(a);
     } else {
-        /* More than anybody may claim can't be verified: then we only help. */
+        /* The weight is the number of samples, up to the most that groupmates accept. A verified
+         * round recomputes the claim, and a capped one would not match: then our part is to
+         * reduce only. */
         int too_many = c->o.verify && (double)c->samples > most;
         const struct verifier_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
         c->triggered_at = collaboration_now(c);
+        /* Peers may have come or gone since the search began. */
         averager_expect(a, collaboration_expected(c));
         averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
         collaboration_report_later(c);
@@ -117,6 +144,8 @@ static void begin_average(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
+    /* No polls or timed fetches during an update: the view would change under the decision that
+     * it caused. [spec hivemind-protocol 8] */
     c->updating = 1;
     timer_stop(&c->fetch_timer);
     c->gradient_waits = w;
@@ -135,7 +164,8 @@ static void begin_depart(void *context)
     request_complete(w, PL_OK);
 }
 
-/* Everybody tells its epoch in a round of the parameters; -1: this one does not. */
+/* In a round of the parameters each peer gathers its epoch (begin_state). Returns -1 if this one
+ * did not. */
 static int64_t epoch_told(const struct group_member *m)
 {
     struct mp_value *v;
@@ -146,8 +176,9 @@ static int64_t epoch_told(const struct group_member *m)
     return epoch;
 }
 
-/* 1: we were behind most of the group, and the records of progress say the same, but only of
- * clients, which can show it by no state. One peer's word is never enough. */
+/* Was our epoch behind most of the group, and do the progress records say the same? That is
+ * believed only if all peers ahead are clients, which cannot serve a state as proof; and never
+ * on one peer's word. [spec hivemind-protocol 12] */
 static int is_behind_clients(const struct collaboration *c, const struct group *g)
 {
     const int64_t own = epoch_told(&g->members[g->self]);
@@ -170,9 +201,8 @@ static void on_state(void *context, const struct averager_result *r)
     if (w) request_complete(w, r->status);
 }
 
-/* A round of the parameters that has found no group yet is given up: the others are at their
- * gradients. One that is in its exchange is waited for; should that fail, there is no second
- * try. */
+/* Gives up a round of the parameters that has found no group yet: the others are busy with their
+ * gradients. A round in its all-reduce is waited for, and not tried again if it fails. */
 static void begin_settle(void *context)
 {
     struct request *w = context;
@@ -185,7 +215,8 @@ static void begin_settle(void *context)
     averager_finish(c->a[STATE]);
 }
 
-/* Others refuse what is no number, and the round would fail for them too. */
+/* A NaN or an infinity from one peer would make everybody's mean useless, so groupmates refuse
+ * it and the round would fail for them too. */
 static int is_finite(const struct collaboration *c, float *const *x)
 {
     for (size_t t = 0; t < c->o.tensors; t++)
@@ -203,6 +234,8 @@ static void say_why(const struct collaboration *c, struct collaboration_round *r
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r)
 {
+    /* First the gradients, then the end of the older round of the parameters, in this order (see
+     * above). */
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
                    settle = { .c = c };
     int rc = request_wait(&w, begin_average);
@@ -226,7 +259,7 @@ static void begin_wait(void *context)
     else request_complete(w, PL_OK);
 }
 
-/* As begin_settle, without waiting. */
+/* As begin_settle, but without waiting: between two local batches. */
 static void look_returned(void *context)
 {
     struct request *w = context;
@@ -264,7 +297,9 @@ static void on_helped(void *context, const struct averager_result *r)
     collaboration_refresh(c);
 }
 
-/* Its tensors are there from the beginning, so that no group ever waits for it. */
+/* An auxiliary peer has bandwidth but no gradient: it reduces parts with weight 0. Its tensors
+ * are ready when the search begins, so no group ever waits for its trigger. [spec
+ * hivemind-protocol 5.2] */
 static void begin_helping(struct collaboration *c, float *const *tensor)
 {
     double now = collaboration_now(c);
@@ -283,6 +318,8 @@ static void look_in(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
+    /* The condition for UPDATE, one matchmaking time earlier; at least two trainers, or there is
+     * nothing to reduce; once per epoch. */
     int soon = c->view.samples >= c->o.target_batch ||
                c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
     w->number = c->help_ended;
@@ -301,6 +338,8 @@ int collaboration_help(struct collaboration *c, float *const *tensor, struct col
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
+/* x_given (before) and a copy for the averager to change (after). Training goes on changing x
+ * itself; the difference between the two is what the round adds. */
 static int keep_copies(struct collaboration *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
@@ -321,10 +360,12 @@ static void begin_state(struct collaboration *c)
     struct bytes gather = { 0 };
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
+                               /* everybody counts the same, whatever it has trained */
                                .weight = 1,
                                .tensor = c->after,
                                .expected = collaboration_expected(c),
                                .patience = COLLABORATION_PATIENCE };
+    /* Told to the group: our epoch after the step, for is_behind_clients. */
     mp_int(&gather, c->epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
@@ -337,9 +378,11 @@ static void begin_advance(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
+    /* Alone before and in this round: nobody to average parameters with. */
     int was_alone = !c->others && c->gradient.peers <= 1;
     target_watch_step(&c->watch, c->triggered_at,
                       c->others && c->gradient.status && c->gradient.peers <= 1);
+    /* A delayed round has begun the epoch at its own end. */
     if (!c->has_begun) begin_epoch(c, 0);
     c->has_begun = 0;
     c->updating = 0;
@@ -352,6 +395,7 @@ static void begin_advance(void *context)
 void collaboration_advance(struct collaboration *c, float *const *parameter)
 {
     struct request w = { .c = c };
+    /* Every average_state_every-th epoch; without memory for the copies the round is left out. */
     int64_t next = c->epoch + !c->has_begun;
     if (next % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
     request_wait(&w, begin_advance);
@@ -360,6 +404,7 @@ void collaboration_advance(struct collaboration *c, float *const *parameter)
 static void take_state(void *context)
 {
     struct request *w = context;
+    /* A downloaded state has replaced the parameters that the round began with: drop its result. */
     w->number = w->c->state_ended && !w->c->state_void;
     w->c->state_ended = 0;
     request_complete(w, PL_OK);
@@ -373,6 +418,8 @@ int collaboration_corrected(struct collaboration *c, struct collaboration_round 
     return 1;
 }
 
+/* x += x_averaged - x_given, not x = x_averaged: batches or steps may have changed x meanwhile,
+ * and overwriting would undo them. [spec hivemind-protocol 12, "Two rounds"] */
 void collaboration_correct(const struct collaboration *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++)

@@ -1,4 +1,16 @@
-/* liveness.c - see liveness.h. */
+/* liveness.c - who of the peers that report is really there? [spec hivemind-protocol 8, 12]
+ *
+ * A progress record lives for 60 s, a round takes a few: without more knowledge a group would
+ * wait for each dead peer for a minute, and its samples would bring the step too early. What a
+ * peer does in rounds decides instead:
+ *
+ *   came to the last round, or reported after it    counts
+ *   missed it, and has reported nothing since       does not count until its next report
+ *   missed 3 in a row, but reports                  absent: not waited for until it comes again
+ *   never met, though due 3 times                   may come; its samples and speed count as 0
+ *
+ * Absent peers are waited for once in 16 rounds: two halves of a swarm that could not reach each
+ * other for a while must find together again. */
 #include "liveness.h"
 
 #include <limits.h>
@@ -19,6 +31,7 @@ static struct attendee *find(const struct liveness *a, const struct peer_id *pee
 
 static int is_absent(const struct attendee *p)
 {
+    /* Every 16th missed round it is waited for once more. */
     return p->misses >= LIVENESS_MISSES && p->misses % LIVENESS_AGAIN;
 }
 
@@ -34,6 +47,8 @@ int liveness_reports(const struct liveness *a, const struct peer_id *peer)
     return p && !is_absent(p);
 }
 
+/* A claim of samples by a peer that nobody has met would make the swarm step on gradients that
+ * do not exist. */
 static int has_shown_nothing(const struct attendee *p)
 {
     return !p->is_met && p->due >= LIVENESS_MISSES && fmod(floor(p->due), LIVENESS_AGAIN) != 0;
@@ -43,6 +58,7 @@ int liveness_see(struct liveness *a, struct progress_record *records, size_t cou
                  size_t *counted)
 {
     struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
+    /* Without memory all count: waiting in vain costs time only. */
     *counted = count;
     if (!next.list) return PL_ENOMEM;
     *counted = 0;
@@ -54,8 +70,9 @@ int liveness_see(struct liveness *a, struct progress_record *records, size_t cou
             p->misses = before->misses;
             p->due = before->due;
             p->is_met = before->is_met;
-            before->seen = -INFINITY; /* taken over */
+            before->seen = -INFINITY; /* is in `next` now */
         }
+        /* No report since the round that it missed: dead or stopped, as far as we know. */
         if (p->reported <= p->missed || is_absent(p)) continue;
         records[*counted] = records[i];
         if (has_shown_nothing(p)) {
@@ -65,6 +82,7 @@ int liveness_see(struct liveness *a, struct progress_record *records, size_t cou
         ++*counted;
     }
     for (size_t i = 0; i < a->count; i++)
+        /* One poll may miss a record; a minute of polls does not. */
         if (a->list[i].seen + PROGRESS_LIFE > now) next.list[next.count++] = a->list[i];
     qsort(next.list, next.count, sizeof *next.list, by_peer);
     liveness_clear(a);
@@ -80,6 +98,8 @@ void liveness_round(struct liveness *a, const struct group *g, double trigger)
             p->misses = 0;
             continue;
         }
+        /* A round without any group blames nobody: it may be our own connection that failed. A
+         * peer silent since the last miss has missed no second time: it is not trying. */
         if (g && p->reported > p->missed && p->misses < INT_MAX) p->misses++;
         p->missed = trigger;
     }
@@ -87,6 +107,7 @@ void liveness_round(struct liveness *a, const struct group *g, double trigger)
 
 void liveness_meet(struct liveness *a, const struct group *g)
 {
+    /* In a group of m others out of n, a peer was due with probability m / n. */
     const double others = g ? (double)g->count - 1 : (double)a->count;
     for (size_t i = 0; i < a->count; i++) {
         struct attendee *p = &a->list[i];

@@ -1,9 +1,15 @@
-/* peer_report.c - see peer_report.h. */
+/* peer_report.c - the dashboard's second record, with what hivemind's metrics cannot hold. [TTT
+ * 2.1]
+ *
+ * hivemind's validators refuse a metrics record with other fields than their own, so rounds,
+ * bytes and reachability go under a key of their own, RUN_report. Python peers store and forward
+ * it like any signed record. A field that is added later is optional: older peers neither write
+ * nor miss it. */
 #include "peer_report.h"
 
 #include <string.h>
 
-/* Fields that came later: nobody has to have them. */
+/* Added after the first version, so readers must do without them. */
 static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch";
 
 int report_write(struct bytes *out, const struct report_record *r)
@@ -28,14 +34,15 @@ int report_write(struct bytes *out, const struct report_record *r)
     return mp_int(out, r->target_batch);
 }
 
-/* to: room for max + 1, all zero. Others' letters become '?'. */
+/* Copies at most max characters into `to`, which is all zero and has one more. What is not
+ * printable ASCII becomes '?': the text ends up in terminals and in a page. */
 static void read_text(char *to, size_t max, const struct mp_value *v)
 {
     for (size_t i = 0; i < v->n && i < max; i++)
         to[i] = v->bytes[i] >= ' ' && v->bytes[i] <= '~' ? (char)v->bytes[i] : '?';
 }
 
-/* A count that came later; 0: it is not there, or is none. */
+/* An optional count; 0 if the record has none. */
 static int64_t later_count(const struct mp_value *record, const char *name)
 {
     const struct mp_value *v = mp_get(record, name);
@@ -52,6 +59,7 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
     r->banned = later_count(v, BANNED);
     r->target_batch = later_count(v, TARGET);
+    /* An unknown number comes from a newer version. */
     r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)

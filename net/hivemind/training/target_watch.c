@@ -1,4 +1,14 @@
-/* target_watch.c - see target_watch.h. */
+/* target_watch.c - do the others have the same target batch as we? [spec hivemind-protocol 8]
+ *
+ * Every peer of a run must step at the same number of samples, but hivemind's records do not
+ * hold it, and a wrong --target-batch shows only as bad training. Two signs give it away:
+ *
+ *   early   the swarm's epoch goes on, again and again, long before our target: theirs is smaller
+ *   late    nobody comes to our steps, and the others go on collecting far beyond: theirs is larger
+ *
+ * The estimate must not accuse an honest setup. So each unknown is taken for the better (peers
+ * may be 1.5 times as fast as they say, each may add one batch on top), and only several signs
+ * in a row count. */
 #include "target_watch.h"
 
 #include <math.h>
@@ -6,9 +16,10 @@
 
 /* --- steps long before our target ------------------------------------------------------------- */
 
-/* What an epoch has by now, as far as records tell. */
+/* The samples of this epoch that the record's peer has by now, if it has gone on at its speed. */
 static double samples_at(const struct progress_record *r, int64_t epoch, double now)
 {
+    /* Records of other epochs say nothing of this one's samples. */
     if (r->epoch != epoch) return 0;
     return (double)r->samples + fmax(0, now - r->time) * r->samples_per_second;
 }
@@ -44,6 +55,8 @@ static void forget(struct target_watch *w)
 static int tell_early(struct target_watch *w, double most, double samples, int64_t target,
                       struct pl_err *say)
 {
+    /* From below: the most samples that records showed at one epoch, and the estimate at the
+     * reported speeds. */
     double about = fmin(most, fmax(w->seen, (w->base + w->came - samples) / w->steps));
     w->told_early = 1;
     pl_fail(
@@ -55,19 +68,22 @@ static int tell_early(struct target_watch *w, double most, double samples, int64
     return 1;
 }
 
-/* What is counted begins with a look that finds the swarm gone on, and ends with our own step. A look
- * may come after several steps, but one that finds many more than the one before is none to count:
- * somebody who was away is back, far ahead. */
+/* Counts samples and epochs from the first poll that finds the swarm at a later epoch, until our
+ * own step; samples / epochs is about their target batch. A poll may see several epochs at once
+ * if it comes late, but more than four times as many as the one before is a peer that has come
+ * back from far ahead: counting begins anew. */
 static int see_early(struct target_watch *w, const struct look *l, int64_t target, double now,
                      struct pl_err *say)
 {
     double steps = (double)(l->epoch - w->epoch), most;
+    /* Our own step came in time, or the records went back: no sign. */
     if (w->has_stepped || steps < 0) {
         w->has_stepped = 0;
         w->last_steps = 0;
         forget(w);
         return 0;
     }
+    /* Samples since the last poll, by everybody's speeds. */
     w->came += l->speed * fmax(0, now - w->at);
     w->seen = fmax(w->seen, l->told);
     if (steps == 0) return 0;
@@ -80,6 +96,7 @@ static int see_early(struct target_watch *w, const struct look *l, int64_t targe
     }
     w->last_steps = steps;
     if (w->early < TARGET_WATCH_STEPS || w->told_early) return 0;
+    /* The most that each of their steps can have had, if all were 1.5 times as fast as reported. */
     most = (w->base + TARGET_WATCH_FASTER * w->came) / w->steps;
     return most < TARGET_WATCH_EARLY * (double)target ? tell_early(w, most, l->samples, target, say)
                                                       : 0;
@@ -94,7 +111,9 @@ void target_watch_step(struct target_watch *w, double triggered, int alone)
     if (!alone) w->late = 0;
 }
 
-/* Who has reported since our trigger, and is where we were, has seen what we had. */
+/* A peer that has reported after our trigger, still at our old epoch, has seen that our target
+ * was reached and went on. If those peers hold twice our target, theirs must be larger: less
+ * could be a last batch of each on top. */
 static int see_late(struct target_watch *w, const struct progress_record *others, size_t count,
                     const struct progress_record *own, int64_t target, struct pl_err *say)
 {
@@ -103,6 +122,7 @@ static int see_late(struct target_watch *w, const struct progress_record *others
         if (others[i].epoch == own->epoch - 1 && others[i].time > w->alone_since &&
             samples <= INT64_MAX - others[i].samples)
             samples += others[i].samples;
+    /* One judgement for each of our steps. */
     w->alone_since = 0;
     if ((double)samples < TARGET_WATCH_LATE * (double)target) {
         w->late = 0;
@@ -126,6 +146,7 @@ int target_watch_see(struct target_watch *w, const struct progress_record *other
 {
     struct look l = look_at(others, count, own, now);
     int told = 0;
+    /* Our last step had no groupmates: what do the others' records say now? */
     if (w->alone_since > 0 && count) told = see_late(w, others, count, own, target, say);
     if (l.epoch < 0) forget(w);
     else if (w->has_last && !told) told = see_early(w, &l, target, now, say);
