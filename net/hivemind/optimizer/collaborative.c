@@ -1,17 +1,20 @@
-/* collaborative.c - one step of the collaborative optimizer. [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9]
+/* collaborative.c - one step of the collaborative optimizer. [TTT 2.1; 3.3] [spec
+ * hivemind-protocol 8, 9]
  *
- *   local batch  -> add: count its samples, tell the swarm
- *                     | the swarm has the target batch: common step      | others are ahead: catch up
- *                     v                                                  v
- *                   g   = (sum over our samples) / n                   download parameters and moments of
- *                   g   = sum_k n_k g_k / sum_k n_k    (all-reduce)    a peer whose epoch is theirs;
- *                   x   = local optimizer(x, g)                        forget what was accumulated
- *                   epoch + 1; in the background x is averaged, and
- *                   the difference that it makes is added later
+ *   local batch -> add: count its samples, report them
+ *                    | target batch reached: common step     | others are ahead: catch up
+ *                    v                                       v
+ *                  g = (sum over our samples) / n          download parameters and moments
+ *                  g = sum_k n_k g_k / sum_k n_k           from a peer of their epoch;
+ *                      (all-reduce)                        forget what was accumulated
+ *                  x = local optimizer(x, g)
+ *                  epoch + 1; in the background x is averaged,
+ *                  and the difference that this makes is added later
  *
- * Whatever goes wrong among peers leaves this peer training: a round that fails means a step with the own gradient, a
- * state that cannot be had means going on with the own parameters. Only the machine's errors end it, and numbers that
- * stay bad although no other peer's numbers are in them. */
+ * Whatever goes wrong among peers leaves this peer training: a round that fails means a step
+ * with our own gradient, a state that cannot be had means going on with our own parameters. Only
+ * errors of this machine end the training, and numbers that stay bad although no other peer's
+ * numbers are in them. */
 #include "collaborative_internal.h"
 
 #include <math.h>
@@ -28,6 +31,8 @@ void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative
 {
     struct collaboration_view v;
     collaboration_look(c->collaboration, &v);
+    /* Two epochs may differ for a moment: with delayed updates the swarm's next epoch begins
+     * before our parameters have made its step. */
     *status = (struct pl_collaborative_status){
         .epoch = c->epoch, /* of our parameters: a delayed step's epoch has begun before it */
         .global_epoch = v.global_epoch,
@@ -39,7 +44,8 @@ void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative
     };
 }
 
-/* Each change of the parameters ends with one of these three events, so here the caller sees it. */
+/* All changes of the parameters end with one of these three events: the place to copy them into
+ * the caller's tensors. */
 static void publish_values(struct pl_collaborative *c, enum pl_collaborative_kind kind)
 {
     if (c->tensors && (kind == PL_COLLABORATIVE_LOADED || kind == PL_COLLABORATIVE_EPOCH ||
@@ -85,9 +91,12 @@ static void forget_accumulated(struct pl_collaborative *c)
 
 void collaborative_share(struct pl_collaborative *c)
 {
+    /* The learning rate travels inside the optimizer's state, so a newcomer steps with ours.
+     * [spec hivemind-protocol 7] */
     double lr = c->o.schedule ? c->o.schedule(c->o.context, c->epoch) : c->o.lr;
     struct state_snapshot *s;
     char bits[GROUP_BITS_MAX + 1];
+    /* A client accepts no connections, so no newcomer could download from it. */
     if (c->member.is_client) return;
     collaboration_group_bits(c->collaboration, bits);
     s = optimizer_state_snapshot(c->trainer.state, c->trainer.value, c->epoch, lr,
@@ -100,13 +109,16 @@ struct wanted_state {
     int64_t least;
 };
 
-/* On the network's thread, which is done with it when the load has ended. */
+/* Runs on the network's thread; the load waits for it, so w may live on the caller's stack. */
 static int check_state(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wanted_state *w = context;
     return optimizer_state_check(w->c->trainer.state, state, w->least, err);
 }
 
+/* Every state so far was of another model. Whose mistake is that? If more than half of the
+ * others share such states, ours; then training cannot go on. One peer's state alone never ends
+ * a run. */
 static int explain_misfit(struct pl_collaborative *c, const struct state_load *state,
                           struct pl_err *err)
 {
@@ -127,13 +139,17 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
     double began = pl_seconds();
     int unconfirmed, rc;
+    /* Nothing is replaced before the whole state has been checked: no half of a stranger's state
+     * remains. */
     rc = collaboration_load(c->collaboration, c->o.epochs - 1, check_state, &w, &state, err);
     if (rc == PL_EUSE) rc = explain_misfit(c, &state, err);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
+    /* Donors confirm each other by hashes; with one donor there is nobody to compare with. */
     unconfirmed = state.confirmed < 2;
     state_load_clear(&state);
     if (rc) return rc;
+    /* Gradients taken at the old parameters say nothing about the new ones. */
     forget_accumulated(c);
     c->has_mixed = 1;
     collaboration_set_epoch(c->collaboration, c->epoch);
@@ -146,8 +162,8 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     return PL_OK;
 }
 
-/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where we are, with what
- * has been accumulated. */
+/* Most others report a later epoch; a state of theirs is the proof. Without one we go on where
+ * we are, with what was accumulated: false reports cost a try to download, not our work. */
 static void catch_up(struct pl_collaborative *c)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BEHIND };
@@ -173,13 +189,16 @@ static void catch_up(struct pl_collaborative *c)
 
 /* --- bad numbers ------------------------------------------------------------------------------- */
 
-/* What others have sent may have spoilt our numbers: that ends nobody's training but our own. */
+/* Bad numbers of our own end the training after 20 in a row. But once others' numbers are mixed
+ * into our parameters, they may be the reason, and a peer that can be stopped by bad averages
+ * could be stopped by anyone: then it never gives up. */
 int collaborative_is_hopeless(struct pl_collaborative *c)
 {
     return ++c->failures >= FAILURES_MAX && !c->has_mixed;
 }
 
-/* The others have stepped with the same gradient, or with theirs: their state is the cure. */
+/* Bad numbers: drop the gradient, and go on from the parameters as they are. After many failures
+ * in a row load the swarm's state, which others have computed with their own gradients. */
 void collaborative_recover(struct pl_collaborative *c, const char *why)
 {
     const struct timespec pause = { (time_t)FAILURES_PAUSE, 0 };
@@ -204,10 +223,13 @@ int collaborative_correct(struct pl_collaborative *c)
     int rc = PL_OK;
     if (!collaboration_corrected(c->collaboration, &round)) return PL_OK;
     c->has_mixed |= !round.status;
+    /* The parameters go to host memory, get the difference, and go back. */
     if (!round.status && !(rc = optimizer_state_get(state, c->host, c->trainer.value))) {
         collaboration_correct(c->collaboration, c->host);
         rc = optimizer_state_put(state, c->trainer.value, (const float *const *)c->host);
     }
+    /* The group was an epoch ahead, by number only: the round has made our parameters equal to
+     * theirs. */
     if (!rc && round.ahead) {
         c->epoch++;
         collaboration_raise_epoch(c->collaboration);
@@ -217,6 +239,7 @@ int collaborative_correct(struct pl_collaborative *c)
     return rc;
 }
 
+/* After x = optimizer(x, g): the next epoch begins. [spec hivemind-protocol 9, step 5] */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct collaboration_round *round)
 {
@@ -227,6 +250,7 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     if (rc) return rc;
     c->failures = 0;
     c->epoch++;
+    /* Reports epoch + 1, and starts averaging parameters in the background. */
     collaboration_advance(c->collaboration, c->host);
     collaborative_share(c);
     collaboration_tell(c->collaboration, a->batch_losses, a->batches, a->samples);
@@ -235,21 +259,27 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     return PL_OK;
 }
 
+/* The common step without delay: training waits for the round, then the optimizer steps. */
 static int step_together(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
     struct collaboration_round round;
     struct step_account account = c->now;
     float *gradient;
+    /* g_k = (sum over our samples) / n_k */
     int rc = t->take_gradient(t->context, 0, &gradient);
     account.began = pl_seconds();
     if (!rc) rc = optimizer_state_get(t->state, c->host, gradient);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    /* g = sum_k n_k g_k / sum_k n_k; if the round fails, c->host still holds g_k */
     collaboration_average(c->collaboration, c->host, &round);
     c->has_mixed |= !round.status;
     if (!round.status) rc = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
+    /* A round of the parameters that ended meanwhile belongs before this step: x is what the
+     * others step from. */
     if (!rc) rc = collaborative_correct(c);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    /* x = optimizer(x, g), with the learning rate of the old epoch */
     rc = t->step(t->context, c->epoch, 0, err);
     if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
         collaborative_recover(c, err->text);
@@ -266,6 +296,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BATCH, .loss = loss };
     enum collaboration_advice advice;
     struct pl_err warning;
+    /* A departing gradient must have left first: from then on samples count for the next epoch. */
     int rc = delayed_wait_copied(c, err);
     if (rc) return rc;
     if (samples) {
@@ -275,8 +306,10 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         c->now.batch_losses += loss;
     }
     advice = collaboration_add(c->collaboration, samples, pl_seconds() - c->batch_began);
+    /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
     while (collaboration_remarked(c->collaboration, &warning)) collaborative_warn(c, warning.text);
     if (advice == COLLABORATION_CATCH_UP) {
+        /* A step on its way must not come after the state that replaces its parameters. */
         if ((rc = delayed_return(c, 1, err))) return rc;
         catch_up(c);
         return PL_OK;
@@ -288,12 +321,14 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     return c->o.delay == PL_DELAY_NONE ? step_together(c, err) : delayed_depart(c, err);
 }
 
-/* What has come back meanwhile, before the caller's next batch. */
+/* Between two batches: put in the delayed step or the parameters' correction, whichever has come
+ * back. */
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
     if (!rc) rc = delayed_return(c, 0, err);
     if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
         pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
+    /* An error of the machine is final: every later call returns it. */
     c->failed = rc;
     c->batch_began = pl_seconds();
     return rc;
@@ -303,6 +338,7 @@ static int discard(struct pl_collaborative *c, const char *why, struct pl_err *e
 {
     char text[sizeof err->text];
     int rc;
+    /* `why` may be err->text itself, which the next call overwrites. */
     memcpy(text, why, strnlen(why, sizeof text - 1) + 1);
     text[sizeof text - 1] = 0;
     if (collaborative_is_hopeless(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
@@ -329,6 +365,7 @@ int pl_collaborative_step(struct pl_collaborative *c, const float *const *gradie
     rc = isfinite(loss) ? PL_OK : pl_fail(err, PL_EFORMAT, "the loss is not finite");
     if (!rc && samples && c->tensors)
         rc = collaborative_tensors_add(c->tensors, gradient, samples, err);
+    /* A loss or gradient that is not finite is dropped, and training goes on. */
     if (rc == PL_EFORMAT) rc = discard(c, err->text, err);
     else rc = add_batch(c, samples, loss, err);
     return end_step(c, rc, err);

@@ -26,6 +26,7 @@
 
 int delayed_open(struct pl_collaborative *c)
 {
+    /* A buffer of its own: the round reads it while c->host serves the parameters. */
     if (c->o.delay == PL_DELAY_NONE) return PL_OK;
     return (c->delayed.host = optimizer_state_host(c->trainer.state)) ? PL_OK : PL_ENOMEM;
 }
@@ -46,7 +47,7 @@ void delayed_close(struct pl_collaborative *c)
     pthread_mutex_destroy(&d->lock);
 }
 
-/* When the gradient is in the host's memory, it is the round's. */
+/* The copy's thread: as soon as the gradient is in host memory, its round begins. */
 static void *send_gradient(void *context)
 {
     struct pl_collaborative *c = context;
@@ -59,6 +60,7 @@ static void *send_gradient(void *context)
 int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err)
 {
     struct delayed *d = &c->delayed;
+    /* COPYING -> ROUND, or back to IDLE if the copy failed. */
     if (d->state != DELAYED_COPYING) return PL_OK;
     join(d);
     d->state = d->status ? DELAYED_IDLE : DELAYED_ROUND;
@@ -70,29 +72,35 @@ int delayed_depart(struct pl_collaborative *c, struct pl_err *err)
     const struct pl_collaborative_trainer *t = &c->trainer;
     struct delayed *d = &c->delayed;
     int rc;
+    /* One step at a time: staleness stays at one step. */
     if ((rc = delayed_return(c, 1, err))) return rc;
-    if (!c->now.samples) return PL_OK; /* the step before this one went bad, and took all with it */
+    if (!c->now.samples) return PL_OK; /* the last step failed, and dropped everything */
+    /* IDLE -> COPYING. The trainer sets the mean gradient aside, so that batches can accumulate
+     * the next one. */
     rc = t->take_gradient(t->context, 1, &d->gradient);
     if (!rc) rc = optimizer_state_get_begin(t->state, d->host, d->gradient, &d->ticket);
     if (rc) {
-        t->state->be->sync(); /* no copy is to outlive its memory */
+        t->state->be->sync(); /* no copy may outlive its memory */
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     }
     d->account = c->now;
     d->account.began = pl_seconds();
+    /* From here on batches count for the next epoch. */
     d->epoch = c->epoch;
     memset(&c->now, 0, sizeof c->now);
     d->state = DELAYED_COPYING;
+    /* Without a thread (host memory, or none left) the copy is waited for: slower, never wrong. */
     d->has_thread = d->ticket && !pthread_create(&d->thread, NULL, send_gradient, c);
     if (!d->has_thread) {
         send_gradient(c);
         if ((rc = delayed_wait_copied(c, err))) return rc;
     }
-    /* After the last step no batch would count. */
+    /* The last epoch: there is no next batch to overlap with, so wait for the step. */
     return delayed_return(c, c->epoch + 1 >= c->o.epochs, err);
 }
 
-/* The swarm's mean goes where our gradient was put aside, and the optimizer steps with it. */
+/* The step's thread: x' = optimizer(x, g). If the round has failed, g is our own gradient, which
+ * is still where it was set aside. */
 static void *take_step(void *context)
 {
     struct pl_collaborative *c = context;
@@ -104,6 +112,7 @@ static void *take_step(void *context)
     if (rc) pl_fail(&d->why, rc, "gradients: %s", pl_status_name(rc));
     else rc = t->step(t->context, d->epoch, 1, &d->why);
     pthread_mutex_lock(&d->lock);
+    /* The training's thread polls is_done; the lock makes the step's memory visible to it. */
     d->status = rc;
     d->is_done = 1;
     pthread_mutex_unlock(&d->lock);
@@ -119,7 +128,8 @@ static int is_done(struct delayed *d)
     return done;
 }
 
-/* The round has ended: what it has come to, and the step. */
+/* ROUND -> STEP. First the correction by an older round of the parameters, so that x is the
+ * swarm's when the step reads it. */
 static int begin_step(struct pl_collaborative *c)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
@@ -135,6 +145,7 @@ static int begin_step(struct pl_collaborative *c)
     return PL_OK;
 }
 
+/* STEP -> IDLE: the result of the step becomes the parameters, and the epoch ends. */
 static int put_in(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
@@ -142,6 +153,7 @@ static int put_in(struct pl_collaborative *c, struct pl_err *err)
     int rc;
     join(d);
     d->state = DELAYED_IDLE;
+    /* An error of the machine ends training; bad numbers only cost this step. */
     if (d->status && d->status != PL_EFORMAT) {
         *err = d->why;
         return d->status;
@@ -158,6 +170,7 @@ static int put_in(struct pl_collaborative *c, struct pl_err *err)
     return rc ? pl_fail(err, rc, "parameters: %s", pl_status_name(rc)) : PL_OK;
 }
 
+/* Each state is left when what it waits for has come; with `wait`, all of them in turn. */
 int delayed_return(struct pl_collaborative *c, int wait, struct pl_err *err)
 {
     struct delayed *d = &c->delayed;

@@ -13,19 +13,24 @@
 
 /* --- options ----------------------------------------------------------------------------------- */
 
+/* The defaults are the settings of the paper's run: a peer that sets nothing fits into such a
+ * swarm. [spec hivemind-protocol 10] */
 static void set_defaults(struct pl_collaborative_options *o)
 {
     if (!o->target_batch) o->target_batch = 4096; /* the reference run's [TTT 3.3] */
     if (!o->lr) o->lr = 0.0025;
     if (!o->compression) o->compression = "run";
-    if (!o->matchmaking_time) o->matchmaking_time = 15;
+    if (!o->matchmaking_time) o->matchmaking_time = 15; /* s; also the least time of an epoch */
     if (!o->averaging_timeout) o->averaging_timeout = 180;
     if (!o->allreduce_timeout) o->allreduce_timeout = 60;
     if (!o->average_state_every) o->average_state_every = 1;
     if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
+    /* A negative value asks to reduce nothing, none lets the group assume its mean. [spec
+     * hivemind-protocol 5.1] */
     o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
 }
 
+/* What would only fail later, in the middle of a round, is refused here. */
 static int check_options(const struct pl_collaborative_run *run,
                          const struct pl_collaborative_options *o, struct pl_err *err)
 {
@@ -61,10 +66,13 @@ static int open_own_swarm(struct collaborative_member *m, const struct pl_collab
                                .identity = run->identity,
                                .validators = &m->validators };
     int rc;
+    /* Any free port by default. A client does not listen at all: it only dials. */
     if (!o.listen_count) o.listen = any, o.listen_count = 1;
     if (run->client_mode) o.listen_count = o.announce_count = 0;
     if ((rc = rsa_key_make(&m->own_key, err))) return rc;
     m->key = m->validators.key = &m->own_key;
+    /* Validators refuse records of the run that are not signed, or do not fit their schemas.
+     * [spec hivemind-protocol 2] */
     if ((rc = validators_add_run(&m->validators, run->name)))
         return pl_fail(err, rc, "the run's name '%.60s' is too long", run->name);
     if ((rc = swarm_open(&m->own, &o, err))) return rc;
@@ -97,7 +105,9 @@ const char *pl_collaborative_address(struct pl_collaborative *c)
 
 /* --- the averagers ----------------------------------------------------------------------------- */
 
-/* A groupmate's gradient; ours lies in c->host, which no round changes before it has been verified. */
+/* A validator's part in BTARD: computes a groupmate's gradient from its samples. The trainer
+ * accumulates into its only gradient buffer, so ours is put back afterwards; c->host keeps it
+ * until the round has been verified. */
 static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
@@ -137,12 +147,15 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .client_mode = c->member.is_client,
         .validation = { .validators = c->trainer.validators,
                         .data = c->trainer.data,
+                        /* With delayed updates the trainer is busy with the next batches. */
                         .recompute = c->trainer.recompute && !o->delay ? recompute : NULL,
                         .context = c }
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; !rc && i < state->count; i++)
+        /* One method for each tensor: "run" takes 8 bits for large ones, float16 for the others,
+         * by the size of the whole tensor. */
         rc = compression_named(&method[i], o->compression, state->tensors[state->order[i]].n,
                                PL_WIRE_ADAPTIVE);
     if (!rc && (!(c->host = optimizer_state_host(state)) || delayed_open(c)))
@@ -155,7 +168,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
 
 /* --- open, close ------------------------------------------------------------------------------- */
 
-/* Averaging happens in host memory, whatever computes. */
+/* Rounds average in host memory, whatever device computes: the fast backend if there is one. */
 static void choose_backend(struct pl_collaborative *c)
 {
     const struct pl_collaborative_trainer *t = c->o.trainer;
@@ -163,7 +176,8 @@ static void choose_backend(struct pl_collaborative *c)
     else if (t || pl_backend_open(&c->be, "fast", NULL)) pl_backend_ref(&c->be);
 }
 
-/* A peer without a state trains from the values that it was given. */
+/* Enters the run: a first view of the swarm, then its state. A peer that finds nobody trains
+ * from its own values, and a swarm of one is a swarm. */
 static int enter_run(struct pl_collaborative *c, struct pl_err *err)
 {
     struct pl_collaborative_event ready = { .kind = PL_COLLABORATIVE_READY };
@@ -172,7 +186,8 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     collaboration_enter(c->collaboration, c->epoch);
     collaborative_report(c, &ready);
     loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);
-    /* Samples of another model would count for their steps, its gradients for nobody's. */
+    /* A peer with another model would count in everybody's samples, while nobody could use its
+     * gradients: it must not join. */
     if (loaded == PL_EUSE) return pl_fail(err, PL_EIO, "%s", why.text);
     if (loaded == PL_EIO) collaborative_warn(c, why.text);
     collaborative_share(c);
@@ -218,6 +233,7 @@ void pl_collaborative_close(struct pl_collaborative *c)
     struct pl_err why;
     if (!c) return;
     if (c->collaboration) {
+        /* A step on its way is finished: its samples have been counted by all. */
         if (!c->failed) pl_collaborative_finish(c, &why);
         delayed_wait_copied(c, &why); /* its thread calls the collaboration */
         collaborative_report(c, &end);

@@ -1,10 +1,13 @@
-/* collaborative_tensors.c - the trainer that most callers need: their tensors lie anywhere, the optimizer works on one
- * flat buffer, and so the parameters are copied between the two around each step. A copy costs little beside the
- * gradients of a whole batch, and gives delayed steps parameters that the caller's model does not read meanwhile.
+/* collaborative_tensors.c - gradient accumulation and the local optimizer, over tensors that lie
+ * wherever the caller has them.
  *
- *   g_acc += n_b g_b      for each batch b of n_b samples, whose mean gradient is g_b
- *   g      = g_acc / sum n_b
- */
+ *   g_acc += n_b g_b            for each batch b of n_b samples, whose mean gradient is g_b
+ *   g      = g_acc / sum n_b    what this peer gives to the all-reduce
+ *   x      = optimizer(x, g)    on one flat buffer, then copied into the caller's tensors
+ *
+ * The optimizer works on one flat buffer, so parameters are copied around each step. A copy
+ * costs little beside the gradients of a whole batch, and a delayed step gets parameters of its
+ * own that the caller's model does not read meanwhile. */
 #include "collaborative_tensors.h"
 
 #include <math.h>
@@ -50,10 +53,11 @@ int collaborative_tensors_add(struct collaborative_tensors *t, const float *cons
         float *sum = t->grad + t->list[i].offset;
         const float *g = gradient[i];
         for (size_t k = 0; k < t->list[i].n; k++) {
+            /* Checked before it is added: a NaN in the sum would cost all samples of the epoch. */
             if (!isfinite(g[k]))
                 return pl_fail(err, PL_EFORMAT, "the gradient of %.100s is not finite at %zu",
                                t->list[i].name, k);
-            sum[k] += (float)samples * g[k];
+            sum[k] += (float)samples * g[k]; /* g_acc += n_b g_b */
         }
     }
     t->samples += samples;
@@ -72,6 +76,7 @@ static void drop(void *context)
 static int take_gradient(void *context, int delayed, float **gradient)
 {
     struct collaborative_tensors *t = context;
+    /* g = g_acc / sum n_b */
     float scale = t->samples ? 1 / (float)t->samples : 1;
     for (size_t i = 0; i < t->total; i++) t->grad[i] *= scale;
     *gradient = t->grad;
@@ -80,6 +85,8 @@ static int take_gradient(void *context, int delayed, float **gradient)
         return PL_ENOMEM;
     if (!t->delayed_value && !(t->delayed_value = pl_alloc(t->total, sizeof(float))))
         return PL_ENOMEM;
+    /* The gradient is set aside, and accumulation begins anew: the next batches overlap with its
+     * round. */
     memcpy(t->delayed_grad, t->grad, t->total * sizeof *t->grad);
     drop(t);
     *gradient = t->delayed_grad;
@@ -91,7 +98,7 @@ static double learning_rate(const struct collaborative_tensors *t, int64_t epoch
     return t->o->schedule ? t->o->schedule(t->o->context, epoch) : t->o->lr;
 }
 
-/* value becomes the parameters after a step with grad. */
+/* value = optimizer(t->value, grad). */
 static int step_with(struct collaborative_tensors *t, float *value, float *grad, int64_t epoch,
                      struct pl_err *err)
 {
@@ -99,11 +106,13 @@ static int step_with(struct collaborative_tensors *t, float *value, float *grad,
     int rc;
     if (!t->optimizer) {
         for (size_t i = 0; i < t->count; i++) t->gradient[i] = grad + t->list[i].offset;
+        /* A caller's optimizer reads and writes the caller's own tensors. */
         scatter_values(t, t->value);
         rc = t->o->step(t->o->context, t->gradient, epoch, err);
         if (!rc) gather_values(t, value);
         return rc;
     }
+    /* One norm serves two: a gradient that is not finite is found, and clipping needs it. */
     rc = pl_optimizer_grad_norm(t->optimizer, grad, &norm);
     if (!rc && !isfinite(norm))
         return pl_fail(err, PL_EFORMAT, "step %lld: the gradient is not finite", (long long)epoch);
@@ -121,8 +130,10 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
         if (!rc) drop(t);
         return rc;
     }
+    /* The step works on a copy: until apply_delayed the model computes with the old parameters. */
     memcpy(t->delayed_value, t->value, t->total * sizeof *t->value);
     rc = step_with(t, t->delayed_value, t->delayed_grad, epoch, err);
+    /* A failed step has left half-written parameters: they are never applied. */
     t->is_delayed_lost = rc != PL_OK;
     return rc;
 }
@@ -164,6 +175,7 @@ static int take_tensor(struct collaborative_tensors *t, const struct pl_collabor
     if (!to->name) return pl_fail(err, PL_ENOMEM, "no memory");
     if (pl_wire_elements(&to->n, type, NULL) || to->n > SIZE_MAX / 2 - t->total)
         return pl_fail(err, PL_ELIMIT, "%.100s: more elements than memory has addresses", name);
+    /* The gaps stay 0 in values and gradients, so they change neither norms nor steps. */
     t->total += (to->n + ALIGN - 1) / ALIGN * ALIGN;
     return PL_OK;
 }

@@ -14,13 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Leaves of one parameter, in the order of the alphabet. */
+/* The leaves of one parameter, in alphabetical order, as PyTorch's state_dict is flattened:
+ * 32-bit moments, and block-wise 8-bit ones with their scales and code books. */
 static const char *const leaves_32[] = { "state1",    "state2",      "step",
                                          "step_norm", "trust_ratio", "weight_norm" };
 static const char *const leaves_8[] = { "absmax1",     "absmax2",    "qmap1", "qmap2",
                                         "state1",      "state2",     "step",  "step_norm",
                                         "trust_ratio", "weight_norm" };
 
+/* Which form a parameter has is decided by its size, at the optimizer. */
 static int is_8bit(const struct optimizer_state *s, size_t i)
 {
     size_t first = s->first[s->order[i]];
@@ -61,12 +63,15 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
         return pl_fail(err, PL_ENOMEM, "training state: no memory");
     }
     memcpy(s->tensors, tensors, count * sizeof *tensors);
+    /* The order of the swarm: group with weight decay first. Each peer must use the same, since
+     * tensors have no names on the wire. [spec hivemind-protocol 10] */
     for (int decayed = 1; decayed >= 0; decayed--) {
         for (size_t i = 0; i < count; i++)
             if ((tensors[i].decay > 0) == decayed) s->order[n++] = i;
         if (decayed) s->decayed = n;
     }
     for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
+    /* Backwards, so that the first array of each tensor is what remains. */
     for (size_t k = optimizer ? pl_optimizer_state_count(optimizer) : 0; k-- > 0;)
         s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
     return PL_OK;
@@ -167,6 +172,8 @@ static void *add_moment(struct maker *m, const struct pl_wire_type *type)
     return add_tensor(m, type);
 }
 
+/* A parameter group's options in alphabetical order: betas, eps, initial_lr (only with a
+ * schedule), lr, params (their running numbers), weight_decay. */
 static void add_group(struct maker *m, const struct optimizer_state *s, size_t begin, size_t end,
                       double decay, double lr, double initial_lr)
 {
@@ -186,6 +193,7 @@ static void add_scalar(struct maker *m, float x)
     if (data) *data = x;
 }
 
+/* One parameter's leaves; a tensor leaf is an index into the tensors that follow the parameters. */
 static void add_param_state(struct maker *m, const struct optimizer_state *s, size_t i)
 {
     size_t n, tensor = s->order[i], array = s->first[tensor];
@@ -201,9 +209,11 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
         else if (!strcmp(names[k], "weight_norm")) add_scalar(m, norms.weight);
         else if (!strncmp(names[k], "qmap", 4)) {
             type.size[0] = PL_CODES;
+            /* The code book travels with the codes: the receiver may decode by another rule. */
             if ((data = add_moment(m, &type))) pl_codebook(data, map_of(names[k]), s->options.rule);
         } else {
             struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
+            /* Moments have the parameter's shape; absmax has one number for each block. */
             if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
             else type.size[0] = (int64_t)a.n;
             if (a.element_size == 1) type.dtype = PL_U8;
@@ -214,6 +224,8 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
     }
 }
 
+/* A frozen copy, made once per epoch: downloads take long, and training must not wait for them,
+ * nor change what is sent. */
 struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
                                                 int64_t epoch, double lr, double initial_lr,
                                                 const char *bits)
@@ -259,7 +271,8 @@ static size_t state_leaves(const struct optimizer_state *s)
     return all;
 }
 
-/* The tensor of a leaf, with as many elements as are wanted; NULL: none. */
+/* The tensor that a leaf points to, if it has n elements of this type; NULL if not. The index is
+ * a stranger's number. */
 static const struct tensor_message *leaf_tensor(const struct optimizer_state *s,
                                                 const struct state_load *l,
                                                 const struct state_leaf *leaf, size_t n,
@@ -277,7 +290,8 @@ static int decode(void *data, const struct optimizer_state *s, const struct tens
     return pl_wire_decode(data, s->be, m->method, &m->type, m->buffer, m->bytes, NULL);
 }
 
-/* Finite, and at least `least`: -FLT_MAX for any, 0 for a mean of squares or a block's greatest size. */
+/* All finite and >= least: -FLT_MAX for signed values, 0 for second moments and for blocks'
+ * absmax. A NaN in a moment would spoil every later step. */
 static int all_sound(const struct optimizer_state *s, const struct tensor_message *m, float least)
 {
     size_t n = tensor_elements(m), i = 0;
@@ -290,8 +304,9 @@ static int all_sound(const struct optimizer_state *s, const struct tensor_messag
     return i == n;
 }
 
-/* 8-bit second moments: none is below 0. The first entry of the unsigned table is -1 with some
- * libraries: encoders choose it in blocks of zeros alone, whose absmax is 0, too. */
+/* Decoded second moments are code * absmax of the block. None may be negative: LAMB takes the
+ * square root. Some libraries have -1 as the first code of the unsigned book, and use it only in
+ * blocks of zeros, whose absmax is 0. */
 static int codes_sound(const struct optimizer_state *s, const struct tensor_message *codes,
                        const struct tensor_message *book, const struct tensor_message *absmax)
 {
@@ -306,7 +321,8 @@ static int codes_sound(const struct optimizer_state *s, const struct tensor_mess
     return i == n;
 }
 
-/* A table of codes, each at most 1; no moment then decodes to more than its block's absmax. */
+/* A code book: every code is within [-1, 1], so no moment decodes to more than its block's
+ * absmax. */
 static int is_book(const struct optimizer_state *s, const struct tensor_message *m)
 {
     float book[PL_CODES];
@@ -316,9 +332,11 @@ static int is_book(const struct optimizer_state *s, const struct tensor_message 
     return k == PL_CODES;
 }
 
-/* Codes (n) come with the table that they were made with, which need not be ours: the library that
- * the run had has -1 in place of the first entry, others have not. Then values are decoded with
- * theirs and encoded with ours; absmax, two arrays before the codes, is put anew. */
+/* Translates codes from the sender's code book to ours, if they differ:
+ *
+ *   x = code_theirs * absmax      (absmax', codes) = quantize(x) with our book
+ *
+ * The leaves stand in alphabetical order, so absmax is four and the book two before the codes. */
 static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t *codes, size_t n,
                   const struct state_leaf *leaf, enum pl_map map, size_t array)
 {
@@ -340,7 +358,8 @@ static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t
     return rc;
 }
 
-/* Walks over the moments; put: takes them over, else only looks. */
+/* Visits all moments in the order of their leaves: first with put 0 to check every one, then
+ * with put 1 to take them. So nothing of a state is used before all of it was found sound. */
 static int walk(struct optimizer_state *s, const struct state_load *l,
                 const struct training_state *t, int put, struct pl_err *err)
 {
@@ -418,6 +437,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct tensor_message *m = &l->tensors[i];
         size_t n = s->tensors[s->order[i]].n;
+        /* By the number of elements, not the shape: positions decide, as in hivemind. */
         if (m->type.dtype != PL_F32 || tensor_elements(m) != n)
             rc = pl_fail(err, PL_EUSE,
                          "state: parameter %zu has %zu elements, ours has %zu float32 ones", i,
@@ -444,6 +464,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
         pl_free(x);
         if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     }
+    /* Whatever the optimizer has cached of the parameters is out of date. */
     if (s->optimizer) pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
     *epoch = t.epoch;

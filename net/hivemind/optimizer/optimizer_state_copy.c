@@ -1,5 +1,8 @@
-/* optimizer_state_copy.c - parameters and gradients between the trainer's flat buffer, in its backend's memory, and one host
- * tensor for each parameter in the swarm's order, which is what rounds average. */
+/* optimizer_state_copy.c - parameters and gradients on their way between device and host.
+ *
+ * The trainer holds one flat buffer in its backend's memory. A round averages one host tensor
+ * for each parameter, in the swarm's order. So each copy also reorders: tensor i of the swarm is
+ * tensor order[i] of the optimizer. */
 #include "optimizer_state.h"
 #include "runtime/transfer.h"
 
@@ -9,6 +12,8 @@ float **optimizer_state_host(const struct optimizer_state *s)
 {
     float **host = calloc(s->count + 1, sizeof *host);
     for (size_t i = 0; host && i < s->count; i++) {
+        /* Pinned memory on a GPU: copies to it need no staging buffer, and can overlap with
+         * computing. */
         host[i] = pl_host_alloc(s->be, s->tensors[s->order[i]].n * sizeof **host);
         if (host[i]) continue;
         optimizer_state_host_free(s, host);
@@ -23,9 +28,9 @@ void optimizer_state_host_free(const struct optimizer_state *s, float **host)
     free(host);
 }
 
-/* All copies are begun before the first is waited for: they follow each other without the host, and
- * what the device was told to compute meanwhile goes on. One direction's copies end in order, so
- * the last one's ticket is all of theirs. */
+/* Begins all copies before waiting for the first, so they follow each other without the host,
+ * and kernels on the device go on meanwhile. Copies of one direction end in order: the last
+ * ticket stands for all. */
 int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
                               const float *flat, uint64_t *ticket)
 {
@@ -54,6 +59,7 @@ int optimizer_state_put(const struct optimizer_state *s, float *flat, const floa
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         rc = pl_put_begin(s->be, &ticket, flat + t->offset, host[i], t->n * sizeof(float));
     }
+    /* Also after an error: no copy may be under way when its buffers are used or freed. */
     ended = pl_copy_end(s->be, ticket);
     if (s->optimizer) pl_optimizer_written(s->optimizer, flat);
     return rc ? rc : ended;

@@ -1,5 +1,12 @@
-/* averaging.c - tensors of a file in the order in which a swarm sends them, and an averager's calls as functions that
- * return when the round has ended: each posts a request to the network's thread, whose callback wakes the caller. */
+/* averaging.c - single averaging rounds for programs that only wait for them. [TTT 2.1,
+ * communication] [spec hivemind-protocol 4.2, 7]
+ *
+ *   tensors   of a safetensors file, in the swarm's order
+ *   calls     open, average, share, load, close: each posts a request to the network's thread and returns when the averager's callback has completed it
+ *
+ * On the wire a tensor has no name, only its position, and a group forms only among peers whose
+ * schema (types and shapes in order) has the same hash. So the order has to travel with the
+ * file. */
 #include "averaging.h"
 #include "data/files/safetensors.h"
 
@@ -29,7 +36,8 @@ static int by_name(const void *a, const void *b)
                   (*(const struct st_tensor *const *)b)->name);
 }
 
-/* The file's tensors in the order that its metadata names. */
+/* The file's tensors in the order of its metadata "param_order", or by name without it: any
+ * order will do if all peers have the same. */
 static int put_in_order(const struct st_tensor **order, const struct st_file *f, struct pl_err *err)
 {
     const char *text = pl_safetensors_meta(f, "param_order");
@@ -46,6 +54,7 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
             rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu",
                          f->path, i);
     }
+    /* Every tensor once, or peers would average different ones. */
     if (!rc && json_array_size(list) != f->count)
         rc = pl_fail(err, PL_EFORMAT, "%s: param_order has %zu names, the file %zu tensors",
                      f->path, json_array_size(list), f->count);
@@ -63,6 +72,7 @@ static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
     t->tensor[i] = pl_alloc_unset(from->n, sizeof(float));
     t->count++;
     if (!t->name[i] || !t->tensor[i]) return PL_ENOMEM;
+    /* Averaging computes in float32, whatever the file stores. */
     pl_safetensors_to_float(t->tensor[i], from);
     return PL_OK;
 }
@@ -123,6 +133,9 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
         { "meanstd16", PL_COMPRESS_MEANSTD16 }, { "uniform8", PL_COMPRESS_UNIFORM8 },
         { "quantile8", PL_COMPRESS_QUANTILE8 }, { "blockwise8", PL_COMPRESS_BLOCKWISE8 },
     };
+    /* hivemind's SizeAdaptive compression of the reference run: 8 bits for tensors of 2^16 + 1
+     * values or more, where the code book costs little; float16 for the rest. [spec
+     * hivemind-protocol 10] */
     if (!strcmp(name, "run")) {
         *method = elements >= threshold ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
         return PL_OK;
@@ -168,6 +181,7 @@ static void release_snapshot(struct state_snapshot *s)
     free(s);
 }
 
+/* A copy: newcomers download while rounds go on changing the tensors. */
 struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
                                    size_t metadata_n)
 {
@@ -259,6 +273,7 @@ void swarm_averager_close(struct swarm *s, struct averager *a)
     if (a) fulfil(&c, begin_close);
 }
 
+/* The result points into the averager, which goes on: keep copies of its texts and of the group. */
 static void on_round(void *context, const struct averager_result *r)
 {
     struct call *c = context;
@@ -286,6 +301,7 @@ static void begin_round(void *context)
     struct call *c = context;
     struct averager_step step = *c->step;
     int rc;
+    /* Deadlines are in DHT time, the clock that all peers of a swarm share. */
     step.deadline = dht_node_time(c->s->node) + c->timeout_s;
     if ((rc = averager_begin(c->a, &step, on_round, c))) {
         pl_fail(&c->round->why, rc, "averaging: a round is under way");
@@ -328,6 +344,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
 {
     struct call *c = context;
     *c->state = *state;
+    /* The caller owns the state from here on. */
     memset(state, 0, sizeof *state);
     *c->donor = *donor;
     if (status) *c->err = *err;

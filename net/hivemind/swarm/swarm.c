@@ -1,5 +1,13 @@
-/* swarm.c - each function posts its request to the network's thread, where host and node live without locks, and sleeps
- * until the request has been completed there. */
+/* swarm.c - a peer as a whole: a network thread (the loop), a libp2p host on it, a DHT node on
+ * that. [spec hivemind-protocol 1]
+ *
+ *   open    identity - loop - host (listens) - DHT node (asks the initial peers)
+ *   call    post a request to the loop - sleep - the loop's callback completes it - wake
+ *   close   node - host - loop: each before what it uses
+ *
+ * Host and node live on the network's thread alone, without locks: no other thread ever reads
+ * their state. One lock and one condition serve all callers that wait; each wakes, looks at its
+ * own flag, and sleeps again if it is another's. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
 #include "net/libp2p/libp2p.h"
@@ -12,6 +20,7 @@
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
+/* The flag changes under the lock, or a waiter could look, miss the signal, and sleep for ever. */
 static void tell(struct swarm *s, int *flag)
 {
     pthread_mutex_lock(&s->lock);
@@ -35,6 +44,7 @@ static void on_joined(void *context, int status, const struct pl_err *err)
     pthread_mutex_lock(&s->lock);
     s->joined = status == PL_OK;
     if (status) s->why = *err;
+    /* The first try decides what swarm_wait_joined returns; the node goes on trying. */
     s->tries++;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -60,7 +70,8 @@ static void close_node(void *context)
     s->node = NULL;
 }
 
-/* What the user has been given to join by, before anything is opened. */
+/* Checks the addresses to join by before anything is opened: a typing error should fail at once,
+ * with the address that has it, not after a timeout. */
 static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
 {
     for (size_t i = 0; i < o->join_count; i++) {
@@ -84,7 +95,7 @@ static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
     return PL_OK;
 }
 
-/* Where we listen, and what we tell others of it. */
+/* Checks addresses of our own, to listen at or to announce. */
 static int look_at_own(const char *flag, const char *const *list, size_t count, struct pl_err *err)
 {
     for (size_t i = 0; i < count; i++) {
@@ -115,6 +126,9 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
 {
     struct dht_node_options node = { .join = o->join,
                                      .join_count = o->join_count,
+                                     /* A peer that accepts no connections must not be in
+                                      * anybody's routing table: requests to it would time out.
+                                      * [spec hivemind-protocol 1.4] */
                                      .client_mode = !o->listen_count || o->visitor,
                                      .validators = o->validators,
                                      .auth = o->auth,
@@ -132,13 +146,14 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock may be set while we wait */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the wall clock may be set */
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     rc = look_at_joins(o, err);
     if (!rc) rc = look_at_own("listen", o->listen, o->listen_count, err);
     if (!rc) rc = look_at_own("announce", o->announce, o->announce_count, err);
     if (!rc)
+        /* A file keeps the peer id over restarts; without one each start is a new peer. */
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);
     if (!rc) rc = loop_open(&s->loop, err);
@@ -176,6 +191,7 @@ int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err)
 
 void swarm_close(struct swarm *s)
 {
+    /* The reverse order of opening: the node uses the host, the host the loop. */
     if (s->node) loop_call(s->loop, close_node, s);
     host_close(s->host);
     loop_close(s->loop);
@@ -234,6 +250,7 @@ int swarm_address_for_others(struct swarm *s, char *text)
     size_t best = 0;
     if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
     for (size_t i = 1; i < l.count; i++)
+        /* A public address before one of the local network, and that before loopback. */
         if (multiaddr_reach(&l.addresses[i]) > multiaddr_reach(&l.addresses[best])) best = i;
     multiaddr_text(text, &l.addresses[best]);
     return PL_OK;
@@ -289,6 +306,7 @@ static void end(struct request *w, int status)
 static void on_got(void *context, int status, const struct dht_result *r)
 {
     struct request *w = context;
+    /* The result lives as long as this callback: the waiting thread gets a copy. */
     if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
     end(w, status);
 }
@@ -299,6 +317,7 @@ static void on_pong(void *context, int status, const struct dht_pong *pong)
 {
     struct request *w = context;
     *w->pong = *pong;
+    /* The text belongs to the callback's caller: it is copied, or gone. */
     w->pong->error = NULL;
     if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
     end(w, status);
@@ -325,6 +344,8 @@ static void begin_ping(void *context)
     if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
 }
 
+/* Posts the request and waits. It lies on this thread's stack, so the wait has no limit: the
+ * DHT's own timeouts end every task. */
 static int fulfil(struct request *w, loop_fn *begin)
 {
     int rc = loop_post(w->s->loop, begin, w);
