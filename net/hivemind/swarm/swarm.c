@@ -152,8 +152,7 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     rc = look_at_joins(o, err);
     if (!rc) rc = look_at_own("listen", o->listen, o->listen_count, err);
     if (!rc) rc = look_at_own("announce", o->announce, o->announce_count, err);
-    if (!rc)
-        /* A file keeps the peer id over restarts; without one each start is a new peer. */
+    if (!rc) /* A file keeps the peer id over restarts; without one each start is a new peer. */
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);
     if (!rc) rc = loop_open(&s->loop, err);

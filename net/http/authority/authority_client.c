@@ -1,4 +1,13 @@
-/* authority_client.c - see authority_client.h. */
+/* authority_client.c - how a volunteer gets an access token, its entry to a moderated run. [spec
+ * hivemind-protocol 3]
+ *
+ *   PUT /api/experiments/join   our public key; the user's secret as a bearer token
+ *   200                         {username, peer_public_key, expiration_time, signature} and the authority's key
+ *   check                       the signature is the authority's, the key ours, the time not over
+ *
+ * Other peers verify the same signature, so a token that fails here would be refused by
+ * everybody. A failure names the side that has to act: the user, the keeper of the authority, or
+ * nobody yet (it is tried again after 1, 2, 4, ... s). */
 #include "authority_client.h"
 #include "net/http/client/credential.h"
 #include "net/http/libraries.h"
@@ -23,8 +32,8 @@ static int add_text(struct bytes *out, const json_t *o, const char *name, struct
     return bytes_add(out, json_string_value(v), n);
 }
 
-/* Whatever form JSON has it in, signed is Python's str(datetime) of it. One that is no time at all
- * stays, for the check to tell. */
+/* The signature covers Python's str(datetime) of the expiration, while JSON carries another form
+ * of it. A text that is no time stays as it is: the check of the signature will name it. */
 static int sign_form(struct bytes *expiration)
 {
     char text[AUTH_TIME_TEXT];
@@ -39,6 +48,7 @@ static int sign_form(struct bytes *expiration)
 int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char *json, size_t n,
                           struct pl_err *err)
 {
+    /* Duplicate names are read differently by different parsers. */
     json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *access = json_object_get(o, "hivemind_access");
     const char *key = json_string_value(json_object_get(o, "auth_server_public_key"));
@@ -202,6 +212,7 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
                 why[0] ? why : curl_easy_strerror(code), side);
     } else if (status != 200) rc = refusal(ask, status, err);
 done:
+    /* The secret does not stay in freed memory. */
     if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
     curl_slist_free_all(headers);
     free(bearer);
@@ -230,6 +241,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
         answer.limit = AUTHORITY_ANSWER_MAX;
         rc = put(&answer, ask, auth->key, err);
         if (rc != PL_EAGAIN || i + 1 >= tries) break;
+        /* 1, 2, 4, ... s, as hivemind's volunteers did */
         sleep(1u << i);
     }
     if (!rc && (rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
@@ -255,6 +267,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
         EVP_PKEY_free(authority);
         return rc;
     }
+    /* All checks have passed: only now does the new token replace the old one. */
     auth_token_clear(&auth->token);
     auth->token = t;
     auth->authority = authority;

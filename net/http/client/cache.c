@@ -1,5 +1,13 @@
-/* cache.c - see cache.h. A block is a file of its own: 32 bytes of SHA-256, then its content; its
- * time of change is that of its last use. */
+/* cache.c - fetched blocks kept in a folder, bounded and self-checking. [TTT 2.1]
+ *
+ *   file   NAME = SHA-256(block number, identity of the content)
+ *          32 bytes of SHA-256 of the data, then the data; mtime = last use
+ *   get    read - hash - equal? touch it : remove it
+ *   put    write a temporary file - rename: readers see it whole or not at all
+ *   bound  when limit / 16 has been added: list the folder, remove the least recently used
+ *
+ * Several processes share the folder without locks. That works since names determine contents,
+ * rename is atomic, and a block that another process removed is just fetched again. */
 #include "cache.h"
 #include "data/files/file.h"
 
@@ -36,7 +44,7 @@ int http_cache_open(struct http_cache **out, const char *folder, uint64_t limit,
     if (rc) return rc;
     if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", folder);
     c->limit = limit;
-    c->added = limit; /* who knows what lies there */
+    c->added = limit; /* scan before the first put: the folder may be full */
     if (!realpath(folder, c->folder) || access(c->folder, R_OK | W_OK | X_OK)) {
         rc = pl_fail(err, PL_EIO, "%.300s: %s", folder, strerror(errno));
         free(c);
@@ -80,6 +88,7 @@ int http_cache_get(struct http_cache *c, const char *key, void *data, size_t byt
     good = !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == HASH + bytes &&
            pread(fd, want, HASH, 0) == HASH && pread(fd, data, bytes, HASH) == (ssize_t)bytes &&
            EVP_Digest(data, bytes, digest, NULL, EVP_sha256(), NULL) && !memcmp(digest, want, HASH);
+    /* Least recently used by file time: it survives restarts, and all processes see it. */
     if (good) futimens(fd, NULL);
     close(fd);
     if (!good) unlink(path);
@@ -89,6 +98,7 @@ int http_cache_get(struct http_cache *c, const char *key, void *data, size_t byt
 /* -- the bound
  * ---------------------------------------------------------------------------------------- */
 
+/* Never remove what this cache has not written: the folder may be shared with other files. */
 static int is_ours(const char *name)
 {
     return (strlen(name) == HTTP_CACHE_KEY - 1 &&
@@ -130,7 +140,7 @@ static struct entry *list(const struct http_cache *c, size_t *count, uint64_t *t
     return all;
 }
 
-/* Removes what was used longest ago until `bytes` more fit. */
+/* Removes least recently used blocks until `bytes` more fit. */
 static void free_space(struct http_cache *c, uint64_t bytes)
 {
     char path[PATH_MAX + HTTP_CACHE_KEY + 20];

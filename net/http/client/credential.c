@@ -1,5 +1,10 @@
-/* credential.c - see credential.h. This parser is stricter than libcurl's on purpose: what it
- * accepts names one host for every reader, and whatever it does not understand gets no secret. */
+/* credential.c - may this URL see that secret? [RFC 6454] [RFC 3986 3.2]
+ *
+ *   same origin:  scheme https, equal host, equal port
+ *
+ * The danger are URLs that two parsers read differently: in https://good.example\@evil.example/
+ * one sees the host good, the other evil. So this parser is stricter than libcurl's: what it
+ * accepts names one host for every reader, and what it does not understand gets no secret. */
 #include "credential.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,11 @@
-/* folder_index.c - see folder_index.h. Of HTML only what such pages need: tags, comments, the
- * first href of an <a>, references to characters below 128. */
+/* folder_index.c - finds the shards that a web server's folder page links to.
+ *
+ *   tags <a href=...> - unescape HTML - resolve against the page - keep *.parquet below its folder
+ *
+ * A page is a stranger's text: it may link anywhere. A link counts only if it stays in the
+ * page's own folder on its own server, so that a list cannot send peers elsewhere. Of HTML only
+ * what servers write into such pages is understood: tags, comments, the first href of an <a>,
+ * references to characters below 128. */
 #include "folder_index.h"
 #include "client.h"
 
@@ -25,7 +31,8 @@ int http_index_is(const char *text, size_t bytes)
 
 /* -- HTML ------------------------------------------------------------------------------------- */
 
-/* The character that an & begins; *n: how many signs it takes. An & that begins none is itself. */
+/* The character of a reference such as &amp; or &#38;, and its length *n in the text. An & that
+ * begins none stands for itself. */
 static char reference(const char *at, const char *end, size_t *n)
 {
     static const struct {
@@ -100,8 +107,8 @@ static int nibble(char c)
     return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
 }
 
-/* %41 becomes A, in place. 0: what comes out is no name of a file: a NUL, a control character, a
- * slash that was none before. */
+/* Decodes %41 to A in place. Returns 0 if the result is no file name: it would hold a NUL, a
+ * control character, or an escaped slash, which would change the folder. */
 static int unescape(char *text)
 {
     char *to = text;
@@ -133,7 +140,7 @@ static char *escape(const char *name)
     return out;
 }
 
-/* No folder of the path is the one above, the one itself or nameless. */
+/* No component of the path is "..", "." or empty: the file lies below the folder. */
 static int is_below(const char *path)
 {
     for (;; path++) {
@@ -145,8 +152,9 @@ static int is_below(const char *path)
     }
 }
 
-/* What the link means, seen from the page's folder; NULL: nothing in it. link is changed. The host
- * is the first `host` signs of `url`, the folder is unescaped, with a slash at both ends. */
+/* Resolves a link against the page's folder. Returns the part below it, or NULL if the link
+ * leads elsewhere or is no shard. Changes link. The host is the first `host` characters of url;
+ * the folder is unescaped, with a slash at both ends. */
 static char *inside(char *link, const char *url, size_t host, const char *folder)
 {
     size_t n;
@@ -219,7 +227,7 @@ static int folder_of(char folder[HTTP_URL_MAX], const char *url, size_t *host)
     return unescape(folder);
 }
 
-/* Where the next tag begins, comments left out; `end` without. */
+/* The start of the next tag; comments are skipped. `end` if there is none. */
 static const char *next_tag(const char *at, const char *end)
 {
     while (at < end && (at = memchr(at, '<', (size_t)(end - at)))) {

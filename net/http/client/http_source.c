@@ -1,4 +1,14 @@
-/* http_source.c - see http_source.h. */
+/* http_source.c - a file on a web server, read in blocks: peers stream the data set instead of
+ * downloading it. [TTT 2.1]
+ *
+ *   read_at(offset)   block = offset / 256 KiB
+ *      in memory      the last 32 blocks, least recently used out first
+ *      on the disk    cache.c, if the file can be told from others of its name
+ *      else           range requests, side by side; four blocks if the reader moves forward
+ *
+ * Training reads shards forward, so the next blocks are fetched with the one that is missing:
+ * the round trip is paid once for four. Where a SHA-256 is known it is computed along the way,
+ * and a file that differs is refused at its end. */
 #include "http_source.h"
 
 #include <ctype.h>
@@ -42,7 +52,7 @@ static struct block *find(struct http_source *h, uint64_t number)
     return NULL;
 }
 
-/* The least recently read one, with memory. NULL without. */
+/* A slot with memory for a block: a free one, else the least recently used. NULL without memory. */
 static struct block *take(struct http_source *h)
 {
     struct block *oldest = &h->block[0];
@@ -56,7 +66,8 @@ static struct block *take(struct http_source *h)
     return oldest;
 }
 
-/* Blocks in order go through the hash; the last one decides. */
+/* Hashes the blocks that are here in order. They may arrive out of order, and one that was
+ * dropped before its turn is hashed when it is read again. */
 static int check(struct http_source *h, struct pl_err *err)
 {
     struct block *b;
@@ -80,7 +91,7 @@ static int check(struct http_source *h, struct pl_err *err)
     return PL_OK;
 }
 
-/* Whether the disk has the block; it is in b->data then. */
+/* Reads the block from the disk cache into b->data, if it is there. */
 static int is_kept(struct http_source *h, struct block *b)
 {
     char key[HTTP_CACHE_KEY];
@@ -97,7 +108,7 @@ static void keep(struct http_source *h, const struct block *b)
     http_cache_put(h->cache, key, b->data, b->bytes);
 }
 
-/* Block `number` and, if the reader goes forward, some behind it. */
+/* Fetches block `number` and, if the reader moves forward, three behind it. */
 static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
 {
     struct http_part parts[HTTP_CLIENT_CONNECTIONS_MAX];
@@ -114,14 +125,14 @@ static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
         b->number = k;
         b->bytes = h->file.size - at < HTTP_BLOCK_BYTES ? (size_t)(h->file.size - at)
                                                         : HTTP_BLOCK_BYTES;
-        b->used = ++h->clock; /* so that the next one takes another */
+        b->used = ++h->clock; /* now the newest: not taken again below */
         if (is_kept(h, b)) continue;
         parts[count] = (struct http_part){ .at = at, .bytes = b->bytes, .data = b->data };
         blocks[count++] = b;
     }
     rc = http_client_parts(h->client, &h->file, parts, count, err);
     for (int i = 0; i < count; i++)
-        if (parts[i].got != parts[i].bytes) { /* what is not whole is not kept */
+        if (parts[i].got != parts[i].bytes) { /* a block is whole or not there */
             free(blocks[i]->data);
             *blocks[i] = (struct block){ 0 };
         } else keep(h, blocks[i]);
@@ -160,7 +171,8 @@ static void release(struct pl_source *s)
     EVP_MD_CTX_free(h->hash);
 }
 
-/* The first response has the size and, without a disk to ask first, brings the first block. */
+/* The first response tells the size. Without a disk cache it also brings the first block; with
+ * one only a little is asked for, since the block may be on the disk. */
 static int begin(struct http_source *h, const char *url, struct pl_err *err)
 {
     struct block *first;
@@ -174,6 +186,8 @@ static int begin(struct http_source *h, const char *url, struct pl_err *err)
                                url, err);
     if (rc) return rc;
     h->s.size = h->file.size;
+    /* What names the content: its SHA-256, else URL, size and ETag. Without either, a changed
+     * file could not be told from the old one, so nothing is cached. */
     if (h->want[0]) snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
     else
         snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url,

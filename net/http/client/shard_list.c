@@ -1,4 +1,11 @@
-/* shard_list.c - see shard_list.h. */
+/* shard_list.c - the list of a data set's shards, in any of three forms. [TTT 2.1]
+ *
+ *   JSON    an array, or {"shards": [...]}, of URLs or {"url", "sha256"}
+ *   HTML    a folder's page (folder_index.c)
+ *   text    a URL for each line, with its SHA-256 after a space
+ *
+ * The form is found from the content, since servers' content types are often wrong. Relative
+ * names are resolved against the list's own URL. */
 #include "shard_list.h"
 #include "folder_index.h"
 
@@ -19,13 +26,15 @@ int http_is_list(const char *url)
     static const char *const ends[] = { ".json", ".txt", ".htm", ".html", "/" };
     const char *host = strstr(url, "://") ? strstr(url, "://") + 3 : url;
     size_t n = strcspn(url, "?#"), m;
+    /* A host alone, without a path: its root page. */
     if (strcspn(host, "/?#") == (size_t)(url + n - host)) return 1;
     for (size_t i = 0; i < PL_COUNT(ends); i++)
         if (n > (m = strlen(ends[i])) && !strncmp(url + n - m, ends[i], m)) return 1;
     return 0;
 }
 
-/* Where `name` lies, seen from the list at `base`. NULL: no memory, or too long. */
+/* Resolves a name against the list's URL: a whole URL stays, /path is on the same host, anything
+ * else lies in the list's folder. NULL: no memory, or too long. */
 static char *resolve(const char *base, const char *name, size_t n)
 {
     size_t host = strcspn(strstr(base, "://") ? strstr(base, "://") + 3 : base, "/?#");

@@ -1,4 +1,11 @@
-/* dashboard.c - see dashboard.h. */
+/* dashboard.c - one update of the run's page, from a poll of the DHT to what browsers are sent.
+ * [TTT 2.1]
+ *
+ *   snapshot - bound and join the records (dashboard_seen.c) - sum up, as hivemind's monitor does
+ *            - remember in the history (SQLite) - publish JSON, events, Prometheus
+ *
+ * All numbers are claims of the peers that signed them. Live values are pushed to open pages as
+ * server-sent events; the history, which is long, is published less often the older it gets. */
 #include "dashboard.h"
 #include "dashboard_seen.h"
 #include "data/files/file.h"
@@ -94,7 +101,8 @@ static int put_files(struct dashboard *d, struct pl_err *err)
     return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
 }
 
-/* A month's drawing has a point for each hour: it need not be drawn again every ten seconds. */
+/* Is the curve due for drawing again? After a month each of its points covers an hour: then
+ * every five minutes is enough. */
 static int history_is_due(const struct dashboard *d, double now)
 {
     double each = (now - d->first) / DASHBOARD_POINTS / 4;
@@ -173,6 +181,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         p[i] = s->progress[i].record;
         rate += p[i].samples_per_second;
     }
+    /* The same functions as in training (metrics.c, progress.c): the page shows what peers see. */
     metrics_sum(&sums, m, s->metrics_count);
     progress_see(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
     *to = (struct feed_state){
@@ -203,6 +212,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         to->eta = view.eta - now;
         if (!searching && (double)view.samples >= d->target) to->phase = FEED_AVERAGING;
     }
+    /* Remaining steps * samples per step / samples per second. */
     if (d->total_steps > to->step && rate > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
     else if (d->total_steps > to->step && snapshot->step_s > 0)
@@ -222,6 +232,7 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
                                .loss = now->loss,
                                .samples_per_second = now->samples_per_second,
                                .held_out = now->held_out };
+    /* One transaction for each update: the history has all of it or nothing. */
     int rc = history_begin(d->history, err);
     if (rc) return rc;
     for (size_t i = 0; i < s->count && !rc; i++) {

@@ -1,4 +1,9 @@
-/* dashboard_seen.c - see dashboard_seen.h. */
+/* dashboard_seen.c - a poll of the DHT made usable: every claim bounded, and the records of each
+ * peer joined.
+ *
+ * A signature shows who claims a number, not that it is true. One peer with 10^18 samples would
+ * hide all others in a sum, so each value is cut to what no honest peer exceeds. Then metrics
+ * and progress, sorted by key, are merged like two sorted lists; reports are looked up. */
 #include "dashboard_seen.h"
 
 #include <math.h>
@@ -6,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Signed does not mean true. What one peer can claim for one step is bounded, so that sums stay
- * sums: a million times the run's fastest peer. */
+/* Bounds for one peer and step: a million times the run's fastest peer. */
 #define SAMPLES_MAX 1000000000
 #define RATE_MAX 1e6
 #define LOSS_MAX 1e12
@@ -115,6 +119,7 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
     qsort(s->report, s->report_count, sizeof *s->report, by_report_key);
     qsort(s->metrics, s->metrics_count, sizeof *s->metrics, by_metrics_key);
     qsort(s->progress, s->progress_count, sizeof *s->progress, by_progress_key);
+    /* A merge of two sorted lists: a peer may have metrics, progress, or both. */
     while (i < s->metrics_count || k < s->progress_count) {
         int order = i == s->metrics_count    ? 1
                     : k == s->progress_count ? -1
@@ -123,6 +128,7 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
         if (order <= 0) {
             p->key = s->metrics[i].key;
             p->metrics = &s->metrics[i].record;
+            /* Metrics carry no time: their expiration less their life is when they were stored. */
             p->seen = s->metrics[i].expiration - METRICS_LIFE;
             i++;
         }
@@ -133,6 +139,7 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
             p->distance = distance_of(snapshot, &p->progress->peer);
             k++;
         }
+        /* A clock that is ahead: nobody was seen in the future. */
         p->seen = fmin(p->seen, snapshot->time);
         p->report = report_of(s, p->key);
     }

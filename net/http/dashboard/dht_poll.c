@@ -1,4 +1,10 @@
-/* dht_poll.c - see dht_poll.h. Signatures were checked and removed by the DHT node. */
+/* dht_poll.c - a run's DHT dictionaries as the dashboard's records. [spec hivemind-protocol 4.1,
+ * 8, 10]
+ *
+ * One function for each key: metrics, progress, report, and the group key, under which peers
+ * advertise that they look for a group. The subkey names the signing key, and so joins the
+ * records of one peer. Signatures were checked and removed by the DHT node. A record that does
+ * not fit its schema is counted and left out, so one bad peer does not hide the others. */
 #include "dht_poll.h"
 
 #include <stdlib.h>
@@ -39,7 +45,7 @@ int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
         const struct dht_item *item = &d->items[i];
         struct dashboard_progress *p = &l->progress[l->progress_count];
         int rc = progress_read(&p->record, item->value, item->n, NULL);
-        if (rc == PL_ENOTFOUND) continue; /* it has taken its record back */
+        if (rc == PL_ENOTFOUND) continue; /* nil: the peer has left */
         if (rc) {
             l->refused++;
             continue;

@@ -1,4 +1,8 @@
-/* feeds.c - see feeds.h. */
+/* feeds.c - the run's state as JSON for the page, and as text for Prometheus.
+ *
+ * One struct, several readers: the page's script, other programs, and monitoring must show the
+ * same numbers, so all are written from struct feed_state. JSON knows no NaN: an unmeasured
+ * number is null. */
 #include "feeds.h"
 
 #include <math.h>
@@ -21,7 +25,7 @@ double feed_compression(double uncompressed, double sent)
     return sent > 0 && uncompressed > 0 ? uncompressed / sent : (double)NAN;
 }
 
-/* A peer's id as it is known elsewhere, or its key; for the eye the middle is left out. */
+/* The full id, and a short form for the eye: the first 4 and the last 6 characters. */
 static void names(char id[PEER_ID_TEXT_MAX], char name[20], const char *key,
                   const struct peer_id *peer)
 {
@@ -67,7 +71,7 @@ json_t *feed_state_json(const struct feed_state *s)
     return o;
 }
 
-/* Fields that only our own peers report; null for others. */
+/* Fields of RUN_report, which only peers of this implementation store; null for others. */
 static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
@@ -86,7 +90,7 @@ static int add_report(json_t *o, const struct report_record *r)
     return rc;
 }
 
-/* As seen from the page's own machine; null where it has not tried. */
+/* Round-trip time from the dashboard's machine; null if it was not measured. */
 static int add_distance(json_t *o, const struct distance *d)
 {
     json_t *more = d ? json_pack("{s:b, s:b, s:o}", "answers", isfinite(d->rtt_s), "relayed",
@@ -141,6 +145,7 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
                                            "held_out", "sent", "failed" };
     json_t *root = json_object();
     for (size_t c = 0; root && c < PL_COUNT(columns); c++) {
+        /* By columns, not by points: each name appears once, not once for each point. */
         json_t *list = json_array();
         int bad = !list;
         for (size_t i = 0; !bad && i < count; i++) {
@@ -187,7 +192,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 
 #define PROMETHEUS_MAX 16384 /* 18 metrics, each with a line of help and a run's name */
 
-/* Appends; what does not fit is left out, and the caller sees *at at the end. */
+/* Appends to the text; what does not fit is cut, and *at then stands at the end. */
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t *at, const char *format,
                                                          ...)
 {

@@ -1,4 +1,15 @@
-/* history.c - see history.h. Statements are prepared once; every value goes in as a parameter. */
+/* history.c - the run's history in SQLite: a curve, and what each key has contributed.
+ *
+ *   point     one row for each update: time, step, loss, speed, ...; the oldest rows go first
+ *   account   one row for each signing key: samples, steps, seconds
+ *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
+ *
+ * A counter that a peer reports falls back to 0 when it restarts. So a total grows by the
+ * difference to the last report, or by the whole new value if that is smaller:
+ *
+ *   n += x >= last ? x - last : x;  last = x
+ *
+ * Every value is bound as a parameter: no text of a peer ever becomes SQL. */
 #include "history.h"
 
 #include <math.h>
@@ -23,8 +34,7 @@ enum statement {
     STATEMENTS
 };
 
-/* A tally's total grows by what is new since the last count, or by all of it if the peer began
- * anew. */
+/* n += x >= last ? x - last : x; last = x. See above. */
 #define GROWS(i) \
     "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i \
     " END, l" #i " = ?" #i
@@ -52,6 +62,8 @@ static const char *const sql[STATEMENTS] = {
         "ELSE part END, "
         "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
         "ELSE part_s END, last_step = max(last_step, ?4), last = max(last, ?3)",
+    /* Buckets of equal time between the first and the last point, one row for each: a curve of
+     * at most ?1 points, however long the run. */
     [POINTS] = "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
                "avg(held_out), max(sent), max(failed) FROM point, "
                "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "

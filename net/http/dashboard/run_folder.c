@@ -1,4 +1,9 @@
-/* run_folder.c - see run_folder.h. */
+/* run_folder.c - a training folder on the page: its newest checkpoints, and samples drawn from
+ * them.
+ *
+ * Each scan of the folder gives a picture of what is there; publish adds what is new to the
+ * server and removes what is gone. Of many samples 24 are shown, evenly spread over the steps,
+ * so that progress is visible from the first to the newest. */
 #include "run_folder.h"
 #include "data/files/file.h"
 
@@ -33,6 +38,7 @@ static void keep_checkpoint(struct run_folder *f, const char *folder, const char
     char path[PATH_MAX];
     struct stat st;
     size_t at = 0;
+    /* Insertion into a short list, newest first. */
     while (at < f->checkpoints && f->checkpoint_step[at] > step) at++;
     if (at == FOLDER_CHECKPOINTS || strlen(name) >= sizeof f->checkpoint[0]) return;
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -84,12 +90,14 @@ static int read_samples(struct run_folder *f, const char *folder)
     if (n) qsort(steps, n, sizeof *steps, ascending);
     f->samples = n < FOLDER_SAMPLES ? n : FOLDER_SAMPLES;
     for (size_t i = 0; i < f->samples; i++)
+        /* Index i (n - 1) / 23: the first and the last are always in. */
         f->sample_step[i] = steps[n <= FOLDER_SAMPLES ? i : i * (n - 1) / (FOLDER_SAMPLES - 1)];
     free(steps);
     return PL_OK;
 }
 
-/* How many of a step's pictures are nearest to their own; 0 of 0 where they were not counted. */
+/* How many of the step's samples are nearest to their own reference image; 0 of 0 if that was
+ * not counted. */
 static void read_nearest(int64_t *own, int64_t *of, const char *folder, int64_t step)
 {
     char path[PATH_MAX], *text;
@@ -165,8 +173,7 @@ static int put_file(struct http_server *s, const char *folder, const char *name,
     return rc;
 }
 
-/* What the newest pictures were drawn from, in their order on the sheet; none where nobody
- * knows. */
+/* The captions of the newest samples, in their order on the contact sheet; empty if unknown. */
 static json_t *captions_of(const struct run_folder *f, const char *folder)
 {
     json_t *list = json_array(), *root, *picture;

@@ -1,5 +1,14 @@
-/* connections.c - see connections.h. A connection is ended by shutting its socket down: then
- * libmicrohttpd finds its end and closes it, as it does where the other side has left. */
+/* connections.c - which connections a web server keeps when it cannot keep all.
+ *
+ *   connected   take overdue slots back - add the newcomer - end whichever slot lost (slots.c)
+ *   request     the connection is in use
+ *   answered    it waits for its next request, with a new time limit
+ *   closed      its slot is free
+ *
+ * libmicrohttpd owns the sockets and closes them only in its own time. So a connection is ended
+ * by shutting its socket down: libmicrohttpd then reads the end of the stream, as if the client
+ * had left, and closes it. Its own limit on connections is set above the slots, since ended ones
+ * still count there. */
 #include "connections.h"
 
 #include <arpa/inet.h>
@@ -45,9 +54,12 @@ static void start(struct connections *c, struct MHD_Connection *mhd, void **cont
         return;
     }
     connection->fd = fd->connect_fd;
+    /* The local address decides later which Host headers are ours (host_name.c). */
     getsockname(connection->fd, (struct sockaddr *)&local, &n);
     http_address_of(&connection->local, (struct sockaddr *)&local);
     http_address_of(&connection->remote, remote->client_addr);
+    /* A client that opens connections and sends nothing loses them first, before anybody else is
+     * evicted. */
     while ((evicted = slots_take_overdue(&c->slots, now - HTTP_REQUEST_S))) end_connection(evicted);
     if (slots_add(&c->slots, &connection->slot, &evicted, &connection->remote, 1, now))
         end_connection(&connection->slot);
@@ -91,6 +103,7 @@ const char *connections_host(struct MHD_Connection *mhd)
 {
     struct host_header h = { NULL, 0 };
     MHD_get_connection_values(mhd, MHD_HEADER_KIND, on_header, &h);
+    /* Two Host headers: which one counts differs between readers, so none does. [RFC 9112 3.2] */
     return h.count == 1 ? h.value : NULL;
 }
 

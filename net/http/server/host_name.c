@@ -1,4 +1,12 @@
-/* host_name.c - see host_name.h. */
+/* host_name.c - does a request's Host header name this server? [RFC 9110 7.2]
+ *
+ * The attack that this ends is DNS rebinding: evil.example serves a page, then lets its name
+ * lead to 127.0.0.1. The browser thinks that our page belongs to evil.example, and lets its
+ * scripts read it. The request still says "Host: evil.example", so a server that answers only to
+ * its own names gives nothing away.
+ *
+ * Both sides are parsed to the same form and compared: addresses by their bits, since ::1 has
+ * many spellings, names without regard to case. */
 #include "host_name.h"
 
 #include <arpa/inet.h>
@@ -34,8 +42,10 @@ static int parse_host(struct host *h, const char *text)
     if (!n || n >= sizeof h->name || (is_ipv6 && text[n] != ']')) return 0;
     memcpy(h->name, text, n);
     read_address(h, is_ipv6);
+    /* Brackets hold an IPv6 address or nothing that we know. */
     if (is_ipv6 && !h->is_address) return 0;
     text += n + (size_t)is_ipv6;
+    /* Any port: a proxy may forward ours from another. */
     return !*text || (*text == ':' && text[1] && !text[1 + strspn(text + 1, "0123456789")]);
 }
 
@@ -73,6 +83,7 @@ int http_hosts_have(const struct http_hosts *hosts, const char *value,
     static const char *const loopback[] = { "localhost", "127.0.0.1", "[::1]" };
     struct host asked, known;
     if (!value || !parse_host(&asked, value)) return 0;
+    /* The very address that the connection came in at: no DNS name was involved. */
     if (asked.is_address && !memcmp(&asked.address, local, sizeof *local)) return 1;
     for (size_t i = 0; i < PL_COUNT(loopback); i++)
         if (parse_host(&known, loopback[i]) && is_same(&asked, &known)) return 1;

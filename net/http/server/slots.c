@@ -1,5 +1,14 @@
-/* slots.c - see slots.h. Lists and counts are searched from end to end: a few thousand slots take
- * some microseconds, which a connection costs anyway. */
+/* slots.c - who loses a slot when all are taken: the largest holder pays for the newcomer.
+ *
+ *   newcomer  -> counted with its network and address, appended to the list
+ *   count > limit?
+ *       evict the oldest waiting slot of the network with most waiting ones; else
+ *       evict the oldest slot of the network with most slots, if that has more than the newcomer's;
+ *       else refuse the newcomer
+ *
+ * A network of n slots can lose one only to a network with fewer, so no single network can push
+ * others out, however fast it connects. Lists and counts are searched from end to end: a few
+ * thousand slots take some microseconds, which a connection costs anyway. */
 #include "slots.h"
 
 #include <arpa/inet.h>
@@ -27,6 +36,7 @@ void http_address_of(struct http_address *out, const struct sockaddr *from)
 
 void http_network_of(struct http_address *out, const struct http_address *address)
 {
+    /* /24 of IPv4 (in ::ffff:a.b.c.d, 15 of 16 bytes), /64 of IPv6: what one customer is given. */
     size_t kept = memcmp(address->octets, ipv4_prefix, sizeof ipv4_prefix) ? 8 : 15;
     memset(out, 0, sizeof *out);
     memcpy(out->octets, address->octets, kept);
@@ -49,6 +59,7 @@ static void append_slot(struct slots *s, struct slot *slot, double now)
     s->last = slot;
 }
 
+/* The counts of a network or an address, shared by all of its slots; freed with the last. */
 static struct slot_holder *find_holder(const struct slots *s, const struct http_address *key,
                                        int is_network)
 {
@@ -92,12 +103,15 @@ void slots_set_waiting(struct slots *s, struct slot *slot, int is_waiting, doubl
     if (!slot->network) return;
     count_waiting(slot, is_waiting);
     unlink_slot(s, slot);
+    /* To the end of the list: it stays ordered by the time of the last change, so "oldest" is
+     * "first". */
     append_slot(s, slot, now);
 }
 
 struct slot *slots_take_overdue(struct slots *s, double deadline)
 {
     struct slot *slot = s->first;
+    /* The list is in the order of time: the first waiting slot is the most overdue. */
     while (slot && !slot->is_waiting) slot = slot->next;
     if (!slot || slot->since >= deadline) return NULL;
     slots_remove(s, slot);
@@ -143,6 +157,8 @@ int slots_add(struct slots *s, struct slot *slot, struct slot **evicted,
         slot->network = slot->address = NULL;
         return PL_ENOMEM;
     }
+    /* The newcomer counts before anybody is evicted: the comparison is with what it would then
+     * have. */
     slot->network->count++;
     slot->address->count++;
     s->count++;

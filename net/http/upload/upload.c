@@ -1,5 +1,10 @@
-/* upload.c - see upload.h. The way in, and the simplest way; the others are in files of their
- * own. */
+/* upload.c - publishing a file on a web server; here the way in, and the simplest of four ways,
+ * PUT.
+ *
+ *   map the file - SHA-256 - one of put, tus (upload_tus.c), s3 (upload_s3.c), hub (upload_hub.c)
+ *
+ * The hash tells an unfinished upload of this file from one of an older file of the same name:
+ * only the first is continued. */
 #include "upload.h"
 #include "upload_request.h"
 
@@ -20,7 +25,8 @@ int upload_put(struct upload *u)
     int rc = upload_tell(u, 0);
     if (!rc) rc = upload_insist(u, &x, "PUT", u->url, headers, u->file.at, u->file.bytes, "PUT");
     if (rc) return rc;
-    /* A server that can be asked what it has must have all of it. */
+    /* Some servers answer 200 to a cut upload. Where HEAD gives a length, it must be the whole
+     * file's. */
     rc = upload_ask(u, &x, "HEAD", u->url, NULL, NULL, 0);
     if (!rc && x.status == 200 && x.length >= 0 && (uint64_t)x.length != u->file.bytes)
         return pl_fail(u->err, PL_EIO, "%.200s: %lld bytes arrived, %zu were sent", u->url,

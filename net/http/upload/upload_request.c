@@ -1,4 +1,12 @@
-/* upload_request.c - see upload_request.h. */
+/* upload_request.c - one HTTP request of an upload, its repetition after a passing failure, and
+ * the state that survives a restart.
+ *
+ *   ask      one request; the token goes along only if this URL may see it (credential.h)
+ *   insist   ask until 2xx, with pauses of wait, 2 wait, 4 wait, ... up to a minute
+ *   parts    each part until its ETag is there; after each the state is written to FILE.upload
+ *
+ * A checkpoint of some gigabytes over a home connection takes hours; so a failure must cost one
+ * part, never the whole file. */
 #include "upload_request.h"
 #include "data/files/file.h"
 
@@ -9,10 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MAX_S 60.0
+#define WAIT_MAX_S 60.0 /* a server that restarts is back within a minute or two */
 
 /* -- a request -------------------------------------------------------------------------------- */
 
+/* libcurl's read callback: the next bytes of the body, out of the mapped file. */
 static size_t give(char *to, size_t size, size_t count, void *context)
 {
     struct upload_reply *x = context;
@@ -22,6 +31,7 @@ static size_t give(char *to, size_t size, size_t count, void *context)
     return n;
 }
 
+/* After a redirect or a broken keep-alive libcurl sends the body again from its start. */
 static int rewind_to(void *context, curl_off_t at, int origin)
 {
     struct upload_reply *x = context;
@@ -30,7 +40,8 @@ static int rewind_to(void *context, curl_off_t at, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-/* What is beyond the limit is not kept. */
+/* libcurl's write callback. A server may answer without end: bytes beyond the limit are dropped,
+ * not stored. */
 static size_t keep(char *data, size_t size, size_t count, void *context)
 {
     struct upload_reply *x = context;
@@ -45,6 +56,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     size_t n = size * count;
     char text[HTTP_URL_MAX + 40], *value;
     snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text - 1 ? n : sizeof text - 1), line);
+    /* A new status line (after a redirect or 100 Continue): headers of the response before do
+     * not count. */
     if (!strncasecmp(text, "HTTP/", 5)) {
         x->location[0] = x->tag[0] = 0;
         x->offset = x->length = -1;
@@ -77,7 +90,8 @@ int upload_ask(struct upload *u, struct upload_reply *x, const char *method, con
         .data = data, .bytes = bytes, .offset = -1, .length = -1, .answer = &u->answer
     };
     u->answer.bytes = 0;
-    /* The next address may be the server's own choice, and hold a signature of its own. */
+    /* Later addresses come from the server, and may carry signatures: an upload begun over https
+     * stays there. */
     if (http_may_see(u->url, u->url) && strncasecmp(url, "https://", 8)) {
         snprintf(x->library, sizeof x->library,
                  "an https server leads to an address without https");
@@ -127,6 +141,7 @@ int upload_ask(struct upload *u, struct upload_reply *x, const char *method, con
     u->answer.bytes--;
     if (!code) return PL_OK;
     if (!x->library[0]) snprintf(x->library, sizeof x->library, "%s", curl_easy_strerror(code));
+    /* A wrong certificate or URL is the user's to repair; anything else may pass. */
     return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
                    code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT
                ? PL_EUSE
@@ -142,6 +157,8 @@ void upload_wait(double *wait)
 
 int upload_is_passing(int rc, const struct upload_reply *x)
 {
+    /* 408 timeout, 409 and 423 locked by another request, 429 too many, 5xx the server's own
+     * trouble. */
     return rc == PL_EIO || x->status == 408 || x->status == 409 || x->status == 423 ||
            x->status == 429 || x->status >= 500;
 }
@@ -196,6 +213,7 @@ json_t *upload_recall(struct upload *u)
     if (access(path, R_OK) || pl_file_read(&text, &n, path, UPLOAD_ANSWER_MAX, NULL)) return NULL;
     state = json_loadb(text, n, 0, NULL);
     free(text);
+    /* State of another destination or of other bytes is not ours to continue. */
     if (is_text(state, "to", u->url) && is_text(state, "sha256", u->sha256)) return state;
     json_decref(state);
     return NULL;
@@ -224,7 +242,8 @@ void upload_forget(const struct upload *u)
 
 /* -- in parts --------------------------------------------------------------------------------- */
 
-/* One part until it is there. */
+/* Sends one part until the server has confirmed it by an ETag. 403, 404, 410: the upload has
+ * expired there, so the caller begins a new one. */
 static int send_part(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                      size_t piece, upload_part_fn *send)
 {
