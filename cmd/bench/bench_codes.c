@@ -1,5 +1,6 @@
-/* bench_codes.c - what the optimizer and the wire do to every parameter, on one thread, and
- * attention over allowed keys, each compared with the Python that does the same. */
+/* bench_codes.c - what the optimizer and the wire do to every parameter: 8-bit quantization,
+ * LAMB. One thread. Then attention over allowed keys. Each is compared with the Python package
+ * that does the same. */
 #include "bench.h"
 #include "runtime/optimizer.h"
 #include "ref/mask.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VALUES ((size_t)1 << 20) /* as many as the peers are given */
+#define VALUES ((size_t)1 << 20) /* elements, as in the Python benchmarks */
 #define BEST_OF 5
 #define BLOCK 4096
 
@@ -30,8 +31,8 @@ static int run(const struct pl_backend *be, struct codes *c, int kind)
     }
 }
 
-/* Recorded: what the peers did elsewhere, elements a second, for where none is found; the aims were
- * set against these. */
+/* recorded: elements per second of the Python packages on another machine, for where none is
+ * installed; the targets (aim) were set against these. */
 static const struct {
     const char *what, *peer;
     double recorded, aim;
@@ -71,7 +72,7 @@ static double best(const struct pl_backend *be, struct codes *c, int kind, int t
     return found;
 }
 
-/* These sections hand the backend host memory. */
+/* These sections pass host memory to the backend, which a device cannot read. */
 static int has_own_memory(const struct bench *b, const char *section)
 {
     if (b->be.alloc == b->ref.alloc) return 0;

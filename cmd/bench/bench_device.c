@@ -1,7 +1,7 @@
-/* bench_device.c - a device against itself: its own matrix product and copy are the peaks,
- * measured in the same run, and what moves memory is held against the copy. Everything goes
- * through the table, so that any backend can be measured, and the emulated device tests these
- * lines where there is none. */
+/* bench_device.c - a device against its own peaks: its matrix product and its copy, measured in
+ * the same run. An operation that only moves memory can at best be as fast as the copy.
+ * Everything is called through the backend's table, so any backend can be measured; the emulated
+ * device tests these lines where there is none. */
 #include "bench.h"
 #include "runtime/transfer.h"
 #include "runtime/optimizer.h"
@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ROWS_WIDE 1024 /* the run's width: rows of norms */
+#define ROWS_WIDE 1024 /* the reference run's model width: one row of a norm */
 #define BEST_OF 5
-#define LEAST_S 0.02 /* of calls between two looks at the clock: a launch takes microseconds */
+#define LEAST_S 0.02 /* of calls between two readings of the clock: a launch takes microseconds */
 #define CALLS_MOST 10000
 #define LESS "a smaller --values"
 
@@ -74,7 +74,7 @@ static int adam(struct device *d)
     return d->be->adam(d->y, d->x, &d->moments, d->n, &step);
 }
 
-/* bytes: what has to be read and written for one element, however it is done. */
+/* bytes: read and written per element at least, whatever the algorithm */
 static const struct {
     const char *name;
     int (*run)(struct device *d);
@@ -91,12 +91,12 @@ static const struct {
     { "Adam, 8-bit", adam, 16 },
 };
 
-/* Seconds of one call at best; NAN: it failed. */
+/* The best time of one call, in seconds; NAN: it failed. */
 static double seconds_of(struct device *d, int (*run)(struct device *))
 {
     double best = INFINITY, start, took;
     int calls = 1;
-    if (run(d) || d->be->sync()) return NAN; /* code is loaded, scratch memory taken */
+    if (run(d) || d->be->sync()) return NAN; /* warm-up: loads code, takes scratch memory */
     for (int i = 0; i < BEST_OF;) {
         start = pl_seconds();
         for (int k = 0; k < calls; k++)
@@ -155,7 +155,8 @@ static int open_device(struct device *d, const struct pl_backend *be, size_t n)
         rc = be->put(d->x + at, host, part * sizeof *host);
         if (!rc) rc = be->put(d->y + at, host, part * sizeof *host);
     }
-    /* As parameters, so that in bfloat16 the product alone is timed, not the rounding before it. */
+    /* Registered as parameters, so that in bfloat16 the matrix product alone is timed, not the
+     * rounding before it. */
     for (d->product = 64; (size_t)d->product * (size_t)d->product * 4 <= n && d->product < 8192;)
         d->product *= 2;
     if (!rc && be->weights) rc = be->weights(d->x, n);
@@ -165,8 +166,7 @@ static int open_device(struct device *d, const struct pl_backend *be, size_t n)
     return rc;
 }
 
-/* One step of the optimizer in host memory, gradients and parameters on their way at the same
- * time. */
+/* One step of the optimizer in host memory, while gradients and parameters are copied. */
 static double offloaded_seconds(const struct bench *b, struct device *d)
 {
     struct pl_optimizer_options options = pl_lamb_options();
@@ -183,7 +183,7 @@ static double offloaded_seconds(const struct bench *b, struct device *d)
     for (int i = 0; i < BEST_OF; i++) {
         double start = pl_seconds();
         if (pl_optimizer_step_normed(o, d->y, d->x, 1, 1e-6) || d->be->sync()) best = NAN;
-        if (i) best = fmin(best, pl_seconds() - start); /* the first takes the master down */
+        if (i) best = fmin(best, pl_seconds() - start); /* the first copies the master weights */
     }
     pl_optimizer_close(o);
     return best;
@@ -244,7 +244,7 @@ int bench_device(struct bench *b)
         }
         printf("%-24s %12zu %10.3f %7.1f GB/s ", name, d.n, 1e3 * took,
                1e-9 * bytes * (double)d.n / took);
-        if (is_offload) printf("%6s\n", "-"); /* the bus's, which has no peak here */
+        if (is_offload) printf("%6s\n", "-"); /* limited by the bus, whose peak is not measured */
         else printf("%4.0f %%\n", 100 * bytes * (double)d.n / took / b->peak.memory);
         fflush(stdout);
         bench_row(b, NULL,

@@ -1,5 +1,5 @@
-/* bench_model.c - whole training steps and drawing: against the roofline, the reference and the
- * Python peer. [spec limits 8] */
+/* bench_model.c - whole training steps and sampling, compared with the roofline, the reference
+ * backend and Python. [spec limits 8] */
 #include "bench.h"
 #include "runtime/generate.h"
 
@@ -8,9 +8,9 @@
 
 #define PICTURES 16
 
-/* Operations of one sample's step: a multiply-add counts two. The reversible way runs every block
- * twice forward and has two gradients a product; stored, it runs once. Each row has its own columns
- * of the logits. */
+/* Floating-point operations of one sample's step; a multiply-add counts two. Reversible layers
+ * compute every block twice forward and two gradients per matrix product; with stored
+ * activations the forward pass runs once. Each row has its own columns of the logits. */
 static double operations(const struct pl_dalle_config *c, enum pl_activations mode)
 {
     double S = pl_dalle_positions(c), D = c->D, E = (double)c->H * c->d, blocks = 0;
@@ -51,7 +51,7 @@ static int prepare(struct pl_dalle **m, int32_t **text, int32_t **codes,
     return rc;
 }
 
-/* The best of some steps' seconds, or a negative status with a sentence. */
+/* The best time of several steps, or a negative status with a sentence. */
 static double step_seconds(const struct bench *b, const struct pl_backend *be,
                            const struct pl_dalle_config *c, enum pl_activations mode, int B,
                            int steps, struct pl_err *err)
@@ -73,7 +73,7 @@ static double step_seconds(const struct bench *b, const struct pl_backend *be,
     return rc ? rc : best;
 }
 
-/* Seconds to draw n pictures, or a negative status. */
+/* Seconds to sample n images, or a negative status. */
 static double draw_seconds(const struct bench *b, const struct pl_backend *be,
                            const struct pl_dalle_config *c, int n, int uncached, struct pl_err *err)
 {
@@ -101,8 +101,8 @@ static int complain(const struct pl_err *err)
     return 1;
 }
 
-/* The reference's operations a second, from one sample of the demo's size: any larger takes
- * minutes. */
+/* The reference backend's operations per second, from one sample of the demo's size: any larger
+ * takes minutes. */
 static double reference_rate(const struct bench *b, struct pl_err *err)
 {
     struct pl_dalle_config demo;

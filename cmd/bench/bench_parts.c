@@ -1,5 +1,5 @@
-/* bench_parts.c - every operation of the table, compared with the reference and the machine's peak:
- * the cases of the pair test that are large enough to time. */
+/* bench_parts.c - every operation of a backend, compared with the reference and with the
+ * machine's peak: the cases of the pair tests that are large enough to time. */
 #include "bench.h"
 #include "test/conform/pair.h"
 

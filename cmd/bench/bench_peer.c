@@ -1,5 +1,6 @@
-/* bench_peer.c - see bench_peer.h. The script is test/bench/peer.py; it prints a JSON object a
- * line. */
+/* bench_peer.c - times of the Python packages, measured on this machine by test/bench/peer.py,
+ * which prints one JSON object for each. Numbers measured elsewhere compare machines, not
+ * programs. */
 #include "bench_peer.h"
 
 #include <jansson.h>

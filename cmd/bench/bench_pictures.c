@@ -1,5 +1,5 @@
-/* bench_pictures.c - the run's codec and CLIP at their published sizes, with random weights: what
- * drawing spends beside the transformer. [TTT 3.1, 3.4] */
+/* bench_pictures.c - the VQGAN and CLIP at their published sizes, with random weights: what
+ * image generation takes besides the transformer. [TTT 3.1, 3.4] */
 #include "bench.h"
 #include "ref/model/clip.h"
 #include "ref/model/vqgan.h"
@@ -26,7 +26,7 @@ static void row(struct bench *b, const char *what, double seconds, double aim)
               json_pack("{s:s, s:s, s:f}", "section", "pictures", "what", what, "be_s", seconds));
 }
 
-/* The models and what they are given: one picture, or one caption. */
+/* The models and their inputs: one image, or one caption. */
 struct subject {
     struct pl_vqgan vqgan;
     struct pl_clip_model clip;
@@ -48,7 +48,7 @@ static int image(struct subject *s) { return pl_clip_images(&s->clip, s->vector,
 
 static int text(struct subject *s) { return pl_clip_texts(&s->clip, s->vector, s->tokens, 1); }
 
-/* As the peer is timed: the same again and again for two seconds, and at least so many steps. */
+/* Times as test/bench/peer.py does: repeats for two seconds, and at least b->steps times. */
 static int time_best(struct bench *b, const char *what, double aim, int (*once)(struct subject *),
                      struct subject *s)
 {

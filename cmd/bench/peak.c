@@ -1,5 +1,12 @@
-/* peak.c - see peak.h. Threads start together and each counts its own best time, so that another
- * program's moment on a core does not lower the peak; the sum over threads is the machine's. */
+/* peak.c - what this machine can do at best: the roofline that other benchmarks are compared
+ * with.
+ *
+ *   float32   independent chains of fused multiply-adds in registers: no memory, no dependencies
+ *   bf16      the same with dot products of bfloat16 pairs
+ *   memory    the triad y = x + 0.7 z over buffers larger than the caches: 12 bytes per element
+ *
+ * Each thread takes its own best of 40 tries, so that another program on a core does not lower
+ * the peak; the sum over threads is the machine's. */
 #include "peak.h"
 #include "ref/base.h"
 
@@ -13,7 +20,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* Ten chains: four cycles of latency, two units, and two to spare. */
+/* Ten independent chains: four cycles of latency times two units, and two to spare. */
 #define CHAINS 10
 
 __attribute__((target("avx512f"))) static double chains_avx512(void)

@@ -1,6 +1,8 @@
-/* environment.c - see environment.h. A libgomp that dislikes a value says so in its own words and
- * goes on with another; a backend that is not where PL_BACKEND_DIR says would quietly be the slow
- * one. So both are looked at first. */
+/* environment.c - checks environment variables before anything depends on them.
+ *
+ * Libraries fail quietly here: libgomp prints a note of its own and goes on with another number
+ * of threads, and a backend missing from PL_BACKEND_DIR means that the slow one computes. A
+ * wrong value should end the program at once, with a sentence. */
 #include "environment.h"
 #include "net/http/client/client.h"
 #include "ref/base.h"
@@ -17,7 +19,7 @@
 #define OMP_NUMBER_MAX 1000000 /* threads, whatever the machine; fast/ takes 1024 of them */
 #define SPIN_DIGITS_MAX 9      /* what a unit multiplies still fits 64 bits */
 
-/* Each returns NULL, or what was expected. */
+/* A check returns NULL if the value is good, else what was expected. */
 typedef const char *check_fn(const char *value);
 
 /* "4" or "4,2,1": a number a level of nesting, as OpenMP has it. */
@@ -113,7 +115,7 @@ int environment_check(void)
             continue;
         }
         if (!(expected = variables[i].check(value))) continue;
-        snprintf(shown, sizeof shown, "%s", value); /* anybody's bytes: one line it stays */
+        snprintf(shown, sizeof shown, "%s", value); /* a control character would break the line */
         for (char *c = shown; *c; c++)
             if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
         fprintf(stderr, "potluck: the environment's %s: expected %s%s%s%s\n", name, expected,
@@ -124,7 +126,7 @@ int environment_check(void)
     return PL_OK;
 }
 
-/* Not among the variables above: a file that is no more there ends only what goes over TLS. */
+/* Checked at its first use only: a missing CA file ends TLS connections, not everything else. */
 const char *environment_ca_file(void)
 {
     const char *path = getenv("SSL_CERT_FILE");

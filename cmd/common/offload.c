@@ -1,5 +1,11 @@
-/* offload.c - see offload.h. Pages that were let go stay in the kernel's cache while there is room,
- * and are written back in its own time; they no longer count as the program's. */
+/* offload.c - optimizer state in a file instead of memory. [TTT 2.1, memory: offloading]
+ *
+ *   alloc   blocks of one unlinked file, mapped shared
+ *   step    update a tensor's moments in place, then MADV_DONTNEED: its pages leave the process
+ *
+ * Moments are needed once per step, one tensor after the other, so only one tensor's pages are
+ * resident at a time. Released pages stay in the kernel's page cache while memory lasts, and are
+ * written back when the kernel likes. */
 #include "offload.h"
 
 #include <errno.h>
@@ -22,6 +28,8 @@ static void *map(size_t bytes)
 {
     size_t whole = (bytes / file.page + 2) * file.page;
     void *at;
+    /* The disk space is reserved now: a full disk fails here, not as SIGBUS in the middle of a
+     * step. */
     if (bytes > PTRDIFF_MAX - 2 * file.page || posix_fallocate(file.fd, file.bytes, (off_t)whole))
         return NULL;
     at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, file.bytes);
@@ -43,7 +51,7 @@ static void let_go(void *p, size_t bytes)
 {
     if (p)
         madvise(p, (bytes + file.page - 1) / file.page * file.page,
-                MADV_DONTNEED); /* the file has it */
+                MADV_DONTNEED); /* the file keeps the data */
 }
 
 static int adam(float *p, const float *g, const struct pl_moments *m, size_t n,

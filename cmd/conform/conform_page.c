@@ -75,7 +75,7 @@ static void fact(FILE *f, const char *what, const char *words)
     fputs("</dd>\n", f);
 }
 
-/* Three digits, and no power of ten in a table for people. */
+/* Three digits, without powers of ten: the table is for people. */
 static void quantity(FILE *f, const char *about, double x, const char *unit)
 {
     if (x > 0) fprintf(f, x < 999.5 ? "<td>%s%.3g%s</td>" : "<td>%s%.0f%s</td>", about, x, unit);
@@ -112,7 +112,7 @@ static double work(const json_t *c)
     return flops > 0 ? flops : number(c, "bytes");
 }
 
-/* Whether fast was timed beside it: fast itself has only ref beside it. */
+/* Does the report compare with fast? fast itself is compared with ref only. */
 static int beside_fast(const json_t *report)
 {
     size_t i;
@@ -122,7 +122,8 @@ static int beside_fast(const json_t *report)
     return 0;
 }
 
-/* ref, fast, this one, the ratios, the rate: six cells, four without fast; NULL: empty ones. */
+/* Cells of one case: ref, fast, this backend, both ratios and the rate; four cells without fast;
+ * empty ones for NULL. */
 static void speed(FILE *f, const json_t *c, int with_fast)
 {
     double ref, fast, be;
@@ -141,7 +142,8 @@ static void speed(FILE *f, const json_t *c, int with_fast)
     quantity(f, "", be > 0 ? 1e-9 * work(c) / be : 0, number(c, "flops") > 0 ? " GF/s" : " GB/s");
 }
 
-/* Wider than a phone: it scrolls by itself, with the keyboard too, and has a name. */
+/* A table wider than the screen: it scrolls by itself, by keyboard too, and has a name for
+ * screen readers. */
 #define TABLE(name) \
     "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" name "\">" \
     "<table>\n<tr>"
@@ -152,7 +154,8 @@ static void speed_head(FILE *f, int with_fast)
             with_fast ? "<th>fast, ms</th>" : "", with_fast ? "<th>to fast</th>" : "");
 }
 
-/* Of an operation's cases: the nearest to its bound, and the largest that was timed. */
+/* Of an operation's cases two are shown: the one nearest to its bound, and the largest that was
+ * timed. */
 static void representatives(const json_t *cases, const char *op, const json_t **worst,
                             const json_t **timed)
 {

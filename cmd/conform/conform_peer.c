@@ -1,5 +1,5 @@
-/* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are
- * in test/peer/. */
+/* conform_peer.c - `potluck conform --peer`: checks another implementation of a peer over the
+ * network. The clauses are in test/peer/. */
 #include "conform_peer.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/averaging.h"

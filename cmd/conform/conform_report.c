@@ -1,4 +1,5 @@
-/* conform_report.c - see conform_report.h. The JSON is the report; the page shows the same. */
+/* conform_report.c - collects what `potluck conform` measured, as JSON. The page
+ * (conform_page.c) shows the same report. */
 #include "conform_report.h"
 #include "data/files/file.h"
 
@@ -32,7 +33,8 @@ int conform_report_path(const char *path, struct pl_err *err)
     return rc;
 }
 
-/* The backend's words are a stranger's: JSON takes UTF-8 alone. */
+/* The backend's name and note come from a stranger's library: JSON takes them only as valid
+ * UTF-8. */
 static json_t *text_of(const char *words)
 {
     json_t *s = json_string(words);
@@ -86,7 +88,8 @@ int conform_report_open(struct conform_report *r, const struct pl_backend *be,
     return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");
 }
 
-/* A list that could not take an entry would be a report with a hole: it becomes no report. */
+/* An entry that could not be added would leave a hole that nobody sees, so then the whole report
+ * fails. */
 static void append(struct conform_report *r, json_t *list, json_t *entry)
 {
     if (!entry || json_array_append_new(list, entry)) {

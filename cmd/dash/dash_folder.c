@@ -1,5 +1,8 @@
-/* dash_folder.c - see dash_folder.h. Pictures are drawn by this same program, as a child of low
- * priority: a page must not slow its training down. */
+/* dash_folder.c - follows a training folder for the dashboard: reads its log, and draws samples
+ * from its checkpoints.
+ *
+ * Samples are drawn by this same program, as a child process of low priority: the page must not
+ * slow down the training that it shows. */
 #include "dash_folder.h"
 #include "data/files/file.h"
 
@@ -20,8 +23,8 @@
 
 #define PACE 0.05   /* of the running mean of a step's time: steps differ, an estimate should not */
 #define FINISH_S 20 /* for the last pictures, at the end of a run */
-#define OLD_LINES 400 /* of a log that was there before us: evenly spread */
-#define AMONG "128"   /* pictures that drawings are compared with: a moment's work to decode */
+#define OLD_LINES 400 /* of a log older than the dashboard: evenly spread */
+#define AMONG "128"   /* reference images to compare samples with: quick to decode */
 #define PICTURE_MAX (64u << 20)
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
@@ -86,7 +89,8 @@ struct line {
     double held_out; /* as of then */
 };
 
-/* PL_EFORMAT: no step's line; a line about held-out pairs changes *held_out. */
+/* Reads a line of the log. PL_EFORMAT: it is no step's line. A line about held-out pairs changes
+ * *held_out. */
 static int read_line(struct line *l, const char *text, double *held_out)
 {
     json_t *o = json_loads(text, 0, NULL);
@@ -128,7 +132,8 @@ static double seconds(const struct line *l)
     return l->rate > 0 ? (double)l->samples / l->rate : 0;
 }
 
-/* Lines carry no time. The last one is as old as the file, and each lasted its samples' time. */
+/* Publishes the new lines. They carry no time, so it is computed backwards: the last line is as
+ * old as the file, and each step took samples / (samples per second). */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err)
 {
     struct line *lines = NULL, l;

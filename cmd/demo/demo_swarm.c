@@ -1,5 +1,9 @@
-/* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train
- * --run. */
+/* demo_swarm.c - the demo's swarm: one bootstrap peer and four trainers, as processes over
+ * loopback. [TTT 2.1]
+ *
+ * Each peer is this same program (potluck peer, potluck train --run), and prints its progress as
+ * JSON lines. The demo starts them, lets one join late, kills one half-way, and draws a table of
+ * what they report: the swarm goes on in all of it. */
 #include "demo_swarm.h"
 #include "demo_view.h"
 #include "cmd/common/interrupt.h"
@@ -48,7 +52,7 @@ struct peer {
 
 struct show {
     const struct demo_swarm *d;
-    struct peer peer[PEERS], page; /* page: not a peer, a reader of what they report */
+    struct peer peer[PEERS], page; /* page: the dashboard, which is not a peer */
     struct demo_view view;
     char address[512], run[64];
     int terminal, lines;
@@ -92,7 +96,8 @@ static int start_bootstrap(struct show *s, struct pl_err *err)
     return start(&s->peer[0], errors, args, err);
 }
 
-/* The swarm's page, from its own records; --export leaves it in a folder when all is over. */
+/* Starts the dashboard, which reads the swarm's records; --export writes it to a folder at the
+ * end. */
 static int start_page(struct show *s, struct pl_err *err)
 {
     char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
@@ -111,7 +116,7 @@ static int start_page(struct show *s, struct pl_err *err)
     return start(&s->page, errors, args, err);
 }
 
-/* The first trainer's folder is the demo's own. */
+/* Each trainer has a folder; the first one's is the demo's own. */
 static void folder_of(const struct show *s, int k, char *folder, size_t room)
 {
     if (k == 1) snprintf(folder, room, "%s", s->d->out);
@@ -167,7 +172,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
 
 /* --- what they say ---------------------------------------------------------------------------- */
 
-/* A line that stays: above the table, which is drawn anew below it. */
+/* Prints a line above the table, which is drawn again below it. */
 static void say(struct show *s, const char *text)
 {
     if (s->lines) fprintf(stderr, "\033[%dA\033[J", s->lines);
@@ -211,7 +216,7 @@ static void hear(struct show *s, struct peer *p)
         p->n -= (size_t)(end + 1 - p->line);
         memmove(p->line, end + 1, p->n + 1);
     }
-    if (p->n == sizeof p->line - 1) p->n = 0; /* no line of ours */
+    if (p->n == sizeof p->line - 1) p->n = 0; /* too long for a line of ours */
 }
 
 static void reap(struct peer *p)
@@ -221,7 +226,7 @@ static void reap(struct peer *p)
 
 /* --- the view --------------------------------------------------------------------------------- */
 
-/* Over what was drawn before; a narrow terminal shows the lines' beginnings. */
+/* Draws the table over the last one; lines are cut at the terminal's width. */
 static void draw(struct show *s, char *text)
 {
     fprintf(stderr, "\033[?7l");

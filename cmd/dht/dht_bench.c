@@ -1,11 +1,13 @@
-/* dht_bench.c - see dht_bench.h. A stream keeps so many requests under way until all are done; keys
- * are new in every run. */
+/* dht_bench.c - how many records per second the DHT stores and returns.
+ *
+ * A stream keeps `width` requests in flight until all are done: with 1 it measures latency, with
+ * 32 throughput. Keys contain the process id, so no run finds the records of another. */
 #include "dht_bench.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#define EXPIRES 600.0 /* s; the records are of no use to anybody and go soon */
+#define EXPIRES 600.0 /* s; nobody needs these records afterwards */
 
 const char *const dht_bench_names[DHT_BENCH_RATES] = { "store, one by one", "store, 32 at once",
                                                        "get, one by one", "get, 32 at once" };

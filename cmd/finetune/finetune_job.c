@@ -1,6 +1,11 @@
-/* finetune_job.c - see finetune_job.h. A checkpoint holds the state right after a step; where the
- * text stands is the number of windows that the steps took, so whatever comes after is done again,
- * the same way. */
+/* finetune_job.c - fine-tunes a language model on streamed text: batch, step, held-out
+ * perplexity, checkpoint.
+ *
+ *   loss        = mean over tokens of -log p(next token)
+ *   perplexity  = exp(loss) over held-out windows
+ *
+ * A checkpoint holds the state right after a step. The position in the text follows from the
+ * number of steps, so a resumed run repeats exactly what came after the checkpoint. */
 #include "finetune_job.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/offload.h"
@@ -22,7 +27,7 @@
 struct state {
     const struct finetune_job *job;
     struct pl_optimizer *optimizer;
-    struct pl_backend disk; /* the optimizer's, if its statistics are offloaded */
+    struct pl_backend disk; /* the optimizer's, if its moments are offloaded */
     struct corpus *text, *held;
     int32_t *ids, *exam; /* (batch, window), (held_out, window) */
     struct train_log log;
@@ -35,7 +40,7 @@ struct state {
 /* Most memory that was resident. Not getrusage's figure: that begins with what the parent had. */
 static double peak_bytes(void) { return proc_bytes("/proc/self/status", "VmHWM"); }
 
-/* Which text this is: what a checkpoint must agree with to go on. */
+/* Names the text: a checkpoint of another text cannot be resumed. */
 static json_t *text_json(const struct finetune_job *job)
 {
     json_t *files = json_array();
@@ -95,7 +100,7 @@ static int load(struct state *s, const char *path, struct pl_err *err)
     return rc;
 }
 
-/* The model's failure: it has no sentence of its own. */
+/* The model returns a status without a sentence: this adds one. */
 static int refused(struct pl_err *err, int rc, const char *what)
 {
     return pl_fail(err, rc, "%s: %s%s", what, pl_status_name(rc),
@@ -136,7 +141,7 @@ static void show(struct state *s, double loss, int force)
                   progress_time(left, (double)(job->steps - s->step) * s->mean));
 }
 
-/* Gradients of a batch, part by part; the batch's mean loss. */
+/* Accumulates the gradients of a batch, part by part; *loss is the batch's mean. */
 static int accumulate(struct state *s, double *loss, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;

@@ -1,6 +1,11 @@
-/* generate_job.c - see generate_job.h. Codes of a group of captions are drawn together; their
- * pictures are decoded a few at a time, scored and thrown away, and those that stay are decoded
- * once more. */
+/* generate_job.c - from captions to images: sample image tokens, decode, rank by CLIP, write.
+ * [TTT 3.1, 3.4]
+ *
+ *   a group of captions   image tokens are sampled together: the model is fastest on full batches
+ *   each caption          decode 16 at a time, score, drop; then decode the best ones once more
+ *
+ * Decoding twice is cheap beside sampling, and keeps memory bounded: only image tokens are kept
+ * for all samples, never all of their pixels. */
 #include "generate_job.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"
@@ -17,16 +22,16 @@
 #define SHEET_MAX 512 /* pictures on the contact sheet: the first ones */
 #define SHEET_GAP 4
 
-/* What is being put together over all captions. */
+/* The output that grows over all captions. */
 struct state {
     struct generate_job *job;
     struct progress progress;
-    double begun, cells;    /* pictures of earlier groups; codes a picture */
+    double begun, cells;    /* images of earlier groups; tokens of an image */
     json_t *list;           /* pictures.json */
     struct pl_image *sheet; /* (SHEET_MAX) */
     char (*label)[24];
     size_t sheets, written, cut;
-    size_t own, known; /* nearest to their own picture; whose own picture the gallery has */
+    size_t own, known; /* nearest to their own reference image; those that have one */
 };
 
 static int on_code(void *context, int64_t done, int64_t total)
@@ -42,7 +47,8 @@ static int on_code(void *context, int64_t done, int64_t total)
     return 0;
 }
 
-/* "0003-a-red-apple-1.png": what the caption leaves of itself in a file name. */
+/* "0003-a-red-apple-1.png": a file name from the caption, with its number in front so that names
+ * differ. */
 static void file_name(char *name, size_t room, size_t caption, int64_t copy, int64_t copies,
                       const char *text)
 {
@@ -58,7 +64,7 @@ static void file_name(char *name, size_t room, size_t caption, int64_t copy, int
     else snprintf(name, room, "%04zu-%s.png", caption, slug);
 }
 
-/* Scores of all pictures of a caption, whose codes are (n,cells). */
+/* CLIP scores of all samples of a caption; codes (n,cells) are their image tokens. */
 static int score_all(struct state *s, float *score, const char *caption, const int32_t *codes,
                      struct pl_err *err)
 {
@@ -78,7 +84,8 @@ static int score_all(struct state *s, float *score, const char *caption, const i
     return rc;
 }
 
-/* What the gallery says of a picture, into its line in the list. */
+/* Which reference image is nearest to this sample: its own caption's, or that of another? Adds
+ * the answer to the sample's entry. */
 static void look_around(struct state *s, json_t *entry, const char *caption,
                         const struct pl_image *image)
 {
@@ -91,7 +98,8 @@ static void look_around(struct state *s, json_t *entry, const char *caption,
     json_object_set_new(entry, "nearest", json_string(g->caption[near]));
 }
 
-/* A kept picture: its file, its line in the list, its place on the sheet. The image is taken. */
+/* Writes one sample: its file, its entry in the list, its place on the contact sheet. Takes the
+ * image. */
 static int write_one(struct state *s, struct pl_image *image, size_t caption, int64_t place,
                      int64_t places, int64_t drawn, const int32_t *codes, const float *score,
                      const float *share, struct pl_err *err)
@@ -126,7 +134,7 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
     return rc;
 }
 
-/* Which pictures of a caption stay, best first, and out with them. */
+/* Ranks the samples of a caption, and writes the best ones, best first. */
 static int finish_caption(struct state *s, size_t caption, const int32_t *codes, struct pl_err *err)
 {
     const struct generate_job *job = s->job;
@@ -155,7 +163,8 @@ static int finish_caption(struct state *s, size_t caption, const int32_t *codes,
     return rc;
 }
 
-/* Captions first to first + count - 1: drawn together, for the model is fastest on full batches. */
+/* Captions first .. first + count - 1: sampled together, since the model is fastest on full
+ * batches. */
 static int group(struct state *s, size_t first, size_t count, struct pl_err *err)
 {
     struct generate_job *job = s->job;
@@ -200,7 +209,7 @@ static int write_sheet(struct state *s, struct pl_err *err)
         rc = pl_sheet_labelled(&sheet, s->sheet, job->rank ? labels : NULL, s->sheets, (int)columns,
                                SHEET_GAP);
         if (rc != PL_ELIMIT || s->sheets < 2) break;
-        for (size_t half = s->sheets / 2; s->sheets > half;) /* of large pictures fewer fit */
+        for (size_t half = s->sheets / 2; s->sheets > half;) /* too large: half as many */
             pl_image_clear(&s->sheet[--s->sheets]);
     }
     if (rc || !path)
@@ -211,7 +220,7 @@ static int write_sheet(struct state *s, struct pl_err *err)
     return rc;
 }
 
-/* A file next to the pictures. root is taken; NULL: there was no memory. */
+/* Writes a file next to the images. Takes root; NULL means that there was no memory for it. */
 static int write_json(const struct generate_job *job, const char *name, json_t *root,
                       struct pl_err *err)
 {
@@ -233,7 +242,7 @@ static int write_list(struct state *s, struct pl_err *err)
                       err);
 }
 
-/* Small, for who asks often: a page that follows a training. */
+/* A small summary, for the dashboard, which reads it often. */
 static int write_nearest(const struct state *s, struct pl_err *err)
 {
     return write_json(s->job, "nearest.json",
@@ -259,7 +268,7 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     for (size_t first = 0; first < job->count && !rc; first += together)
         rc = group(&s, first, job->count - first < together ? job->count - first : together, err);
     progress_end(&s.progress);
-    if (!rc && job->gallery) rc = write_nearest(&s, err); /* a sheet that is there is complete */
+    if (!rc && job->gallery) rc = write_nearest(&s, err); /* before the sheet, which ends the job */
     if (!rc) rc = write_sheet(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {

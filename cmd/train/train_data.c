@@ -38,7 +38,8 @@ static int is_shard(const struct dirent *d)
     return n > 8 && !strcmp(d->d_name + n - 8, ".parquet");
 }
 
-/* Nobody waits for a server whose bytes nobody wants any more. */
+/* Ends a download when the training stops or the stream is closed: a slow server must not delay
+ * either. */
 static int is_stopped(void *context)
 {
     struct train_data *d = context;
@@ -80,7 +81,7 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     return rc ? pl_fail(err, rc, "%.200s: no memory", url) : PL_OK;
 }
 
-/* A shard by its name, wherever it lies. */
+/* Opens a shard by its name: a file, or a URL read in blocks. */
 static int open_shard(void *context, struct pl_source **source, const char *name,
                       struct pl_err *err)
 {
@@ -170,7 +171,7 @@ static json_t *position(void *context)
     struct train_data *d = context;
     char *text = d->is_dealt ? NULL : pl_batch_stream_position(d->stream);
     json_t *value = text ? json_loads(text, 0, NULL) : NULL;
-    if (d->is_dealt) value = json_pack("{s:b}", "dealt", 1); /* the next step has another order */
+    if (d->is_dealt) value = json_pack("{s:b}", "dealt", 1); /* each step deals its own order */
     free(text);
     return value;
 }
@@ -268,7 +269,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
                            *codes + (size_t)*count * (size_t)o.cells, err);
         if (!rc && (rc = pl_pairs_position(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
         pl_pairs_position_clear(&at);
-        if (at.epoch) break; /* from the beginning again: there are no more */
+        if (at.epoch) break; /* a second pass has begun: these were all */
         *count += !rc;
     }
     pl_pairs_close(p);
@@ -291,7 +292,7 @@ void train_data_close(struct train_data *d)
     memset(d, 0, sizeof *d);
 }
 
-/* Whether it can be read; then its name has no ".." left for messages to carry about. */
+/* 1: text names a readable file, and is replaced by its real path, without ".." for messages. */
 static int found(char *text, size_t size)
 {
     char *real = access(text, R_OK) ? NULL : realpath(text, NULL);

@@ -1,6 +1,9 @@
-/* train_job.c - see train_job.h. A checkpoint holds the state right after a step and the data
- * position right after that step's samples: whatever comes after is done again, the same way (with
- * delayed updates, what began with the parameters before the step begins with those after it). */
+/* train_job.c - one training from its first step to its last: batch, step, log, checkpoint, and
+ * again.
+ *
+ * A checkpoint holds the state right after a step, and the data position right after that step's
+ * samples. So a resumed run repeats what came after it bit for bit. (With delayed updates the
+ * batches that had begun with the parameters before the step begin again with those after it.) */
 #include "train_job.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/interrupt.h"
@@ -20,7 +23,7 @@
 #include <unistd.h>
 
 #define ROLLBACKS_MAX \
-    5 /* in a row without a good step between them: it won't get better by itself */
+    5 /* in a row without a good step: the numbers will not get better by themselves */
 
 struct state {
     const struct train_job *job;
@@ -28,7 +31,7 @@ struct state {
     struct train_log log;
     struct progress progress;
     json_t *position; /* of the data, right after the last step's samples */
-    json_t *gathered; /* the same of the step that is on its way; NULL: none */
+    json_t *gathered; /* the same of the delayed step; NULL: none */
     uint64_t first_step, saved_step;
     double mean; /* seconds a step, running */
     int rollbacks;
@@ -142,7 +145,8 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
         progress_time(left, (double)(job->steps - s->t->step) * s->mean));
 }
 
-/* The samples of one step. PL_EFORMAT: numbers went bad, and the trainer is as it was. */
+/* Accumulates the samples of one step. PL_EFORMAT: the loss is not finite, and the trainer is as
+ * before. */
 static int accumulate(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -150,7 +154,7 @@ static int accumulate(struct state *s, struct pl_err *err)
     while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted()) {
         const int32_t *text, *codes;
         rc = job->source.next(job->source.context, &text, &codes, err);
-        if (rc == PL_EAGAIN && interrupted()) return PL_OK; /* nobody waits for the data */
+        if (rc == PL_EAGAIN && interrupted()) return PL_OK; /* stop waiting for data */
         if (rc) return rc == PL_EFORMAT ? PL_EIO : rc;      /* bad data is not bad numbers */
         rc = pl_trainer_add(s->t, text, codes, job->micro_batch, err);
     }
@@ -184,7 +188,7 @@ static void gathered(void *state)
     s->gathered = s->job->source.position(s->job->source.context);
 }
 
-/* After each step: the log, the terminal, now and then a checkpoint. */
+/* After each step: its log line, the terminal, and a checkpoint every save_every steps. */
 static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
 {
     struct state *s = state;
@@ -223,7 +227,7 @@ static int one_step(struct state *s, struct pl_err *err)
     if (interrupted() && !rc) return PL_OK;
     if (!rc) rc = pl_trainer_mean(s->t);
     if (!rc) rc = pl_trainer_step(s->t, &r, err);
-    if (rc == PL_EFORMAT) { /* back at the last good state: say so, go on with other samples */
+    if (rc == PL_EFORMAT) { /* the trainer has rolled back: go on with other samples */
         progress_end(&s->progress);
         fprintf(stderr, "potluck %s: %s\n", job->cmd, err->text);
         if (++s->rollbacks > ROLLBACKS_MAX)
@@ -293,7 +297,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
     interrupt_release(&before);
     train_log_close(&s.log);
-    if (rc) rmdir(job->out); /* succeeds where nothing came of it */
+    if (rc) rmdir(job->out); /* succeeds only if it is empty */
     json_decref(s.position);
     json_decref(s.gathered);
     return rc;

@@ -11,8 +11,8 @@
 
 #define LOG_MAX (1u << 30)
 
-/* The next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that was
- * killed while writing) are skipped. */
+/* Reads the next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that
+ * was killed while writing) are skipped. */
 static json_t *next_line(const char *text, size_t bytes, size_t *at)
 {
     while (*at < bytes) {
@@ -26,7 +26,7 @@ static json_t *next_line(const char *text, size_t bytes, size_t *at)
     return NULL;
 }
 
-/* Keeps the lines up to a step. */
+/* Removes the lines after a step: a resumed run writes them again. */
 static int cut(const char *path, uint64_t step, struct pl_err *err)
 {
     struct pl_file_out out;

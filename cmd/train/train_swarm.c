@@ -19,8 +19,8 @@ struct learner {
     struct pl_trainer *t;
     struct optimizer_state state;
     struct pl_train_report report; /* of the last step */
-    /* For validators: everybody's samples of an epoch are in an order that its name and the epoch
-     * give. */
+    /* For validators: a peer's samples of an epoch follow from its id and the epoch, so that any
+     * groupmate can compute its gradient again. */
     int deals;
     int64_t epoch, dealt;    /* of the parameters; of the order */
     double seconds_a_sample; /* ours, running */
@@ -28,10 +28,11 @@ struct learner {
 
 /* --- batches ----------------------------------------------------------------------------------- */
 
-#define PATIENCE \
-    0.5           /* of an all-reduce's time limit: for computing again what a groupmate has sent */
-#define SHARE 0.2 /* of the last batch in our speed */
+#define PATIENCE 0.5 /* of an all-reduce's time limit: to compute a groupmate's gradient */
+#define SHARE 0.2    /* of the last batch in our speed */
 
+/* Seed = SHA-256(peer id, epoch): the order of a peer's samples is public, and differs for each
+ * peer and epoch. */
 static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
 {
     const struct train_source *source = &l->w->job->source;
@@ -215,7 +216,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
     struct learner *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
-    /* one that was refused is asked for again with the next batch */
+    /* a token that was refused is requested again with the next batch */
     if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
@@ -228,7 +229,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-/* What computes, as its backend says: as many of the note's clauses as fit. */
+/* The device as its backend names it: as many clauses of the note as fit. */
 static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
 {
     size_t n = strlen(note);
@@ -321,7 +322,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     return rc;
 }
 
-/* What the calculator says of this training. */
+/* The memory that the calculator predicts for this training. */
 static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
                         const struct train_job *job)
 {

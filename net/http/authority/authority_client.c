@@ -2,7 +2,8 @@
  * hivemind-protocol 3]
  *
  *   PUT /api/experiments/join   our public key; the user's secret as a bearer token
- *   200                         {username, peer_public_key, expiration_time, signature} and the authority's key
+ *   200                         username, peer_public_key, expiration_time, signature; and the
+ *                               authority's key
  *   check                       the signature is the authority's, the key ours, the time not over
  *
  * Other peers verify the same signature, so a token that fails here would be refused by
