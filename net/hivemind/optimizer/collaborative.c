@@ -25,7 +25,7 @@
 #define FAILURES_MAX 20    /* local ones in a row: numbers do not get better by themselves */
 #define FAILURES_PAUSE 1.0 /* s after so many, while others may help */
 
-/* --- events ------------------------------------------------------------------------------------ */
+/* --- events ----------------------------------------------------------------------------------- */
 
 void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status)
 {
@@ -81,7 +81,7 @@ void collaborative_warn(struct pl_collaborative *c, const char *text)
     collaborative_report(c, &e);
 }
 
-/* --- another peer's state ---------------------------------------------------------------------- */
+/* --- another peer's state --------------------------------------------------------------------- */
 
 static void forget_accumulated(struct pl_collaborative *c)
 {
@@ -187,7 +187,7 @@ static void catch_up(struct pl_collaborative *c)
     collaborative_warn(c, warning.text);
 }
 
-/* --- bad numbers ------------------------------------------------------------------------------- */
+/* --- bad numbers ------------------------------------------------------------------------------ */
 
 /* Bad numbers of our own end the training after 20 in a row. But once others' numbers are mixed
  * into our parameters, they may be the reason, and a peer that can be stopped by bad averages
@@ -212,9 +212,9 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
     collaboration_set_epoch(c->collaboration, c->epoch);
 }
 
-/* --- the common step --------------------------------------------------------------------------- */
+/* --- the common step -------------------------------------------------------------------------- */
 
-/* x += x_averaged - x_before: the parameters may have changed since the copy that the round has averaged. */
+/* x += x_averaged - x_given: the parameters may have changed since the copy that was averaged. */
 int collaborative_correct(struct pl_collaborative *c)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_CORRECTED };
@@ -289,7 +289,7 @@ static int step_together(struct pl_collaborative *c, struct pl_err *err)
     return rc ? rc : collaborative_stepped(c, &account, &round);
 }
 
-/* --- batches ----------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, struct pl_err *err)
 {

@@ -1,22 +1,29 @@
-/* collaborative_delay.c - delayed updates: local batches go on while the last target batch's gradient is averaged and the
- * optimizer steps. [TTT 2.1, communication; 3.3] [spec hivemind-protocol 9, 10]
+/* collaborative_delay.c - delayed updates: local batches go on while the last target batch's
+ * gradient is averaged and the optimizer steps. [TTT 2.1, communication; 3.3] [spec
+ * hivemind-protocol 9, 10]
  *
  *        target batch            copied          round ended              step ended
  *   IDLE ------------> COPYING ---------> ROUND ----------------> STEP ------------------> IDLE
  *                                           noticed between two local batches
  *
- * A device's gradient is copied to the host in the background, and a thread of its own waits for it. The averaged
- * gradient is copied back by the step's thread. In host memory nothing has to be copied, and COPYING is over at once.
+ * The price is staleness of one step: batches that overlap with a round see the parameters from
+ * before its step. What is won is the time of the round, which over the internet may be as long
+ * as the batches.
+ *
+ * A device's gradient is copied to the host in the background, and a thread of its own waits for
+ * it. The averaged gradient is copied back by the step's thread. In host memory nothing has to
+ * be copied, and COPYING is over at once.
  *
  * The rules:
- *  - The step takes the gradient that left, averaged or, after a failed round, our own. It starts from the parameters
- *    at the moment when the round's end is noticed (a round of the parameters may have corrected them). The result
- *    replaces the parameters before the next local batch after it is ready.
- *  - From the departure on, a batch belongs to the next epoch; so it is reported only after the gradient has left.
- *    Gradients that were taken with the old parameters stay where they are accumulated.
- *  - One at a time: the next departure waits for the last step.
- *  - Everything else waits for it, too: taking over a peer's state, dropping bad numbers, the end.
- *  - Newcomers are given the parameters and moments of the last step that was put in, with its number.
+ *   - The step takes the gradient that left: averaged, or our own if the round has failed. It
+ *     starts from the parameters at the moment when the round's end is noticed (a round of the
+ *     parameters may have corrected them). Its result replaces the parameters before the next
+ *     local batch after it is ready.
+ *   - From the departure on, a batch belongs to the next epoch; so it is reported only after the
+ *     gradient has left. Gradients taken with the old parameters stay where they accumulate.
+ *   - One at a time: the next departure waits for the last step.
+ *   - Everything else waits for it, too: taking over a peer's state, dropping bad numbers, the end.
+ *   - Newcomers are given the parameters and moments of the last step that was applied.
  * The reference run delayed the step alone: with PL_DELAY_STEP the round is waited for. */
 #include "collaborative_internal.h"
 #include "runtime/transfer.h"

@@ -1,6 +1,6 @@
-/* collaborative_internal.h - what the parts of the collaborative optimizer share: joining and leaving
- * (collaborative_open.c), steps (collaborative.c), delayed updates (collaborative_delay.c), a caller's plain tensors
- * (collaborative_tensors.c). */
+/* collaborative_internal.h - shared by the parts of the collaborative optimizer: joining and
+ * leaving (collaborative_open.c), steps (collaborative.c), delayed updates
+ * (collaborative_delay.c), a caller's plain tensors (collaborative_tensors.c). */
 #ifndef PL_COLLABORATIVE_INTERNAL_H
 #define PL_COLLABORATIVE_INTERNAL_H
 
@@ -20,7 +20,7 @@ struct step_account {
     double began;
 };
 
-/* The step that is on its way while local batches go on; collaborative_delay.c draws the states. */
+/* A delayed step, while local batches go on; collaborative_delay.c draws the states. */
 enum delayed_state { DELAYED_IDLE, DELAYED_COPYING, DELAYED_ROUND, DELAYED_STEP };
 struct delayed {
     enum delayed_state state;
@@ -49,7 +49,7 @@ struct collaborative_member {
     int is_client; /* accepts no connections */
 };
 
-/* How much was said about others who claim to be ahead. */
+/* Whether the user knows that others claim to be ahead. */
 enum behind_reported { BEHIND_NOT_REPORTED, BEHIND_REPORTED, BEHIND_DOUBTED };
 
 struct pl_collaborative {
@@ -65,7 +65,7 @@ struct pl_collaborative {
     struct step_account now;
     struct delayed delayed;
     int64_t failures; /* local ones in a row */
-    int has_mixed;    /* others' numbers are in our parameters */
+    int has_mixed;    /* averages with others are in our parameters */
     enum behind_reported behind;
     int failed; /* the status that has ended the training */
 };
@@ -76,16 +76,18 @@ void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_ev
 void collaborative_warn(struct pl_collaborative *c, const char *text);
 /* Gives newcomers our present state. */
 void collaborative_share(struct pl_collaborative *c);
-/* A state of the swarm, of epoch `least` or later. PL_EUSE: no peer has one for our model, and most of the others have
- * one for another. */
+/* Downloads a state of the swarm, of epoch `least` or later. PL_EUSE: no peer has one for our
+ * model, and most of the others have one for another. */
 int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err);
 /* Adds what a round of the parameters has changed, if one has ended. */
 int collaborative_correct(struct pl_collaborative *c);
-/* Numbers went bad: what was accumulated is forgotten, and we are where the parameters are. */
+/* After numbers that are not finite: drops what was accumulated, and goes on from the parameters
+ * as they are. */
 void collaborative_recover(struct pl_collaborative *c, const char *why);
 /* 1: that has happened too often, and no other peer's numbers can be the reason. */
 int collaborative_is_hopeless(struct pl_collaborative *c);
-/* After the optimizer's step: the next epoch, what newcomers are given, the records, the event. */
+/* After the optimizer's step: begins the next epoch, shares the state, stores the records,
+ * reports the event. */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct collaboration_round *round);
 
@@ -94,11 +96,11 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
 int delayed_open(struct pl_collaborative *c);
 /* Joins the thread, and forgets the step. */
 void delayed_close(struct pl_collaborative *c);
-/* The target batch is there: our gradient leaves for its round. An earlier step is waited for. */
+/* The target batch is complete: our gradient leaves for its round. Waits for an earlier step. */
 int delayed_depart(struct pl_collaborative *c, struct pl_err *err);
-/* Before a batch is reported, or the swarm is asked anything: waits until our gradient has left. */
+/* Waits until our gradient has left: before a batch is reported, or the swarm is asked anything. */
 int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err);
-/* Between two local batches: puts in what has come back. wait: until nothing is on its way. */
+/* Between two local batches: applies what has come back. wait: until no step is under way. */
 int delayed_return(struct pl_collaborative *c, int wait, struct pl_err *err);
 
 #endif

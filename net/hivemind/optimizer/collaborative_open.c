@@ -1,9 +1,12 @@
-/* collaborative_open.c - a peer's way into a run and out of it: options, a DHT node of its own, the two averagers, a
- * first view of the swarm, and a state of another peer if there is one. [spec hivemind-protocol 7, 12]
+/* collaborative_open.c - a peer's way into a run and out of it. [spec hivemind-protocol 7, 12]
  *
- *   join the DHT by the initial peers - open the averagers of gradients and parameters - read everybody's progress -
- *   download a state - share ours - (steps) - withdraw our progress - leave the DHT
- */
+ *   join the DHT by the initial peers - open the averagers of gradients and parameters
+ *   - read everybody's progress - download a state - share ours - (steps)
+ *   - withdraw our progress - leave the DHT
+ *
+ * The order matters. Progress before the state: it says which epoch to expect. The state before
+ * the first batch: samples of an untrained model would count for everybody's step. Withdrawal
+ * before leaving: or the others wait for a minute. */
 #include "collaborative_internal.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "runtime/backend_open.h"
@@ -11,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- options ----------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 
 /* The defaults are the settings of the paper's run: a peer that sets nothing fits into such a
  * swarm. [spec hivemind-protocol 10] */
@@ -51,8 +54,9 @@ static int check_options(const struct pl_collaborative_run *run,
     return PL_OK;
 }
 
-/* --- the swarm --------------------------------------------------------------------------------- */
+/* --- the swarm -------------------------------------------------------------------------------- */
 
+/* A DHT node of our own; a caller that has one passes it instead. */
 static int open_own_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
                           struct pl_err *err)
 {
@@ -80,6 +84,7 @@ static int open_own_swarm(struct collaborative_member *m, const struct pl_collab
     return swarm_wait_joined(m->swarm, 0, err);
 }
 
+/* Also finds the address that others can join by, to show it to the user. */
 static int join_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
                       struct pl_err *err)
 {
@@ -103,7 +108,7 @@ const char *pl_collaborative_address(struct pl_collaborative *c)
     return c->member.address[0] ? c->member.address : NULL;
 }
 
-/* --- the averagers ----------------------------------------------------------------------------- */
+/* --- the averagers ---------------------------------------------------------------------------- */
 
 /* A validator's part in BTARD: computes a groupmate's gradient from its samples. The trainer
  * accumulates into its only gradient buffer, so ours is put back afterwards; c->host keeps it
@@ -152,6 +157,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
                         .context = c }
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
+    /* A gradient and a parameter of the same tensor travel in the same form. */
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; !rc && i < state->count; i++)
         /* One method for each tensor: "run" takes 8 bits for large ones, float16 for the others,
@@ -166,7 +172,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
     return rc;
 }
 
-/* --- open, close ------------------------------------------------------------------------------- */
+/* --- open, close ------------------------------------------------------------------------------ */
 
 /* Rounds average in host memory, whatever device computes: the fast backend if there is one. */
 static void choose_backend(struct pl_collaborative *c)
@@ -185,6 +191,8 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     int loaded;
     collaboration_enter(c->collaboration, c->epoch);
     collaborative_report(c, &ready);
+    /* A state of the swarm replaces our values; PL_ENOTFOUND: nobody shares one, so we are the
+     * first. */
     loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);
     /* A peer with another model would count in everybody's samples, while nobody could use its
      * gradients: it must not join. */
@@ -210,6 +218,7 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     c->epoch = c->o.epoch;
     rc = check_options(run, &c->o, err);
     if (!rc) choose_backend(c);
+    /* A caller's trainer, or ours over the caller's plain tensors. */
     if (!rc && c->o.trainer) c->trainer = *c->o.trainer;
     else if (!rc)
         rc = collaborative_tensors_open(&c->tensors, &c->trainer, tensors, count, &c->o, &c->be,
@@ -217,6 +226,7 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     if (!rc) rc = join_swarm(&c->member, run, err);
     if (!rc) rc = open_averagers(c, run->name, err);
     if (!rc) rc = enter_run(c, err);
+    /* close undoes whatever was opened, in reverse order. */
     if (rc) {
         c->failed = rc;
         pl_collaborative_close(c);
@@ -239,6 +249,7 @@ void pl_collaborative_close(struct pl_collaborative *c)
         collaborative_report(c, &end);
     }
     collaboration_close(c->collaboration);
+    /* Rounds have ended: nobody reads the buffers any more. */
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
     leave_swarm(&c->member);

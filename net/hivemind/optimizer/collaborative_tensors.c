@@ -32,12 +32,14 @@ struct collaborative_tensors {
     struct optimizer_state state;
 };
 
+/* Caller's tensors -> flat buffer. */
 static void gather_values(struct collaborative_tensors *t, float *flat)
 {
     for (size_t i = 0; i < t->count; i++)
         memcpy(flat + t->list[i].offset, t->caller[i], t->list[i].n * sizeof *flat);
 }
 
+/* Flat buffer -> caller's tensors. */
 static void scatter_values(struct collaborative_tensors *t, const float *flat)
 {
     for (size_t i = 0; i < t->count; i++)
@@ -64,8 +66,9 @@ int collaborative_tensors_add(struct collaborative_tensors *t, const float *cons
     return PL_OK;
 }
 
-/* --- the trainer ------------------------------------------------------------------------------- */
+/* --- the trainer ------------------------------------------------------------------------------ */
 
+/* Forgets what was accumulated. */
 static void drop(void *context)
 {
     struct collaborative_tensors *t = context;
@@ -93,6 +96,7 @@ static int take_gradient(void *context, int delayed, float **gradient)
     return PL_OK;
 }
 
+/* The schedule is a function of the epoch alone, so that all peers agree on it. */
 static double learning_rate(const struct collaborative_tensors *t, int64_t epoch)
 {
     return t->o->schedule ? t->o->schedule(t->o->context, epoch) : t->o->lr;
@@ -145,10 +149,13 @@ static int apply_delayed(void *context)
     return PL_OK;
 }
 
+/* Nothing to do: the state was written into the flat buffer, and the event that follows
+ * publishes it. */
 static int loaded(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
 
-/* --- open, close ------------------------------------------------------------------------------- */
+/* --- open, close ------------------------------------------------------------------------------ */
 
+/* Checks a tensor of the caller and gives it a place in the flat buffer. */
 static int take_tensor(struct collaborative_tensors *t, const struct pl_collaborative_tensor *from,
                        double decay, struct pl_err *err)
 {

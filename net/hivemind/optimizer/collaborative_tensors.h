@@ -1,5 +1,5 @@
-/* collaborative_tensors.h - a trainer over a caller's plain tensors: accumulates their gradients, and takes the local
- * optimizer's steps, ours or the caller's. All in host memory. */
+/* collaborative_tensors.h - a trainer over a caller's plain tensors: accumulates their
+ * gradients, and takes the local optimizer's steps, ours or the caller's. All in host memory. */
 #ifndef PL_COLLABORATIVE_TENSORS_H
 #define PL_COLLABORATIVE_TENSORS_H
 
@@ -7,8 +7,8 @@
 
 struct collaborative_tensors;
 
-/* be, the tensors' values and what the options point to are borrowed. Fills *trainer, which is *t's. PL_EUSE for
- * tensors or options that make no sense. */
+/* be, the tensors' values and what the options point to are borrowed. Fills *trainer, which
+ * belongs to *t. PL_EUSE: tensors or options make no sense. */
 int collaborative_tensors_open(struct collaborative_tensors **t,
                                struct pl_collaborative_trainer *trainer,
                                const struct pl_collaborative_tensor *tensors, size_t count,

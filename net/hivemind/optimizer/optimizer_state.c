@@ -1,11 +1,13 @@
-/* optimizer_state.c - the state that a newcomer downloads: [spec hivemind-protocol 7]
+/* optimizer_state.c - the state that a newcomer downloads. [spec hivemind-protocol 7]
  *
- *   tensors   all parameters, in the order of the optimizer's groups; then every tensor of the optimizer's state
- *   metadata  epoch, group bits, and the leaves of the optimizer's state_dict in alphabetical order: hyperparameters of
- *             each group, then for each parameter its moments (an index of a tensor), its step and its norms
+ *   tensors   all parameters, in the order of the optimizer's groups; then every tensor of the
+ *             optimizer's state
+ *   metadata  epoch, group bits, and the leaves of the optimizer's state_dict in alphabetical
+ *             order: hyperparameters of each group, then for each parameter its moments (an index
+ *             of a tensor), its step and its norms
  *
- * A state comes from a stranger. So it is checked whole before anything of it is taken: shapes, finite numbers, second
- * moments that are not negative, codes that lie in the code book. */
+ * A state comes from a stranger. So it is checked whole before anything of it is taken: shapes,
+ * finite numbers, second moments that are not negative, codes that are within the code book. */
 #include "optimizer_state.h"
 
 #include <float.h>
@@ -127,6 +129,8 @@ static void release(struct state_snapshot *s)
 }
 
 /* Memory for a tensor of the snapshot. */
+/* Adds a tensor to the snapshot and returns memory for its values; NULL (and failed) without
+ * memory. */
 static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
 {
     struct state_snapshot *s = m->snapshot;
@@ -141,6 +145,7 @@ static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
     return data;
 }
 
+/* Adds a leaf of the metadata: a real number, a count, or the index of a tensor. */
 static void add_leaf(struct maker *m, struct state_leaf leaf)
 {
     if (m->meta.count == m->leaf_room) {
@@ -165,6 +170,7 @@ static void add_count(struct maker *m, int64_t x)
     add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x });
 }
 
+/* A tensor of the optimizer: a leaf with its index, and the tensor itself after all parameters. */
 static void *add_moment(struct maker *m, const struct pl_wire_type *type)
 {
     add_leaf(m,
@@ -186,6 +192,7 @@ static void add_group(struct maker *m, const struct optimizer_state *s, size_t b
     add_real(m, decay);
 }
 
+/* Norms are tensors of no axes in PyTorch's state: four bytes and an empty shape. */
 static void add_scalar(struct maker *m, float x)
 {
     const struct pl_wire_type type = { .dtype = PL_F32 };
@@ -238,11 +245,13 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1,
                                  sizeof *m.snapshot->tensors);
     m.failed = !m.snapshot->tensors;
+    /* Tensors: parameters first, in the swarm's order. */
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         void *data = add_tensor(&m, &s->schema[i].type);
         if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
     }
+    /* Leaves: "param_groups" comes before "state" in the alphabet. */
     if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
     if (s->decayed < s->count) add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
     for (size_t i = 0; i < s->count && !m.failed; i++) add_param_state(&m, s, i);
@@ -261,6 +270,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
 
 /* --- taking ----------------------------------------------------------------------------------- */
 
+/* The leaves of all parameters. What comes before them, the groups' options, may differ in
+ * number (initial_lr), so positions are counted from the end. */
 static size_t state_leaves(const struct optimizer_state *s)
 {
     size_t all = 0, n;
@@ -285,6 +296,7 @@ static const struct tensor_message *leaf_tensor(const struct optimizer_state *s,
     return &l->tensors[at];
 }
 
+/* Values as float32 or bytes, whatever compression the donor has chosen. */
 static int decode(void *data, const struct optimizer_state *s, const struct tensor_message *m)
 {
     return pl_wire_decode(data, s->be, m->method, &m->type, m->buffer, m->bytes, NULL);
@@ -363,6 +375,7 @@ static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t
 static int walk(struct optimizer_state *s, const struct state_load *l,
                 const struct training_state *t, int put, struct pl_err *err)
 {
+    /* Groups' options are not read: ours are set by our own command line. */
     size_t at = t->count - state_leaves(s);
     for (size_t i = 0; i < s->count; i++) {
         size_t n, array = s->first[s->order[i]];
@@ -373,6 +386,8 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             struct pl_optimizer_state a;
             void *data;
             int rc = PL_OK;
+            /* The number of steps, for Adam's correction and the schedule; a stranger's number,
+             * so bounded. */
             if (!strcmp(names[k], "step")) {
                 if (leaf->kind != STATE_COUNT || leaf->index < 0 || leaf->index > STATE_STEPS_MAX)
                     return pl_fail(err, PL_EFORMAT, "state: parameter %zu has no step", i);
@@ -383,8 +398,10 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                 return pl_fail(err, PL_EFORMAT,
                                "state: parameter %zu has no \"%s\" of %d codes up to 1", i,
                                names[k], PL_CODES);
+            /* Norms and code books are not kept: they follow from the rest. */
             if (strncmp(names[k], "state", 5) && strncmp(names[k], "absmax", 6)) continue;
             a = pl_optimizer_state_at(s->optimizer, array);
+            /* Same number of elements and same width as ours: else it is another optimizer. */
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
             if (!m)
                 return pl_fail(err, PL_EUSE,
@@ -422,6 +439,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
     struct training_state t;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
+    /* The cheap checks first, tensors last: a wrong state costs little. */
     if (t.epoch > STATE_STEPS_MAX)
         rc = pl_fail(err, PL_EFORMAT, "state: of epoch %lld, expected at most %lld",
                      (long long)t.epoch, (long long)STATE_STEPS_MAX);
@@ -459,6 +477,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];
         float *x = pl_alloc(to->n, sizeof *x);
+        /* Decoded in host memory, then put on the device, one tensor at a time. */
         rc = x ? decode(x, s, &l->tensors[i]) : PL_ENOMEM;
         if (!rc) rc = s->be->put(value + to->offset, x, to->n * sizeof *x);
         pl_free(x);

@@ -1,8 +1,8 @@
-/* optimizer_state.h - a whole training state, parameters and LAMB's moments, in the form in which
- * hivemind's peers give it to newcomers, and back. [spec hivemind-protocol 7]
+/* optimizer_state.h - a whole training state, parameters and LAMB's moments, in the form in
+ * which hivemind's peers send it to newcomers, and back. [spec hivemind-protocol 7]
  *
- * The order is that of the optimizer's groups: all parameters with weight decay first, then those
- * without; where all have it, there is one group. */
+ * The order is that of the optimizer's groups: all parameters with weight decay first, then
+ * those without; if all have it, there is one group. */
 #ifndef PL_OPTIMIZER_STATE_H
 #define PL_OPTIMIZER_STATE_H
 
@@ -23,8 +23,8 @@ struct optimizer_state {
     size_t *first;                       /* (count) its first array among the optimizer's */
     size_t decayed;
 };
-/* types: (count) shapes in the optimizer's order, which was opened with these tensors. optimizer may be NULL: one whose
- * moments are not ours to share. */
+/* types: (count) shapes in the optimizer's order. The optimizer was opened with these tensors;
+ * NULL: the caller's own optimizer, whose moments cannot be shared. */
 int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
                          const struct pl_optimizer_tensor *tensors,
@@ -41,22 +41,22 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
                                                 int64_t epoch, double lr, double initial_lr,
                                                 const char *bits);
 
-/* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of
- * it finite. Else a sentence; PL_EUSE: it is of another model or optimizer than ours. */
+/* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all
+ * of it finite. Else err says why; PL_EUSE: it is of another model or optimizer than ours. */
 int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
                           int64_t least, struct pl_err *err);
-/* Takes a checked state over; *epoch is its. */
+/* Takes over a checked state, and sets *epoch to its epoch. */
 int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch,
                          const struct state_load *l, struct pl_err *err);
 
-/* Parameters or gradients between the flat buffer (backend memory) and host tensors in the swarm's
- * order. host: the first's tensors, in memory that the device's copies reach without a detour;
- * NULL: there is none left. NULL may be freed. */
+/* Parameters or gradients between the flat buffer (backend memory) and host tensors in the
+ * swarm's order. host: such tensors, in memory that the device can copy to directly; NULL: no
+ * memory. NULL may be freed. */
 float **optimizer_state_host(const struct optimizer_state *s);
 void optimizer_state_host_free(const struct optimizer_state *s, float **host);
 int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat);
-/* The same, under way when it returns, beside what is called next: host and flat are to be left
- * alone until pl_copy_end(*ticket). *ticket 0: the backend has no such copies, and it has been
+/* As optimizer_state_get, but returns at once: host and flat must be left alone until
+ * pl_copy_end(*ticket). *ticket 0: the backend cannot copy in the background, and the copy is
  * done. */
 int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
                               const float *flat, uint64_t *ticket);

@@ -2,7 +2,8 @@
  * communication] [spec hivemind-protocol 4.2, 7]
  *
  *   tensors   of a safetensors file, in the swarm's order
- *   calls     open, average, share, load, close: each posts a request to the network's thread and returns when the averager's callback has completed it
+ *   calls     open, average, share, load, close: each posts a request to the network's thread, and
+ *             returns when the averager's callback has completed it
  *
  * On the wire a tensor has no name, only its position, and a group forms only among peers whose
  * schema (types and shapes in order) has the same hash. So the order has to travel with the
@@ -30,6 +31,7 @@ void named_tensors_clear(struct named_tensors *t)
     memset(t, 0, sizeof *t);
 }
 
+/* Without an order in the file: the alphabet, which every peer gets from the same names. */
 static int by_name(const void *a, const void *b)
 {
     return strcmp((*(const struct st_tensor *const *)a)->name,
@@ -62,6 +64,7 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
     return rc;
 }
 
+/* A float32 copy of a tensor of the file, with its schema. */
 static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
 {
     size_t i = t->count;
@@ -101,6 +104,7 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
     return rc;
 }
 
+/* Writes the order along, so that whoever reads the file averages in the same one. */
 int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err)
 {
     struct st_writer *w = pl_safetensors_writer_new();
@@ -161,6 +165,8 @@ static int is_method(double *number, const char *name, const char *method)
     return end != name + n + 1 && !*end && isfinite(*number) && *number >= 0;
 }
 
+/* How a group guards against Byzantine peers: not at all, CenteredClip with a radius, or BTARD
+ * with a number of validators. */
 int robust_named(double *clip, int *verify, double *validators, const char *name)
 {
     double radius = ALLREDUCE_CLIP_USUAL;
@@ -227,6 +233,7 @@ struct call {
     int rc, done;
 };
 
+/* The loop's side: the call lives on the stack of the thread that is woken. */
 static void end(struct call *c, int rc)
 {
     pthread_mutex_lock(&c->s->lock);
@@ -236,6 +243,7 @@ static void end(struct call *c, int rc)
     pthread_mutex_unlock(&c->s->lock);
 }
 
+/* The caller's side: post, sleep until end(). */
 static int fulfil(struct call *c, loop_fn *begin)
 {
     int rc = loop_post(c->s->loop, begin, c);
@@ -296,6 +304,7 @@ static void on_round(void *context, const struct averager_result *r)
     end(c, r->status);
 }
 
+/* One round at a time for each averager: it owns the tensors while it runs. */
 static void begin_round(void *context)
 {
     struct call *c = context;
@@ -319,6 +328,7 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
 
 void round_clear(struct round *r) { group_clear(&r->group); }
 
+/* From now on the averager owns the snapshot, and advertises it with this priority. */
 static void begin_share(void *context)
 {
     struct call *c = context;
@@ -333,6 +343,7 @@ void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *sna
     fulfil(&c, begin_share);
 }
 
+/* Called for each donor's state before it is taken. */
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct call *c = context;

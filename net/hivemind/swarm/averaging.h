@@ -1,5 +1,6 @@
-/* averaging.h - what callers that average need on top of a swarm: tensors of a file in the swarm's
- * order, and an averager whose calls wait. Functions may be called from any thread but the loop's. */
+/* averaging.h - single averaging rounds on top of a swarm: tensors of a file in the swarm's
+ * order, and an averager whose calls wait. Functions may be called from any thread but the
+ * loop's. */
 #ifndef PL_SWARM_AVERAGING_H
 #define PL_SWARM_AVERAGING_H
 
@@ -37,7 +38,7 @@ int swarm_averager(struct averager **a, struct swarm *s, const struct averager_o
                    struct pl_err *err);
 void swarm_averager_close(struct swarm *s, struct averager *a);
 
-/* A round, waited for. The group's ids and what they said are kept. */
+/* A round's result. The group's ids and gathered messages are copies. */
 struct round {
     struct averager_result result; /* .group points to the next */
     struct group group;

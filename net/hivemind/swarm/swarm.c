@@ -109,6 +109,7 @@ static int look_at_own(const char *flag, const char *const *list, size_t count, 
     return PL_OK;
 }
 
+/* The commonest error deserves a hint: an address that is not this machine's, or a port in use. */
 static int open_host(struct swarm *s, const struct host_options *o, struct pl_err *err)
 {
     struct pl_err why = { "" };
@@ -144,11 +145,13 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     pthread_condattr_t attributes;
     int rc;
     memset(s, 0, sizeof *s);
+    /* First what swarm_close destroys, so that it may be called after any failure below. */
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the wall clock may be set */
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
+    /* Then in the order of use: addresses, identity, loop, host, node. */
     rc = look_at_joins(o, err);
     if (!rc) rc = look_at_own("listen", o->listen, o->listen_count, err);
     if (!rc) rc = look_at_own("announce", o->announce, o->announce_count, err);
@@ -170,6 +173,8 @@ static void enter_node(void *context)
 
 void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
 
+/* Waits for the first attempt to join only: a peer that starts before its initial peers may
+ * still join later. */
 int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err)
 {
     struct timespec until;
@@ -202,6 +207,7 @@ void swarm_close(struct swarm *s)
 
 /* --- what is known ---------------------------------------------------------------------------- */
 
+/* A question to the loop, answered into this struct while the caller waits. */
 struct looking {
     struct swarm *s;
     struct dht_status *status;
@@ -276,16 +282,19 @@ void swarm_resources(struct swarm *s, struct resources *copy)
     if (loop_call(s->loop, look_resources, &l)) memset(copy, 0, sizeof *copy);
 }
 
+/* DHT time: this machine's clock, corrected to agree with the other peers'. [spec
+ * hivemind-protocol 11] */
 double swarm_time(struct swarm *s)
 {
     struct looking l = { .s = s };
     return loop_call(s->loop, look_time, &l) ? 0 : l.time;
 }
 
-/* --- requests ----------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 struct request {
     struct swarm *s;
+    /* Only what this kind of request needs is set. */
     const struct dht_id *key;
     const struct peer_id *peer;
     const struct bytes *subkey, *value;
@@ -302,6 +311,7 @@ static void end(struct request *w, int status)
     tell(w->s, &w->done);
 }
 
+/* Callbacks run on the loop; each copies its result and wakes the thread that waits. */
 static void on_got(void *context, int status, const struct dht_result *r)
 {
     struct request *w = context;

@@ -1,5 +1,5 @@
-/* swarm.h - a peer of a swarm: a network thread, a libp2p host on it, a DHT node on that. Its functions may be called
- * from any thread but the network's, and wait. */
+/* swarm.h - a peer of a swarm: a network thread, a libp2p host on it, a DHT node on that. Its
+ * functions wait; they may be called from any thread but the network's. */
 #ifndef PL_SWARM_H
 #define PL_SWARM_H
 
@@ -12,16 +12,16 @@
 
 struct swarm_options {
     const char *cmd;           /* for messages */
-    const char *const *listen; /* none: others can't call us, a client */
+    const char *const *listen; /* none: a client, which others cannot dial */
     size_t listen_count;
     const char *const *announce;
     size_t announce_count;
     const char *const *join;
     size_t join_count;
     const char *identity; /* file; NULL: a fresh one */
-    int visitor;          /* 1: listens, if asked to, but is in nobody's table */
+    int visitor;          /* 1: listens, if asked to, but stays out of routing tables */
     int relay;
-    int hold; /* 1: enters when it is told to, swarm_enter */
+    int hold; /* 1: joins the DHT at swarm_enter only */
     const struct validators *validators;
     struct auth *auth;
 };
@@ -34,16 +34,17 @@ struct swarm {
     /* private */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* of CLOCK_MONOTONIC */
-    int tries, joined;      /* how often entering ended, and how the last time */
+    int tries, joined;      /* attempts to join, and whether the last succeeded */
     struct pl_err why;
 };
 
-/* Listens (if asked to) and opens the node; returns without waiting for its entry. */
+/* Listens (if asked to) and opens the node; returns without waiting until it has joined. */
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
 /* After `hold`. */
 void swarm_enter(struct swarm *s);
-/* Waits until the first try to enter has ended: PL_OK, or PL_EIO and err says why of each initial peer. The node goes on
- * trying; ask again. PL_EAGAIN: it has not ended within limit_s (0: no limit). */
+/* Waits until the first attempt to join has ended: PL_OK, or PL_EIO and err says why of each
+ * initial peer. The node goes on trying; ask again. PL_EAGAIN: it has not ended within limit_s
+ * (0: no limit). */
 int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err);
 void swarm_close(struct swarm *s);
 

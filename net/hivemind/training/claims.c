@@ -123,6 +123,7 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
     struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
     struct progress_record *taken = malloc((count + 1) * sizeof *taken);
     *counted = 0;
+    /* Without memory nobody counts: this peer goes on alone for one poll. */
     if (!next.list || !taken) {
         free(next.list);
         free(taken);
@@ -137,6 +138,7 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count, 
         records[i].samples_per_second = bounded_speed(taken[i].samples_per_second, target_batch);
     }
     free(taken);
+    /* Peers without a record in this poll keep their doubts and their owner. */
     for (size_t i = 0; i < c->count && next.count < CLAIMS_MAX; i++)
         if (is_remembered(&c->list[i], now)) {
             next.list[next.count] = c->list[i];

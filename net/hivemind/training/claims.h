@@ -1,6 +1,6 @@
-/* claims.h - which progress records count. A record in the DHT is signed, but by a key that anybody
- * can make: its epoch, samples and speed are claims, and so is the peer that it names. What we have
- * seen ourselves decides how far a claim is followed. Pure functions.
+/* claims.h - which progress records count. A record in the DHT is signed, but by a key that
+ * anybody can make: its epoch, samples and speed are claims, and so is the peer that it names.
+ * What we have seen ourselves decides how far a claim is followed. Pure functions.
  *
  *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
  *          common round of gradients if they are two or more, else of all. A minority's claim does
@@ -8,10 +8,10 @@
  *          reason to ask for a state, never an epoch to take over.
  *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
  *          does not count for a while, twice as long each time.
- *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped. Its
- *          record stays in the DHT for a minute, but says nothing about the epoch of those who live.
- *   owner  the key that first wrote a peer's record: while it goes on, another key's record for the
- *          same peer is not that peer's. */
+ *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped.
+ *          Its record stays in the DHT for a minute, but says nothing about living peers.
+ *   owner  the key that first wrote a peer's record: as long as it reports, another key's record
+ *          for the same peer is ignored. */
 #ifndef PL_CLAIMS_H
 #define PL_CLAIMS_H
 
@@ -19,8 +19,8 @@
 #include "net/hivemind/averaging/group.h"
 #include "progress.h"
 
-/* Epochs that a saved state may be past the lead: records lag a step behind the states, and the swarm
- * may step once more between our look and the download. */
+/* Epochs that a saved state may be past the lead: records lag a step behind the states, and the
+ * swarm may step once more between our poll and the download. */
 #define CLAIMS_SLACK 2
 #define CLAIMS_MAX 4096        /* peers that are remembered: four times the largest group */
 #define CLAIMS_MATES_MIN 2     /* of our last round: one alone decides nothing */
@@ -35,11 +35,11 @@ struct claims {
         uint8_t owner[DHT_ID_BYTES];
         int64_t epoch;        /* as it last claimed */
         double time;          /* of the claim, by the peer's clock */
-        double renewed;       /* DHT time of our first look that found it */
+        double renewed;       /* DHT time of our first poll that found it */
         double doubted_until; /* DHT time */
         int doubts;           /* in a row */
         double asked;         /* DHT time of our last ping; 0: none yet */
-        int is_listed;        /* in the last look */
+        int is_listed;        /* in the last poll */
         int is_silent;        /* has not answered it, and has reported nothing since */
         int is_client;
         int is_mate; /* was in the last common round of gradients */
@@ -47,21 +47,25 @@ struct claims {
     size_t count;
 };
 
-/* The progress records among a dictionary's (n) items, with their owners; how many there are. */
+/* Reads the progress records among a dictionary's (n) items, with their owners. Returns their
+ * number. */
 size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n);
-/* Everybody else's records as they lie in the DHT now. Moves those that count to the front, one for
- * each peer, with a speed in bounds; *counted: how many they are. PL_ENOMEM: none counts. */
+/* A poll: all other peers' records as they are in the DHT now. Moves those that count to the
+ * front, one for each peer, with a speed in bounds; *counted is their number. PL_ENOMEM: none
+ * counts. */
 int claims_see(struct claims *c, struct progress_record *records, size_t count, double target_batch,
                double now, size_t *counted);
-/* The lead by the last look, as we are at epoch `own`; -1: nobody is listed. */
+/* The lead by the last poll, as we are at epoch `own`; -1: nobody is listed. */
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
-/* 1: of those beyond `own` somebody can be asked for a state; clients can't. */
+/* 1: one of the peers beyond `own` can serve a state; clients cannot. */
 int claims_can_be_shown(const struct claims *c, int64_t own, double now);
-/* Peers whose claims keep the lead below `epoch`, the oldest claims first, at most CLAIMS_PINGS: shall be pinged
- * now, and have not been for CLAIMS_SILENT seconds. How many they are. */
+/* Peers whose claims keep the lead below `epoch`, the oldest claims first, at most CLAIMS_PINGS:
+ * to be pinged now, unless they have been within CLAIMS_SILENT seconds. Returns how many they
+ * are. */
 size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_t epoch,
                       double now);
-/* One of them has not answered a ping sent at DHT time `asked`; nothing if it has reported since. */
+/* A pinged peer has not answered; `asked` is the DHT time of the ping. Does nothing if the peer
+ * has reported since. */
 void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 /* A common round of gradients has succeeded in this group. */
 void claims_round(struct claims *c, const struct group *g);

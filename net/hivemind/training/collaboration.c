@@ -37,6 +37,8 @@ void request_complete(struct request *w, int status)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* The training's thread: posts the request and sleeps. The wait has no limit of its own, since
+ * every activity of the loop has one. */
 int request_wait(struct request *w, loop_fn *begin)
 {
     struct collaboration *c = w->c;
@@ -55,6 +57,8 @@ double collaboration_now(const struct collaboration *c) { return dht_node_time(c
 /* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
+/* Each peer writes under its own subkey of a common dictionary: the hash of its signing key.
+ * Nobody else can sign for that subkey, so nobody can overwrite it. [spec hivemind-protocol 2.1] */
 void collaboration_store(struct collaboration *c, const struct dht_id *key,
                          const struct bytes *value, double life)
 {
@@ -156,19 +160,24 @@ static void see(struct collaboration *c, const struct dht_result *r)
     struct progress_local mine;
     struct pl_err say;
     if (!records) return;
+    /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
     claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
     collaboration_find_lead(c);
     own = own_record(c);
     mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
+    /* 2. Which epochs are believed? */
     count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
+    /* A peer with another target batch would step alone, without any error: warn the user. */
     if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
                                             collaboration_now(c), &say))
         collaboration_remark(c, say.text);
+    /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
     liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
     c->others = count; /* without ourselves: our first record may not be stored yet */
     c->paused = count_paused(c, records, count);
+    /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
     count = drop_beyond(records, count, c->epoch);
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
@@ -199,6 +208,7 @@ void collaboration_begin_poll(void *context)
     struct collaboration *c = context;
     struct request *w = c->fetch_waits;
     timer_stop(&c->fetch_timer);
+    /* One poll at a time; a request that waits is completed by the one under way. */
     if (c->fetch || c->closing) return;
     if (c->updating) return; /* no polls during an update: collaboration_advance begins the next */
     if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
@@ -236,6 +246,8 @@ static void begin_add(void *context)
     struct collaboration *c = w->c;
     double now = collaboration_now(c);
     int ready;
+    /* Speed counts the computation of batches only: rounds and downloads do not make a peer
+     * slow. */
     if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
     if (c->delayed) { /* a round is under way: these samples are the next epoch's */
         c->next_samples = progress_plus(c->next_samples, w->number);
@@ -269,6 +281,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
 {
     struct request w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
                    again = { .c = c };
+    /* First by the view that we have, without waiting for the network: most batches end here. */
     if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Before a step, look once more: a peer that steps by an old view while the others have just
@@ -311,6 +324,7 @@ void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
     collaboration_enter(c, epoch);
 }
 
+/* Epoch + 1 without a download: the parameters are the group's already. */
 static void begin_raise(void *context)
 {
     struct request *w = context;
@@ -330,6 +344,7 @@ void collaboration_raise_epoch(struct collaboration *c)
     request_wait(&w, begin_raise);
 }
 
+/* The snapshot is taken over by the averager, which serves it until the next one comes. */
 static void begin_share(void *context)
 {
     struct request *w = context;
@@ -345,6 +360,8 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
     request_wait(&w, begin_share);
 }
 
+/* The group key's bits are part of a state's metadata in hivemind. [spec hivemind-protocol 4.5,
+ * 7] */
 static void tell_bits(void *context)
 {
     struct request *w = context;
@@ -399,6 +416,7 @@ static void close_averagers(struct request *w)
     on_averager_closed(w);
 }
 
+/* The withdrawal is stored: now the averagers may close. */
 static void on_taken_back(void *context, int status)
 {
     struct request *w = context;
@@ -407,6 +425,7 @@ static void on_taken_back(void *context, int status)
     close_averagers(w);
 }
 
+/* Some of the peers that store our record do not answer. It expires by itself within a minute. */
 static void on_too_late(void *context)
 {
     struct request *w = context;
@@ -478,6 +497,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         /* The timeouts keep hivemind's proportions: a sender is given up after one matchmaking
          * time, a reducer after two. [spec hivemind-protocol 5.5] */
         .min_matchmaking_time = c->o.matchmaking_time,
+        /* s for a leader's first answer to a join request [spec hivemind-protocol 4.4] */
         .request_timeout = 3,
         .sender_timeout = c->o.matchmaking_time,
         .reducer_timeout = 2 * c->o.matchmaking_time,
@@ -505,6 +525,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
 }
 
+/* Two averagers, since gradients and parameters are averaged in different groups, at different
+ * times, with different weights. */
 static void begin_open(void *context)
 {
     struct request *w = context;
@@ -535,6 +557,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
                                         .held_out = NAN,
                                         .target_batch = o->target_batch };
     if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
+    /* A dot separates a key's prefix from its group bits, so the name may not have one. [spec
+     * hivemind-protocol 4.1] */
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
         rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot",
                      o->run);
@@ -550,6 +574,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     rc = PL_OK;
     for (size_t t = 0; !rc && t < o->tensors; t++)
         rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
+    /* The dictionaries of the run: RUN_progress, RUN_metrics, RUN_report. */
     snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
     dht_id_of_text(&c->progress_id, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);

@@ -1,19 +1,19 @@
-/* collaboration.h - one peer's part in training a model together: who has done how much, when
- * everybody steps, the round that averages the gradients and the one that averages the parameters.
+/* collaboration.h - one peer's part in collaborative training: progress of the swarm, the moment
+ * of the common step, the round that averages gradients and the one that averages parameters.
  * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
  *   local batch - add - local batch - add - ...   until the swarm holds the target batch, then
- *   average (gradients) - the caller's optimizer step - advance (epoch + 1; parameters are averaged
- *   beside the next local batches) - correct (what that changed) - ...
+ *   average (gradients) - the caller's optimizer step - advance (epoch + 1; parameters are
+ *   averaged during the next local batches) - correct (adds what that changed) - ...
  *
- * Called from the training's thread; the network has its own, and training waits for it only where
- * it says so. The gradient round is triggered as soon as we are ready, whatever the parameters'
- * round does, which is cancelled if it has found no group by then: two real trainers that wait the
- * other way round can wait for each other for ever.
+ * Called from the training's thread; the network has a thread of its own, and training waits for
+ * it only where a function says so. The gradient round is triggered as soon as we are ready,
+ * whatever the parameters' round does; that one is cancelled if it has found no group by then.
+ * Two real trainers that wait the other way round can wait for each other for ever.
  *
- * With delayed updates the gradients' round is beside the next local batches, too:
- *   depart (gradients) - local batch - add - ... - returned - the step, here or beside more batches -
- *   advance */
+ * With delayed updates the gradients' round overlaps with the next local batches, too:
+ *   depart (gradients) - local batch - add - ... - returned - the step (here, or during more
+ *   batches) - advance */
 #ifndef PL_COLLABORATION_H
 #define PL_COLLABORATION_H
 
@@ -23,13 +23,13 @@
 #include "peer_report.h"
 
 #define COLLABORATION_PATIENCE \
-    2 /* matchmaking times without anybody, then our own gradient will do */
+    2 /* matchmaking times without a groupmate, then step with our own gradient */
 
-/* Target batches that one peer's gradient may weigh: whoever waited for a round that failed has
+/* Most target batches that one peer's gradient may weigh: a peer whose last round failed has
  * more than its share, and may give it, but groupmates must not have to believe any number. */
 #define COLLABORATION_WEIGHT_MAX 4
 
-/* Whose state a newcomer asks for, in the names of calls; its prefix is "RUN_state_averager". */
+/* The class name in calls for a state; the prefix is "RUN_state_averager". */
 #define COLLABORATION_STATE_CLASS "TrainingStateAverager"
 
 struct collaboration;
@@ -40,14 +40,14 @@ struct collaboration_options {
     struct dht_node *node; /* with validators that guard the run and sign by `key` */
     const struct rsa_key *key;
     const struct pl_backend *be; /* for averaging, in host memory */
-    const char *device;          /* what computes, for the run's page; NULL: not told */
+    const char *device;          /* name of the device, for the dashboard; NULL: not reported */
     size_t tensors;              /* the parameters, in the swarm's order: decayed ones first */
     const struct schema_tensor *schema;
     const enum pl_compression *method;
     int64_t target_batch;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
-    size_t group_size;           /* a group of so many begins at once; 0: whoever comes in time */
+    size_t group_size;           /* a group of this size begins at once; 0: no limit */
     const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
     double bandwidth;
     double clip; /* see exchange.h; 0: the mean */
@@ -61,7 +61,7 @@ struct collaboration_options {
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
 int collaboration_open(struct collaboration **c, const struct collaboration_options *o,
                        struct pl_err *err);
-/* Takes our report back, which others have two seconds to hear of, and waits for what helper threads
+/* Withdraws our report, for which it takes up to two seconds, and waits for what helper threads
  * still do. NULL may be closed. */
 void collaboration_close(struct collaboration *c);
 
@@ -78,16 +78,16 @@ void collaboration_look(struct collaboration *c, struct collaboration_view *v);
 
 /* Waits for a first view of the swarm. */
 void collaboration_enter(struct collaboration *c, int64_t epoch);
-/* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear.
- * Refused is one whose epoch is beyond the others' lead, or beyond `most` while fewer than two others
- * report progress. When several downloads in a row have not shown the lead, the view says so, and its
- * claimants are not believed for a while. */
+/* Downloads a state of the swarm; waits. PL_ENOTFOUND: nobody shares one. *state:
+ * state_load_clear. Refused is a state whose epoch is beyond the others' lead, or beyond `most`
+ * while fewer than two others report progress. When several downloads in a row have not shown
+ * the lead, the view says so, and its claimants are not believed for a while. */
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with its state and nothing accumulated. */
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
-/* One epoch more, with what has been accumulated: most peers of a common round of the parameters
- * were ahead, and all of those are clients, which give nobody a state. The round has brought us to
+/* Epoch + 1, keeping what was accumulated: in a common round of the parameters most peers were
+ * ahead, and all of those are clients, which cannot serve a state. The round has brought us to
  * the same parameters. */
 void collaboration_raise_epoch(struct collaboration *c);
 
@@ -97,7 +97,7 @@ enum collaboration_advice {
     COLLABORATION_CATCH_UP /* the others may be ahead: if their state shows it, take it over and
                              * drop what was accumulated; else go on. Comes with pauses */
 };
-/* So many samples more are in the gradient; they took so long. */
+/* Reports a local batch: its samples are in the gradient, it took so many seconds. */
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds);
 
@@ -106,55 +106,54 @@ struct collaboration_round {
     int status;   /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers; /* in the group; 1: alone */
     int verified; /* 1: by BTARD */
-    int banned;   /* who was caught lying; the last of them: */
+    int banned;   /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;
     double seconds;
     int ahead; /* of parameters: 1: raise the epoch by one, see collaboration_raise_epoch */
-    uint8_t group
-        [DHT_ID_BYTES]; /* what the round is called by all of its peers; zeros: there was none */
+    uint8_t group[DHT_ID_BYTES]; /* the same at all of its peers; zeros: no group */
     struct pl_err why;
 };
-/* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
+/* Averages our mean gradient, weighted by our samples, with the group's. Waits. */
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r);
-/* The same without waiting, for delayed updates: until the round has ended `gradient` is borrowed,
- * and what is added counts for the next epoch, which begins at its end. Meanwhile the swarm sees a
- * peer that is in its round: whoever is slower still comes to it, and does not believe to be
- * late. */
+/* Begins the same without waiting, for delayed updates. Until the round has ended `gradient` is
+ * borrowed, and samples that are added count for the next epoch, which begins at its end.
+ * Meanwhile the swarm sees a peer in its round: slower peers still come to it, and do not
+ * believe that they are late. */
 void collaboration_depart(struct collaboration *c, float *const *gradient);
-/* 1: it has ended, *r says how, and no round of the parameters is under way that began before it.
- * wait: until it has. */
+/* 1: the round has ended, *r is its result, and no older round of the parameters is under way.
+ * wait: until then. */
 int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
-/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh
- * view is waited for. */
+/* After the optimizer's step: begins the next epoch, unless a delayed round has. `parameter` is
+ * copied for its round. Waits for a fresh view. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
-/* 1: a round of the parameters has ended, *r says how; 0: none has. */
+/* 1: a round of the parameters has ended, *r is its result; 0: none has. */
 int collaboration_corrected(struct collaboration *c, struct collaboration_round *r);
-/* After a good one: adds what it has changed. */
+/* After a round with status PL_OK: adds what it has changed. */
 void collaboration_correct(const struct collaboration *c, float *const *parameter);
 
-/* An auxiliary peer's part, to be called every second or so; never waits. When the others are about
- * to average their gradients it takes its share of the sums, and what comes of them, into `tensor`,
- * borrowed until _close. 1: a round has ended, *r says how. Nothing happens while fewer than two
- * train. */
+/* An auxiliary peer's part, to be called every second or so; never waits. When the others are
+ * about to average their gradients it reduces its share of the parts; the means go into
+ * `tensor`, which is borrowed until _close. 1: a round has ended, *r is its result. Does nothing
+ * while fewer than two peers train. */
 int collaboration_help(struct collaboration *c, float *const *tensor,
                        struct collaboration_round *r);
 
-/* Of the key that the parameters are averaged under; a state names them. */
+/* The group bits under which parameters are averaged; a state's metadata hold them. */
 void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);
-/* What newcomers are given; taken over. */
+/* Shares a state with newcomers. Takes the snapshot. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);
-/* The records for the run's page, the metrics and our report: loss is the sum over mini_steps;
- * samples of the epoch before. */
+/* Stores the records for the dashboard, metrics and report: loss is the sum over mini_steps;
+ * samples are those of the epoch before. */
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples);
-/* The loss on pairs that nobody trains on, for the report that goes along from now on. */
+/* The loss on held-out pairs, for all reports from now on. */
 void collaboration_held_out(struct collaboration *c, double loss);
-/* What our rounds have come to so far, as it is reported. */
+/* The totals of our rounds so far, as they are reported. */
 void collaboration_totals(struct collaboration *c, struct report_record *r);
-/* 1: *say holds a sentence about how we are set up, beside the others: another target batch, another
- * compression. Each kind comes once. */
+/* 1: *say is a warning about our settings compared with the others': another target batch,
+ * another compression. Each kind comes once. */
 int collaboration_remarked(struct collaboration *c, struct pl_err *say);
-/* Everybody's records of that kind, waited for. */
+/* Everybody's metrics, summed; waits. */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
 
 #endif

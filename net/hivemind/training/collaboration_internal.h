@@ -1,6 +1,6 @@
-/* collaboration_internal.h - what the parts of training together share: whose turn it is
- * (collaboration.c), the rounds (collaboration_rounds.c), a state of the swarm (collaboration_load.c),
- * what is told and looked up (collaboration_report.c). */
+/* collaboration_internal.h - shared by the parts of collaborative training: progress and the
+ * decision to step (collaboration.c), the rounds (collaboration_rounds.c), download of a state
+ * (collaboration_load.c), records and reports (collaboration_report.c). */
 #ifndef PL_COLLABORATION_INSIDE_H
 #define PL_COLLABORATION_INSIDE_H
 
@@ -14,7 +14,7 @@
 enum { GRADIENT, STATE, AVERAGERS };
 
 #define TRIES_MAX 5   /* downloads that may fail in a row: donors may be at their own update */
-#define REMARKS_MAX 5 /* each kind comes once; what is beyond waits for nobody */
+#define REMARKS_MAX 5 /* warnings that wait; each kind comes once */
 
 struct collaboration {
     struct collaboration_options o;
@@ -31,7 +31,7 @@ struct collaboration {
     int64_t epoch, samples, last_epoch_with_samples;
     struct performance speed;
     struct progress_view view;
-    size_t others; /* peers in it beside us, who count */
+    size_t others; /* peers in it without us, who count */
     size_t paused; /* of those: on back-off, in no group of ours for now */
     double viewed; /* DHT time of the last view */
     int updating, closing, has_reported;
@@ -41,7 +41,7 @@ struct collaboration {
     struct liveness liveness;
     struct reliability reliability; /* of both kinds of rounds */
     struct claims claims;
-    int64_t lead;                /* see claims.h, by the last look */
+    int64_t lead;                /* see claims.h, by the last poll */
     int tries;                   /* downloads in a row that have not shown it */
     double next_try, load_began; /* DHT time */
     struct claimant_ping {
@@ -51,16 +51,16 @@ struct collaboration {
         struct dht_task *task;
     } pings[CLAIMS_PINGS]; /* under way */
     struct target_watch watch;
-    struct pl_err remarks[REMARKS_MAX]; /* not told yet */
+    struct pl_err remarks[REMARKS_MAX]; /* warnings, oldest first */
     size_t remark_count;
     int told_differs, told_left_out;
-    struct request *fetch_waits; /* who wants to hear of the next view */
+    struct request *fetch_waits; /* to be completed by the next view */
 
     /* the gradient round */
     struct request *gradient_waits;
     struct collaboration_round gradient;
     int averaging;        /* it has our gradient, and has not ended */
-    int delayed;          /* local batches go on beside it */
+    int delayed;          /* local batches overlap with it */
     int has_begun;        /* its end has begun the next epoch: advance does not */
     int64_t next_samples; /* accumulated for that */
     int nothing;          /* what we had was no gradient (the training thread's) */
@@ -103,15 +103,16 @@ struct request {
     int left;          /* averagers still to be closed */
 };
 
-/* Tells the thread that waits for it. */
+/* Wakes the thread that waits for the request. */
 void request_complete(struct request *w, int status);
-/* Has `begin` called on the loop's thread, and sleeps until the request is fulfilled. */
+/* Calls `begin` on the loop's thread, and sleeps until the request is completed. */
 int request_wait(struct request *w, loop_fn *begin);
 double collaboration_now(const struct collaboration *c); /* DHT time */
-/* A record of ours, for so long; a value that could not be written is left out. */
+/* Stores a record of ours, for `life` seconds; does nothing with a value that could not be
+ * written. */
 void collaboration_store(struct collaboration *c, const struct dht_id *key,
                          const struct bytes *value, double life);
-/* A view of the swarm that is newer than now; fulfils the request. */
+/* Begins a poll now; its view completes the request. */
 void collaboration_fresh(struct request *w);
 void collaboration_poll(void *request);              /* the same, to be posted to the loop */
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
@@ -121,13 +122,13 @@ void collaboration_find_lead(struct collaboration *c);
 void collaboration_cancel_pings(struct collaboration *c);
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
-/* Something that the user should know: for collaboration_remarked. */
+/* Queues a warning for collaboration_remarked. */
 void collaboration_remark(struct collaboration *c, const char *text);
-/* How many are to come to a round, ourselves included. */
+/* How many peers a round expects, ourselves included. */
 size_t collaboration_expected(const struct collaboration *c);
-/* A round has ended: into the totals. missed: others should have come. */
+/* Adds a round to the totals. missed: other peers should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
-/* Looks for a group before the batch is full: others do so at the same time. */
+/* Begins matchmaking before the target batch is complete; the others do so at the same time. */
 void collaboration_schedule(struct collaboration *c);
 
 #endif

@@ -26,6 +26,8 @@ void collaboration_remark(struct collaboration *c, const char *text)
     if (c->remark_count < REMARKS_MAX) pl_fail(&c->remarks[c->remark_count++], PL_OK, "%s", text);
 }
 
+/* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
+ * once. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
 {
     struct report_record *t = &c->totals;
@@ -63,6 +65,7 @@ static void tell_report(struct collaboration *c)
     bytes_clear(&value);
 }
 
+/* Written with the next report, and every one after it. */
 static void begin_held_out(void *context)
 {
     struct request *w = context;
@@ -76,6 +79,7 @@ void collaboration_held_out(struct collaboration *c, double loss)
     request_wait(&w, begin_held_out);
 }
 
+/* A copy of one moment: the loop goes on counting. */
 static void begin_totals(void *context)
 {
     struct request *w = context;
@@ -90,6 +94,7 @@ void collaboration_totals(struct collaboration *c, struct report_record *r)
     request_wait(&w, begin_totals);
 }
 
+/* Once per epoch of our own: the record of the epoch that has just ended. */
 static void begin_tell(void *context)
 {
     struct request *w = context;
@@ -112,6 +117,7 @@ void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps
     request_wait(&w, begin_tell);
 }
 
+/* The oldest warning first. */
 static void take_remark(void *context)
 {
     struct request *w = context;
@@ -151,6 +157,7 @@ static void begin_metrics(void *context)
         request_complete(w, PL_ENOMEM);
 }
 
+/* Everybody's metrics, summed as hivemind's monitor does (metrics.c). */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
 {
     struct request w = { .c = c, .sums = sums };

@@ -29,6 +29,7 @@ static void note_round(struct collaboration_round *to, const struct averager_res
     to->seconds = r->seconds;
     to->verified = r->verified;
     to->banned = r->banned;
+    /* The averager's texts last as long as its callback: copies. */
     if (r->banned) pl_fail(&to->caught, PL_EPROTO, "%.500s", r->caught);
     if (r->group) memcpy(to->group, r->group->id, sizeof to->group);
     pl_fail(&to->why, r->status, "%.500s", r->why);
@@ -78,6 +79,7 @@ static void on_gradient(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
     struct request *w = c->gradient_waits;
+    /* A round without peers counts as failed only if there were peers to come. */
     collaboration_count(c, r, c->averaging && !c->alone);
     if (!c->averaging) return; /* a search that never got our gradient */
     c->averaging = 0;
@@ -140,6 +142,7 @@ static int join_round(struct collaboration *c, float *const *gradient)
     return c->averaging;
 }
 
+/* Undelayed: the training's thread waits in w until on_gradient completes it. */
 static void begin_average(void *context)
 {
     struct request *w = context;
@@ -154,6 +157,8 @@ static void begin_average(void *context)
     request_complete(w, PL_EAGAIN);
 }
 
+/* Delayed: returns at once. Whatever is accumulated from now on belongs to the next epoch;
+ * without a round that epoch begins immediately. */
 static void begin_depart(void *context)
 {
     struct request *w = context;
@@ -194,6 +199,7 @@ static void on_state(void *context, const struct averager_result *r)
     struct request *w = c->state_waits;
     note_round(&c->state, r);
     collaboration_count(c, r, 0);
+    /* Whether the group was ahead of us is judged at once, by the records of this moment. */
     c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
     c->state_running = 0;
     c->state_ended = 1;
@@ -225,6 +231,7 @@ static int is_finite(const struct collaboration *c, float *const *x)
     return 1;
 }
 
+/* The round's own sentence, unless the reason lies here. */
 static void say_why(const struct collaboration *c, struct collaboration_round *r, int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
@@ -252,6 +259,7 @@ void collaboration_depart(struct collaboration *c, float *const *gradient)
     request_wait(&w, begin_depart);
 }
 
+/* Waits for the end of a delayed round; there is nothing to wait for if it has ended. */
 static void begin_wait(void *context)
 {
     struct request *w = context;
@@ -286,6 +294,7 @@ int collaboration_returned(struct collaboration *c, struct collaboration_round *
 
 /* --- an auxiliary peer ------------------------------------------------------------------------ */
 
+/* The end of a round for an auxiliary peer; its view is out of date now, too. */
 static void on_helped(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
@@ -384,11 +393,14 @@ static void begin_advance(void *context)
                       c->others && c->gradient.status && c->gradient.peers <= 1);
     /* A delayed round has begun the epoch at its own end. */
     if (!c->has_begun) begin_epoch(c, 0);
+    /* This update is over: polls and reports go on. */
     c->has_begun = 0;
     c->updating = 0;
     c->state_ended = 0;
     collaboration_report(c);
     if (w->tensor && !was_alone) begin_state(c);
+    /* The poll that fell due during the update comes before the next batch. Without it a peer
+     * can stay one epoch behind for ever. [spec hivemind-protocol 8] */
     collaboration_fresh(w);
 }
 
@@ -401,6 +413,7 @@ void collaboration_advance(struct collaboration *c, float *const *parameter)
     request_wait(&w, begin_advance);
 }
 
+/* Takes the result of a round of the parameters, once. */
 static void take_state(void *context)
 {
     struct request *w = context;

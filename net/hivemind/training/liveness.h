@@ -1,20 +1,21 @@
-/* liveness.h - whose report of progress still says something: records live in the DHT for a
- * minute, of the dead too. Pure functions. [spec hivemind-protocol 8, 12]
+/* liveness.h - whether a peer's progress report still counts: records live in the DHT for a
+ * minute, those of dead peers too. Pure functions. [spec hivemind-protocol 8, 12]
  *
- * Whoever does not come to a round, and has reported nothing since that round was triggered, does
- * not count until its next report: nobody waits for it, and its samples and speed are not the
- * swarm's. One round is enough to say so. Who lives and can come to the next one reports before
+ * A peer that does not come to a round, and has reported nothing since that round was triggered,
+ * does not count until its next report: nobody waits for it, and its samples and speed are not
+ * the swarm's. One round is enough. A living peer that can come to the next round reports before
  * that: a step, a state taken over, or a local batch, whatever made it miss this one.
  *
- * Whoever goes on reporting and does not come all the same, so often in a row, is absent: its
- * matchmaking is broken, or it cheats. It does not count either until it has been in a round again,
- * which it may: who is there when a group begins is taken. Now and then it is waited for once more, so
- * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
- * without any group says nothing of that: then it may be we who are not reached.
+ * A peer that goes on reporting but misses LIVENESS_MISSES rounds in a row is absent: its
+ * matchmaking is broken, or it cheats. It does not count either until it has been in a round
+ * again; it may join, since a leader takes any peer that asks. Now and then the group waits for
+ * it once more, so that two halves of a swarm that could not reach each other do not stay apart
+ * for ever. A round without any group says nothing: then it may be we that cannot be reached.
  *
- * A peer that has never been in a round with us has shown none of the samples that it claims. After
- * some rounds in which we should have met it (among groups of a limited size that takes longer), its
- * samples and speed do not count until we do: its word alone would make us step on nothing. */
+ * A peer that has never been in a round with us has shown none of the samples that it claims.
+ * After some rounds in which we should have met it (with groups of a limited size that takes
+ * longer), its samples and speed do not count until we do: its word alone would make us step on
+ * nothing. */
 #ifndef PL_LIVENESS_H
 #define PL_LIVENESS_H
 
@@ -28,7 +29,7 @@ struct liveness {
     struct attendee {
         struct peer_id peer;
         double reported; /* DHT time of its newest report, by its own clock */
-        double seen;     /* DHT time of our last look that found one */
+        double seen;     /* DHT time of our last poll that found one */
         double missed;   /* DHT time of a round's trigger that it did not come to; 0: none */
         int misses;      /* such rounds in a row, with a report of its own between them */
         double due;      /* rounds in which we should have met it, while we never have */
@@ -37,14 +38,15 @@ struct liveness {
     size_t count;
 };
 
-/* Everybody else's records as they lie in the DHT now; those that count are moved to the front,
- * without the samples and speeds that do not; *counted: how many they are. Who has been in no record for a record's life is forgotten: one look
- * alone may miss some. PL_ENOMEM: all count. */
+/* All other peers' records as they are in the DHT now. Those that count are moved to the front,
+ * with samples and speeds set to 0 where those do not; *counted is their number. A peer without
+ * a record for a record's life is forgotten: one poll alone may miss some. PL_ENOMEM: all count. */
 int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
                  size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
 void liveness_round(struct liveness *a, const struct group *g, double trigger);
-/* The same for every round that we have waited for: in a group of a limited size we meet only some. */
+/* As liveness_round, but for every round that we have waited for: in a group of a limited size
+ * we meet only some. */
 void liveness_meet(struct liveness *a, const struct group *g);
 /* It has reported, and is not absent. */
 int liveness_reports(const struct liveness *a, const struct peer_id *peer);

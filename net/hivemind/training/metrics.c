@@ -56,6 +56,7 @@ void metrics_sum(struct metrics_sums *s, const struct metrics_record *records, s
 {
     double loss = 0, steps = 0;
     memset(s, 0, sizeof *s);
+    /* No records yet: there is no step. */
     s->step = -1;
     for (size_t i = 0; i < count; i++) {
         const struct metrics_record *r = &records[i];
@@ -68,5 +69,6 @@ void metrics_sum(struct metrics_sums *s, const struct metrics_record *records, s
         s->samples_per_second += r->samples_per_second;
     }
     s->peers = count;
+    /* Weighted by mini-steps: a peer with many batches counts more than one with few. */
     s->loss = steps > 0 ? loss / steps : 0;
 }

@@ -1,5 +1,5 @@
-/* metrics.h - what each peer reports once an epoch for the run's page, and the page's sums.
- * [spec hivemind-protocol 10] */
+/* metrics.h - the record that each peer stores once per epoch for the dashboard, and the
+ * dashboard's sums. [spec hivemind-protocol 10] */
 #ifndef PL_METRICS_H
 #define PL_METRICS_H
 

@@ -17,6 +17,7 @@ int report_write(struct bytes *out, const struct report_record *r)
     const struct schema_field *f = schema_report.fields;
     const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
                                r->sent,  r->received, r->uncompressed };
+    /* The fields of the schema, in its order, then the three that came later. */
     mp_map(out, schema_report.count + 3);
     mp_text(out, f++->name);
     mp_bin(out, r->version, strlen(r->version));
@@ -54,6 +55,7 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
                                 &r->sent,   &r->received, &r->uncompressed };
     const struct mp_value *device = mp_get(v, DEVICE);
+    /* Types have been checked by the schema; values are a stranger's. */
     int64_t reach = mp_count(mp_get(v, schema_report.fields[1].name));
     read_text(r->version, REPORT_VERSION_MAX, mp_get(v, schema_report.fields[0].name));
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
@@ -74,6 +76,7 @@ int report_read(struct report_record *r, const uint8_t *data, size_t n, struct p
 {
     struct mp_value *v;
     int rc = mp_read(&v, data, n, err);
+    /* Whatever the record leaves out is 0. */
     memset(r, 0, sizeof *r);
     if (rc) return rc;
     rc = schema_check(&schema_report, v, err);

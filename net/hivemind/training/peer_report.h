@@ -1,7 +1,7 @@
-/* peer_report.h - what a peer of ours tells the run's page beyond hivemind's metrics: how its rounds
- * went, what they cost, how it can be reached. hivemind's record may hold no other field than its
- * own, so this is a second one, under RUN_report, signed by the same key; Python peers carry it
- * without reading it. [TTT 2.1: the page shows "the progress of training"] */
+/* peer_report.h - a second record for the dashboard, beyond hivemind's metrics: how a peer's
+ * rounds went, what they cost, how it can be reached. hivemind's record may hold no other field
+ * than its own, so this one is stored under RUN_report, signed by the same key; Python peers
+ * store and forward it without reading it. [TTT 2.1: the page shows "the progress of training"] */
 #ifndef PL_REPORT_H
 #define PL_REPORT_H
 

@@ -1,5 +1,5 @@
-/* progress.h - who trains how fast, and when the next common step is due: records in the DHT and
- * what follows from all of them. Pure functions. [spec hivemind-protocol 8] */
+/* progress.h - how fast each peer trains, and when the next common step is due: records in the
+ * DHT and the estimate from all of them. Pure functions. [spec hivemind-protocol 8] */
 #ifndef PL_PROGRESS_H
 #define PL_PROGRESS_H
 
@@ -9,7 +9,7 @@
 
 #define PROGRESS_LIFE 60.0         /* s until a record expires */
 #define PROGRESS_REPORT_EVERY 30.0 /* s, also without a change */
-#define PROGRESS_FETCH_MIN 0.5     /* s between looks at the others' records */
+#define PROGRESS_FETCH_MIN 0.5     /* s between polls of the others' records */
 #define PROGRESS_FETCH_MAX 10.0
 #define PROGRESS_FETCH_ALONE 3.0 /* while there are no records at all */
 
@@ -19,8 +19,8 @@ struct progress_record {
     double samples_per_second;
     double time; /* DHT time of the measurement */
     int client_mode;
-    uint8_t owner
-        [DHT_ID_BYTES]; /* hash of the key that signed it; set by whoever read it from the DHT */
+    uint8_t
+        owner[DHT_ID_BYTES]; /* hash of the key that signed it; set when it is read from the DHT */
 };
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);
@@ -33,7 +33,7 @@ struct progress_view {
     int64_t samples; /* at most INT64_MAX */
     size_t peers, clients;
     double eta;        /* DHT time at which the target batch is expected to be there */
-    double next_fetch; /* DHT time for the next look */
+    double next_fetch; /* DHT time for the next poll */
 };
 /* a + b, at most INT64_MAX: what peers claim is not below 0, but may be anything above. */
 int64_t progress_plus(int64_t a, int64_t b);
@@ -48,7 +48,7 @@ void progress_see(struct progress_view *v, const struct progress_record *records
 
 /* Exponential average of seconds per sample, corrected for its start at 0. */
 struct performance {
-    double alpha;           /* 0.1 in the original */
+    double alpha;           /* 0.1 in hivemind 1.1.12 */
     double mean, remainder; /* private; remainder: (1 - alpha)^k */
 };
 void performance_init(struct performance *p, double alpha);
