@@ -84,9 +84,10 @@ def under(trainers, quiet, act):
 
 
 def goes_on(what, trainers, quiet, act):
-    """They take so many common steps more, one after the other, and none of them does anything else. A machine so slow that a
-    trainer misses a round by itself plays it three times at most: an attack that works does so each time."""
-    for _ in range(3 if quiet > 5 else 1):
+    """They take so many common steps more, one after the other, and none of them does anything else. On a busy machine a trainer
+    of such short steps misses a round by itself now and then, so it is played three times at most: an attack that works does so
+    each time."""
+    for _ in range(3):
         wrong, took = under(trainers, quiet, act)
         if not wrong:
             break
