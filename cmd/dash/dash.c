@@ -116,7 +116,7 @@ static int keys(struct dash *o, struct validators *v)
     return PL_OK;
 }
 
-/* --- one look at the swarm -------------------------------------------------------------------- */
+/* --- one poll of the swarm -------------------------------------------------------------------- */
 
 static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
                  int (*take)(struct dht_look *, const struct dht_dictionary *))
@@ -196,7 +196,8 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
     struct timespec pause = { (time_t)o->every_s,
                               (long)(1e9 * (o->every_s - (double)(time_t)o->every_s)) };
     int rc = PL_OK;
-    /* Without the entry there is nothing to look at; the page is there already, and says so. */
+    /* Without a bootstrap peer there is nothing to poll; the page is served already, and says
+     * so. */
     if (o->swarm.node && cmd_wait_joined("dash", &o->swarm, err)) {
         preflight_explain(&o->swarm, how, err);
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);

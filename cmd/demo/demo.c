@@ -27,7 +27,7 @@
 #define QUICK_STEPS 800
 #define FULL_STEPS 4400
 #define SWARM_STEPS 700
-#define DRAWN 64      /* trained captions that are drawn */
+#define DRAWN 64      /* trained captions to generate images for */
 #define MEASURED 1024 /* trained pairs on which the loss is measured */
 
 struct demo {
@@ -64,7 +64,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
                              .out = d->out,
                              .target_batch = BATCH,
                              .micro_batch = BATCH,
-                             .save_every = 250, /* and the page's drawings from each */
+                             .save_every = 250, /* and samples for the dashboard from each */
                              .keep = 1,
                              .resume = d->resume };
     struct pl_trainer *trainer = NULL;
@@ -114,7 +114,7 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
     return rc;
 }
 
-/* `wanted` of them (or all), evenly spread. index has room for gallery.count. */
+/* Picks `wanted` captions (or all), evenly spread. index has capacity for gallery.count. */
 static size_t spread(const struct demo *d, size_t *index, int held_out, size_t wanted)
 {
     size_t n = 0, taken = 0;
@@ -187,7 +187,8 @@ static int same_subject(const char *a, const char *b)
     return n == m && !strncmp(a, b, n);
 }
 
-/* Draws the captions greedily, counts, and leaves a sheet: drawn, its own picture, drawn, ... */
+/* Generates the captions greedily, counts those nearest to their own reference image, and writes
+ * a sheet that alternates sample and reference image. */
 static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_t *own,
                 size_t *subject, struct pl_err *err)
 {
@@ -208,7 +209,7 @@ static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_
         size_t near = reference_images_nearest(&d->gallery, &drawn[i], index[i]);
         *own += near == index[i];
         *subject += same_subject(d->gallery.caption[near], d->gallery.caption[index[i]]);
-        images[2 * i] = drawn[i]; /* views: cleared as `drawn` and with the gallery */
+        images[2 * i] = drawn[i]; /* views: owned by `drawn` and the gallery */
         images[2 * i + 1] = d->gallery.picture[index[i]];
     }
     if (!rc) {

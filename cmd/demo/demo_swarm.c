@@ -170,7 +170,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     return start(&s->peer[k], errors, args, err);
 }
 
-/* --- what they say ---------------------------------------------------------------------------- */
+/* --- what peers report ------------------------------------------------------------------------ */
 
 /* Prints a line above the table, which is drawn again below it. */
 static void say(struct show *s, const char *text)

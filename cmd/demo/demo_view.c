@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- what they say ---------------------------------------------------------------------------- */
+/* --- what peers report ------------------------------------------------------------------------ */
 
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now)
 {
@@ -82,7 +82,8 @@ static int is_at(const struct demo_peer *p, int64_t step)
     return p->state && !p->is_gone && p->step == step;
 }
 
-/* Everybody's mean of the last step; who has not told yet counts with the one before. */
+/* The mean of all peers' last losses; a peer that has not reported this step counts with its
+ * step before. */
 static double mean_loss(const struct demo_view *v, int64_t step)
 {
     double sum = 0, samples = 0;

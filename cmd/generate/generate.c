@@ -137,7 +137,8 @@ static int open_parts(struct requests *w, struct image_sampler *p, struct pl_rer
     return rc;
 }
 
-/* What a perfect drawing of each caption in these shards would give. */
+/* Opens the reference images: what a perfect model would generate for the captions of these
+ * shards. */
 static int open_gallery(struct requests *w, struct reference_images *g, struct image_sampler *p,
                         struct pl_err *err)
 {

@@ -148,7 +148,7 @@ static double rate(void *context, int64_t epoch)
     return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- output for the user ---------------------------------------------------------------------- */
 
 static void say_json(const struct pl_collaborative_event *e)
 {

@@ -31,6 +31,7 @@ static int is_8bit(const struct optimizer_state *s, size_t i)
     return !strcmp(pl_optimizer_state_at(s->optimizer, first).name, "absmax1");
 }
 
+/* The leaves that a parameter has at this peer; none if the optimizer is the caller's own. */
 static const char *const *leaf_names(const struct optimizer_state *s, size_t i, size_t *n)
 {
     int small;
@@ -41,6 +42,7 @@ static const char *const *leaf_names(const struct optimizer_state *s, size_t i, 
     return small ? leaves_8 : leaves_32;
 }
 
+/* First moments are signed, second ones are not. */
 static enum pl_map map_of(const char *name) /* of "qmap1", "state1"; "qmap2", "state2" */
 {
     return name[strlen(name) - 1] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED;
@@ -79,6 +81,7 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
     return PL_OK;
 }
 
+/* A model's parameters with their shapes and decay, as tensors of the optimizer. */
 int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *optimizer,
                                 const struct pl_optimizer_options *options,
                                 const struct pl_params *params, struct pl_err *err)
@@ -120,6 +123,7 @@ struct maker {
     int failed;
 };
 
+/* Called by the averager when the last download of the snapshot has ended. */
 static void release(struct state_snapshot *s)
 {
     for (size_t i = 0; i < s->count; i++) free((void *)(uintptr_t)s->tensors[i].data);
@@ -240,6 +244,7 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     struct maker m = { .meta = { .epoch = epoch }, .snapshot = calloc(1, sizeof *m.snapshot) };
     struct bytes metadata = { 0 };
     if (!m.snapshot) return NULL;
+    /* The metadata are written last: only then are all leaves known. */
     snprintf(m.meta.group_bits, sizeof m.meta.group_bits, "%s", bits);
     m.snapshot->release = release;
     m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1,
@@ -391,6 +396,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             if (!strcmp(names[k], "step")) {
                 if (leaf->kind != STATE_COUNT || leaf->index < 0 || leaf->index > STATE_STEPS_MAX)
                     return pl_fail(err, PL_EFORMAT, "state: parameter %zu has no step", i);
+                /* One counter for all parameters, as they step together. */
                 if (put) pl_optimizer_set_steps(s->optimizer, (uint64_t)leaf->index);
             }
             if (!put && !strncmp(names[k], "qmap", 4) &&
@@ -412,6 +418,8 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                                "state: \"%s\" of parameter %zu is not finite, or "
                                "negative where it cannot be",
                                names[k], i);
+            /* In alphabetical order: absmax2, qmap1, qmap2, state1, state2. So the book lies two
+             * before the codes, the scales four. */
             if (!put && a.element_size == 1 && !strcmp(names[k], "state2") &&
                 !codes_sound(s, m, leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32),
                              leaf_tensor(s, l, leaf - 4, pl_blocks(a.n, s->options.block), PL_F32)))
@@ -420,6 +428,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             if (put) {
                 if (!(data = pl_alloc(a.n, a.element_size)))
                     return pl_fail(err, PL_ENOMEM, "state: no memory");
+                /* Second pass: decode, translate codes if need be, hand over. */
                 rc = decode(data, s, m);
                 if (!rc && a.element_size == 1)
                     rc = recode(s, l, data, a.n, leaf, map_of(names[k]), array);

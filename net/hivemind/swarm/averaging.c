@@ -173,6 +173,7 @@ int robust_named(double *clip, int *verify, double *validators, const char *name
     *clip = *verify = 0;
     *validators = VALIDATORS;
     if (!strcmp(name, "none")) return PL_OK;
+    /* BTARD verifies, and clips too where it cannot verify. */
     if (is_method(validators, name, "btard")) return *verify = 1, PL_OK;
     if (!is_method(&radius, name, "centered-clip") || radius == 0) return PL_EUSE;
     *clip = radius;
@@ -202,6 +203,7 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
         free(metadata);
         return NULL;
     }
+    /* count grows with each copy, so that release frees just what is there. */
     for (; s->count < t->count; s->count++) {
         size_t i = s->count;
         float *copy = pl_alloc(t->elements[i], sizeof *copy);
@@ -272,6 +274,7 @@ static void on_closed(void *context) { end(context, PL_OK); }
 static void begin_close(void *context)
 {
     struct call *c = context;
+    /* Helper threads may still work for it: closed is when they have ended. */
     averager_close(c->a, on_closed, c);
 }
 
@@ -354,8 +357,8 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {
     struct call *c = context;
+    /* Moved, not copied: the averager has nothing to free any more. */
     *c->state = *state;
-    /* The caller owns the state from here on. */
     memset(state, 0, sizeof *state);
     *c->donor = *donor;
     if (status) *c->err = *err;

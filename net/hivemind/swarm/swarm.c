@@ -29,6 +29,7 @@ static void tell(struct swarm *s, int *flag)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A condition may wake without reason, so the flag decides. */
 static void await(struct swarm *s, const int *flag)
 {
     pthread_mutex_lock(&s->lock);
@@ -38,6 +39,7 @@ static void await(struct swarm *s, const int *flag)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+/* After each attempt to join the DHT, successful or not. */
 static void on_joined(void *context, int status, const struct pl_err *err)
 {
     struct swarm *s = context;
@@ -161,6 +163,7 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     if (!rc) rc = loop_open(&s->loop, err);
     if (!rc) rc = open_host(s, &host, err);
     if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
+    /* Whatever has been opened is closed, and *s is all zero again. */
     if (rc) swarm_close(s);
     return rc;
 }
@@ -180,11 +183,13 @@ int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err)
     struct timespec until;
     int joined, late = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
+    /* The monotonic clock, as the condition was made with it. */
     until.tv_sec += (time_t)ceil(limit_s);
     pthread_mutex_lock(&s->lock);
     while (!s->tries && !late)
         if (limit_s <= 0) pthread_cond_wait(&s->changed, &s->lock);
         else late = pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT;
+    /* The attempt may have ended in the moment of the timeout: then it counts. */
     late = !s->tries;
     joined = s->joined;
     if (err) *err = s->why;
@@ -261,6 +266,7 @@ int swarm_address_for_others(struct swarm *s, char *text)
     return PL_OK;
 }
 
+/* A copy: the host's own list changes on the loop, when others report how they see us. */
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
 {
     struct looking l = { .s = s };
@@ -335,12 +341,15 @@ static void on_pong(void *context, int status, const struct dht_pong *pong)
 static void begin_get(void *context)
 {
     struct request *w = context;
+    /* A lookup among the nodes nearest to the key. [spec hivemind-protocol 1.6] */
     if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end(w, PL_ENOMEM);
 }
 
 static void begin_store(void *context)
 {
     struct request *w = context;
+    /* Stored at the nodes nearest to the key, until it expires. [spec hivemind-protocol 1.5,
+     * 1.6] */
     if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
                         w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
                         bytes_length(w->value), w->expiration, on_stored, w))
@@ -350,6 +359,7 @@ static void begin_store(void *context)
 static void begin_ping(void *context)
 {
     struct request *w = context;
+    /* Also tells whether the peer can reach us back. [spec hivemind-protocol 1.3] */
     if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
 }
 

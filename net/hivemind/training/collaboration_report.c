@@ -51,6 +51,7 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
     t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
 }
 
+/* Our second record, for dashboards of this implementation (peer_report.c). */
 static void tell_report(struct collaboration *c)
 {
     struct dht_status status;
@@ -145,6 +146,7 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
     for (size_t i = 0; records && i < n; i++)
         count += !metrics_read(&records[count], r->dictionary.items[i].value,
                                r->dictionary.items[i].n, NULL);
+    /* An empty dictionary gives a sum of no peers, not an error. */
     metrics_sum(w->sums, records, count);
     free(records);
     request_complete(w, PL_OK);
@@ -161,6 +163,7 @@ static void begin_metrics(void *context)
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
 {
     struct request w = { .c = c, .sums = sums };
+    /* Zeros, should the request fail. */
     metrics_sum(sums, NULL, 0);
     request_wait(&w, begin_metrics);
 }
