@@ -136,7 +136,7 @@ static void other_spellings(void **state)
         { FLOW("remap: used.npy,", DD MULT), "remap" },
         { FLOW("", DD MULT ", resamp_with_conv: False"), "resamp_with_conv must be true" },
         { FLOW("", DD MULT ", attn_type: linear"), "attn_type must be vanilla" },
-        { FLOW("", DD ", ch_mult: '1,1,2,4'"), "ch_mult is no list" },
+        { FLOW("", DD ", ch_mult: '1,1,2,4'"), "ch_mult must be a list" },
         { FLOW("", DD MULT ", double_z: 'True'"), "double_z is neither" },
         { FLOW("", DD MULT ", double_z: True"), "double_z models have no codes" },
         { FLOW("", DD MULT ", ch: '128'"), "ch is missing or no whole number" },
