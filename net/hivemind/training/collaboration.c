@@ -210,7 +210,10 @@ void collaboration_begin_poll(void *context)
     timer_stop(&c->fetch_timer);
     /* One poll at a time; a request that waits is completed by the one under way. */
     if (c->fetch || c->closing) return;
-    if (c->updating) return; /* no polls during an update: collaboration_advance begins the next */
+    /* No timed polls during an update: collaboration_advance begins the next. A request is always
+     * polled for: the training's thread sleeps until then, and asks only before or after an update,
+     * or to load a state in its place. */
+    if (c->updating && !w) return;
     if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
     c->fetch_waits = NULL;
     if (w) request_complete(w, PL_ENOMEM);

@@ -8,23 +8,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
-#define W 6 /* of the first tensor, (2,3) */
-#define B 3 /* of the second */
+#define W 6       /* of the first tensor, (2,3) */
+#define B 3       /* of the second */
+#define LIMIT 120 /* s for 21 steps of one peer: they take about two */
 
 struct model {
     float w[W], b[B], gw[W], gb[B];
     float given[W]; /* what our optimizer was given last */
     float at_event; /* w[0] when the last step was reported */
     int steps, warnings, loads;
+    int bad_steps; /* so many of our optimizer's next steps fail */
     char warning[512];
 };
 
 static int sgd(void *context, const float *const *gradient, int64_t epoch, struct pl_err *err)
 {
     struct model *m = context;
-    (void)epoch, (void)err;
+    if (m->bad_steps) {
+        m->bad_steps--;
+        return pl_fail(err, PL_EFORMAT, "step %lld: not finite", (long long)epoch);
+    }
     memcpy(m->given, gradient[0], sizeof m->given);
     for (int i = 0; i < W; i++) m->w[i] -= 0.5f * gradient[0][i];
     for (int i = 0; i < B; i++) m->b[i] -= 0.5f * gradient[1][i];
@@ -166,6 +172,34 @@ static void newcomer_with_the_callers(void **state)
     newcomer_takes_over((struct pl_collaborative_options){ .step = sgd });
 }
 
+/* Others' numbers may be the reason why steps fail, so a peer that has taken over a state goes on,
+ * however often. From the 20th failure in a row on it asks for a state, within the common step. */
+static void bad_steps_do_not_stop(void **state)
+{
+    struct pl_collaborative_options o = { .step = sgd };
+    struct pl_collaborative *first, *second;
+    struct pl_err err;
+    struct model a, b;
+    (void)state;
+    fill(&a, 1);
+    fill(&b, 50);
+    if (open_model(&first, &a, NULL, o, &err)) fail_msg("%s", err.text);
+    if (open_model(&second, &b, pl_collaborative_address(first), o, &err)) fail_msg("%s", err.text);
+    assert_int_equal(b.loads, 1);
+    pl_collaborative_close(first);
+    set_gradient(&b, 2);
+    b.bad_steps = 20;
+    alarm(LIMIT); /* a step that never returns ends the program */
+    for (int i = 0; i < 20; i++) assert_int_equal(step(second, &b, 4, 1), PL_OK);
+    assert_int_equal(b.bad_steps, 0);
+    assert_int_equal(pl_collaborative_epoch(second), 0);
+    assert_int_equal(step(second, &b, 4, 1), PL_OK);
+    assert_int_equal(pl_collaborative_epoch(second), 1);
+    assert_int_equal(b.steps, 1);
+    alarm(0);
+    pl_collaborative_close(second);
+}
+
 /* A delayed step comes some batches later; finish waits for it. */
 static void delayed_step_is_finished(void **state)
 {
@@ -224,7 +258,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(caller_steps_with_the_mean), cmocka_unit_test(bad_numbers_are_dropped),
         cmocka_unit_test(newcomer_with_ours),         cmocka_unit_test(newcomer_with_the_callers),
-        cmocka_unit_test(delayed_step_is_finished),   cmocka_unit_test(arguments_are_checked)
+        cmocka_unit_test(delayed_step_is_finished),   cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(bad_steps_do_not_stop)
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
