@@ -66,7 +66,8 @@ struct pl_collaborative_run {
     size_t announce_count;
     const char *identity; /* file of the private key, made if it is not there; NULL: a fresh key */
     int client_mode;      /* 1: accepts no connections, only dials */
-    /* An open node that is used in place of a new one, and the key that signs our records; NULL: a new one. */
+    /* An open node that is used in place of a new one, and the key that signs its records, which it
+     * needs. NULL: a new node with a new key. */
     struct swarm *swarm;
     const struct rsa_key *key;
 };

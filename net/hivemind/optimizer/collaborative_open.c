@@ -39,6 +39,9 @@ static int check_options(const struct pl_collaborative_run *run,
 {
     enum pl_compression method;
     if (!run->name || !*run->name) return pl_fail(err, PL_EUSE, "the run has no name");
+    if (run->swarm && !run->key)
+        return pl_fail(err, PL_EUSE,
+                       "the run's swarm comes without the key that signs its records");
     if (run->client_mode && !run->swarm && !run->initial_peer_count)
         return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
     if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||

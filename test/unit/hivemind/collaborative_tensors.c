@@ -233,7 +233,8 @@ static void arguments_are_checked(void **state)
 {
     float value[4] = { 0 };
     const struct pl_collaborative_run good = { .name = "r" }, nameless = { .name = "" },
-                                      lonely = { .name = "r", .client_mode = 1 };
+                                      lonely = { .name = "r", .client_mode = 1 },
+                                      keyless = { .name = "r", .swarm = (struct swarm *)value };
     const struct pl_collaborative_tensor one = { "x", 1, { 4 }, value, 0 },
                                          empty = { "x", 2, { 4, 0 }, value, 0 },
                                          deep = { "x", 9, { 1 }, value, 0 },
@@ -244,6 +245,7 @@ static void arguments_are_checked(void **state)
     (void)state;
     refuses("no name", &nameless, &one, 1, &usual);
     refuses("needs an initial peer", &lonely, &one, 1, &usual);
+    refuses("without the key", &keyless, &one, 1, &usual);
     refuses("no tensors", &good, NULL, 0, &usual);
     refuses("x: 0 elements along axis 1", &good, &empty, 1, &usual);
     refuses("x: 9 axes", &good, &deep, 1, &usual);
