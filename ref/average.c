@@ -1,5 +1,5 @@
 /* average.c - butterfly all-reduce among the members of one group, in one process.
- * [TTT 2.1, communication; 3.3] [spec hivemind-protocol 6]
+ * [TTT 2.1, communication; 3.3] [spec hivemind-protocol 5]
  *
  * The tensors are cut into parts, and every part has one reducer, a member with the bandwidth
  * for it.

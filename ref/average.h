@@ -21,7 +21,7 @@ struct pl_member {
     enum pl_role role;
     double weight;        /* >= 0: usually the samples in its gradient */
     double fraction;      /* of the elements that it reduces; a client's is 0 */
-    float *const *tensor; /* in: its values, out: the mean as it receives it; NULL: auxiliary */
+    float *const *tensor; /* in: its values; out: the mean, up to Q's error; NULL: auxiliary */
 };
 struct pl_group {
     struct pl_member *member;

@@ -1,31 +1,43 @@
-/* optimizer.h - the collaborative optimizer: peers that trust nothing but the protocol train one model with one large
- * batch. The twin of hivemind.Optimizer, whose peers it trains with. [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
+/* optimizer.h - the collaborative optimizer: peers that trust nothing but the protocol train one
+ * model with one large batch. The twin of hivemind.Optimizer, whose peers it trains with.
+ * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
- * Every peer computes gradients of its own samples and calls pl_collaborative_step after each local batch. The
- * optimizer accumulates them. As soon as all peers together have accumulated the target batch,
+ * Every peer computes gradients of its own samples and calls pl_collaborative_step after each local
+ * batch. The optimizer accumulates them. As soon as all peers together have the target batch,
  *
  *   1. gradients are averaged over the peers, weighted by their samples (butterfly all-reduce);
  *   2. every peer takes the same local optimizer step with the average: the next epoch begins;
  *   3. parameters are averaged in the background, which removes what rounding has added.
  *
- * A peer that joins, or that missed a step, downloads parameters and optimizer state from another peer.
+ * A peer that joins, or that missed a step, downloads parameters and optimizer state from another
+ * peer. All peers should still begin with the same values, since peers that open at the same moment
+ * find no state to download.
  *
- *   struct pl_collaborative_run run = { .name = "digits", .initial_peers = &address, .initial_peer_count = 1 };
- *   struct pl_collaborative_tensor tensors[] = { { "weight", 2, { 10, 64 }, weight }, { "bias", 1, { 10 }, bias } };
+ *   const char *address = "/ip4/1.2.3.4/tcp/31337/p2p/ID";   (of a peer that is in the run)
+ *   struct pl_collaborative_run run = {
+ *       .name = "digits", .initial_peers = &address, .initial_peer_count = 1
+ *   };
+ *   struct pl_collaborative_tensor tensors[] = {
+ *       { "weight", 2, { 10, 64 }, weight }, { "bias", 1, { 10 }, bias, .no_decay = 1 }
+ *   };
  *   struct pl_collaborative_options options = { .target_batch = 4096, .lr = 0.01 };
  *   pl_collaborative_open(&c, &run, tensors, 2, &options, &err);
  *   while (pl_collaborative_epoch(c) < 100) {
- *       loss = forward_and_backward(gradients);                          (your model: means over 32 samples)
+ *       loss = forward_and_backward(gradients);         (your model: means over 32 samples)
  *       pl_collaborative_step(c, gradients, 32, loss, &err);
  *   }
  *   pl_collaborative_close(c);
  *
- * Threads: all functions are called from one thread, the caller's. The network runs on a thread of its own; step waits
- * for it only while gradients are averaged (see `delay`) or a state is downloaded. The report function is called within
- * open, step, discard, finish and close, on the caller's thread.
+ * A whole program is test/example/classifier.c in the sources.
  *
- * Errors: a negative status (ref/base.h) and a sentence in err, which may be NULL. What other peers do is never an
- * error: a round that fails is reported, and the step is taken with this peer's own gradient. */
+ * Threads: all functions are called from one thread, the caller's. The network runs on a thread of
+ * its own, so fork before open; step waits for it only while gradients are averaged (see `delay`)
+ * or a state is downloaded. The report function is called within open, step, discard, finish and
+ * close, on the caller's thread.
+ *
+ * Errors: a negative status (ref/base.h) and a sentence in err.text; err may be NULL. What other
+ * peers do is never an error: a round that fails is reported, and the step is taken with this
+ * peer's own gradient. */
 #ifndef PL_COLLABORATIVE_OPTIMIZER_H
 #define PL_COLLABORATIVE_OPTIMIZER_H
 
@@ -39,7 +51,7 @@ extern "C" {
 
 struct pl_collaborative;
 
-/* --- what is trained --------------------------------------------------------------------------- */
+/* --- what is trained -------------------------------------------------------------------------- */
 
 /* All peers of a run have the same tensors in the same order. */
 struct pl_collaborative_tensor {
@@ -51,12 +63,13 @@ struct pl_collaborative_tensor {
     int no_decay; /* 1: no weight decay (biases, norms); these are a second parameter group */
 };
 
-/* --- with whom --------------------------------------------------------------------------------- */
+/* --- with whom -------------------------------------------------------------------------------- */
 
 /* Strings are borrowed until close. Zeros are sensible, but for the name. */
 struct pl_collaborative_run {
     const char *name; /* hivemind's run_id */
-    /* Multiaddrs of peers that are in the run: /ip4/1.2.3.4/tcp/31337/p2p/ID. None: this is the first peer. */
+    /* Multiaddrs of peers that are in the run: /ip4/1.2.3.4/tcp/31337/p2p/ID. None: this is the
+     * first peer. */
     const char *const *initial_peers;
     size_t initial_peer_count;
     const char *const *listen; /* multiaddrs; none: /ip4/0.0.0.0/tcp/0, any free port */
@@ -72,11 +85,11 @@ struct pl_collaborative_run {
     const struct rsa_key *key;
 };
 
-/* --- how --------------------------------------------------------------------------------------- */
+/* --- how -------------------------------------------------------------------------------------- */
 
 enum pl_collaborative_delay {
     PL_DELAY_NONE,
-    PL_DELAY_STEP, /* the local optimizer's step overlaps with the next local batches: delay_optimizer_step */
+    PL_DELAY_STEP, /* the optimizer's step overlaps with the next batches: delay_optimizer_step */
     PL_DELAY_ROUND /* so does the averaging of gradients: delay_grad_averaging */
 };
 
@@ -86,22 +99,23 @@ struct pl_collaborative_trainer;
 /* Zero means the default that the comment names. */
 struct pl_collaborative_options {
     int64_t target_batch; /* samples of all peers for one step; the same for all peers; 4096 */
-    /* The local optimizer: pl_lamb_options(), pl_adam_options(), or of your making; NULL: pl_lamb_options(). */
+    /* The local optimizer: pl_lamb_options(), pl_adam_options(decay, bits), or of your making,
+     * see runtime/optimizer.h; NULL: pl_lamb_options(). */
     const struct pl_optimizer_options *optimizer;
     double lr; /* learning rate, or the peak of the schedule; 0.0025 */
     /* The learning rate of an epoch; may be called on another thread. NULL: always lr. */
     double (*schedule)(void *context, int64_t epoch);
-    /* A local optimizer of your own: changes the tensors' values by the averaged gradient. Newcomers then get the
-     * parameters and no optimizer state. Returns PL_OK, or PL_EFORMAT if it has changed nothing because
-     * numbers are not finite. NULL: `optimizer`. */
+    /* A local optimizer of your own: changes the tensors' values by the averaged gradient.
+     * Newcomers then get the parameters and no optimizer state. Returns PL_OK, or PL_EFORMAT if
+     * it has changed nothing because numbers are not finite. NULL: `optimizer`. */
     int (*step)(void *context, const float *const *gradient, int64_t epoch, struct pl_err *err);
     /* Called at each event, see below; may be NULL. */
     void (*report)(void *context, const struct pl_collaborative_event *event);
     void *context; /* of these three */
 
     enum pl_collaborative_delay delay;
-    /* On the wire: "run" (8 bits for large tensors, else 16), "none", "float16", "meanstd16", "uniform8", "quantile8",
-     * "blockwise8"; the same for all peers; NULL: "run". */
+    /* On the wire: "run" (8 bits for large tensors, else 16), "none", "float16", "meanstd16",
+     * "uniform8", "quantile8", "blockwise8"; the same for all peers; NULL: "run". */
     const char *compression;
     double matchmaking_time;     /* s that a leader waits for its group; 15 */
     double averaging_timeout;    /* s for a round, matchmaking included; 180 */
@@ -109,11 +123,11 @@ struct pl_collaborative_options {
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
     size_t group_size;           /* a group of so many begins at once; 0: whoever comes in time */
     const char *group_bits; /* zeros and ones: several groups a round; NULL: one group of all */
-    /* Told to groupmates, in any unit that all share: who has more reduces more; 0: not told; negative: we reduce
-     * nothing. */
+    /* Told to groupmates, in any unit that all share: who has more reduces more; 0: not told;
+     * negative: we reduce nothing. */
     double bandwidth;
-    /* Against Byzantine peers. clip: the radius of CenteredClip; negative: one that is estimated; 0: the mean.
-     * verify 1: BTARD. */
+    /* Against Byzantine peers. clip: the radius of CenteredClip; negative: one that is
+     * estimated; 0: the mean. verify 1: BTARD. */
     double clip;
     int verify;
 
@@ -121,30 +135,34 @@ struct pl_collaborative_options {
     int64_t epochs; /* where training ends, beyond which no peer is believed; 0: it does not end */
     int fresh;      /* 1: open downloads no state, though a peer may have one */
     const char *device; /* what computes, for the dashboard; NULL: not told */
-    /* Parameters in a device's memory, accumulation of your own: optimizer/collaborative_trainer.h. NULL: tensors. */
+    /* Parameters in a device's memory, accumulation of your own:
+     * optimizer/collaborative_trainer.h. NULL: tensors. */
     const struct pl_collaborative_trainer *trainer;
 };
 
-/* --- training ---------------------------------------------------------------------------------- */
+/* --- training --------------------------------------------------------------------------------- */
 
-/* Joins the run and, if a peer has one, downloads its state: the values may have changed. Waits for both. On error *c
- * is NULL: PL_EIO if no initial peer can be reached, or if the others train another model; PL_EUSE if an argument makes
- * no sense. tensors are copied, their values borrowed. */
+/* Joins the run and, if a peer has one, downloads its state: the values may have changed. Waits
+ * for both. On error *c is NULL: PL_EIO if no initial peer can be reached, or if the others
+ * train another model; PL_EUSE if an argument makes no sense. tensors are copied, their values
+ * borrowed. */
 int pl_collaborative_open(struct pl_collaborative **c, const struct pl_collaborative_run *run,
                           const struct pl_collaborative_tensor *tensors, size_t count,
                           const struct pl_collaborative_options *options, struct pl_err *err);
 
-/* After a local batch. gradient: of each tensor, the mean over `samples`; read until step returns. loss: the mean, too.
- * Gradients or a loss that are not finite are dropped with all that was accumulated, and reported. The values may have
- * changed when it returns: take the next gradient of those. 0 samples: no batch, as a peer without data calls it to
- * stay in step; gradient may be NULL. An error ends the training: what is left is close. */
+/* After a local batch. gradient: of each tensor, the mean over `samples`; read until step
+ * returns. loss: the mean, too. Gradients or a loss that are not finite are dropped with all
+ * that was accumulated, and reported. The values may have changed when it returns: take the next
+ * gradient of those. 0 samples: no batch, as a peer without data calls it to stay in step;
+ * gradient may be NULL. An error ends the training: what is left is close. */
 int pl_collaborative_step(struct pl_collaborative *c, const float *const *gradient, int64_t samples,
                           double loss, struct pl_err *err);
 
 /* Drops what was accumulated, because `why`. */
 int pl_collaborative_discard(struct pl_collaborative *c, const char *why, struct pl_err *err);
 
-/* Waits until no step is delayed any more, so that the values are those of pl_collaborative_epoch. */
+/* Waits until no step is delayed any more, so that the values are those of
+ * pl_collaborative_epoch. */
 int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err);
 
 /* Finishes, unless an error has ended the training, and leaves the run. NULL may be closed. */
@@ -153,7 +171,7 @@ void pl_collaborative_close(struct pl_collaborative *c);
 /* The loss on samples that nobody trains on, for the dashboard. */
 void pl_collaborative_held_out(struct pl_collaborative *c, double loss);
 
-/* --- what is known ----------------------------------------------------------------------------- */
+/* --- what is known ---------------------------------------------------------------------------- */
 
 struct pl_collaborative_status {
     int64_t epoch;             /* steps that are in the values */

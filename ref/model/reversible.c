@@ -32,7 +32,8 @@ static size_t stream_size(const struct pl_stack *s, int B, int n)
     return (size_t)B * (size_t)n * (size_t)s->blocks.config->D;
 }
 
-/* The stream before block l. A pass that saves nothing has one buffer for each: a[0] and b[L]. */
+/* The stream before block l. A pass that saves nothing updates one buffer for each stream in place:
+ * a[0], where the input is, and b[L], which is not a[0] in any mode. */
 static float *stream_a(const struct pl_stack *s, int l, int save) { return s->a[save ? l : 0]; }
 static float *stream_b(const struct pl_stack *s, int l, int save)
 {

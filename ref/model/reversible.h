@@ -11,11 +11,10 @@
 extern "C" {
 #endif
 
-/* Three ways to the same gradients, by what each block saves; floats a position and unit of
- * width. */
+/* Three ways to the same gradients. The number is what each block saves, in tensors of (M,D). */
 enum pl_activations {
     PL_REVERSIBLE, /* 0: inputs are rebuilt from outputs (the reference run) */
-    PL_RECOMPUTED, /* 2: both streams; exact inputs, the same operations */
+    PL_RECOMPUTED, /* 2: both streams; exact inputs, branches are computed again, too */
     PL_STORED      /* 18: all that backward needs; a quarter fewer operations */
 };
 

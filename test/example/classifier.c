@@ -1,4 +1,5 @@
-/* classifier.c - strangers train a model together: a network of one hidden layer tells three spirals of points apart.
+/* classifier.c - strangers train a model together: a network of one hidden layer tells three
+ * spirals of points apart.
  *
  *     cc -o classifier classifier.c $(pkg-config --cflags --libs potluck) -lm
  *     ./classifier                                        the first peer; prints its address
@@ -21,7 +22,8 @@ static struct network {
 
 static double uniform(void) { return rand() / (double)RAND_MAX; }
 
-/* Draws a point x of a spiral. p = softmax(w2 tanh(w1 x + b1) + b2). Adds the gradient's part; returns -log p[spiral]. */
+/* Draws a point x of a spiral. p = softmax(w2 tanh(w1 x + b1) + b2). Adds the gradient's part;
+ * returns -log p[spiral]. */
 static double train_on_point(void)
 {
     int spiral = rand() % CLASSES;
