@@ -2,11 +2,13 @@
  * parts, on a virtual clock and a virtual network, with as many peers as memory holds. What takes
  * part:
  *
- *   net/hivemind/averaging/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
- *   net/hivemind/averaging/group        what a group agrees on, who reduces how much, the next group bits
- *   net/hivemind/training/liveness   whom a leader that knows how many will come does not wait for
- *   net/hivemind/training/progress     how often everybody looks at the others' records; what these take
- *   ref/partition             which parts
+ *   matchmaking      one engine a peer, with its declarations, requests, leaders, followers
+ *   group            what a group agrees on, who reduces how much, the next group bits
+ *   liveness         which peers a leader that knows how many will come does not wait for
+ *   progress         how often everybody polls the others' records; what these take
+ *   ref/partition    which parts
+ *
+ * (The first two are in net/hivemind/averaging/, the next two in net/hivemind/training/.)
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their
  * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
