@@ -49,8 +49,7 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
     group_clear(&m->followers);
 }
 
-/* --- the group
- * ---------------------------------------------------------------------------------- */
+/* --- the group ------------------------------------------------------------------------------- */
 
 static int reduces(const struct gather *said)
 {
