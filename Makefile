@@ -1,5 +1,5 @@
 # potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file builds the program and
-# the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk and debian/package.mk hold the rules of their rooms.
+# the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk and debian/package.mk hold the rules of their folders.
 
 CC       ?= cc
 AR       ?= ar
