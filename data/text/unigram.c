@@ -172,8 +172,7 @@ void pl_unigram_close(struct unigram *u)
 
 int pl_unigram_size(const struct unigram *u) { return (int)u->model.count + UNIGRAM_EXTRA_IDS; }
 
-/* --- one segmentation
- * -------------------------------------------------------------------------- */
+/* --- one segmentation ------------------------------------------------------------------------- */
 
 /* The best way to reach a position: score, previous position, piece. */
 struct lattice_node {
@@ -260,7 +259,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
     return PL_OK;
 }
 
-/* --- as transformers does it [spec images-and-text 5.3] ------------------------------------------------------- */
+/* --- as transformers does it [spec images-and-text 5.3] --------------------------------------- */
 
 /* The length of a white-space character at s (Unicode's White_Space), or 0. */
 static size_t white(const uint8_t *s, size_t n)
@@ -353,7 +352,7 @@ static int encode_transformers(struct output *out, struct work *w, const struct 
     return stretch(out, w, u, s + done, n - done);
 }
 
-/* --- as sentencepiece does it [spec images-and-text 5.4] ------------------------------------------------------ */
+/* --- as sentencepiece does it [spec images-and-text 5.4] -------------------------------------- */
 
 /* Normalizes, then joins and marks spaces, into w->marked. */
 static int mark_spaces(struct work *w, const struct unigram *u, const char *s, size_t n)

@@ -1,8 +1,8 @@
-/* allreduce.c - the butterfly all-reduce of one group, as an engine: phases, events, and the result.
- * [TTT 2.1, communication] [spec hivemind-protocol 5]
+/* allreduce.c - the butterfly all-reduce of one group, as an engine: phases, events, and the
+ * result. [TTT 2.1, communication] [spec hivemind-protocol 5]
  *
- * The tensors of n peers are cut into parts, and each part has one reducer. Every peer is a sender of
- * all its parts and the reducer of some:
+ * The tensors of n peers are cut into parts, and each part has one reducer. Every peer is a sender
+ * of all its parts and the reducer of some:
  *
  *            peer A             peer B             peer C
  *          [a1 a2 a3]         [b1 b2 b3]         [c1 c2 c3]      part 1 is reduced by A, 2 by B, 3 by C
@@ -11,17 +11,18 @@
  *   3. gather    A answers B with m1 - b1, and C with m1 - c1     (B, C the same with theirs)
  *   4. apply     every peer adds its differences: x_k += m - x_k
  *
- * Every value crosses each peer's link about twice, whatever n is; a parameter server would receive n
- * times as much. Differences travel instead of means because they are small, so compressing them
- * to 8 bits loses little. ref/average.c is the same algorithm in one process, and gives the same bits.
+ * Every value crosses each peer's link about twice, whatever n is; a parameter server would receive
+ * n times as much. Differences travel instead of means because they are small, so compressing them
+ * to 8 bits loses little. ref/average.c is the same algorithm in one process, and gives the same
+ * bits.
  *
- * The steps overlap, part by part: while one part travels, the next is compressed, and others' parts
- * are added up. Where each step is: 1 allreduce_send.c and allreduce_receive.c; 2, 3 allreduce_reduce.c;
- * 4 apply() below.
+ * The steps overlap, part by part: while one part travels, the next is compressed, and others'
+ * parts are added up. Where each step is: 1 allreduce_send.c and allreduce_receive.c; 2, 3
+ * allreduce_reduce.c; 4 apply() below.
  *
- * Nothing in the tensors changes before the last answer: a round is applied as a whole, or not at all.
- * A lost sender is left out of the means. A lost reducer ends the round without a result, since its
- * part can't be averaged; the averager then looks for another group. */
+ * Nothing in the tensors changes before the last answer: a round is applied as a whole, or not
+ * at all. A lost sender is left out of the means. A lost reducer ends the round without a
+ * result, since its part can't be averaged; the averager then looks for another group. */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
 

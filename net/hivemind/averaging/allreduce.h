@@ -38,8 +38,8 @@ struct allreduce_validation {
 #define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define ALLREDUCE_HEADERS 512       /* bytes of a message beside the part's values and tables */
 
-/* s that a groupmate may be silent while most of the others go on; the timeouts hold in any case. It
- * waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
+/* s that a groupmate may be silent while most of the others go on; the timeouts hold in any
+ * case. It waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
 struct allreduce_patience {
     double sender, reducer;
 };
@@ -97,19 +97,20 @@ struct allreduce_port {
     /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is
      * under way any more, and no stream open. */
     void (*over)(void *context, int status, const struct pl_err *err);
-    /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL where nobody does. */
+    /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL where
+     * nobody does. */
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
     /* In place of send for what is long; takes the memory, too, and may leave in *data another's
      * for what comes next. May be NULL. */
     void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
-    /* Bytes of the message under way that have moved: of ours while is_busy, else of the one that comes.
-     * It distinguishes a slow link from silence. May be NULL. */
+    /* Bytes of the message under way that have moved: of ours while is_busy, else of the one
+     * that comes. It distinguishes a slow link from silence. May be NULL. */
     size_t (*moved)(void *context, size_t peer, enum allreduce_way way);
 };
 
-/* A sentence for a ban: its answer is one that no honest reducer gives, or verification has a proof.
- * NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and costs nobody
- * a round. */
+/* A sentence for a ban: its answer is one that no honest reducer gives, or verification has a
+ * proof. NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and
+ * costs nobody a round. */
 const char *allreduce_proof(const struct allreduce *x, size_t peer);
 /* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
 int allreduce_is_charged(const struct allreduce *x, size_t peer);
@@ -125,7 +126,8 @@ enum allreduce_conduct {
  * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
 enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest);
 
-/* A sentence about the first groupmate whose values are left out for what they are; NULL: none is. */
+/* A sentence about the first groupmate whose values are left out for what they are; NULL: none
+ * is. */
 const char *allreduce_left_out(const struct allreduce *x);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none

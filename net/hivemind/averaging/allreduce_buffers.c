@@ -1,8 +1,8 @@
 /* allreduce_buffers.c - memory that outlives a message, or a round.
  *
- * A page that is new to the process costs the kernel more than what the all-reduce does with it. So
- * message buffers go back to a pool, and what a round keeps until its end lies in two blocks that one
- * round hands on to the next. */
+ * A page that is new to the process costs the kernel more than what the all-reduce does with it.
+ * So message buffers go back to a pool, and what a round keeps until its end lies in two blocks
+ * that one round hands on to the next. */
 #include "allreduce_buffers.h"
 
 #include <stdint.h>

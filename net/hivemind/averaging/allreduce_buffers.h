@@ -1,5 +1,6 @@
-/* allreduce_buffers.h - memory of an all-reduce that is used again: a pool of message buffers, and the
- * blocks for what a round keeps until its end. Knows nothing of rounds; on the loop's thread only. */
+/* allreduce_buffers.h - memory of an all-reduce that is used again: a pool of message buffers,
+ * and the blocks for what a round keeps until its end. Knows nothing of rounds; on the loop's
+ * thread only. */
 #ifndef PL_ALLREDUCE_BUFFERS_H
 #define PL_ALLREDUCE_BUFFERS_H
 
@@ -24,8 +25,9 @@ struct allreduce_block {
     int is_new; /* its pages have not been written to */
 };
 
-/* What a round keeps until its end: the messages that arrived for our parts, and the answers to ours.
- * Lent to one round after another, so its pages are new to the system only once. Zeros: empty. */
+/* What a round keeps until its end: the messages that arrived for our parts, and the answers to
+ * ours. Lent to one round after another, so its pages are new to the system only once. Zeros:
+ * empty. */
 struct allreduce_memory {
     struct allreduce_block messages, answers;
 };

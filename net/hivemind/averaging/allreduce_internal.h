@@ -1,4 +1,5 @@
-/* allreduce_internal.h - one all-reduce as its parts see it: what they share, and the state of each.
+/* allreduce_internal.h - one all-reduce as its parts see it: what they share, and the state of
+ * each.
  *
  *   allreduce.c           phases, events, jobs; cuts the tensors into parts, applies the result
  *   allreduce_send.c      our parts to their reducers, and their answers
@@ -16,7 +17,7 @@
 #include "allreduce_reduce.h"
 #include "allreduce_send.h"
 
-/* --- jobs for helper threads -------------------------------------------------------------------- */
+/* --- jobs for helper threads ------------------------------------------------------------------ */
 
 enum job_kind { JOB_ENCODE, JOB_REDUCE, JOB_APPLY, JOB_VERIFY };
 struct allreduce_job_of {
@@ -31,7 +32,7 @@ struct allreduce_job_of {
     int status;
 };
 
-/* --- verification ------------------------------------------------------------------------------- */
+/* --- verification ----------------------------------------------------------------------------- */
 
 enum verify_state {
     VERIFY_NOT_BEGUN, /* or the round is not verified */
@@ -46,7 +47,7 @@ struct allreduce_verify {
     float **again; /* (tensors): what a peer should have sent; NULL until it is needed */
 };
 
-/* --- the whole ---------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 /*   EXCHANGING ---all answered---> APPLYING ----+
  *       |                                       +---no job left---> ENDED
@@ -98,7 +99,8 @@ float *allreduce_values(const struct allreduce *x, const struct pl_part *part);
 enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part);
 /* Bytes of a part's values as they travel. */
 size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part);
-/* 1: so much of a part's message has moved in `elapsed` s that all of it takes at most twice `timeout`. */
+/* 1: so much of a part's message has moved in `elapsed` s that all of it takes at most twice
+ * `timeout`. */
 int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
                         double elapsed, double timeout);
 

@@ -1,5 +1,5 @@
-/* allreduce_notes.c - what a round reports about its groupmates: a sentence for the user at most once
- * of each kind, and how each has behaved, which decides about back-off (reliability.h).
+/* allreduce_notes.c - what a round reports about its groupmates: a sentence for the user at most
+ * once of each kind, and how each has behaved, which decides about back-off (reliability.h).
  *
  * A groupmate's conduct follows from both of its roles:
  *

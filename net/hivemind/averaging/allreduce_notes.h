@@ -1,4 +1,5 @@
-/* allreduce_notes.h - sentences about groupmates, the first of each kind, for the round's report. */
+/* allreduce_notes.h - sentences about groupmates, the first of each kind, for the round's
+ * report. */
 #ifndef PL_ALLREDUCE_NOTES_H
 #define PL_ALLREDUCE_NOTES_H
 

@@ -1,13 +1,13 @@
-/* allreduce_receive.c - others' parts on their way to us: step 1 of the butterfly all-reduce, seen by
- * the reducer (allreduce.c).
+/* allreduce_receive.c - others' parts on their way to us: step 1 of the butterfly all-reduce, seen
+ * by the reducer (allreduce.c).
  *
  *   AWAITED ---first part---> SENDING ---last part---> COMPLETE ---all answered---> OVER
  *      |                         |                         |
  *      +-------------------------+-------------------------+---lost, late, or no part---> OVER
  *
- * Flow control is by credit: a sender may be at most ALLREDUCE_WINDOW parts ahead of the slowest one,
- * so what it can make us keep is bounded. A sender that is lost only lacks in the mean: the others'
- * values are averaged without it, except in a verified round, which needs everybody's. */
+ * Flow control is by credit: a sender may be at most ALLREDUCE_WINDOW parts ahead of the slowest
+ * one, so what it can make us keep is bounded. A sender that is lost only lacks in the mean: the
+ * others' values are averaged without it, except in a verified round, which needs everybody's. */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
 

@@ -1,5 +1,5 @@
-/* allreduce_receive.h - the receiving side of an all-reduce: who sends us parts to reduce, and how far
- * each has come. */
+/* allreduce_receive.h - the receiving side of an all-reduce: who sends us parts to reduce, and
+ * how far each has come. */
 #ifndef PL_ALLREDUCE_RECEIVE_H
 #define PL_ALLREDUCE_RECEIVE_H
 

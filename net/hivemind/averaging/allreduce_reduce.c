@@ -155,8 +155,8 @@ static int add_all(struct allreduce_job_of *job)
     return rc;
 }
 
-/* Step 3: m - x_k, compressed by the method that the sender has used; in a verified round m itself, as
- * float32, since everybody has to check the same numbers. */
+/* Step 3: m - x_k, compressed by the method that the sender has used; in a verified round m
+ * itself, as float32, since everybody has to check the same numbers. */
 static int reply(struct allreduce_job_of *job, struct contribution *c, const float *own)
 {
     struct allreduce *x = job->x;
@@ -196,8 +196,8 @@ void allreduce_reduce_run(struct allreduce_job_of *job)
         job->status = pl_reducer_delta(own, &job->reducer, x->o.tensor[part->tensor] + part->start);
 }
 
-/* Answers leave in the order of the parts. Each part that is answered moves the window on by one: every
- * sender gets credit for one more. */
+/* Answers leave in the order of the parts. Each part that is answered moves the window on by
+ * one: every sender gets credit for one more. */
 static void advance(struct allreduce *x, double now)
 {
     while (x->reducing.own_done < x->reducing.own_count &&

@@ -1,5 +1,5 @@
-/* allreduce_reduce.h - the reducing half of an all-reduce: the parts that are ours, their sums, and the
- * answers. */
+/* allreduce_reduce.h - the reducing half of an all-reduce: the parts that are ours, their sums,
+ * and the answers. */
 #ifndef PL_ALLREDUCE_REDUCE_H
 #define PL_ALLREDUCE_REDUCE_H
 
@@ -37,12 +37,13 @@ struct allreduce_reducing {
     size_t *own, own_count; /* numbers of the parts that we reduce */
     size_t *own_at;         /* (own): where its differences begin in own_delta */
     size_t own_done;        /* parts that are reduced and answered */
-    /* Our own differences. NULL where the messages that they are made of take less memory: then those
-     * are kept, and everything is added up once more at the end, in the same order. */
+    /* Our own differences. NULL where the messages that they are made of take less memory: then
+     * those are kept, and everything is added up once more at the end, in the same order. */
     float *own_delta;
     struct contribution **kept; /* (own): what came, in the order of arrival; NULL: forgotten */
     size_t *kept_count;         /* (own) */
-    /* Where messages lie until then, each of a group's in its place; NULL: each in memory of its own. */
+    /* Where messages lie until then, each of a group's in its place; NULL: each in memory of its
+     * own. */
     uint8_t *kept_bytes;
     size_t *kept_at; /* (own): the first peer's, others' behind */
     struct slot slot[ALLREDUCE_WINDOW];

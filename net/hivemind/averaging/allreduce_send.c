@@ -1,11 +1,12 @@
 /* allreduce_send.c - our side as a sender: steps 1 and 4 of the butterfly all-reduce (allreduce.c).
  *
  * Each reducer has a stream. While one part is on its way the next one is compressed on a helper
- * thread, so a stream holds at most one message that waits and one that is being encoded. Answers come
- * in the order of the parts. They are kept, not applied: a round is applied as a whole or not at all.
+ * thread, so a stream holds at most one message that waits and one that is being encoded. Answers
+ * come in the order of the parts. They are kept, not applied: a round is applied as a whole or not
+ * at all.
  *
- * A reducer is given up after reducer_timeout without progress; earlier, after its patience, when the
- * other reducers are ahead of it and its message is not moving either. */
+ * A reducer is given up after reducer_timeout without progress; earlier, after its patience,
+ * when the other reducers are ahead of it and its message is not moving either. */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
 

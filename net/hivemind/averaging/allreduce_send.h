@@ -1,4 +1,5 @@
-/* allreduce_send.h - the sending side of an all-reduce: our parts to reducers, and their answers. */
+/* allreduce_send.h - the sending side of an all-reduce: our parts to reducers, and their
+ * answers. */
 #ifndef PL_ALLREDUCE_SEND_H
 #define PL_ALLREDUCE_SEND_H
 

@@ -5,12 +5,12 @@
  *     ^                                             |
  *     +---------------------------------------------+ fell apart, and there is time
  *
- * The search may begin before the caller has its values (hivemind's pre-scheduling): a trigger gives
- * them when they are ready, and groupmates' parts wait meanwhile. A step ends in one of two ways:
- * all tensors hold the mean, or none has changed.
+ * The search may begin before the caller has its values (hivemind's pre-scheduling): a trigger
+ * gives them when they are ready, and groupmates' parts wait meanwhile. A step ends in one of two
+ * ways: all tensors hold the mean, or none has changed.
  *
- * Everything is driven from on_turn(), which the loop calls: no engine is called from inside another
- * one's callback. */
+ * Everything is driven from on_turn(), which the loop calls: no engine is called from inside
+ * another one's callback. */
 #include "averager_internal.h"
 
 #include <assert.h>
@@ -98,8 +98,8 @@ static void ban_proven(struct averager *a)
     }
 }
 
-/* Each member's index in the group is pushed into the bits of its key: peers that have just averaged
- * together are in different groups next. A group that our target does not foresee
+/* Each member's index in the group is pushed into the bits of its key: peers that have just
+ * averaged together are in different groups next. A group that our target does not foresee
  * leaves the bits as they are. [spec hivemind-protocol 4.5] */
 static void next_key(struct averager *a)
 {

@@ -1,6 +1,6 @@
 /* averager.h - a peer that averages its tensors with others, round by round: matchmaking and the
- * all-reduce over a host and a DHT node; and the state that it hands to newcomers, or takes over from
- * others. [TTT 2.1, communication] [spec hivemind-protocol 4, 5, 7]
+ * all-reduce over a host and a DHT node; and the state that it hands to newcomers, or takes over
+ * from others. [TTT 2.1, communication] [spec hivemind-protocol 4, 5, 7]
  *
  * Everything is called on the loop's thread and calls back on it, never from inside the function
  * that asked. */
@@ -18,9 +18,9 @@
 #define AVERAGER_QUEUE_PEER \
     2 /* of one peer: a download that it gave up may not have ended before its next */
 
-/* How slowly a state may travel, of the donor as of who takes it. A stream that moves less than the
- * lesser rate in a window has stalled; a whole state at the greater rate, 0.5 Mbit/s, takes as long as
- * anybody waits for it. */
+/* How slowly a state may travel, of the donor as of who takes it. A stream that moves less than
+ * the lesser rate in a window has stalled; a whole state at the greater rate, 0.5 Mbit/s, takes
+ * as long as anybody waits for it. */
 #define STATE_RATE_WINDOW 30.0  /* s: some pauses of a busy uplink */
 #define STATE_RATE_MIN 16384.0  /* bytes a second within a window: 0.13 Mbit/s */
 #define STATE_RATE_MEAN 65536.0 /* bytes a second over the whole, */
@@ -29,8 +29,8 @@
 #define STATE_CHECK_PAUSE 0.25  /* s: a poll of the DHT takes some round trips */
 #define STATE_WITNESSES 5       /* other donors that are asked whether theirs is the same */
 #define STATE_WITNESS_LIMIT 5.0 /* s for their answer, 64 KiB */
-/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and compared, of models of
- * so many bytes at most, and of so many donors in all. */
+/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and
+ * compared, of models of so many bytes at most, and of so many donors in all. */
 #define STATE_TWICE_MAX (64u << 20)
 #define STATE_TWICE_TRIES 3
 #define STATE_ANSWERS_A_SECOND 20 /* samples that we give: 64 KiB and 0.2 ms each, */
@@ -162,12 +162,13 @@ struct state_snapshot {
 void averager_share(struct averager *a, struct state_snapshot *s, double priority);
 
 /* PL_OK and the state of one of the best donors; the callback may take it (and leave zeros).
- * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model. PL_EIO: no
- * donor could be reached, or none gave a state that can be used. */
+ * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model.
+ * PL_EIO: no donor could be reached, or none gave a state that can be used. */
 typedef void averager_loaded(void *context, int status, const struct peer_id *donor,
                              struct state_load *state, const struct pl_err *err);
-/* check, if given: PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known yet: it is
- * called again after STATE_CHECK_PAUSE. After anything else the next donor is asked. One at a time. The state begins with the averager's tensors, see state_load_expect. */
+/* check, if given: PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known
+ * yet: it is called again after STATE_CHECK_PAUSE. After anything else the next donor is asked.
+ * One at a time. The state begins with the averager's tensors, see state_load_expect. */
 typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
 int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded,
                   void *context);

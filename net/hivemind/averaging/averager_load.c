@@ -4,11 +4,11 @@
  *     ^                  |                    |                  |
  *     +--next donor------+--slow, broken------+--misfit----------+--refuted
  *
- * An announcement is a claim that costs nothing, so it decides little: the better half of the donors is
- * asked in random order, donors that failed lately come last, and 32 are asked at most. A state that
- * has arrived is compared with samples of other donors' states (averager_witness.c); where none can
- * give any (hivemind's peers can't), with a second download. One that nobody confirms is taken only if
- * there is no other. */
+ * An announcement is a claim that costs nothing, so it decides little: the better half of the
+ * donors is asked in random order, donors that failed lately come last, and 32 are asked at
+ * most. A state that has arrived is compared with samples of other donors' states
+ * (averager_witness.c); where none can give any (hivemind's peers can't), with a second
+ * download. One that nobody confirms is taken only if there is no other. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -19,7 +19,7 @@
 
 #define DONORS_MAX 1024 /* announcements that are read; 32 of them are asked */
 
-/* --- how slowly a state may travel --------------------------------------------------------------- */
+/* --- how slowly a state may travel ------------------------------------------------------------ */
 
 void averager_pace_begin(struct state_pace *p, double now)
 {
@@ -181,8 +181,9 @@ static void take_state(struct averager *a, size_t confirmed)
     end_load(a, PL_OK);
 }
 
-/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is not. One
- * that nobody confirms gives way to a confirmed one; if there is none it is taken as it is. */
+/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is
+ * not. One that nobody confirms gives way to a confirmed one; if there is none it is taken as it
+ * is. */
 void averager_state_judged(struct averager *a)
 {
     struct state_claim claims[STATE_WITNESSES + 1];
@@ -299,9 +300,9 @@ static int by_rank(const void *a_, const void *b_)
     return (a->lot > b->lot) - (a->lot < b->lot);
 }
 
-/* The better half in any order, then the others by priority; those that have failed lately last. A
- * priority is a donor's own claim, so the greatest must not put it first every time; and all newcomers
- * would ask the same one. */
+/* The better half in any order, then the others by priority; those that have failed lately last.
+ * A priority is a donor's own claim, so the greatest must not put it first every time; and all
+ * newcomers would ask the same one. */
 static void order_donors(struct averager *a)
 {
     struct donor *d = a->load.donors;

@@ -1,9 +1,9 @@
 /* averager_share.c - the state that we give to newcomers. [spec hivemind-protocol 7]
  *
- * A peer announces in the DHT that it shares a state, with its epoch as the priority, every 25 s. A
- * newcomer opens a stream and is sent the newest snapshot: metadata first, then the tensors, as fast as
- * it reads. Two downloads run at once, others wait in a queue, and a reader that stalls is ended, so
- * that it does not keep its place from those that wait. */
+ * A peer announces in the DHT that it shares a state, with its epoch as the priority, every 25
+ * s. A newcomer opens a stream and is sent the newest snapshot: metadata first, then the
+ * tensors, as fast as it reads. Two downloads run at once, others wait in a queue, and a reader
+ * that stalls is ended, so that it does not keep its place from those that wait. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 

@@ -1,11 +1,11 @@
 /* matchmaking.c - how a peer finds a group to average with, and the follower's side of it.
  * [Moshpit SGD 3.2] [spec hivemind-protocol 4.4]
  *
- * There is no coordinator. Every peer stores in the DHT, under the group key, by when it wants to begin:
- * its declaration (peer ID, expiration). Everybody reads the same declarations, and one rule gives the
- * group a leader: the peer with the earliest expiration leads, ties go to the smaller peer ID. So each
- * peer asks the peers that are earlier than itself, the earliest first, and accepts the later ones
- * that ask it.
+ * There is no coordinator. Every peer stores in the DHT, under the group key, by when it wants to
+ * begin: its declaration (peer ID, expiration). Everybody reads the same declarations, and one rule
+ * gives the group a leader: the peer with the earliest expiration leads, ties go to the smaller
+ * peer ID. So each peer asks the peers that are earlier than itself, the earliest first, and
+ * accepts the later ones that ask it.
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
@@ -27,9 +27,9 @@
  *              order, and each peer's gather message.
  *   over       The group is handed to the caller, or the deadline has passed without one.
  *
- * Two peers that ask each other at once don't wait for each other: the later one's request is refused
- * with BAD_EXPIRATION_TIME or answered at once, see matchmaking_request. A window that ends without a
- * group is followed by a new declaration, until the deadline.
+ * Two peers that ask each other at once don't wait for each other: the later one's request is
+ * refused with BAD_EXPIRATION_TIME or answered at once, see matchmaking_request. A window that ends
+ * without a group is followed by a new declaration, until the deadline.
  *
  * A peer behind NAT declares nothing and only asks. If there was nobody to follow in a window, it
  * declares for the next one: all peers may be behind the same router.
@@ -177,8 +177,8 @@ done:
     bytes_clear(&out);
 }
 
-/* The rule that gives every group one leader, without a coordinator: the earliest expiration, then the
- * smaller peer ID. All peers read the same declarations, so all agree. */
+/* The rule that gives every group one leader, without a coordinator: the earliest expiration,
+ * then the smaller peer ID. All peers read the same declarations, so all agree. */
 static int earlier(const struct matchmaking_candidate *a, const struct matchmaking_candidate *b)
 {
     if (a->expiration != b->expiration) return a->expiration < b->expiration;
@@ -220,7 +220,8 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
     return PL_OK;
 }
 
-/* A leader that has not answered is asked again after a pause, if our own time does not come first. */
+/* A leader that has not answered is asked again after a pause, if our own time does not come
+ * first. */
 static int may_ask(const struct matchmaking *m, double now,
                    const struct matchmaking_attempt *before)
 {

@@ -9,10 +9,11 @@
  *    | our time has come, and there are followers: we lead
  *    +--------------------------------------------------------------------> over: a group
  *
- * Everybody declares in the DHT by when it wants to begin; the peer with the earliest time leads, and
- * the others ask it. A peer behind NAT only asks, as a client: peers that cannot reach it would be left
- * without a leader. If there was nobody to follow for a window, it declares for the next one: all the
- * others may be behind the same router. matchmaking.c explains the states. Times are DHT times. */
+ * Everybody declares in the DHT by when it wants to begin; the peer with the earliest time
+ * leads, and the others ask it. A peer behind NAT only asks, as a client: peers that cannot
+ * reach it would be left without a leader. If there was nobody to follow for a window, it
+ * declares for the next one: all the others may be behind the same router. matchmaking.c
+ * explains the states. Times are DHT times. */
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
@@ -23,18 +24,18 @@
 #define MATCHMAKING_POLL_EVERY \
     0.3 /* s between polls of the declarations; hivemind does not pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
-/* Peers that only third parties report; anybody can invent them. So many may leave us without
- * an answer in a window, one in the windows after that until one of them does answer; the rest is not
- * asked. Each is given an eighth of the window, so that more than half of it is left. */
+/* Peers that only third parties report; anybody can invent them. So many may leave us without an
+ * answer in a window, one in the windows after that until one of them does answer; the rest is
+ * not asked. Each is given an eighth of the window, so that more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_DOUBTFUL_SHARE 8.0
 #define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask somebody ourselves */
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
 #define MATCHMAKING_AGAIN 2.0
-/* Unproven followers of a leader get no share to reduce while the proven peers, the leader with them,
- * are at least one in so many: what these reduce then grows by that factor at most, for one round.
- * Two of them at least: one alone would see everybody's values. */
+/* Unproven followers of a leader get no share to reduce while the proven peers, the leader with
+ * them, are at least one in so many: what these reduce then grows by that factor at most, for
+ * one round. Two of them at least: one alone would see everybody's values. */
 #define MATCHMAKING_PROVEN_LOAD 4
 #define MATCHMAKING_PROVEN_MIN 2
 #define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
@@ -74,12 +75,12 @@ struct matchmaking_port {
     /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
      * should it ask, it is welcome. May be NULL. */
     int (*absent)(void *context, const struct peer_id *peer);
-    /* 1: it is one of the peers counted by matchmaking_expect. Others are no reason to begin without
-     * those. May be NULL: everybody is. */
+    /* 1: it is one of the peers counted by matchmaking_expect. Others are no reason to begin
+     * without those. May be NULL: everybody is. */
     int (*expected)(void *context, const struct peer_id *peer);
-    /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group that
-     * holds it all the same is gone on with: its leader has yet to see for itself, and would take us
-     * for the ones who are silent. May be NULL. */
+    /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group
+     * that holds it all the same is gone on with: its leader has yet to see for itself, and
+     * would take us for the ones who are silent. May be NULL. */
     int (*paused)(void *context, const struct peer_id *peer);
     /* 1: it has delivered in a group with us. May be NULL: all have. */
     int (*proven)(void *context, const struct peer_id *peer);
@@ -161,8 +162,8 @@ void matchmaking_cancel(struct matchmaking *m);
  * always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
-/* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who follow us
- * already still do. */
+/* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who
+ * follow us already still do. */
 void matchmaking_hide(struct matchmaking *m, double now, int hidden);
 
 /* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other

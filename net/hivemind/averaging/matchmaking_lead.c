@@ -1,5 +1,5 @@
-/* matchmaking_lead.c - the leader's side of matchmaking: it judges requests, collects followers, and
- * begins the group. [spec hivemind-protocol 4.4] matchmaking.c has the states.
+/* matchmaking_lead.c - the leader's side of matchmaking: it judges requests, collects followers,
+ * and begins the group. [spec hivemind-protocol 4.4] matchmaking.c has the states.
  *
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
@@ -27,7 +27,7 @@ struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_
     return w;
 }
 
-/* --- a leader's messages ----------------------------------------------------------------------- */
+/* --- a leader's messages ---------------------------------------------------------------------- */
 
 static void send_code(struct matchmaking *m, void *stream, enum averaging_code code,
                       const struct peer_id *suggested, int last)

@@ -122,8 +122,7 @@ void dht_node_close(struct dht_node *n)
     free(n);
 }
 
-/* --- requests: each is a part's
- * ---------------------------------------------------------------- */
+/* --- requests: each is a part's --------------------------------------------------------------- */
 
 struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
                               dht_got *got, void *context)
@@ -154,8 +153,7 @@ struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,
 /* The request goes on, since it may be shared or half done; only its callback is dropped. */
 void dht_node_cancel(struct dht_task *t) { t->cancelled = 1; }
 
-/* --- what is known
- * ----------------------------------------------------------------------------- */
+/* --- what is known ---------------------------------------------------------------------------- */
 
 double dht_node_time(const struct dht_node *n) { return dht_core_time(&n->core); }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what the verifier sees -------------------------------------------------------------------- */
+/* --- what the verifier sees ------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)
 {

@@ -1,5 +1,5 @@
-/* averager_verify.c - BTARD over the network: who can verify, and the messages of allreduce_verify.c
- * as calls from each of a group to each. */
+/* averager_verify.c - BTARD over the network: who can verify, and the messages of
+ * allreduce_verify.c as calls from each of a group to each. */
 #include "net/hivemind/averaging/averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -69,8 +69,8 @@ static int is_same_but_data(const struct gather *a, const struct gather *b)
     return same;
 }
 
-/* 1: the group's leader has passed on our gather message of this search: its number makes sure that no
- * message that we have signed in another round is valid in this one. */
+/* 1: the group's leader has passed on our gather message of this search: its number makes sure
+ * that no message that we have signed in another round is valid in this one. */
 static int is_ours(const struct averager *a, const struct gather *said)
 {
     struct mp_value *v;
@@ -83,9 +83,9 @@ static int is_ours(const struct averager *a, const struct gather *said)
     return same;
 }
 
-/* Everybody in the group has stated the same terms as we, and is publicly reachable. Two peers alone can't
- * tell which of them is right. Helpers reduce and are verified as others are, and vote, but compute nothing
- * again. */
+/* Everybody in the group has stated the same terms as we, and is publicly reachable. Two peers
+ * alone can't tell which of them is right. Helpers reduce and are verified as others are, and
+ * vote, but compute nothing again. */
 int averager_can_verify(const struct averager *a)
 {
     const struct gather *says = NULL;
@@ -142,8 +142,8 @@ void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_
     tell(a, &a->round.group.members[peer].peer, data, n);
 }
 
-/* A proof may come when our own part in its round has ended: it bans all the same, and goes on to the
- * others of that round, as its sender may have shown it to us alone. */
+/* A proof may come when our own part in its round has ended: it bans all the same, and goes on
+ * to the others of that round, as its sender may have shown it to us alone. */
 static void on_convicted(void *context, const struct logged_round *round, size_t author,
                          const uint8_t *packet, size_t n)
 {

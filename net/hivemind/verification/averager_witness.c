@@ -1,5 +1,5 @@
-/* averager_witness.c - other donors are asked whether a state that we were given is theirs, too, and we
- * answer so. A call between our own peers: hivemind's do not have it.
+/* averager_witness.c - other donors are asked whether a state that we were given is theirs, too,
+ * and we answer so. A call between our own peers: hivemind's do not have it.
  *
  *   request   8 bytes, a seed
  *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
@@ -152,8 +152,8 @@ static void on_witness_admitted(void *context, int status)
     else witness_answered(w->a);
 }
 
-/* The first in the order of the donors that are neither the one that gave the state nor have failed. Ends with
- * averager_state_judged, from the loop. */
+/* The first in the order of the donors that are neither the one that gave the state nor have
+ * failed. Ends with averager_state_judged, from the loop. */
 void averager_ask_witnesses(struct averager *a)
 {
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;

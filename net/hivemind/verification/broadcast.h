@@ -13,9 +13,9 @@
  * The last stage has no lists: its messages are equal, and a peer that has them all is done. It
  * first forwards them to all that may lack some.
  *
- * Why honest peers stay together: a peer that has begun a stage had all lists of the one before, ours
- * included, and ours was equal to its own. So its message of the stage is about the messages that we
- * hold.
+ * Why honest peers stay together: a peer that has begun a stage had all lists of the one before,
+ * ours included, and ours was equal to its own. So its message of the stage is about the messages
+ * that we hold.
  *
  * No socket, no clock: bytes and seconds come in as arguments, packets lie in `out`. */
 #ifndef PL_BROADCAST_H

@@ -1,9 +1,9 @@
-/* equivocation.h - proofs that a peer has signed two messages of a round that contradict each other.
- * [BTARD 3.1]
+/* equivocation.h - proofs that a peer has signed two messages of a round that contradict each
+ * other. [BTARD 3.1]
  *
- * A proof is the two messages, as their author has signed them. It holds for everybody who knows the
- * round's hash and its peers, at any time: it needs nobody's word, and no state of the round. So a
- * peer whose own part in the round has ended still checks a proof that reaches it later
+ * A proof is the two messages, as their author has signed them. It holds for everybody who knows
+ * the round's hash and its peers, at any time: it needs nobody's word, and no state of the round.
+ * So a peer whose own part in the round has ended still checks a proof that reaches it later
  * (equivocation_log.h). There are two kinds:
  *
  *   1. two heads of the same stage and receiver with different hashes; bodies are not needed
@@ -35,8 +35,8 @@ struct equivocation_scope {
     size_t count;
 };
 
-/* Copies the group's peer IDs. PL_OK or PL_ENOMEM; the caller ends it with equivocation_scope_clear,
- * which takes zeros, too. */
+/* Copies the group's peer IDs. PL_OK or PL_ENOMEM; the caller ends it with
+ * equivocation_scope_clear, which takes zeros, too. */
 int equivocation_scope_init(struct equivocation_scope *s, const struct equivocation_rules *rules,
                             const struct group *g, const uint8_t round[PL_HASH_BYTES]);
 void equivocation_scope_clear(struct equivocation_scope *s);

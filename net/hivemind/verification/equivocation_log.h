@@ -3,8 +3,9 @@
  * Honest peers end a void round at different times: one may give up while another one is about to
  * receive the second of two contradicting messages. The round's state is freed by then, but a proof
  * needs none of it (equivocation.h). So every verified round is logged when it begins: its hash and
- * its peers, at most 20 KiB. Each packet of verification is shown to the log, which reads the proofs
- * in it and nothing else; so honest peers ban the same peers, whenever each of them has given up.
+ * its peers, at most 20 KiB. Each packet of verification is shown to the log, which reads the
+ * proofs in it and nothing else; so honest peers ban the same peers, whenever each of them has
+ * given up.
  *
  * Pure functions, no socket, no clock. */
 #ifndef PL_EQUIVOCATION_LOG_H
@@ -12,7 +13,8 @@
 
 #include "equivocation.h"
 
-/* rounds: those of several minutes, as each is preceded by a matchmaking; the oldest is forgotten */
+/* rounds: those of several minutes, as each is preceded by a matchmaking; the oldest is
+ * forgotten */
 #define EQUIVOCATION_ROUNDS_MAX 8
 /* s from the round's begin: longer than any verification lasts; a ban would be over by then */
 #define EQUIVOCATION_TIME 600.0
@@ -31,8 +33,8 @@ struct equivocation_log {
     size_t count;
 };
 
-/* A peer is convicted for the first time in that round. `proof` is what to pass on to all the round's
- * other peers: its sender may have shown it to us alone. */
+/* A peer is convicted for the first time in that round. `proof` is what to pass on to all the
+ * round's other peers: its sender may have shown it to us alone. */
 typedef void equivocation_convicted(void *context, const struct logged_round *round, size_t peer,
                                     const uint8_t *packet, size_t n);
 
@@ -40,8 +42,8 @@ typedef void equivocation_convicted(void *context, const struct logged_round *ro
 int equivocation_log_add(struct equivocation_log *l, double now,
                          const struct equivocation_rules *rules, const struct group *g,
                          const uint8_t round[PL_HASH_BYTES]);
-/* A packet (broadcast.h) from a peer; a peer that was in none of these rounds is ignored. Returns how many
- * frames of logged rounds were in it. */
+/* A packet (broadcast.h) from a peer; a peer that was in none of these rounds is ignored.
+ * Returns how many frames of logged rounds were in it. */
 size_t equivocation_log_hear(struct equivocation_log *l, double now, const struct peer_id *from,
                              const uint8_t *packet, size_t n, equivocation_convicted *convicted,
                              void *context);

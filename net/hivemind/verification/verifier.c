@@ -5,12 +5,13 @@
  *     +--------+---------+--------+---------+--------+--------+--> over, the round is void
  *
  * One loop (verifier_step) does everything: take packets, let the broadcast answer them, and if the
- * stage is common to all, judge it and send the next stage's message. What is judged is a function of
- * messages that all honest peers hold, so all of them find the same. A stage without progress for one
- * time limit voids the round.
+ * stage is common to all, judge it and send the next stage's message. What is judged is a function
+ * of messages that all honest peers hold, so all of them find the same. A stage without progress
+ * for one time limit voids the round.
  *
- * Why this order: values and aggregates are committed to (COMMIT) before anybody knows the random
- * direction z that they are checked along (REVEAL, REPORT), so nobody can fit its values to the check. */
+ * Why this order: values and aggregates are committed to (COMMIT) before anybody knows the
+ * random direction z that they are checked along (REVEAL, REPORT), so nobody can fit its values
+ * to the check. */
 #include "verifier_internal.h"
 #include "ref/quant.h"
 
@@ -327,8 +328,8 @@ static void report(struct verifier *r, struct bytes *out)
 
 /* --- OPEN and AGREE --------------------------------------------------------------------------- */
 
-/* OPEN: votes; the hashes of all that we have sent to this reducer, which give COMMIT's digest; and our
- * values of the opened part, whose hash is one of them. */
+/* OPEN: votes; the hashes of all that we have sent to this reducer, which give COMMIT's digest;
+ * and our values of the opened part, whose hash is one of them. */
 static void open_part(struct verifier *r, struct bytes *out)
 {
     verifier_vote(r);

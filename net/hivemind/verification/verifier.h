@@ -30,9 +30,10 @@
  *   sums, a radius or an aggregate that aren't CenteredClip's; values other than its data give, or
  *   a validator that accuses falsely, by votes
  *
- * So honest peers ban the same peers, and never one another. What can't be proven voids the round
- * and is charged: to a peer that is silent, and to both of a pair where one reports that the other
- * has not sent it what it signs. A charge is a back-off that doubles (reliability.h), never a ban. */
+ * So honest peers ban the same peers, and never one another. What can't be proven voids the
+ * round and is charged: to a peer that is silent, and to both of a pair where one reports that
+ * the other has not sent it what it signs. A charge is a back-off that doubles (reliability.h),
+ * never a ban. */
 #ifndef PL_VERIFIER_H
 #define PL_VERIFIER_H
 
@@ -62,8 +63,8 @@ enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
  * parts take up to 2 MiB */
 #define VERIFIER_SHOWN_MAX (3u << 20)
 #define VERIFIER_PARTS_MAX 90000u /* a hash of each has to fit into as much */
-/* bytes of a peer's packets that wait for the helper thread, in addition to four of the longest: it may be
- * computing a gradient */
+/* bytes of a peer's packets that wait for the helper thread, in addition to four of the longest:
+ * it may be computing a gradient */
 #define VERIFIER_WAITING_MAX (1u << 20)
 
 /* What somebody's values are the mean over: from the epoch's parameters, and its own data's order

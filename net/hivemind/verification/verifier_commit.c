@@ -5,8 +5,8 @@
  *   COMMIT        the same for all pairs; a commitment to my random number; epoch and samples; one byte
  *                 for each peer: 1 if its SENT is missing, or differs from what has arrived here
  *
- * A COMMIT that contradicts its author's SENT is a proof (equivocation.h). A peer that denies another
- * proves nothing: either of them may be wrong, so both are charged. */
+ * A COMMIT that contradicts its author's SENT is a proof (equivocation.h). A peer that denies
+ * another proves nothing: either of them may be wrong, so both are charged. */
 #include "verifier_internal.h"
 
 #include <openssl/evp.h>

@@ -1,5 +1,6 @@
-/* verifier_internal.h - what the parts of BTARD's verification share: the order of stages (verifier.c),
- * its first two stages (verifier_commit.c), and what comes of the others (verifier_judge.c). */
+/* verifier_internal.h - what the parts of BTARD's verification share: the order of stages
+ * (verifier.c), its first two stages (verifier_commit.c), and what comes of the others
+ * (verifier_judge.c). */
 #ifndef PL_VERIFIER_INSIDE_H
 #define PL_VERIFIER_INSIDE_H
 

@@ -1,5 +1,5 @@
-/* verifier_judge.c - REPORT to OPEN: the checks, and what follows from them. [BTARD 3, verifications 1
- * to 3]
+/* verifier_judge.c - REPORT to OPEN: the checks, and what follows from them.
+ * [BTARD 3, verifications 1 to 3]
  *
  *   1  a report is true          the reducer recomputes s = <z, x - a> min(1, tau / |x - a|) of each
  *                                sender, and accuses the sender in ACCUSE if it differs

@@ -75,7 +75,8 @@ void verifier_charge_silent(struct verifier *r)
     for (size_t i = 0; i < r->v.count; i++) others += r->b.elsewhere[i];
     for (size_t i = 0; i < r->v.count; i++) {
         int has = verifier_message(r, r->phase, i) != NULL;
-        /* A leader may have sent different groups to its followers: then many send of another round. */
+        /* A leader may have sent different groups to its followers: then many send of another
+         * round. */
         if (i == r->v.self || (r->b.elsewhere[i] && others > verifier_faults(r))) continue;
         silent[i] = full ? !broadcast_agrees(&r->b, r->phase, i) : !has;
     }

@@ -380,8 +380,7 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     return NULL;
 }
 
-/* --- begin and end
- * ------------------------------------------------------------------------------------- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
 static int start(struct host *h)
 {

@@ -17,8 +17,7 @@
 
 static const long orders[] = { -1, -2, 1, 2, 3, 4, 5, 6 }; /* early, late, seeds */
 
-/* --- copies that overlap operations
- * ------------------------------------------------------------ */
+/* --- copies that overlap operations ----------------------------------------------------------- */
 
 static void copies_keep_their_order(void **state)
 {

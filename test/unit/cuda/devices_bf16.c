@@ -96,8 +96,7 @@ static void working_copy_follows(void **state)
     be.free(elsewhere);
 }
 
-/* --- operands that GEMMs remember in bfloat16
- * --------------------------------------------------- */
+/* --- operands that GEMMs remember in bfloat16 ------------------------------------------------- */
 
 enum { ROWS = 6, WIDE = 16, OUT = 8 }; /* x (ROWS,WIDE), W (OUT,WIDE) */
 
@@ -211,8 +210,7 @@ static void roundings_follow(void **state)
     be.free(qkv);
 }
 
-/* --- memory at any alignment
- * ------------------------------------------------------------------- */
+/* --- memory at any alignment ------------------------------------------------------------------ */
 
 /* Every operation with vectorized kernels, in each side's own memory: at[k] (FLOATS) each, starting
  * at any float. */
