@@ -22,7 +22,7 @@ lane_of() { # name
     case $1 in
     architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
     authority | btard | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
-    attack_declarations | attack_epoch | attack_epoch_state | attack_moderated | attack_silent_reducer | attack_state) echo idle ;;
+    attack_declarations | attack_moderated | attack_state) echo idle ;;
     *) echo peers ;;
     esac
 }
@@ -136,6 +136,7 @@ for name in $(sh test/interop/run.sh --list); do
         continue
         ;;
     other_files | parquet | torch_files) lane=cpu ;;
+    dalle | leftovers) lane=idle ;; # each of their limits is minutes
     *) lane=peers ;;
     esac
     suite $lane counted "interop $name" "sh test/interop/run.sh $name"
