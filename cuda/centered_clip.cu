@@ -3,7 +3,7 @@
  * do not fit in a pipeline stage, they pass through it in chunks of coordinates, once per
  * iteration: each pass applies the step and then computes the new distances, which the next
  * iteration needs. */
-#include "../ref/robust.h"
+#include "../ref/centered_clip.h"
 
 #include "streams.cuh"
 

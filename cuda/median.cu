@@ -1,7 +1,7 @@
 /* median.cu - the median of each coordinate by binary search over its bits, one thread per
  * coordinate: the largest number below which no more than `rank` values lie. Nothing is sorted or
  * moved; n values are read 32 times, from cache. */
-#include "../ref/robust.h"
+#include "../ref/centered_clip.h"
 
 #include "streams.cuh"
 #include "sort_keys.cuh"

@@ -1,4 +1,4 @@
-/* streams.cuh - pipelined operations on host memory (compress.h, average.h, robust.h): upload,
+/* streams.cuh - pipelined operations on host memory (compress.h, average.h, centered_clip.h): upload,
  * compute, download, for the threads of an averaging round.
  *
  * A pipeline has two stages, each a stream and a buffer (double buffering): while one chunk is

@@ -19,7 +19,7 @@
 #include "norm.h"
 #include "quant.h"
 #include "reduce.h"
-#include "robust.h"
+#include "centered_clip.h"
 #include "rotary.h"
 #include "shift.h"
 #include "vector.h"

@@ -7,7 +7,7 @@
 #ifndef PL_BTARD_H
 #define PL_BTARD_H
 
-#include "robust.h"
+#include "centered_clip.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -278,7 +278,7 @@ class Backend:
     # averaging
 
     def centered_clip(self, x, tau, iterations=1, v=None, weights=None):
-        """(v, how many inputs were beyond the radius in the last iteration) of x (n,d). [ref/robust.h]"""
+        """(v, how many inputs were beyond the radius in the last iteration) of x (n,d). [ref/centered_clip.h]"""
         x = array(x, shape=(None, None), what="x")
         v = np.zeros(x.shape[1]) if v is None else array(v, np.float64, (x.shape[1],), "v").copy()
         weights = None if weights is None else array(weights, np.float64, (len(x),), "weights")

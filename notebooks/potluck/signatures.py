@@ -314,8 +314,8 @@ class CollaborativeOptions(c.Structure):
 STRUCTURES = {
     "pl_err": (Error, "ref/base.h"), "pl_rng": (Rng, "ref/rng.h"), "pl_mask": (Mask, "ref/mask.h"),
     "pl_moments": (Moments, "ref/moments.h"), "pl_lamb": (Lamb, "ref/lamb.h"),
-    "pl_lamb_norms": (LambNorms, "ref/lamb.h"), "pl_adam": (Adam, "ref/adam.h"), "pl_clip": (Clip, "ref/robust.h"),
-    "pl_clip_result": (ClipResult, "ref/robust.h"), "pl_part": (Part, "ref/partition.h"),
+    "pl_lamb_norms": (LambNorms, "ref/lamb.h"), "pl_adam": (Adam, "ref/adam.h"), "pl_clip": (Clip, "ref/centered_clip.h"),
+    "pl_clip_result": (ClipResult, "ref/centered_clip.h"), "pl_part": (Part, "ref/partition.h"),
     "pl_member": (Member, "ref/average.h"), "pl_group": (Group, "ref/average.h"),
     "pl_backend": (Backend, "ref/backend.h"), "pl_dalle_config": (DalleConfig, "ref/model/dalle_config.h"),
     "pl_param": (Param, "ref/model/params.h"), "pl_params": (Params, "ref/model/params.h"),
@@ -353,7 +353,7 @@ FUNCTIONS = {
     # ref/quant.h, schedule.h
     "pl_codebook": (None, [void, c.c_int, c.c_int]),
     "pl_schedule_linear": (f64, [f64, u64, u64, u64]),
-    # ref/average.h, balance.h, partition.h, robust.h
+    # ref/average.h, balance.h, partition.h, centered_clip.h
     "pl_average_group": (status, [P(Group), P(Backend), P(Error)]),
     "pl_balance": (status, [void, void, c.c_int, size, size, P(Error)]),
     "pl_balance_fractions": (status, [void, void, c.c_int, size, size, P(Error)]),

@@ -99,7 +99,7 @@ play("fig-streaming", (value, out) => {
         { name: "Its pixels", parts: [0, 196608], text: bytes(196608) }], 196608, out.text.textContent);
 });
 
-/* ref/robust: v <- v + mean of (x - v) min(1, tau / |x - v|), from the median, 20 times. */
+/* ref/centered_clip: v <- v + mean of (x - v) min(1, tau / |x - v|), from the median, 20 times. */
 function centeredClip(points, tau) {
     const middle = (k) => points.map((p) => p[k]).sort((a, b) => a - b)[points.length >> 1];
     let v = [middle(0), middle(1)];

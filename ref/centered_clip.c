@@ -1,4 +1,4 @@
-/* robust.c - CenteredClip: a mean in which one sender has bounded influence. [Karimireddy et al.
+/* centered_clip.c - CenteredClip: a mean in which one sender has bounded influence. [Karimireddy et al.
  * 2021, alg. 2] [TTT 2.1, security]
  *
  *   repeat:  v += sum_i w_i (x_i - v) min(1, tau / |x_i - v|) / sum_i w_i
@@ -6,7 +6,7 @@
  * Within tau of v every input pulls with its distance, as in a mean; beyond it with tau, however
  * far away it claims to be. So in an iteration Byzantine peers move the result by at most tau
  * times their share of the weight. */
-#include "robust.h"
+#include "centered_clip.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* robust.h - an average that a minority of Byzantine peers cannot drag away.
+/* centered_clip.h - an average that a minority of Byzantine peers cannot drag away.
  * [TTT 2.1, security] [Karimireddy et al. 2021, arXiv 2012.10333, alg. 2] */
-#ifndef PL_ROBUST_H
-#define PL_ROBUST_H
+#ifndef PL_CENTERED_CLIP_H
+#define PL_CENTERED_CLIP_H
 
 #include "base.h"
 
