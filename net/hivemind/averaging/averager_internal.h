@@ -266,6 +266,8 @@ void averager_part_limit(struct part_stream *p); /* the time limit of its first 
 void averager_part_free(struct part_stream *p);
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
 
+/* Notes in `reliability` that the peer is there, and whether it reports progress. */
+void averager_see(struct averager *a, const struct peer_id *peer);
 /* Notes in `reliability` how each groupmate has behaved in the round that has ended. */
 void averager_note_conduct(struct averager *a);
 

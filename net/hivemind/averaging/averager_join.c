@@ -78,8 +78,7 @@ static void on_got(void *context, int status, const struct dht_result *r)
         memcpy(claims, r->claims, count * sizeof *claims);
         n = read_claims(found, a, claims, count);
     }
-    for (size_t i = 0; i < n; i++)
-        reliability_see(a->reliability, loop_now(a->loop), &found[i].peer);
+    for (size_t i = 0; i < n; i++) averager_see(a, &found[i].peer);
     matchmaking_hide(&a->search.mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->search.mm, averager_now(a), found, n);
     free(found);
@@ -202,7 +201,7 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     if (asker->has_asked) return; /* one question a stream */
     asker->has_asked = 1;
     rpc_deadline(s, 0);
-    reliability_see(a->reliability, loop_now(a->loop), rpc_peer(s));
+    averager_see(a, rpc_peer(s));
     matchmaking_request(&a->search.mm, averager_now(a), asker, rpc_peer(s), data, n);
     drive(a);
 }
@@ -278,13 +277,20 @@ static int is_expected(void *context, const struct peer_id *peer)
     return !a->o.reports || a->o.reports(a->o.absent_context, peer);
 }
 
+void averager_see(struct averager *a, const struct peer_id *peer)
+{
+    reliability_see(a->reliability, loop_now(a->loop), peer, is_expected(a, peer));
+}
+
 static int is_paused(void *context, const struct peer_id *peer)
 {
-    const struct averager *a = context;
-    /* While nobody has delivered yet, nobody is on back-off, and strangers under ever new names could spoil each try
-     * of a round. So from the second try on those that do not report progress are left out. */
-    if (a->result.attempts && !a->reliability->proven && !is_expected(context, peer)) return 1;
-    return reliability_is_paused(a->reliability, loop_now(a->loop), peer);
+    struct averager *a = context;
+    const int reports = is_expected(a, peer);
+    /* Strangers under ever new names could spoil each try of a round. So from the second try on only
+     * peers that are proven or report progress are taken. */
+    if (a->result.attempts && !reports && !reliability_is_proven(a->reliability, peer)) return 1;
+    averager_see(a, peer); /* its failure counts for those that it was taken for */
+    return reliability_is_paused(a->reliability, loop_now(a->loop), peer, reports);
 }
 
 static int is_proven(void *context, const struct peer_id *peer)

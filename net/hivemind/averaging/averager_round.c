@@ -338,6 +338,9 @@ void averager_round_begin(struct averager *a)
     a->result.verified = o.verify;
     a->round.is_over = 0;
     a->round.began = now_of(a);
+    /* Followers of another leader may be new to us. */
+    for (size_t i = 0; i < a->round.group.count; i++)
+        if (i != a->round.group.self) averager_see(a, &a->round.group.members[i].peer);
     o.share = a->round.share;
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->round.patience;

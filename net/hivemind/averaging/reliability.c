@@ -61,9 +61,9 @@ static struct reliability_peer *add(struct reliability *r, double now, const str
     return &r->peers[at];
 }
 
-void reliability_see(struct reliability *r, double now, const struct peer_id *peer)
+void reliability_see(struct reliability *r, double now, const struct peer_id *peer, int reports)
 {
-    add(r, now, peer);
+    add(r, now, peer)->reports |= reports != 0;
 }
 
 /* At random, so that those who have failed together, or were failed together, don't meet again. */
@@ -77,9 +77,9 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
                            double latest)
 {
     struct reliability_peer *p = add(r, now, peer);
-    if (!p->proven) {
-        r->unproven_failures /= 2;
-        if (r->unproven_failures < 1) r->unproven_until = 0;
+    for (int i = 0; !p->proven && i <= p->reports; i++) {
+        r->unproven[i].failures /= 2;
+        if (r->unproven[i].failures < 1) r->unproven[i].until = 0;
     }
     r->proven += !p->proven;
     p->proven = 1;
@@ -88,22 +88,25 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 }
 
 /* A series of failures under names that were not there when the first of them began. */
-static void fail_unproven(struct reliability *r, double now, double began)
+static void fail_unproven(struct reliability *r, struct reliability_unproven *u, double now,
+                          double began)
 {
-    if (now > r->unproven_until + RELIABILITY_MAX) r->unproven_failures = 0;
-    if (r->unproven_failures < 1) r->unproven_since = began;
-    r->unproven_failures = fmin(r->unproven_failures + 1, RELIABILITY_FAILURES_MAX);
-    r->unproven_until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, r->unproven_failures,
-                                       RELIABILITY_UNPROVEN_MAX);
+    if (now > u->until + RELIABILITY_MAX) u->failures = 0;
+    if (u->failures < 1) u->since = began;
+    u->failures = fmin(u->failures + 1, RELIABILITY_FAILURES_MAX);
+    u->until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, u->failures, RELIABILITY_UNPROVEN_MAX);
 }
 
 /* One failure more, but at least `least` of them in all. */
 static struct reliability_peer *fail(struct reliability *r, double now, double began,
                                      const struct peer_id *peer, double least)
 {
+    const int is_known = find(r, peer) != NULL;
     struct reliability_peer *p = add(r, now, peer);
     double until;
-    if (!p->proven) fail_unproven(r, now, began);
+    p->reports |= !is_known; /* it may have reported before it was evicted */
+    for (int i = 0; !p->proven && i <= p->reports; i++)
+        fail_unproven(r, &r->unproven[i], now, began);
     r->proven -= (size_t)p->proven;
     p->proven = 0;
     p->failures = fmin(fmax(p->failures + 1, least), RELIABILITY_FAILURES_MAX);
@@ -137,12 +140,15 @@ int reliability_is_proven(const struct reliability *r, const struct peer_id *pee
     return p && p->proven;
 }
 
-int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer)
+int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer,
+                          int reports)
 {
     const struct reliability_peer *p = find(r, peer);
+    const int reporter = reports || (p && p->reports);
+    const struct reliability_unproven *u = &r->unproven[reporter];
     if (p && p->proven) return 0;
     if (p && now < p->until) return 1;
-    return r->proven && now < r->unproven_until && (!p || p->seen > r->unproven_since);
+    return (r->proven || !reporter) && now < u->until && (!p || p->seen > u->since);
 }
 
 double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most)

@@ -17,10 +17,21 @@
  * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since its
  * last failure, or never, is unproven. Once an unproven peer has failed, those that we have first seen
  * after that round began are on back-off together, as if they were that peer; each unproven peer
- * that delivers halves their failures. Peers that were there before are not meant, nor anybody while
- * no peer at all is proven: in the first rounds of a swarm everybody is new to everybody. A leader
- * gives unproven followers no share to reduce (matchmaking.h), so that what they withhold is their own
- * values only. */
+ * that delivers halves their failures. Peers that were there before are not meant.
+ *
+ * Honest newcomers report progress, so they must not wait for the failures of peers that don't. Two
+ * back-offs are counted:
+ *
+ *   of all unproven peers              holds back those that do not report progress
+ *   of those that have been reporting  holds back those that do, once a peer is proven
+ *
+ * In the first rounds of a swarm everybody that reports is new to everybody: the second back-off would
+ * hold back the whole swarm. A peer that has been seen to report stays a reporter here: it can't
+ * withdraw its report before it fails. A report costs nothing either, so strangers that report do hold
+ * newcomers back, for UNPROVEN_MAX at most.
+ *
+ * A leader gives unproven followers no share to reduce (matchmaking.h), so that what they withhold is
+ * their own values only. */
 #ifndef PL_RELIABILITY_H
 #define PL_RELIABILITY_H
 
@@ -56,15 +67,17 @@ struct reliability {
         double
             latest; /* s that a first part of a good round took to come; the slowest, and decaying */
         double seen, heard; /* for the first time; when it was last there */
-        int proven;
+        int proven, reports;
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
     size_t count, proven;
-    /* Of the unproven peers first seen after `unproven_since`. */
-    double unproven_failures, unproven_until, unproven_since;
+    /* Of the unproven peers first seen after `since`: 0: of all; 1: of those that report. */
+    struct reliability_unproven {
+        double failures, until, since;
+    } unproven[2];
 };
 
-/* It declares, or asks. */
-void reliability_see(struct reliability *r, double now, const struct peer_id *peer);
+/* It declares, asks, or is in our group; reports: it reports progress. */
+void reliability_see(struct reliability *r, double now, const struct peer_id *peer, int reports);
 /* It has done its part; latest: s that its slowest message took while others were waiting. */
 void reliability_delivered(struct reliability *r, double now, const struct peer_id *peer,
                            double latest);
@@ -79,8 +92,9 @@ double reliability_charged(struct reliability *r, double now, double began,
 int reliability_is_refused(const struct reliability *r, double now, const struct peer_id *peer);
 /* It has delivered since its last failure. */
 int reliability_is_proven(const struct reliability *r, const struct peer_id *peer);
-/* On back-off: by itself, or as an unproven peer. */
-int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer);
+/* On back-off: by itself, or as an unproven peer that reports progress or doesn't. */
+int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer,
+                          int reports);
 /* s of silence after which a groupmate that others are ahead of is given up, at most `most`: three
  * times the slowest that it was in good rounds on top of the least, twice as long after each failure. */
 double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most);

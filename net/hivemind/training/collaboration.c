@@ -113,7 +113,7 @@ static size_t count_paused(const struct collaboration *c, const struct progress_
     const double now = loop_now(c->loop);
     size_t paused = 0;
     for (size_t i = 0; i < count; i++)
-        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer);
+        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer, 1);
     return paused;
 }
 

@@ -1,6 +1,7 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
  * Byzantine peers, peers that fall silent or die, and states that newcomers take over. */
 #include "loopback.h"
+#include "net/hivemind/averaging/averager_internal.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -167,6 +168,49 @@ static void silent_reducer(void **state)
 {
     (void)state;
     silent(0);
+}
+
+/* The third is a stranger: it reports no progress. Nor do others that are unknown here. */
+static int reports(void *context, const struct peer_id *peer)
+{
+    int honest = 0;
+    (void)context;
+    for (size_t i = 0; i < count; i++) honest |= i != 2 && peer_id_equal(peer, &peers[i].me.id);
+    return honest;
+}
+
+/* Rounds with strangers have failed here: a minute's back-off. */
+static void meet_strangers(void *context)
+{
+    struct peer *p = context;
+    const double now = loop_now(loop);
+    for (uint8_t i = 0; i < 5; i++) {
+        struct peer_id stranger = { .length = 34, .bytes = { 0x12, 0x20, i } };
+        averager_see(p->a, &stranger);
+        reliability_failed(p->a->reliability, now, now - 1, &stranger);
+    }
+}
+
+/* Strangers under new names have spoiled rounds: the next stranger is held back, and a newcomer that
+ * reports progress is not. */
+static void newcomer_among_strangers(void **state)
+{
+    (void)state;
+    add(0, 0), add(0, 0), add(0, 0), add(0, 0);
+    be_impatient(4, 3);
+    for (size_t i = 0; i < count; i++) peers[i].options.reports = reports;
+    open_all();
+    loop_call(loop, meet_strangers, &peers[0]);
+    loop_call(loop, meet_strangers, &peers[1]);
+    loop_call(loop, meet_strangers, &peers[3]);
+    begin_all();
+    for (size_t i = 0; i < count; i++) {
+        if (i == 2) continue;
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+        assert_int_equal(peers[i].group, 3);
+    }
+    assert_false(peers[2].done);
 }
 
 static void look_for_group(void *context)
@@ -376,12 +420,19 @@ static void unknown_group(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(all_kinds_together),     TEST(groups_by_bits),
-        TEST(nobody_weighs_anything), TEST(two_schemas),
-        TEST(not_a_number),           TEST(silent_client),
-        TEST(silent_reducer),         TEST(late_trigger),
-        TEST(moved_in_the_search),    TEST(killed),
-        TEST(closed_in_the_exchange), TEST(alone_and_cancelled),
+        TEST(all_kinds_together),
+        TEST(groups_by_bits),
+        TEST(nobody_weighs_anything),
+        TEST(two_schemas),
+        TEST(not_a_number),
+        TEST(silent_client),
+        TEST(silent_reducer),
+        TEST(newcomer_among_strangers),
+        TEST(late_trigger),
+        TEST(moved_in_the_search),
+        TEST(killed),
+        TEST(closed_in_the_exchange),
+        TEST(alone_and_cancelled),
         TEST(unknown_group),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -23,7 +23,7 @@ static double pause_after_failure(double now, uint32_t i)
     struct peer_id id = id_of(i);
     double s = 0;
     reliability_failed(&r, now, now - 1, &id);
-    while (reliability_is_paused(&r, now + s, &id)) s += 0.25;
+    while (reliability_is_paused(&r, now + s, &id, 1)) s += 0.25;
     return s;
 }
 
@@ -36,7 +36,26 @@ static void deliver(double now, uint32_t i, double latest)
 static int is_paused(double now, uint32_t i)
 {
     struct peer_id id = id_of(i);
-    return reliability_is_paused(&r, now, &id);
+    return reliability_is_paused(&r, now, &id, 1);
+}
+
+/* As an unproven peer that does not report progress. */
+static int is_held_back(double now, uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    return reliability_is_paused(&r, now, &id, 0);
+}
+
+static void see(double now, uint32_t i, int reports)
+{
+    struct peer_id id = id_of(i);
+    reliability_see(&r, now, &id, reports);
+}
+
+static void fail_at(double now, uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    reliability_failed(&r, now, now - 1, &id);
 }
 
 static int is_proven(uint32_t i)
@@ -115,14 +134,71 @@ static void honest_newcomers(void **state)
     (void)state;
     pause_after_failure(10, 1);
     assert_false(is_paused(11, 2)); /* nobody at all is proven: then there is nobody else */
-    reliability_see(&r, 5, &there_before);
+    reliability_see(&r, 5, &there_before, 1);
+    see(11, 5, 1);
     deliver(11, 5, 0);
     pause_after_failure(100, 6);
     assert_true(is_paused(101, 2));
     assert_false(is_paused(101, 4));
+    see(101, 3, 1);
     deliver(101, 3, 0);
     assert_false(is_paused(101, 2));
     assert_true(is_paused(101, 6));
+}
+
+/* Strangers that report no progress hold back each other, before any peer is proven, too. A newcomer
+ * that reports does not wait for them. */
+static void strangers_and_newcomers(void **state)
+{
+    (void)state;
+    for (uint32_t i = 1; i < 12; i++) {
+        see(100, i, 0);
+        fail_at(100 + i, i);
+        assert_true(is_held_back(101 + i, 50));
+        assert_false(is_paused(101 + i, 51));
+    }
+    deliver(112, 0, 0);
+    assert_true(is_held_back(113, 50));
+    assert_false(is_paused(113, 51));
+    assert_true(is_held_back(111 + RELIABILITY_UNPROVEN_MAX, 50));
+    assert_false(is_held_back(112 + 1.25 * RELIABILITY_UNPROVEN_MAX, 50)); /* but not for ever */
+}
+
+/* Strangers that report hold newcomers back, within the bound that strangers without reports have. */
+static void strangers_that_report(void **state)
+{
+    (void)state;
+    see(100, 1, 1);
+    fail_at(101, 1);
+    assert_true(is_held_back(102, 50));
+    assert_false(is_paused(102, 51)); /* nobody is proven: then everybody is new */
+    deliver(102, 0, 0);
+    assert_true(is_paused(103, 51));
+    for (uint32_t i = 2; i < 12; i++) {
+        see(110, i, 1);
+        fail_at(110 + i, i);
+    }
+    assert_true(is_paused(120 + RELIABILITY_UNPROVEN_MAX, 51));
+    assert_false(is_paused(121 + 1.25 * RELIABILITY_UNPROVEN_MAX, 51));
+    see(122, 20, 0);
+    deliver(122, 20, 0); /* a stranger's good round is none of a reporter's */
+    assert_true(is_paused(123, 51));
+}
+
+/* A peer that reports, is taken for that, and withdraws its report fails as one that reports; so does
+ * one that other names have pushed out meanwhile. */
+static void withdrawn_reports(void **state)
+{
+    (void)state;
+    deliver(1, 0, 0);
+    see(100, 1, 1);
+    see(101, 1, 0);
+    fail_at(102, 1);
+    assert_true(is_paused(103, 51));
+    begin(state);
+    deliver(1, 0, 0);
+    fail_at(102, 1);
+    assert_true(is_paused(103, 51));
 }
 
 /* As many new names as there are push out neither who has proven itself, nor who was there before. */
@@ -131,7 +207,7 @@ static void bounded(void **state)
     struct peer_id old = id_of(50);
     (void)state;
     for (uint32_t i = 0; i < 20; i++) deliver(i, i, 0);
-    reliability_see(&r, 30, &old);
+    reliability_see(&r, 30, &old, 1);
     for (uint32_t i = 100; i < 100 + 2 * RELIABILITY_PEERS_MAX; i++) {
         struct peer_id id = id_of(i);
         reliability_failed(&r, 100 + i, 100 + i, &id);
@@ -192,6 +268,9 @@ int main(void)
         cmocka_unit_test_setup(alternating, begin),
         cmocka_unit_test_setup(new_names, begin),
         cmocka_unit_test_setup(honest_newcomers, begin),
+        cmocka_unit_test_setup(strangers_and_newcomers, begin),
+        cmocka_unit_test_setup(strangers_that_report, begin),
+        cmocka_unit_test_setup(withdrawn_reports, begin),
         cmocka_unit_test_setup(bounded, begin),
         cmocka_unit_test_setup(silence, begin),
         cmocka_unit_test_setup(charges, begin),
