@@ -139,9 +139,11 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
     double began = pl_seconds();
     int unconfirmed, rc;
-    /* Nothing is replaced before the whole state has been checked: no half of a stranger's state
+    /* Who is behind makes its last step itself; a newcomer may find that there is none left.
+     * Nothing is replaced before the whole state has been checked: no half of a stranger's state
      * remains. */
-    rc = collaboration_load(c->collaboration, c->o.epochs - 1, check_state, &w, &state, err);
+    rc = collaboration_load(c->collaboration, least > c->epoch ? c->o.epochs - 1 : c->o.epochs,
+                            check_state, &w, &state, err);
     if (rc == PL_EUSE) rc = explain_misfit(c, &state, err);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
