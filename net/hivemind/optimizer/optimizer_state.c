@@ -1,7 +1,6 @@
 /* optimizer_state.c - the state that a newcomer downloads. [spec hivemind-protocol 7]
  *
- *   tensors   all parameters, in the order of the optimizer's groups; then every tensor of the
- *             optimizer's state
+ *   tensors   all parameters in the order of the optimizer's groups, then its state's tensors
  *   metadata  epoch, group bits, and the leaves of the optimizer's state_dict in alphabetical
  *             order: hyperparameters of each group, then for each parameter its moments (an index
  *             of a tensor), its step and its norms

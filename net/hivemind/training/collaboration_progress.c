@@ -1,0 +1,190 @@
+/* collaboration_progress.c - the records by which the peers of a run know of each other's progress.
+ * [TTT 2.1] [spec hivemind-protocol 8]
+ *
+ *   report   our epoch, samples and speed, signed, under the run's key in the DHT
+ *   poll     the others' records: from those that count (claims.h) follow the lead, the samples of
+ *            all and the time of the next step */
+#include "collaboration_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+/* Each peer writes under its own subkey of a common dictionary: the hash of its signing key.
+ * Nobody else can sign for that subkey, so nobody can overwrite it. [spec hivemind-protocol 2.1] */
+void collaboration_store(struct collaboration *c, const struct dht_id *key,
+                         const struct bytes *value, double life)
+{
+    if (!value->failed)
+        dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
+                       bytes_at(value), bytes_length(value), collaboration_now(c) + life, on_stored,
+                       NULL);
+}
+
+/* The record of spec section 8: the six fields that hivemind 1.1.12 reads from every peer. */
+static struct progress_record own_record(const struct collaboration *c)
+{
+    return (struct progress_record){ .peer = *host_id(c->o.host),
+                                     .epoch = c->epoch,
+                                     .samples = c->samples,
+                                     .samples_per_second = performance_get(&c->speed),
+                                     .time = collaboration_now(c),
+                                     .client_mode = c->o.client_mode };
+}
+
+static void report_again(void *context) { collaboration_report(context); }
+
+/* Only a peer that trains reports: one without samples in this epoch or the one before would
+ * count in everybody's number of peers, and groups would wait for it. [spec hivemind-protocol 8] */
+void collaboration_report(struct collaboration *c)
+{
+    struct progress_record r = own_record(c);
+    struct bytes value = { 0 };
+    if (c->closing) return; /* the report has been withdrawn */
+    if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
+        collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
+        c->has_reported = 1;
+    }
+    bytes_clear(&value);
+    collaboration_report_later(c);
+}
+
+/* A peer that waits in a round reports more often: a group may have begun without it, and a new
+ * report makes the others wait for it next time (liveness.h). */
+void collaboration_report_later(struct collaboration *c)
+{
+    double pause = c->averaging ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
+                                : PROGRESS_REPORT_EVERY;
+    timer_start(c->loop, &c->report_timer, pause, report_again, c);
+}
+
+/* How many of these peers are on back-off after failed rounds: they report, but no group of ours
+ * takes them for now. */
+static size_t count_paused(const struct collaboration *c, const struct progress_record *records,
+                           size_t count)
+{
+    const double now = loop_now(c->loop);
+    size_t paused = 0;
+    for (size_t i = 0; i < count; i++)
+        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer, 1);
+    return paused;
+}
+
+/* Keeps the records of other peers, moved to the front. Returns how many there are. */
+static size_t drop_own(struct progress_record *records, size_t count, const struct peer_id *self)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!peer_id_equal(&records[i].peer, self)) records[kept++] = records[i];
+    return kept;
+}
+
+/* Keeps the records of peers at this epoch or an earlier one. */
+static size_t drop_beyond(struct progress_record *records, size_t count, int64_t epoch)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (records[i].epoch <= epoch) records[kept++] = records[i];
+    return kept;
+}
+
+void collaboration_find_lead(struct collaboration *c)
+{
+    /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
+     * the lead over as it is. */
+    c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
+    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no model: it follows */
+}
+
+/* One view of the swarm. The records pass four filters, each with its own question, before their
+ * samples are added up:
+ *
+ *   claims      is it the peer's own record, and is its epoch believed?
+ *   drop_beyond an epoch beyond the lead does not count at all
+ *   liveness    is the peer alive, and does it come to rounds?
+ *   drop_beyond peers ahead of us may come to our round, but their samples belong to another step
+ *
+ * Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
+ * itself sees one peer, believes that it is alone and steps at once. [spec hivemind-protocol 12] */
+static void see(struct collaboration *c, const struct dht_result *r)
+{
+    size_t n = r ? r->dictionary.count : 0, count;
+    struct progress_record *records = malloc((n + 1) * sizeof *records), own;
+    struct progress_local mine;
+    struct pl_err say;
+    if (!records) return;
+    /* 1. Which records are readable, not ours, and each peer's own? */
+    count = n ? claims_read(records, r->dictionary.items, n) : 0;
+    count = drop_own(records, count, host_id(c->o.host));
+    claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
+    collaboration_find_lead(c);
+    own = own_record(c);
+    mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
+    /* 2. Which epochs are believed? */
+    count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
+    /* A peer with another target batch would step alone, without any error: warn the user. */
+    if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
+                                            collaboration_now(c), &say))
+        collaboration_remark(c, say.text);
+    /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
+    liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
+    c->others = count; /* without ourselves: our first record may not be stored yet */
+    c->paused = count_paused(c, records, count);
+    /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
+    count = drop_beyond(records, count, c->epoch);
+    if (c->samples || c->has_reported) records[count++] = own;
+    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
+                 collaboration_now(c));
+    c->viewed = collaboration_now(c);
+    free(records);
+}
+
+static void on_fetched(void *context, int status, const struct dht_result *r)
+{
+    struct collaboration *c = context;
+    struct request *w = c->fetch_waits;
+    c->fetch = NULL;
+    /* A poll that failed is a poll without records: the peer goes on by its own speed until the
+     * next. */
+    see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
+    c->fetch_waits = NULL;
+    if (w) request_complete(w, PL_OK);
+    if (!c->closing)
+        timer_start(c->loop, &c->fetch_timer,
+                    /* The nearer the estimated time of the step, the sooner. */
+                    fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
+                    collaboration_begin_poll, c);
+}
+
+void collaboration_begin_poll(void *context)
+{
+    struct collaboration *c = context;
+    struct request *w = c->fetch_waits;
+    timer_stop(&c->fetch_timer);
+    /* One poll at a time; a request that waits is completed by the one under way. */
+    if (c->fetch || c->closing) return;
+    /* No timed polls during an update: collaboration_advance begins the next. A request is always
+     * polled for: the training's thread sleeps until then, and asks only before or after an update,
+     * or to load a state in its place. */
+    if (c->updating && !w) return;
+    if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
+    c->fetch_waits = NULL;
+    if (w) request_complete(w, PL_ENOMEM);
+}
+
+void collaboration_refresh(struct collaboration *c)
+{
+    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our report */
+    c->fetch = NULL;
+    collaboration_begin_poll(c);
+}
+
+/* Completes w with a view whose poll begins now. */
+void collaboration_fresh(struct request *w)
+{
+    w->c->fetch_waits = w;
+    collaboration_refresh(w->c);
+}
