@@ -5,8 +5,8 @@ cd "$(dirname "$0")/.." || exit 1
 
 rooms="README.md Makefile cmd cuda data fast net notebooks paper ref runtime"
 # Each is a private word in any sense: liar (Byzantine peer), wish (request), referee (verifier), attendance (liveness),
-# checkup (preflight check), stair (step table), door-keeper (bootstrap peer), nobody can call (behind NAT).
-words="liars?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?|nobody can call"
+# checkup (preflight check), remark (warning), entry peer (initial peer), stair (step table), door-keeper (bootstrap peer), nobody can call (behind NAT).
+words="liars?|remarks?|entry peers?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?|nobody can call"
 # In identifiers their parts are joined by underscores.
 pattern="(^|[^A-Za-z])($words)([^A-Za-z]|\$)"
 

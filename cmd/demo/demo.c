@@ -38,8 +38,8 @@ struct demo {
     int alone, quick, resume, no_dash;
     uint64_t pairs; /* that are trained on; 0: all */
     struct train_data data;
-    struct image_sampler painter;
-    struct reference_images gallery;
+    struct image_sampler sampler;
+    struct reference_images references;
     /* figures */
     struct pl_dalle_loss loss;
     size_t drawn, own, held_out, right, subject;
@@ -74,13 +74,13 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
     job.steps = training.total = (uint64_t)d->steps;
     training.warmup = training.total / 10;
     job.published = published(d, curve, sizeof curve);
-    rc = train_data_open(&d->data, &d->painter.model->config, job.micro_batch, (uint64_t)d->seed,
+    rc = train_data_open(&d->data, &d->sampler.model->config, job.micro_batch, (uint64_t)d->seed,
                          d->pairs, &job.source, err);
-    if (!rc && (rc = pl_dalle_init(d->painter.model, (uint64_t)d->seed)))
+    if (!rc && (rc = pl_dalle_init(d->sampler.model, (uint64_t)d->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
-    if (!rc) rc = pl_trainer_open(&trainer, d->painter.model, &training, err);
+    if (!rc) rc = pl_trainer_open(&trainer, d->sampler.model, &training, err);
     if (rc) return rc;
-    d->painter.model->activations = PL_STORED; /* a small model: memory is no matter */
+    d->sampler.model->activations = PL_STORED; /* a small model: memory is no matter */
     if (train_job_run(end, trainer, &job)) {
         rc = PL_EIO;
         err->text[0] = 0; /* the job has said it */
@@ -109,17 +109,17 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
     rc = pl_checkpoint_newest(&newest, d->out, err);
     if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->out);
     if (!rc) rc = train_log_plot(d->out, published(d, curve, sizeof curve), err);
-    if (!rc) rc = train_job_load(d->painter.model, NULL, NULL, newest, err);
+    if (!rc) rc = train_job_load(d->sampler.model, NULL, NULL, newest, err);
     free(newest);
     return rc;
 }
 
-/* Picks `wanted` captions (or all), evenly spread. index has capacity for gallery.count. */
+/* Picks `wanted` captions (or all), evenly spread. index has capacity for references.count. */
 static size_t spread(const struct demo *d, size_t *index, int held_out, size_t wanted)
 {
     size_t n = 0, taken = 0;
-    for (size_t i = 0; i < d->gallery.count; i++)
-        if (d->gallery.held_out[i] == held_out) index[n++] = i;
+    for (size_t i = 0; i < d->references.count; i++)
+        if (d->references.held_out[i] == held_out) index[n++] = i;
     if (n <= wanted) return n;
     for (size_t i = 0; i < wanted; i++) index[taken++] = index[i * n / wanted];
     return taken;
@@ -128,16 +128,16 @@ static size_t spread(const struct demo *d, size_t *index, int held_out, size_t w
 static int tokens_of(struct demo *d, int32_t *text, const size_t *index, size_t n,
                      struct pl_err *err)
 {
-    size_t T = (size_t)d->painter.model->config.T;
+    size_t T = (size_t)d->sampler.model->config.T;
     int rc = PL_OK;
     for (size_t i = 0; i < n && !rc; i++)
-        rc = image_sampler_tokens(&d->painter, text + i * T, d->gallery.caption[index[i]], err);
+        rc = image_sampler_tokens(&d->sampler, text + i * T, d->references.caption[index[i]], err);
     return rc;
 }
 
 static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
 {
-    size_t T = (size_t)d->painter.model->config.T, I = d->gallery.cells;
+    size_t T = (size_t)d->sampler.model->config.T, I = d->references.cells;
     size_t n = spread(d, index, 0, MEASURED);
     int32_t *text = calloc(64 * T, sizeof *text), *codes = calloc(64 * I, sizeof *codes);
     struct pl_dalle_loss sum = { 0, 0, 0 };
@@ -147,8 +147,8 @@ static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
         struct pl_dalle_loss one;
         rc = tokens_of(d, text, index + at, B, err);
         for (size_t b = 0; b < B; b++)
-            memcpy(codes + b * I, d->gallery.codes + index[at + b] * I, I * sizeof *codes);
-        if (!rc) rc = pl_dalle_evaluate(d->painter.model, text, codes, (int)B, &one, NULL, err);
+            memcpy(codes + b * I, d->references.codes + index[at + b] * I, I * sizeof *codes);
+        if (!rc) rc = pl_dalle_evaluate(d->sampler.model, text, codes, (int)B, &one, NULL, err);
         if (rc) break;
         sum.total += (double)B * one.total;
         sum.text += (double)B * one.text;
@@ -192,7 +192,7 @@ static int same_subject(const char *a, const char *b)
 static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_t *own,
                 size_t *subject, struct pl_err *err)
 {
-    size_t T = (size_t)d->painter.model->config.T, I = d->gallery.cells;
+    size_t T = (size_t)d->sampler.model->config.T, I = d->references.cells;
     struct pl_generate_options how = pl_generate_options();
     int32_t *text = calloc(n * T, sizeof *text), *codes = calloc(n * I, sizeof *codes);
     struct pl_image *images = calloc(2 * n, sizeof *images), *drawn = calloc(n, sizeof *drawn),
@@ -203,14 +203,14 @@ static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_
     how.greedy = 1;
     how.batch = 64;
     if (!rc) rc = tokens_of(d, text, index, n, err);
-    if (!rc) rc = pl_generate(d->painter.model, codes, text, (int)n, &how, err);
-    if (!rc) rc = image_sampler_decode(&d->painter, drawn, codes, (int)n, err);
+    if (!rc) rc = pl_generate(d->sampler.model, codes, text, (int)n, &how, err);
+    if (!rc) rc = image_sampler_decode(&d->sampler, drawn, codes, (int)n, err);
     for (size_t i = 0; i < n && !rc; i++) {
-        size_t near = reference_images_nearest(&d->gallery, &drawn[i], index[i]);
+        size_t near = reference_images_nearest(&d->references, &drawn[i], index[i]);
         *own += near == index[i];
-        *subject += same_subject(d->gallery.caption[near], d->gallery.caption[index[i]]);
-        images[2 * i] = drawn[i]; /* views: owned by `drawn` and the gallery */
-        images[2 * i + 1] = d->gallery.picture[index[i]];
+        *subject += same_subject(d->references.caption[near], d->references.caption[index[i]]);
+        images[2 * i] = drawn[i]; /* views: owned by `drawn` and the references */
+        images[2 * i + 1] = d->references.picture[index[i]];
     }
     if (!rc) {
         rc = pl_sheet(&sheet, images, 2 * n, 16, 4);
@@ -229,9 +229,9 @@ static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_
 
 static int show(struct demo *d, struct pl_err *err)
 {
-    size_t *index = calloc(d->gallery.count, sizeof *index);
+    size_t *index = calloc(d->references.count, sizeof *index);
     double began = pl_seconds();
-    int rc = index ? reference_images_decode(&d->gallery, &d->painter, err)
+    int rc = index ? reference_images_decode(&d->references, &d->sampler, err)
                    : pl_fail(err, PL_ENOMEM, "no memory");
     size_t unused = 0;
     if (!rc) rc = measure_loss(d, index, err);
@@ -266,14 +266,14 @@ static int report(const struct demo *d, struct pl_err *err)
            d->loss.text);
     printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; bar 90 "
            "%%\n",
-           d->own, d->drawn, d->gallery.count);
+           d->own, d->drawn, d->references.count);
     if (d->held_out)
         printf("combinations never seen:     %zu of %zu nearest to the right picture "
                "(%.0f %%; random %.2f %%),\n"
                "                             %zu to the same subject in whatever tone or gender "
                "(%.0f %%)\n",
                d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
-               100.0 / (double)d->gallery.count, d->subject,
+               100.0 / (double)d->references.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);
     if (d->held_out && d->pairs)
         puts("                             (most of their parts were not among the pairs trained "
@@ -301,14 +301,14 @@ static int open_all(struct demo *d, struct pl_err *err)
         rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
     if (!rc)
-        rc = reference_images_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
+        rc = reference_images_open(&d->references, (const char *const *)d->data.path, d->data.paths,
                                    (const char *const *)d->data.without, d->data.withouts,
                                    config.F * config.F, err);
-    if (!rc && d->pairs) reference_images_limit(&d->gallery, d->pairs);
+    if (!rc && d->pairs) reference_images_limit(&d->references, d->pairs);
     if (!rc)
-        rc = image_sampler_open(&d->painter, &d->be, NULL, NULL, path,
+        rc = image_sampler_open(&d->sampler, &d->be, NULL, NULL, path,
                                 train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
-    if (!rc) rc = pl_dalle_open(&d->painter.model, &config, &d->be, 1, err);
+    if (!rc) rc = pl_dalle_open(&d->sampler.model, &config, &d->be, 1, err);
     return rc;
 }
 
@@ -384,7 +384,7 @@ static int run_demo(int argc, char **argv)
     if (!rc) rc = open_all(&d, &err);
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",
-                d.gallery.count, d.data.withouts, d.painter.model->params.trainable, d.be.note);
+                d.references.count, d.data.withouts, d.sampler.model->params.trainable, d.be.note);
         page = !d.alone || d.no_dash ? 0
                                      : demo_page_start(d.out, d.steps); /* a swarm has its own */
         rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);
@@ -397,8 +397,8 @@ static int run_demo(int argc, char **argv)
         fprintf(stderr, "stopped before step %lld: nothing is drawn\n", (long long)d.steps);
     demo_page_end(page, d.out);
     if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
-    reference_images_close(&d.gallery);
-    image_sampler_close(&d.painter);
+    reference_images_close(&d.references);
+    image_sampler_close(&d.sampler);
     train_data_close(&d.data);
     return rc != 0;
 }

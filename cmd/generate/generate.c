@@ -139,8 +139,8 @@ static int open_parts(struct requests *w, struct image_sampler *p, struct pl_rer
 
 /* Opens the reference images: what a perfect model would generate for the captions of these
  * shards. */
-static int open_gallery(struct requests *w, struct reference_images *g, struct image_sampler *p,
-                        struct pl_err *err)
+static int open_references(struct requests *w, struct reference_images *g, struct image_sampler *p,
+                           struct pl_err *err)
 {
     struct train_data data = { 0 };
     int F = p->model->config.F, rc = train_data_add(&data, w->nearest, err);
@@ -150,7 +150,7 @@ static int open_gallery(struct requests *w, struct reference_images *g, struct i
     if (!rc && w->among && (size_t)w->among < g->count)
         reference_images_thin(g, (size_t)w->among, w->job.caption, w->job.count);
     if (!rc) rc = reference_images_decode(g, p, err);
-    if (!rc) w->job.gallery = g;
+    if (!rc) w->job.references = g;
     train_data_close(&data);
     return rc;
 }
@@ -161,7 +161,7 @@ static int run(struct requests *w)
     struct pl_backend be;
     struct image_sampler p = { 0 };
     struct pl_rerank rank = { 0 };
-    struct reference_images gallery = { 0 };
+    struct reference_images references = { 0 };
     struct pl_err err = { "" };
     int rc = PL_OK;
     if (compute_open(&be, &w->compute, "generate")) return 1;
@@ -170,17 +170,17 @@ static int run(struct requests *w)
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
     if (!rc && ((rc = open_parts(w, &p, &rank, &be, &err)) ||
-                (w->nearest && (rc = open_gallery(w, &gallery, &p, &err)))))
+                (w->nearest && (rc = open_references(w, &references, &p, &err)))))
         compute_explain(&err, rc, &be, 0, NULL);
     if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) the best %lld of %lld are not known: all are kept\n",
                (long long)job->keep, (long long)job->n);
-    job->painter = &p;
+    job->sampler = &p;
     if (!rc) rc = generate_job_run(job, &err);
     if (rc) fprintf(stderr, "potluck generate: %s\n", err.text);
     pl_rerank_close(&rank);
-    reference_images_close(&gallery);
+    reference_images_close(&references);
     image_sampler_close(&p);
     return rc != 0;
 }

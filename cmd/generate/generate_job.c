@@ -74,7 +74,7 @@ static int score_all(struct state *s, float *score, const char *caption, const i
     for (int64_t first = 0; first < job->n && !rc; first += AT_ONCE) {
         struct pl_image images[AT_ONCE] = { 0 };
         int B = job->n - first < AT_ONCE ? (int)(job->n - first) : AT_ONCE;
-        rc = image_sampler_decode(job->painter, images, codes + (size_t)first * cells, B, err);
+        rc = image_sampler_decode(job->sampler, images, codes + (size_t)first * cells, B, err);
         if (!rc) rc = pl_rerank_score(job->rank, score + first, &cut, caption, images, B, err);
         for (int i = 0; i < B; i++) pl_image_clear(&images[i]);
         progress_show(&s->progress, 0, "ranking: %lld of %lld pictures of '%.30s'",
@@ -89,7 +89,7 @@ static int score_all(struct state *s, float *score, const char *caption, const i
 static void look_around(struct state *s, json_t *entry, const char *caption,
                         const struct pl_image *image)
 {
-    const struct reference_images *g = s->job->gallery;
+    const struct reference_images *g = s->job->references;
     size_t own = reference_images_find(g, caption), near;
     if (own == g->count) return;
     near = reference_images_nearest(g, image, own);
@@ -123,7 +123,7 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "score", json_real(*score));
         json_object_set_new(entry, "share", json_real(*share));
     }
-    if (entry && job->gallery) look_around(s, entry, text, image);
+    if (entry && job->references) look_around(s, entry, text, image);
     if (!entry || json_array_append_new(s->list, entry))
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
     s->written++;
@@ -151,7 +151,7 @@ static int finish_caption(struct state *s, size_t caption, const int32_t *codes,
     for (int64_t k = 0; k < keep && !rc; k++) {
         const int32_t *own = codes + (size_t)order[k] * cells;
         struct pl_image image = { 0 };
-        rc = image_sampler_decode(job->painter, &image, own, 1, err);
+        rc = image_sampler_decode(job->sampler, &image, own, 1, err);
         if (rc) pl_image_clear(&image);
         else
             rc = write_one(s, &image, caption, k, keep, order[k], own,
@@ -168,7 +168,7 @@ static int finish_caption(struct state *s, size_t caption, const int32_t *codes,
 static int group(struct state *s, size_t first, size_t count, struct pl_err *err)
 {
     struct generate_job *job = s->job;
-    size_t T = (size_t)job->painter->model->config.T, cells = (size_t)s->cells, n = (size_t)job->n;
+    size_t T = (size_t)job->sampler->model->config.T, cells = (size_t)s->cells, n = (size_t)job->n;
     int32_t *text = calloc(count * n * T, sizeof *text),
             *codes = calloc(count * n * cells, sizeof *codes);
     size_t batch = count * n < (size_t)job->draw.batch ? count * n : (size_t)job->draw.batch;
@@ -178,16 +178,16 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
     for (size_t i = 0; i < count * n && !rc; i++) {
         if (i % n) memcpy(text + i * T, text + (i - 1) * T, T * sizeof *text);
         else
-            rc = image_sampler_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
+            rc = image_sampler_tokens(job->sampler, text + i * T, job->caption[first + i / n], err);
     }
     s->begun = (double)first * (double)n;
     job->draw.first_image = first * n;
     if (!rc &&
-        (rc = pl_generate(job->painter->model, codes, text, (int)(count * n), &job->draw, err)))
-        compute_explain(err, rc, job->painter->model->be, (int64_t)batch, NULL);
+        (rc = pl_generate(job->sampler->model, codes, text, (int)(count * n), &job->draw, err)))
+        compute_explain(err, rc, job->sampler->model->be, (int64_t)batch, NULL);
     for (size_t i = 0; i < count && !rc; i++)
         if ((rc = finish_caption(s, first + i, codes + i * n * cells, err)))
-            compute_explain(err, rc, job->painter->codec.params.be, 0,
+            compute_explain(err, rc, job->sampler->codec.params.be, 0,
                             job->n > 1 ? "a smaller --n" : NULL);
     free(text);
     free(codes);
@@ -247,13 +247,14 @@ static int write_nearest(const struct state *s, struct pl_err *err)
 {
     return write_json(s->job, "nearest.json",
                       json_pack("{s:I, s:I, s:I}", "own", (json_int_t)s->own, "of",
-                                (json_int_t)s->known, "among", (json_int_t)s->job->gallery->count),
+                                (json_int_t)s->known, "among",
+                                (json_int_t)s->job->references->count),
                       err);
 }
 
 int generate_job_run(struct generate_job *job, struct pl_err *err)
 {
-    size_t F = (size_t)job->painter->model->config.F;
+    size_t F = (size_t)job->sampler->model->config.F;
     size_t together = (size_t)job->draw.batch > (size_t)job->n
                           ? (size_t)job->draw.batch / (size_t)job->n
                           : 1;
@@ -268,15 +269,16 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     for (size_t first = 0; first < job->count && !rc; first += together)
         rc = group(&s, first, job->count - first < together ? job->count - first : together, err);
     progress_end(&s.progress);
-    if (!rc && job->gallery) rc = write_nearest(&s, err); /* before the sheet, which ends the job */
+    if (!rc && job->references)
+        rc = write_nearest(&s, err); /* before the sheet, which ends the job */
     if (!rc) rc = write_sheet(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
         if (s.cut)
             printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
-        if (job->gallery)
+        if (job->references)
             printf("%zu of %zu nearest to their own picture among %zu\n", s.own, s.known,
-                   job->gallery->count);
+                   job->references->count);
         printf("%zu pictures in %s; %s%s/sheet.png\n", s.written, job->out,
                s.sheets < s.written ? "the first of them on " : "all of them on ", job->out);
     }

@@ -6,10 +6,10 @@
 #include "data/models/rerank.h"
 
 struct generate_job {
-    struct image_sampler *painter;
+    struct image_sampler *sampler;
     struct pl_rerank *rank; /* NULL: no CLIP, all are kept as they were drawn */
     const struct reference_images
-        *gallery;    /* decoded; NULL: nobody asks what they are nearest to */
+        *references; /* decoded; NULL: nobody asks what they are nearest to */
     const char *out; /* a folder that is there */
     char **caption;
     size_t count;

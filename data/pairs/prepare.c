@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define REMARK "potluck" /* the metadata key that records how a shard was made */
+#define ORIGIN_KEY "potluck" /* the metadata key that records how a shard was made */
 
 struct job {
     const struct prepare_options *o;
@@ -120,7 +120,7 @@ static int flush(struct job *j, struct shard_writer *w, struct pl_err *err)
 /* --- one shard ------------------------------------------------------------------------------ */
 
 /* Everything that determines the shard's content. */
-static int make_remark(char *text, size_t capacity, const struct job *j, size_t first, size_t end)
+static int make_origin(char *text, size_t capacity, const struct job *j, size_t first, size_t end)
 {
     unsigned long crc = crc32(0, NULL, 0);
     int side = pl_vqgan_codes(&j->codec->config, j->o->side);
@@ -140,7 +140,7 @@ static int make_remark(char *text, size_t capacity, const struct job *j, size_t 
 }
 
 /* PL_OK: the shard exists and was made in the same way. PL_ENOTFOUND: it does not exist. */
-static int find_shard(struct job *j, const char *path, const char *remark, size_t entries,
+static int find_shard(struct job *j, const char *path, const char *origin, size_t entries,
                       struct pl_err *err)
 {
     struct shard *s;
@@ -148,8 +148,8 @@ static int find_shard(struct job *j, const char *path, const char *remark, size_
     int rc;
     if (access(path, F_OK)) return PL_ENOTFOUND;
     if ((rc = pl_shard_open(&s, path, err))) return rc;
-    found = pl_shard_meta(s, REMARK);
-    if (!found || strcmp(found, remark) || pl_shard_rows(s) > entries)
+    found = pl_shard_meta(s, ORIGIN_KEY);
+    if (!found || strcmp(found, origin) || pl_shard_rows(s) > entries)
         rc = pl_fail(err, PL_EUSE,
                      "%s: is there already, made from other pictures or otherwise; "
                      "remove it or choose another folder",
@@ -165,13 +165,13 @@ static int find_shard(struct job *j, const char *path, const char *remark, size_
     return rc;
 }
 
-static int write_shard(struct job *j, const char *path, const char *remark, size_t first,
+static int write_shard(struct job *j, const char *path, const char *origin, size_t first,
                        size_t end, struct pl_err *err)
 {
     struct shard_writer *w;
     int rc = pl_shard_writer_open(&w, path, j->o->quality, err);
     if (rc) return rc;
-    rc = pl_shard_writer_meta(w, REMARK, remark, err);
+    rc = pl_shard_writer_meta(w, ORIGIN_KEY, origin, err);
     for (size_t i = first; !rc && i < end; i++) {
         struct pl_err why;
         int read = load_picture(j, i, &why);
@@ -199,7 +199,7 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
 {
     size_t first = number * j->o->rows, end = first + j->o->rows;
     size_t capacity = strlen(j->o->folder) + strlen(j->o->stem) + 40;
-    char remark[300], *path = malloc(capacity);
+    char origin[300], *path = malloc(capacity);
     int rc;
     if (!path) return pl_fail(err, PL_ENOMEM, "no memory for a shard's name");
     snprintf(path, capacity, "%s/%s-%05zu.parquet", j->o->folder, j->o->stem, number);
@@ -211,10 +211,10 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
         return rc;
     }
     if (end > j->list->count) end = j->list->count;
-    rc = make_remark(remark, sizeof remark, j, first, end);
+    rc = make_origin(origin, sizeof origin, j, first, end);
     if (rc) pl_fail(err, rc, "%s: no memory", path);
-    else rc = find_shard(j, path, remark, end - first, err);
-    if (rc == PL_ENOTFOUND) rc = write_shard(j, path, remark, first, end, err);
+    else rc = find_shard(j, path, origin, end - first, err);
+    if (rc == PL_ENOTFOUND) rc = write_shard(j, path, origin, first, end, err);
     if (!rc) j->counts->shards++;
     free(path);
     return rc;

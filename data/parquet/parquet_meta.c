@@ -252,7 +252,7 @@ static void read_metas(struct footer *f, const struct thrift_field *field)
     int type;
     size_t n = pl_thrift_list(&f->in, field, &type);
     if (p->meta_key || (n && type != THRIFT_STRUCT) || n > METAS_MAX) {
-        wrong(f, "key-value remarks listed twice, too many, or not as structs");
+        wrong(f, "key-value metadata listed twice, too many, or not as structs");
         return;
     }
     p->meta_key = list_capacity(f, n, sizeof *p->meta_key);

@@ -68,7 +68,7 @@ static void tensor(struct pl_buffer *b, const struct st_tensor *t, const char *k
             "ccollections\nOrderedDict\n)RtR");
 }
 
-static char *remarks(const struct st_file *f)
+static char *metadata_of(const struct st_file *f)
 {
     json_t *root = json_object();
     char *s = NULL;
@@ -85,7 +85,7 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
 {
     struct pl_buffer b = { 0 };
     struct archive_out *out = NULL;
-    char *extra = f->metas ? remarks(f) : NULL;
+    char *extra = f->metas ? metadata_of(f) : NULL;
     int rc = f->metas && !extra ? pl_fail(err, PL_ENOMEM, "%s: no memory", path) : PL_OK;
     code(&b, "\x80\x02"
              "ccollections\nOrderedDict\n)R("); /* PROTO 2, an OrderedDict, MARK */

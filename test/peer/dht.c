@@ -362,7 +362,7 @@ static void owners(struct walk *w)
     bytes_clear(&value);
     if (taken == 1) {
         walk_skip(w, "hivemind 2.1", "records with an owner need its signature",
-                  "no validators here: it keeps anything, as entry peers may");
+                  "no validators here: it keeps anything, as initial peers may");
     } else {
         walk_clause(w, "hivemind 2.1", "a record with an owner and no signature is refused",
                     taken == 0, "%s", verdict(taken));

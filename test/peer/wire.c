@@ -331,6 +331,6 @@ void walk_wire(struct walk *w)
     if (identify(w)) kad(w);
     else
         walk_skip(w, "wire 11", "look-ups of peers",
-                  "it does not serve them: newcomers need another entry peer");
+                  "it does not serve them: newcomers need another initial peer");
     unary(w);
 }

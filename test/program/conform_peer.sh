@@ -1,5 +1,5 @@
 #!/bin/sh
-# conform_peer.sh - the walk through a live peer: an entry peer, an averager, and what is no peer.
+# conform_peer.sh - the walk through a live peer: an initial peer, an averager, and what is no peer.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -30,7 +30,7 @@ walk() { # what, a walk...
 }
 
 start "$work/a" joined "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
-walk "an entry peer; averagers that are not there are skipped" walked 50 "$(address "$work/a")" --run nobody
+walk "an initial peer; averagers that are not there are skipped" walked 50 "$(address "$work/a")" --run nobody
 averager() { # a new one for each walk: it averages once
     start "$work/b" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
         --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 8 --timeout 300 --share-seconds 60

@@ -140,7 +140,7 @@ check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
 check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
 before "a peer says whom it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
-before "one of two entry peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
+before "one of two initial peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
 check "and it joins" grep -q 'joined a swarm' "$work/said"
 ends "nobody listens" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody"
 ends "so it ends without the check" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody" --no-check

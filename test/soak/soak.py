@@ -2,7 +2,7 @@
 
 usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16), SOAK_SEED, SOAK_DELAYS
 
-One entry peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
+One initial peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
 about how fast:
   - nobody's epoch goes back in its life, nor the swarm's by more than the one step that dies with whoever made it
   - the loss falls
@@ -198,7 +198,7 @@ class Swarm:
             if peer.process.poll() is not None:
                 if peer.of("ready"):
                     self.own_deaths.append(f"peer {peer.number}: status {peer.process.returncode}")
-                else:  # the entry peer has not answered in time, which it says and exits
+                else:  # the initial peer has not answered in time, which it says and exits
                     self.refused += 1
                 self.bury(peer)
         highest = max((p.epoch() for p in self.living), default=0)

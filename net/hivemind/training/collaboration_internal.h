@@ -13,8 +13,8 @@
 
 enum { GRADIENT, STATE, AVERAGERS };
 
-#define TRIES_MAX 5   /* downloads that may fail in a row: donors may be at their own update */
-#define REMARKS_MAX 5 /* warnings that wait; each kind comes once */
+#define TRIES_MAX 5    /* downloads that may fail in a row: donors may be at their own update */
+#define WARNINGS_MAX 5 /* warnings that wait; each kind comes once */
 
 struct collaboration {
     struct collaboration_options o;
@@ -51,8 +51,8 @@ struct collaboration {
         struct dht_task *task;
     } pings[CLAIMS_PINGS]; /* under way */
     struct target_watch watch;
-    struct pl_err remarks[REMARKS_MAX]; /* warnings, oldest first */
-    size_t remark_count;
+    struct pl_err warnings[WARNINGS_MAX]; /* warnings, oldest first */
+    size_t warning_count;
     int told_differs, told_left_out;
     struct request *fetch_waits; /* to be completed by the next view */
 

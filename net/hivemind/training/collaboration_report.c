@@ -23,7 +23,8 @@ static int64_t plus(int64_t a, size_t b)
  * others yet. */
 void collaboration_remark(struct collaboration *c, const char *text)
 {
-    if (c->remark_count < REMARKS_MAX) pl_fail(&c->remarks[c->remark_count++], PL_OK, "%s", text);
+    if (c->warning_count < WARNINGS_MAX)
+        pl_fail(&c->warnings[c->warning_count++], PL_OK, "%s", text);
 }
 
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
@@ -123,10 +124,10 @@ static void take_remark(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    w->number = c->remark_count > 0;
+    w->number = c->warning_count > 0;
     if (w->number) {
-        *w->err = c->remarks[0];
-        memmove(c->remarks, c->remarks + 1, --c->remark_count * sizeof *c->remarks);
+        *w->err = c->warnings[0];
+        memmove(c->warnings, c->warnings + 1, --c->warning_count * sizeof *c->warnings);
     }
     request_complete(w, PL_OK);
 }
