@@ -13,6 +13,6 @@ int pl_torch_open(struct st_file **f, const char *path, struct pl_err *err);
 int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err);
 
 /* The archive member with our metadata: a JSON object of strings. */
-#define TORCH_REMARKS "extra/potluck.json"
+#define TORCH_METADATA "extra/potluck.json"
 
 #endif

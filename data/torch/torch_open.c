@@ -9,7 +9,7 @@
 
 #define PICKLE_BYTES_MAX \
     (64 << 20) /* names and numbers only, storages are separate; known ones are below 1 MB */
-#define REMARKS_BYTES_MAX (1 << 20)
+#define METADATA_BYTES_MAX (1 << 20)
 #define VISITS_MAX (1 << 22) /* values visited: shared ones are visited repeatedly */
 
 static const uint8_t zip_magic[] = { 'P', 'K' };
@@ -181,7 +181,7 @@ static int check_order(struct torch_reader *r)
     return rc;
 }
 
-static int read_remarks(struct torch_reader *r)
+static int read_metadata(struct torch_reader *r)
 {
     struct st_file *f = r->f;
     char name[TORCH_NAME_MAX];
@@ -191,9 +191,10 @@ static int read_remarks(struct torch_reader *r)
     json_t *root, *value;
     long index;
     int rc;
-    snprintf(name, sizeof name, "%s" TORCH_REMARKS, r->top);
+    snprintf(name, sizeof name, "%s" TORCH_METADATA, r->top);
     if ((index = pl_zip_archive_find(r->archive, name)) < 0) return PL_OK;
-    if ((rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, REMARKS_BYTES_MAX, r->err)))
+    if ((rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, METADATA_BYTES_MAX,
+                                  r->err)))
         return rc;
     root = json_loadb(text, n, 0, NULL);
     free(text);
@@ -243,7 +244,7 @@ static int read_zip(struct torch_reader *r)
         rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, PICKLE_BYTES_MAX, r->err);
     if (!rc) rc = pl_pickle_read(r->pickle, &root, NULL, text, n, r->f->path, r->err);
     if (!rc) rc = add_weights(r, root);
-    if (!rc) rc = read_remarks(r);
+    if (!rc) rc = read_metadata(r);
     free(text);
     return rc;
 }

@@ -106,7 +106,7 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
         rc = pl_zip_archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
     }
     if (!rc && extra)
-        rc = pl_zip_archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
+        rc = pl_zip_archive_add(out, "archive/" TORCH_METADATA, extra, strlen(extra), err);
     if (!rc) rc = pl_zip_archive_add(out, "archive/version", "3\n", 2, err);
     if (!rc) rc = pl_zip_archive_write(out, err);
     pl_zip_archive_discard(out);

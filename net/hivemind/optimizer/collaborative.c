@@ -309,7 +309,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     }
     advice = collaboration_add(c->collaboration, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
-    while (collaboration_remarked(c->collaboration, &warning)) collaborative_warn(c, warning.text);
+    while (collaboration_warned(c->collaboration, &warning)) collaborative_warn(c, warning.text);
     if (advice == COLLABORATION_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */
         if ((rc = delayed_return(c, 1, err))) return rc;

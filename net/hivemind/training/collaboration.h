@@ -152,7 +152,7 @@ void collaboration_held_out(struct collaboration *c, double loss);
 void collaboration_totals(struct collaboration *c, struct report_record *r);
 /* 1: *say is a warning about our settings compared with the others': another target batch,
  * another compression. Each kind comes once. */
-int collaboration_remarked(struct collaboration *c, struct pl_err *say);
+int collaboration_warned(struct collaboration *c, struct pl_err *say);
 /* Everybody's metrics, summed; waits. */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
 

@@ -122,8 +122,8 @@ void collaboration_find_lead(struct collaboration *c);
 void collaboration_cancel_pings(struct collaboration *c);
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
-/* Queues a warning for collaboration_remarked. */
-void collaboration_remark(struct collaboration *c, const char *text);
+/* Queues a warning for collaboration_warned. */
+void collaboration_warn(struct collaboration *c, const char *text);
 /* How many peers a round expects, ourselves included. */
 size_t collaboration_expected(const struct collaboration *c);
 /* Adds a round to the totals. missed: other peers should have come. */

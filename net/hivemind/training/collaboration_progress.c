@@ -128,7 +128,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
     /* A peer with another target batch would step alone, without any error: warn the user. */
     if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
                                             collaboration_now(c), &say))
-        collaboration_remark(c, say.text);
+        collaboration_warn(c, say.text);
     /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
     liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
     c->others = count; /* without ourselves: our first record may not be stored yet */

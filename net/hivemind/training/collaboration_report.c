@@ -21,7 +21,7 @@ static int64_t plus(int64_t a, size_t b)
 
 /* Keeps a warning for the training's thread. Beyond five they are dropped: nobody has read the
  * others yet. */
-void collaboration_remark(struct collaboration *c, const char *text)
+void collaboration_warn(struct collaboration *c, const char *text)
 {
     if (c->warning_count < WARNINGS_MAX)
         pl_fail(&c->warnings[c->warning_count++], PL_OK, "%s", text);
@@ -34,11 +34,11 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
     struct report_record *t = &c->totals;
     if (r->differs[0] && !c->told_differs) {
         c->told_differs = 1;
-        collaboration_remark(c, r->differs);
+        collaboration_warn(c, r->differs);
     }
     if (r->left_out[0] && !c->told_left_out) {
         c->told_left_out = 1;
-        collaboration_remark(c, r->left_out);
+        collaboration_warn(c, r->left_out);
     }
     /* A round counts as failed if there was a group, or should have been one: being alone is no
      * failure. */
@@ -120,7 +120,7 @@ void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps
 }
 
 /* The oldest warning first. */
-static void take_remark(void *context)
+static void take_warning(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
@@ -132,10 +132,10 @@ static void take_remark(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_remarked(struct collaboration *c, struct pl_err *say)
+int collaboration_warned(struct collaboration *c, struct pl_err *say)
 {
     struct request w = { .c = c, .err = say };
-    return !request_wait(&w, take_remark) && w.number;
+    return !request_wait(&w, take_warning) && w.number;
 }
 
 /* Every record that can be read counts; a bad one is left out, not the whole dictionary. */
