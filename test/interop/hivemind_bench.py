@@ -74,7 +74,7 @@ def run(kind, peers, folder):
     bad = [r for r in rounds if r is None or r["error"]] + [e for e in exchanges if e is None]
     if bad:
         return {"kind": kind, "peers": peers, "error": str(bad)[:200]}
-    seconds = [e["seconds"] for e in exchanges] if kind == "hivemind" else [r["exchange_seconds"] for r in rounds]
+    seconds = [e["seconds"] for e in exchanges] if kind == "hivemind" else [r["allreduce_seconds"] for r in rounds]
     return {"kind": kind, "peers": peers, "values": VALUES, "seconds": round(max(seconds), 2),
             "round_cpu_seconds": rounds[0].get("cpu_seconds") and round(max(r["cpu_seconds"] for r in rounds), 2),
             "process_cpu_seconds": round(cpu, 1)}
