@@ -47,7 +47,8 @@ def report(dht, key, metrics, epoch, samples, rate, client=False):
     now = get_dht_time()
     progress = LocalTrainingProgress(peer_id=dht.peer_id.to_bytes(), epoch=epoch, samples_accumulated=samples,
                                      samples_per_second=rate, time=now, client_mode=client)
-    return dht.store(RUN + "_progress", progress.dict(), now + 3600, subkey=key) and \
+    # As hivemind's tracker: a progress record lives for a minute, and one that would live longer is refused.
+    return dht.store(RUN + "_progress", progress.dict(), now + 60, subkey=key) and \
         dht.store(RUN + "_metrics", metrics.dict(), now + 3600, subkey=key)
 
 
