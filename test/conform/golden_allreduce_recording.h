@@ -4,7 +4,7 @@
 #define PL_GOLDEN_ALLREDUCE_RECORDING_H
 
 #include "golden_protocol.h"
-#include "net/hivemind/averaging/allreduce.h"
+#include "net/hivemind/allreduce/allreduce.h"
 
 #define PEERS_MAX 64
 #define TENSORS_MAX 256

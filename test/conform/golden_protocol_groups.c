@@ -1,6 +1,6 @@
 /* golden_protocol_groups.c - how groups are named, found, cut up, and what their leaders refuse. */
 #include "golden_protocol.h"
-#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/tensor_message.h"
 #include "../../ref/partition.h"

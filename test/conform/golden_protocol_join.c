@@ -1,8 +1,8 @@
 /* golden_protocol_join.c - join requests and first parts as a real averager answered them, and the
  * calls of two real trainers. */
 #include "golden_protocol.h"
-#include "net/hivemind/averaging/allreduce.h"
-#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/allreduce/allreduce.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/state_message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

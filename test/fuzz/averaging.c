@@ -1,8 +1,8 @@
 /* averaging.c - any bytes as what a groupmate sends: parts and answers to an exchange, messages
  * and requests to a search, a state. The input: records of one byte (what it is) and a length in
  * two. */
-#include "net/hivemind/averaging/allreduce.h"
-#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/allreduce/allreduce.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/state_message.h"
 #include "../../ref/backend.h"
 

@@ -7,7 +7,7 @@
 #include "world.h"
 #include "links.h"
 #include "queue.h"
-#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 
 #define MATCHMAKING_TIME 15.0 /* the run's */
 #define ALLREDUCE_TIMEOUT 60.0

@@ -8,8 +8,8 @@
 #define PL_AVERAGER_H
 
 #include "net/hivemind/dht/dht_node.h"
-#include "allreduce.h"
-#include "matchmaking.h"
+#include "net/hivemind/allreduce/allreduce.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 #include "reliability.h"
 #include "net/hivemind/messages/state_message.h"
 

@@ -4,7 +4,7 @@
  *   averager_join.c    matchmaking's streams and declarations; averager_admit.c: who is let in
  *   averager_round.c   the all-reduce; averager_parts.c: others' streams to us
  *   averager_share.c   the state given to newcomers; averager_load.c: the one taken from a donor
- *   ../verification/averager_verify.c, averager_witness.c   calls that only our own peers have */
+ *   averager_verify.c, averager_witness.c   calls that only our own peers have */
 #ifndef PL_AVERAGER_INSIDE_H
 #define PL_AVERAGER_INSIDE_H
 

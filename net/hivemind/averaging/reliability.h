@@ -37,7 +37,7 @@
 
 #include "net/random_source.h"
 #include "net/libp2p/peer/peer_id.h"
-#include "group.h"
+#include "net/hivemind/matchmaking/group.h"
 
 /* As many as one group has. Peers unheard of for an hour are forgotten first, then unproven ones, the
  * newest of them: a peer that comes under many identities pushes out those. */

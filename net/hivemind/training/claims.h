@@ -16,7 +16,7 @@
 #define PL_CLAIMS_H
 
 #include "net/hivemind/records/dht_dictionary.h"
-#include "net/hivemind/averaging/group.h"
+#include "net/hivemind/matchmaking/group.h"
 #include "progress.h"
 
 /* Epochs that a saved state may be past the lead: records lag a step behind the states, and the

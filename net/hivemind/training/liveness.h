@@ -19,7 +19,7 @@
 #ifndef PL_LIVENESS_H
 #define PL_LIVENESS_H
 
-#include "net/hivemind/averaging/group.h"
+#include "net/hivemind/matchmaking/group.h"
 #include "progress.h"
 
 #define LIVENESS_MISSES 3 /* rounds in a row */

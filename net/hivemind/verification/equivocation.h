@@ -14,7 +14,7 @@
 #ifndef PL_EQUIVOCATION_H
 #define PL_EQUIVOCATION_H
 
-#include "net/hivemind/averaging/group.h"
+#include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/signed_message.h"
 
 /* What a protocol of signed stages defines. Stages 0..pairs-1 go from each peer to each other one,

@@ -1,7 +1,7 @@
 /* allreduce.c - whole groups of exchanges in one process: equal to the reference bit for bit; and
  * what becomes of a round when peers lie, freeze or leave. */
 #include "allreduce_world.h"
-#include "net/hivemind/averaging/allreduce_internal.h"
+#include "net/hivemind/allreduce/allreduce_internal.h"
 
 /* What the reference gives, where every reducer takes its own values first and then the others' by
  * rank. `out`: left out as if it were not in the group. */

@@ -1,7 +1,7 @@
 /* allreduce_silence.c - groupmates that are silent or slow in an all-reduce, or send what can't be used: how long
  * each is waited for, which are blamed, and which sentence the user reads. */
 #include "allreduce_world.h"
-#include "net/hivemind/averaging/allreduce_internal.h"
+#include "net/hivemind/allreduce/allreduce_internal.h"
 
 static enum allreduce_conduct conduct(const struct world *w, size_t at, size_t peer)
 {

@@ -4,7 +4,7 @@
 #define PL_TEST_EXCHANGE_WORLD_H
 
 #include "signed_packets.h"
-#include "net/hivemind/averaging/allreduce_internal.h"
+#include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/backend.h"
 
 #include <math.h>

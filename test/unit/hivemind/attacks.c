@@ -7,7 +7,7 @@
 #include "loopback.h"
 #include "signed_packets.h"
 #include "net/hivemind/averaging/averager_internal.h"
-#include "net/hivemind/averaging/allreduce_internal.h"
+#include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/rng.h"
 
 #include <math.h>

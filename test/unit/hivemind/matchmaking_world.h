@@ -3,7 +3,7 @@
 #ifndef PL_TEST_MATCHMAKING_WORLD_H
 #define PL_TEST_MATCHMAKING_WORLD_H
 
-#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 

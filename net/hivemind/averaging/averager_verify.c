@@ -1,6 +1,6 @@
 /* averager_verify.c - BTARD over the network: who can verify, and the messages of
  * allreduce_verify.c as calls from each of a group to each. */
-#include "net/hivemind/averaging/averager_internal.h"
+#include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
 #include <stdio.h>

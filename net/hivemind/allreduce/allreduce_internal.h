@@ -7,7 +7,7 @@
  *   allreduce_reduce.c    sums and answers of the parts that we reduce; allreduce_robust.c in place of a mean
  *   allreduce_notes.c     what is reported about groupmates
  *   allreduce_buffers.c   memory that is used again
- *   ../verification/allreduce_verify.c   BTARD between the last answer and the result's being applied */
+ *   allreduce_verify.c    BTARD between the last answer and the result's being applied */
 #ifndef PL_ALLREDUCE_INTERNAL_H
 #define PL_ALLREDUCE_INTERNAL_H
 

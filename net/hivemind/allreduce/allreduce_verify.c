@@ -5,7 +5,7 @@
  * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
  * same numbers; and the answer's weight holds CenteredClip's radius. Peers count alike, whatever
  * their weights: nobody can check those. Everybody's values have to be there. */
-#include "net/hivemind/averaging/allreduce_internal.h"
+#include "allreduce_internal.h"
 #include "ref/backend.h"
 
 #include <math.h>

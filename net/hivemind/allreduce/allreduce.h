@@ -18,7 +18,7 @@
 #include "ref/average.h"
 #include "allreduce_buffers.h"
 #include "allreduce_reduce.h"
-#include "group.h"
+#include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/verification/verifier.h"
 
 /* Computes again what a groupmate should have sent, into `tensor`, from its claim. PL_OK;

@@ -3,7 +3,7 @@
  *
  *   request   8 bytes, a seed
  *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
-#include "net/hivemind/averaging/averager_internal.h"
+#include "averager_internal.h"
 
 #include <openssl/rand.h>
 #include <stdlib.h>
