@@ -3,7 +3,7 @@
 #ifndef PL_CMD_JOIN_OPTIONS_H
 #define PL_CMD_JOIN_OPTIONS_H
 
-#include "membership.h"
+#include "net/hivemind/swarm/membership.h"
 #include "options.h"
 
 struct join_options {

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_OWN_PAGE_H
 #define PL_CMD_OWN_PAGE_H
 
-#include "cmd/common/membership.h"
+#include "net/hivemind/swarm/membership.h"
 #include "cmd/common/options.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef PL_CMD_TRAIN_SWARM_H
 #define PL_CMD_TRAIN_SWARM_H
 
-#include "cmd/common/membership.h"
+#include "net/hivemind/swarm/membership.h"
 #include "cmd/dash/own_page.h"
 #include "train_job.h"
 

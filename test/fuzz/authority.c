@@ -2,7 +2,7 @@
  * users read (its answer). The first byte says which; a token that was issued must be a valid
  * one. */
 #include "net/hivemind/moderation/authority.h"
-#include "net/http/authority/authority_client.h"
+#include "net/hivemind/moderation/authority_client.h"
 
 #include <assert.h>
 #include <openssl/evp.h>

@@ -4,7 +4,7 @@
 #include "membership.h"
 
 #include "data/files/file.h"
-#include "net/http/authority/authority_client.h"
+#include "net/hivemind/moderation/authority_client.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
