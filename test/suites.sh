@@ -21,7 +21,7 @@ have() { command -v "$1" >/dev/null; }
 lane_of() { # name
     case $1 in
     architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
-    authority | btard | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
+    authority | btard | moderated | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
     attack_declarations | attack_moderated | attack_state) echo idle ;;
     *) echo peers ;;
     esac
@@ -30,7 +30,7 @@ lane_of() { # name
 # A unit test whose own text opens a loop, sleeps or reads a clock has time-outs; any other one computes.
 unit_lane() { # name
     case $1 in
-    abuse | attacks | averager* | collaboration | collaborative | dht_join | host_strangers | http_source) echo idle && return ;;
+    abuse | attacks | averager* | collaboration | collaborative | dht_join | host_strangers | http_source | membership) echo idle && return ;;
     esac
     sources=$(ls test/unit/*/"$1".c)
     for header in $(sed -n 's/^#include "\([a-z_0-9]*\.h\)".*/\1/p' "$sources"); do

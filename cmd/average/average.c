@@ -5,6 +5,7 @@
 #include "cmd/common/averaging_options.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/join_options.h"
+#include "cmd/common/swarm_messages.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -303,7 +304,7 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     w->averager.tensors = t->count;
     w->averager.schema = t->schema;
     w->averager.method = method;
-    if ((rc = membership_open(&w->join.membership, &options.auth, err)) ||
+    if ((rc = cmd_membership_open(&w->join.membership, &options.auth, err)) ||
         (rc = swarm_open(&s, &options, err)))
         goto done;
     if (!swarm_address_for_others(&s, address))

@@ -5,6 +5,18 @@
 
 #define MESSAGE_AFTER 3.0 /* s; longer waits need an explanation */
 
+static void print_wait(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "potluck: %s\n", text);
+}
+
+int cmd_membership_open(struct membership *m, struct auth **auth, struct pl_err *err)
+{
+    m->report = print_wait;
+    return membership_open(m, auth, err);
+}
+
 int cmd_wait_joined(const char *cmd, struct swarm *s, struct pl_err *err)
 {
     int rc = swarm_wait_joined(s, MESSAGE_AFTER, err);

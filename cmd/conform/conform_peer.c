@@ -93,7 +93,8 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be)
                 err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
-    if (membership_open(&o->membership, &options.auth, &err) || swarm_open(&s, &options, &err)) {
+    if (cmd_membership_open(&o->membership, &options.auth, &err) ||
+        swarm_open(&s, &options, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         membership_close(&o->membership);
         return 1;

@@ -256,7 +256,7 @@ static int run_dash(int argc, char **argv)
             return 2;
         }
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
-    if (!rc && o.join.count) rc = membership_open(&o.membership, &swarm.auth, &err);
+    if (!rc && o.join.count) rc = cmd_membership_open(&o.membership, &swarm.auth, &err);
     if (!rc && o.join.count) rc = swarm_open(&o.swarm, &swarm, &err);
     if (!rc && o.join.count && (rc = latency_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");

@@ -283,7 +283,7 @@ static int run_dht(int argc, char **argv)
         swarm.listen = anywhere;
         swarm.listen_count = 1;
     }
-    if (membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
+    if (cmd_membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
         fprintf(stderr, "potluck dht: %s\n", err.text);
         membership_close(&o.membership);
         rsa_key_clear(&key);

@@ -3,6 +3,7 @@
 #include "preflight_ask.h"
 #include "cmd/cmd.h"
 #include "cmd/common/join_options.h"
+#include "cmd/common/swarm_messages.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -85,7 +86,7 @@ static int run_doctor(int argc, char **argv)
     join_options_default(&o.join);
     swarm = join_options_swarm(&o.join, "doctor");
     entries = o.join.join.count;
-    if (membership_open(&o.join.membership, &swarm.auth, &err)) {
+    if (cmd_membership_open(&o.join.membership, &swarm.auth, &err)) {
         struct finding f = { .level = FINDING_BAD, .what = "token" };
         char *advice = strstr(err.text, "; "); /* which side, as every sentence of it ends */
         if (advice) *advice = 0, advice += 2;

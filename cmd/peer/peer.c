@@ -213,7 +213,7 @@ static int run(struct peer_options *o, struct swarm_options *how, struct work *w
                const sigset_t *ends, struct pl_err *err)
 {
     struct swarm s;
-    int rc = membership_open(&o->join.membership, &how->auth, err);
+    int rc = cmd_membership_open(&o->join.membership, &how->auth, err);
     if (!rc && !(rc = swarm_open(&s, how, err))) {
         announce(o, &s);
         own_page_start(&o->page, &s, o->join.join.item, o->join.join.count);

@@ -383,7 +383,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     if (!rc && (rc = validators_add_run(&validators, w->run)))
         pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
     l.s = &s;
-    if (!rc) rc = membership_open(&w->membership, &so.auth, err);
+    if (!rc) rc = cmd_membership_open(&w->membership, &so.auth, err);
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
         say_address(w, &s);
         w->page.run = w->run;

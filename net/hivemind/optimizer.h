@@ -79,10 +79,14 @@ struct pl_collaborative_run {
     size_t announce_count;
     const char *identity; /* file of the private key, made if it is not there; NULL: a fresh key */
     int client_mode;      /* 1: accepts no connections, only dials */
-    /* An open node that is used in place of a new one, and the key that signs its records, which it
-     * needs. NULL: a new node with a new key. */
+    /* A moderated run: the authority that gives access tokens (https://NAME:PORT), a file with the
+     * secret that its owner gave to this user, and its certificate (PEM; NULL: the system's are
+     * trusted). Errors name them as the options of `potluck train`. All NULL: an open run. */
+    const char *authority, *token_file, *authority_ca;
+    /* An open node in place of a new one; then `key` has to be the one that signs its records, and
+     * an access token comes with the node. NULL: a new node. */
     struct swarm *swarm;
-    const struct rsa_key *key;
+    const struct rsa_key *key; /* signs this peer's records (records/rsa_key.h); NULL: a new one */
 };
 
 /* --- how -------------------------------------------------------------------------------------- */
@@ -144,7 +148,8 @@ struct pl_collaborative_options {
 
 /* Joins the run and, if a peer has one, downloads its state: the values may have changed. Waits
  * for both. On error *c is NULL: PL_EIO if no initial peer can be reached, or if the others
- * train another model; PL_EUSE if an argument makes no sense. tensors are copied, their values
+ * train another model; PL_EUSE if an argument makes no sense, or the authority does not know the
+ * secret; PL_EAGAIN if it does not answer. tensors are copied, their values
  * borrowed. */
 int pl_collaborative_open(struct pl_collaborative **c, const struct pl_collaborative_run *run,
                           const struct pl_collaborative_tensor *tensors, size_t count,

@@ -12,6 +12,7 @@ gradients are averaged and every peer takes the same step. torch is not needed: 
 
 import collections
 import ctypes
+import os
 
 import numpy as np
 
@@ -56,6 +57,11 @@ def named(params):
     return [(f"tensor {i}", p) for i, p in enumerate(params)]
 
 
+def optional(string):
+    """C's form of a string, of a path, or of None."""
+    return None if string is None else os.fsencode(string)
+
+
 def texts(strings):
     """A C array of strings; its owner is the array itself."""
     if isinstance(strings, str):
@@ -76,13 +82,16 @@ class Optimizer:
     no_decay       names of the params without weight decay
     delay          None, "step", "round": what overlaps with the next batches
     report         a function of an Event; may be None
+    authority, token_file, authority_ca
+                   of a moderated run: the URL that gives access tokens, a file with the user's secret, and the authority's
+                   certificate if it is not a public one
     Other options: as struct pl_collaborative_run and pl_collaborative_options name them, and weight_decay, beta1, beta2,
     eps, max_grad_norm of the optimizer.
     """
 
     def __init__(self, params, run, initial_peers=(), target_batch=4096, optimizer="lamb", lr=0.0025, *,
                  no_decay=(), delay=None, report=None, weight_decay=None, listen=(), announce=(), identity=None,
-                 client_mode=False, compression="run", **options):
+                 client_mode=False, authority=None, token_file=None, authority_ca=None, compression="run", **options):
         self._handle = ctypes.c_void_p()
         self._raised = None
         self._params = [(name, p, memory(p, name, True)) for name, p in named(params)]
@@ -105,7 +114,8 @@ class Optimizer:
                 raise TypeError(f"Optimizer has no option {name!r}")
             setattr(o, name, value.encode() if isinstance(value, str) else value)
         o.report = c.ReportFunction(self._on_event)
-        r = c.CollaborativeRun(name=run.encode(), identity=identity and str(identity).encode(), client_mode=client_mode)
+        r = c.CollaborativeRun(name=run.encode(), client_mode=client_mode, identity=optional(identity or None), authority=optional(authority),
+                               token_file=optional(token_file), authority_ca=optional(authority_ca))
         r.initial_peers, r.initial_peer_count = texts(initial_peers)
         r.listen, r.listen_count = texts(listen)
         r.announce, r.announce_count = texts(announce)

@@ -278,7 +278,8 @@ class CollaborativeTensor(c.Structure):
 class CollaborativeRun(c.Structure):
     _fields_ = [("name", text), ("initial_peers", P(text)), ("initial_peer_count", size), ("listen", P(text)),
                 ("listen_count", size), ("announce", P(text)), ("announce_count", size), ("identity", text),
-                ("client_mode", c.c_int), ("swarm", void), ("key", void)]
+                ("client_mode", c.c_int), ("authority", text), ("token_file", text), ("authority_ca", text), ("swarm", void),
+                ("key", void)]
 
 
 class CollaborativeStatus(c.Structure):

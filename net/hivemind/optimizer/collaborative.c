@@ -57,7 +57,8 @@ void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_ev
 {
     publish_values(c, e->kind);
     if (!c->o.report) return;
-    pl_collaborative_status(c, &e->status);
+    /* While the run is being joined there is no status yet. */
+    if (c->collaboration) pl_collaborative_status(c, &e->status);
     c->o.report(c->o.context, e);
 }
 
@@ -323,6 +324,15 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     return c->o.delay == PL_DELAY_NONE ? step_together(c, err) : delayed_depart(c, err);
 }
 
+/* A member of a moderated run whose token expires is shut out, so the next one is fetched a minute
+ * before. Without one training goes on: the next batch tries again. */
+static void renew_token(struct pl_collaborative *c)
+{
+    struct pl_err why;
+    if (membership_renew(&c->member.membership, c->member.swarm, &why))
+        collaborative_warn(c, why.text);
+}
+
 /* Between two batches: put in the delayed step or the parameters' correction, whichever has come
  * back. */
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
@@ -330,6 +340,7 @@ static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
     if (!rc) rc = delayed_return(c, 0, err);
     if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
         pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
+    if (!rc) renew_token(c);
     /* An error of the machine is final: every later call returns it. */
     c->failed = rc;
     c->batch_began = pl_seconds();

@@ -8,7 +8,7 @@
 #include "collaborative_tensors.h"
 #include "collaborative_trainer.h"
 #include "net/hivemind/optimizer.h"
-#include "net/hivemind/swarm/swarm.h"
+#include "net/hivemind/swarm/membership.h"
 
 #include <pthread.h>
 
@@ -44,6 +44,7 @@ struct collaborative_member {
     const struct rsa_key *key; /* signs our records */
     struct swarm own;
     struct rsa_key own_key;
+    struct membership membership; /* of a moderated run; zeros: of an open one */
     struct validators validators;
     char address[MULTIADDR_TEXT_MAX];
     int is_client; /* accepts no connections */

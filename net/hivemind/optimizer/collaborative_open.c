@@ -42,6 +42,9 @@ static int check_options(const struct pl_collaborative_run *run,
     if (run->swarm && !run->key)
         return pl_fail(err, PL_EUSE,
                        "the run's swarm comes without the key that signs its records");
+    if (run->swarm && (run->authority || run->token_file || run->authority_ca))
+        return pl_fail(err, PL_EUSE,
+                       "the run's swarm is open already: its access token has to come with it");
     if (run->client_mode && !run->swarm && !run->initial_peer_count)
         return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
     if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||
@@ -59,10 +62,13 @@ static int check_options(const struct pl_collaborative_run *run,
 
 /* --- the swarm -------------------------------------------------------------------------------- */
 
+static void report_wait(void *context, const char *text) { collaborative_warn(context, text); }
+
 /* A DHT node of our own; a caller that has one passes it instead. */
-static int open_own_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
+static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborative_run *run,
                           struct pl_err *err)
 {
+    struct collaborative_member *m = &c->member;
     static const char *const any[] = { "/ip4/0.0.0.0/tcp/0" };
     struct swarm_options o = { .listen = run->listen,
                                .listen_count = run->listen_count,
@@ -76,26 +82,36 @@ static int open_own_swarm(struct collaborative_member *m, const struct pl_collab
     /* Any free port by default. A client does not listen at all: it only dials. */
     if (!o.listen_count) o.listen = any, o.listen_count = 1;
     if (run->client_mode) o.listen_count = o.announce_count = 0;
-    if ((rc = rsa_key_make(&m->own_key, err))) return rc;
-    m->key = m->validators.key = &m->own_key;
+    /* Records are signed by the caller's key, or by one of our own. */
+    if (!run->key && (rc = rsa_key_make(&m->own_key, err))) return rc;
+    m->key = m->validators.key = run->key ? run->key : &m->own_key;
     /* Validators refuse records of the run that are not signed, or do not fit their schemas.
      * [spec hivemind-protocol 2] */
     if ((rc = validators_add_run(&m->validators, run->name)))
         return pl_fail(err, rc, "the run's name '%.60s' is too long", run->name);
+    /* Before anything else is sent to peers: those of a moderated run refuse every message without
+     * a token. [spec hivemind-protocol 3] */
+    m->membership = (struct membership){ .authority = run->authority,
+                                         .token_file = run->token_file,
+                                         .ca_file = run->authority_ca,
+                                         .report = report_wait,
+                                         .context = c };
+    if ((rc = membership_open(&m->membership, &o.auth, err))) return rc;
     if ((rc = swarm_open(&m->own, &o, err))) return rc;
     m->swarm = &m->own;
     return swarm_wait_joined(m->swarm, 0, err);
 }
 
 /* Also finds the address that others can join by, to show it to the user. */
-static int join_swarm(struct collaborative_member *m, const struct pl_collaborative_run *run,
+static int join_swarm(struct pl_collaborative *c, const struct pl_collaborative_run *run,
                       struct pl_err *err)
 {
+    struct collaborative_member *m = &c->member;
     int rc = PL_OK;
     m->is_client = run->client_mode;
     m->swarm = run->swarm;
     m->key = run->key;
-    if (!m->swarm) rc = open_own_swarm(m, run, err);
+    if (!m->swarm) rc = open_own_swarm(c, run, err);
     if (!rc && swarm_address_for_others(m->swarm, m->address)) m->address[0] = 0;
     return rc;
 }
@@ -103,6 +119,7 @@ static int join_swarm(struct collaborative_member *m, const struct pl_collaborat
 static void leave_swarm(struct collaborative_member *m)
 {
     if (m->swarm == &m->own) swarm_close(&m->own);
+    membership_close(&m->membership);
     rsa_key_clear(&m->own_key);
 }
 
@@ -226,7 +243,7 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     else if (!rc)
         rc = collaborative_tensors_open(&c->tensors, &c->trainer, tensors, count, &c->o, &c->be,
                                         err);
-    if (!rc) rc = join_swarm(&c->member, run, err);
+    if (!rc) rc = join_swarm(c, run, err);
     if (!rc) rc = open_averagers(c, run->name, err);
     if (!rc) rc = enter_run(c, err);
     /* close undoes whatever was opened, in reverse order. */

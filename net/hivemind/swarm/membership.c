@@ -1,47 +1,41 @@
-/* membership.c - the access token of a moderated swarm. The user's secret is read from a file and
- * sent to the authority over HTTPS; its answer is a token that expires and is renewed a minute
- * before. */
+/* membership.c - how a user becomes a member of a moderated run, and stays one. [spec
+ * hivemind-protocol 3]
+ *
+ *   file      the user's secret, from the owner of the authority's allowlist
+ *   fetch     secret and a fresh RSA key go to the authority over HTTPS; a token comes back:
+ *             "user NAME may use this key until T", signed by the authority
+ *   renew     a minute before T the same again, while the swarm goes on with the old token
+ *
+ * Every DHT message of ours then carries the token and is signed by its key (auth.c). The secret
+ * itself never goes to other peers. */
 #include "membership.h"
 
 #include "data/files/file.h"
 #include "net/hivemind/moderation/authority_client.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define SHORT_TRY 4 /* s for the authority's first answer */
-#define LONG_TRY \
-    12 /* s for its second one: all of it stays below what people wait without a word */
-#define CA_MAX (4u << 20) /* bytes of --authority-ca; a system's own bundle has 0.2 million */
+/* An answer takes a fraction of a second, so 4 s show that something is wrong; 12 s more are for a
+ * distant or loaded authority. Together they are less than people wait without a word. */
+#define SHORT_TRY 4
+#define LONG_TRY 12
+#define CA_MAX (4u << 20) /* bytes of a certificate file; a system's own bundle has 0.2 million */
 #define RETRY_AFTER 15.0  /* s; a token has AUTH_RENEW_BEFORE left when the first try is made */
 
-int membership_option(struct membership *m, int option, const char *value)
-{
-    switch (option) {
-    case MEMBERSHIP_FIRST: m->authority = value; return 1;
-    case MEMBERSHIP_FIRST + 1: m->token_file = value; return 1;
-    case MEMBERSHIP_FIRST + 2: m->ca_file = value; return 1;
-    default: return 0;
-    }
-}
-
-static double wall(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* --- the user's files ------------------------------------------------------------------------- */
 
 #define SECRET \
     "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
     "first line"
 
-/* A word of printable characters, and nothing else in its line: a user who got a line of the
- * list has a name before it. */
-static int take_secret(struct membership *m, const char *text, struct pl_err *err)
+/* A word of printable characters, and nothing else in its line: who copied a line of the
+ * allowlist has a name before it. It becomes part of an HTTP header, where a control character
+ * would begin another one. */
+static int parse_secret(struct membership *m, const char *text, struct pl_err *err)
 {
     size_t n = strcspn(text, " \t\r\n"), end = n + strspn(text + n, " \t\r");
     if (!*text)
@@ -63,8 +57,8 @@ static int take_secret(struct membership *m, const char *text, struct pl_err *er
                        "--token-file %.200s: its first line has more than one word; "
                        "your side: it holds " SECRET,
                        m->token_file);
-    memcpy(m->user_token, text, n);
-    m->user_token[n] = 0;
+    memcpy(m->secret, text, n);
+    m->secret[n] = 0;
     return PL_OK;
 }
 
@@ -78,15 +72,18 @@ static int read_secret(struct membership *m, struct pl_err *err)
         return pl_fail(err, PL_EUSE,
                        "--authority asks for --token-file, too; your side: a file "
                        "with " SECRET);
-    if ((rc = pl_file_read(&text, &n, m->token_file, sizeof m->user_token - 1, &why)))
+    if ((rc = pl_file_read(&text, &n, m->token_file, sizeof m->secret - 1, &why)))
         return pl_fail(err, rc, "--token-file %.250s; your side: it holds " SECRET, why.text);
-    rc = take_secret(m, text, err);
+    rc = parse_secret(m, text, err);
+    /* The secret does not stay in freed memory. */
+    OPENSSL_cleanse(text, n);
     free(text);
     return rc;
 }
 
-/* libcurl says of all that it cannot read that it is no certificate. */
-static int look_at_ca(const struct membership *m, struct pl_err *err)
+/* Checked here, because libcurl's sentence is the same for a missing file, a private key and an
+ * empty file. */
+static int check_ca_file(const struct membership *m, struct pl_err *err)
 {
     struct pl_err why = { "" };
     void *text = NULL;
@@ -106,11 +103,22 @@ static int look_at_ca(const struct membership *m, struct pl_err *err)
               : PL_OK;
 }
 
+/* --- the token -------------------------------------------------------------------------------- */
+
+/* Tokens end at a time of the wall clock, which authority and peers share. */
+static double wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Tries `tries` times, with pauses of 1, 2, ... s. */
 static int fetch(struct auth *auth, const struct membership *m, int tries, long timeout_s,
                  double now, struct pl_err *err)
 {
     struct authority_ask ask = { .url = m->authority,
-                                 .user_token = m->user_token,
+                                 .user_token = m->secret,
                                  .ca_file = m->ca_file,
                                  .tries = tries,
                                  .secret_from = m->token_file,
@@ -118,18 +126,22 @@ static int fetch(struct auth *auth, const struct membership *m, int tries, long 
     return authority_ask(auth, &ask, now, err);
 }
 
-/* A longer wait is explained. */
+/* An authority that refuses connections may be about to start: it gets two more tries. One that is
+ * silent gets a longer wait, which the user is told of. */
 static int fetch_first(struct membership *m, struct pl_err *err)
 {
     double began = pl_seconds();
+    struct pl_err text;
     int rc = fetch(&m->auth, m, 1, SHORT_TRY, wall(), err);
     if (rc != PL_EAGAIN) return rc;
-    if (pl_seconds() - began < SHORT_TRY - 1) /* it was refused: it may be about to start */
-        return fetch(&m->auth, m, 2, LONG_TRY, wall(), err);
-    fprintf(stderr, "potluck: the authority %.200s has not answered for %d s; waiting %d s more\n",
+    if (pl_seconds() - began < SHORT_TRY - 1) return fetch(&m->auth, m, 2, LONG_TRY, wall(), err);
+    pl_fail(&text, PL_EAGAIN, "the authority %.200s has not answered for %d s; waiting %d s more",
             m->authority, SHORT_TRY, LONG_TRY);
+    if (m->report) m->report(m->context, text.text);
     return fetch(&m->auth, m, 1, LONG_TRY, wall(), err);
 }
+
+/* --- open, renew, close ----------------------------------------------------------------------- */
 
 int membership_open(struct membership *m, struct auth **auth, struct pl_err *err)
 {
@@ -141,26 +153,30 @@ int membership_open(struct membership *m, struct auth **auth, struct pl_err *err
                        "%s is for an authority's tokens, and none is named; your side: "
                        "--authority https://NAME:PORT",
                        m->token_file ? "--token-file" : "--authority-ca");
-    if ((rc = read_secret(m, err)) || (rc = look_at_ca(m, err)) ||
+    /* Files first: their mistakes are found without a network. */
+    if ((rc = read_secret(m, err)) || (rc = check_ca_file(m, err)) ||
         (rc = rsa_key_make(&m->key, err)))
         return rc;
     m->auth.key = &m->key;
     if ((rc = fetch_first(m, err))) {
+        OPENSSL_cleanse(m->secret, sizeof m->secret);
         rsa_key_clear(&m->key);
         return rc;
     }
+    /* From here on close has something to free. */
     m->is_member = 1;
     *auth = &m->auth;
     return PL_OK;
 }
 
-/* The token changes on the loop's thread, where it is read. */
+/* The loop's thread reads the token whenever it signs a message, so it changes there, without a
+ * lock. */
 struct change {
     struct auth *auth;
     struct auth_token *fresh;
 };
 
-static void change_here(void *context)
+static void change_token(void *context)
 {
     struct change *c = context;
     struct auth_token old = c->auth->token;
@@ -176,13 +192,18 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
     int64_t ends;
     int rc;
     if (!m->is_member || now < m->retry_at) return PL_OK;
+    /* Not due while it has more than a minute left: in that minute three tries may fail. */
     if (!auth_time_parse(&ends, bytes_at(&m->auth.token.expiration),
                          bytes_length(&m->auth.token.expiration)) &&
         (double)ends / AUTH_SECOND - now > AUTH_RENEW_BEFORE)
         return PL_OK;
-    m->retry_at = now + RETRY_AFTER;
-    if ((rc = fetch(&next, m, 1, 0, now, err))) return rc;
-    rc = loop_call(s->loop, change_here, &change);
+    /* The caller's training waits meanwhile, so the first try is short; a slow authority, which it
+     * did not suffice for, gets the longer time in the next. */
+    rc = fetch(&next, m, 1, m->failures ? LONG_TRY : SHORT_TRY, now, err);
+    m->retry_at = wall() + RETRY_AFTER;
+    m->failures = rc ? m->failures + 1 : 0;
+    if (rc) return rc;
+    rc = loop_call(s->loop, change_token, &change);
     auth_token_clear(&next.token); /* the old one */
     EVP_PKEY_free(next.authority); /* the same authority's: ours stays */
     return rc;
@@ -191,6 +212,7 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
 void membership_close(struct membership *m)
 {
     if (!m->is_member) return;
+    OPENSSL_cleanse(m->secret, sizeof m->secret);
     EVP_PKEY_free(m->auth.authority);
     auth_clear(&m->auth);
     rsa_key_clear(&m->key);

@@ -1,41 +1,34 @@
-/* membership.h - the options of commands that join a moderated swarm, and the access token that
- * they bring: fetched before joining, renewed in time. */
-#ifndef PL_CMD_MEMBERSHIP_H
-#define PL_CMD_MEMBERSHIP_H
+/* membership.h - a peer's place in a moderated run: an access token, which the run's authority
+ * gives to users that know their secret. Fetched before joining, renewed in time.
+ * [spec hivemind-protocol 3] */
+#ifndef PL_MEMBERSHIP_H
+#define PL_MEMBERSHIP_H
 
-#include "net/hivemind/swarm/swarm.h"
-
-#include <getopt.h>
+#include "swarm.h"
 
 struct membership {
-    const char *authority, *token_file, *ca_file;
+    const char *authority;  /* https://NAME:PORT; NULL: the run is open to everybody */
+    const char *token_file; /* the user's secret, alone in its first line */
+    const char *ca_file;    /* the authority's certificate (PEM); NULL: the system's are trusted */
+    /* Called with a sentence when the authority takes long to answer; may be NULL. */
+    void (*report)(void *context, const char *text);
+    void *context;
     /* private */
     int is_member;
-    struct rsa_key key;
+    struct rsa_key key; /* the token is for this key, which signs our DHT messages */
     struct auth auth;
-    char user_token[256];
+    char secret[256];
     double retry_at; /* after a failed renewal, s since 1970 */
+    int failures;    /* renewals in a row that failed */
 };
 
-#define MEMBERSHIP_FIRST 1100
-#define MEMBERSHIP_OPTIONS \
-    { "authority", required_argument, NULL, MEMBERSHIP_FIRST }, \
-        { "token-file", required_argument, NULL, MEMBERSHIP_FIRST + 1 }, \
-    { \
-        "authority-ca", required_argument, NULL, MEMBERSHIP_FIRST + 2 \
-    }
-
-#define MEMBERSHIP_USAGE \
-    "  --authority URL     a moderated swarm: who gives access tokens (https://...)\n" \
-    "  --token-file FILE   our secret there, as its keeper gave it to us\n" \
-    "  --authority-ca FILE its certificate, if it is not a public one\n"
-
-/* 1: it was one of ours and is stored; 0: not ours. */
-int membership_option(struct membership *m, int option, const char *value);
-/* Fetches a token if an authority is named. *auth is for swarm_options.auth: NULL without one. */
+/* Fetches a token if an authority is named; waits up to 16 s for a slow one. *auth is for
+ * swarm_options.auth: NULL in an open run. Sentences name the fields as the options --authority,
+ * --token-file and --authority-ca of `potluck train`, and the side that has to act. */
 int membership_open(struct membership *m, struct auth **auth, struct pl_err *err);
-/* To be called now and then: fetches the next token when this one ends soon. An open swarm gets it
- * at once. PL_OK also when nothing was due; after a failure nothing is for a while. */
+/* To be called now and then, not on the loop's thread: fetches the next token when this one ends
+ * soon, and gives it to the open swarm. PL_OK also when nothing was due; after a failure nothing
+ * is due for a while. */
 int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err);
 /* After swarm_close. */
 void membership_close(struct membership *m);
