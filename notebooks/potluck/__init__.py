@@ -2,7 +2,7 @@
 
     import potluck
     fast = potluck.Backend("fast")
-    potluck.mask("axial_row", P=5, F=4)              # who may look at whom, as a bool array
+    potluck.mask("axial_row", P=5, F=4)              # which token may attend to which, as a bool array
     codes, absmax = fast.quantize(x, block=4096)
     model = potluck.Model.load("out/demo")           # a training's folder
     potluck.Optimizer(params, run="digits")          # your training loop in a swarm

@@ -21,7 +21,7 @@ def demo_file(name):
     for folder in (library.parent / "data" / "demo", library.parent / "share" / "potluck" / "demo"):
         if (folder / name).exists():
             return folder / name
-    raise FileNotFoundError(f"no {name} of the demo's data beside {library}")
+    raise FileNotFoundError(f"no {name} of the demo's data next to {library}")
 
 
 class Config:

@@ -7,7 +7,7 @@
             optimizer.step(grads, 32, loss)
 
 All peers, hivemind.Optimizer's among them, accumulate gradients until together they have target_batch samples. Then the
-gradients are averaged and every peer takes the same step. torch is not needed: its tensors are used where they lie.
+gradients are averaged and every peer takes the same step. torch is not needed: its tensors are used in place.
 """
 
 import collections

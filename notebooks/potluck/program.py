@@ -10,8 +10,8 @@ from . import signatures
 
 
 def find():
-    beside = signatures.find().parent / "potluck"
-    found = str(beside) if beside.exists() else shutil.which("potluck")
+    installed = signatures.find().parent / "potluck"
+    found = str(installed) if installed.exists() else shutil.which("potluck")
     if not found:
         raise FileNotFoundError("no program 'potluck': type 'make' in its folder")
     return found

@@ -146,8 +146,8 @@ OPERATIONS = {
     "average_apply": None,
     "average_delta8": None,
 }
-# ref/backend.h again: what a backend may have beside its operations, then PL_OPERATIONS_LATER.
-BESIDE = ("set_memory memory_error parallel_for host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
+# ref/backend.h again: optional functions of a backend that are not operations, then PL_OPERATIONS_LATER.
+OPTIONAL = ("set_memory memory_error parallel_for host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
           "device_count use_device peer_copy weights memory_peak").split()
 LATER = {
     "meanstd16_encode": [void] * 4 + [size, size],
@@ -164,9 +164,9 @@ class Backend(c.Structure):
                 ("sync", c.CFUNCTYPE(c.c_int)), ("set_threads", c.CFUNCTYPE(c.c_int, c.c_int)),
                 ("set_precision", c.CFUNCTYPE(c.c_int, c.c_int)),
                 *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in OPERATIONS.items()),
-                *((name, void) for name in BESIDE), ("many_threads", c.c_int),
+                *((name, void) for name in OPTIONAL), ("many_threads", c.c_int),
                 *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in LATER.items()),
-                ("later", void * 64)] # the table only ever grows at its end: room for what is newer than this
+                ("later", void * 64)] # the table only grows at its end: reserved for newer operations
 
 
 class DalleBlock(c.Structure):
