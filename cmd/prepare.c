@@ -27,7 +27,7 @@ struct view {
     size_t total; /* entries of the list */
 };
 
-/* The shards lie in --out, nowhere else. */
+/* Shard names are file names in --out, never paths. */
 static int take_stem(void *options, const char *name, const char *value, struct pl_err *err)
 {
     (void)name;

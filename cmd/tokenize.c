@@ -20,7 +20,7 @@ struct tokenizer {
 
 struct ids {
     int32_t *at;
-    size_t n, room;
+    size_t n, capacity;
 };
 
 static int ends_with(const char *name, const char *end)
@@ -63,17 +63,18 @@ static int size_of(const struct tokenizer *t)
 static int reserve(struct ids *ids, size_t n)
 {
     int32_t *more;
-    if (n <= ids->room) return PL_OK;
+    if (n <= ids->capacity) return PL_OK;
     if (!(more = realloc(ids->at, 2 * n * sizeof *more))) return PL_ENOMEM;
     ids->at = more;
-    ids->room = 2 * n;
+    ids->capacity = 2 * n;
     return PL_OK;
 }
 
 static int encode_once(struct ids *ids, const struct tokenizer *t, const char *line, size_t n)
 {
-    return t->bpe ? pl_bpe_encode(ids->at, ids->room, &ids->n, t->bpe, line, n)
-                  : pl_unigram_encode(ids->at, ids->room, &ids->n, t->unigram, line, n, t->rules);
+    return t->bpe
+               ? pl_bpe_encode(ids->at, ids->capacity, &ids->n, t->bpe, line, n)
+               : pl_unigram_encode(ids->at, ids->capacity, &ids->n, t->unigram, line, n, t->rules);
 }
 
 static int encode(struct ids *ids, const struct tokenizer *t, const char *line, size_t n,
@@ -84,7 +85,8 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
         if (!(rc = reserve(ids, row)))
             rc = pl_bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
         ids->n = row;
-    } else if (!(rc = encode_once(ids, t, line, n)) && ids->n > ids->room) { /* only now known */
+    } else if (!(rc = encode_once(ids, t, line, n)) &&
+               ids->n > ids->capacity) { /* only now known */
         if (!(rc = reserve(ids, ids->n))) rc = encode_once(ids, t, line, n);
     }
     if (rc)
@@ -179,7 +181,7 @@ static int run_tokenize(int argc, char **argv)
     struct ids ids = { 0 };
     struct pl_err err;
     char *line = NULL;
-    size_t room = 0, number = 0;
+    size_t capacity = 0, number = 0;
     ssize_t n;
     int rc;
     if (options_parse(&command_tokenize, &o, argc, argv, NULL, &rc)) return rc;
@@ -196,7 +198,7 @@ static int run_tokenize(int argc, char **argv)
         fprintf(stderr, "potluck tokenize: --row is for CLIP tokenizers only\n");
         rc = PL_EUSE;
     }
-    while (!rc && (n = getline(&line, &room, stdin)) >= 0) {
+    while (!rc && (n = getline(&line, &capacity, stdin)) >= 0) {
         number++;
         if (n && line[n - 1] == '\n') line[--n] = 0;
         if (!o.decode) note_no_utf8(line, (size_t)n, number);

@@ -57,9 +57,9 @@ static char *address(const struct options *all, const char *path)
 static char *name_there(const struct options *all, const char *path)
 {
     const char *folder = all->folder ? all->folder : "";
-    size_t room = strlen(folder) + strlen(name_of(path)) + 2;
-    char *out = malloc(room);
-    if (out) snprintf(out, room, "%s%s%s", folder, *folder ? "/" : "", name_of(path));
+    size_t capacity = strlen(folder) + strlen(name_of(path)) + 2;
+    char *out = malloc(capacity);
+    if (out) snprintf(out, capacity, "%s%s%s", folder, *folder ? "/" : "", name_of(path));
     return out;
 }
 

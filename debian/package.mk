@@ -41,8 +41,8 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(LIBDIR)/libpotluck.* $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc $(SHARE)/man/man1/potluck.1 \
 	  $(SHARE)/man/man1/potluck-*.1 $(COMPLETE_BASH) $(COMPLETE_ZSH)
 
-# The sources as one file, the same bytes whoever makes it, from a clone or from such a file unpacked:
-# names sorted, and the release's day on everything.
+# The sources as one file. Its bytes are the same on every machine, from a clone or from an unpacked file: names are
+# sorted, and every file has the release's date.
 RELEASE_DAY = $(shell sed -n 's/^\#\# .*(\([0-9-]*\))$$/\1/p' CHANGELOG.md | head -n 1)
 DIST = potluck-$(VERSION)
 dist: ## build/potluck-VERSION.tar.gz, reproducible

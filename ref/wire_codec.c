@@ -1,4 +1,4 @@
-/* wire_codec.c - a tensor into the bytes that wire.c describes, and back; encoding beside decoding
+/* wire_codec.c - a tensor into the bytes that wire.c describes, and back: each encoder is followed by its decoder
  * for each method. [spec numerics 3] [spec hivemind-protocol 6]
  *
  * Values pass through float32: a tensor of another type is widened before and narrowed after. Codes

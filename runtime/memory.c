@@ -1,5 +1,5 @@
 /* memory.c - the calculator, corrected: heads, whole layers where they are computed again, master
- * copies that move, scales of 8-bit statistics, and this project's own buffers for its own model.
+ * copies that move, scales of 8-bit moments, and this project's own buffers for its own model.
  * The script of the page says the same in JavaScript, and a test holds the two together. */
 #include "memory.h"
 #include "batch_shards.h"
@@ -93,7 +93,7 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
 
 struct totals {
     double elements, largest;
-    double states;   /* bytes of the optimizer's statistics */
+    double states;   /* bytes of optimizer state */
     double exchange; /* bytes of one whole gradient on the wire */
 };
 

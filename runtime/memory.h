@@ -103,20 +103,21 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(master, \
       "mixed precision: the 32-bit copy that the optimizer updates; it moves with the optimizer") \
     X(gradients, \
-      "one a parameter, 4 bytes (2 in pure 16-bit), in this project's small models for each " \
-      "lane of the batch; with offload the device holds the largest tensor's while it is " \
+      "one per parameter, 4 bytes (2 in pure 16-bit), in this project's small models for each " \
+      "shard of the batch; with offload the device holds the largest tensor's while it is " \
       "written") \
     X(optimizer, \
-      "its statistics, tensor by tensor: 8-bit ones with a scale a block, small tensors " \
-      "in 32 bits, factored ones as rows and columns") \
+      "optimizer state per tensor: 8-bit moments with a scale per block, small tensors " \
+      "in 32 bits, factored moments as rows and columns") \
     X(kept, "activations that wait for the backward pass: everything a layer made, each layer's " \
             "input (checkpointing), or two streams for the whole stack (reversible)") \
     X(working, "the one layer at hand: what is computed again for it, and its gradients") \
     X(logits, \
       "embedding, last norm, logits and their gradient; this project's loss takes them in " \
       "blocks") \
-    X(last_good, "this project's trainer: a copy of parameters and statistics to go back to when " \
-                 "numbers turn bad") \
+    X(last_good, \
+      "this project's trainer: a copy of parameters and optimizer state, restored when " \
+      "a loss is not finite") \
     X(exchange, "32-bit copies of gradients and of what comes back while peers average them") \
     X(saving, "a checkpoint while it is written, beyond the blocks that are free by then") \
     X(program, "the program, its libraries, tokenizer and pairs, as measured")

@@ -1,11 +1,11 @@
-/* offload.h - the optimizer's statistics in a file: they are looked at once a step, so a tensor's
- * come in for its update and go out again. For memory of the host. [TTT 2.1, memory: offloading] */
+/* offload.h - optimizer state in a file. It is read once per step, so a tensor's moments are loaded
+ * for its update and written back after it. For host memory only. [TTT 2.1, memory: offloading] */
 #ifndef PL_CMD_OFFLOAD_H
 #define PL_CMD_OFFLOAD_H
 
 #include "ref/backend.h"
 
-/* *be becomes a table for an optimizer alone: what it allocates lies in a file of `folder` that has
+/* *be becomes a table for an optimizer alone: what it allocates is in a file of `folder` that has
  * no name and ends with the program. The disk's space is taken at once, so that none of it can be
  * missing later. One at a time: a table's functions know no context. */
 int offload_open(struct pl_backend *be, const struct pl_backend *base, const char *folder,

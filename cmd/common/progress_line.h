@@ -19,7 +19,7 @@ __attribute__((format(printf, 3, 4))) void progress_show(struct progress *p, int
 void progress_end(struct progress *p);
 double progress_elapsed(const struct progress *p);
 
-/* "4 s", "2:05 min", "3:07 h". text has room for 24. */
+/* "4 s", "2:05 min", "3:07 h". text has capacity 24. */
 const char *progress_time(char *text, double seconds);
 
 #endif

@@ -113,7 +113,7 @@ static double work(const json_t *c)
 }
 
 /* Does the report compare with fast? fast itself is compared with ref only. */
-static int beside_fast(const json_t *report)
+static int compared_with_fast(const json_t *report)
 {
     size_t i;
     json_t *c;
@@ -173,7 +173,7 @@ static void representatives(const json_t *cases, const char *op, const json_t **
 static void operations(FILE *f, const json_t *report)
 {
     const json_t *list = json_object_get(report, "operations"), *worst, *timed;
-    int with_fast = beside_fast(report);
+    int with_fast = compared_with_fast(report);
     size_t i;
     json_t *o;
     fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
@@ -229,7 +229,7 @@ static void golden(FILE *f, const json_t *report)
 static void all_cases(FILE *f, const json_t *report)
 {
     const json_t *list = json_object_get(report, "cases");
-    int with_fast = beside_fast(report);
+    int with_fast = compared_with_fast(report);
     size_t i;
     json_t *c;
     fprintf(f,
@@ -289,7 +289,7 @@ static void facts(FILE *f, const json_t *report)
              whole(run, "seed"), yes(run, "quick") ? ", large shapes left out" : "",
              *text(run, "filter") ? ", only cases with " : "", text(run, "filter"));
     fact(f, "Run", line);
-    if (*text(run, "beside")) fact(f, "Beside", text(run, "beside"));
+    if (*text(run, "compared_with")) fact(f, "Compared with", text(run, "compared_with"));
     fputs("</dl>\n", f);
 }
 

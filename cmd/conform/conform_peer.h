@@ -18,7 +18,7 @@ struct conform_peer {
 };
 extern const struct option_row conform_peer_rows[];
 
-/* 1: options that need --peer, or a walk beside something else. */
+/* Returns 1 for options that need --peer, or if --peer is combined with another mode. */
 int conform_peer_misused(const struct conform_peer *o, int something_else);
 
 /* Prints the lines and the closing count. The exit status: 2 for an address that is none. */

@@ -82,7 +82,7 @@ int conform_report_open(struct conform_report *r, const struct pl_backend *be,
                         "potluck", PL_VERSION, "date", date, "machine", machine(), "backend",
                         "name", text_of(be->name), "note", text_of(be->note), "run", "seed",
                         (json_int_t)options->seed, "quick", options->quick, "filter",
-                        options->filter ? text_of(options->filter) : NULL, "beside",
+                        options->filter ? text_of(options->filter) : NULL, "compared_with",
                         options->baseline ? text_of(options->baseline->note) : NULL, "operations",
                         r->operations, "golden", r->golden, "cases", r->cases);
     return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");

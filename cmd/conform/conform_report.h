@@ -1,5 +1,5 @@
 /* conform_report.h - what `potluck conform` found, as JSON and as a page that a porter can publish:
- * machine, operations, errors against their bounds, speed beside ref and fast. */
+ * machine, operations, errors against their bounds, speed compared with ref and fast. */
 #ifndef PL_CMD_CONFORM_REPORT_H
 #define PL_CMD_CONFORM_REPORT_H
 

@@ -52,7 +52,7 @@ static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
     snprintf(model, sizeof model, "%s/%s", f->folder, checkpoint);
     snprintf(out, sizeof out, "%s/samples/%06lld", f->folder, (long long)step);
     f->drawn = step;
-    if ((f->painter = fork()) == 0) {
+    if ((f->sampler = fork()) == 0) {
         int nowhere = open("/dev/null", O_WRONLY);
         sigset_t none;
         sigemptyset(&none);
@@ -63,7 +63,7 @@ static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
         execv("/proc/self/exe", args);
         _exit(127);
     }
-    if (f->painter < 0) f->painter = 0;
+    if (f->sampler < 0) f->sampler = 0;
 }
 
 int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
@@ -73,10 +73,10 @@ int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashbo
     int rc = run_folder_read(&f->now, f->folder, err);
     if (rc) return rc;
     rc = run_folder_publish(&f->now, &before, f->folder, s, d, err);
-    if (f->painter > 0 && waitpid(f->painter, NULL, WNOHANG) == f->painter) f->painter = 0;
+    if (f->sampler > 0 && waitpid(f->sampler, NULL, WNOHANG) == f->sampler) f->sampler = 0;
     if (f->now.samples && f->now.sample_step[f->now.samples - 1] > f->drawn)
         f->drawn = f->now.sample_step[f->now.samples - 1];
-    if (f->captions && !f->painter && f->now.checkpoints && f->now.checkpoint_step[0] > f->drawn)
+    if (f->captions && !f->sampler && f->now.checkpoints && f->now.checkpoint_step[0] > f->drawn)
         paint(f, f->now.checkpoint_step[0], f->now.checkpoint[0]);
     return rc;
 }
@@ -137,7 +137,7 @@ static double seconds(const struct line *l)
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err)
 {
     struct line *lines = NULL, l;
-    size_t n = 0, room = 0, size = 0, each;
+    size_t n = 0, capacity = 0, size = 0, each;
     char *path = pl_path_join(f->folder, "log.jsonl"), *text = NULL;
     FILE *file = path ? fopen(path, "r") : NULL;
     struct stat st;
@@ -150,8 +150,8 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
             f->at += got;
             if (read_line(&l, text, &f->held_out)) continue;
-            if (n == room) {
-                struct line *more = realloc(lines, (room = 2 * room + 64) * sizeof *lines);
+            if (n == capacity) {
+                struct line *more = realloc(lines, (capacity = 2 * capacity + 64) * sizeof *lines);
                 if (!more) break;
                 lines = more;
             }
@@ -181,14 +181,14 @@ int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dash
 {
     double until = pl_seconds() + FINISH_S;
     int rc = dash_folder_look(f, s, d, err);
-    while (!rc && f->painter && pl_seconds() < until) {
+    while (!rc && f->sampler && pl_seconds() < until) {
         nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
         rc = dash_folder_look(f, s, d, err);
     }
     return rc ? rc : dash_folder_look(f, s, d, err);
 }
 
-/* The same file under a second name, which takes no room; a copy on another file system. */
+/* Makes a hard link, which takes no space, or a copy on another file system. */
 static int also_at(const char *from, const char *to, struct pl_err *err)
 {
     struct pl_file_out out;
@@ -242,8 +242,8 @@ int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_er
 
 void dash_folder_end(struct dash_folder *f)
 {
-    if (f->painter <= 0) return;
-    kill(f->painter, SIGTERM);
-    waitpid(f->painter, NULL, 0);
-    f->painter = 0;
+    if (f->sampler <= 0) return;
+    kill(f->sampler, SIGTERM);
+    waitpid(f->sampler, NULL, 0);
+    f->sampler = 0;
 }

@@ -15,14 +15,14 @@ struct dash_folder {
     double time;     /* of that line */
     double step_s;   /* that a step takes, running mean; 0: not known yet */
     double held_out; /* last loss on pairs that nobody trains on; NAN: none yet */
-    int64_t drawn;   /* step of the last checkpoint that was given to a painter; -1: none */
-    pid_t painter;   /* 0: none at work */
+    int64_t drawn;   /* step of the last checkpoint that was sampled; -1: none */
+    pid_t sampler;   /* the process that samples pictures; 0: none runs */
 };
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
                        const char *nearest);
-/* Looks for checkpoints and pictures, and starts a painter for a new checkpoint if none is at
- * work. */
+/* Looks for checkpoints and pictures. Starts a process that samples pictures from a new checkpoint,
+ * unless one still runs. */
 int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err);
 /* The log's new lines, as if a single peer had reported each: for trainings without a swarm. */

@@ -47,10 +47,10 @@ struct demo {
 };
 
 /* The log of the run that is published for this kind of demo; NULL: none is there. */
-static const char *published(const struct demo *d, char *path, size_t room)
+static const char *published(const struct demo *d, char *path, size_t capacity)
 {
     struct stat st;
-    train_data_demo(path, room,
+    train_data_demo(path, capacity,
                     d->quick   ? "curve-quick.jsonl"
                     : d->alone ? "curve.jsonl"
                                : "curve-swarm.jsonl");

@@ -117,10 +117,10 @@ static int start_page(struct show *s, struct pl_err *err)
 }
 
 /* Each trainer has a folder; the first one's is the demo's own. */
-static void folder_of(const struct show *s, int k, char *folder, size_t room)
+static void folder_of(const struct show *s, int k, char *folder, size_t capacity)
 {
-    if (k == 1) snprintf(folder, room, "%s", s->d->out);
-    else snprintf(folder, room, "%s/peer%d", s->d->out, k);
+    if (k == 1) snprintf(folder, capacity, "%s", s->d->out);
+    else snprintf(folder, capacity, "%s/peer%d", s->d->out, k);
 }
 
 static int start_trainer(struct show *s, int k, struct pl_err *err)
@@ -276,15 +276,15 @@ static void listen_for(struct show *s, int milliseconds)
 static int play(struct show *s, struct pl_err *err)
 {
     const int64_t late = s->d->steps / 10, half = s->d->steps / 2;
-    int rc = PL_OK, running = 1, told = 0;
+    int rc = PL_OK, running = 1, stopping = 0;
     for (int k = 1; k < PEERS && !rc; k++)
         if (!kinds[k].late) rc = start_trainer(s, k, err);
     while (!rc && running) {
         int64_t step = demo_view_step(&s->view);
         listen_for(s, 100);
-        for (int k = 1; k < PEERS && interrupted() && !told; k++)
+        for (int k = 1; k < PEERS && interrupted() && !stopping; k++)
             if (s->peer[k].pid && !s->peer[k].ended) kill(s->peer[k].pid, SIGINT);
-        told = interrupted();
+        stopping = interrupted();
         running = 0;
         for (int k = 1; k < PEERS && !rc; k++) {
             struct peer *p = &s->peer[k];

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define DEMO_PEERS 5        /* the first is the bootstrap peer */
-#define DEMO_VIEW_TEXT 2048 /* room for any text below */
+#define DEMO_VIEW_TEXT 2048 /* bytes: capacity for any text below */
 #define DEMO_PACE 20.0      /* s: pace is that of the last one or two of them */
 
 struct demo_peer {

@@ -18,9 +18,9 @@ static int usable(const struct shard_row *row, size_t cells)
            b <= PAIRS_ASPECT_MAX * a;
 }
 
-static int grow(struct reference_images *g, size_t *room)
+static int grow(struct reference_images *g, size_t *capacity)
 {
-    size_t next = *room ? 2 * *room : 1024;
+    size_t next = *capacity ? 2 * *capacity : 1024;
     char **caption = realloc(g->caption, next * sizeof *caption);
     int32_t *codes;
     unsigned char *held_out;
@@ -33,11 +33,11 @@ static int grow(struct reference_images *g, size_t *room)
     g->held_out = held_out;
     if (!(row = realloc(g->row, next * sizeof *row))) return PL_ENOMEM;
     g->row = row;
-    *room = next;
+    *capacity = next;
     return PL_OK;
 }
 
-static int add_shard(struct reference_images *g, size_t *room, const char *path,
+static int add_shard(struct reference_images *g, size_t *capacity, const char *path,
                      const char *const *without, size_t withouts, struct pl_err *err)
 {
     struct shard *s;
@@ -50,7 +50,7 @@ static int add_shard(struct reference_images *g, size_t *room, const char *path,
         if (!usable(&row, g->cells)) continue;
         if (g->count == REFERENCE_IMAGES_MAX)
             rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, REFERENCE_IMAGES_MAX);
-        else if (g->count == *room && grow(g, room))
+        else if (g->count == *capacity && grow(g, capacity))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
         if (rc) break;
         if (!(caption = strndup(row.caption, row.caption_bytes))) {
@@ -74,12 +74,12 @@ int reference_images_open(struct reference_images *g, const char *const *shard, 
                           const char *const *without, size_t withouts, int cells,
                           struct pl_err *err)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     int rc = PL_OK;
     memset(g, 0, sizeof *g);
     g->cells = (size_t)cells;
     for (size_t i = 0; i < shards && !rc; i++)
-        rc = add_shard(g, &room, shard[i], without, withouts, err);
+        rc = add_shard(g, &capacity, shard[i], without, withouts, err);
     if (!rc && !g->count) rc = pl_fail(err, PL_ENOTFOUND, "no usable pair in the shards");
     if (rc) reference_images_close(g);
     return rc;

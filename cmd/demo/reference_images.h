@@ -1,7 +1,7 @@
 /* reference_images.h - all pairs of a data set with their pictures in memory, to ask of a drawing:
  * whose picture is it nearest to? */
-#ifndef PL_CMD_GALLERY_H
-#define PL_CMD_GALLERY_H
+#ifndef PL_CMD_REFERENCE_IMAGES_H
+#define PL_CMD_REFERENCE_IMAGES_H
 
 #include "cmd/generate/sample_images.h"
 
@@ -21,7 +21,7 @@ int reference_images_open(struct reference_images *g, const char *const *shard, 
                           struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
 void reference_images_limit(struct reference_images *g, uint64_t limit);
-/* Leaves `most` pairs, evenly spread, beside those of the given captions; before decoding. */
+/* Keeps the pairs of the given captions and `most` others, evenly spread. Call it before decoding. */
 void reference_images_thin(struct reference_images *g, size_t most, char *const *caption,
                            size_t captions);
 /* Decodes all pictures. */

@@ -103,7 +103,7 @@ int preflight_machine(const char *model, const struct pl_backend *be, preflight_
     return PL_OK;
 }
 
-/* What lies on a device was allocated, or training had not come so far. */
+/* Tensors on a device were allocated in full, otherwise training would not have come so far. */
 void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
                          preflight_tell *tell, void *context)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_EXPIRES 20.0   /* s that the record lies there */
+#define LOAD_EXPIRES 20.0   /* s that the record lives */
 #define SLOW 1.0e6          /* bytes a second; a step of the run moves 100 MB each way */
 #define ROUND_TRIP_MOST 0.9 /* of a call's time that may be the way there and back */
 
@@ -79,7 +79,7 @@ void preflight_bandwidth(struct preflight *c)
 struct run_view {
     size_t peers;
     int64_t epoch;
-    size_t told; /* peers that report their target batch: ours do, Python peers do not */
+    size_t reported; /* peers that report their target batch: ours do, Python peers do not */
     int64_t least, most;
 };
 
@@ -104,18 +104,19 @@ static void view_run(struct preflight *c, struct run_view *v)
          !rc && progress.type == DHT_FOUND_DICTIONARY && i < progress.dictionary.count; i++) {
         const struct dht_item *item = &progress.dictionary.items[i], *report;
         struct progress_record record;
-        struct report_record told;
+        struct report_record reported;
         if (progress_read(&record, item->value, item->n, NULL)) continue;
         v->peers++;
         if (record.epoch > v->epoch) v->epoch = record.epoch;
         report = has_reports
                      ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)
                      : NULL;
-        if (!report || report_read(&told, report->value, report->n, NULL) || !told.target_batch)
+        if (!report || report_read(&reported, report->value, report->n, NULL) ||
+            !reported.target_batch)
             continue;
-        if (!v->told || told.target_batch < v->least) v->least = told.target_batch;
-        if (!v->told || told.target_batch > v->most) v->most = told.target_batch;
-        v->told++;
+        if (!v->reported || reported.target_batch < v->least) v->least = reported.target_batch;
+        if (!v->reported || reported.target_batch > v->most) v->most = reported.target_batch;
+        v->reported++;
     }
     dht_result_clear(&progress);
     dht_result_clear(&reports);
@@ -125,7 +126,7 @@ static void view_run(struct preflight *c, struct run_view *v)
 static void compare_targets(struct preflight *c, const struct run_view *v)
 {
     int64_t ours = c->plan->target_batch;
-    if (!v->told) return;
+    if (!v->reported) return;
     if (v->least != v->most)
         preflight_say(
             c, FINDING_WARNING, "target",
@@ -139,8 +140,8 @@ static void compare_targets(struct preflight *c, const struct run_view *v)
             "%zu of the peers of \"%.100s\" report%s a target "
             "batch of %lld samples, ours is %lld\nyour side, if they are right: --target-batch "
             "%lld",
-            v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most, (long long)ours,
-            (long long)v->most);
+            v->reported, c->plan->run, v->reported == 1 ? "s" : "", (long long)v->most,
+            (long long)ours, (long long)v->most);
 }
 
 /* A misspelled name is another run, which is not an error to anybody else. */
@@ -150,7 +151,7 @@ void preflight_run(struct preflight *c)
     char target[64] = "";
     if (!c->plan->run || c->clock_differs) return;
     view_run(c, &v);
-    if (v.told && v.least == v.most)
+    if (v.reported && v.least == v.most)
         snprintf(target, sizeof target, ", of %lld samples each", (long long)v.most);
     if (v.peers)
         preflight_say(c, FINDING_GOOD, "run",

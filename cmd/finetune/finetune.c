@@ -89,19 +89,19 @@ static int add_data(struct requests *w, const char *path, struct pl_err *err)
                : rc;
 }
 
-static int encode_bytes(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
+static int encode_bytes(int32_t *ids, size_t capacity, size_t *count, const void *tokenizer,
                         const char *text, size_t n)
 {
     (void)tokenizer;
     *count = n;
-    for (size_t i = 0; i < n && i < room; i++) ids[i] = (unsigned char)text[i];
+    for (size_t i = 0; i < n && i < capacity; i++) ids[i] = (unsigned char)text[i];
     return PL_OK;
 }
 
-static int encode_bpe(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
+static int encode_bpe(int32_t *ids, size_t capacity, size_t *count, const void *tokenizer,
                       const char *text, size_t n)
 {
-    return pl_bpe_encode(ids, room, count, tokenizer, text, n);
+    return pl_bpe_encode(ids, capacity, count, tokenizer, text, n);
 }
 
 /* vocab.json and merges.txt of a folder; *bpe stays NULL, which means bytes, if `wanted` is 0 and

@@ -17,7 +17,7 @@ struct finetune_job {
     int save_every, evaluate_every; /* steps; 0: at the beginning and the end alone */
     int keep, resume, quiet;
     int held_out;        /* windows that perplexity is measured on */
-    const char *offload; /* folder for the optimizer's statistics; NULL: they stay in memory */
+    const char *offload; /* folder for optimizer state; NULL: it stays in memory */
     const char *unit;    /* what an id is: "token", "byte" */
     struct corpus_options corpus;
 };

@@ -4,7 +4,7 @@
  *   a group of captions   image tokens are sampled together: the model is fastest on full batches
  *   each caption          decode 16 at a time, score, drop; then decode the best ones once more
  *
- * Decoding twice is cheap beside sampling, and keeps memory bounded: only image tokens are kept
+ * Decoding twice costs little compared with sampling and keeps memory bounded: only image tokens are kept
  * for all samples, never all of their pixels. */
 #include "generate_job.h"
 #include "cmd/common/compute.h"
@@ -38,18 +38,18 @@ static int on_code(void *context, int64_t done, int64_t total)
 {
     struct state *s = context;
     double all = (double)s->job->count * (double)s->job->n;
-    double gone = progress_elapsed(&s->progress), pictures = s->begun + (double)done / s->cells;
+    double elapsed = progress_elapsed(&s->progress), pictures = s->begun + (double)done / s->cells;
     char left[24];
     progress_show(&s->progress, done == total,
                   "drawing: %.0f of %.0f pictures, %.0f codes/s, %s left", pictures, all,
-                  gone > 0 ? pictures * s->cells / gone : 0,
-                  progress_time(left, pictures > 0 ? gone * (all - pictures) / pictures : 0));
+                  elapsed > 0 ? pictures * s->cells / elapsed : 0,
+                  progress_time(left, pictures > 0 ? elapsed * (all - pictures) / pictures : 0));
     return 0;
 }
 
 /* "0003-a-red-apple-1.png": a file name from the caption, with its number in front so that names
  * differ. */
-static void file_name(char *name, size_t room, size_t caption, int64_t copy, int64_t copies,
+static void file_name(char *name, size_t capacity, size_t caption, int64_t copy, int64_t copies,
                       const char *text)
 {
     char slug[41];
@@ -60,8 +60,8 @@ static void file_name(char *name, size_t room, size_t caption, int64_t copy, int
     }
     while (n && slug[n - 1] == '-') n--;
     slug[n] = 0;
-    if (copies > 1) snprintf(name, room, "%04zu-%s-%lld.png", caption, slug, (long long)copy);
-    else snprintf(name, room, "%04zu-%s.png", caption, slug);
+    if (copies > 1) snprintf(name, capacity, "%04zu-%s-%lld.png", caption, slug, (long long)copy);
+    else snprintf(name, capacity, "%04zu-%s.png", caption, slug);
 }
 
 /* CLIP scores of all samples of a caption; codes (n,cells) are their image tokens. */

@@ -29,8 +29,8 @@ struct peer_save {
     struct swarm *s;
     struct peer_model *model;
     struct averager *averager;
-    int64_t epoch; /* of the newest checkpoint; -1: there is none */
-    int64_t told;  /* an epoch before that, which the swarm was said to be at; -1: none */
+    int64_t epoch;    /* of the newest checkpoint; -1: there is none */
+    int64_t reported; /* an epoch before that, which the swarm was said to be at; -1: none */
     struct claims claims;
     int64_t lead; /* see claims.h, at the last look */
     double due, began;
@@ -180,14 +180,14 @@ static int64_t swarm_epoch(struct peer_save *p)
 static void say_behind(struct peer_save *p, int64_t epoch)
 {
     char why[320];
-    if (epoch < 0 || epoch >= p->epoch || p->told >= 0) return;
+    if (epoch < 0 || epoch >= p->epoch || p->reported >= 0) return;
     snprintf(
         why, sizeof why,
         "%.80s holds a checkpoint of step %lld, the swarm is at %lld: nothing is saved until it "
         "is past that",
         p->o.folder, (long long)p->epoch, (long long)epoch);
     say_trouble(p, NULL, why);
-    p->told = epoch;
+    p->reported = epoch;
 }
 
 static void look(struct peer_save *p)
@@ -207,7 +207,7 @@ static void save(struct peer_save *p)
     struct pl_err err = p->why;
     char *path = NULL;
     int64_t epoch;
-    int rc = p->status, told = rc == PL_EIO; /* of each donor */
+    int rc = p->status, reported = rc == PL_EIO; /* of each donor */
     if (!rc)
         rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch, &p->load,
                                   &err);
@@ -218,7 +218,7 @@ static void save(struct peer_save *p)
     if (!rc) {
         p->epoch = epoch;
         say_saved(p, path);
-    } else if (!told) say_trouble(p, NULL, err.text);
+    } else if (!reported) say_trouble(p, NULL, err.text);
     free(path);
     p->due = pl_seconds() + (rc ? fmin(AGAIN, p->o.every) : p->o.every);
     p->stage = SAVE_IDLE;
@@ -260,7 +260,7 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o,
     p->o = *o;
     p->model = model;
     p->json = json;
-    p->epoch = p->told = -1;
+    p->epoch = p->reported = -1;
     pthread_mutex_init(&p->lock, NULL);
     snprintf(p->prefix, sizeof p->prefix, "%.200s_state_averager", run);
     snprintf(key, sizeof key, "%.200s%s", run, schema_progress.suffix);

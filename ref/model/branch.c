@@ -1,4 +1,4 @@
-/* branch.c - the two branches of a block, forward beside backward. [TTT 3.1] [spec dalle 3 to 6]
+/* branch.c - the two branches of a block, forward and backward. [TTT 3.1] [spec dalle 3 to 6]
  *
  *   h = shift(norm(x))                                   both branches begin so
  *   Attn(x) = W_o attention(rotary(W_qkv h)) + b_o       rotary on v too, as DALLE-pytorch has it

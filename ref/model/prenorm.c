@@ -1,4 +1,4 @@
-/* prenorm.c - a plain pre-norm transformer, forward beside backward: the blocks of GPT-2 and of
+/* prenorm.c - a plain pre-norm transformer, forward and backward: the blocks of GPT-2 and of
  * both towers of CLIP. [GPT-2, 2.3] [CLIP, 2.4] [spec images-and-text 2.1, 6]
  *
  *   1. middle = x + W_out attention(W_qkv LN_1(x) + b_qkv) + b_out

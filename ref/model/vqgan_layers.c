@@ -1,4 +1,4 @@
-/* vqgan_layers.c - convolution, group norm and swish on feature maps, forward beside backward: what
+/* vqgan_layers.c - convolution, group norm and swish on feature maps, forward and backward: what
  * every block of a VQGAN is made of. [spec images-and-text 1.1]
  *
  *   conv         y = W * x + b                    dx = W^T * dy,  dW += dy x,  db += sum dy

@@ -1,4 +1,4 @@
-/* vqgan_quantizer.c - the two quantizers in training, forward beside backward. A token is an
+/* vqgan_quantizer.c - the two quantizers in training, forward and backward. A token is an
  * argmax, which has no gradient: each quantizer goes around it in its own way.
  * [VQ-VAE, eq. 3] [Jang et al. 2017] [spec images-and-text 1.6, 1.7]
  *

@@ -264,8 +264,8 @@ int http_index_read(char ***name, size_t *count, const char *page, size_t bytes,
     }
     if (!rc && (rc = finish(&l))) pl_fail(err, rc, "%.200s: no memory", url);
     if (!rc && !l.count)
-        rc = pl_fail(err, PL_ENOTFOUND, "%.200s: a page with no link to a *" SUFFIX " beside it",
-                     url);
+        rc = pl_fail(err, PL_ENOTFOUND,
+                     "%.200s: a page with no link to a *" SUFFIX " in its folder", url);
     if (rc) {
         for (size_t i = 0; i < l.count; i++) free(l.name[i]);
         free(l.name);

@@ -110,7 +110,7 @@ function showPeers(peers, now) {
         [p.version ? p.failed + " of " + (p.rounds + p.failed) : "–", "n", p.retried ? p.retried + " tried again" : ""],
         [ago(now - p.seen)], [p.version || "other"], [p.device || "–", "wrap-words"]]));
     at("peers-advice").textContent = closed && closed * 2 > peers.length ?
-        "Most of these peers cannot be called: whoever can should open a port (potluck doctor says how), or serve as a relay (potluck peer --relay)." : "";
+        "Most of these peers are not publicly reachable: if you can, open a port (potluck doctor says how), or serve as a relay (potluck peer --relay)." : "";
 }
 
 function showBoard() {
