@@ -1,21 +1,20 @@
 #!/bin/sh
-# layers.sh - the arrows between rooms hold.
-# An arrow points at what may be included: ref -> nothing; runtime, fast, cuda -> ref;
+# layers.sh - includes follow the layers: a folder may include itself and what follows its arrow: ref -> nothing; runtime, fast, cuda -> ref;
 # data -> runtime, ref; net -> data, runtime, ref; cmd and test -> everything; nobody -> test
 # (but the program, which carries `conform`).
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 
-check() { # room, what it may include
+check() { # folder, what it may include
     [ -d "$1" ] || return 0
     for f in $(find "$1" -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh'); do
         for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
             dir=$(dirname "$f")
             if [ -e "$dir/$i" ]; then target=$(realpath -m --relative-to=. "$dir/$i"); else target=$i; fi
-            room=${target%%/*}
+            folder=${target%%/*}
             case " $1 $2 " in
-            *" $room "*) ;;
-            *) case $room in *.pb-c.h|*.h) ;; *) echo "$f includes $i: $1 may not look into $room"; bad=1 ;; esac ;;
+            *" $folder "*) ;;
+            *) case $folder in *.pb-c.h|*.h) ;; *) echo "$f includes $i: $1 may not include $folder"; bad=1 ;; esac ;;
             esac
         done
     done
@@ -27,10 +26,10 @@ check cuda "ref"
 check data "ref runtime"
 check net "ref runtime data"
 
-# Within net/: a room may include itself and those named with it. Rooms of libp2p are built in this
-# order; the host names none of its protocols, which register with it. HTTP's client side lies below
-# hivemind, whose members ask an authority for tokens; its servers lie above.
-net_room() { # a file's room
+# Within net/: a folder may include itself and those named with it. Folders of libp2p are built in this
+# order; the host names none of its protocols, which register with it. HTTP's client side is below
+# hivemind, whose members ask an authority for tokens; its servers are above.
+net_folder() { # a file's folder
     case $1 in
     net/libp2p/*/*) echo "$1" | cut -d/ -f1-3 ;;
     net/libp2p/*) echo net/libp2p ;;
@@ -39,16 +38,16 @@ net_room() { # a file's room
     net/*) echo net ;;
     esac
 }
-check_net() { # room, what it may include
+check_net() { # folder, what it may include
     for f in $(find "$1" -name '*.[ch]'); do
-        [ "$(net_room "$f")" = "$1" ] || continue
+        [ "$(net_folder "$f")" = "$1" ] || continue
         for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
             dir=$(dirname "$f")
             if [ -e "$dir/$i" ]; then i=$(realpath -m --relative-to=. "$dir/$i"); fi
-            room=$(net_room "$i")
+            folder=$(net_folder "$i")
             case " $1 $2 " in
-            *" ${room:-$1} "*) ;;
-            *) echo "$f includes $i: $1 may not look into $room"; bad=1 ;;
+            *" ${folder:-$1} "*) ;;
+            *) echo "$f includes $i: $1 may not include $folder"; bad=1 ;;
             esac
         done
     done
@@ -91,8 +90,8 @@ circles=$(for f in $(find net/loop net/libp2p net/*.[ch] -name '*.[ch]'); do
 done | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || { echo "files that include each other in a circle:"; echo "$circles"; bad=1; }
 
-# Somebody looks at the status of every call of CUDA's and cuBLAS', or (void) says that nobody does;
-# cudaGetLastError is there to be forgotten. Kernels are started through one macro.
+# The status of every call of CUDA and cuBLAS is used, or cast to (void). cudaGetLastError may be called
+# only to clear the error. Kernels are started through one macro.
 for f in cuda/*.cu cuda/*.cuh; do
     awk -v f="$f" '{ line = $0; sub(/\/\*.*\*\/ *$/, "", line) }
         line ~ /^ *(if \([a-z]+\) )?(cuda|cublas)[A-Z][A-Za-z0-9]*\(/ && line !~ /cudaGetLastError\(\);/ &&

@@ -1,8 +1,8 @@
 #!/bin/sh
 # run.sh [PATTERN] - plays the suites of suites.sh whose names match PATTERN, or all of them; the last line counts all tests.
 #
-# Three lanes run side by side (see suites.sh). Each suite has a log of its own, and its report is printed in one piece.
-# A suite that ends by time-outs (lanes "peers" and "idle") and fails is played once more: a machine that stands still for
+# Three queues run at the same time (see suites.sh). Each suite has a log of its own, and its report is printed in one piece.
+# A suite that ends by time-outs (queues "peers" and "idle") and fails is played once more: a machine that stands still for
 # seconds makes real peers give up, too. The first play's failures are printed all the same, and the end counts every
 # suite that was played twice: more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine.
 cd "$(dirname "$0")/.." || exit 1
@@ -80,12 +80,12 @@ play() {
         "$([ "$skipped" -gt 0 ] && echo ", $skipped skipped")" $(($(date +%s) - begun))
 }
 
-suite() { # number lane kind name command
-    n=$1 lane=$2 kind=$3 name=$4 command=$5
+suite() { # number queue kind name command
+    n=$1 queue=$2 kind=$3 name=$4 command=$5
     export log=$work/$n.log
     started=$(date +%s)
     play >"$work/$n.out" 2>&1
-    if [ "$failed" -ne 0 ] && [ "$lane" != cpu ]; then
+    if [ "$failed" -ne 0 ] && [ "$queue" != cpu ]; then
         sed 's/^FAIL/failed at first:/' "$work/$n.out" >"$work/$n.first"
         cp "$work/$n.first" "$work/$n.out"
         echo "-- once more" >>"$work/$n.out"
@@ -93,18 +93,18 @@ suite() { # number lane kind name command
         echo "$name" >>"$work/replayed"
         [ "$failed" -eq 0 ] && grep '^failed at first:' "$work/$n.first" >>"$work/twice"
     fi
-    printf '%5d s  %-5s  %s\n' $(($(date +%s) - started)) "$lane" "$name" >>"$work/seconds"
+    printf '%5d s  %-5s  %s\n' $(($(date +%s) - started)) "$queue" "$name" >>"$work/seconds"
     echo "$passed $failed $skipped" >"$work/$n.part" && mv "$work/$n.part" "$work/$n.count"
 }
 
-# --- the lanes
+# --- the queues
 
-# Takes the lane's rows one after the other; several workers of one lane share its rows.
-work_on() { # lane
+# Takes the queue's rows one after the other; several workers of one queue share its rows.
+work_on() { # queue
     tab=$(printf '\t')
-    while IFS=$tab read -r n lane kind name command; do
-        [ "$lane" = "$1" ] && mkdir "$work/$n.taken" 2>/dev/null || continue
-        suite "$n" "$lane" "$kind" "$name" "$command" </dev/null
+    while IFS=$tab read -r n queue kind name command; do
+        [ "$queue" = "$1" ] && mkdir "$work/$n.taken" 2>/dev/null || continue
+        suite "$n" "$queue" "$kind" "$name" "$command" </dev/null
     done <"$work/rows"
 }
 
@@ -133,7 +133,7 @@ done
 wait
 t=$(($(date +%s) - begin))
 echo
-echo "$((t / 60)) min $((t % 60)) s; the ten slowest suites and their lanes:"
+echo "$((t / 60)) min $((t % 60)) s; the ten slowest suites and their queues:"
 sort -rn "$work/seconds" | head -n 10
 replayed=0
 [ -f "$work/replayed" ] && replayed=$(wc -l <"$work/replayed")

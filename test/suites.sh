@@ -1,8 +1,8 @@
 #!/bin/sh
-# suites.sh - the table of suites that run.sh plays. A row says: lane, kind, name, command.
+# suites.sh - the table of suites that run.sh plays. A row says: queue, kind, name, command.
 #
-# lane   peers   measures seconds, or waits for programs that are slow to start: one suite at a time
-#        idle    waits for silent, slow or dying peers and hardly computes: several at a time, beside the others
+# queue  peers   measures seconds, or waits for programs that are slow to start: one suite at a time
+#        idle    waits for silent, slow or dying peers and hardly computes: several at a time, while the others run
 #        cpu     computes, without a clock: as many at a time as there are processors left
 #        Suites of "peers" and "idle" end by time-outs, so run.sh plays one that fails once more; never one of "cpu".
 # kind   counted  ends with "N passed, N failed, N skipped"
@@ -18,7 +18,7 @@ suite() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4"; }
 have() { command -v "$1" >/dev/null; }
 
 # Of program tests, attacks and interop scripts.
-lane_of() { # name
+queue_of() { # name
     case $1 in
     architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
     authority | btard | moderated | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
@@ -28,7 +28,7 @@ lane_of() { # name
 }
 
 # A unit test whose own text opens a loop, sleeps or reads a clock has time-outs; any other one computes.
-unit_lane() { # name
+unit_queue() { # name
     case $1 in
     abuse | attacks | averager* | collaboration | collaborative | dht_join | host_strangers | http_source | membership) echo idle && return ;;
     esac
@@ -41,7 +41,7 @@ unit_lane() { # name
 }
 
 # --- what the code must look like
-suite cpu exit "includes follow the arrows between rooms" "sh test/layers.sh"
+suite cpu exit "includes follow the layers" "sh test/layers.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
 suite cpu exit "private words stay away" "sh test/words.sh"
 suite cpu exit "the table of tests names those that exist" "sh test/coverage.sh"
@@ -98,19 +98,19 @@ suite cpu counted "golden dalle with the device skeleton" \
 # --- unit tests
 for t in "$BUILD"/test/*; do
     [ -x "$t" ] || continue
-    suite "$(unit_lane "$(basename "$t")")" cmocka "unit $(basename "$t")" "timeout -k 10 900 $t"
+    suite "$(unit_queue "$(basename "$t")")" cmocka "unit $(basename "$t")" "timeout -k 10 900 $t"
 done
 
 # --- programs
 for t in test/program/*.sh; do
     name=$(basename "$t" .sh)
-    suite "$(lane_of "$name")" counted "$name" "POTLUCK=$BUILD/potluck sh $t"
+    suite "$(queue_of "$name")" counted "$name" "POTLUCK=$BUILD/potluck sh $t"
 done
 
 # --- attacks on a living peer
 if python3 -c 'import cryptography' 2>/dev/null; then
     for t in test/attack/attack_*.py; do
-        suite "$(lane_of "$(basename "$t" .py)")" counted "$(basename "$t" .py)" "POTLUCK=$BUILD/potluck python3 $t"
+        suite "$(queue_of "$(basename "$t" .py)")" counted "$(basename "$t" .py)" "POTLUCK=$BUILD/potluck python3 $t"
     done
 else
     suite peers skip attacks "no python3-cryptography found"
@@ -126,7 +126,7 @@ else
     suite peers skip churn "no python3 found"
 fi
 
-# --- beside other people's programs
+# --- with other programs
 for name in $(sh test/interop/run.sh --list); do
     case $name in
     averager | trainer) # their scenarios mostly wait for Python to start and for groups to form
@@ -135,11 +135,11 @@ for name in $(sh test/interop/run.sh --list); do
         done
         continue
         ;;
-    other_files | parquet | torch_files) lane=cpu ;;
-    dalle | leftovers) lane=idle ;; # each of their limits is minutes
-    *) lane=peers ;;
+    other_files | parquet | torch_files) queue=cpu ;;
+    dalle | leftovers) queue=idle ;; # each of their limits is minutes
+    *) queue=peers ;;
     esac
-    suite $lane counted "interop $name" "sh test/interop/run.sh $name"
+    suite $queue counted "interop $name" "sh test/interop/run.sh $name"
 done
 
 # --- from Python

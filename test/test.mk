@@ -4,7 +4,7 @@ test: test-deps ## install what tests need, build, run every test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
-# A unit test's program is called like its file, whatever room it mirrors.
+# A unit test's program is called like its file, whatever folder it mirrors.
 unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C)))
 $(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(BUILD)/obj/%.o)))
 $(BUILD)/test/%: $(BUILD)/libpotluck.a
@@ -13,7 +13,7 @@ $(BUILD)/test/%: $(BUILD)/libpotluck.a
 $(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_verify_send
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
-# Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from
+# Tests with other programs, real hivemind peers first of all: `make test` does it too. They come from
 # Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what can't be had, or takes
 # longer than INTEROP_LIMIT seconds, is skipped with the reason.
 interop: all interop-deps $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers, our files, our page (installs others' first)
@@ -104,18 +104,18 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 	@$(call install_missing,$(NOTEBOOK_PACKAGES))
 	@BUILD=$(BUILD) sh notebooks/run.sh $(if $(STORE),--store)
 
-bench: all ## time components, training steps, drawing, a DHT, averaging, beside ref and, if found, Python (QUICK=1)
+bench: all ## time components, training steps, drawing, a DHT, averaging; compared with ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
 	@if python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind); then \
 		$$python test/interop/hivemind_bench.py $(BUILD)/potluck $(if $(QUICK),12500000); \
-	else echo "averaging beside hivemind left out: $$python"; fi
+	else echo "averaging with hivemind left out: $$python"; fi
 
 # On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
 
-bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
+bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers during a training (wrk, Chromium)
 	sh test/bench/page.sh $(BUILD)
 $(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)

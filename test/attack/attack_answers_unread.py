@@ -127,7 +127,7 @@ for c in crowd_of_bad:
 check("the peer lives", victim.alive())
 check("newcomers are answered", latency(victim) < 5)
 
-# Whoever asks much and reads it gets all of it.
+# A peer that sends many requests and reads the responses gets all of them.
 s = Peer(source="127.0.0.4").dial(victim.address).open(KAD)
 writer = threading.Thread(target=lambda: s.write(look_up * 300, timeout=60), daemon=True)
 writer.start()

@@ -1,5 +1,5 @@
-"""The authority of a moderated swarm (`potluck authority`): many wrong secrets and many idle connections. Whoever has the right
-secret gets a token all the same, from wherever it asks."""
+"""The authority of a moderated swarm (`potluck authority`): many wrong secrets and many idle connections. A client
+with the right secret still gets its token, whatever address it asks from."""
 import concurrent.futures
 import http.client
 import ssl
@@ -41,7 +41,7 @@ def right(source="127.0.0.1", user="ann"):
 check("the right secret is answered", right())
 wrong = ask("Bearer " + "0" * 64, "127.0.0.1", 200)
 check("wrong ones are refused", set(wrong) <= {401, 429} and wrong[0] == 401, wrong)
-check("too many of them are told to wait", wrong[-1] == 429 and wrong.count(401) <= 60, wrong)
+check("too many of them get status 429", wrong[-1] == 429 and wrong.count(401) <= 60, wrong)
 check("the right secret enters from another network", right("127.0.9.1"))
 check("from the same network", right("127.0.0.2"))
 check("from the same address", right())

@@ -150,10 +150,10 @@ for source in (OTHER, ADDRESSES[0]):
 # --- what the peer says of it --------------------------------------------------------------------
 
 for _ in until(12, 0.2):
-    told = [e for e in victim.lines() if e.get("event") == "resources" and e["limited"] > 0]
-    if told:
+    reports = [e for e in victim.lines() if e.get("event") == "resources" and e["limited"] > 0]
+    if reports:
         break
-check("it tells who uses how much, and that limits were met", len(told) > 0 and told[-1]["system"]["connections"] > 0, told[-1:])
-check("it charges no more than the limits", all(e["system"]["connections"] <= 1024 and e["system"]["held_bytes"] <= 1 << 28 for e in told))
+check("it reports what each peer uses, and that limits were reached", len(reports) > 0 and reports[-1]["system"]["connections"] > 0, reports[-1:])
+check("it charges no more than the limits", all(e["system"]["connections"] <= 1024 and e["system"]["held_bytes"] <= 1 << 28 for e in reports))
 check("the peer lives", victim.alive())
 finish()

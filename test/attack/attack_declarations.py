@@ -18,10 +18,10 @@ def safetensors(path, values):
         f.write(struct.pack("<Q", len(head)) + head + struct.pack(f"<{len(values)}f", *values))
 
 
-def averager(i, door):
+def averager(i, bootstrap):
     path = os.path.join(WORK, f"in{i}.safetensors")
     safetensors(path, [float(i)] * 1000)
-    return start("average", "--prefix", "p", "--tensors", path, "--join", door.address, "--listen", "/ip4/127.0.0.1/tcp/0",
+    return start("average", "--prefix", "p", "--tensors", path, "--join", bootstrap.address, "--listen", "/ip4/127.0.0.1/tcp/0",
                  "--no-check", "--rounds", str(ROUNDS), "--expect", str(PEERS), "--matchmaking-time", str(M), "--timeout", "40",
                  "--chunk-timeout", "5")
 
@@ -29,13 +29,13 @@ def averager(i, door):
 class Attacker:
     """A stranger that is also a node of the DHT, whose answers are what the attack says."""
 
-    def __init__(self, door, source, claims):
+    def __init__(self, bootstrap, source, claims):
         self.peer, self.node, self.claims = Peer(source=source), os.urandom(20), claims
         self.records = serve_dht(self.peer, self.node)
         self.peer.listen()
-        self.door, self.victims, self.connections, self.over = door, [], {}, False
+        self.bootstrap, self.victims, self.connections, self.over = bootstrap, [], {}, False
         self.accepted = 0
-        # whoever asks for the way to a peer of ours is told of a port where nobody answers
+        # peer routing: requests for the addresses of one of our peers are answered with a port where nothing answers
         self.silent = socket.socket()
         self.silent.bind(("127.0.0.1", 0))
         self.silent.listen(512)
@@ -59,13 +59,13 @@ class Attacker:
     def run(self):
         while not self.over:
             now = time.time()
-            told = self.claims(now, self.victims)
-            self.records[GROUP] = (2, pack(Dictionary(told)), now + 300)
-            for p in [self.door] + self.victims if told else []:
+            claimed = self.claims(now, self.victims)
+            self.records[GROUP] = (2, pack(Dictionary(claimed)), now + 300)
+            for p in [self.bootstrap] + self.victims if claimed else []:
                 try:
                     c = self.connection(p)
-                    answers = store(c, [(GROUP, pack(k), v, e) for k, (v, e) in list(told.items())[:200]]
-                                    + [(GROUP, WHOLE, pack(Dictionary(told)), now + 300), (GROUP, PLAIN, b"\xc2", now + 3000)], timeout=5)
+                    answers = store(c, [(GROUP, pack(k), v, e) for k, (v, e) in list(claimed.items())[:200]]
+                                    + [(GROUP, WHOLE, pack(Dictionary(claimed)), now + 300), (GROUP, PLAIN, b"\xc2", now + 3000)], timeout=5)
                     self.accepted += sum(answers[:-1])  # a value is kept where nobody has declared yet
                 except (Closed, CallError, OSError, KeyError, IndexError, ValueError):
                     pass
@@ -85,9 +85,9 @@ def hundreds(now, victims):
 
 
 def attacked(what, claims):
-    door = peer()
-    attacker = Attacker(door, "127.0.0.2", claims)
-    averagers = [averager(i, door) for i in range(PEERS)]
+    bootstrap = peer()
+    attacker = Attacker(bootstrap, "127.0.0.2", claims)
+    averagers = [averager(i, bootstrap) for i in range(PEERS)]
     attacker.victims = averagers
     begun = time.monotonic()
     for p in averagers:
@@ -105,9 +105,9 @@ def attacked(what, claims):
     check(f"{what}: the attack took place", len(attacker.connections) == PEERS + 1)
     for p in averagers:
         p.stop()
-    door.stop()
+    bootstrap.stop()
 
 
-attacked("told that nobody looks for a group", nobody)
-attacked("told of hundreds who do not exist", hundreds)
+attacked("records say that nobody looks for a group", nobody)
+attacked("records name hundreds of peers that do not exist", hundreds)
 finish()

@@ -7,7 +7,7 @@ from adversary import *
 HUGE = 4 * 10 ** 18
 SWARM = ("--slow", "0.1", "--target-batch", "48", "--seed", "1")
 STEPS = 6
-GRACE = 8  # s: rounds that wait for whoever says that it trains, until it has stayed away from some, and a busy machine
+GRACE = 8  # s: rounds wait for a peer that reports training until it has missed some of them; and for a busy machine
 
 
 def swarm(*more):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""files.py - tokenizers, checkpoints and shards beside the Python packages that do the same, one thread,
+"""files.py - tokenizers, checkpoints and shards against the Python packages that do the same, one thread,
 processor time of either side, the best of a few rounds in turn.
 
     files.py BUILD [TOKENIZERS]     the folder of potluck and libpotluck.so; that of the goldens' vocabularies

@@ -119,7 +119,7 @@ def codes(torch, n):
 
 
 def pictures(torch):
-    """In float32 whatever we are asked for: the aims of both our precisions are beside that."""
+    """In float32 whatever we are asked for: the targets of both our precisions are compared with that."""
     import pictures as models
     encoder, decoder, table = models.vqgan()
     vision, text = models.Vision().eval(), models.Text().eval()

@@ -1,4 +1,4 @@
-/* golden_dalle.h - the transformer's golden files: their kinds, told apart by what they contain,
+/* golden_dalle.h - the transformer's golden files: their kinds, distinguished by what they contain,
  * and the buffers that one file's replay holds. */
 #ifndef PL_GOLDEN_DALLE_H
 #define PL_GOLDEN_DALLE_H

@@ -10,12 +10,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static int encode(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text,
-                  size_t n)
+static int encode(int32_t *ids, size_t capacity, size_t *count, const void *tokenizer,
+                  const char *text, size_t n)
 {
     (void)tokenizer;
     *count = n;
-    for (size_t i = 0; i < n && i < room; i++) ids[i] = (unsigned char)text[i];
+    for (size_t i = 0; i < n && i < capacity; i++) ids[i] = (unsigned char)text[i];
     return PL_OK;
 }
 

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     } else if (!noise_open_fixed(&a, &me, 1, NULL, &from_a, &fixed)) {
         if (!hand_over(b, &from_a, &plain, &from_b) && !hand_over(a, &from_b, &plain, &from_a) &&
             !hand_over(b, &from_a, &plain, &from_b) && !b->established)
-            abort(); /* accepted without knowing whom */
+            abort(); /* accepted a peer without its peer ID */
         a->close(a);
     }
     b->close(b);

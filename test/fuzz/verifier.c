@@ -1,10 +1,11 @@
-/* verifier.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
- * bodies than it should, other ones for each receiver too, drops messages, and sends any bytes at all.
- * Where nothing is changed the round has to hold; the two honest peers never ban each other, and
- * apply the round both or neither; they both ban the third or neither does, although their rounds end
- * at different times; and they end, whatever is sent.
+/* verifier.c - BTARD's verification among three peers. The last one is Byzantine: it signs wrong
+ * bodies, different ones for each receiver too, drops messages, and sends arbitrary bytes.
+ * Without changes the round has to succeed. The two honest peers never ban each other. Both apply
+ * the round or neither does; both ban the third peer or neither does, although their rounds end at
+ * different times. Every round ends, whatever is sent.
  *
- * The input: records of five bytes, a change each: of which stage, to whom, where, what. */
+ * The input: records of five bytes. Each is one change: the stage, the receiver, the offset, the
+ * new value. */
 #include "net/hivemind/verification/equivocation_log.h"
 #include "net/hivemind/verification/verifier.h"
 
@@ -48,17 +49,17 @@ static int received(void *context, size_t part, size_t peer, struct bytes *out)
 {
     return (void)context, (void)peer, travelled(part, out);
 }
-static const float *decode(void *context, size_t part, const uint8_t *data, size_t n, float *room)
+static const float *decode(void *context, size_t part, const uint8_t *data, size_t n, float *buffer)
 {
     (void)context;
-    if (n != parts[part].length * sizeof *room) return NULL;
-    memcpy(room, data, n);
-    return room;
+    if (n != parts[part].length * sizeof *buffer) return NULL;
+    memcpy(buffer, data, n);
+    return buffer;
 }
 
-static const float *travel(void *context, size_t part, const float *x, float *room)
+static const float *travel(void *context, size_t part, const float *x, float *buffer)
 {
-    return (void)context, memcpy(room, x, parts[part].length * sizeof *room);
+    return (void)context, memcpy(buffer, x, parts[part].length * sizeof *buffer);
 }
 
 /* The third cannot tell. */

@@ -1,4 +1,4 @@
-"""DALLE-pytorch's transformer in real hivemind trainers beside ours in `potluck train`: on the demo's pairs, from the
+"""DALLE-pytorch's transformer in real hivemind trainers and in our `potluck train`: on the demo's pairs, from the
 same parameters, with the run's optimizer and compression. One step of each alone is the same step; either takes the
 other's state over, bit for bit; together they come as far as ours do alone, and agree after the parameters' averaging.
 
@@ -39,7 +39,7 @@ CONFIG = {
 }
 PAD = 1
 EPOCHS, TARGET, BATCH, PEAK, WARMUP = 8, 96, 8, 0.03, 2
-# Seconds. Three peers need four batches each, long enough for the averaging of the parameters beside them: a sanitized
+# Seconds. Three peers need four batches each, long enough for the averaging of the parameters to run in the background: a sanitized
 # peer's takes more of its batches, and was over with 80 of 96 samples there.
 MATCHMAKING, BATCH_TIME = 2.5 * steps.SLOW, (0.7 if steps.SLOW == 1 else 1.4) * steps.SLOW
 HELD_OUT_PAIRS = 64  # whose loss is compared
@@ -242,7 +242,7 @@ def stop_when_averaged(peer, count):
 
 
 def lost_in_8_bits(x):
-    """What hivemind's encoding leaves of a tensor, as a share of it: also of what lies beyond three deviations, which
+    """What hivemind's encoding leaves of a tensor, as a share of it: also of values beyond three deviations, which
     training brings about."""
     import torch
     from hivemind.compression import Uniform8BitQuantization
@@ -295,10 +295,10 @@ def together(swarm, control):
     c.wait("closed")
     good = loaded and is_same(swarm.state(c, f"checkpoint-{EPOCHS:06}"), swarm.state(py, "end"))
     step("together: C takes Python's state over", good, loaded and f"of epoch {loaded['epoch']}")
-    keeper = swarm.stand_by("--save", os.path.join(swarm.folder, "kept"), "--save-every", "1")
-    kept = keeper.wait("checkpoint")
+    saver = swarm.stand_by("--save", os.path.join(swarm.folder, "kept"), "--save-every", "1")
+    kept = saver.wait("checkpoint")
     good = kept and kept["epoch"] == EPOCHS and is_same(hivemind_compat.load_tensors(kept["path"]), swarm.state(py, "end"))
-    step("together: a peer without data keeps Python's state", good, kept or keeper.said()[-300:])
+    step("together: a peer without data saves Python's state", good, kept or saver.said()[-300:])
     last = f"checkpoint-{EPOCHS:06}"
     as_far(swarm, end, [os.path.join(swarm.folder, "alone", FIRST + ".safetensors"), swarm.path(first, last),
                         control.path(control.peers[0], last)])
@@ -331,7 +331,7 @@ def play(name, scenario, folder):
 
 
 class Control:
-    """Three of ours, which learn beside the other scenarios; three others where they, or what follows, did not come to
+    """Three of ours, which train during the other scenarios; three others where they, or what follows, did not come to
     their end."""
 
     def __init__(self, folder):

@@ -1,4 +1,4 @@
-"""The dashboard beside real hivemind peers: signed metrics and progress that Python stores, read by ours.
+"""The dashboard in a swarm of real hivemind peers: signed metrics and progress that Python stores, read by ours.
 
 usage: dash.py POTLUCK
 """

@@ -130,7 +130,7 @@ async def values(name, entry, py, other):
 
 
 async def versions(name, entry, py, other):
-    """The greater expiration is the newer record, whoever writes."""
+    """The record with the later expiration is the newer one, whichever peer writes it."""
     key = f"{name} versions"
     await py.store(key, 1, 400)
     line, rc = await c_dht("put", key, "2", "--expires", "300", "--join", entry)
@@ -250,7 +250,7 @@ async def mixed(name, hub):
             step(f"{name}: C writes, a Python client reads", rc == 0 and await client.get(f"{name} for client") == 2)
             async with CNode(entry, client=True) as lurker:
                 step(f"{name}: a C client enters", lurker.entry["event"] == "joined", lurker.entry)
-            # Whoever dies takes no record with it.
+            # No record is lost when a peer dies.
             await plain.store(f"{name} kept", 3)
             c.process.kill()
             step(f"{name}: records survive a killed C node, for Python", await signing.get(f"{name} kept") == 3)

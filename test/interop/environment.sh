@@ -7,17 +7,17 @@
 #   environment.sh NAME install PACKAGE ...  makes it first where it is not there: Debian's packages (torch is small
 #                                            there), a virtual environment, its list from PyPI
 #
-# It lies where INTEROP_VENV (for files: FILES_VENV) says; else in the user's cache (XDG_CACHE_HOME, or ~/.cache where
+# It is where INTEROP_VENV (for files: FILES_VENV) says; else in the user's cache (XDG_CACHE_HOME, or ~/.cache where
 # that exists), so that a clone or `make clean` does not cost it; else in build/. Making one takes a minute or two;
 # after INTEROP_LIMIT seconds (360) it is given up, and the tests that need it are skipped with the reason.
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build} name=$1
 shift
 case $build in */asan | */tsan) build=${build%/*} ;; esac # a build for sanitizers shares its neighbour's
-# room: MB, of the environment, and of what pip keeps while it installs
+# space: MB that the environment takes, with what pip keeps while it installs
 case $name in
-hivemind) list=requirements module=hivemind named=$INTEROP_VENV in_build=$build/venv room=400 ;;
-files) list=files module=datasets,transformers named=$FILES_VENV in_build=$build/files room=450 ;;
+hivemind) list=requirements module=hivemind named=$INTEROP_VENV in_build=$build/venv space=400 ;;
+files) list=files module=datasets,transformers named=$FILES_VENV in_build=$build/files space=450 ;;
 *) echo "usage: environment.sh hivemind|files [install PACKAGE ...]" >&2; exit 2 ;;
 esac
 list=test/interop/$list.txt
@@ -35,7 +35,7 @@ whole() {
     [ -n "$named" ] && ls "$place/lib/python3"*"/site-packages/${module%,*}/__init__.py" >/dev/null 2>&1
 }
 
-# Whoever made it in build/ when there was no cache finds it there also when another program has begun a cache since.
+# An environment that was made in build/ when there was no cache is still found there after another program made a cache.
 made_before() {
     elsewhere=$place
     whole && return
@@ -74,7 +74,7 @@ do_or() { # reason command...
 
 mkdir -p "$(dirname "$place")" || give_up "$(dirname "$place") could not be made"
 free=$(df -Pk "$(dirname "$place")" | awk 'NR == 2 { print int($4 / 1024) }')
-[ "${free:-$room}" -ge $room ] || give_up "$(dirname "$place") has $free MB left, and $name takes up to $room"
+[ "${free:-$space}" -ge $space ] || give_up "$(dirname "$place") has $free MB left, and $name takes up to $space"
 
 echo "interop: making the Python for $name in $place (at most $limit s)"
 do_or "could not install Debian's packages $*" sh debian/missing.sh -t "$(left)" "$@"

@@ -1,4 +1,4 @@
-"""Averaging of many values among local peers, ours beside hivemind's, with the run's compression: wall time
+"""Averaging of many values among local peers, ours and hivemind's, with the run's compression: wall time
 of the exchange, the slowest peer's, without finding a group; CPU seconds of a peer. `make bench` runs it last.
 
 usage: hivemind_bench.py POTLUCK [VALUES [PEERS ...]]       (default: 125000000, 2 and 4 peers)
@@ -36,7 +36,7 @@ def same_priority(pid):
     sessions of their own, take over the one of ours (echo -20 >/proc/self/autogroup)."""
     try:
         with open("/proc/self/autogroup") as mine:
-            nice = mine.read().split()[-1:]  # empty for whoever descends from the first process without a session of its own
+            nice = mine.read().split()[-1:]  # empty for a process that descends from the first process and has no session of its own
         with open(f"/proc/{pid}/autogroup", "w") as its:
             its.writelines(nice)
     except OSError:

@@ -42,7 +42,7 @@ class Model:
         self.names = [n for n in self.tensors if "bias" not in n] + [n for n in self.tensors if "bias" in n]
 
     def groups(self, lr):
-        """hivemind's first step, with zero gradients, is at the rate 0: it makes the statistics and changes nothing."""
+        """hivemind's first step, with zero gradients, is at the rate 0: it creates the moments and changes no parameter."""
         sort = lambda bias: [self.tensors[n] for n in self.names if ("bias" in n) == bias]
         return [dict(params=sort(bias), weight_decay=0.0 if bias else DECAY, lr=0.0, initial_lr=lr) for bias in (False, True)]
 

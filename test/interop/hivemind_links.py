@@ -1,4 +1,4 @@
-"""Averaging over links as users have them, ours beside hivemind's: 100 Mbit/s, 50 ms there and back, 1 % of packets lost
+"""Averaging over links as users have them, ours and hivemind's: 100 Mbit/s, 50 ms there and back, 1 % of packets lost
 each way (test/soak/links.py), each peer in a network namespace of its own; and over loopback.
 
 usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N] [--links loopback clean lossy uneven] [--control cubic bbr]

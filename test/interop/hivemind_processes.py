@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # What a real peer says that has not started: hivemind's p2pd, torch's shared memory, have not answered it in time.
 NOT_OURS = ("Daemon failed to start in", "Shared memory manager connection has timed out")
 LATE = (*NOT_OURS, "Daemon failed to start", "none of the initial_peers responded")  # or who it was to join has not
-TOO_BUSY = 0.3  # peers that wait for one another sleep: beside four busy loops on two processors it is a tenth
+TOO_BUSY = 0.3  # peers that wait for one another sleep: with four busy loops on two processors it is a tenth
 
 
 class Peer:

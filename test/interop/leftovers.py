@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 steps.needs("hivemind")
 
 PROGRAM = os.path.abspath(sys.argv[1])
-MARK = "INTEROP_LEFTOVERS"  # a variable that whoever is started by a benchmark inherits
+MARK = "INTEROP_LEFTOVERS"  # an environment variable that every process started by a benchmark inherits
 AVERAGING = [os.path.join(HERE, "hivemind_bench.py"), PROGRAM, "4000000", "2"]
 DHT = [os.path.join(HERE, "..", "bench", "dht.py"), PROGRAM, "--nodes", "4", "--count", "2000"]
 

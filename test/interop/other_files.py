@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""other_files.py - safetensors, transformers, Pillow, pyarrow and datasets beside potluck: each reads what
+"""other_files.py - safetensors, transformers, Pillow, pyarrow and datasets against potluck: each reads what
 we write and we read what it writes."""
 import io
 import json
@@ -52,7 +52,7 @@ def safetensors_files(folder):
     step("convert writes safetensors", run("convert", zipped, ours).returncode == 0)
     step("the same tensors by safetensors", same(st.load_file(ours), state))
 
-    # A tensor beyond 2 GiB of a file that takes no room: by them and by us.
+    # A tensor beyond 2 GiB of a sparse file: by them and by us.
     far = 3 << 30
     header = json.dumps({"near": {"dtype": "U8", "shape": [far], "data_offsets": [0, far]},
                          "far": {"dtype": "BF16", "shape": [4], "data_offsets": [far, far + 8]}}).encode()
@@ -63,7 +63,7 @@ def safetensors_files(folder):
         f.seek(far, 1)
         f.write(tail.view(torch.int16).numpy().tobytes())
     with safe_open(sparse, "pt") as f:
-        step("safetensors finds what lies beyond 2 GiB", torch.equal(f.get_tensor("far"), tail))
+        step("safetensors finds the tensor beyond 2 GiB", torch.equal(f.get_tensor("far"), tail))
     shown = run("show", "--json", sparse)
     step("so do we", shown.returncode == 0 and '"far"' in shown.stdout, shown.stderr)
 

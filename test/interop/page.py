@@ -72,7 +72,7 @@ def fetch(url):
 
 def calculator():
     if not shutil.which("node"):
-        skip("the script's calculator beside the program's", "node is missing")
+        skip("the script's calculator against the program's", "node is missing")
         return
     done = subprocess.run(["node", os.path.join(ROOT, "test", "page", "calc.js"), POTLUCK,
                            os.path.join(ROOT, "test", "golden", "calculator")], capture_output=True, text=True, timeout=10 * PATIENCE)
@@ -277,7 +277,7 @@ def look_at(browser, url, entry):
     step("so is the share of captions drawn nearest to their own picture", wait_for(lambda: browser.execute_script(
         "return document.querySelectorAll('#chart-nearest path').length") == 1) and "at step 9 3 of 4" in browser.execute_script(
             "return document.getElementById('chart-nearest').getAttribute('aria-label')"))
-    step("beside the newest pictures and their captions", text(browser, "drawn-name") == "9" and "a <b>cat" in text(browser, "drawn-captions"))
+    step("the newest pictures and their captions", text(browser, "drawn-name") == "9" and "a <b>cat" in text(browser, "drawn-captions"))
     shoot(browser, "desk-light")
     axe_on(browser, "the page", (1280, "light"), (1280, "dark"), (320, "light"), (320, "dark"))
 
@@ -383,7 +383,7 @@ def export(browser, folder):
              "return document.querySelectorAll('#chart-loss path').length") == 2 and not complaints(browser),
          (text(browser, "run-line"), complaints(browser)))
     dead, links = dead_links(browser, folder)
-    step("its pictures, checkpoints and feeds lie beside it", not dead and "api/board.json" in links and "samples/9.png" in links
+    step("its pictures, checkpoints and feeds are in the same folder", not dead and "api/board.json" in links and "samples/9.png" in links
          and "checkpoints/checkpoint-000009.safetensors" in links, (dead, links))
     axe_on(browser, "the exported page", (320, "dark"))
     report = os.path.join(folder, "conform.html")
@@ -418,8 +418,8 @@ def drawn(folder):
 def live():
     folder, training = tempfile.mkdtemp(), tempfile.mkdtemp()
     drawn(training)
-    with Program("peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", RUN, "--json") as door:
-        entry = door.event("listening")["multiaddr"]
+    with Program("peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", RUN, "--json") as bootstrap:
+        entry = bootstrap.event("listening")["multiaddr"]
         put(entry, "_metrics", metrics(7, 2.0, 100, 60.0, 20))
         with Program("dash", "--join", entry, "--run", RUN, "--port", "0", "--every", "1", "--total-steps", "100",
                      "--export", folder, "--folder", training, "--json") as dash:
@@ -467,11 +467,11 @@ def training():
             step("what was sent was received, in fewer bytes than 32 bits take",
                  state["rounds"]["sent"] > 0 and 1 < state["rounds"]["compression"] < 4.1, state["rounds"])
 
-            def told():
+            def reported():
                 peers = {p["state"]: p for p in json.loads(fetch(url + "api/peers.json"))}
                 return {k: (p["reach"], p["version"].split(" ")[0] if k == "client" else "") for k, p in peers.items()}
             both = {"reachable": ("direct", ""), "client": ("none", "potluck")}
-            step("a peer that can be called, and one that cannot", wait_for(lambda: told() == both), told())
+            step("a peer that can be called, and one that cannot", wait_for(lambda: reported() == both), reported())
 
             def held():
                 with open(folder + "/a/log.jsonl") as log:

@@ -469,9 +469,9 @@ static void print_addresses(void *context)
 static int token_times(void)
 {
     char *line = NULL, text[AUTH_TIME_TEXT];
-    size_t room = 0;
+    size_t capacity = 0;
     int64_t time;
-    for (ssize_t n; (n = getdelim(&line, &room, 0, stdin)) > 0;)
+    for (ssize_t n; (n = getdelim(&line, &capacity, 0, stdin)) > 0;)
         puts(auth_time_parse(&time, line, (size_t)n - 1) || auth_time_write(text, time) ? "-"
                                                                                         : text);
     free(line);

@@ -1,6 +1,6 @@
 """Calls between C peers and real hivemind peers (p2pd), both ways, over each encryption.
 
-usage: rpc.py POTLUCK      (the program; interop/peer lies beside it)
+usage: rpc.py POTLUCK      (the program; interop/peer is in its folder)
 """
 import asyncio
 import json
@@ -183,7 +183,7 @@ async def c_calls(prefix, *options):
 
 
 async def both_ways(name, c_options, tls):
-    """Whoever dialled, each side calls the other on the one connection that there is."""
+    """Each side calls the other on the one connection that exists, whichever side dialled."""
     with CPeer(*c_options) as c:
         p2p = await p2p_daemon(initial_peers=[c.multiaddr], tls=tls)
         await serve(p2p)

@@ -12,7 +12,7 @@
     steps.end_together()              a signal that ends this program ends all that it has started
     sys.exit(steps.closing())
 
-needs() also sets the script's limit: whoever still waits then is ended with one line that says where it stands. Every
+needs() also sets the script's limit: a script that still waits then is ended with one line that says where it is. Every
 limit is so many times as long where INTEROP_SLOW says that programs take so many times as long (sanitizers).
 """
 import contextlib
@@ -64,7 +64,7 @@ def on_signal(number, _):
     end_children(os.getpid())
     if os.getpid() != me:  # a process that hivemind has forked off
         os._exit(128 + number)
-    signal.alarm(GRACE)  # whoever still waits for what has been ended
+    signal.alarm(GRACE)  # ends a process that still waits for an ended child
     sys.exit(128 + number)  # folders are removed on the way
 
 
@@ -125,7 +125,7 @@ def skip(what, why):
 
 
 class StandsStill(threading.Thread):
-    """How long this machine has given nobody a processor: who sleeps for a moment is told late."""
+    """How long this machine has given nobody a processor: a sleeping process is woken late."""
     MOMENT = 0.1  # s
 
     def __init__(self):
@@ -151,7 +151,7 @@ again = False  # whether the scenario that has just ended is to be played once m
 @contextlib.contextmanager
 def scenario(name, excuse, last=True):
     """What fails in it counts when it is over, unless excuse() then gives a reason that is not ours. Not the last: it
-    is told, and played again; real peers draw their delays and leaders at random, and a fault of ours comes back. The
+    is reported and run again; real peers draw their delays and leaders at random, and a fault of ours comes back. The
     last: also a machine that stood still in it, for longer than real peers wait, is a reason."""
     global again, failed, held, under_way
     again = False
@@ -182,7 +182,7 @@ def part_of(scenarios):
 
 
 def attempts():
-    """Whether it is the last one: for a scenario beside real peers, whose calls end after the seconds that they have been
+    """Whether it is the last one: for a scenario with real peers, whose calls end after the seconds that they have been
     given, also where a machine gives nobody a processor for so long."""
     for last in (False, True):
         yield last

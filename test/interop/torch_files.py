@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as folder:
     step("a call of os.system is refused by name", result.returncode == 1 and "system" in result.stderr
           and "trapped" not in result.stdout and result.stderr.count("\n") == 1)
 
-    # A tensor that begins beyond 2 GiB, in a file that takes no room.
+    # A tensor that begins beyond 2 GiB, in a sparse file.
     far = 3 << 30
     header = json.dumps({"far": {"dtype": "F16", "shape": [4], "data_offsets": [far, far + 8]},
                          "near": {"dtype": "U8", "shape": [far], "data_offsets": [0, far]}}).encode()

@@ -1,5 +1,5 @@
-"""Training together in every mix of C peers and real hivemind trainers: who begins, who loads from whom,
-who is killed and replaced.
+"""Collaborative training in every mix of C peers and real hivemind trainers: which kind begins, which loads its state
+from which, which is killed and replaced.
 
 usage: trainer.py POTLUCK [SCENARIO ...]
 """
@@ -150,7 +150,7 @@ def c_first(swarm, name):
 
 
 def delayed(swarm, name):
-    """The run's setting: the optimizer's step beside the next batches; ours has the averaging there as well."""
+    """The run's setting: the optimizer step overlaps with the next batches; in ours the averaging does, too."""
     together(name, [swarm.add("py"), swarm.add("c", "--delay", "round")], 5)
 
 
@@ -184,27 +184,27 @@ def killed(swarm, name):
     together(name + ", after", [c, again], 2)
 
 
-def told(peer):
+def warnings(peer):
     return [e["text"] for e in list(peer.events) if e["event"] == "trouble" and "--target-batch" in (e["text"] or "")]
 
 
 def other_target(swarm, name):
-    """Real peers' records do not tell their target batch: whoever has come with another one is told what they seem to
-    step at, once."""
+    """Real peers' records do not contain their target batch. A peer with another one prints once at how many samples
+    they seem to step."""
     swarm.add("py")
     swarm.add("py")
     equal = swarm.add("c")
     more = swarm.add("c", "--target-batch", str(32 * TARGET))
-    took = wait_for(lambda: told(more), *swarm.peers)
-    about = re.search("about ([0-9]+) to [0-9]+ samples", "".join(told(more)))
-    step(f"{name}: it is told", took is not None and about is not None and TARGET / 4 <= int(about[1]) <= 2 * TARGET, (took, told(more)))
+    took = wait_for(lambda: warnings(more), *swarm.peers)
+    about = re.search("about ([0-9]+) to [0-9]+ samples", "".join(warnings(more)))
+    step(f"{name}: it is warned", took is not None and about is not None and TARGET / 4 <= int(about[1]) <= 2 * TARGET, (took, warnings(more)))
     wait_epochs([equal], 3)
-    step(f"{name}: once, and who has the same one is not", len(told(more)) == 1 and not told(equal), (told(more), told(equal)))
+    step(f"{name}: once, and a peer with the same target batch is not", len(warnings(more)) == 1 and not warnings(equal), (warnings(more), warnings(equal)))
 
 
 def cycle(swarm, name):
-    """Two real trainers of whom one is killed and replaced may wait for each other for ever; one of ours
-    that joins them brings them back."""
+    """If one of two real trainers is killed and replaced, they may wait for each other for ever. A C peer
+    that joins lets them step again."""
     first, second = swarm.add("py"), swarm.add("py")
     wait_epochs([first, second], 2)
     second.end()

@@ -1,4 +1,4 @@
-"""The Python module beside the C headers: every structure as the compiler lays it out, every refusal an
+"""The Python module against the C headers: every structure as the compiler lays it out, every refusal an
 exception. notebooks/run.sh runs it; the last line counts."""
 
 import ctypes
@@ -35,7 +35,7 @@ from potluck import model, operations, signatures
 
 # -- structures: sizes and places of members, as the compiler says ---------------------------------------------
 
-def members(structure): # "later" is room for operations that this Python does not know
+def members(structure): # "later" is reserved for operations that this Python does not know
     return [field[0] for field in structure._fields_ if field[0] != "later"]
 
 

@@ -1,4 +1,4 @@
-/* calc.js - the browser's calculator beside the program's: the recorded cases of the original, and
+/* calc.js - the browser's calculator against the program's: the recorded cases of the tutorial's calculator, and
  * every model under many options. Usage: node calc.js POTLUCK GOLDEN_DIR */
 "use strict";
 const { execFileSync } = require("child_process");

@@ -15,7 +15,7 @@
 
 #define IDENTIFY_WAIT 2.0 /* s until it has said what it serves */
 #define LOOK_EVERY 0.3    /* s between looks at its declaration */
-#define ROOM 1.5          /* s that all our questions may need before its own time comes */
+#define MARGIN 1.5        /* s that all our requests may need before its own time comes */
 #define BEGIN_AFTER 3.0   /* s behind its time: a leader's second message, as the original waits */
 #define DOWNLOAD_TRIES 3  /* where the stream is reset */
 
@@ -156,7 +156,8 @@ static void download(struct averager_walk *a)
      * newcomers ask again, too. */
     for (int i = 0; i < DOWNLOAD_TRIES && rc == PL_EIO; i++) rc = ask_for_state(a, &messages, &err);
     if (rc && !messages && !announced)
-        walk_clause(a->w, "hivemind 7", "whoever shares nothing ends the call without a message",
+        walk_clause(a->w, "hivemind 7",
+                    "a peer that shares nothing ends the call without a message",
                     rc == PL_ENOTFOUND, "%s", err.text);
     else if (walk_clause(a->w, "hivemind 7", what, !rc, "%s", err.text)) metadata(a);
 }
@@ -174,14 +175,14 @@ static void learn_schema(struct averager_walk *a)
 
 /* --- 4.4: being asked ------------------------------------------------------------------------- */
 
-struct wish { /* what we say of ourselves; zeros: what is right */
+struct join_request { /* what our request says; zeros: the correct value */
     const uint8_t *schema;
     size_t schema_n;
     const char *key;
     double expiration;
 };
 
-static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish, int *code,
+static struct talk_stream *ask(struct averager_walk *a, const struct join_request *join, int *code,
                                struct peer_id *suggested)
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
@@ -193,12 +194,12 @@ static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish,
     size_t n;
     *code = -1;
     if (!s) return NULL;
-    request.schema_hash = message_bytes(wish->schema ? wish->schema : a->schema,
-                                        wish->schema ? wish->schema_n : SCHEMA_HASH_BYTES);
-    request.expiration = wish->expiration;
+    request.schema_hash = message_bytes(join->schema ? join->schema : a->schema,
+                                        join->schema ? join->schema_n : SCHEMA_HASH_BYTES);
+    request.expiration = join->expiration;
     request.gather = message_bytes(bytes_at(&a->gather), bytes_length(&a->gather));
     request.client_mode = 1;
-    request.group_key = (char *)(uintptr_t)(wish->key ? wish->key : a->key); /* only read */
+    request.group_key = (char *)(uintptr_t)(join->key ? join->key : a->key); /* only read */
     message_pack(&out, &request.base);
     talk_send_last(s, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
@@ -213,11 +214,11 @@ static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish,
     return s;
 }
 
-static void expect(struct averager_walk *a, const char *what, const struct wish *wish,
+static void expect(struct averager_walk *a, const char *what, const struct join_request *join,
                    enum averaging_code want)
 {
     int code;
-    struct talk_stream *s = ask(a, wish, &code, NULL);
+    struct talk_stream *s = ask(a, join, &code, NULL);
     a->search_over |= code == MSG_NOT_LOOKING_FOR_GROUP;
     if (a->search_over && want != MSG_NOT_LOOKING_FOR_GROUP)
         walk_skip(a->w, "hivemind 4.4", what, "its search is over already");
@@ -227,7 +228,7 @@ static void expect(struct averager_walk *a, const char *what, const struct wish 
     talk_close(s);
 }
 
-/* Until it has declared a time that leaves us room. 0: it looks for no group. */
+/* Waits until it has declared a time that leaves us this margin. 0: it looks for no group. */
 static int await_declaration(struct averager_walk *a)
 {
     double until = swarm_time(a->w->swarm) + a->w->patience;
@@ -237,7 +238,7 @@ static int await_declaration(struct averager_walk *a)
         a->begins = item && item->n == 1 && item->value[0] == 0xc3 ? item->expiration : 0;
         a->declared |= a->begins > 0;
         dht_result_clear(&r);
-        if (a->begins > swarm_time(a->w->swarm) + ROOM) return 1;
+        if (a->begins > swarm_time(a->w->swarm) + MARGIN) return 1;
         talk_sleep(LOOK_EVERY);
     } while (swarm_time(a->w->swarm) < until);
     return 0;
@@ -248,11 +249,11 @@ static void judgements(struct averager_walk *a)
     uint8_t other[SCHEMA_HASH_BYTES] = { 1 };
     char key[GROUP_KEY_MAX + 8];
     double late = a->begins + 10;
-    struct wish none = { .schema = other, .expiration = late },
-                strange = { .schema = other, .schema_n = sizeof other, .expiration = late },
-                endless = { .expiration = INFINITY },
-                elsewhere = { .key = key, .expiration = late },
-                early = { .expiration = a->begins - 1 };
+    struct join_request none = { .schema = other, .expiration = late },
+                        strange = { .schema = other, .schema_n = sizeof other, .expiration = late },
+                        endless = { .expiration = INFINITY },
+                        elsewhere = { .key = key, .expiration = late },
+                        early = { .expiration = a->begins - 1 };
     snprintf(key, sizeof key, "%s1", a->key);
     expect(a, "a request without a schema hash: PROTOCOL_VIOLATION", &none, MSG_PROTOCOL_VIOLATION);
     expect(a, "one with an infinite time: PROTOCOL_VIOLATION", &endless, MSG_PROTOCOL_VIOLATION);
@@ -301,7 +302,7 @@ static int join(struct averager_walk *a)
 {
     const char *what =
         "at its time: BEGIN_ALLREDUCE, with everybody's names and words in one order";
-    struct wish right = { .expiration = a->begins + 10 };
+    struct join_request right = { .expiration = a->begins + 10 };
     struct talk_stream *s, *again;
     struct peer_id leader;
     struct pl_err err = { "" };
@@ -326,9 +327,9 @@ static int join(struct averager_walk *a)
         talk_close(s);
         return 0;
     }
-    if (a->begins > swarm_time(a->w->swarm) + ROOM / 2) {
+    if (a->begins > swarm_time(a->w->swarm) + MARGIN / 2) {
         again = ask(a, &right, &second, NULL);
-        walk_clause(a->w, "hivemind 4.4", "whoever follows already: DUPLICATE_PEER_ID",
+        walk_clause(a->w, "hivemind 4.4", "a peer that follows already: DUPLICATE_PEER_ID",
                     second == MSG_DUPLICATE_PEER_ID, "%s", walk_code(second));
         talk_close(again);
         talk_close(s);
@@ -369,13 +370,13 @@ static void withdrawn(struct averager_walk *a)
     dht_result_clear(&r);
 }
 
-/* It has declared no time, or none that left us room: it may look for a group just now. */
+/* It has declared no time, or none that left us the margin: it may look for a group just now. */
 static void no_round(struct averager_walk *a)
 {
     const char *what = "it looks for no group and says so: NOT_LOOKING_FOR_GROUP";
-    struct wish right = { .schema = a->schema,
-                          .schema_n = sizeof a->schema,
-                          .expiration = swarm_time(a->w->swarm) + 10 };
+    struct join_request right = { .schema = a->schema,
+                                  .schema_n = sizeof a->schema,
+                                  .expiration = swarm_time(a->w->swarm) + 10 };
     int code;
     struct talk_stream *s = ask(a, &right, &code, NULL);
     if (a->declared && code >= 0 && code != MSG_NOT_LOOKING_FOR_GROUP) {
@@ -390,7 +391,7 @@ static void no_round(struct averager_walk *a)
     walk_skip(a->w, "hivemind 4.4", "a round with it",
               a->declared ? "each time that it declared was less than %.1f s away"
                           : "it has not looked for a group within %.0f s",
-              a->declared ? ROOM : a->w->patience);
+              a->declared ? MARGIN : a->w->patience);
 }
 
 static void round_with(struct averager_walk *a)
@@ -409,7 +410,7 @@ static void round_with(struct averager_walk *a)
         walk_skip(a->w, "hivemind 5", "a round with it", "its search is over already");
     else if (!a->has_schema)
         walk_skip(a->w, "hivemind 5", "a round with it",
-                  "it has not told which tensors it averages");
+                  "it has not reported which tensors it averages");
     else if (join(a)) {
         walk_exchange(a);
         withdrawn(a);

@@ -234,7 +234,7 @@ static void dictionaries(struct walk *w)
                     whole == t,
                 "refused, not found, or not as a dictionary");
     walk_clause(w, "hivemind 1.5",
-                "a second subkey stands beside the first, and the key lives as long as the longest",
+                "a second subkey is kept with the first, and the key lives as long as the longest",
                 put(w, &key, "b", "two", t + 2, 0) == 1 && has_entry(w, &key, "a", "one", NULL) &&
                     has_entry(w, &key, "b", "two", &whole) && whole == t + 2,
                 "one of them is missing, or the time is another");

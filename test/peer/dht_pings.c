@@ -161,7 +161,7 @@ void walk_dht_pings(struct walk *w)
     rc = walk_dht_ping(w, &other, &a, &s);
     walk_clause(w, "hivemind 1.3", "a ping to be validated: called back, another id is noticed",
                 !rc && !a.available, "%s",
-                rc ? s.why : "available, though the id that came back is not the one it was told");
+                rc ? s.why : "available, though the id that came back is not the one we sent");
     dht_answer_clear(&a);
     said_clear(&s);
     rc = walk_dht_ping(w, &self.id, &a, &s);
@@ -172,11 +172,11 @@ void walk_dht_pings(struct walk *w)
     said_clear(&s);
     talk_sleep(0.3); /* into its table: behind the answer */
     rc = neighbours(w, NULL, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.4",
-                "whoever was validated is in its table, and named first to who asks for it",
-                !rc && a.found[0].nearest_count &&
-                    dht_id_equal(&a.found[0].nearest[0].id, &self.id),
-                "%s", rc ? s.why : "it is not");
+    walk_clause(
+        w, "hivemind 1.4",
+        "a validated peer is in its routing table, and is the first result of a lookup for it",
+        !rc && a.found[0].nearest_count && dht_id_equal(&a.found[0].nearest[0].id, &self.id), "%s",
+        rc ? s.why : "it is not");
     dht_answer_clear(&a);
     said_clear(&s);
     rc = neighbours(w, &self.id, &self.id, &a, &s);

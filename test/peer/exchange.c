@@ -75,7 +75,7 @@ static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
     int rc = s ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; s && i < x->count; i++)
         if (x->parts[i].owner == place) send_part(x, s, i, !sent++);
-    if (s) talk_send_end(s); /* whoever reduces nothing is answered only after that */
+    if (s) talk_send_end(s); /* a peer that reduces nothing gets its answers only after that */
     for (size_t i = 0; !rc && i < x->count; i++) {
         if (x->parts[i].owner != place) continue;
         if ((rc = talk_next(s, ROUND_LIMIT, &data, &n)))

@@ -51,8 +51,9 @@ struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const 
                               size_t message_max);
 void talk_send(struct talk_stream *s, const void *data, size_t n);
 void talk_send_end(struct talk_stream *s);
-/* Both at once. To whom the original answers without waiting for the end it resets the stream when
- * the end comes after its answer, and what was answered is lost [go-libp2p-daemon, doStreamPipe]. */
+/* Sends a message and the end at once. hivemind's daemon may respond without waiting for the end. If
+ * the end then arrives after its response, it resets the stream and the response is lost
+ * [go-libp2p-daemon, doStreamPipe]. */
 void talk_send_last(struct talk_stream *s, const void *data, size_t n);
 /* The next message, borrowed until the next call. PL_ENOTFOUND: the other side has ended.
  * PL_EAGAIN: none within limit_s. Otherwise it has failed; talk_why says how. */

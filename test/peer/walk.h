@@ -1,6 +1,6 @@
 /* walk.h - a walk through a live peer: does it do what the protocol says? One file a chapter; each
  * clause prints a line with the section that it comes from. Sections are those of the two
- * specifications, "wire" for libp2p's part and "hivemind" for what lies above. */
+ * specifications, "wire" for libp2p's part and "hivemind" for what is above. */
 #ifndef PL_WALK_H
 #define PL_WALK_H
 
@@ -13,7 +13,7 @@ struct swarm;
 
 struct walk {
     struct talk talk;         /* with the peer */
-    struct swarm *swarm;      /* a client of its DHT, for what lies at other nodes */
+    struct swarm *swarm;      /* a client of its DHT, for records at other nodes */
     struct auth *auth;        /* our token, if the swarm is moderated; NULL */
     struct multiaddr address; /* of the peer, with its ID */
     const struct pl_backend *be;

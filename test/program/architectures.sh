@@ -31,7 +31,7 @@ lacks="this nvcc does not know it (12.8 and 12.9 know all)"
 
 nvcc_of "$eleven"
 is "nvcc 11.8: the oldest's intermediate form" "code=compute_70 " "$(asks)"
-is "and one for the matrix units" "code=compute_70 code=compute_80 " "$(compiled_for attention_bf16_backward)"
+is "and one for the tensor cores" "code=compute_70 code=compute_80 " "$(compiled_for attention_bf16_backward)"
 is "nvcc 11.8: all that it knows, and says what it lacks" "CUDA without machine code for sm_100 sm_120: $lacks
 code=sm_70 code=sm_75 code=sm_80 code=sm_86 code=sm_89 code=sm_90 code=compute_90 " "$(asks CUDA_ARCH=all)"
 nvcc_of "$twelve"
@@ -40,7 +40,7 @@ is "nvcc 12.9: one library with all of them" \
     "$(asks CUDA_ARCH=all)"
 is "numbers: those, and the last one's intermediate form" "code=sm_80 code=sm_90 code=compute_90 " \
     "$(asks CUDA_ARCH="80 90")"
-is "and those for the matrix units" "code=sm_80 code=sm_90 code=compute_90 " "$(compiled_for attention_bf16)"
+is "and those for the tensor cores" "code=sm_80 code=sm_90 code=compute_90 " "$(compiled_for attention_bf16)"
 nvcc_of "$thirteen"
 is "nvcc 13.0: no sm_70, but sm_110" "CUDA without machine code for sm_70: $lacks
 code=sm_75 code=sm_80 code=sm_86 code=sm_89 code=sm_90 code=sm_100 code=sm_110 code=sm_120 code=compute_120 " \

@@ -50,7 +50,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
 {
     prints "an invited user writes" '"event":"stored"' "$POTLUCK" dht put k 7 --expires 600 --join "$entry" $bob --json
     prints "and another one reads" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
-    prints "who has no token is told so" 'carries no access token' "$POTLUCK" dht get k --join "$entry"
+    prints "a peer without a token gets the reason" 'carries no access token' "$POTLUCK" dht get k --join "$entry"
     for verb in "get k" "put k 8" ping; do
         prints "and on which side, $verb" 'your side: .*access token \(--authority\)' "$POTLUCK" dht $verb --join "$entry"
     done
@@ -72,7 +72,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     prints "so does averaging" 'access token' average
     prints "which finds nobody there, but gets in" 'found no group' average $ann
     cp log average
-    check "nor is it told of tokens" sh -c '! grep "access token" average'
+    check "nor does it get errors about tokens" sh -c '! grep "access token" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
     refuses_again 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
     refuses_again 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
@@ -160,7 +160,7 @@ END
     prints "a broken new list changes nothing" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
 }
 for _ in $(seq 600); do grep -q 'allowlist, line' served.err && break; sleep 0.1; done
-check "and is told" grep -q 'allowlist, line' served.err
+check "and says so" grep -q 'allowlist, line' served.err
 if command -v curl >/dev/null; then
     prints "other requests are refused" 404 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt "$url/"
     prints "and other methods" 405 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt "$url/api/experiments/join"

@@ -1,5 +1,5 @@
-# btard.sh - three trainers that verify each other, of whom one trains on other data than it names: it is banned, with a
-# reason that names it, by those whose data are the same.
+# btard.sh - three trainers that verify each other. One of them trains on other data than it names. The other two, which
+# have the same data, ban it for this reason.
 . test/program/lib.inc
 pids=
 trap 'kill $pids 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,4 +1,4 @@
-# devices.sh - several devices, the optimizer beside its copies, and make bench-cuda, on emulated devices.
+# devices.sh - several devices, the optimizer in host memory, and make bench-cuda, on emulated devices.
 # Run from the top of the tree.
 . test/program/lib.inc
 
@@ -48,10 +48,10 @@ check "which learnt as on the device" test "$(loss early)" = "$(loss one)"
 check "in bfloat16" train --precision bf16 --out "$work/bf16"
 refuses 1 "offers no bf16" env CUDA_ON_CPU_OLD=1 "$POTLUCK" train --config test/program/tiny.json --limit 16 \
     --backend cuda-on-cpu --precision bf16 --gpus 2 --out "$work/x"
-check "in bfloat16 beside a device that knows none" env CUDA_ON_CPU_DEVICES=3 CUDA_ON_CPU_OLD=0 "$POTLUCK" train \
+check "in bfloat16 although another device has none" env CUDA_ON_CPU_DEVICES=3 CUDA_ON_CPU_OLD=0 "$POTLUCK" train \
     --config test/program/tiny.json --limit 16 --steps 1 --target-batch 2 --batch 2 --save-every 0 --evaluate-every 0 \
     --backend cuda-on-cpu --quiet --precision bf16 --gpus 1,2 --out "$work/x"
-check "attention in bfloat16 by code that knows no matrix units" env CUDA_ON_CPU_PTX=75 "$POTLUCK" conform \
+check "attention in bfloat16 by code without tensor cores" env CUDA_ON_CPU_PTX=75 "$POTLUCK" conform \
     --backend cuda-on-cpu --quick --filter "d64 P50 F0 k0,0 bf16"
 
 if command -v python3 >/dev/null; then

@@ -24,7 +24,7 @@ check "to the same bytes" cmp "$work/b/model.safetensors" "$work/c/model.safeten
 check "and the same state" cmp "$work/b/checkpoint-000012.safetensors" "$work/c/checkpoint-000012.safetensors"
 check "stored activations" tune $quick --steps 12 --save-every 6 --out "$work/d" --activations stored
 check "give the same bytes" cmp "$work/b/model.safetensors" "$work/d/model.safetensors"
-check "statistics on the disk" tune $quick --steps 12 --save-every 6 --out "$work/o" --offload "$work"
+check "optimizer state on the disk" tune $quick --steps 12 --save-every 6 --out "$work/o" --offload "$work"
 check "give the same bytes, too" cmp "$work/b/checkpoint-000012.safetensors" "$work/o/checkpoint-000012.safetensors"
 check "shared layers" tune $quick --steps 3 --share 2 --out "$work/s"
 check "are written out for others" sh -c "'$POTLUCK' show '$work/s/model.safetensors' | grep -q 'h.3.mlp.c_fc.weight'"

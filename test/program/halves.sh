@@ -32,7 +32,7 @@ learn() { # name, seed, seconds a batch, options...
         --target-batch 32 --batch 8 --slow "$slow" --steps 1000000 --matchmaking-time 1.5 --averaging-timeout 20 --allreduce-timeout 10 \
         --save-every 1 --keep 0 --listen /ip4/127.0.0.1/tcp/0 --out "$work/o$name" "$@" >"$work/t$name" 2>"$work/t$name.err" &
     peers="$peers $!"
-    learners="$learners $!"
+    trainers="$trainers $!"
 }
 stepped() { grep -qE '"event":"epoch","epoch":([2-9]|[1-9][0-9]+),' "$work/t$1"; } # twice, or it has taken a step over
 # Gradient rounds that had all four; rounds of the parameters, likewise.
@@ -69,15 +69,15 @@ assert not strangers or before > 0.05, f"the halves began only {before} apart"
 END
 judge() { # what, whether the halves begin as strangers
     check "$1: all four average with one another" wait_for all_together
-    kill $learners; wait $learners 2>/dev/null
+    kill $trainers; wait $trainers 2>/dev/null
     check "$1: nobody goes back, and the parameters are the same" python3 "$work/judge.py" "$work" $2
     kill -KILL $peers 2>/dev/null; wait
-    peers= learners=
+    peers= trainers=
     rm -rf "$work"/o* "$work"/t*
 }
 
 # One half's entry names the other's, which is not up yet.
-learners=
+trainers=
 entry b /ip4/127.0.0.1/tcp/0
 b=$(address "$work/b")
 kill -KILL $last; wait $last 2>/dev/null

@@ -70,7 +70,7 @@ shows() { "$POTLUCK" show escape.safetensors >said && grep -qF '\x1b[2Ja' said; 
 check "escapes are shown, not obeyed" shows
 show escape-cut.safetensors .
 
-# Pictures of 100,000 x 100,000 (65,535 in a JPEG) in a few bytes, beside one that is honest.
+# Pictures of 100,000 x 100,000 (65,535 in a JPEG) in a few bytes, and an honest one.
 printf '\211PNG\015\012\032\012\000\000\000\015IHDR\000\001\206\240\000\001\206\240\010\002\000\000\000\047\060\234\237' >vast.png
 printf '\377\330\377\340\000\020JFIF\000\001\001\000\000\001\000\001\000\000\377\300\000\021\010\377\377\377\377\003\001\021\000\002\021\000\003\021\000\377\331' >vast.jpg
 printf 'RIFF\050\000\000\000WEBPVP8X\012\000\000\000\000\000\000\000\237\206\001\237\206\001VP8L\012\000\000\000\057\000\000\000\000\000\000\000\000\000' >vast.webp
@@ -97,7 +97,7 @@ check "and no shard is written" [ -z "$(ls gone)" ]
 # Captions: a megabyte, which is only long, and bytes that are no UTF-8.
 { printf 'honest.png\t'; many 1000000 a; printf '\nhonest.png\tok\n'; } >long.tsv
 check "a caption of a megabyte is prepared" prepare --data long.tsv --out long
-check "beside the next" made long 2
+check "and so is the next" made long 2
 printf 'honest.png\tab\377\376\300\n' >bytes.tsv
 mkdir table
 cp honest.png table

@@ -1,6 +1,6 @@
 #!/bin/sh
 # killed.sh - what the survivors of a swarm pay for one that is killed, and for one that freezes: a matchmaking time or two,
-# once. What both last reported lies in the DHT for a minute. The frozen one is among them again when it wakes up.
+# once. The last reports of both stay in the DHT for a minute. The frozen one is among them again when it wakes up.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -54,7 +54,7 @@ for n in 1 3 4; do check "peer $n waits for the dead twice at most" test "$(slow
 say_slow 1 3 4
 from_now
 kill -STOP $frozen
-check "two go on beside a frozen one" wait_for with 2 10 1 4
+check "two go on while one is frozen" wait_for with 2 10 1 4
 for n in 1 4; do check "peer $n waits for it twice at most" test "$(slow $n)" -le 2; done
 say_slow 1 4
 from_now

@@ -49,9 +49,9 @@ fi
 
 git ls-files '*.md' 2>/dev/null | grep -vE '^(test/golden|paper/spec|paper/log)/' >"$work/documents"
 [ -s "$work/documents" ] || ls ./*.md paper/*.md >"$work/documents" # the sources of a release are no checkout
-rooms='(ref|runtime|fast|cuda|data|net|cmd|test|notebooks|paper)'
+folders='(ref|runtime|fast|cuda|data|net|cmd|test|notebooks|paper)'
 while read -r document; do
-    grep -ohE "\`$rooms/[^\` :(]*" "$document" | tr -d '`' | sort -u | while read -r f; do
+    grep -ohE "\`$folders/[^\` :(]*" "$document" | tr -d '`' | sort -u | while read -r f; do
         case $f in *\**) set -- $f ;; *) set -- "$f"* ;; esac
         [ -e "$1" ] || echo "$document: $f"
     done

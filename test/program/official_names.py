@@ -1,7 +1,7 @@
-"""official_names.py - a checkpoint as others keep it: official_names.py CHECKPOINT TRAINING INFERENCE
+"""official_names.py - a checkpoint in the official format: official_names.py CHECKPOINT TRAINING INFERENCE
 
 Of the checkpoint's tensors and its table of aliases: every name of the official state dict, a shared tensor under each of
-its names, and the table of angles, without the optimizer and without any remark. TRAINING has the names of training checkpoints, INFERENCE those
+its names, and the table of angles, without optimizer state and metadata. TRAINING has the names of training checkpoints, INFERENCE those
 of the inference branch. How many there are is printed.
 """
 import json
@@ -14,8 +14,8 @@ source, training, inference = sys.argv[1:]
 with open(source, "rb") as file:
     header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     data = file.read()
-remarks = header.pop("__metadata__")
-alias, config = json.loads(remarks["alias"]), json.loads(remarks["config"])
+metadata = header.pop("__metadata__")
+alias, config = json.loads(metadata["alias"]), json.loads(metadata["config"])
 
 
 def float32(x):

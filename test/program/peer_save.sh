@@ -38,7 +38,7 @@ same() { # two files
     listed "$1" >"$work/one" && listed "$2" >"$work/two" && cmp "$work/one" "$work/two" || return 1
     bytes "$1" >"$work/one" && bytes "$2" >"$work/two" && [ -s "$work/one" ] && cmp "$work/one" "$work/two"
 }
-# Each checkpoint of the peer beside that of the trainer it was taken from.
+# Compares each checkpoint of the peer with the checkpoint of the trainer that it was taken from.
 all_same() { # its output
     seen=0
     sed -n 's/.*"event":"checkpoint".*"path":"\([^"]*\)".*"donor":"\([^"]*\)".*/\1 \2/p' "$1" >"$work/list"
@@ -57,9 +57,9 @@ all_same() { # its output
     [ $seen -ge 2 ] || { echo "$seen were compared"; cat "$work/list"; return 1; }
 }
 
-# The keeper is the swarm's entry, and was there first: it waits until somebody has stepped.
+# The saving peer is also the bootstrap peer and starts first: it waits until a trainer has stepped.
 keep "$work/k" --save "$work/s" --save-every 1 --keep 0 --identity "$work/key"
-keeper=$last
+saver=$last
 entry=$(address "$work/k")
 learn 1 --join "$entry"
 learn 2 --join "$entry"
@@ -80,7 +80,7 @@ keep "$work/v" --join "$entry" --config demo --save "$work/vs" --save-every 1
 check "another model is refused" wait_for grep -qE '"event":"not_saved","donor":"12D3.*ours.*--config demo' "$work/v"
 check "and nothing is written" test -z "$(ls "$work/ws" "$work/vs" | grep -v :)"
 
-# Killed at any moment: what lies there is whole.
+# Killed at any moment, it leaves whole files.
 for delay in 1 1.3 1.6; do
     keep "$work/x$delay" --join "$entry" --save "$work/xs" --save-every 1 --keep 0
     killed=$last
@@ -93,8 +93,8 @@ check "killed, it leaves whole files" sh -c 'n=0; for f in "$1"/checkpoint-*.saf
 sed -n 's/.*"event":"checkpoint","epoch":\([0-9]*\),.*/\1/p' "$work"/x1* | sort -n >"$work/taken"
 check "and never takes the same twice" sh -c '[ "$(wc -l <"$0")" -ge 3 ] && [ -z "$(uniq -d "$0")" ]' "$work/taken"
 
-kill -TERM $keeper
-wait $keeper
+kill -TERM $saver
+wait $saver
 check "SIGTERM ends it with status 0" test $? -eq 0
 check "tensors are the donor's of that step, bit for bit" all_same "$work/k"
 kill -KILL $peers 2>/dev/null
@@ -109,10 +109,10 @@ check "train --resume goes on from it" "$POTLUCK" train --config $tiny --limit 1
     --quiet --out "$work/s" --resume
 check "two steps further" test -f "$work/s/$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 
-# A folder that is ahead of the swarm is another run's: nobody gets there before the keeper has looked.
+# A folder that is ahead of the swarm belongs to another run: the trainer is slow, so the saving peer looks first.
 keep "$work/y" --save "$work/s" --save-every 1
 learn 3 --slow 1.5 --join "$(address "$work/y")"
-check "a folder of another run is told" wait_for grep -q '"event":"not_saved".*holds a checkpoint of step' "$work/y"
+check "a folder of another run is reported" wait_for grep -q '"event":"not_saved".*holds a checkpoint of step' "$work/y"
 check "and left alone" test "$(newest "$work/s")" = "$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 
 refuses 2 "--save saves a run's state" "$POTLUCK" peer --save "$work/n"

@@ -44,7 +44,7 @@ check "train from the folder as the server shows it" train page "http://127.0.0.
 check "the same pairs from the page" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/page/checkpoint-000002.safetensors"
 mkdir "$work/empty"
-refuses 1 "potluck train: --data: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet beside it" \
+refuses 1 "potluck train: --data: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet in its folder" \
     train none "http://127.0.0.1:$port/empty/"
 
 serve secure harsh "$work/ca.pem" "$work/key.pem"
@@ -71,7 +71,7 @@ began=$(date +%s)
 kill -TERM $training
 wait $training
 took=$(($(date +%s) - began))
-check "a wish to stop is not kept waiting by a server: ${took} s" [ $took -lt 40 ] # its silences would be waited for, twelve times up to 20 s
+check "a silent server does not delay a stop: ${took} s" [ $took -lt 40 ] # its silences would be waited for, twelve times up to 20 s
 check "and all is saved" [ -f "$work/silent/checkpoint-000000.safetensors" ]
 
 finish

@@ -28,7 +28,7 @@ prints() { # what, pattern, command...
 peer "$work/a" --listen /ip4/127.0.0.1/tcp/0 --identity "$work/key" --relay
 entry=$(address "$work/a")
 check "the first line says how to join" sh -c "head -n 1 '$work/a' | grep -q '\"event\":\"listening\".*/p2p/'"
-# Whoever reads "others join with" sits at another machine: 127.0.0.1 helps nobody there.
+# "others join with" is read on other machines, where 127.0.0.1 is of no use.
 first_said() { # pattern, options of a peer that is stopped once it has said so: the first such line
     want=$1; shift
     "$POTLUCK" peer "$@" </dev/null >"$work/said" 2>/dev/null &
@@ -51,14 +51,14 @@ if [ -n "$(hostname -I 2>/dev/null | tr ' ' '\n' | grep '^[0-9.]*$')" ]; then
     esac
 fi
 case $(joins_by /ip4/127.0.0.1/tcp/0) in
-/ip4/127.0.0.1/tcp/[0-9]*/p2p/*\#*) fail "one address needs no remark" ;;
-/ip4/127.0.0.1/tcp/[0-9]*/p2p/*) ok "one address needs no remark" ;;
+/ip4/127.0.0.1/tcp/[0-9]*/p2p/*\#*) fail "one address needs no comment" ;;
+/ip4/127.0.0.1/tcp/[0-9]*/p2p/*) ok "one address needs no comment" ;;
 *) fail "the address of this machine alone" ;;
 esac
 outside=/ip4/203.0.113.7/tcp/4001
-told=$(timeout -s INT 120 "$POTLUCK" train --run r --announce $outside --config test/program/tiny.json --steps 1 \
+printed=$(timeout -s INT 120 "$POTLUCK" train --run r --announce $outside --config test/program/tiny.json --steps 1 \
     --target-batch 4 --limit 8 --out "$work/trained" --quiet --json 2>/dev/null | head -n 1)
-check "behind a router, a trainer tells the outside address" sh -c "echo '$told' | grep -q '\"multiaddr\":\"$outside/p2p/'"
+check "behind a router, a trainer announces the outside address" sh -c "echo '$printed' | grep -q '\"multiaddr\":\"$outside/p2p/'"
 peer "$work/b" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r
 peer "$work/c" --client-mode --join "$entry"
 peer "$work/d" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r --dash
@@ -135,11 +135,11 @@ before "all well is one line" "$well" --join "$entry"
 check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/said"
 before "the check can be left out" 'joined a swarm' --join "$entry" --no-check
 check "it is" sh -c '! grep -q check: "$0"' "$work/said"
-before "one that others cannot call is told" 'check: reach: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
+before "a peer that is not publicly reachable gets a warning" 'check: reach: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
 check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
 check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
-before "a peer says whom it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
+before "a peer says which peer it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
 before "one of two initial peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
 check "and it joins" grep -q 'joined a swarm' "$work/said"
 ends "nobody listens" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody"
@@ -190,7 +190,7 @@ fills() {
     learn --run $run --json --quiet --join "$entry" | tee "$work/said" | grep -B 1 '"event":"epoch"' |
         grep '"event":"batch","epoch":0,.*"local_samples":8,"due":true' || { cat "$work/said"; return 1; }
 }
-check "whoever fills the batch says so before the step" again fills
+check "the peer that fills the batch says so before the step" again fills
 
 # Another model than the others', or other tensors.
 one_tensor() { # file, values
@@ -224,7 +224,7 @@ two() { # seconds at most, tensors, options of the first, options of the second
 }
 one_tensor "$work/thousands" 9000
 two 60 "$work/one" "--compression float16" "--compression uniform8"
-check "another compression is told" \
+check "another compression is reported" \
     grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/said"
 for side in first said; do
     check "and harms nobody ($side)" grep -q 'averaged with 1 peers' "$work/$side"
@@ -247,8 +247,8 @@ other_sizes() {
 }
 check "so are parts of other sizes" longer other_sizes
 
-# Two whom nobody can call, and no relay: they follow the one who can be, round after round. Not from the first one on:
-# a peer that gets no time for seconds misses one.
+# Two peers behind NAT, and no relay: they follow the one that is reachable, round after round. Not from the first round on:
+# a peer that gets no processor time for seconds misses one.
 three_peers=
 three='"group":\["[^"]*","[^"]*","[^"]*"\]'
 averages() { # output, options
@@ -312,7 +312,7 @@ serve(b"HTTP/1.0 400 Bad Request\r\n\r\n"); serve(None); serve(b"SSH-2.0-OpenSSH
     ends "something else than a peer" 'your side: another program than a libp2p peer answers there' --join "$(port 1)"
     check "and what it says" grep -q 'it says "HTTP/1.0 400 Bad Request", not multistream' "$work/said"
     ends "an ssh server, which waits for our line" 'your side: another program than a libp2p peer answers there' --join "$(port 3)"
-    check "is told by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/said"
+    check "is recognized by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/said"
     ends "somebody who hangs up" 'their side: it closed the connection' --join "$(port 4)"
     ends "something that says nothing" 'their side: a program accepts connections there and sends nothing' --join "$(port 2)"
     check "is waited for with a word" grep -q 'no bootstrap peer has answered within 2 s; waiting 10 s at most' "$work/said"

@@ -92,7 +92,7 @@ for delay in 0.02 0.05 0.08; do
     check "whole after a kill" "$POTLUCK" show "$work/e/$(newest "$work/e")"
 done
 
-# No room: a line, and the old checkpoint is still there and whole.
+# A full disk: a line, and the old checkpoint is still there and whole.
 mkdir "$work/f"
 cp "$work/a/checkpoint-000004.safetensors" "$work/f/"
 (ulimit -f 100; refuses 1 "cannot write" train --out "$work/f" --resume; exit "$failed") || failed=$((failed + 1))

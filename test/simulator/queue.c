@@ -12,12 +12,12 @@ static int before(const struct event *a, const struct event *b)
 int queue_push(struct queue *q, const struct event *e)
 {
     size_t i = q->count;
-    if (q->count == q->room) {
-        size_t room = q->room ? 2 * q->room : 1024;
-        struct event *more = realloc(q->heap, room * sizeof *more);
+    if (q->count == q->capacity) {
+        size_t capacity = q->capacity ? 2 * q->capacity : 1024;
+        struct event *more = realloc(q->heap, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         q->heap = more;
-        q->room = room;
+        q->capacity = capacity;
     }
     q->heap[i] = *e;
     q->heap[i].order = q->pushed++;

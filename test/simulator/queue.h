@@ -18,7 +18,7 @@ struct event {
 };
 struct queue {
     struct event *heap;
-    size_t count, room;
+    size_t count, capacity;
     uint64_t pushed;
 };
 int queue_push(struct queue *q, const struct event *e); /* PL_OK or PL_ENOMEM */

@@ -1,5 +1,5 @@
 /* world.c - see world.h: the peers' steps, and the loop. */
-#include "world_inside.h"
+#include "world_internal.h"
 #include "net/hivemind/training/collaboration.h"
 
 #include <math.h>
@@ -181,7 +181,7 @@ static void die(struct world *w, struct peer *p)
     int was_busy = !p->done;
     p->meeting = NULL;
     if (g) world_lose_member(w, g, p, silent);
-    /* Followers, whoever waits, and the leader see the connection end, or nothing at all. */
+    /* Followers, waiting askers and the leader see the connection end, or nothing at all. */
     for (size_t i = 0; !silent && i < p->m.followers.count; i++) hang_up(w, p->m.streams[i]);
     for (size_t i = 0; !silent && i < p->m.waiting_count; i++) hang_up(w, p->m.waiting[i].stream);
     if (!silent) world_on_leave(p);

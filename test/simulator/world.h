@@ -12,8 +12,8 @@
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their
  * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
- * uplink or downlink needs; peers come and go at random, some without a word: what those have
- * declared and reported lies there until its time. Everything is drawn from the seed. */
+ * uplink or downlink needs; peers come and go at random, some without a word: their declarations and
+ * reports stay until they expire. Everything is drawn from the seed. */
 #ifndef PL_SIMULATOR_WORLD_H
 #define PL_SIMULATOR_WORLD_H
 
@@ -28,9 +28,9 @@ struct world_options {
     int bits;            /* of the group keys: 0, everybody under one */
     size_t target;       /* size at which a group begins; 0: none */
     int rounds;          /* of averaging in a step, each in another group: 1 without bits */
-    int expect;          /* 1: a leader expects whoever reports; once all have come it begins */
-    int stated;          /* 1: peers state their bandwidth, and shares follow it */
-    size_t values;       /* float32 to be averaged, in tensors of the run's sizes */
+    int expect;    /* 1: a leader expects all peers that report; it begins once all have joined */
+    int stated;    /* 1: peers state their bandwidth, and shares follow it */
+    size_t values; /* float32 to be averaged, in tensors of the run's sizes */
 };
 
 struct world_result {

@@ -1,8 +1,8 @@
-/* world_inside.h - what the parts of a simulated world share: its peers' steps (world.c), what lies
- * between them (world_net.c), their groups (world_meeting.c), whom they expect (world_report.c).
+/* world_internal.h - what the parts of a simulated world share: its peers' steps (world.c), the network
+ * between them (world_net.c), their groups (world_meeting.c), which peers they expect (world_report.c).
  * Units: seconds, bytes. */
-#ifndef PL_SIMULATOR_WORLD_INSIDE_H
-#define PL_SIMULATOR_WORLD_INSIDE_H
+#ifndef PL_SIMULATOR_WORLD_INTERNAL_H
+#define PL_SIMULATOR_WORLD_INTERNAL_H
 
 #include "world.h"
 #include "links.h"
@@ -15,9 +15,9 @@
 #define REPLICAS 5
 #define MET_NONE 0            /* no round yet */
 #define MET_NOBODY UINT64_MAX /* a round without a group */
-#define ORPHAN SIZE_MAX       /* whose declaration it was is gone without a word */
+#define ORPHAN SIZE_MAX       /* the declaring peer died silently */
 
-/* A message in flight, shared by all whom it is sent to. */
+/* A message in flight, shared by all its receivers. */
 struct blob {
     size_t users, n;
     uint8_t data[];
@@ -67,7 +67,7 @@ struct peer {
 /* One group key in the DHT. */
 struct key {
     struct matchmaking_candidate *list; /* in order of coming */
-    size_t *owner, count, room;
+    size_t *owner, count, capacity;
     double free[REPLICAS], uplink[REPLICAS];
     double given; /* bytes by each replica in this search */
 };
@@ -100,7 +100,7 @@ struct world {
     struct peer *peer;
     struct key *keys;
     struct meeting **meetings;
-    size_t meeting_count, meeting_room, undone;
+    size_t meeting_count, meeting_capacity, undone;
     struct stream *streams;
     struct blob *last; /* what was sent last: most are sent to many */
     size_t *elements, tensors;
@@ -120,7 +120,7 @@ void world_at(struct world *w, double when, struct event e);
 /* After whatever has touched a peer's engine. */
 void world_settle(struct peer *p);
 
-/* The matchmaking's port, but for its end. */
+/* The matchmaking's callbacks, except for its end. */
 void world_on_declare(void *context, double expiration, int active);
 void world_on_look_up(void *context);
 void world_on_ask(void *context, const struct peer_id *leader, const uint8_t *data, size_t n);
@@ -128,7 +128,7 @@ void world_on_leave(void *context);
 void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last);
 /* The group key that a peer's bits say. */
 struct key *world_key(struct world *w, const struct peer *p);
-/* Its declaration is gone at once; or lies there until its time, */
+/* Its declaration is removed at once; or stays until it expires, */
 void world_forget(struct world *w, struct peer *p);
 void world_orphan(struct world *w, struct peer *p);
 /* which may have come. */
@@ -139,7 +139,7 @@ void world_drop_blob(struct blob *b);
 struct meeting *world_meeting(struct world *w, const struct group *found);
 void world_free_meeting(struct meeting *g);
 void world_begin_exchange(struct world *w, struct meeting *g);
-/* One of its members is gone before the end. */
+/* One of its members left before the end. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
 
 /* What a progress record takes, and the nodes that hold them. PL_OK or PL_ENOMEM. */

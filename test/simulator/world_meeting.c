@@ -1,5 +1,5 @@
 /* world_meeting.c - a group that was found, and how long its exchange takes. */
-#include "world_inside.h"
+#include "world_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,12 +29,12 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
     struct meeting *g;
     for (size_t i = w->meeting_count; i-- > 0;)
         if (!memcmp(w->meetings[i]->id, found->id, DHT_ID_BYTES)) return w->meetings[i];
-    if (w->meeting_count == w->meeting_room) {
-        size_t room = w->meeting_room ? 2 * w->meeting_room : 64;
-        void *more = world_need(w, realloc(w->meetings, room * sizeof *w->meetings));
+    if (w->meeting_count == w->meeting_capacity) {
+        size_t capacity = w->meeting_capacity ? 2 * w->meeting_capacity : 64;
+        void *more = world_need(w, realloc(w->meetings, capacity * sizeof *w->meetings));
         if (!more) return NULL;
         w->meetings = more;
-        w->meeting_room = room;
+        w->meeting_capacity = capacity;
     }
     if (!(g = world_need(w, calloc(1, sizeof *g)))) return NULL;
     memcpy(g->id, found->id, DHT_ID_BYTES);

@@ -1,6 +1,6 @@
-/* world_net.c - what lies between the simulated peers: time, messages, and the DHT's five nodes
+/* world_net.c - what is between the simulated peers: time, messages, and the DHT's five nodes
  * that hold a group key. */
-#include "world_inside.h"
+#include "world_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,14 +91,14 @@ void world_on_declare(void *context, double expiration, int active)
         world_forget(w, p);
         return;
     }
-    if (!p->declared && k->count == k->room) {
-        size_t room = k->room ? 2 * k->room : 64;
-        void *list = world_need(w, realloc(k->list, room * sizeof *k->list)), *owner;
+    if (!p->declared && k->count == k->capacity) {
+        size_t capacity = k->capacity ? 2 * k->capacity : 64;
+        void *list = world_need(w, realloc(k->list, capacity * sizeof *k->list)), *owner;
         if (list) k->list = list;
-        owner = world_need(w, realloc(k->owner, room * sizeof *k->owner));
+        owner = world_need(w, realloc(k->owner, capacity * sizeof *k->owner));
         if (owner) k->owner = owner;
         if (!list || !owner) return;
-        k->room = room;
+        k->capacity = capacity;
     }
     if (!p->declared) {
         p->place = k->count++;

@@ -1,7 +1,7 @@
-/* world_report.c - what peers report of their progress, and whom a leader therefore expects: the
+/* world_report.c - what peers report of their progress, and which peers a leader therefore expects: the
  * real rule (net/hivemind/training/liveness) over the records that the living and the dead have left; and
  * what it costs the DHT that everybody looks at everybody's. */
-#include "world_inside.h"
+#include "world_internal.h"
 #include "net/hivemind/training/liveness.h"
 #include "net/hivemind/records/dht_dictionary.h"
 #include "net/hivemind/records/validate.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LOCAL_BATCH 2.5 /* s, a usual one; whoever trains reports after each */
+#define LOCAL_BATCH 2.5 /* s, a usual one; a training peer reports after each */
 #define FRESH_LOOKS 2   /* of each step: before the update, and behind it */
 
 /* --- what a record takes ---------------------------------------------------------------------- */
@@ -131,13 +131,13 @@ static int attended(struct liveness *a, struct world *w, const struct peer *p)
     return rc;
 }
 
-/* Everybody looks at the same records; what tells one peer from another is whom it has missed. So
+/* Everybody looks at the same records; peers differ only in which ones they have missed. So
  * nobody keeps a list of everybody: it is made again of the last round when it is needed. */
 static size_t expected(struct world *w, const struct peer *p)
 {
-    const size_t room = w->o.peers + w->ghost_count;
-    struct progress_record *all = world_need(w, calloc(room + 1, sizeof *all)),
-                           *seen = world_need(w, calloc(room + 1, sizeof *seen));
+    const size_t capacity = w->o.peers + w->ghost_count;
+    struct progress_record *all = world_need(w, calloc(capacity + 1, sizeof *all)),
+                           *seen = world_need(w, calloc(capacity + 1, sizeof *seen));
     struct liveness a = { 0 };
     size_t n = 0, others = 0;
     int rc = w->no_memory ? PL_ENOMEM : PL_OK;

@@ -49,8 +49,8 @@ def all_in(peers, start):
 
 def report(peers):
     for p in peers:
-        told = [(e["epoch"], e["round_status"], e["round_peers"], e["why"]) for e in p.of("epoch")[-3:]]
-        print(f"--- peer {p.number}: epochs, rounds' status, peers, why: {told}; {p.said()[-400:]}")
+        reported = [(e["epoch"], e["round_status"], e["round_peers"], e["why"]) for e in p.of("epoch")[-3:]]
+        print(f"--- peer {p.number}: epochs, rounds' status, peers, why: {reported}; {p.said()[-400:]}")
 
 
 def common(peers, more):

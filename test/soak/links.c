@@ -6,15 +6,15 @@
  *                                             |
  *                          side a <--[cut]--> side b
  *
- * usage: links SEED NAMESPACE:ADDRESS:SIDE:UP:DOWN:DELAY:LOSS:DOOR ...
+ * usage: links SEED NAMESPACE:ADDRESS:SIDE:UP:DOWN:DELAY:LOSS:INBOUND ...
  *   ADDRESS  IPv4 in one /24, whose third number is even     SIDE  a or b
  *   UP, DOWN Mbit/s      DELAY  ms of each direction         LOSS  % of each direction
- *   DOOR     open; or closed, behind a router: nobody connects inwards, and ADDRESS is the router's,
- *            which it puts in place of the host's own (third number one more), and back
+ *   INBOUND  open; or closed, for a host behind NAT: no inbound connections. ADDRESS is then the
+ *            router's: it replaces the host's own address (third number one more), and back
  * Prints "ready". Commands on standard input, a line each: cut, heal, counts (a line of JSON a
  * host). Ends with standard input.
  *
- * A direction is what tc's netem is: a packet is lost by chance, or because the queue is full;
+ * A direction is what tc's netem is: a packet is lost at random, or because the queue is full;
  * else it leaves when those before it have left, at the link's rate, and arrives a delay later.
  * All of that is computed from the time at which it came, so a packet may be late where this
  * program gets no processor, and is never early. The losses' dice are seeded: the n-th packet of
@@ -269,7 +269,7 @@ static void make_direction(struct direction *d, double mbit, double delay_ms, do
 
 static int make_host(struct host *h, char *text, uint64_t seed)
 {
-    char address[16], door[8];
+    char address[16], inbound[8];
     double up, down, delay, loss;
     int end = 0;
     char *colon = strchr(text, ':');
@@ -277,13 +277,13 @@ static int make_host(struct host *h, char *text, uint64_t seed)
     *colon = 0;
     h->name = text;
     if (sscanf(colon + 1, "%15[0-9.]:%c:%lf:%lf:%lf:%lf:%7[a-z]%n", address, &h->side, &up, &down,
-               &delay, &loss, door, &end) != 7 ||
+               &delay, &loss, inbound, &end) != 7 ||
         colon[1 + end])
         return -1;
-    h->closed = !strcmp(door, "closed");
+    h->closed = !strcmp(inbound, "closed");
     if (inet_pton(AF_INET, address, &h->address) != 1 || h->address & INSIDE ||
         (h->side != 'a' && h->side != 'b') || !(up > 0) || !(down > 0) || !(delay >= 0) ||
-        !(loss >= 0 && loss <= 100) || (!h->closed && strcmp(door, "open")))
+        !(loss >= 0 && loss <= 100) || (!h->closed && strcmp(inbound, "open")))
         return -1;
     make_direction(&h->up, up, delay, loss, seed);
     make_direction(&h->down, down, delay, loss, ~seed);
@@ -304,7 +304,7 @@ static void print_counts(void)
     puts("end");
 }
 
-/* One read of standard input is whole lines: whoever writes them waits for an answer to each. */
+/* One read of standard input is whole lines: the writer waits for an answer to each. */
 static int obey(void)
 {
     char text[256];
@@ -327,7 +327,7 @@ int main(int argc, char **argv)
     struct pollfd fds[HOSTS_MAX + 1] = { { .fd = 0, .events = POLLIN } };
     uint64_t seed;
     if (argc < 3 || argc - 2 > HOSTS_MAX) {
-        fputs("usage: links SEED NAMESPACE:ADDRESS:SIDE:UP:DOWN:DELAY:LOSS:DOOR ...\n", stderr);
+        fputs("usage: links SEED NAMESPACE:ADDRESS:SIDE:UP:DOWN:DELAY:LOSS:INBOUND ...\n", stderr);
         return 2;
     }
     seed = strtoull(argv[1], NULL, 0);

@@ -113,7 +113,7 @@ def rate(network, a, b, mbit, total):
     allowed = mbit * 1e6 / 8 * seconds
     verdict(carried <= allowed, f"{mbit:g} Mbit/s up carries no more: {carried / seconds * 8e-6:.2f} Mbit/s over {seconds:.2f} s")
     verdict(carried >= QUEUE_S * mbit * 1e6 / 8 / 4, f"and no less than a quarter of a full queue: {carried} bytes of {total}")
-    verdict(after["up_full"] > before["up_full"], f"what the queue has no room for is dropped: {after['up_full'] - before['up_full']} packets")
+    verdict(after["up_full"] > before["up_full"], f"packets beyond the queue's capacity are dropped: {after['up_full'] - before['up_full']} packets")
 
 
 def losses(network, packets=6000):
@@ -181,9 +181,9 @@ def calls(network, a, b):
         return False
 
 
-def door(network):
-    verdict(calls(network, 3, 0), "a host behind a router calls others, by the router's address")
-    verdict(not calls(network, 0, 3) and until(lambda: counts(network)[3]["refused"]), "nobody calls it")
+def behind_nat(network):
+    verdict(calls(network, 3, 0), "a host behind NAT connects to others, from the router's address")
+    verdict(not calls(network, 0, 3) and until(lambda: counts(network)[3]["refused"]), "no host connects to it")
 
 
 def main():
@@ -194,7 +194,7 @@ def main():
             rate(network, 1, 2, 2, 100_000)
             losses(network)
             partition(network)
-            door(network)
+            behind_nat(network)
     except Impossible as why:
         print(f"skip links: {why}")
         return closing(skipped=1)

@@ -4,9 +4,9 @@ usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_
 
 One initial peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
 about how fast:
-  - nobody's epoch goes back in its life, nor the swarm's by more than the one step that dies with whoever made it
+  - nobody's epoch goes back in its life, nor the swarm's by more than the one step that is lost with the peer that made it
   - the loss falls
-  - whoever averages parameters in a round has the same ones right after it
+  - peers that average parameters in a round have the same ones right after it
   - no peer's resident memory or file descriptors grow without bound
   - when the churn ends, all that live come to agree on the parameters, within what 16-bit floats round away
 Prints a line a verdict and a closing count; what was measured on the line before it.
@@ -31,7 +31,7 @@ PEERS = int(os.environ.get("SOAK_PEERS", "16"))
 # one has everybody.
 DELAYS = os.environ.get("SOAK_DELAYS", "none step round").split()
 SEED = int(os.environ.get("SOAK_SEED", str(random.randrange(1 << 30))))
-KEEPERS_MIN = 3          # so many that have the swarm's state are left alone at any time: else it is lost, by anybody's rules
+DONORS_MIN = 3          # so many that have the swarm's state are left alone at any time: else it is lost, by anybody's rules
 BATCH = 8
 SHAPES = [(48, 32), (48,), (300,)]
 LIVES = (10, 90) if SECONDS > 120 else (4, 30)  # s until something happens to a peer
@@ -42,7 +42,7 @@ SETTLING = 15            # s of a life, at least, that memory may grow in: conne
 GROWTH = int(os.environ.get("SOAK_GROWTH_MB", "12")) << 20
 # Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
 FILES = 60 + 4 * PEERS
-LASTING = 8              # looks, two seconds: a newcomer dials all whom others still name, the dead too, for a moment
+LASTING = 8              # polls, two seconds: for a moment a newcomer dials all peers that others still name, dead ones too
 CALM_LIMIT = 600         # s for the survivors to agree
 EPOCHS_MIN = 8           # that churn goes on for on a slow machine, within that limit: else there is nothing to judge
 RATE = 0.02
@@ -116,14 +116,14 @@ class Peer:
         return [e for e in list(self.events) if e["event"] in kinds]
 
     def story(self):
-        """What it has told, an event a line, for whoever looks for the cause of a failure."""
+        """What it has reported, an event a line, to find the cause of a failure."""
         return [f"{e['time'] - self.born:6.1f} {e['event']} epoch {e['epoch']} of {e['global_epoch']}, {e['peers']} peers; "
                 f"round of {e['round_peers']}: {e['round_status']} {e['why'] or ''} {e['text'] or ''}"
                 for e in list(self.events) if "global_epoch" in e]
 
     def epoch(self):
-        told = self.of("epoch", "corrected", "loaded")
-        return told[-1]["epoch"] if told else 0
+        reported = self.of("epoch", "corrected", "loaded")
+        return reported[-1]["epoch"] if reported else 0
 
     def growth(self):
         """From the most that it took while it settled: until its second step, however long a busy machine takes for that."""
@@ -142,7 +142,7 @@ def make_files(folder):
 
 
 def entry_peer(within=(), ip="127.0.0.1", *more):
-    """A peer that only keeps the door open, and its address."""
+    """Starts a bootstrap peer. Returns its process and its address."""
     entry = subprocess.Popen([*within, program, "peer", "--json", "--run", "soak", "--listen", f"/ip4/{ip}/tcp/0", *more],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     address = json.loads(entry.stdout.readline())["multiaddr"]
@@ -206,8 +206,8 @@ class Swarm:
         self.highest = max(self.highest, highest)
 
     def can_spare(self, peer):
-        keepers = [p for p in self.living if p is not peer and not p.asleep and p.epoch() >= self.highest - 1]
-        return len(keepers) >= KEEPERS_MIN
+        others = [p for p in self.living if p is not peer and not p.asleep and p.epoch() >= self.highest - 1]
+        return len(others) >= DONORS_MIN
 
     def churn(self, seconds):
         """Each life: a while of peace, then death and somebody new after a while, or a sleep."""
@@ -264,12 +264,12 @@ class Swarm:
 
 
 def backwards(peer):
-    """A peer whose own epoch goes back, or whose view of the swarm's does by more than the step that dies with
-    whoever made it: nobody else has its state, and all go on from the step before."""
+    """A peer whose own epoch goes back, or whose view of the swarm's does by more than the step that is lost with
+    the peer that made it: no other peer has its state, and all go on from the step before."""
     for field, allowed in (("epoch", 0), ("global_epoch", 1)):
-        told = [e[field] for e in peer.of("epoch", "corrected", "loaded")]
-        if any(b < a - allowed for a, b in zip(told, told[1:])):
-            return f"peer {peer.number}: {field} {told}"
+        reported = [e[field] for e in peer.of("epoch", "corrected", "loaded")]
+        if any(b < a - allowed for a, b in zip(reported, reported[1:])):
+            return f"peer {peer.number}: {field} {reported}"
     return None
 
 

@@ -91,7 +91,7 @@ static void the_line(void **state)
                         "peers: 1 training, 2 training, 4 training");
 }
 
-/* Whoever is dead adds nothing, whoever catches up nothing either; pace is that of late. */
+/* Dead peers and peers that catch up add no samples; the pace is the recent one. */
 static void those_who_left(void **state)
 {
     (void)state;

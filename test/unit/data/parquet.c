@@ -69,7 +69,7 @@ static int write_table(const char *where, int rows, const struct parquet_options
     struct parquet_writer *w;
     int rc = pl_parquet_writer_open(&w, where, columns, COLUMNS, options, &err);
     if (rc) return rc;
-    rc = pl_parquet_writer_meta(w, "remark", "of a test", &err);
+    rc = pl_parquet_writer_meta(w, "comment", "of a test", &err);
     for (int r = 0; !rc && r < rows; r++) {
         struct parquet_value v[COLUMNS];
         char text[64];
@@ -101,7 +101,7 @@ static int read_all(struct pl_source *source, int skip, int check)
     if (rc) return rc;
     if (check) {
         assert_int_equal(p->columns, COLUMNS);
-        assert_string_equal(pl_parquet_meta(p, "remark"), "of a test");
+        assert_string_equal(pl_parquet_meta(p, "comment"), "of a test");
     }
     for (size_t c = 0; !rc && c < p->columns; c++) {
         uint64_t first = 0;
@@ -279,13 +279,13 @@ static void put_le32(uint8_t *p, uint32_t x)
 
 static void a_footer_longer_than_the_file(void **state)
 {
-    static const uint32_t lies[] = { 0,          1,         7, 1000000, PARQUET_FOOTER_MAX + 1,
-                                     0x7fffffff, 0xffffffff };
+    static const uint32_t sizes[] = { 0,          1,         7, 1000000, PARQUET_FOOTER_MAX + 1,
+                                      0x7fffffff, 0xffffffff };
     size_t bytes;
     uint8_t *data = small_file(&bytes, PL_CODEC_NONE);
     (void)state;
-    for (size_t i = 0; i < PL_COUNT(lies); i++) {
-        put_le32(data + bytes - 8, lies[i]);
+    for (size_t i = 0; i < PL_COUNT(sizes); i++) {
+        put_le32(data + bytes - 8, sizes[i]);
         assert_int_not_equal(read_bytes(data, bytes), PL_OK);
     }
     memcpy(data + bytes - 4, "PARE", 4);

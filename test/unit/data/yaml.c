@@ -119,7 +119,7 @@ static void other_spellings(void **state)
         FLOW("", DD MULT), /* the weight is GumbelVQ's default */
         FLOW("kl_weight: 1.e-08, remap: null, what: [ever],",
              DD MULT ", dropout: 0.1, resamp_with_conv: yes"),
-        "# a remark\n---\nbase: &base {z_channels: 256, 'ch': 128, \"num_res_blocks\": 2} # more\n"
+        "# a comment\n---\nbase: &base {z_channels: 256, 'ch': 128, \"num_res_blocks\": 2} # more\n"
         "other: &other {ch: 64, resolution: 256}\nmodel:\n"
         "  target: 'taming.models.vqgan.GumbelVQ'\n  params:\n    embed_dim: &wide 256\n"
         "    n_embed: 8192\n    ddconfig:\n      <<: [*base, *other]\n"

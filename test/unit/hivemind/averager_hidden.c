@@ -1,4 +1,4 @@
-/* averager_hidden.c - peers whom nobody can call: they take part in rounds through connections that
+/* averager_hidden.c - peers behind NAT: they take part in rounds through connections that
  * they have made themselves, and meet through a relay, which carries too little for more. */
 #include "loopback.h"
 #include "net/hivemind/dht/dht_node.h"
@@ -109,7 +109,7 @@ static void *close_soon(void *port)
     return NULL;
 }
 
-/* They look for a group at once, and are not told so soon that nobody can call them: it is waited
+/* They look for a group at once, before they can know that they are behind NAT: it is waited
  * for, since each would be given a share. */
 static void known_before_the_search(void **state)
 {

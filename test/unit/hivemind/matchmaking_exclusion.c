@@ -3,7 +3,7 @@
 
 static struct world w;
 
-/* Two whom nobody can call, but over connections that they have made, and an open one, which comes
+/* Two peers behind NAT, reachable only over connections that they have made, and an open one, which comes
  * when one of them has looked for a while: it leads both, though its time is later. The second knows
  * from the beginning how it stands, the first finds out in the search. */
 static void hidden_ones_follow(void **state)

@@ -1,5 +1,5 @@
 /* file_server.h - a web server in a thread that serves one file, well or badly by the path's
- * first letter: it cuts, stalls, lies about lengths and ranges, is busy, changes the file or
+ * first letter: it cuts, stalls, reports wrong lengths and ranges, is busy, changes the file or
  * damages it. */
 #ifndef FILE_SERVER_H
 #define FILE_SERVER_H

@@ -42,12 +42,12 @@ static inline void say(int fd, const char *text)
 /* Reads until `word` is there, or the end; the caller frees. */
 static inline char *hear(int fd, const char *word)
 {
-    size_t room = 1 << 20, n = 0;
-    char *text = calloc(room, 1);
+    size_t capacity = 1 << 20, n = 0;
+    char *text = calloc(capacity, 1);
     ssize_t got;
     assert_non_null(text);
-    while (n < room - 1 && !(word && strstr(text, word))) {
-        got = read(fd, text + n, room - 1 - n);
+    while (n < capacity - 1 && !(word && strstr(text, word))) {
+        got = read(fd, text + n, capacity - 1 - n);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
         n += (size_t)got;

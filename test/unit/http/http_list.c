@@ -1,5 +1,5 @@
-/* http_list.c - lists of shards in each spelling, addresses beside the list, and what is no
- * list. */
+/* http_list.c - lists of shards in each spelling, addresses relative to the list, and files that
+ * are not lists. */
 #include "net/http/client/shard_list.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static int parse(const char *text, const char *url)
     return http_list_parse(&list, text, strlen(text), url, &err);
 }
 
-static void addresses_lie_beside_the_list(void **state)
+static void addresses_are_relative_to_the_list(void **state)
 {
     static const struct {
         const char *base, *name, *url;
@@ -164,8 +164,10 @@ static void what_is_no_list_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_lie_beside_the_list), cmocka_unit_test(both_spellings),
-        cmocka_unit_test(a_folder_as_a_server_shows_it), cmocka_unit_test(which_urls_are_lists),
+        cmocka_unit_test(addresses_are_relative_to_the_list),
+        cmocka_unit_test(both_spellings),
+        cmocka_unit_test(a_folder_as_a_server_shows_it),
+        cmocka_unit_test(which_urls_are_lists),
         cmocka_unit_test(what_is_no_list_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* http_source.c - a web server that cuts, stalls, lies about lengths and ranges, is busy, changes
+/* http_source.c - a web server that cuts, stalls, reports wrong lengths and ranges, is busy, changes
  * the file or damages it, in the open and over TLS; the source gives the right bytes or one
  * sentence. The server is a thread here. */
 #include "net/http/client/http_source.h"
@@ -35,7 +35,7 @@ static void bytes_come_whatever_the_server_does(void **state)
     }
 }
 
-/* Whoever waits for stall_s each time gets on slowly, or not at all. */
+/* A reader that waits for stall_s each time progresses slowly, or not at all. */
 static void silence_costs_little_where_answers_are_quick(void **state)
 {
     struct http_client *c = client();
@@ -87,7 +87,7 @@ static int open_secure(struct pl_source **s, struct http_client **c, const char 
     return http_source_open(s, *c, NULL, url, sha256, &err);
 }
 
-static void secrets_come_from_whom_they_should(void **state)
+static void secrets_come_from_the_right_server(void **state)
 {
     struct http_client *c;
     struct pl_source *s;
@@ -160,11 +160,11 @@ static void redirects_take_no_token_along(void **state)
     http_client_close(c);
 }
 
-static void lies_are_told(void **state)
+static void bad_are_told(void **state)
 {
     static const struct {
         const char *path, *words;
-    } lies[] = {
+    } bad[] = {
         { "/none", "404" },
         { "/whole", "requests for parts" },
         { "/waits", "requests for parts" },
@@ -173,11 +173,11 @@ static void lies_are_told(void **state)
     struct http_client *c = client();
     struct pl_source *s;
     (void)state;
-    for (size_t i = 0; i < PL_COUNT(lies); i++) {
-        assert_int_not_equal(open_path(&s, c, lies[i].path, NULL), PL_OK);
+    for (size_t i = 0; i < PL_COUNT(bad); i++) {
+        assert_int_not_equal(open_path(&s, c, bad[i].path, NULL), PL_OK);
         assert_null(s);
-        if (!strstr(err.text, lies[i].words)) fail_msg("%s: %s", lies[i].path, err.text);
-        assert_non_null(strstr(err.text, lies[i].path));
+        if (!strstr(err.text, bad[i].words)) fail_msg("%s: %s", bad[i].path, err.text);
+        assert_non_null(strstr(err.text, bad[i].path));
     }
     assert_int_equal(open_path(&s, c, "/exchanged", NULL), PL_OK);
     assert_int_not_equal(read_all(s), PL_OK);
@@ -234,9 +234,9 @@ int main(void)
         cmocka_unit_test(bytes_come_whatever_the_server_does),
         cmocka_unit_test(silence_costs_little_where_answers_are_quick),
         cmocka_unit_test(lists_come_in_parts_too),
-        cmocka_unit_test(secrets_come_from_whom_they_should),
+        cmocka_unit_test(secrets_come_from_the_right_server),
         cmocka_unit_test(redirects_take_no_token_along),
-        cmocka_unit_test(lies_are_told),
+        cmocka_unit_test(bad_are_told),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),
     };

@@ -1,5 +1,5 @@
-/* slow_line.c - a line that carries little: what is said last arrives, and whoever still speaks is
- * not taken for dead because his answer to a ping waits behind what he says. */
+/* slow_line.c - a slow link: the last bytes before a close arrive, and a peer that still sends is
+ * not taken for dead because its answer to a ping waits behind its data. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/loop/socket.h"
 #include "net/libp2p/muxing/yamux.h"
@@ -102,7 +102,7 @@ static void answer(void *context, struct rpc_call *call, const uint8_t *data, si
     note(&answered);
 }
 
-/* Whoever ends right after a round still owes a slow groupmate half of it. */
+/* A peer that ends right after a round still has to send half of it to a slow groupmate. */
 static void last_words_arrive(void **state)
 {
     struct side a, b;

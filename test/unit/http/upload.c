@@ -234,7 +234,7 @@ static void a_token_stays_at_home(void **unused)
     unlink(state);
 }
 
-static void secrets_go_to_whom_they_should(void **unused)
+static void secrets_go_to_the_right_server(void **unused)
 {
     struct http_upload_options o = http_upload_options();
     char url[100];
@@ -263,7 +263,7 @@ int main(void)
         cmocka_unit_test(a_stopped_upload_goes_on),
         cmocka_unit_test(lies_are_told),
         cmocka_unit_test(a_token_stays_at_home),
-        cmocka_unit_test(secrets_go_to_whom_they_should),
+        cmocka_unit_test(secrets_go_to_the_right_server),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

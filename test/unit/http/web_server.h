@@ -63,7 +63,7 @@ static inline void web_say(struct web_client *c, const char *status, const char 
 
 /* The value of a header of the request, "" if there is none. */
 static inline const char *web_header(const struct web_client *c, const char *name, char *value,
-                                     size_t room)
+                                     size_t capacity)
 {
     char key[60];
     const char *at;
@@ -72,7 +72,7 @@ static inline const char *web_header(const struct web_client *c, const char *nam
     value[0] = 0;
     if (!at || at >= c->body) return value;
     at += strlen(key) + strspn(at + strlen(key), " ");
-    snprintf(value, room, "%.*s", (int)strcspn(at, "\r"), at);
+    snprintf(value, capacity, "%.*s", (int)strcspn(at, "\r"), at);
     return value;
 }
 

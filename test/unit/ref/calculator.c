@@ -108,7 +108,8 @@ static void options_move_what_they_should(void **state)
     struct pl_memory_use here = use_of(&plan), there;
     double P = 774030080;
     (void)state;
-    plan.offload = 1; /* master copy and statistics leave; the largest gradient stays */
+    plan.offload =
+        1; /* the master copy and the optimizer state leave; the largest gradient stays */
     there = use_of(&plan);
     assert_true(here.term[PL_TERM_master].device == 4 * P && here.host == 0);
     assert_true(there.term[PL_TERM_master].host == 4 * P && there.term[PL_TERM_master].device == 0);

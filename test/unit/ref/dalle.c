@@ -191,7 +191,8 @@ static void cache_agrees_with_whole_passes(void **state)
         int32_t given[128], last[4];
         memcpy(b.text + T, b.text,
                (size_t)T * sizeof *b.text); /* two equal captions side by side */
-        assert_int_equal(pl_kv_cache_open(&cache, m, 5, NULL), PL_OK); /* room to spare */
+        assert_int_equal(pl_kv_cache_open(&cache, m, 5, NULL),
+                         PL_OK);                  /* more capacity than needed */
         for (int again = 0; again < 2; again++) { /* what an earlier drawing left must not matter */
             for (int cell = 0; cell < I; cell++) {
                 for (int k = 0; k < 4; k++) {

@@ -198,7 +198,7 @@ static void state_names(void **state)
     pl_optimizer_close(o);
 }
 
-/* Chunks and kept gradients change no bit; what lies between tensors is not touched. */
+/* Chunks and saved gradients change no bit; padding between tensors is not touched. */
 static void options_change_nothing(void **state)
 {
     static float p[3][TOTAL], g[TOTAL], before[TOTAL];

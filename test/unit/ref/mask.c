@@ -56,15 +56,16 @@ static void paint(const struct pl_mask *m, int n)
 static void compare(const char *name, const struct pl_mask *m, int n)
 {
     static uint8_t bits[MOST * ((MOST + 7) / 8) + 1];
-    int pitch = (n + 7) / 8, end = n * pitch;
+    int row_bytes = (n + 7) / 8, end = n * row_bytes;
     uint64_t count = 0;
     bits[end] = 0xa5; /* must stay */
     paint(m, n);
     pl_mask_bits(bits, m, n);
     assert_int_equal(bits[end], 0xa5);
     for (int q = 0; q < n; q++)
-        for (int k = 0; k < 8 * pitch; k++) {
-            int bit = bits[q * pitch + k / 8] >> (7 - k % 8) & 1, want = k < n ? painted[q][k] : 0;
+        for (int k = 0; k < 8 * row_bytes; k++) {
+            int bit = bits[q * row_bytes + k / 8] >> (7 - k % 8) & 1,
+                want = k < n ? painted[q][k] : 0;
             if (bit != want || (k < n && pl_mask_allowed(m, q, k) != want))
                 fail_msg("%s P%d F%d n%d: query %d, key %d", name, m->P, m->F, n, q, k);
             count += (uint64_t)want;

@@ -85,18 +85,18 @@ static void weights_of_nothing(void **state)
 }
 
 /* Two Byzantine peers of nine, once far away and once not even numbers: the honest mean stays near. */
-static void liars_do_not_drag(void **state)
+static void outliers_do_not_drag(void **state)
 {
     const struct pl_clip how = { 3, NULL, 50, -1, -1, 0 };
-    const float lies[] = { 1e6f, -1e30f, NAN, INFINITY };
+    const float outliers[] = { 1e6f, -1e30f, NAN, INFINITY };
     (void)state;
-    for (size_t l = 0; l < PL_COUNT(lies); l++) {
+    for (size_t l = 0; l < PL_COUNT(outliers); l++) {
         struct pl_clip_result result;
         float x[PEERS][D], m[D];
         double v[D];
         normal(x[0], PEERS * D, 1);
         for (int i = 7; i < PEERS; i++)
-            for (int k = 0; k < D; k++) x[i][k] = lies[l];
+            for (int k = 0; k < D; k++) x[i][k] = outliers[l];
         assert_int_equal(ref_median(m, x[0], PEERS, D, 0), PL_OK);
         for (int k = 0; k < D; k++) v[k] = m[k];
         assert_int_equal(ref_centered_clip(v, &result, x[0], NULL, PEERS, D, &how), PL_OK);
@@ -268,7 +268,7 @@ int main(void)
         cmocka_unit_test(no_radius_is_the_mean),
         cmocka_unit_test(equal_inputs_stay),
         cmocka_unit_test(weights_of_nothing),
-        cmocka_unit_test(liars_do_not_drag),
+        cmocka_unit_test(outliers_do_not_drag),
         cmocka_unit_test(medians),
         cmocka_unit_test(honest_peers_pass),
         cmocka_unit_test(cheaters_are_found),

@@ -88,8 +88,8 @@ static void assert_same(const struct run *a, const struct run *b)
     }
 }
 
-/* A loss that is not finite: its samples go, and those that waited beside them; nothing else
- * does. */
+/* A loss that is not finite: its samples are dropped, with those accumulated before them, and nothing
+ * else. */
 static void bad_loss(void **state)
 {
     struct run r = begin(32), without = begin(32);

@@ -36,7 +36,7 @@ static double product(const float *a, const float *b, size_t n)
 typedef double value_fn(void *of);
 
 /* Gradient g of f over the n inputs x, against central differences. Steps of 2^-6 leave an error of
- * about h^2/6 of the third derivative beside the rounding of float32 results. */
+ * about h^2/6 of the third derivative, plus the rounding of float32 results. */
 static void slopes(const char *what, value_fn *f, void *of, float *x, const float *g, size_t n,
                    double allowed)
 {

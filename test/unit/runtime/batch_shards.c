@@ -19,7 +19,7 @@ static struct pl_backend be;
 static struct pl_dalle *m;
 static int32_t text[B_MAX * 16], codes[B_MAX * 64];
 
-/* Backends lie beside the program, a folder above the tests. */
+/* Backends are in the program's folder, one above the tests. */
 static void find_backends(void)
 {
     char folder[4096];
@@ -56,14 +56,14 @@ static int teardown(void **state)
 }
 
 /* The gradient of B sequences on top of what `begun` says is there already; free with pl_free. */
-static float *gradient(int lanes, int threads, int B, float begun, struct pl_dalle_loss *loss)
+static float *gradient(int shards, int threads, int B, float begun, struct pl_dalle_loss *loss)
 {
     size_t n = m->params.total;
     float *copy = pl_alloc(n, sizeof *copy);
     struct pl_err err = { "" };
     assert_non_null(copy);
     for (size_t i = 0; i < n; i++) m->params.grad[i] = begun;
-    m->shards = lanes;
+    m->shards = shards;
     be.set_threads(threads);
     assert_int_equal(pl_dalle_step(m, text, codes, B, B, loss, &err), PL_OK);
     memcpy(copy, m->params.grad, n * sizeof *copy);
@@ -87,14 +87,14 @@ static void threads_change_nothing(void **state)
     }
 }
 
-static void lanes_add_up_to_the_batch(void **state)
+static void shards_add_up_to_the_batch(void **state)
 {
     (void)state;
     for (int B = 1; B <= B_MAX; B += 10) {
         struct pl_dalle_loss whole, loss;
         float *want = gradient(1, 2, B, 1, &whole);
-        for (int lanes = 2; lanes <= PL_SHARDS_MAX; lanes++) {
-            float *got = gradient(lanes, 2, B, 1, &loss);
+        for (int shards = 2; shards <= PL_SHARDS_MAX; shards++) {
+            float *got = gradient(shards, 2, B, 1, &loss);
             assert_float_equal(loss.total, whole.total, 1e-5);
             assert_float_equal(loss.text, whole.text, 1e-5);
             assert_float_equal(loss.image, whole.image, 1e-5);
@@ -113,8 +113,8 @@ static void lanes_add_up_to_the_batch(void **state)
     }
 }
 
-/* What changes in the model between steps is seen by every lane. */
-static void lanes_follow_the_model(void **state)
+/* A change of the model between steps is seen by every shard. */
+static void shards_follow_the_model(void **state)
 {
     struct pl_dalle_loss before, after;
     float *a = gradient(4, 2, B_MAX, 0, &before), *b;
@@ -171,8 +171,8 @@ static void cut_follows_from_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing), cmocka_unit_test(lanes_add_up_to_the_batch),
-        cmocka_unit_test(lanes_follow_the_model), cmocka_unit_test(first_failure_is_told),
+        cmocka_unit_test(threads_change_nothing),  cmocka_unit_test(shards_add_up_to_the_batch),
+        cmocka_unit_test(shards_follow_the_model), cmocka_unit_test(first_failure_is_told),
         cmocka_unit_test(cut_follows_from_sizes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
