@@ -1,7 +1,7 @@
 #!/bin/sh
-# layers.sh - includes follow the layers: a folder may include itself and what follows its arrow: ref -> nothing; runtime, fast, cuda -> ref;
-# data -> runtime, ref; net -> data, runtime, ref; cmd and test -> everything; nobody -> test
-# (but the program, which carries `conform`).
+# layers.sh - includes follow the layers. A folder may include itself and what its arrow names:
+# ref -> nothing; runtime, fast, cuda -> ref; data -> runtime, ref; net -> data, runtime, ref; cmd and
+# test -> everything. No folder includes test, except the program, which has `conform`.
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 
@@ -68,7 +68,7 @@ check_net net/http/client "net"
 check_net net/hivemind "$libp2p net/libp2p net/http/client"
 check_net net/http "$libp2p net/libp2p net/hivemind net/http/client"
 
-# No circles between the rooms of hivemind, either; its public header counts as the optimizer's.
+# No circles between the folders of hivemind, either; its public header counts as the optimizer's.
 circles=$(for f in $(find net/hivemind -name '*.[ch]'); do
     dir=$(dirname "$f")
     echo "$dir $dir"
@@ -77,7 +77,7 @@ circles=$(for f in $(find net/hivemind -name '*.[ch]'); do
         case $i in net/hivemind/*/*) [ "$dir" = "$(dirname "$i")" ] || echo "$dir $(dirname "$i")" ;; esac
     done
 done | tsort 2>&1 >/dev/null)
-[ -z "$circles" ] || { echo "rooms that include each other in a circle:"; echo "$circles"; bad=1; }
+[ -z "$circles" ] || { echo "folders that include each other in a circle:"; echo "$circles"; bad=1; }
 
 # No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a circle.
 circles=$(for f in $(find net/loop net/libp2p net/*.[ch] -name '*.[ch]'); do

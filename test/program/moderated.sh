@@ -1,5 +1,5 @@
 #!/bin/sh
-# moderated.sh - a moderated run by the public API: a Python peer trains beside `potluck train`, and one without the right
+# moderated.sh - a moderated run by the public API: a Python peer trains with `potluck train`, and one without the right
 # secret is told so in one line.
 . "$(dirname "$0")/lib.inc"
 peer=$PWD/test/program/moderated_peer.py config=$PWD/test/program/tiny.json
@@ -45,7 +45,7 @@ takes_no() { # words, options...
     joins 1 "$@"
     grep -q "^refused: .*$words" "$work/log" && [ "$(wc -l <"$work/log")" -eq 1 ]
 }
-check "a member by the public API trains beside the program" again trains
+check "a member by the public API trains with the program" again trains
 cp "$work/log" "$work/member"
 check "it has taken over the run's state" grep -q '^loaded' "$work/member"
 shared() { grep '"event":"epoch"' "$work/train" | grep -q '"round_status":0,"round_peers":2'; }
