@@ -266,31 +266,12 @@ static int check(struct requests *w)
 
 static void use_swarm(struct requests *w)
 {
-    struct train_swarm *s = &w->swarm;
-    const struct averaging_options *a = &w->averaging;
-    if (!s->run) return;
+    if (!w->swarm.run) return;
     join_options_default(&w->join);
-    memcpy(s->join, w->join.join.item, sizeof s->join);
-    memcpy(s->listen, w->join.listen.item, sizeof s->listen);
-    memcpy(s->announce, w->join.announce.item, sizeof s->announce);
-    s->join_count = w->join.join.count;
-    s->listen_count = w->join.listen.count;
-    s->announce_count = w->join.announce.count;
-    s->identity = w->join.identity;
-    s->client_mode = w->join.client_mode;
-    s->membership = w->join.membership;
-    s->compression = a->compression;
-    s->matchmaking_time = a->matchmaking_time;
-    s->averaging_timeout = a->averaging_timeout;
-    s->allreduce_timeout = a->allreduce_timeout;
-    s->group_size = a->group_size;
-    s->group_bits = a->group_bits;
-    s->bandwidth = a->bandwidth;
-    s->clip = a->clip;
-    s->verify = a->verify;
-    s->validators = a->validators;
+    w->swarm.join = &w->join;
+    w->swarm.averaging = &w->averaging;
     w->job.together = train_swarm_run;
-    w->job.collaborative_context = s;
+    w->job.collaborative_context = &w->swarm;
 }
 
 static int run_train(int argc, char **argv)

@@ -123,8 +123,9 @@ static int recompute(void *context, const struct peer_id *peer, int64_t epoch, u
     const struct train_job *job = l->w->job;
     uint64_t own_samples = l->t->samples;
     struct pl_dalle_loss own_sum = l->t->sum;
-    int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->allreduce_timeout ? PL_EAGAIN
-                                                                                        : PL_OK;
+    int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->averaging->allreduce_timeout
+                 ? PL_EAGAIN
+                 : PL_OK;
     *gradient = l->t->model->params.grad;
     if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
     drop(l);
@@ -217,10 +218,10 @@ static void report(void *context, const struct pl_collaborative_event *e)
     struct train_swarm *w = l->w;
     struct pl_err err;
     /* a token that was refused is requested again with the next batch */
-    if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->membership, l->s, &err))
+    if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->join->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
-    else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
+    else if (!w->job->quiet) say_text(w->job->cmd, e, w->averaging->verify);
     if (e->kind == PL_COLLABORATIVE_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report,
                           e->samples / fmax(1e-9, e->status.samples_per_second), &err))
@@ -270,10 +271,11 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
 {
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
+    const struct averaging_options *a = w->averaging;
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
     struct pl_collaborative_run run = {
-        .name = w->run, .swarm = s, .key = key, .client_mode = w->client_mode
+        .name = w->run, .swarm = s, .key = key, .client_mode = w->join->client_mode
     };
     struct pl_collaborative_trainer trainer = { .state = &l->state,
                                                 .value = p->value,
@@ -285,26 +287,26 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
                                                 .drop = drop,
                                                 .overlaps = p->be->many_threads,
                                                 .recompute = l->deals ? recompute : NULL,
-                                                .validators = l->deals ? w->validators : 0,
+                                                .validators = l->deals ? a->validators : 0,
                                                 .data = data };
     struct pl_collaborative_options o = { .device = device,
-                                          .compression = w->compression,
+                                          .compression = a->compression,
                                           .target_batch = w->job->target_batch,
                                           .lr = l->t->options.peak,
                                           .schedule = rate,
                                           .epoch = (int64_t)l->t->step,
                                           .epochs = (int64_t)w->job->steps,
                                           .average_state_every = w->average_state_every,
-                                          .matchmaking_time = w->matchmaking_time,
-                                          .averaging_timeout = w->averaging_timeout,
-                                          .allreduce_timeout = w->allreduce_timeout,
-                                          .group_size = (size_t)w->group_size,
-                                          .group_bits = w->group_bits,
-                                          .bandwidth = w->bandwidth == PL_BANDWIDTH_UNKNOWN ? 0
-                                                       : w->bandwidth == 0                  ? -1
-                                                                           : w->bandwidth,
-                                          .clip = w->clip,
-                                          .verify = w->verify,
+                                          .matchmaking_time = a->matchmaking_time,
+                                          .averaging_timeout = a->averaging_timeout,
+                                          .allreduce_timeout = a->allreduce_timeout,
+                                          .group_size = (size_t)a->group_size,
+                                          .group_bits = a->group_bits,
+                                          .bandwidth = a->bandwidth == PL_BANDWIDTH_UNKNOWN ? 0
+                                                       : a->bandwidth == 0                  ? -1
+                                                                           : a->bandwidth,
+                                          .clip = a->clip,
+                                          .verify = a->verify,
                                           .delay = (enum pl_collaborative_delay)w->delay,
                                           .report = report,
                                           .context = l,
@@ -352,16 +354,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct learner l = { .w = w, .t = trainer };
     struct validators validators = { 0 };
     struct rsa_key key = { 0 };
-    struct swarm_options so = { .cmd = job->cmd,
-                                .listen = w->listen,
-                                .listen_count = w->client_mode ? 0 : w->listen_count,
-                                .announce = w->announce,
-                                .announce_count = w->client_mode ? 0 : w->announce_count,
-                                .join = w->join,
-                                .join_count = w->join_count,
-                                .identity = w->identity,
-                                .hold = 1,
-                                .validators = &validators };
+    struct swarm_options so = join_options_swarm(w->join, job->cmd);
     struct pl_memory_plan memory;
     struct preflight_join_options asks = { .swarm = &so,
                                            .run = w->run,
@@ -377,21 +370,23 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                          &trainer->model->params, err);
     w->job = job;
     w->hooks = hooks;
-    l.deals = w->verify && w->validators > 0 && job->source.deal;
+    so.hold = 1; /* the preflight check joins the DHT */
+    so.validators = &validators;
+    l.deals = w->averaging->verify && w->averaging->validators > 0 && job->source.deal;
     if (!rc) rc = rsa_key_make(&key, err);
     validators.key = &key;
     if (!rc && (rc = validators_add_run(&validators, w->run)))
         pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
     l.s = &s;
-    if (!rc) rc = cmd_membership_open(&w->membership, &so.auth, err);
+    if (!rc) rc = cmd_membership_open(&w->join->membership, &so.auth, err);
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
         say_address(w, &s);
         w->page.run = w->run;
-        w->page.membership = &w->membership;
+        w->page.membership = &w->join->membership;
         w->page.folder = job->out;
         w->page.target_batch = job->target_batch;
         w->page.total_steps = (int64_t)job->steps;
-        own_page_start(&w->page, &s, w->join, w->join_count);
+        own_page_start(&w->page, &s, so.join, so.join_count);
         memory_plan(&memory, trainer, job);
         rc = preflight_join(&check, &s, &asks, err);
         if (!rc) rc = among_others(&l, &s, &key, err);
@@ -399,7 +394,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         preflight_join_end(check);
         swarm_close(&s);
     }
-    membership_close(&w->membership);
+    membership_close(&w->join->membership);
     optimizer_state_close(&l.state);
     rsa_key_clear(&key);
     return rc;

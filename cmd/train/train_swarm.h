@@ -2,30 +2,20 @@
 #ifndef PL_CMD_TRAIN_SWARM_H
 #define PL_CMD_TRAIN_SWARM_H
 
-#include "net/hivemind/swarm/membership.h"
+#include "cmd/common/averaging_options.h"
+#include "cmd/common/join_options.h"
 #include "cmd/dash/own_page.h"
 #include "train_job.h"
 
-#define TRAIN_ADDRESSES_MAX 64
-
 struct train_swarm {
-    const char *run; /* NULL: train alone */
-    const char *join[TRAIN_ADDRESSES_MAX], *listen[TRAIN_ADDRESSES_MAX];
-    const char *announce[TRAIN_ADDRESSES_MAX];
-    size_t join_count, listen_count, announce_count;
-    const char *identity, *compression;
-    struct membership membership;
+    const char *run;           /* NULL: train alone */
+    struct join_options *join; /* how to get in; borrowed, as the next */
+    const struct averaging_options *averaging;
     struct own_page page;
-    int client_mode, json, no_check;
-    double matchmaking_time, averaging_timeout, allreduce_timeout;
-    int64_t average_state_every, group_size;
-    const char *group_bits;
-    double bandwidth;  /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
-    double clip;       /* against Byzantine peers: see allreduce.h */
-    int verify;        /* see averager.h */
-    double validators; /* of a verified round, on average */
-    int delay;         /* enum pl_collaborative_delay */
-    double slow;       /* seconds that each local batch takes at least; for demonstrations */
+    int64_t average_state_every; /* epochs */
+    int delay;                   /* enum pl_collaborative_delay */
+    double slow;                 /* least time of a micro-batch, s */
+    int json, no_check;
     /* private */
     struct pl_trainer *trainer;
     const struct train_job *job;
