@@ -32,6 +32,7 @@ void auth_token_clear(struct auth_token *t)
     bytes_clear(&t->signature);
 }
 
+/* The wire's type of bytes, over ours: valid while b is. */
 static ProtobufCBinaryData view(const struct bytes *b)
 {
     return message_bytes(bytes_at(b), bytes_length(b));
@@ -58,6 +59,7 @@ int auth_token_write(struct bytes *out, const struct auth_token *t)
 static int copy_token(struct auth_token *t, const Hivemind__AccessToken *m)
 {
     memset(t, 0, sizeof *t);
+    /* The largest token is about 4 KiB: an RSA key of 8192 bits and a signature by such a key. */
     if (m->username.len > AUTH_TEXT_MAX || m->expiration_time.len > AUTH_TEXT_MAX ||
         m->public_key.len > RSA_TEXT_MAX || m->signature.len > RSA_TEXT_MAX)
         return PL_EFORMAT;
@@ -76,6 +78,7 @@ int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n)
     int rc;
     memset(t, 0, sizeof *t);
     if (!m) return PL_EFORMAT;
+    /* The message's memory ends with it, a token lives until it is renewed. */
     rc = copy_token(t, m);
     hivemind__access_token__free_unpacked(m, NULL);
     return rc;
@@ -108,6 +111,7 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
     bytes_add(&t->public_key, public_key, n);
     bytes_add(&t->expiration, text, strlen(text));
     rc = auth_token_message(&message, t);
+    /* RSA-PSS over SHA-256, in base64, as records are signed. [spec hivemind-protocol 2.1] */
     if (!rc)
         rc = rsa_key_sign(&t->signature, authority, bytes_at(&message), bytes_length(&message));
     bytes_clear(&message);
@@ -129,6 +133,8 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
     bytes_clear(&message);
     if (rc)
         return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
+    /* Python compares it with a UTC time without a zone, and raises an exception for one that has
+     * a zone: such a token is refused by every peer. */
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
         return pl_fail(err, PL_EPROTO,
                        "access token: its expiration_time '%.*s' is no UTC time "
@@ -152,6 +158,9 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
 {
     struct bytes message = { 0 }, made = { 0 };
     int rc = PL_OK;
+    /* What is signed: 0a, length, info without a signature, the plain message. The verifier clears
+     * the signature and serializes again, so both need the same bytes: fields in the order of
+     * their numbers, no defaults written out. */
     bytes_u8(&message, FIELD_1);
     bytes_varint(&message, protobuf_c_message_get_packed_size(info));
     message_pack(&message, info);
@@ -159,6 +168,7 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
     if (message.failed) rc = message.failed;
     else rc = rsa_key_sign(&made, a->key, bytes_at(&message), bytes_length(&message));
     if (!rc) {
+        /* What is sent: the same with the signature in it, so with another length. */
         *signature = view(&made);
         bytes_u8(out, FIELD_1);
         bytes_varint(out, protobuf_c_message_get_packed_size(info));
@@ -178,6 +188,8 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     struct bytes named = { 0 };
     int rc;
     if (RAND_bytes(nonce, AUTH_NONCE) != 1) return PL_ENOMEM;
+    /* service_public_key stays empty, as hivemind's DHT leaves it: before a peer's first answer its
+     * key is not known. */
     /* The whole token goes along each time: receivers keep no list of members' keys. */
     m.client_access_token = &token;
     /* Time and nonce make each request unique: the receiver needs to remember nonces only as
@@ -205,6 +217,7 @@ int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *send
 {
     struct cursor c = { plain, n };
     struct field f;
+    /* All fields are looked at: a second one of this number must not contradict the first. */
     while (c.left) {
         if (field_next(&c, &f)) return pl_fail(err, PL_EPROTO, "request: no message");
         if (f.number == AUTH_SENDER && (f.type != FIELD_DELIMITED || f.n != sender->length ||
@@ -221,17 +234,22 @@ int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t no
     Hivemind__AccessToken token = wire_token(&a->token);
     /* The server shows its token, too: members accept records and answers of members only. */
     m.service_access_token = &token;
+    /* The request's nonce ties the answer to it. No time is needed: the client knows when it has
+     * asked. */
     m.nonce = message_bytes(nonce, AUTH_NONCE);
     return sign(out, a, &m.base, &m.signature, plain, n);
 }
 
-/* Field 1 must come first: hivemind's serializer writes fields in the order of their numbers. */
+/* Cuts a message into field 1, `info`, and the plain message behind it. Field 1 must come first:
+ * hivemind's serializer writes fields in the order of their numbers. */
 static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, const uint8_t *data,
                  size_t n, struct pl_err *err)
 {
     uint8_t tag;
     rest->at = data;
     rest->left = n;
+    /* A member that sees this has sent a message without a token: its user joined a moderated run
+     * as if it were open. */
     if (get_u8(rest, &tag) || tag != FIELD_1 || get_delimited(rest, info, info_n, n))
         return pl_fail(err, PL_EPROTO, "message: carries no access token");
     return PL_OK;
@@ -254,6 +272,7 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
         return pl_fail(err, PL_EPROTO, "message: carries no access token");
     /* First the authority's signature, with the one key that every peer of the run knows ... */
     rc = auth_token_check(&token, a->authority, now, err);
+    /* The DHT's node remembers members until then. */
     if (!rc &&
         !auth_time_parse(&until, bytes_at(&token.expiration), bytes_length(&token.expiration)))
         a->until = (double)until / AUTH_SECOND;
@@ -261,7 +280,9 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
         rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
     auth_token_clear(&token);
     if (rc) return rc;
-    /* ... then the sender's, over info with an empty signature and the plain message. */
+    /* ... then the sender's, over info with an empty signature and the plain message. The order
+     * bounds the work that a stranger can cause: without a token a message costs one verification,
+     * by a key that the run has chosen. */
     *signature = message_bytes(NULL, 0);
     bytes_u8(&message, FIELD_1);
     bytes_varint(&message, protobuf_c_message_get_packed_size(info));
@@ -288,7 +309,8 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
         (m->service_public_key.len != bytes_length(mine) ||
          memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
         return pl_fail(err, PL_EPROTO, "request: meant for another peer");
-    /* Written as !(x <= limit) so that a NaN is refused. */
+    /* |time - now| <= 60 s: from a clock that is 60 s ahead a request is accepted for 120 s, so long
+     * its nonce is kept (hivemind: 180 s). Written as !(x <= limit) so that a NaN is refused. */
     if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
         return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);
     if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");
@@ -312,9 +334,12 @@ int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUT
     size_t info_n;
     int rc = split(&rest, &info, &info_n, data, n, err);
     if (rc) return rc;
+    /* Only field 1 is parsed before the signatures are checked; the plain message is left to the
+     * DHT's own parser. */
     m = message_unpack(&hivemind__request_auth_info__descriptor, info, info_n, err);
     if (!m) return PL_EPROTO;
     if (!(rc = check_request(a, now, m, &rest, err))) {
+        /* The answer has to bear this nonce. */
         memcpy(nonce, m->nonce.data, AUTH_NONCE);
         *plain = rest.at;
         *plain_n = rest.left;
@@ -335,6 +360,7 @@ int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
     if (rc) return rc;
     m = message_unpack(&hivemind__response_auth_info__descriptor, info, info_n, err);
     if (!m) return PL_EPROTO;
+    /* The answering peer needs a token as well: an outsider's answers could name outsiders. */
     rc = check(a, now, m->service_access_token, &m->base, &m->signature, &rest, err);
     /* Our request's nonce: this is the answer to it and no recording of another. */
     if (!rc && (m->nonce.len != AUTH_NONCE || memcmp(m->nonce.data, nonce, AUTH_NONCE)))

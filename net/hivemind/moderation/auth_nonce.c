@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Five megabytes that only a moderated peer's server needs: allocated by its first request. */
 static int open_table(struct auth_nonces *a)
 {
     if (a->ring) return PL_OK;
@@ -50,6 +51,7 @@ static int hash(uint8_t out[32], const struct auth_nonces *a, const void *data, 
     return good ? PL_OK : PL_ENOMEM;
 }
 
+/* The head of a bucket's chain. Links are places in the ring plus one, so that 0 ends a chain. */
 static uint32_t *bucket_of(struct auth_nonces *a, const uint8_t id[16])
 {
     return &a->bucket[((uint32_t)id[0] | (uint32_t)id[1] << 8 | (uint32_t)id[2] << 16) %
@@ -81,12 +83,15 @@ int auth_nonces_take(struct auth_nonces *a, const void *key, size_t key_n, const
     if (!rc) rc = hash(of_key, a, key, key_n, NULL);
     if (!rc) rc = hash(of_user, a, user, user_n, NULL);
     if (rc) return rc;
+    /* Requests pay for the removal of old entries: each adds one and removes one on average. */
     while (a->count && a->ring[a->first].until < now) drop_oldest(a);
     /* Known already? The entry is named by a hash of key and nonce, as two members may choose
      * the same nonce. */
     bucket = bucket_of(a, id);
     for (uint32_t at = *bucket; at; at = a->ring[at - 1].next)
         if (!memcmp(a->ring[at - 1].id, id, sizeof a->ring->id)) return PL_EPROTO;
+    /* Counters are shared by those whose hashes collide, which costs an honest member at most what
+     * the other one holds. */
     k = (uint16_t)(of_key[0] | of_key[1] << 8);
     u = (uint16_t)(of_user[0] | of_user[1] << 8);
     /* A user may have keys as many as it asks the authority for: all of them hold less than is

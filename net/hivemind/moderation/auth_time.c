@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#define DAY 86400
+#define DAY 86400 /* s: UTC as in datetime has no leap seconds */
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -31,13 +31,15 @@ static size_t day_length(const char *s, size_t n)
 {
     size_t i = 7;
     if (n < 7) return SIZE_MAX;
-    if (n == 7) return 7;
+    if (n == 7) return 7; /* YYYYWww, the shortest */
+    /* With dashes: YYYY-MM-DD (10), YYYY-Www (8), YYYY-Www-D (10). */
     if (s[4] == '-') {
         if (s[5] != 'W') return 10;
         if (n == 8 || s[8] != '-') return 8;
         if (n == 9) return SIZE_MAX;
         return n > 10 && is_digit(s[10]) ? 8 : 10;
     }
+    /* Without: YYYYMMDD (8), YYYYWww (7), YYYYWwwD (8); the parity of the digits decides. */
     if (s[4] != 'W') return 8;
     while (i < n && is_digit(s[i])) i++;
     return i < 9 ? i : i % 2 ? 8 : 7;
@@ -64,6 +66,8 @@ static int week_date(const char *at, const char *end, int year, int dashed, int6
     if (!digits(&at, end, 2, &week)) return 0;
     if (at < end && dashed && *at++ != '-') return 0;
     if (at < end && !digits(&at, end, 1, &day)) return 0;
+    /* Some years have 52 weeks, some 53: week 53 must begin before the next year's week 1. Python's
+     * dates are those of the years 1 to 9999. */
     *days = first_monday(year) + 7 * (week - 1) + day - 1;
     return at == end && week >= 1 && day >= 1 && day <= 7 &&
            first_monday(year) + 7 * (week - 1) < first_monday(year + 1) &&
@@ -99,7 +103,7 @@ static int clock_part(const char *at, const char *end, int64_t *all)
     int part[3] = { 0, 0, 0 }, micros = 0, colons = 0, count;
     for (int i = 0; i < 3; i++) {
         if (!digits(&at, end, 2, &part[i])) return 0;
-        if (at == end) goto done;
+        if (at == end) goto done; /* hours alone, or hours and minutes, are a time */
         if (at + 1 == end) return 0;
         if (i == 0) colons = *at == ':';
         if (*at == '.' || *at == ',') {
@@ -108,6 +112,7 @@ static int clock_part(const char *at, const char *end, int64_t *all)
         }
         if (colons && *at++ != ':') return 0;
     }
+    /* ".5" is 500,000 microseconds; digits beyond the sixth are cut off. */
     count = end - at < 6 ? (int)(end - at) : 6;
     if (!count || !digits(&at, end, count, &micros)) return 0;
     for (; count < 6; count++) micros *= 10;
@@ -124,6 +129,7 @@ static size_t character(unsigned char c)
     return c < 0x80 ? 1 : (c & 0xf0) == 0xe0 ? 3 : (c & 0xf0) == 0xf0 ? 4 : 2;
 }
 
+/* date [any character time]: "2021-12-05T10:20:30" and "2021-12-05 10:20:30" are one moment. */
 int auth_time_parse(int64_t *micros, const void *text, size_t n)
 {
     const char *s = text;
@@ -138,6 +144,7 @@ int auth_time_parse(int64_t *micros, const void *text, size_t n)
     return PL_OK;
 }
 
+/* str(datetime) leaves the fraction out if it is zero, so the signed text does, too. */
 int auth_time_write(char text[AUTH_TIME_TEXT], int64_t micros)
 {
     /* The fraction of a second, from 0 up also before 1970. */

@@ -33,6 +33,7 @@ static int is_name(const char *name, size_t n)
     return 1;
 }
 
+/* The value of a hex digit, or -1. Both cases: sha256sum writes small letters, others large ones. */
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -52,7 +53,8 @@ static int read_hex(uint8_t out[32], const char *text, size_t n)
     return PL_OK;
 }
 
-/* Skips blanks; the length of the word that begins there. */
+/* Skips blanks and returns the length of the word that begins there. A list from Windows ends its
+ * lines with CR LF, so a CR counts as a blank. */
 static size_t word(const char **at, const char *end)
 {
     size_t n = 0;
@@ -61,7 +63,8 @@ static size_t word(const char **at, const char *end)
     return n;
 }
 
-/* "NAME HEX": both words and nothing else. */
+/* "NAME HEX": both words and nothing else. An error names the line, not its text, which may hold a
+ * secret that was put there by mistake. */
 static int read_line(struct authority_user *u, const char *line, size_t n, size_t number,
                      struct pl_err *err)
 {
@@ -71,6 +74,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
         return pl_fail(err, PL_EFORMAT,
                        "allowlist, line %zu: a name of letters, digits and . _ - @ + comes first",
                        number);
+    /* The name ends with a zero that is_name has left room for. */
     memset(u, 0, sizeof *u);
     memcpy(u->name, at, length);
     at += length;
@@ -102,7 +106,8 @@ int authority_read(struct authority *a, const char *text, size_t n, struct pl_er
         text = stop ? stop + 1 : end;
         number++;
         if (comment) length = (size_t)(comment - line);
-        if (!word(&at, line + length)) continue;
+        if (!word(&at, line + length)) continue; /* blank, or a comment alone */
+        /* The list grows twofold, so that reading n users copies fewer than 2n. */
         if (count == AUTHORITY_USERS_MAX)
             rc = pl_fail(err, PL_ELIMIT, "allowlist: more than %d users", AUTHORITY_USERS_MAX);
         else if (count == capacity) {
@@ -117,6 +122,8 @@ int authority_read(struct authority *a, const char *text, size_t n, struct pl_er
         free(users);
         return rc;
     }
+    /* Users whose lines are gone get no further token; those that they hold stay valid until their
+     * expiration, since no peer asks the authority. */
     free(a->users);
     a->users = users;
     a->user_count = count;
@@ -130,11 +137,13 @@ void authority_clear(struct authority *a)
     a->user_count = 0;
 }
 
+/* SHA-256, as `printf %s SECRET | sha256sum` gives it: a list may be made without our program. */
 static int hash(uint8_t out[32], const char *token)
 {
     return EVP_Digest(token, strlen(token), out, NULL, EVP_sha256(), NULL) == 1 ? PL_OK : PL_ENOMEM;
 }
 
+/* 64 small hex digits and a zero. */
 static void hex(char out[65], const uint8_t data[32])
 {
     for (int i = 0; i < 32; i++) snprintf(out + 2 * i, 3, "%02x", data[i]);
@@ -150,7 +159,8 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
         return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +",
                        name, AUTHORITY_NAME_MAX);
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
-    /* 256 bits of randomness: a secret that cannot be guessed. */
+    /* 256 bits from the system's generator: a secret that cannot be guessed, so a fast hash of it
+     * in the list gives nothing away. */
     hex(token, random);
     if (hash(secret, token)) return pl_fail(err, PL_ENOMEM, "no memory");
     hex(text, secret);
@@ -162,6 +172,7 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
 
 /* --- a request -------------------------------------------------------------------------------- */
 
+/* Writes o, which it takes, and returns the HTTP status: 500 without memory. */
 static int answer(struct bytes *json, int status, json_t *o)
 {
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -198,6 +209,8 @@ static json_t *text_of(const struct bytes *b)
     return json_stringn((const char *)bytes_at(b), bytes_length(b));
 }
 
+/* The answer of 200. Its hivemind_access is the token in JSON; a peer trusts auth_server_public_key
+ * as the run's authority from then on, so the connection has to be HTTPS. */
 static int issue(const struct authority *a, struct bytes *json, const char *name, const char *key,
                  size_t n, double now)
 {
@@ -212,6 +225,7 @@ static int issue(const struct authority *a, struct bytes *json, const char *name
                        "signature", text_of(&t.signature));
     o = json_pack("{s:o,s:o}", "auth_server_public_key", text_of(&a->key->text), "hivemind_access",
                   access);
+    /* The run's volunteers read their first initial peer here; ours take it from the user. */
     if (o && a->coordinator_ip) {
         json_object_set_new(o, "coordinator_ip", json_string(a->coordinator_ip));
         json_object_set_new(o, "coordinator_port", json_integer(a->coordinator_port));
@@ -235,6 +249,7 @@ int authority_join(const struct authority *a, struct bytes *json, const char *be
     o = n <= AUTHORITY_BODY_MAX ? json_loadb(body, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     key = json_object_get(json_object_get(o, "experiment_join_input"), "peer_public_key");
     text = json_string_value(key);
+    /* JSON texts may hold a NUL, which would cut the key that is signed. */
     if (!text || strlen(text) != json_string_length(key) ||
         rsa_public_parse(&parsed, text, strlen(text)))
         status = refuse(json, 400,

@@ -6,7 +6,8 @@
  *                               authority's key
  *   check                       the signature is the authority's, the key ours, the time not over
  *
- * Other peers verify the same signature, so a token that fails here would be refused by
+ * A peer of a moderated run cannot send a single DHT message without the token, so this comes
+ * before joining. Other peers verify the same signature, so a token that fails here would be refused by
  * everybody. A failure names the side that has to act: the user, the keeper of the authority, or
  * nobody yet (it is tried again after 1, 2, 4, ... s). */
 #include "authority_client.h"
@@ -23,6 +24,8 @@
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
+/* A text of the answer. Its bytes go into the signed message, so a NUL in it, where C would see its
+ * end and Python would not, is refused. */
 static int add_text(struct bytes *out, const json_t *o, const char *name, struct pl_err *err)
 {
     const json_t *v = json_object_get(o, name);
@@ -56,6 +59,8 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
     int rc;
     memset(t, 0, sizeof *t);
     *authority = NULL;
+    /* The four fields of an AccessToken, and the key that all of the run's tokens are signed by.
+     * Other fields (coordinator_ip, coordinator_port) are not needed: the user names the peers. */
     if (!key || rsa_public_parse(authority, key, strlen(key)))
         rc = pl_fail(err, PL_EFORMAT,
                      "authority: auth_server_public_key is no RSA key as OpenSSH text");
@@ -74,11 +79,13 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
 
 /* --- the request ------------------------------------------------------------------------------ */
 
+/* libcurl's callback. The buffer has a limit; whatever goes beyond it ends the transfer. */
 static size_t on_body(char *data, size_t size, size_t n, void *context)
 {
     return bytes_add(context, data, size * n) ? 0 : size * n;
 }
 
+/* The key's OpenSSH text is what the authority will sign, byte for byte. */
 static char *body_for(const struct rsa_key *key)
 {
     json_t *o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
@@ -89,12 +96,13 @@ static char *body_for(const struct rsa_key *key)
     return text;
 }
 
+/* The query's two names are of the service that the run used; an authority may ignore them. */
 static char *url_for(CURL *curl, const struct authority_ask *ask)
 {
     char *organization = curl_easy_escape(curl, ask->organization ? ask->organization : "", 0);
     char *model = curl_easy_escape(curl, ask->model ? ask->model : "", 0), *url = NULL;
     size_t n = strlen(ask->url);
-    while (n && ask->url[n - 1] == '/') n--;
+    while (n && ask->url[n - 1] == '/') n--; /* "https://host/" is "https://host" */
     if (organization && model &&
         asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n,
                  ask->url, organization, model) < 0)
@@ -104,9 +112,10 @@ static char *url_for(CURL *curl, const struct authority_ask *ask)
     return url;
 }
 
-/* OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...). */
+/* libcurl passes OpenSSL's verdict on: the numbers for what is wrong with a certificate (X509_V_ERR_...). */
 enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 21, CERT_NAME = 62 };
 
+/* A certificate that is not accepted has four usual reasons, each with another remedy. */
 static const char *certificate_advice(long verified, int has_ca, const char *why)
 {
     if (verified == CERT_NOT_YET)
@@ -125,7 +134,8 @@ static const char *certificate_advice(long verified, int has_ca, const char *why
            "--authority-ca";
 }
 
-/* Which side has to do what. *status: whether another try may help. */
+/* Which side has to do what. *status: whether another try may help. Mistakes of the command line and
+ * of certificates stay what they are; a service that is not there yet may come. */
 static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
                           const char *why)
 {
@@ -156,7 +166,8 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
     }
 }
 
-/* It has answered, but not with a token. */
+/* It has answered, but not with a token: 401 is final, other failures are tried again. [spec
+ * hivemind-protocol 3] */
 static int refusal(const struct authority_ask *ask, long status, struct pl_err *err)
 {
     if (status == 401 || status == 429) /* 429: and too often */
@@ -165,6 +176,7 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
                        "its keeper for one (potluck authority --invite), and give it by "
                        "--token-file",
                        ask->url, ask->secret_from ? ask->secret_from : "ours");
+    /* 500 and above: the service has failed, not we; a proxy answers so while it restarts. */
     if (status >= 500)
         return pl_fail(err, PL_EAGAIN,
                        "authority %.100s answers with status %ld; its keeper's "
@@ -176,7 +188,7 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
                    ask->url, status);
 }
 
-/* PL_EAGAIN: worth another try. */
+/* One request. PL_EAGAIN: worth another try. */
 static int put(struct bytes *out, const struct authority_ask *ask, const struct rsa_key *key,
                struct pl_err *err)
 {
@@ -187,6 +199,7 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
     long status = 0;
     CURLcode code;
     int rc = PL_OK;
+    /* The secret travels in a header, as the run's hub tokens did, and over TLS alone. */
     if (asprintf(&bearer, "Authorization: Bearer %s", ask->user_token) < 0) bearer = NULL;
     if (bearer) headers = curl_slist_append(headers, bearer);
     if (!curl || !body || !url || !bearer || !headers) {
@@ -194,16 +207,19 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
         goto done;
     }
     curl_easy_setopt(curl, CURLOPT_URL, url);
+    /* No redirects and no other protocol: the secret is for this address alone. */
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https");
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "PUT");
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT,
                      ask->timeout_s > 0 ? ask->timeout_s : AUTHORITY_TIMEOUT_S);
+    /* Without signals, which would interrupt the program that this library is part of. */
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    /* A self-signed authority's certificate replaces the system's list: no other is trusted then. */
     if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
     code = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
@@ -238,11 +254,12 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
                        "--authority reads https://NAME:PORT",
                        ask->url[0] ? ask->url : "''");
     for (int i = 0;; i++) {
-        bytes_clear(&answer);
+        bytes_clear(&answer); /* a try that broke off may have left a part of an answer */
         answer.limit = AUTHORITY_ANSWER_MAX;
         rc = put(&answer, ask, auth->key, err);
         if (rc != PL_EAGAIN || i + 1 >= tries) break;
-        /* 1, 2, 4, ... s, as hivemind's volunteers did */
+        /* 1, 2, 4, ... s, as the run's volunteers did: after an outage they do not all come at
+         * once. */
         sleep(1u << i);
     }
     if (!rc && (rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
@@ -251,11 +268,16 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
                 ask->url, why.text);
     bytes_clear(&answer);
     if (rc) return rc;
+    /* The checks that every peer makes. The signature: is it this authority's, over these texts?
+     * The expiration, by our own clock: a token that is over already shows that one of the two
+     * clocks is wrong. */
     if ((rc = auth_token_check(&t, authority, now, &why)))
         pl_fail(err, rc,
                 "authority %.100s gives a token that is none: %.200s; its keeper's side; "
                 "yours, if your clock is wrong (timedatectl set-ntp true)",
                 ask->url, why.text);
+    /* And one that only we can make: a token for another key would be signed well, and be of no use
+     * to us, since we cannot sign by that key. */
     if (!rc &&
         (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
          memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
@@ -263,7 +285,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
                      "authority %.200s: the token is for another key; its keeper's "
                      "side",
                      ask->url);
-    if (rc) {
+    if (rc) { /* the old token, if there is one, stays in use */
         auth_token_clear(&t);
         EVP_PKEY_free(authority);
         return rc;

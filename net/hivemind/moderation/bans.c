@@ -1,6 +1,8 @@
 /* bans.c - a small table of peers, each with the end of its ban.
  *
- * A full table forgets the ban that ends first. As each ban lasts equally long, that is the oldest. */
+ * A full table forgets the ban that ends first. As each ban lasts equally long, that is the oldest.
+ * With 256 entries a scan is as fast as an index would be, and there is nothing to keep in order:
+ * an expired ban stays in its entry until the entry is used again. */
 #include "bans.h"
 
 static size_t find(const struct bans *b, const struct peer_id *peer)
@@ -22,12 +24,14 @@ int bans_add(struct bans *b, double now, const struct peer_id *peer)
 {
     int is_new = !bans_has(b, now, peer);
     size_t at = find(b, peer);
+    /* A peer that cheats again while it is banned is banned for the full time from now on. */
     if (at == BANS_MAX) at = first_to_end(b);
     else if (at == b->count) b->count++;
     b->items[at] = (struct ban){ .peer = *peer, .until = now + BANS_TIME };
     return is_new;
 }
 
+/* Decided by the clock alone, so a ban ends even if nobody removes it. */
 int bans_has(const struct bans *b, double now, const struct peer_id *peer)
 {
     size_t at = find(b, peer);

@@ -18,6 +18,7 @@
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
+/* Also after a failed read: what has not been reached is NULL. */
 void named_tensors_clear(struct named_tensors *t)
 {
     for (size_t i = 0; i < t->count; i++) {
@@ -50,6 +51,7 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
         qsort(order, f->count, sizeof *order, by_name);
         return PL_OK;
     }
+    /* The metadata is a stranger's text: each name has to be one of the file's tensors. */
     for (size_t i = 0; i < f->count && !rc; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name || !(order[i] = pl_safetensors_find(f, name)))
@@ -65,9 +67,11 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
 }
 
 /* A float32 copy of a tensor of the file, with its schema. */
-static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
+static int copy_tensor(struct named_tensors *t, const struct st_tensor *from)
 {
     size_t i = t->count;
+    /* The schema hash covers shape and type of each tensor in order; peers whose hashes differ form
+     * no group. [spec hivemind-protocol 4.2] */
     t->schema[i] = (struct schema_tensor){ .type = { .dtype = PL_F32, .dims = from->dims } };
     for (int d = 0; d < from->dims; d++) t->schema[i].type.size[d] = from->shape[d];
     t->elements[i] = from->n;
@@ -95,8 +99,9 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
     if (!order || !t->name || !t->schema || !t->elements || !t->tensor)
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     if (!rc) rc = put_in_order(order, f, err);
+    /* The file is mapped and may be larger than memory, so it is copied tensor by tensor. */
     for (size_t i = 0; !rc && i < f->count; i++)
-        if ((rc = take_tensor(t, order[i])))
+        if ((rc = copy_tensor(t, order[i])))
             pl_fail(err, rc, "%s: no memory for %s", path, order[i]->name);
     free(order);
     pl_safetensors_close(f);
@@ -116,6 +121,7 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
                                        t->schema[i].type.size, t->tensor[i]);
         json_array_append_new(names, json_string(t->name[i]));
     }
+    /* A safetensors file has no order of its own: its header is a map by name. */
     text = json_dumps(names, JSON_COMPACT);
     if (!rc) rc = text ? pl_safetensors_writer_meta(w, "param_order", text) : PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
@@ -126,6 +132,13 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
     return rc;
 }
 
+/* The wire's compression types, by hivemind's names for them. [spec hivemind-protocol 6]
+ *
+ *   float16     each value as a half: 2 bytes
+ *   meanstd16   the same of (x - mean) / deviation, for values beyond a half's range
+ *   uniform8    256 evenly spaced steps around the mean, as wide as 6 deviations
+ *   quantile8   256 steps that hold equally many values each
+ *   blockwise8  blocks of 4096 values, each scaled by its largest, in a fixed code of 256 values */
 int compression_named(enum pl_compression *method, const char *name, size_t elements,
                       size_t threshold)
 {
@@ -152,13 +165,16 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
     return PL_EUSE;
 }
 
-#define VALIDATORS 0.25 /* each round of one validator waits for as long as a gradient takes */
+/* Validators in a round of BTARD, on average. Each recomputes a peer's gradient while the group
+ * waits, so a quarter costs a quarter of a batch's time a round. */
+#define VALIDATORS 0.25
 
 /* 1: "method" or "method:NUMBER". */
 static int is_method(double *number, const char *name, const char *method)
 {
     size_t n = strlen(method);
     char *end;
+    /* "btardx" is no method: the name ends there, or a colon follows. */
     if (strncmp(name, method, n) || (name[n] && name[n] != ':')) return 0;
     if (!name[n]) return 1;
     *number = strtod(name + n + 1, &end);
@@ -175,11 +191,14 @@ int robust_named(double *clip, int *verify, double *validators, const char *name
     if (!strcmp(name, "none")) return PL_OK;
     /* BTARD verifies, and clips too where it cannot verify. */
     if (is_method(validators, name, "btard")) return *verify = 1, PL_OK;
+    /* CenteredClip: every difference from the center is cut to the radius, so one peer moves the mean
+     * by radius / n at most. A radius of 0 would leave every peer without any say. */
     if (!is_method(&radius, name, "centered-clip") || radius == 0) return PL_EUSE;
     *clip = radius;
     return PL_OK;
 }
 
+/* Called when a newer snapshot has replaced this one and its last download has ended. */
 static void release_snapshot(struct state_snapshot *s)
 {
     for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
@@ -193,6 +212,8 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
                                    size_t metadata_n)
 {
     struct state_snapshot *s = calloc(1, sizeof *s);
+    /* Downloads are not compressed: a newcomer begins with the very values of its donor. [spec
+     * hivemind-protocol 10] */
     if (s)
         *s = (struct state_snapshot){ .metadata = metadata,
                                       .metadata_n = metadata_n,
@@ -219,6 +240,8 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
 
 /* --- calls that wait -------------------------------------------------------------------------- */
 
+/* A call that waits: which function it is decides which of these are set. It lies on the stack of
+ * the caller, who sleeps until `done`. */
 struct call {
     struct swarm *s;
     struct averager **out, *a;
@@ -236,7 +259,7 @@ struct call {
 };
 
 /* The loop's side: the call lives on the stack of the thread that is woken. */
-static void end(struct call *c, int rc)
+static void end_call(struct call *c, int rc)
 {
     pthread_mutex_lock(&c->s->lock);
     c->rc = rc;
@@ -245,11 +268,12 @@ static void end(struct call *c, int rc)
     pthread_mutex_unlock(&c->s->lock);
 }
 
-/* The caller's side: post, sleep until end(). */
-static int fulfil(struct call *c, loop_fn *begin)
+/* The caller's side: post, sleep until end_call(). */
+static int wait_for_call(struct call *c, loop_fn *begin)
 {
     int rc = loop_post(c->s->loop, begin, c);
     if (rc) return rc;
+    /* Without a limit of its own: every activity of the averager has one. */
     pthread_mutex_lock(&c->s->lock);
     while (!c->done) pthread_cond_wait(&c->s->changed, &c->s->lock);
     pthread_mutex_unlock(&c->s->lock);
@@ -259,17 +283,17 @@ static int fulfil(struct call *c, loop_fn *begin)
 static void begin_open(void *context)
 {
     struct call *c = context;
-    end(c, averager_open(c->out, c->s->host, c->s->node, c->options, c->err));
+    end_call(c, averager_open(c->out, c->s->host, c->s->node, c->options, c->err));
 }
 
 int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
                    struct pl_err *err)
 {
     struct call c = { .s = s, .out = a, .options = o, .err = err };
-    return fulfil(&c, begin_open);
+    return wait_for_call(&c, begin_open);
 }
 
-static void on_closed(void *context) { end(context, PL_OK); }
+static void on_closed(void *context) { end_call(context, PL_OK); }
 
 static void begin_close(void *context)
 {
@@ -281,7 +305,7 @@ static void begin_close(void *context)
 void swarm_averager_close(struct swarm *s, struct averager *a)
 {
     struct call c = { .s = s, .a = a };
-    if (a) fulfil(&c, begin_close);
+    if (a) wait_for_call(&c, begin_close);
 }
 
 /* The result points into the averager, which goes on: keep copies of its texts and of the group. */
@@ -300,11 +324,12 @@ static void on_round(void *context, const struct averager_result *r)
     for (size_t i = 0; r->group && i < r->group->count; i++)
         group_add(&to->group, &r->group->members[i].peer, r->group->members[i].said,
                   r->group->members[i].said_n, NULL);
+    /* The id names the round: it is the same at all of its members. */
     if (r->group) {
         memcpy(to->group.id, r->group->id, sizeof to->group.id);
         to->group.self = r->group->self;
     }
-    end(c, r->status);
+    end_call(c, r->status);
 }
 
 /* One round at a time for each averager: it owns the tensors while it runs. */
@@ -317,7 +342,7 @@ static void begin_round(void *context)
     step.deadline = dht_node_time(c->s->node) + c->timeout_s;
     if ((rc = averager_begin(c->a, &step, on_round, c))) {
         pl_fail(&c->round->why, rc, "averaging: a round is under way");
-        end(c, rc);
+        end_call(c, rc);
     }
 }
 
@@ -325,8 +350,9 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
                   double timeout_s, struct round *r)
 {
     struct call c = { .s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r };
+    /* The result's texts and its group are copies, so that the caller may keep them. */
     memset(r, 0, sizeof *r);
-    return fulfil(&c, begin_round);
+    return wait_for_call(&c, begin_round);
 }
 
 void round_clear(struct round *r) { group_clear(&r->group); }
@@ -336,14 +362,16 @@ static void begin_share(void *context)
 {
     struct call *c = context;
     averager_share(c->a, c->snapshot, c->priority);
-    end(c, PL_OK);
+    end_call(c, PL_OK);
 }
 
+/* Announced under PREFIX.all_averagers every 30 s; newcomers ask the highest priority first. [spec
+ * hivemind-protocol 7] */
 void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
                  double priority)
 {
     struct call c = { .s = s, .a = a, .snapshot = snapshot, .priority = priority };
-    fulfil(&c, begin_share);
+    wait_for_call(&c, begin_share);
 }
 
 /* Called for each donor's state before it is taken. */
@@ -362,7 +390,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     memset(state, 0, sizeof *state);
     *c->donor = *donor;
     if (status) *c->err = *err;
-    end(c, status);
+    end_call(c, status);
 }
 
 static void begin_load(void *context)
@@ -371,10 +399,12 @@ static void begin_load(void *context)
     int rc = averager_load(c->a, on_check, on_loaded, c);
     if (rc) {
         pl_fail(c->err, rc, "state: a download is under way");
-        end(c, rc);
+        end_call(c, rc);
     }
 }
 
+/* Tries donors one after the other, the highest priority first, until one gives a state that the
+ * check accepts. [spec hivemind-protocol 7] */
 int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
@@ -386,5 +416,5 @@ int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void 
                       .donor = donor,
                       .err = err };
     memset(state, 0, sizeof *state);
-    return fulfil(&c, begin_load);
+    return wait_for_call(&c, begin_load);
 }

@@ -62,6 +62,7 @@ static int parse_secret(struct membership *m, const char *text, struct pl_err *e
     return PL_OK;
 }
 
+/* From a file and not from the command line, which every user of the machine can read. */
 static int read_secret(struct membership *m, struct pl_err *err)
 {
     struct pl_err why;
@@ -147,13 +148,15 @@ int membership_open(struct membership *m, struct auth **auth, struct pl_err *err
 {
     int rc;
     *auth = NULL;
+    /* An open run; but a secret without an authority shows that the user means a moderated one. */
     if (!m->authority && !m->token_file && !m->ca_file) return PL_OK;
     if (!m->authority)
         return pl_fail(err, PL_EUSE,
                        "%s is for an authority's tokens, and none is named; your side: "
                        "--authority https://NAME:PORT",
                        m->token_file ? "--token-file" : "--authority-ca");
-    /* Files first: their mistakes are found without a network. */
+    /* Files first: their mistakes are found without a network. The key is fresh each time, so that a
+     * token is of use to this process alone. */
     if ((rc = read_secret(m, err)) || (rc = check_ca_file(m, err)) ||
         (rc = rsa_key_make(&m->key, err)))
         return rc;

@@ -21,7 +21,7 @@
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 /* The flag changes under the lock, or a waiter could look, miss the signal, and sleep for ever. */
-static void tell(struct swarm *s, int *flag)
+static void raise_flag(struct swarm *s, int *flag)
 {
     pthread_mutex_lock(&s->lock);
     ++*flag;
@@ -30,7 +30,7 @@ static void tell(struct swarm *s, int *flag)
 }
 
 /* A condition may wake without reason, so the flag decides. */
-static void await(struct swarm *s, const int *flag)
+static void wait_for_flag(struct swarm *s, const int *flag)
 {
     pthread_mutex_lock(&s->lock);
     while (!*flag) pthread_cond_wait(&s->changed, &s->lock);
@@ -52,6 +52,7 @@ static void on_joined(void *context, int status, const struct pl_err *err)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* What the loop's thread needs to open the node, and what comes of it. */
 struct opening {
     struct swarm *s;
     const struct dht_node_options *options;
@@ -59,6 +60,7 @@ struct opening {
     int rc;
 };
 
+/* On the loop's thread, as everything that touches the node. */
 static void open_node(void *context)
 {
     struct opening *o = context;
@@ -74,13 +76,15 @@ static void close_node(void *context)
 
 /* Checks the addresses to join by before anything is opened: a typing error should fail at once,
  * with the address that has it, not after a timeout. */
-static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
+static int check_initial_peers(const struct swarm_options *o, struct pl_err *err)
 {
     for (size_t i = 0; i < o->join_count; i++) {
         struct multiaddr a;
         struct multiaddr_target target;
         struct pl_err why;
         int rc = multiaddr_from_text(&a, o->join[i], &why);
+        /* /ip4 or /dns, /tcp, and /p2p: the peer id is what the handshake proves, so an address
+         * without it could be anybody's. */
         if (!rc && (rc = multiaddr_target(&target, &a)))
             pl_fail(&why, rc, "no address of TCP, by which alone we call others");
         if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
@@ -98,7 +102,8 @@ static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
 }
 
 /* Checks addresses of our own, to listen at or to announce. */
-static int look_at_own(const char *flag, const char *const *list, size_t count, struct pl_err *err)
+static int check_own_addresses(const char *flag, const char *const *list, size_t count,
+                               struct pl_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         struct multiaddr a;
@@ -133,7 +138,10 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
                                       * anybody's routing table: requests to it would time out.
                                       * [spec hivemind-protocol 1.4] */
                                      .client_mode = !o->listen_count || o->visitor,
+                                     /* Records of the run are refused unless they are signed and
+                                      * fit their schemas. [spec hivemind-protocol 2] */
                                      .validators = o->validators,
+                                     /* NULL: the run is open. [spec hivemind-protocol 3] */
                                      .auth = o->auth,
                                      .hold = o->hold };
     struct host_options host = { .me = &s->me,
@@ -141,6 +149,7 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
                                  .listen_count = o->listen_count,
                                  .announce = o->announce,
                                  .announce_count = o->announce_count,
+                                 /* hivemind's client mode: dials, and is never dialed. */
                                  .client_mode = !o->listen_count,
                                  .relay = o->relay };
     struct opening opening = { s, &node, err, PL_OK };
@@ -154,9 +163,9 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     /* Then in the order of use: addresses, identity, loop, host, node. */
-    rc = look_at_joins(o, err);
-    if (!rc) rc = look_at_own("listen", o->listen, o->listen_count, err);
-    if (!rc) rc = look_at_own("announce", o->announce, o->announce_count, err);
+    rc = check_initial_peers(o, err);
+    if (!rc) rc = check_own_addresses("listen", o->listen, o->listen_count, err);
+    if (!rc) rc = check_own_addresses("announce", o->announce, o->announce_count, err);
     if (!rc) /* A file keeps the peer id over restarts; without one each start is a new peer. */
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);
@@ -174,6 +183,7 @@ static void enter_node(void *context)
     dht_node_enter(s->node);
 }
 
+/* For callers that check or serve something before other peers come to know of them. */
 void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
 
 /* Waits for the first attempt to join only: a peer that starts before its initial peers may
@@ -191,6 +201,8 @@ int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err)
         else late = pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT;
     /* The attempt may have ended in the moment of the timeout: then it counts. */
     late = !s->tries;
+    /* Joining asks all initial peers at once: it fails if none accepts us, if our clock is more
+     * than 3 s from theirs, or if they cannot call us back. [spec hivemind-protocol 1.6] */
     joined = s->joined;
     if (err) *err = s->why;
     pthread_mutex_unlock(&s->lock);
@@ -213,7 +225,7 @@ void swarm_close(struct swarm *s)
 /* --- what is known ---------------------------------------------------------------------------- */
 
 /* A question to the loop, answered into this struct while the caller waits. */
-struct looking {
+struct query {
     struct swarm *s;
     struct dht_status *status;
     struct resources *resources;
@@ -222,82 +234,86 @@ struct looking {
     double time;
 };
 
-static void look_address(void *context)
+static void query_addresses(void *context)
 {
-    struct looking *l = context;
-    l->count = host_addresses(l->s->host, l->addresses, SWARM_ADDRESSES_MAX);
+    struct query *q = context;
+    q->count = host_addresses(q->s->host, q->addresses, SWARM_ADDRESSES_MAX);
 }
 
-static void look_status(void *context)
+static void query_status(void *context)
 {
-    struct looking *l = context;
-    dht_node_status(l->s->node, l->status);
+    struct query *q = context;
+    dht_node_status(q->s->node, q->status);
 }
 
-static void look_resources(void *context)
+static void query_resources(void *context)
 {
-    struct looking *l = context;
-    *l->resources = *host_resources(l->s->host);
+    struct query *q = context;
+    *q->resources = *host_resources(q->s->host);
 }
 
-static void look_time(void *context)
+static void query_time(void *context)
 {
-    struct looking *l = context;
-    l->time = dht_node_time(l->s->node);
+    struct query *q = context;
+    q->time = dht_node_time(q->s->node);
 }
 
+/* Any of them, for messages to the same machine. */
 int swarm_address(struct swarm *s, char *text)
 {
-    struct looking l = { .s = s };
-    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
-    multiaddr_text(text, &l.addresses[0]);
+    struct query q = { .s = s };
+    if (loop_call(s->loop, query_addresses, &q) || !q.count) return PL_ENOTFOUND;
+    multiaddr_text(text, &q.addresses[0]);
     return PL_OK;
 }
 
 int swarm_address_for_others(struct swarm *s, char *text)
 {
-    struct looking l = { .s = s };
+    struct query q = { .s = s };
     size_t best = 0;
-    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
-    for (size_t i = 1; i < l.count; i++)
+    if (loop_call(s->loop, query_addresses, &q) || !q.count) return PL_ENOTFOUND;
+    for (size_t i = 1; i < q.count; i++)
         /* A public address before one of the local network, and that before loopback. */
-        if (multiaddr_reach(&l.addresses[i]) > multiaddr_reach(&l.addresses[best])) best = i;
-    multiaddr_text(text, &l.addresses[best]);
+        if (multiaddr_reach(&q.addresses[i]) > multiaddr_reach(&q.addresses[best])) best = i;
+    multiaddr_text(text, &q.addresses[best]);
     return PL_OK;
 }
 
 /* A copy: the host's own list changes on the loop, when others report how they see us. */
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
 {
-    struct looking l = { .s = s };
-    if (loop_call(s->loop, look_address, &l)) return 0;
-    if (l.count > max) l.count = max;
-    memcpy(addresses, l.addresses, l.count * sizeof *addresses);
-    return l.count;
+    struct query q = { .s = s };
+    if (loop_call(s->loop, query_addresses, &q)) return 0;
+    if (q.count > max) q.count = max;
+    memcpy(addresses, q.addresses, q.count * sizeof *addresses);
+    return q.count;
 }
 
+/* Zeros if the loop has ended: callers then show a peer that knows nobody. */
 void swarm_status(struct swarm *s, struct dht_status *status)
 {
-    struct looking l = { .s = s, .status = status };
-    if (loop_call(s->loop, look_status, &l)) memset(status, 0, sizeof *status);
+    struct query q = { .s = s, .status = status };
+    if (loop_call(s->loop, query_status, &q)) memset(status, 0, sizeof *status);
 }
 
 void swarm_resources(struct swarm *s, struct resources *copy)
 {
-    struct looking l = { .s = s, .resources = copy };
-    if (loop_call(s->loop, look_resources, &l)) memset(copy, 0, sizeof *copy);
+    struct query q = { .s = s, .resources = copy };
+    if (loop_call(s->loop, query_resources, &q)) memset(copy, 0, sizeof *copy);
 }
 
-/* DHT time: this machine's clock, corrected to agree with the other peers'. [spec
+/* DHT time: this machine's clock, corrected to agree with the other peers'. Expirations and round
+ * deadlines are in it, and a peer whose clock is off by more than 3 s is refused. [spec
  * hivemind-protocol 11] */
 double swarm_time(struct swarm *s)
 {
-    struct looking l = { .s = s };
-    return loop_call(s->loop, look_time, &l) ? 0 : l.time;
+    struct query q = { .s = s };
+    return loop_call(s->loop, query_time, &q) ? 0 : q.time;
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
 
+/* A call of the DHT for a thread that waits: arguments, result, and the flag that wakes it. */
 struct request {
     struct swarm *s;
     /* Only what this kind of request needs is set. */
@@ -311,10 +327,10 @@ struct request {
     int latest, done, status;
 };
 
-static void end(struct request *w, int status)
+static void end_request(struct request *w, int status)
 {
     w->status = status;
-    tell(w->s, &w->done);
+    raise_flag(w->s, &w->done);
 }
 
 /* Callbacks run on the loop; each copies its result and wakes the thread that waits. */
@@ -323,10 +339,10 @@ static void on_got(void *context, int status, const struct dht_result *r)
     struct request *w = context;
     /* The result lives as long as this callback: the waiting thread gets a copy. */
     if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
-    end(w, status);
+    end_request(w, status);
 }
 
-static void on_stored(void *context, int status) { end(context, status); }
+static void on_stored(void *context, int status) { end_request(context, status); }
 
 static void on_pong(void *context, int status, const struct dht_pong *pong)
 {
@@ -335,14 +351,14 @@ static void on_pong(void *context, int status, const struct dht_pong *pong)
     /* The text belongs to the callback's caller: it is copied, or gone. */
     w->pong->error = NULL;
     if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
-    end(w, status);
+    end_request(w, status);
 }
 
 static void begin_get(void *context)
 {
     struct request *w = context;
     /* A lookup among the nodes nearest to the key. [spec hivemind-protocol 1.6] */
-    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end(w, PL_ENOMEM);
+    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end_request(w, PL_ENOMEM);
 }
 
 static void begin_store(void *context)
@@ -353,45 +369,50 @@ static void begin_store(void *context)
     if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
                         w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
                         bytes_length(w->value), w->expiration, on_stored, w))
-        end(w, PL_ENOMEM);
+        end_request(w, PL_ENOMEM);
 }
 
 static void begin_ping(void *context)
 {
     struct request *w = context;
     /* Also tells whether the peer can reach us back. [spec hivemind-protocol 1.3] */
-    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
+    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end_request(w, PL_ENOMEM);
 }
 
 /* Posts the request and waits. It lies on this thread's stack, so the wait has no limit: the
  * DHT's own timeouts end every task. */
-static int fulfil(struct request *w, loop_fn *begin)
+static int complete_request(struct request *w, loop_fn *begin)
 {
     int rc = loop_post(w->s->loop, begin, w);
     if (rc) return rc;
-    await(w->s, &w->done);
+    wait_for_flag(w->s, &w->done);
     return w->status;
 }
 
+/* latest: all of the ~20 nodes nearest to the key are asked and the newest record wins; otherwise the
+ * first valid one that has not expired is enough. [spec hivemind-protocol 1.6] */
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest)
 {
     struct request w = { .s = s, .key = key, .result = r, .latest = latest };
     dht_result_init(r);
-    return fulfil(&w, begin_get);
+    return complete_request(&w, begin_get);
 }
 
+/* With a subkey: one entry of the dictionary under the key, beside other peers' entries. The
+ * expiration is the version: a record with a later one replaces ours. [spec hivemind-protocol
+ * 1.5] */
 int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
                 const struct bytes *value, double expiration)
 {
     struct request w = {
         .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration
     };
-    return fulfil(&w, begin_store);
+    return complete_request(&w, begin_store);
 }
 
 int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
                const struct peer_id *peer)
 {
     struct request w = { .s = s, .peer = peer, .pong = pong, .err = err };
-    return fulfil(&w, begin_ping);
+    return complete_request(&w, begin_ping);
 }
