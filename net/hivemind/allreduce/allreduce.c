@@ -35,6 +35,9 @@
 
 /* --- jobs ------------------------------------------------------------------------------------- */
 
+/* What takes long (compression, sums, hashes) runs on helper threads, so that the loop keeps
+ * serving streams. A job owns what it works on until allreduce_done: meanwhile the loop's
+ * thread touches neither its slot nor its message. So the engine needs no lock. */
 static void run_apply(struct allreduce_job_of *job);
 
 static void run(struct allreduce_job *job_)
@@ -70,6 +73,7 @@ void allreduce_job_free(struct allreduce_job_of *job)
     free(job);
 }
 
+/* A part is half a megabyte: where the stream can take the buffer itself, nothing is copied. */
 void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message)
 {
     if (x->port->give) x->port->give(x->context, peer, way, message);
@@ -79,6 +83,8 @@ void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, st
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
+/* Ours to reducers, and theirs to us. Senders are told CANCELLED: they count it as our
+ * trouble and need not wait for a timeout. */
 static void close_streams(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
@@ -93,6 +99,7 @@ void allreduce_give_up(struct allreduce *x, int status, const char *why)
 {
     if (x->phase != ALLREDUCE_EXCHANGING)
         return; /* once it is being applied, it will be in a moment */
+    /* Jobs may still run: `over` follows when the last one has come back (go, below). */
     x->phase = ALLREDUCE_CANCELLED;
     x->status = status;
     pl_fail(&x->err, status, "averaging: %s", why);
@@ -114,10 +121,14 @@ static int apply_own(struct allreduce *x, struct pl_reducer *reducer, size_t k)
 {
     const struct pl_part *part = &x->parts[x->reducing.own[k]];
     struct pl_coded delta = { .method = PL_COMPRESS_NONE };
+    /* Our own part travels nowhere: its difference is exact in float32, or is computed now
+     * from the messages that were kept, in the same order and so with the same bits. */
     if (!x->reducing.own_delta) return allreduce_reduce_again(x, reducer, k);
     delta.data = x->reducing.own_delta + x->reducing.own_at[k];
     if (!x->o.verify)
         return x->o.be->average_add(allreduce_values(x, part), &delta, 1, part->length);
+    /* A verified round has checked the aggregate, not a difference: the aggregate replaces
+     * our values. */
     memcpy(allreduce_values(x, part), delta.data, part->length * sizeof(float));
     return PL_OK;
 }
@@ -129,6 +140,9 @@ static void run_apply(struct allreduce_job_of *job)
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->sending.answers[p];
         if (x->parts[p].owner == (int)x->self) continue;
+        /* x_k += Q(m - x_k): the reducer has subtracted what it decoded of ours, but the
+         * difference is added to our values as they are, so what our compression lost is not
+         * lost here. */
         if (x->o.verify && a->n) memcpy(allreduce_values(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
             job->status = pl_apply_delta(allreduce_values(x, &x->parts[p]), x->parts[p].length,
@@ -140,6 +154,8 @@ static void run_apply(struct allreduce_job_of *job)
     pl_reducer_clear(&reducer);
 }
 
+/* All memory first: after the first job has begun, tensors change and nothing may fail any
+ * more. */
 static void apply(struct allreduce *x)
 {
     size_t begin = 0, jobs = x->part_count < APPLY_JOBS ? x->part_count : APPLY_JOBS;
@@ -157,11 +173,15 @@ static void apply(struct allreduce *x)
     /* Step 4, x_k += m - x_k, over ranges of parts. */
     for (size_t i = 0; i < jobs; i++) {
         job[i]->begin = begin;
+        /* Parts don't overlap, so neither do the ranges, and no value depends on the number
+         * of jobs. */
         job[i]->end = begin = (i + 1) * x->part_count / jobs;
         allreduce_job_start(x, job[i]);
     }
 }
 
+/* The round is complete: each reducer has answered all of our parts or is lost, and all of
+ * our own parts are reduced and answered. */
 static int all_answered(const struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
@@ -174,6 +194,9 @@ static int all_answered(const struct allreduce *x)
 static void go(struct allreduce *x, double now)
 {
     if (x->phase == ALLREDUCE_ENDED) return;
+    /* The first reason to end wins. A verified round needs everybody's values, so one that
+     * is missing ends it at once; a lost reducer ends it only when the others have had their
+     * answers, since they may still finish theirs. */
     if (x->phase == ALLREDUCE_EXCHANGING) {
         for (size_t p = 0; p < x->count; p++) allreduce_send_go(x, now, p);
         allreduce_reduce_go(x);
@@ -182,6 +205,10 @@ static void go(struct allreduce *x, double now)
                               "a peer's values are missing, and a round without them can't be "
                               "verified");
         else if (all_answered(x)) {
+            /* hivemind keeps its old values for the parts of a lost reducer and calls that a
+             * success: then the peers of a group differ without anybody's noticing. Here the
+             * round has no result, and the averager looks for another group.
+             * [spec hivemind-protocol 5.5, 12] */
             if (x->report.reducers_lost)
                 allreduce_give_up(x, PL_EIO,
                                   x->notes.misfit.text[0]    ? x->notes.misfit.text
@@ -204,6 +231,7 @@ void allreduce_cancel(struct allreduce *x, double now)
 
 /* --- events ----------------------------------------------------------------------------------- */
 
+/* On a stream of ours a message is a reducer's answer, on a groupmate's a part for us. */
 void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                        const uint8_t *data, size_t n)
 {
@@ -236,6 +264,8 @@ void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allredu
     go(x, now);
 }
 
+/* Our last message has left this machine: the reducer's time for an answer begins here, not
+ * when the message was queued. A slow uplink of ours is not its fault. */
 void allreduce_drained(struct allreduce *x, double now, size_t peer)
 {
     x->sending.peer[peer].since = now;
@@ -262,6 +292,9 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
 int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
                         double elapsed, double timeout)
 {
+    /* A slow link and a silent peer look alike until a whole message is there. So bytes
+     * count: at the rate so far, moved / elapsed, the part would take bytes * elapsed /
+     * moved seconds. */
     double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
     if (!x->port->moved || timeout <= 0) return 0;
     moved = (double)x->port->moved(x->context, peer, way);
@@ -270,6 +303,7 @@ int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_w
 
 double allreduce_wake(const struct allreduce *x)
 {
+    /* The earliest of all deadlines; the owner sets one timer for it after every event. */
     double at = x->o.time_limit > 0 ? x->began + x->o.time_limit : INFINITY;
     if (x->phase != ALLREDUCE_EXCHANGING) return INFINITY;
     at = fmin(at, fmin(allreduce_send_wake(x), allreduce_receive_wake(x)));
@@ -279,6 +313,8 @@ double allreduce_wake(const struct allreduce *x)
 void allreduce_tick(struct allreduce *x, double now)
 {
     if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit) {
+        /* The senders that this round waits for are noted first: they, not the reducers that
+         * wait for them too, have withheld something. */
         x->is_late = x->phase == ALLREDUCE_EXCHANGING;
         if (x->is_late) allreduce_receive_late(x);
         allreduce_verify_expire(x, now);
@@ -300,10 +336,14 @@ void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
 {
     *r = x->report;
     r->values = x->values;
+    /* Our own parts count as received once they are reduced: a peer alone with its parts has
+     * them all. */
     for (size_t k = 0; k < x->reducing.own_done; k++)
         r->received += x->parts[x->reducing.own[k]].length;
 }
 
+/* With 8 bits a value: one byte each and a table of 256 float32; with 16 two; uncompressed
+ * four. */
 size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
@@ -317,10 +357,15 @@ static int messages_are_smaller(const struct allreduce *x, size_t own_values)
     size_t bytes = 0;
     if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
     for (size_t k = 0; k < x->reducing.own_count; k++)
+        /* n - 1 messages of a part against its difference at four bytes a value: in groups
+         * of up to four peers, 8-bit messages take less memory. */
         bytes += allreduce_part_bytes(x, &x->parts[x->reducing.own[k]]);
     return bytes * (x->count - 1) < own_values * sizeof(float);
 }
 
+/* pl_partition gives each part an owner by the peers' shares [spec hivemind-protocol 5.3];
+ * all peers compute the same parts. Here they are sorted by owner: a list of parts for each
+ * reducer, in order, which is the order of messages on its stream. */
 static int deal_parts(struct allreduce *x, struct pl_err *err)
 {
     size_t own_values = 0;
@@ -339,7 +384,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
         struct out_peer *out = &x->sending.peer[x->parts[i].owner];
         out->part[out->parts++] = i;
     }
-    /* Our own are not sent. */
+    /* Our own are not sent. The reducing half takes their list. */
     x->reducing.own = x->sending.peer[x->self].part;
     x->reducing.own_count = x->sending.peer[x->self].parts;
     x->sending.peer[x->self].part = NULL;
@@ -351,6 +396,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
         own_values += x->parts[x->reducing.own[k]].length;
     }
     if (messages_are_smaller(x, own_values)) return PL_OK;
+    /* One block for all own differences; each part has its place in it, by own_at. */
     x->reducing.own_delta = malloc((own_values + 1) * sizeof *x->reducing.own_delta);
     return x->reducing.own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
 }
@@ -369,6 +415,8 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     x->count = o->group->count;
     x->self = o->group->self;
     x->began = now;
+    /* Written so that a NaN fails. A weight of 0 is fine: auxiliary peers receive the mean
+     * without contributing to it. */
     if (!(o->weight >= 0 && o->weight <= PART_WEIGHT_MAX)) {
         rc = pl_fail(err, PL_EUSE, "averaging: our weight is %g, expected 0 to %g", o->weight,
                      PART_WEIGHT_MAX);
@@ -376,6 +424,8 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     }
     x->sending.peer = calloc(x->count, sizeof *x->sending.peer);
     if (!x->sending.peer) goto done;
+    /* Order matters: parts, then who reduces which, then each half's memory, then
+     * verification, which reads all of these. */
     rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
                       (int)x->count, o->part_bytes, err);
     if (!rc) rc = deal_parts(x, err);
@@ -390,6 +440,8 @@ done:
     for (size_t p = 0; p < x->count; p++) {
         x->sending.peer[p].since = now;
         x->sending.asked += x->sending.peer[p].parts;
+        /* A stream to each reducer; a peer without a share reduces nothing and needs none.
+         * Our own list is empty by now. */
         if (!x->sending.peer[p].parts) continue;
         x->sending.peer[p].open = 1;
         port->open(context, p);

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The last buffer given is taken first: it is the likeliest to be in the CPU's caches. */
 struct bytes buffer_pool_take(struct buffer_pool *p)
 {
     return p->count ? p->spare[--p->count] : (struct bytes){ 0 };
@@ -18,6 +19,8 @@ struct bytes buffer_pool_take(struct buffer_pool *p)
 
 void buffer_pool_give(struct buffer_pool *p, struct bytes *b)
 {
+    /* Beyond the limit memory goes back to the system: a burst of messages must not be kept
+     * for ever. */
     if (!b->data || b->failed || p->count == BUFFER_POOL_MAX) {
         bytes_clear(b);
         return;
@@ -52,6 +55,8 @@ void allreduce_block_put(const struct allreduce_block *r, uint8_t *place, const 
 #ifdef MADV_POPULATE_WRITE
     if (r->is_new) {
         uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        /* Only whole pages inside the message: those at its ends belong to its neighbours,
+         * too. */
         uintptr_t from = ((uintptr_t)place + page - 1) / page * page;
         uintptr_t end = ((uintptr_t)place + n) / page * page;
         if (end > from) (void)madvise((void *)from, end - from, MADV_POPULATE_WRITE);
@@ -60,6 +65,7 @@ void allreduce_block_put(const struct allreduce_block *r, uint8_t *place, const 
     if (n) memcpy(place, data, n);
 }
 
+/* After the last round of an averager, not after each. */
 void allreduce_memory_clear(struct allreduce_memory *m)
 {
     free(m->messages.data);

@@ -16,6 +16,7 @@
 void allreduce_note_refusal(struct allreduce *x, size_t peer)
 {
     char name[PEER_ID_TEXT_MAX];
+    /* One sentence of a kind is enough: the same reason holds for all parts that follow. */
     if (x->notes.refusal.text[0]) return;
     peer_id_text(name, &x->o.group->members[peer].peer);
     pl_fail(&x->notes.refusal, PL_EIO,
@@ -31,6 +32,8 @@ void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_par
 {
     const struct group_member *who = &x->o.group->members[peer];
     enum pl_compression ours = allreduce_method(x, part);
+    /* A part of one's own length by its own compression: then --part-bytes agree, and the
+     * compression is what differs. Otherwise it is --part-bytes. */
     size_t whole = pl_part_values(m->method, x->o.part_bytes);
     size_t rest = x->o.elements[part->tensor] - part->start;
     size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
@@ -67,6 +70,9 @@ void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_pa
             name, pl_compression_name(m->method), pl_compression_name(ours));
 }
 
+/* Weights are numbers of samples, and nobody can check a groupmate's. One absurd weight
+ * would make its values the mean, so the user's limit, or what the wire format allows,
+ * bounds each. */
 static double weight_max(const struct allreduce *x)
 {
     return x->o.weight_max > 0 ? fmin(x->o.weight_max, PART_WEIGHT_MAX) : PART_WEIGHT_MAX;
@@ -97,6 +103,7 @@ const char *allreduce_left_out(const struct allreduce *x)
     return x->notes.left_out.text[0] ? x->notes.left_out.text : NULL;
 }
 
+/* Harmless differences are reported only if nothing worse is: they would hide the reason. */
 const char *allreduce_differs(const struct allreduce *x)
 {
     return x->notes.differs.text[0] && !x->notes.misfit.text[0] && !x->notes.refusal.text[0]
@@ -110,6 +117,8 @@ const char *allreduce_proof(const struct allreduce *x, size_t peer)
         x->verify.verifier->banned[peer]) /* the round may hold all the same */
         return x->verify.verifier->err.text[0] ? x->verify.verifier->err.text
                                                : "it has equivocated";
+    /* Unlike a missing message, these can't come from a bad link: streams are authenticated,
+     * and bytes arrive as they were sent. */
     if (x->sending.peer[peer].fault == FAULT_FALSE) return "it answers with what no reducer gives";
     return x->receiving.peer[peer].is_false ? "it sends what no part is" : NULL;
 }
@@ -123,6 +132,7 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer)
 static enum allreduce_conduct sender_conduct(const struct allreduce *x, const struct in_peer *in)
 {
     if (in->lost) return ALLREDUCE_WITHHELD;
+    /* A peer that reduces nothing expects no parts, so it can tell nothing about senders. */
     if (!x->reducing.own_count) return ALLREDUCE_UNKNOWN;
     return in->next == x->reducing.own_count ? ALLREDUCE_DELIVERED : ALLREDUCE_UNKNOWN;
 }
@@ -134,6 +144,8 @@ enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer,
     *latest = x->receiving.peer[peer].latest;
     if (peer == x->self || x->own_trouble) return ALLREDUCE_UNKNOWN;
     if (sender == ALLREDUCE_WITHHELD || out->fault == FAULT_FALSE) return ALLREDUCE_WITHHELD;
+    /* A reducer with all answers has delivered. One that reduces nothing is judged as a
+     * sender alone. */
     if (out->answered == out->parts) return out->parts ? ALLREDUCE_DELIVERED : sender;
     if (x->report.senders_lost) return ALLREDUCE_UNKNOWN;
     if (out->fault == FAULT_REFUSED) return ALLREDUCE_REFUSED;

@@ -20,11 +20,13 @@ int allreduce_awaits(const struct allreduce *x, size_t peer)
     return x->receiving.peer[peer].state == IN_AWAITED && x->phase == ALLREDUCE_EXCHANGING;
 }
 
+/* COMPLETE without a part received: the peer has nothing to send to us, so it has no stream. */
 static int is_open(const struct in_peer *in)
 {
     return in->state == IN_SENDING || (in->state == IN_COMPLETE && in->next);
 }
 
+/* A sender counts once, however often it fails. */
 void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
 {
     if (!in->lost) x->report.senders_lost++;
@@ -38,9 +40,12 @@ void allreduce_drop_sender(struct allreduce *x, size_t peer, int tell)
     struct bytes code = { 0 };
     int was_open = is_open(in);
     if (in->state == IN_OVER || peer == x->self) return;
+    /* Parts that have arrived stay in their means; from the next part on the denominator is
+     * smaller by its weight. [spec hivemind-protocol 5.5] */
     if (in->next < x->reducing.own_count) allreduce_lose_sender(x, in);
     in->state = IN_OVER;
     if (!was_open) return;
+    /* The sender hears it, so that it need not wait for its reducer_timeout. */
     if (tell && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
         x->port->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
         x->port->finish(x->context, peer, ALLREDUCE_IN);
@@ -84,7 +89,8 @@ static void send_answer(struct allreduce *x, size_t peer, struct bytes *answer)
 }
 
 /* Step 3. A peer that reduces nothing reads no answers before it has sent everything (hivemind's
- * clients), so its answers are held back: they would fill the stream. */
+ * clients), so its answers are held back: they would fill the stream.
+ * [spec hivemind-protocol 5.4] */
 void allreduce_receive_answer(struct allreduce *x, size_t peer, struct bytes *reply)
 {
     struct in_peer *in = &x->receiving.peer[peer];
@@ -106,6 +112,8 @@ static void send_held(struct allreduce *x, size_t peer)
 
 void allreduce_receive_ended(struct allreduce *x, size_t peer)
 {
+    /* After its last part a sender ends its side; before, the end means that it has given
+     * up. */
     if (is_open(&x->receiving.peer[peer]) && x->receiving.peer[peer].next < x->reducing.own_count)
         allreduce_drop_sender(x, peer, 1);
 }
@@ -114,6 +122,9 @@ void allreduce_receive_ended(struct allreduce *x, size_t peer)
 static int keep_message(struct allreduce *x, struct contribution *c, size_t k, const uint8_t *data,
                         size_t n)
 {
+    /* The buffer is the stream's until this call returns. Where messages are kept until the
+     * end of the round they have a place in one block; otherwise a pooled buffer holds this
+     * one until its part is answered. */
     uint8_t *place = allreduce_kept_place(x, k, c->peer, n);
     if (place) {
         allreduce_block_put(&x->memory->messages, place, data, n);
@@ -125,6 +136,7 @@ static int keep_message(struct allreduce *x, struct contribution *c, size_t k, c
         }
         place = c->message.data + c->message.begin;
     }
+    /* The parsed view pointed into the stream's buffer; it moves with the bytes. */
     c->part.buffer = place + (c->part.buffer - data);
     c->part.group_id = NULL; /* it has been looked at */
     return PL_OK;
@@ -138,6 +150,8 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     struct part_message first;
     struct slot *s = allreduce_slot(x, in->next);
     const struct pl_part *part;
+    /* 1. The first message opens the exchange and names the group; averager_parts.c has
+     * compared its ID. */
     if (in->state == IN_AWAITED) {
         in->state = IN_SENDING;
         if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
@@ -145,6 +159,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
             return;
         }
     }
+    /* 2. Others follow, one a part, in the order of our parts. */
     if (in->state != IN_SENDING) {
         /* more than its parts */
         if (in->state == IN_COMPLETE && is_open(in)) allreduce_drop_sender(x, peer, 1);
@@ -154,6 +169,8 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
         allreduce_drop_sender(x, peer, 1); /* beyond the window, too: it had no credit for that */
         return;
     }
+    /* 3. Its length must be our part's: parts are not labelled, so a peer that cuts
+     * otherwise would have its values added to the wrong place. */
     part = &x->parts[x->reducing.own[s->k]];
     if (c.part.elements != part->length) allreduce_note_misfit(x, peer, part, &c.part);
     else allreduce_note_differs(x, peer, part, &c.part);
@@ -166,9 +183,12 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     s->from[s->arrived++] = c;
     x->report.bytes_in += n;
     in->next++;
+    /* How long it took is what reliability.h learns about the peer, and what the others'
+     * patience is measured by. */
     in->latest = fmax(in->latest, now - in->since);
     x->receiving.slowest = fmax(x->receiving.slowest, now - in->since);
     in->since = now;
+    /* 4. After the last part its answers may flow. */
     if (in->next < x->reducing.own_count) return;
     in->state = IN_COMPLETE;
     x->port->credit(x->context, peer, 1); /* for its end mark; another part would be one too many */
@@ -179,6 +199,8 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
 
 static int is_awaited(const struct allreduce *x, const struct in_peer *in)
 {
+    /* The window closes for a sender that is ALLREDUCE_WINDOW parts ahead of our oldest open
+     * one: it has no credit and waits for us, so its silence is ours. */
     return (in->state == IN_AWAITED || in->state == IN_SENDING) &&
            in->next < x->reducing.own_count && in->next < x->reducing.own_done + ALLREDUCE_WINDOW;
 }
@@ -192,6 +214,9 @@ static double sender_until(const struct allreduce *x, size_t peer, int *patience
     size_t others;
     *patience = 0;
     if (!is_awaited(x, in)) return INFINITY;
+    /* Patience ends earlier than the timeout, if at least half of the other senders have
+     * sent this very part: then the part is due, and this sender is the one that is late. It
+     * still has three times as long as the slowest part so far has taken. */
     others = x->count - 2 - x->report.senders_lost; /* than it and us */
     if (!x->o.patience || s->k != in->next || !s->arrived || 2 * s->arrived < others) return until;
     early = fmax(fmax(in->since, in->checked), s->first_at) +
@@ -214,6 +239,8 @@ void allreduce_receive_tick(struct allreduce *x, double now)
         struct in_peer *in = &x->receiving.peer[p];
         int patience;
         if (now < sender_until(x, p, &patience)) continue;
+        /* A message that moves earns one more term of patience, but never more than the
+         * timeout. */
         if (patience && allreduce_is_moving(x, p, ALLREDUCE_IN, x->reducing.own[in->next],
                                             now - in->since, x->o.sender_timeout))
             in->checked = now;
@@ -235,6 +262,8 @@ int allreduce_receive_open(struct allreduce *x)
     if (!(x->receiving.peer = calloc(x->count, sizeof *x->receiving.peer))) return PL_ENOMEM;
     for (size_t p = 0; p < x->count; p++) {
         struct in_peer *in = &x->receiving.peer[p];
+        /* Everybody sends to every reducer, auxiliary peers with weight 0, too.
+         * [spec hivemind-protocol 5.2] */
         in->state = x->reducing.own_count && p != x->self ? IN_AWAITED : IN_COMPLETE;
         in->since = x->began;
         in->holds = x->o.share[p] == 0;

@@ -11,6 +11,7 @@
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
+/* A ring: part k and part k + ALLREDUCE_WINDOW share a slot, and never at the same time. */
 struct slot *allreduce_slot(struct allreduce *x, size_t k)
 {
     return &x->reducing.slot[k % ALLREDUCE_WINDOW];
@@ -18,6 +19,7 @@ struct slot *allreduce_slot(struct allreduce *x, size_t k)
 
 static void slot_open(struct allreduce *x, size_t k)
 {
+    /* Beyond our last part a slot stays empty: SIZE_MAX is no part's number. */
     struct slot *s = allreduce_slot(x, k);
     s->k = k < x->reducing.own_count ? k : SIZE_MAX;
     s->arrived = 0;
@@ -27,6 +29,7 @@ static void slot_open(struct allreduce *x, size_t k)
 static void slot_clear(struct allreduce *x, struct slot *s)
 {
     for (size_t i = 0; i < s->arrived; i++) {
+        /* Messages of half a megabyte come and go; the pool spares the kernel their pages. */
         buffer_pool_give(&x->pool, &s->from[i].message);
         buffer_pool_give(&x->pool, &s->from[i].reply);
     }
@@ -36,6 +39,8 @@ static void slot_clear(struct allreduce *x, struct slot *s)
 /* Hands what came over to who needs it at the end. */
 static int keep(struct allreduce *x, struct slot *s)
 {
+    /* The round needs them once more: to compute our own difference at the end, or to show a
+     * verifier what each sender has sent. */
     struct contribution *kept = calloc(s->arrived + 1, sizeof *kept);
     if (!kept) return PL_ENOMEM;
     for (size_t i = 0; i < s->arrived; i++) {
@@ -52,6 +57,9 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
 {
     const struct pl_part *part = &x->parts[x->reducing.own[k]];
     float *values = x->o.tensor[part->tensor] + part->start;
+    /* The sum of floats depends on its order, so it has to be the order of the first time:
+     * ours, then theirs as they came. Then the result is the mean that the others were
+     * answered with. */
     int rc = pl_reducer_begin(r, x->o.be, part->length);
     if (!rc) rc = pl_reducer_add(r, values, x->o.weight, NULL);
     for (size_t i = 0; !rc && i < x->reducing.kept_count[k]; i++) {
@@ -65,6 +73,7 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
 
 #define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */
 
+/* By our own compression; a message of another method that is longer lies elsewhere. */
 static size_t kept_room(const struct allreduce *x, size_t k)
 {
     return allreduce_part_bytes(x, &x->parts[x->reducing.own[k]]) + KEPT_HEADER;
@@ -74,6 +83,7 @@ static size_t kept_room(const struct allreduce *x, size_t k)
 uint8_t *allreduce_kept_place(const struct allreduce *x, size_t k, size_t peer, size_t n)
 {
     if (!x->reducing.kept_bytes || n > kept_room(x, k)) return NULL;
+    /* We send nothing to ourselves, so peers behind us in the group move up by one place. */
     return x->reducing.kept_bytes + x->reducing.kept_at[k] +
            (peer - (peer > x->self)) * kept_room(x, k);
 }
@@ -87,6 +97,7 @@ static int make_kept(struct allreduce *x)
     if (!x->reducing.kept || !x->reducing.kept_count || !x->reducing.kept_at) return PL_ENOMEM;
     if (x->reducing.own_delta) return PL_OK; /* to verify, rarely */
     for (size_t k = 0; k < x->reducing.own_count; k++) {
+        /* One block, part by part: (count - 1) messages each. */
         x->reducing.kept_at[k] = all;
         all += kept_room(x, k) * (x->count - 1);
     }
@@ -99,6 +110,7 @@ int allreduce_reduce_open(struct allreduce *x, struct pl_err *err)
 {
     int rc = PL_ENOMEM;
     if ((x->o.verify || !x->reducing.own_delta) && make_kept(x)) goto done;
+    /* The slots hold one contribution of each groupmate; what they point to comes and goes. */
     for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         if (!(x->reducing.slot[w].from = calloc(x->count, sizeof *x->reducing.slot[w].from)))
             goto done;
@@ -131,6 +143,8 @@ void allreduce_reduce_close(struct allreduce *x)
 
 static int usable(const struct allreduce *x, const struct part_message *m)
 {
+    /* Also a weight of 0 is usable: that sender adds nothing, and is answered like the
+     * others. */
     return allreduce_is_weight(x, m->weight) && part_message_is_sound(m);
 }
 
@@ -141,12 +155,16 @@ static int add_all(struct allreduce_job_of *job)
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->reducing.own[s->k]];
     int robust = x->o.clip != 0 || x->o.verify; /* needs them one by one */
+    /* The reducer adds a compressed message without a decoded copy: sum += w_k *
+     * decode(x_k), one pass over memory for each sender. */
     int rc = pl_reducer_begin(&job->reducer, x->o.be, part->length);
     if (!rc && !robust)
         rc = pl_reducer_add(&job->reducer, x->o.tensor[part->tensor] + part->start, x->o.weight,
                             NULL);
     for (size_t i = 0; !rc && i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
+        /* Values that are not finite would make the whole part so for everybody; such a
+         * sender is left out of this part before anything of it is added. */
         c->bad = !usable(x, &c->part);
         if (!c->bad && !robust)
             rc = pl_reducer_add_message(&job->reducer, c->part.method, c->part.buffer,
@@ -165,6 +183,8 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     int rc;
     m.code = MSG_AVERAGED_PART;
     m.group_id = NULL;
+    /* An answer has no weight on the wire. A verified one uses that field for CenteredClip's
+     * radius tau, by which everybody can check the aggregate. */
     m.weight = 0;
     if (x->o.verify) {
         m.method = PL_COMPRESS_NONE;
@@ -173,6 +193,8 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     }
     rc = part_message_write(&c->reply, &buffer, &m);
     if (rc || !m.bytes) return rc;
+    /* m - x_k is small next to m, so 8 bits of it lose little; x_k is what the message
+     * decodes to, not what the sender holds. */
     if (!x->o.verify)
         return pl_reducer_reply(buffer, &job->reducer, c->part.method, c->part.buffer,
                                 c->part.bytes, NULL);
@@ -185,7 +207,11 @@ void allreduce_reduce_run(struct allreduce_job_of *job)
     struct allreduce *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->reducing.own[s->k]];
+    /* The slot was closed to the loop's thread when the job began, so nothing here changes
+     * meanwhile. */
     float *own = x->reducing.own_delta ? x->reducing.own_delta + x->reducing.own_at[s->k] : NULL;
+    /* Sums first; then either CenteredClip's fixed point or nothing takes their place; then
+     * an answer to each sender whose values went in; last our own difference. */
     job->status = add_all(job);
     if (!job->status && x->o.verify)
         job->status = allreduce_aggregate(x, s, &job->reducer, own, &x->verify.own_tau[s->k]);
@@ -202,7 +228,11 @@ static void advance(struct allreduce *x, double now)
 {
     while (x->reducing.own_done < x->reducing.own_count &&
            allreduce_slot(x, x->reducing.own_done)->replied) {
+        /* The oldest open part leaves first, though a later one may have been finished
+         * before it: a sender matches answers to its parts by their order alone. */
         struct slot *s = allreduce_slot(x, x->reducing.own_done);
+        /* The least weight of any of our parts tells a user how many samples the mean stands
+         * for at worst. */
         if (!x->reducing.own_done || s->weight < x->report.weight) x->report.weight = s->weight;
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) allreduce_receive_answer(x, s->from[i].peer, &s->from[i].reply);
@@ -212,6 +242,7 @@ static void advance(struct allreduce *x, double now)
         }
         slot_clear(x, s);
         for (size_t p = 0; p < x->count; p++) {
+            /* Time that a sender spent without credit is not its silence. */
             struct in_peer *in = &x->receiving.peer[p];
             /* it had to wait for us */
             if (in->next == x->reducing.own_done + ALLREDUCE_WINDOW) in->since = now;
@@ -229,13 +260,17 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
     struct slot *s = job->slot;
     s->job = NULL;
     s->weight = job->reducer.weight;
+    /* Its sum buffer goes to the next part, still warm. */
     x->reducing.idle[x->reducing.idle_count++] = job->reducer;
     if (x->phase == ALLREDUCE_CANCELLED) return;
+    /* A round that was given up meanwhile wants no answers. */
     if (job->status) { /* our own trouble: memory. The group will miss us, and we the group */
         allreduce_give_up(x, job->status, pl_status_name(job->status));
         return;
     }
     for (size_t i = 0; i < s->arrived; i++) {
+        /* The part is answered without it. What follows from it would be as bad, so it is
+         * dropped for the round; its place in parts that are done stays as it was. */
         struct contribution *c = &s->from[i];
         if (!c->bad) continue;
         allreduce_note_left_out(x, c);
@@ -243,11 +278,14 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
         allreduce_lose_sender(x, &x->receiving.peer[c->peer]);
         allreduce_drop_sender(x, c->peer, 1);
     }
+    /* Answers exist; they leave when all earlier parts have left. */
     s->replied = 1;
     advance(x, now);
 }
 
-/* Nobody's part is missing who could still send it. */
+/* Nobody's part is missing who could still send it. A part is reduced at once when every
+ * sender has sent it or is lost: adding all of them in one pass costs less memory traffic
+ * than adding each on arrival. */
 static int has_all(const struct allreduce *x, const struct slot *s)
 {
     for (size_t p = 0; p < x->count; p++)

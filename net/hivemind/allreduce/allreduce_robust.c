@@ -30,9 +30,11 @@ static double usual_distance(double *far, const float *x, const float *middle, i
         double squares = 0;
         for (size_t k = 0; k < d; k++)
             squares += ((double)from[k] - middle[k]) * ((double)from[k] - middle[k]);
+        /* |x_i - middle|, in float64: squares of float32 values fit without overflow. */
         far[i] = sqrt(squares);
     }
     qsort(far, (size_t)n, sizeof *far, ascending);
+    /* Of an even number the upper median: no fewer than half of the distances are within it. */
     return far[n / 2];
 }
 
@@ -53,6 +55,8 @@ static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     int rc = PL_OK;
     *n = 0;
+    /* A peer of weight 0 has no values: an auxiliary peer's copy would pull towards where it
+     * began. */
     if (x_->o.weight > 0) {
         memcpy(x, x_->o.tensor[part->tensor] + part->start, part->length * sizeof *x);
         weight[(*n)++] = x_->o.weight;
@@ -87,8 +91,12 @@ int allreduce_aggregate(struct allreduce *x, const struct slot *s, struct pl_red
     for (int i = 0; !rc && d && i < TRIES; i++) {
         struct pl_clip clip = { .iterations = ITERATIONS_MAX, .stop_largest = -1 };
         *tau = clip.tau = usual_distance(weight, values, aggregate, n, d);
+        /* Verification checks sum_i (x_i - v) min(1, tau / |x_i - v|) = 0, which holds at
+         * the fixed point only: so it iterates until a step is negligible next to tau, not
+         * five times. */
         clip.stop_norm = CONVERGED * clip.tau;
         for (size_t k = 0; k < d; k++) v[k] = aggregate[k];
+        /* tau = 0: half of the peers have the same values, and the median is these already. */
         if (*tau > 0) rc = x->o.be->centered_clip(v, &result, values, NULL, n, d, &clip);
         for (size_t k = 0; k < d; k++) aggregate[k] = (float)v[k];
     }
@@ -114,6 +122,8 @@ int allreduce_clip(struct allreduce *x, const struct slot *s, struct pl_reducer 
     if (!rc && n && d) {
         rc = x->o.be->median(middle, values, n, d, 0);
         for (size_t k = 0; k < d; k++) v[k] = middle[k];
+        /* The coordinate-wise median is a start that no minority can move far.
+         * [CenteredClip, alg. 2] */
         clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(scratch, values, middle, n, d);
         if (!rc) rc = x->o.be->centered_clip(v, &result, values, weight, n, d, &clip);
         /* The answers divide by the weight: what is kept is a sum as of a mean. */

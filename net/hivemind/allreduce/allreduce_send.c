@@ -21,10 +21,13 @@ void allreduce_send_run(struct allreduce_job_of *job)
     struct allreduce *x = job->x;
     const struct pl_part *part = &x->parts[job->part];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    /* The weight goes with every part: hivemind's reducers read it from each message. */
     struct part_message m = { .weight = x->o.weight,
                               .elements = part->length,
                               .has_part = 1,
                               .method = allreduce_method(x, part) };
+    /* Encoded straight into the message: its length follows from the method and the number
+     * of values. */
     uint8_t *buffer;
     if (job->part == x->sending.peer[job->peer].part[0]) {
         m.code = MSG_PART_FOR_AVERAGING;
@@ -42,8 +45,11 @@ static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
 {
     struct out_peer *out = &x->sending.peer[peer];
     char name[PEER_ID_TEXT_MAX];
+    /* A reducer that has answered everything may close its stream: that is its end, not a
+     * loss. */
     if (out->failed || out->answered == out->parts) return;
     out->failed = 1;
+    /* The first loss is the reason; others of this round often follow from it. */
     if (!x->notes.lost.text[0]) {
         peer_id_text(name, &x->o.group->members[peer].peer);
         pl_fail(&x->notes.lost, PL_EIO, "%.60s, which reduces, has left or fallen silent: %.200s",
@@ -60,6 +66,8 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
 {
     struct out_peer *out = &x->sending.peer[peer];
     if (out->failed || !out->open) return;
+    /* 1. Send what is encoded, once the last message has left: a queue behind it would only
+     * grow. */
     if (out->is_ready && !x->port->is_busy(x->context, peer)) {
         x->report.bytes_out += bytes_length(&out->ready);
         x->report.values_out += x->parts[out->part[out->sent]].length;
@@ -69,12 +77,15 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
         allreduce_send(x, peer, ALLREDUCE_OUT, &out->ready);
         if (out->sent == out->parts) x->port->finish(x->context, peer, ALLREDUCE_OUT);
     }
+    /* 2. Encode the next part meanwhile. At most one is ready and one is being encoded, so
+     * memory does not grow with the number of parts. */
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
         if (!(out->job = allreduce_job_new(x, JOB_ENCODE))) {
             x->own_trouble = 1;
             lose_reducer(x, peer, "no memory");
             return;
         }
+        /* The job's buffer comes from the pool, and becomes the message that is sent. */
         out->job->peer = peer;
         out->job->part = out->part[out->encoding++];
         out->job->message = buffer_pool_take(&x->pool);
@@ -86,6 +97,8 @@ void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job)
 {
     struct out_peer *out = &x->sending.peer[job->peer];
     out->job = NULL;
+    /* Without this part its reducer can't finish, so the round has no result. The fault is
+     * ours: no reducer is held responsible (allreduce_conduct). */
     if (job->status) {
         x->own_trouble = 1;
         lose_reducer(x, job->peer, "no memory");
@@ -104,6 +117,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     struct answer *a;
     int broken;
     if (!out->open || out->failed) return;
+    /* Answers are matched by their order: the n-th message belongs to the n-th part sent. */
     broken = part_message_read(&m, data, n, NULL);
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
         if (!broken && m.code == MSG_INTERNAL_ERROR) allreduce_note_refusal(x, peer);
@@ -111,6 +125,9 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
         return;
     }
+    /* What no honest reducer sends: more answers than parts, another length, values that are
+     * not finite; in a verified round anything but float32 with a radius. It is a proof,
+     * since the stream is authenticated, and bans the peer. */
     if (out->answered >= out->sent || !m.has_part ||
         m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
         (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {
@@ -118,6 +135,8 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         lose_reducer(x, peer, "its answer is not one to our part");
         return;
     }
+    /* Reducers answer in the compression of our part, so an answer fits its place; one in
+     * another method may be longer, and is still understood. */
     a = &x->sending.answers[out->part[out->answered]];
     if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
         x->own_trouble = 1;
@@ -130,6 +149,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     a->method = m.method;
     a->weight = m.weight;
     out->answered++;
+    /* Progress: its time starts anew. */
     out->since = now;
     if (!x->sending.answered++) x->sending.first_answer = now;
     x->report.received += m.elements;
@@ -149,6 +169,8 @@ void allreduce_send_lost(struct allreduce *x, size_t peer, const char *why)
 /* The other reducers have answered more of their parts than this one has, on average. */
 static int is_behind(const struct allreduce *x, const struct out_peer *out)
 {
+    /* answered / parts of the others, against this one's, cross-multiplied to avoid a
+     * division by 0. */
     size_t parts = x->sending.asked - out->parts, answered = x->sending.answered - out->answered;
     return (double)answered * (double)out->parts > (double)out->answered * (double)parts;
 }
@@ -160,6 +182,8 @@ static double reducer_until(const struct allreduce *x, size_t peer, int *patienc
     double until = x->o.reducer_timeout > 0 ? out->since + x->o.reducer_timeout : INFINITY, early;
     *patience = 0;
     if (out->failed || out->answered == out->parts) return INFINITY;
+    /* All reducers of a group wait for its slowest sender, so a silent reducer means
+     * something only if the others are answering. */
     if (!x->o.patience || !is_behind(x, out)) return until;
     early = fmax(fmax(out->since, out->checked), x->sending.first_answer) +
             fmax(x->o.patience[peer].reducer, 3 * x->receiving.slowest);
@@ -169,6 +193,7 @@ static double reducer_until(const struct allreduce *x, size_t peer, int *patienc
 
 double allreduce_send_wake(const struct allreduce *x)
 {
+    /* Timers are not exact, so every deadline is compared anew when one fires. */
     double at = INFINITY;
     int patience;
     for (size_t p = 0; p < x->count; p++) at = fmin(at, reducer_until(x, p, &patience));
@@ -193,6 +218,8 @@ void allreduce_send_tick(struct allreduce *x, double now)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
+/* Of our own parts there is no answer. In a verified round answers are float32, whatever we
+ * send. */
 static size_t answer_bytes(const struct allreduce *x, const struct pl_part *part)
 {
     if (part->owner == (int)x->self) return 0;
@@ -207,6 +234,8 @@ int allreduce_send_open(struct allreduce *x, struct pl_err *err)
     if (!(x->sending.answers = calloc(x->part_count + 1, sizeof *x->sending.answers)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++)
+        /* One block for all answers of the round, so that nothing is allocated while they
+         * arrive, and the next round finds the same pages. */
         all += x->sending.answers[i].room = answer_bytes(x, &x->parts[i]);
     if (!(at = allreduce_block_reserve(&x->memory->answers, all)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");

@@ -23,6 +23,8 @@ static int by_number(const void *a, const void *b)
 /* The k-th of our own parts. */
 static size_t own_number(const struct allreduce *x, size_t part)
 {
+    /* Own parts are in ascending order, as they were dealt; the caller asks only for own
+     * ones. */
     const size_t *at = bsearch(&part, x->reducing.own, x->reducing.own_count,
                                sizeof *x->reducing.own, by_number);
     return (size_t)(at - x->reducing.own);
@@ -34,10 +36,13 @@ static const float *aggregate(void *context, size_t part, double *tau)
     const struct answer *a = &x->sending.answers[part];
     size_t k;
     if (x->parts[part].owner != (int)x->self) {
+        /* The answer's values and its radius are all that is known of another reducer's
+         * part. */
         *tau = a->weight;
         return (const float *)(const void *)a->data; /* as malloc has aligned it */
     }
     k = own_number(x, part);
+    /* Of our own the aggregate lies where an unverified round keeps its differences. */
     *tau = x->verify.own_tau[k];
     return x->reducing.own_delta + x->reducing.own_at[k];
 }
@@ -50,6 +55,8 @@ static int add_part(struct bytes *out, enum pl_compression method, const uint8_t
     return out->failed ? PL_ENOMEM : 1;
 }
 
+/* Compression is deterministic, so encoding a second time gives the bytes that have
+ * travelled: nothing of what was sent has to be kept. */
 static int encode(struct bytes *out, const struct allreduce *x, const struct pl_part *part,
                   const float *values)
 {
@@ -65,13 +72,18 @@ static int encode(struct bytes *out, const struct allreduce *x, const struct pl_
     return 1;
 }
 
+/* The verifier asks for three things: what we have sent, what we have received for our own
+ * parts, and each part's aggregate with its radius. With these every check of BTARD can be
+ * computed. */
 static int sent(void *context, size_t number, struct bytes *out)
 {
     struct allreduce *x = context;
     const struct pl_part *part = &x->parts[number];
     const float *own = x->o.tensor[part->tensor] + part->start;
+    /* A peer without samples takes no part in any sum. */
     if (!(x->o.weight > 0)) return 0;
     if (part->owner != (int)x->self) return encode(out, x, part, own);
+    /* Our values of our own part went into the aggregate uncompressed, and count as sent so. */
     return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
 }
 
@@ -79,14 +91,19 @@ static int received(void *context, size_t number, size_t peer, struct bytes *out
 {
     struct allreduce *x = context;
     size_t k = own_number(x, number);
+    /* As it has arrived, byte for byte: its sender's signature is over a hash of these
+     * bytes. */
     for (size_t i = 0; i < x->reducing.kept_count[k]; i++) {
         const struct part_message *m = &x->reducing.kept[k][i].part;
+        /* A sender of weight 0 has sent nothing that counts. */
         if (x->reducing.kept[k][i].peer == peer && m->weight > 0)
             return add_part(out, m->method, m->buffer, m->bytes);
     }
     return 0;
 }
 
+/* From another peer's message of the verification: as untrusted as a part. The same checks
+ * as for a part apply, so what opens here is what could have been reduced. */
 static const float *decode(void *context, size_t number, const uint8_t *data, size_t n, float *room)
 {
     struct allreduce *x = context;
@@ -105,6 +122,8 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
     return room;
 }
 
+/* A validator computes a target's gradient exactly; the reducer saw it compressed. To be
+ * compared it goes the same way, Q(x). */
 static const float *travel(void *context, size_t number, const float *values, float *room)
 {
     struct allreduce *x = context;
@@ -121,6 +140,7 @@ static int recompute(void *context, size_t peer, const struct verifier_claim *cl
 {
     struct allreduce *x = context;
     const struct allreduce_validation *v = &x->o.validation;
+    /* Memory for a whole model: only if a lot has drawn this peer as a validator. */
     if (!x->verify.again && !(x->verify.again = calloc(x->o.tensors + 1, sizeof *x->verify.again)))
         return PL_ENOMEM;
     for (size_t t = 0; t < x->o.tensors; t++)
@@ -143,6 +163,9 @@ int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
                                         .parts = x->parts,
                                         .part_count = x->part_count,
                                         .claim = x->o.claim,
+                                        /* All peers of a group have stated these options
+                                         * alike (averager_verify.c), or the round would not
+                                         * be verified. */
                                         .validators = x->o.validation.validators,
                                         .samples_max = x->o.validation.samples_max,
                                         .chance = x->o.chance,
@@ -155,6 +178,7 @@ int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
                                         .recompute = x->o.validation.recompute ? recompute : NULL };
     if (!(x->verify.own_tau = calloc(x->reducing.own_count + 1, sizeof *x->verify.own_tau)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    /* The aggregates of our own parts lie in own_delta, their radii here. */
     return verifier_open(&x->verify.verifier, &view, err);
 }
 
@@ -171,6 +195,9 @@ void allreduce_verify_close(struct allreduce *x)
 void allreduce_verify_go(struct allreduce *x, double now)
 {
     struct allreduce_job_of *job;
+    /* A step reads the all-reduce's memory on a helper thread. Nothing changes there until
+     * it is back: all parts have been answered, and the result is not applied before the
+     * verification holds. */
     if (x->verify.state == VERIFY_STEPPING) return;
     x->verify.state = VERIFY_WAITING;
     if (now < verifier_wake(x->verify.verifier)) return;
@@ -179,6 +206,8 @@ void allreduce_verify_go(struct allreduce *x, double now)
         return;
     }
     x->verify.state = VERIFY_STEPPING;
+    /* Packets that have come since the last step go with this one; later ones wait in the
+     * inbox. */
     verifier_take(x->verify.verifier, now);
     allreduce_job_start(x, job);
 }
@@ -201,12 +230,15 @@ void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job
     (void)job;
     x->verify.state = VERIFY_WAITING;
     verifier_stepped(r, now);
+    /* Broadcast here is n - 1 calls: libp2p streams are between two peers. */
     for (struct packet *l = r->b.out; l; l = l->next)
         for (size_t p = 0; p < x->count; p++)
             if (p != x->self && (l->to == p || l->to == SIZE_MAX))
                 x->port->tell(x->context, p, bytes_at(&l->data), bytes_length(&l->data));
     broadcast_sent(&r->b);
     if (x->phase == ALLREDUCE_CANCELLED) return;
+    /* Holds: `go` applies the round next. Void: nothing is applied, and the verifier's
+     * sentence says why; bans and charges are read by allreduce_notes.c. */
     if (r->over && !r->status) x->verify.state = VERIFY_HOLDS;
     if (!r->over || !r->status) return;
     allreduce_give_up(x, r->status, "");
@@ -217,6 +249,8 @@ int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const
                              size_t n)
 {
     int rc;
+    /* Packets may come while our own answers are still missing: a faster peer has begun to
+     * verify. They wait in the verifier's inbox. */
     if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;
     rc = verifier_hear(x->verify.verifier, peer, data, n);
     allreduce_tick(x, now); /* what waited for it goes on */

@@ -23,6 +23,8 @@
 
 int group_key_is_valid(const char *key)
 {
+    /* The prefix ends at the first dot: hivemind's pattern is ^(([^.])+)[.]0b[01]*$, so a
+     * prefix with a dot would make the bits ambiguous. [spec hivemind-protocol 4.1] */
     size_t prefix = strcspn(key, ".");
     const char *bits = key + prefix + 3;
     return prefix && !strncmp(key + prefix, ".0b", 3) && bits[strspn(bits, "01")] == 0;
@@ -39,6 +41,8 @@ int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, str
     return PL_OK;
 }
 
+/* The class is part of the name, so one peer can serve its gradients and its parameters
+ * under one prefix: GradientAverager and TrainingStateAverager. */
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
                    enum averager_rpc rpc, struct pl_err *err)
 {
@@ -57,7 +61,8 @@ static void field(struct bytes *out, const char *name, const char *value)
     mp_text(out, value);
 }
 
-/* Python's text of torch.Size, and of a dtype. */
+/* Python's text of torch.Size, and of a dtype. Seven fields in this order, all as text: any
+ * other order or type gives another hash, and peers with another hash never meet. */
 static void describe(struct bytes *out, const struct schema_tensor *t)
 {
     char size[32 + 24 * PL_WIRE_DIMS_MAX] = "torch.Size([", dtype[40];
@@ -67,6 +72,9 @@ static void describe(struct bytes *out, const struct schema_tensor *t)
                               (long long)t->type.size[i]);
     snprintf(size + n, sizeof size - n, "])");
     snprintf(dtype, sizeof dtype, "torch.%s", tensor_dtype_name(t->type.dtype));
+    /* Layout, device and pin_memory never differ among averaged tensors: hivemind keeps
+     * those in shared memory of the CPU. Compression 0 stands for "none", whatever a part
+     * travels as. */
     mp_map(out, 7);
     field(out, "size", size);
     field(out, "dtype", dtype);
@@ -77,6 +85,8 @@ static void describe(struct bytes *out, const struct schema_tensor *t)
     field(out, "compression", "0");
 }
 
+/* [spec hivemind-protocol 4.2] Names are not in it: tensors are matched by their order
+ * alone. */
 int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count)
 {
     mp_list(out, count);
@@ -96,6 +106,7 @@ int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tenso
 
 /* --- gather messages --------------------------------------------------------------- */
 
+/* [bandwidth or nil, mode, user data], e.g. 93 c0 00 c4 01 c0. [spec hivemind-protocol 4.3] */
 int gather_write(struct bytes *out, const struct gather *g)
 {
     mp_list(out, 3);
@@ -105,6 +116,8 @@ int gather_write(struct bytes *out, const struct gather *g)
     return mp_bin(out, g->user, g->user_n);
 }
 
+/* Any peer states this number, and everybody's shares are computed from it: an infinite,
+ * negative or undefined one would spoil the linear program for the whole group. */
 static int read_bandwidth(double *bandwidth, const struct mp_value *v)
 {
     if (v->kind == MP_NIL) *bandwidth = PL_BANDWIDTH_UNKNOWN;
@@ -120,11 +133,16 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
     int64_t mode = -1;
     int good = 0, rc;
     memset(g, 0, sizeof *g);
+    /* A leader passes on everybody's message to everybody: n peers cost n * n times this
+     * length. */
     if (n > GATHER_MAX)
         return pl_fail(err, PL_ELIMIT, "gather: %zu bytes, expected at most %d", n, GATHER_MAX);
     if ((rc = mp_read(&v, data, n, err))) return rc;
     if ((v->kind == MP_LIST || v->kind == MP_TUPLE) && v->n == 3 && v->item[2].kind == MP_BIN) {
         mode = mp_count(&v->item[1]);
+        /* The user's bytes are not read here: each averager knows what its own users put in
+         * them. They stay where they are in `data`, since msgpack's binary needs no
+         * decoding. */
         good = read_bandwidth(&g->bandwidth, &v->item[0]) && mode >= 0 && mode <= GROUP_AUXILIARY;
         g->user = v->item[2].bytes;
         g->user_n = v->item[2].n;
@@ -136,6 +154,8 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
 
 /* --- a group ---------------------------------------------------------------------------------- */
 
+/* The leader's list may hold a thousand peers. Each member keeps the bytes of its message,
+ * since a leader passes them on unchanged and a verified round hashes them. */
 int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
                  struct pl_err *err)
 {
@@ -163,6 +183,9 @@ int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, 
     return group_append(g, peer, said, n, err);
 }
 
+/* Twice in a group, a peer would count twice in the mean and take two shares. Sorting finds
+ * that in n log n steps, where a comparison of all pairs takes half a million for 1,024
+ * peers. */
 static int by_peer(const void *a, const void *b)
 {
     return peer_id_compare(&(*(const struct group_member *const *)a)->peer,
@@ -183,6 +206,9 @@ int group_check_peers(const struct group *g, struct pl_err *err)
     return rc;
 }
 
+/* The leader changes what a follower has stated: shares follow from the gather messages
+ * alone, so the message itself is written again, and all members of the group read the same
+ * number. */
 int group_set_bandwidth(struct group_member *m, double bandwidth)
 {
     struct bytes said = { 0 };
@@ -223,6 +249,10 @@ static double bandwidth_of(const struct gather *said, int all_hidden)
     return all_hidden ? PL_BANDWIDTH_UNKNOWN : said->bandwidth;
 }
 
+/* Bandwidth b_i gives a share of about b_i / sum b; with unequal bandwidths a linear program
+ * minimizes the time of the slowest peer. The rule is deterministic and its input is the
+ * same everywhere, so all compute the same shares without a message.
+ * [spec hivemind-protocol 5.1] */
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err)
 {
     double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
@@ -230,6 +260,7 @@ int group_shares(size_t *share, const struct group *g, size_t total, struct pl_e
     for (size_t i = 0; i < g->count; i++) all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
     for (size_t i = 0; !rc && i < g->count; i++)
         bandwidth[i] = bandwidth_of(&g->members[i].gather, all_hidden);
+    /* The 0 is the least share that is worth a reducer: none is too small. */
     if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
     pl_free(bandwidth);
     return rc;
@@ -252,6 +283,8 @@ static void twister_init(struct twister *t, uint32_t seed)
     t->at = MT_WORDS;
 }
 
+/* Python seeds by init_by_array, over all words of the key: first the key is added word by
+ * word, then the words are mixed once more without it. */
 static void twister_init_by_array(struct twister *t, const uint32_t *key, size_t n)
 {
     size_t i = 1, j = 0;
@@ -267,9 +300,11 @@ static void twister_init_by_array(struct twister *t, const uint32_t *key, size_t
         t->word[i] = (t->word[i] ^ ((last ^ (last >> 30)) * 1566083941u)) - (uint32_t)i;
         if (++i == MT_WORDS) t->word[0] = t->word[MT_WORDS - 1], i = 1;
     }
+    /* The first word has its highest bit set, so the state can't be all zeros. */
     t->word[0] = 0x80000000u;
 }
 
+/* All 624 words are renewed at once; each output is one of them, tempered by four shifts. */
 static uint32_t twister_next(struct twister *t)
 {
     uint32_t y;
@@ -299,6 +334,7 @@ static void seed_by_id(struct twister *t, const uint8_t id[DHT_ID_BYTES])
         const uint8_t *b = number + sizeof number - 4 * (i + 1);
         key[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     }
+    /* An integer has no leading zero words, so Python does not see them either. */
     while (n > 1 && !key[n - 1]) n--;
     twister_init_by_array(t, key, n);
 }
@@ -310,6 +346,9 @@ static int digits_of(size_t n) /* of n in binary; 0 for 0 */
     return digits;
 }
 
+/* Python's randbelow: as many bits as n has, drawn again until the number is below n. Taking
+ * a remainder instead would be biased, and would give other members other bits than
+ * hivemind's. */
 static size_t below(struct twister *t, size_t n)
 {
     int digits = digits_of(n);
@@ -325,6 +364,9 @@ static int sample(size_t *element, struct twister *t, size_t n, size_t size, siz
 {
     size_t set = 21, *drawn = malloc((n + 1) * sizeof *drawn);
     if (!drawn) return PL_ENOMEM;
+    /* The threshold of Python's random.sample: a set of k elements takes about
+     * 4^ceil(log4(3k)) slots; up to that many elements a list costs less. Both ways draw
+     * different numbers, so it has to match. */
     if (size > 5) {
         size_t table = 1;
         while (table < 3 * size) table *= 4;
@@ -346,6 +388,9 @@ static int sample(size_t *element, struct twister *t, size_t n, size_t size, siz
     return PL_OK;
 }
 
+/* [Moshpit SGD 3.2] Peers of one group get different new digits, so no two of them meet
+ * again in the next round while others are there: if N = n^d peers always met in full groups
+ * of n, d rounds would give all of them the mean over N. */
 int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
                     size_t place, size_t buckets)
 {
@@ -354,7 +399,10 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
     char all[2 * GROUP_BITS_MAX + 1];
     int digits, rc;
     if (!n)
+        /* Without a target size the next power of two, so that the digits can tell all
+         * members apart. */
         for (n = 1; n < size;) n *= 2;
+    /* A larger group than its target would leave some members without a digit of their own. */
     if (!size || size > n || place >= size || n > GROUP_PEERS_MAX || length > GROUP_BITS_MAX)
         return PL_EUSE;
     seed_by_id(&t, id);
@@ -363,6 +411,7 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
     memcpy(all, bits, length);
     for (int i = 0; i < digits; i++)
         all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';
+    /* New digits enter on the right, the oldest leave on the left. */
     memcpy(new_bits, all + digits, length);
     new_bits[length] = 0;
     return PL_OK;

@@ -81,10 +81,15 @@ int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
 
 static void withdraw(struct matchmaking *m)
 {
+    /* In the DHT a record wins by its later expiration, so the withdrawal takes the next
+     * float64 above the declaration's: it overrides that one, and any later declaration
+     * overrides it. [spec hivemind-protocol 4.1] */
     if (m->declared) m->port->declare(m->context, nextafter(m->begin, INFINITY), 0);
     m->declared = 0;
 }
 
+/* First IDLE, then the rest: peers that are answered below must find us not looking any
+ * more. */
 static void stop(struct matchmaking *m, double now)
 {
     int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
@@ -108,7 +113,9 @@ void matchmaking_cancel(struct matchmaking *m)
 
 /* --- declaring -------------------------------------------------------------------------------- */
 
-/* Of a window that begins now. */
+/* Of a window that begins now. E = min(max(scheduled, now + M), deadline).
+ * [spec hivemind-protocol 4.4] M gives others time to find the record: with less of it two
+ * peers would both lead, and both would be alone. */
 static double end_of_window(const struct matchmaking *m, double now)
 {
     return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
@@ -121,6 +128,9 @@ static int doubtful_asks(const struct matchmaking *m)
 
 static void begin_window(struct matchmaking *m)
 {
+    /* Invented candidates cost their author nothing, and each costs us an eighth of a
+     * window. A window in which all of them were silent lowers their number to one in the
+     * windows that follow. */
     m->distrust |= m->unanswered >= doubtful_asks(m);
     m->unanswered = 0;
 }
@@ -128,11 +138,16 @@ static void begin_window(struct matchmaking *m)
 static void declare(struct matchmaking *m, double now)
 {
     begin_window(m);
+    /* E is known here before the record leaves: hivemind's peers read it within
+     * milliseconds, and one that asked too early, and was told NOT_DECLARED, stays away
+     * until the next declaration. */
     m->begin = m->window_ends = end_of_window(m, now);
     m->declared = 1;
     m->port->declare(m->context, m->begin, 1);
 }
 
+/* Without a declaration E is infinite: every other peer is earlier, and so a possible
+ * leader. */
 static void only_ask(struct matchmaking *m, double now)
 {
     begin_window(m);
@@ -160,6 +175,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
     struct bytes out = { 0 };
+    /* The expiration says how long we can wait. A leader refuses a peer whose time is
+     * earlier than its own: that one should lead itself. */
     m->asked = m->declared ? m->begin : end_of_window(m, now);
     if (m->hidden && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
@@ -171,6 +188,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     m->leader = *leader;
     m->state = MATCHMAKING_ASKING;
     m->until = now + m->o.request_timeout;
+    /* A peer that may not exist gets an eighth of a window, so three silent ones leave most
+     * of it. */
     if (m->is_doubtful) m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
     m->port->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
 done:
@@ -211,6 +230,8 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
     if (kept == m->tried_room) {
         size_t room = kept ? 2 * kept : 16;
         struct matchmaking_attempt *more;
+        /* Each poll may report other peers with later expirations; four polls' worth is more
+         * than one window can ask. */
         if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
         if (!(more = realloc(m->tried, room * sizeof *more))) return PL_ENOMEM;
         m->tried = more;
@@ -244,6 +265,8 @@ static void try_next(struct matchmaking *m, double now)
         const struct matchmaking_candidate *c = &m->candidates[i];
         const struct matchmaking_attempt *before = attempt_at(m, c);
         int is_rank = rank(c, before);
+        /* A peer asks only those earlier than itself, so requests among peers that read the
+         * same declarations form no circle. */
         if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
         if (c->doubtful && m->unanswered >= doubtful_asks(m)) continue;
         if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
@@ -265,7 +288,8 @@ static void give_up_leader(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
 }
 
-/* Its machine may have paused, or the way to it: a minute's window is too long to lose for that. */
+/* Its machine may have paused, or the way to it: a minute's window is too long to lose for
+ * that. The n-th pause is 2^n s. */
 static void no_answer(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) m->unanswered += m->is_doubtful;
@@ -299,8 +323,9 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
                                   *said = &message->gathered[i];
+        /* A banned member is refused by the whole list: the leader may not know of the ban,
+         * but a round with that peer would fail again. */
         rc = peer_id_parse(&peer, id->data, id->len);
-        /* with one of those the round would come to nothing again */
         if (!rc && matchmaking_refuses(m, &peer)) rc = PL_EPROTO;
         if (!rc) rc = group_append(&g, &peer, said->data, said->len, NULL);
     }
@@ -310,6 +335,8 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
         group_clear(&g);
         return rc;
     }
+    /* The ID names the round: a first part carries it, so a reducer can tell one group from
+     * another. */
     memcpy(g.id, message->group_id.data, sizeof g.id);
     g.self = (size_t)group_find(&g, &m->o.self);
     group_clear(&m->group);
@@ -347,12 +374,15 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     int grouped;
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
+    /* Remembered for the sentence that a user reads when no group was found. */
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
     if (m->state == MATCHMAKING_ASKING && m->is_doubtful && message) m->distrust = 0;
     /* ASKING -> FOLLOWING: our followers and those who wait are sent on to our leader. */
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
+        /* The leader begins at its own time, which is not later than the one that we asked
+         * for. */
         m->until = m->asked + m->o.request_timeout;
         matchmaking_disband(m, &m->leader);
         matchmaking_judge_waiting(m, now);
@@ -425,11 +455,15 @@ static void end_window(struct matchmaking *m, double now)
         return;
     }
     matchmaking_disband(m, NULL);
+    /* Alone in so many windows: the others have ended or died, and a progress record that
+     * outlives its peer by a minute is no reason to wait. [spec hivemind-protocol 12] */
     m->lonely = has_others(m) ? 0 : m->lonely + 1;
     if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {
         matchmaking_end(m, now, PL_EAGAIN);
         return;
     }
+    /* Behind NAT windows alternate: one that only asks, one that declares, in case that all
+     * peers are behind the same router and can reach each other after all. */
     if (m->hidden && m->declared) only_ask(m, now);
     else declare(m, now);
     try_next(m, now);
@@ -469,6 +503,7 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
         return;
     m->candidate_count = 0;
     m->seen = 1;
+    /* Peers that declare and never come are taken only if there is nobody else. */
     choose_candidates(m, now, found, n, 0);
     if (!m->candidate_count && !m->followers.count) choose_candidates(m, now, found, n, 1);
     m->met |= m->candidate_count > 0;

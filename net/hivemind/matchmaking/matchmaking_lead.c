@@ -23,12 +23,16 @@
 struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_t i)
 {
     struct matchmaking_waiting w = m->waiting[i];
+    /* In the order of arrival: a peer that asked first is judged first, so it gets in before
+     * a group is full. */
     memmove(&m->waiting[i], &m->waiting[i + 1], (--m->waiting_count - i) * sizeof *m->waiting);
     return w;
 }
 
 /* --- a leader's messages ---------------------------------------------------------------------- */
 
+/* MessageFromLeader: a code, and with NOT_A_LEADER or GROUP_DISBANDED the peer to ask
+ * instead. */
 static void send_code(struct matchmaking *m, void *stream, enum averaging_code code,
                       const struct peer_id *suggested, int last)
 {
@@ -51,6 +55,8 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 
 /* --- the group ------------------------------------------------------------------------------- */
 
+/* Clients can't be called, so no sender could bring them its part; a bandwidth of 0 states
+ * that a peer only sends. */
 static int reduces(const struct gather *said)
 {
     return said->mode != GROUP_CLIENT && said->bandwidth != 0;
@@ -65,6 +71,8 @@ static int by_peer(const void *a, const void *b)
 /* A random order, not the order of arrival: nobody can choose its place in the group. */
 static void shuffle(struct group *g, const struct random_source *chance)
 {
+    /* Sorted first, so that the result depends on the random numbers alone and not on who
+     * came when; then Fisher and Yates: the i-th place is drawn from those not yet dealt. */
     qsort(g->members, g->count, sizeof *g->members, by_peer);
     for (size_t i = g->count - 1; i; i--) {
         size_t j = random_source_below(chance, i + 1);
@@ -80,6 +88,8 @@ static int demote_unproven(struct matchmaking *m)
 {
     struct group *g = &m->followers;
     struct gather said;
+    /* A verified group needs every peer as a reducer, and finds one that does not deliver by
+     * itself. */
     size_t proven = 0, unproven = 0;
     if (m->o.verify || !m->port->proven) return PL_OK;
     if (!gather_read(&said, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&said);
@@ -88,6 +98,9 @@ static int demote_unproven(struct matchmaking *m)
         if (m->port->proven(m->context, &g->members[i].peer)) proven++;
         else unproven++;
     }
+    /* With p proven and u unproven reducers the proven ones take (p + u) / p times their
+     * share. Above the limit, or with a single proven peer that would see all values,
+     * unproven ones reduce too: a new swarm has nobody else. */
     if (proven < MATCHMAKING_PROVEN_MIN || proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
         return PL_OK;
     for (size_t i = 0; i < g->count; i++) {
@@ -100,6 +113,8 @@ static int demote_unproven(struct matchmaking *m)
     return PL_OK;
 }
 
+/* The ID is drawn after the last follower has come: nobody can know it before, so nobody can
+ * try out its place among the next bits (group_next_bits). */
 static int gather_group(struct matchmaking *m)
 {
     struct group *g = &m->followers;
@@ -116,6 +131,8 @@ static int begin_message(struct bytes *out, const struct group *g)
     int rc;
     if (!views) return PL_ENOMEM;
     for (size_t i = 0; i < g->count; i++) {
+        /* Two lists of one length, IDs and gather messages in the same order. Views only:
+         * the members own the bytes until the message has been packed. */
         views[i] = message_bytes(g->members[i].peer.bytes, g->members[i].peer.length);
         views[g->count + i] = message_bytes(g->members[i].said, g->members[i].said_n);
     }
@@ -133,6 +150,9 @@ void matchmaking_assemble(struct matchmaking *m, double now)
 {
     struct bytes out = { 0 };
     size_t followers = m->followers.count;
+    /* From here on the group is a fact: followers get BEGIN_ALLREDUCE as the second and last
+     * message on the stream that they asked by, and begin the all-reduce without another
+     * word. */
     int rc = gather_group(m);
     group_clear(&m->group);
     if (!rc) {
@@ -157,6 +177,7 @@ static int is_follower(const struct matchmaking *m, const struct peer_id *peer)
 size_t matchmaking_averaging(const struct matchmaking *m)
 {
     struct gather own;
+    /* Auxiliary peers bring no values (weight 0): a group of them alone has no mean. */
     size_t n = gather_read(&own, m->o.gather, m->o.gather_n, NULL) || own.mode != GROUP_AUXILIARY;
     for (size_t i = 0; i < m->followers.count; i++)
         n += m->followers.members[i].gather.mode != GROUP_AUXILIARY;
@@ -173,7 +194,10 @@ static size_t count_expected(const struct matchmaking *m)
     return n;
 }
 
-/* Everybody is here: the number that was to be expected, and nobody has declared who is not. */
+/* Everybody is here: the number that was to be expected, and nobody has declared who is not.
+ * hivemind waits for the whole window in any case. Progress records tell how many peers
+ * train, so a leader that has them all can begin at once; a follower can't tell the
+ * difference. [spec hivemind-protocol 12] */
 static int all_here(const struct matchmaking *m, double now)
 {
     if (!m->expected || count_expected(m) < m->expected || !m->seen) return 0;
@@ -187,9 +211,13 @@ static int all_here(const struct matchmaking *m, double now)
 void matchmaking_consider_leading(struct matchmaking *m, double now)
 {
     size_t size = m->followers.count + 1;
+    /* While a request of ours is open its answer decides: another leader may still accept
+     * us. */
     if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < 2 ||
         matchmaking_averaging(m) < m->o.min_size)
         return;
+    /* Three reasons to begin: nobody else fits in, the time that we have declared has come,
+     * or nobody is missing. */
     if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX ||
         now >= m->begin || all_here(m, now))
         matchmaking_assemble(m, now);
@@ -203,12 +231,15 @@ void matchmaking_expect(struct matchmaking *m, double now, size_t peers)
 
 /* --- being asked ------------------------------------------------------------------------------ */
 
+/* The checks and their order are hivemind's: its followers treat all refusals alike, but the
+ * code tells a user what to change. [spec hivemind-protocol 4.4] */
 static enum averaging_code judge(const struct matchmaking *m, const struct peer_id *peer,
                                  const Hivemind__JoinRequest *r)
 {
     double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: for ever */
     struct gather said;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
+    /* PROTOCOL_VIOLATION is for what no honest peer sends, and for banned peers. */
     if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) ||
         m->o.client_mode || matchmaking_refuses(m, peer) ||
         gather_read(&said, r->gather.data, r->gather.len, NULL))
@@ -218,10 +249,14 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
         return MSG_BAD_SCHEMA_HASH;
     if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
     if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP; /* not for one with it */
+    /* Nobody can follow a peer that has announced no time to begin at. */
     if (!m->declared) return MSG_NOT_DECLARED;
+    /* Equal times pass: of two such peers only the one with the greater ID asks. */
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
+    /* We follow another leader; the answer names it, so that two small groups become one. */
     if (m->state == MATCHMAKING_FOLLOWING) return MSG_NOT_A_LEADER;
     if (peer_id_equal(peer, &m->o.self) || is_follower(m, peer)) return MSG_DUPLICATE_PEER_ID;
+    /* Ourselves included. */
     if (m->followers.count + 1 >= GROUP_PEERS_MAX ||
         (m->o.target_size && m->followers.count + 1 >= m->o.target_size))
         return MSG_GROUP_IS_FULL;
@@ -236,6 +271,7 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
     void **more;
     m->met_misfits |= code == MSG_BAD_SCHEMA_HASH;
     if (code == MSG_ACCEPTED) {
+        /* The stream stays open: BEGIN_ALLREDUCE or GROUP_DISBANDED follows on it. */
         more = realloc(m->streams, (m->followers.count + 1) * sizeof *more);
         if (more) m->streams = more;
         if (!more || group_add(&m->followers, peer, r->gather.data, r->gather.len, NULL))
@@ -257,6 +293,8 @@ void matchmaking_judge_waiting(struct matchmaking *m, double now)
     }
 }
 
+/* A bound on what strangers can make us keep: 256 requests of 16 KiB. More are refused with
+ * INTERNAL_ERROR, and asked again later. */
 static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
                 const uint8_t *data, size_t n)
 {
@@ -287,6 +325,8 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
     }
 }
 
+/* A peer that has closed its stream does not follow any more: in the group it would be a
+ * reducer that nobody can reach. */
 void matchmaking_asker_gone(struct matchmaking *m, void *stream)
 {
     for (size_t i = 0; i < m->waiting_count; i++)
