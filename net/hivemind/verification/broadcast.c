@@ -27,6 +27,8 @@
 
 int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
 {
+    /* Two cells a stage and peer: its message, and its list. n * n marks for what was
+     * forwarded, so that each message goes to each peer once at most. */
     size_t n = o->group->count, cells = 2 * (size_t)o->rules->stages;
     memset(b, 0, sizeof *b);
     b->o = *o;
@@ -48,6 +50,7 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
         broadcast_close(b);
         return PL_ENOMEM;
     }
+    /* -1 is no stage: that peer has not asked for anything yet. */
     for (size_t i = 0; i < n; i++) b->need_stage[i] = -1;
     return PL_OK;
 }
@@ -85,6 +88,8 @@ void broadcast_close(struct broadcast *b)
 static struct bytes *packet_to(struct broadcast *b, size_t to, size_t n)
 {
     struct packet *l = NULL;
+    /* A step makes many small frames; together they take one call to each receiver instead
+     * of many. */
     for (struct packet *k = b->out; k; k = k->next)
         if (k->to == to && bytes_length(&k->data) + n <= PACKET_USUAL) l = k;
     if (!l) {
@@ -103,6 +108,8 @@ static struct bytes *packet_to(struct broadcast *b, size_t to, size_t n)
 static void send_frame(struct broadcast *b, size_t to, enum frame_kind kind, const uint8_t *data,
                        size_t n, const uint8_t *more, size_t more_n)
 {
+    /* Every frame names the round, so a packet of another round is recognized before
+     * anything in it is believed. */
     struct bytes *out = packet_to(b, to, 4 + FRAME_START + n + more_n);
     if (!out) return;
     bytes_be32(out, (uint32_t)(FRAME_START + n + more_n));
@@ -120,6 +127,7 @@ static struct cell *cell_of(const struct broadcast *b, int stage, size_t peer)
     return &b->cell[(size_t)stage * b->count + peer];
 }
 
+/* Stages 0 to n - 1 are messages; stage n + s is the list of stage s. */
 static int list_of(const struct broadcast *b, int stage) { return b->o.rules->stages + stage; }
 
 static int has(const struct broadcast *b, int stage, size_t peer)
@@ -141,6 +149,7 @@ int broadcast_is_full(const struct broadcast *b, int stage)
     return 1;
 }
 
+/* Equal lists mean that this peer holds the very messages that we hold. */
 int broadcast_agrees(const struct broadcast *b, int stage, size_t peer)
 {
     const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
@@ -149,6 +158,8 @@ int broadcast_agrees(const struct broadcast *b, int stage, size_t peer)
     return list != NULL;
 }
 
+/* The end of a stage. A peer that gets here knows that all others hold the same messages:
+ * each honest one has signed so. [BTARD 3.1] */
 int broadcast_is_common(const struct broadcast *b, int stage)
 {
     if (!broadcast_is_full(b, stage)) return 0;
@@ -163,6 +174,9 @@ static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.
 
 static void forward(struct broadcast *b, int stage, size_t to, size_t of)
 {
+    /* A forwarded message keeps its author's signature, so nobody has to trust who forwards
+     * it. Once per receiver: a peer that asks again and again is not sent it again and
+     * again. */
     uint8_t *done = &b->forwarded[((size_t)stage * b->count + to) * b->count + of];
     const struct bytes *m = &cell_of(b, stage, of)->message;
     if (*done || to == b->self || to == of || !bytes_length(m)) return;
@@ -204,6 +218,7 @@ void broadcast_send(struct broadcast *b, double now, int stage, const void *body
 
 static void send_pair(struct broadcast *b, size_t to)
 {
+    /* A message of a pair has one reader; only its author can repeat it. */
     const struct bytes *m = &b->pair[to];
     if (bytes_length(m)) send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
 }
@@ -221,6 +236,9 @@ void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, 
 
 void broadcast_push(struct broadcast *b, int stage)
 {
+    /* At the end of the last stage this peer stops listening. What it holds goes to all
+     * first: a peer that lacks a message could otherwise not end, and would count others as
+     * silent. */
     for (size_t of = 0; of < b->count; of++)
         for (size_t to = 0; of != b->self && to < b->count; to++) forward(b, stage, to, of);
 }
@@ -236,10 +254,13 @@ static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
 static void pass_proof(struct broadcast *b, size_t peer, const uint8_t *proof, size_t n)
 {
     if (b->guilty[peer]) return;
+    /* Each honest peer passes a proof on once, whoever brought it: so all have it, and it
+     * costs each peer n packets. */
     b->guilty[peer] = 1;
     send_frame(b, SIZE_MAX, FRAME_PROOF, proof, n, NULL, 0);
 }
 
+/* Two signed messages that can't both come from an honest peer. The proof holds without us. */
 static void prove(struct broadcast *b, size_t peer, const uint8_t *x, size_t x_n, const uint8_t *y,
                   size_t y_n)
 {
@@ -263,6 +284,8 @@ static int is_last(const struct broadcast *b, int stage) { return stage == b->o.
 
 static int is_other_end(const struct broadcast *b, const struct signed_message *m)
 {
+    /* AGREE holds a hash over all OPEN messages, the same for all honest peers; only
+     * Byzantine peers sign another. */
     const struct cell *own = cell_of(b, m->stage, b->self);
     return is_last(b, m->stage) &&
            (has(b, m->stage, m->from) ||
@@ -274,6 +297,7 @@ static void drop_other_ends(struct broadcast *b)
     const struct cell *own = cell_of(b, b->stage, b->self);
     for (size_t i = 0; i < b->count; i++) {
         struct cell *c = cell_of(b, b->stage, i);
+        /* Some may have come before our own was there to compare them with. */
         if (memcmp(c->hash, own->hash, PL_HASH_BYTES)) bytes_clear(&c->message);
     }
 }
@@ -281,6 +305,7 @@ static void drop_other_ends(struct broadcast *b)
 static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
 {
     size_t peer;
+    /* Anybody may bring a proof: it is checked by itself, so its bearer does not matter. */
     if (!equivocation_check(&peer, &b->scope, data, n)) pass_proof(b, peer, data, n);
 }
 
@@ -288,6 +313,8 @@ static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
 static void hear_other(struct broadcast *b, const struct signed_message *m, const uint8_t *data)
 {
     const struct cell *c = cell_of(b, m->stage, m->from);
+    /* The signature decides: without it anybody could invent a second message to convict an
+     * honest peer. */
     if (b->guilty[m->from] || !memcmp(c->hash, m->hash, PL_HASH_BYTES) ||
         signed_message_check(m, b->o.round, peer_of(b, m->from)))
         return;
@@ -300,6 +327,8 @@ static void compare_list(struct broadcast *b, int stage, size_t peer)
     const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
     for (size_t i = 0; i < b->count; i++) {
         const struct cell *c = cell_of(b, stage, i);
+        /* Two lists differ where a sender has told two peers different things. Each side
+         * shows the head that it holds, and the side that then has both heads has the proof. */
         if (!memcmp(list + i * PL_HASH_BYTES, c->hash, PL_HASH_BYTES)) continue;
         send_frame(b, peer, FRAME_HEAD, bytes_at(&c->message), c->head, NULL, 0);
     }
@@ -309,6 +338,7 @@ static void send_list(struct broadcast *b, int stage)
 {
     struct bytes list = { 0 };
     for (size_t i = 0; i < b->count; i++)
+        /* In the order of the group, so that equal lists are equal bytes. */
         bytes_add(&list, cell_of(b, stage, i)->hash, PL_HASH_BYTES);
     if (list.failed) b->failed = PL_ENOMEM;
     else send_own(b, list_of(b, stage), bytes_at(&list), bytes_length(&list));
@@ -320,6 +350,8 @@ static void send_list(struct broadcast *b, int stage)
 static void take_message(struct broadcast *b, double now, const struct signed_message *m,
                          const uint8_t *data, size_t n)
 {
+    /* The first valid message of a sender counts, and stays: another one is a proof against
+     * it. */
     struct cell *c = cell_of(b, m->stage, m->from);
     int stage = is_list(b, m->stage) ? m->stage - b->o.rules->stages : m->stage;
     if (bytes_add(&c->message, data, n)) {
@@ -328,7 +360,10 @@ static void take_message(struct broadcast *b, double now, const struct signed_me
     }
     memcpy(c->hash, m->hash, sizeof c->hash);
     c->head = m->head_n;
+    /* Only what brings this stage on counts as progress; packets of other stages prolong
+     * nothing. */
     if (stage == b->stage) b->since = now;
+    /* Peers that have asked for it in the meantime get it now. */
     if (m->to != SIGNED_TO_ALL) return;
     for (size_t p = 0; p < b->count; p++)
         if (b->need_stage[p] == stage &&
@@ -337,6 +372,7 @@ static void take_message(struct broadcast *b, double now, const struct signed_me
     if (is_list(b, m->stage) && has(b, m->stage, b->self)) compare_list(b, stage, m->from);
 }
 
+/* Nothing longer than an honest message of the stage is ever stored. */
 static int fits(const struct broadcast *b, int stage, size_t n)
 {
     return is_list(b, stage) ? n == b->count * PL_HASH_BYTES : b->o.fits(b->o.context, stage, n);
@@ -346,9 +382,15 @@ static int fits(const struct broadcast *b, int stage, size_t n)
 static int may_come(const struct broadcast *b, double now, double limit, size_t peer,
                     const struct signed_message *m)
 {
+    /* The author is a place in the group, so a signature can be checked against that
+     * member's key. */
     if (m->stage >= 2 * b->o.rules->stages || m->from >= b->count || m->from == b->self) return 0;
+    /* Between two peers: only its author may bring it, and only to its receiver. */
     if (m->stage % b->o.rules->stages < b->o.rules->pairs)
         return !is_list(b, m->stage) && m->to == b->self && peer == m->from;
+    /* Late in a stage the author's own word is not enough: forwarded by a third peer, the
+     * message is known to reach the others too. So a peer gains nothing by sending to some
+     * at the last moment. */
     return m->to == SIGNED_TO_ALL &&
            !(peer == m->from && limit > 0 && !b->is_patient &&
              m->stage % b->o.rules->stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
@@ -359,6 +401,8 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
 {
     struct signed_message m;
     uint8_t hash[PL_HASH_BYTES];
+    /* Cheap checks first: a signature costs 0.1 ms, and only a message that could be stored
+     * is worth that. A head alone is never stored, only compared. */
     if (signed_message_read(&m, data, n) || !may_come(b, now, limit, peer, &m)) return;
     if (is_other_end(b, &m)) return;
     if (has(b, m.stage, m.from)) {
@@ -366,6 +410,7 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
         return;
     }
     if (is_head || !fits(b, m.stage, m.n)) return;
+    /* The signature covers the hash of the body, so both have to hold. */
     signed_hash(hash, m.body, m.n);
     if (memcmp(hash, m.hash, sizeof hash) ||
         signed_message_check(&m, b->o.round, peer_of(b, m.from)))
@@ -376,12 +421,14 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
 static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
 {
     int stage;
+    /* One byte for each message and each list of the stage: 1, it is missing. */
     if (n != 1 + 2 * b->count || data[0] >= b->o.rules->stages) return;
     stage = data[0];
     if (stage < b->o.rules->pairs) {
         if (data[1 + b->self]) send_pair(b, peer);
         return;
     }
+    /* Remembered: what arrives here later goes on to that peer as well (take_message). */
     b->need_stage[peer] = stage;
     memcpy(&b->needs[2 * peer * b->count], data + 1, 2 * b->count);
     for (size_t i = 0; i < b->count; i++) {
@@ -396,17 +443,23 @@ void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, 
     struct cursor c = { data, n };
     const uint8_t *frame;
     uint32_t length;
+    /* A frame that is cut short, or too short, ends the packet. */
     while (!b->failed && !get_be32(&c, &length) && length >= FRAME_START &&
            !get_bytes(&c, &frame, length)) {
         const uint8_t *at = frame + FRAME_START;
+        /* The work that one peer can cause in a round is bounded, honest or not. */
         if (b->frames[peer]++ >= BROADCAST_FRAMES_MAX(b->o.rules->stages, b->count)) return;
         if (memcmp(frame + 1, b->o.round, PL_HASH_BYTES)) {
+            /* Under the name of this group another round: its leader may have told its
+             * followers different things about the group. Not the sender's fault for
+             * certain, see verifier_charge_silent. */
             b->elsewhere[peer] = 1;
             continue;
         }
         length -= FRAME_START;
         switch (frame[0]) {
         case FRAME_MESSAGE: hear_message(b, now, limit, peer, at, length, 0); break;
+        /* A head never fills a cell; it only shows that another message exists. */
         case FRAME_HEAD: hear_message(b, now, limit, peer, at, length, 1); break;
         case FRAME_PROOF: hear_proof(b, at, length); break;
         case FRAME_NEED: hear_need(b, peer, at, length); break;
@@ -421,6 +474,7 @@ static void send_need(struct broadcast *b)
 {
     struct bytes need = { 0 };
     bytes_u8(&need, (uint8_t)b->stage);
+    /* Of this stage alone: all earlier ones are complete. */
     for (size_t i = 0; i < b->count; i++) bytes_u8(&need, (uint8_t)!has(b, b->stage, i));
     for (size_t i = 0; i < b->count; i++)
         bytes_u8(&need, (uint8_t)!has(b, list_of(b, b->stage), i));
@@ -432,11 +486,14 @@ static void send_need(struct broadcast *b)
 void broadcast_tick(struct broadcast *b, double now, double every)
 {
     if (b->stage < 0 || b->failed) return;
+    /* The list is signed only when all messages are here: one list for each stage, never
+     * two. */
     if (is_last(b, b->stage)) drop_other_ends(b);
     else if (b->stage >= b->o.rules->pairs && broadcast_is_full(b, b->stage) &&
              !has(b, list_of(b, b->stage), b->self))
         send_list(b, b->stage);
     if (every > 0 && now >= b->asked + every) {
+        /* Every quarter of the limit, whatever else has come meanwhile. */
         b->asked = now;
         send_need(b);
     }

@@ -16,6 +16,7 @@ int equivocation_scope_init(struct equivocation_scope *s, const struct equivocat
     memcpy(s->round, round, sizeof s->round);
     if (!(s->peers = calloc(g->count + 1, sizeof *s->peers))) return PL_ENOMEM;
     s->count = g->count;
+    /* A copy: the group is freed with its round, and a proof may come later. */
     for (size_t i = 0; i < g->count; i++) s->peers[i] = g->members[i].peer;
     return PL_OK;
 }
@@ -31,11 +32,15 @@ void equivocation_scope_clear(struct equivocation_scope *s)
 int equivocation_is_proven(const struct equivocation_scope *s, const struct signed_message *x,
                            const struct signed_message *y)
 {
+    /* Same author, same stage, same receiver, two hashes. Bodies are not needed: an honest
+     * peer never signs a second one, whatever it says. */
     return x->from == y->from && x->to == y->to && x->stage == y->stage &&
            x->stage != s->rules->stages - 1 && x->stage < 2 * s->rules->stages &&
            memcmp(x->hash, y->hash, PL_HASH_BYTES) != 0;
 }
 
+/* A head is enough for kind 1. Kind 2 is about what the bodies say, so they have to be the
+ * signed ones. */
 static int has_body(const struct signed_message *m)
 {
     uint8_t hash[PL_HASH_BYTES];
@@ -59,10 +64,12 @@ int equivocation_check(size_t *peer, const struct equivocation_scope *s, const u
     struct signed_message x, y;
     uint32_t length;
     const uint8_t *first;
+    /* Form first, signatures last: those are what costs. */
     if (get_be32(&c, &length) || get_bytes(&c, &first, length) ||
         signed_message_read(&x, first, length) || signed_message_read(&y, c.at, c.left) ||
         x.from >= s->count || !(equivocation_is_proven(s, &x, &y) || bodies_contradict(s, &x, &y)))
         return PL_EPROTO;
+    /* Both by the same key, over this round's hash. */
     if (signed_message_check(&x, s->round, &s->peers[x.from]) ||
         signed_message_check(&y, s->round, &s->peers[x.from]))
         return PL_EPROTO;
@@ -73,6 +80,7 @@ int equivocation_check(size_t *peer, const struct equivocation_scope *s, const u
 int equivocation_write(struct bytes *out, const uint8_t *x, size_t x_n, const uint8_t *y,
                        size_t y_n)
 {
+    /* The second message needs no length: it ends with the frame. */
     bytes_be32(out, (uint32_t)x_n);
     bytes_add(out, x, x_n);
     bytes_add(out, y, y_n);

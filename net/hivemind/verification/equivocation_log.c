@@ -15,6 +15,7 @@
 static void forget(struct equivocation_log *l, size_t at)
 {
     struct logged_round *r = &l->rounds[at];
+    /* What a round leaves behind is this and nothing else: no messages, no parts. */
     equivocation_scope_clear(&r->scope);
     free(r->convicted);
     free(r->ignored);
@@ -26,6 +27,7 @@ int equivocation_log_add(struct equivocation_log *l, double now,
                          const uint8_t round[PL_HASH_BYTES])
 {
     struct logged_round *r;
+    /* Eight rounds of up to 20 KiB: a bound in number and in time (EQUIVOCATION_TIME). */
     if (l->count == EQUIVOCATION_ROUNDS_MAX) forget(l, 0);
     r = &l->rounds[l->count++];
     memset(r, 0, sizeof *r);
@@ -42,6 +44,7 @@ int equivocation_log_add(struct equivocation_log *l, double now,
 static size_t place_of(const struct logged_round *r, const struct peer_id *peer)
 {
     size_t i = 0;
+    /* The count means: it was not in that round. */
     while (i < r->scope.count && !peer_id_equal(&r->scope.peers[i], peer)) i++;
     return i;
 }
@@ -51,10 +54,14 @@ static void pass_on(const struct logged_round *r, size_t peer, const uint8_t *pr
                     equivocation_convicted *convicted, void *context)
 {
     struct bytes packet = { 0 };
+    /* The form of broadcast.h's packets, so that peers which are still in the round read it
+     * too. */
     bytes_be32(&packet, (uint32_t)(FRAME_START + n));
     bytes_u8(&packet, FRAME_PROOF);
     bytes_add(&packet, r->scope.round, PL_HASH_BYTES);
     bytes_add(&packet, proof, n);
+    /* Without memory the peer is convicted here all the same; others have to hear of it
+     * elsewhere. */
     if (packet.failed) convicted(context, r, peer, NULL, 0);
     else convicted(context, r, peer, bytes_at(&packet), bytes_length(&packet));
     bytes_clear(&packet);
@@ -68,12 +75,14 @@ static void hear_proof(struct logged_round *r, size_t sender, const uint8_t *pro
     struct signed_message first;
     uint32_t length;
     const uint8_t *head;
+    /* One proof of nothing, and this sender is not heard again about that round. */
     if (r->ignored[sender]) return;
     /* Every honest peer passes a proof on once, so most proofs are of what is known already. */
     if (!get_be32(&c, &length) && !get_bytes(&c, &head, length) &&
         !signed_message_read(&first, head, length) && first.from < r->scope.count &&
         r->convicted[first.from])
         return;
+    /* An honest peer has checked a proof before it passes it on. */
     if (equivocation_check(&author, &r->scope, proof, n)) {
         r->ignored[sender] = 1;
         return;
@@ -90,14 +99,19 @@ size_t equivocation_log_hear(struct equivocation_log *l, double now, const struc
     const uint8_t *frame;
     uint32_t length;
     size_t ours = 0, place[EQUIVOCATION_ROUNDS_MAX];
+    /* The oldest round is the first: rounds are logged in order. */
     while (l->count && now >= l->rounds[0].until) forget(l, 0);
+    /* A peer that was in none of these rounds can't cause any work here. */
     for (size_t i = 0; i < l->count; i++) place[i] = place_of(&l->rounds[i], from);
     while (!get_be32(&c, &length) && length >= FRAME_START && !get_bytes(&c, &frame, length))
         for (size_t i = 0; i < l->count; i++) {
             struct logged_round *r = &l->rounds[i];
             if (place[i] == r->scope.count || memcmp(frame + 1, r->scope.round, PL_HASH_BYTES))
                 continue;
+            /* Counted even if it is no proof: the caller refuses packets that belong to no
+             * round at all. */
             ours++;
+            /* All other frames belong to the live verifier of the round (broadcast_hear). */
             if (frame[0] == FRAME_PROOF)
                 hear_proof(r, place[i], frame + FRAME_START, length - FRAME_START, convicted,
                            context);

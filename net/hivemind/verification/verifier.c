@@ -30,6 +30,8 @@ static const struct pl_btard hashing = { .hash = signed_hash };
 
 /* --- messages --------------------------------------------------------------------------------- */
 
+/* Every stage but OPEN has one length, which follows from the group alone: nothing longer is
+ * stored. */
 static size_t shortest(const struct verifier *r, int phase)
 {
     switch (phase) {
@@ -48,6 +50,8 @@ static int fits(void *context, int phase, size_t n)
     const struct verifier *r = context;
     size_t least = shortest(r, phase);
     if (phase != VERIFIER_OPEN) return n == least;
+    /* OPEN also holds hashes and the values of one part, which may have travelled in any
+     * compression. */
     return n >= least && n <= least + r->v.part_count * PL_HASH_BYTES + r->longest_sent;
 }
 
@@ -66,6 +70,8 @@ static uint64_t be64(const uint8_t *p)
 
 struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 {
+    /* What everybody has committed to holds for the rest of the round: from which epoch's
+     * parameters, and over how many samples. */
     const uint8_t *p = verifier_message(r, VERIFIER_COMMIT, peer) + COMMIT_CLAIM;
     return (struct verifier_claim){ (int64_t)be64(p), be64(p + 8) };
 }
@@ -73,6 +79,7 @@ struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 struct part_report verifier_report(const struct verifier *r, size_t peer, size_t part)
 {
     struct part_report t;
+    /* Three float64, little-endian as on all machines that potluck runs on. */
     memcpy(&t, verifier_message(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES, sizeof t);
     return t;
 }
@@ -80,6 +87,7 @@ struct part_report verifier_report(const struct verifier *r, size_t peer, size_t
 enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part)
 {
     const uint8_t *p = verifier_message(r, VERIFIER_ACCUSE, by) + of * ACCUSATION_BYTES;
+    /* One byte of what, four of which part, big-endian. */
     *part = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
     return by == of || p[0] != ACCUSES_REPORT ? ACCUSES_NOBODY : ACCUSES_REPORT;
 }
@@ -91,6 +99,8 @@ enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t 
 static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v)
 {
     struct bytes all = { 0 };
+    /* Group, members, their gather messages, and the parts with their owners: a peer that
+     * differs in any of these is in another round, and none of its messages counts here. */
     bytes_add(&all, v->group->id, DHT_ID_BYTES);
     bytes_be32(&all, (uint32_t)v->count);
     for (size_t i = 0; i < v->count; i++) {
@@ -118,6 +128,7 @@ static int reserve(struct verifier *r)
     struct broadcast_options o = {
         .group = v->group, .me = v->me, .rules = &verifier_rules, .fits = fits, .context = r
     };
+    /* All at once, so that no stage can fail for lack of memory halfway, apart from scratch. */
     r->waiting = calloc(v->count, sizeof *r->waiting);
     r->own_hash = calloc(v->count, PL_HASH_BYTES);
     r->sent_digest = calloc(v->count, PL_HASH_BYTES);
@@ -139,11 +150,14 @@ int verifier_open(struct verifier **out, const struct verifier_view *v, struct p
     struct verifier *r = NULL;
     size_t longest = 0, longest_sent;
     *out = NULL;
+    /* A round that can't be verified is refused before it begins: later it would only be
+     * void. */
     if (v->count > VERIFIER_PEERS_MAX || v->part_count > VERIFIER_PARTS_MAX)
         return pl_fail(err, PL_ELIMIT, "verification: %zu peers, %zu parts are too many", v->count,
                        v->part_count);
     for (size_t p = 0; p < v->part_count; p++)
         if (v->parts[p].length > longest) longest = v->parts[p].length;
+    /* The longest that any method makes of a part: its table, and four bytes a value. */
     longest_sent = CODEC_BYTES + longest * sizeof(float);
     if (longest_sent + v->part_count * PL_HASH_BYTES > VERIFIER_SHOWN_MAX)
         return pl_fail(err, PL_ELIMIT,
@@ -194,6 +208,8 @@ void verifier_close(struct verifier *r)
 int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n)
 {
     struct packet *l;
+    /* Packets wait while a helper thread works, maybe on a gradient. Each peer has its own
+     * allowance, so one that floods us loses its own packets and nobody else's. */
     size_t most = VERIFIER_WAITING_MAX + 4 * (r->longest_sent + r->v.part_count * PL_HASH_BYTES);
     if (peer >= r->v.count || peer == r->v.self || !n) return PL_EPROTO;
     if (r->waiting[peer] + n > most) return PL_ELIMIT;
@@ -210,6 +226,7 @@ int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n
 
 void verifier_take(struct verifier *r, double now)
 {
+    /* A step sees one moment and one set of packets, so it needs no lock. */
     r->now = now;
     r->phase_before = r->phase;
     r->batch = r->inbox;
@@ -220,11 +237,15 @@ void verifier_take(struct verifier *r, double now)
 
 void verifier_stepped(struct verifier *r, double now)
 {
+    /* A new stage begins when its message leaves, which is now: the step may have computed
+     * for long. */
     if (r->phase != r->phase_before) r->b.since = r->b.asked = now;
 }
 
 int verifier_is_slow(const struct verifier *r)
 {
+    /* Validators compute a gradient before ACCUSE, voters before OPEN: silence means work
+     * there. */
     return !r->over && r->drawn && (r->phase == VERIFIER_ACCUSE || r->phase == VERIFIER_OPEN);
 }
 
@@ -233,6 +254,8 @@ static double limit_of(const struct verifier *r)
     return r->v.limit * (r->phase == VERIFIER_COMMIT ? COMMIT_LIMITS : 1);
 }
 
+/* Two reasons to wake without a packet: the stage's limit, and a quarter of it for NEED. A
+ * stage in which others compute gradients has no limit of its own. */
 double verifier_wake(const struct verifier *r)
 {
     double limit = limit_of(r);
@@ -248,6 +271,8 @@ double verifier_wake(const struct verifier *r)
 /* REVEAL: the number, and what hid it in COMMIT's hash. */
 static void reveal(struct verifier *r, struct bytes *out)
 {
+    /* H(i | x_i | s_i) was committed to. The salt s_i hides x_i there, even if x_i could be
+     * guessed. [BTARD 3] */
     bytes_add(out, r->lot, sizeof r->lot);
     bytes_add(out, r->salt, sizeof r->salt);
 }
@@ -260,18 +285,25 @@ static void judge_lots(struct verifier *r)
     if (!lots) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; lots && i < r->v.count; i++) {
         const uint8_t *x = verifier_message(r, VERIFIER_REVEAL, i);
+        /* All have committed before anybody reveals, so nobody can choose its number by the
+         * others'. A peer that does not like the outcome can only fall silent, and is
+         * charged for it. */
         if (!pl_btard_lot_holds(&hashing, verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_LOT,
                                 (uint32_t)i, x, x + PL_HASH_BYTES))
             verifier_ban(r, i, "a peer has revealed another number than it was committed to");
         memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
     }
     if (!r->over) {
+        /* From here on everything random is a function of the seed, the same for all:
+         * directions, validators, the part to open. */
         pl_btard_seed(r->seed, lots, (int)r->v.count);
         verifier_draw(r);
     }
     free(lots);
 }
 
+/* s = <z, x - a> min(1, tau / |x - a|): the peer's pull on the aggregate, along z. At the
+ * fixed point all pulls cancel, so their s do, along any z. [BTARD 3, verification 2] */
 struct part_report verifier_measure(const float *x, const float *a, double tau, const double *z,
                                     size_t d)
 {
@@ -279,6 +311,7 @@ struct part_report verifier_measure(const float *x, const float *a, double tau, 
     struct part_report t = { 0, VERIFIER_ABSENT, 0 };
     if (!x) return t;
     pl_btard_report(&t.s, &t.norm, &b, z, x, a, d);
+    /* |x| is not the paper's; it says how exact s can be, since roundings grow with it. */
     for (size_t k = 0; k < d; k++) t.length += (double)x[k] * x[k];
     t.length = sqrt(t.length);
     return t;
@@ -286,12 +319,15 @@ struct part_report verifier_measure(const float *x, const float *a, double tau, 
 
 const float *verifier_part(const struct verifier *r, size_t part, double *z, double *tau)
 {
+    /* z is a random unit vector, unknown while values and aggregates could still be chosen. */
     pl_btard_direction(z, r->v.parts[part].length, &hashing, r->seed, (uint32_t)part);
     return r->v.aggregate(r->v.context, part, tau);
 }
 
 size_t verifier_place(const struct verifier *r, size_t part, size_t *of)
 {
+    /* A peer commits to one digest for each reducer, over the hashes of that reducer's parts
+     * in order. */
     size_t place = 0;
     *of = 0;
     for (size_t p = 0; p < r->v.part_count; p++) {
@@ -316,6 +352,8 @@ static void report(struct verifier *r, struct bytes *out)
         int rc;
         bytes_take(&own, bytes_length(&own));
         rc = r->v.sent(r->v.context, p, &own);
+        /* What has travelled is what counts: the values after compression, as the reducer
+         * decoded them. */
         if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
         if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
         t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
@@ -336,6 +374,8 @@ static void open_part(struct verifier *r, struct bytes *out)
     bytes_add(out, r->opinion, r->v.count);
     if (!r->v.part_count) return;
     for (size_t p = 0; p < r->v.part_count; p++)
+        /* The digest of COMMIT was over these hashes: with all of them shown, one part's
+         * values can be checked against it without the other parts. */
         if (r->v.parts[p].owner == r->v.parts[r->opened].owner)
             bytes_add(out, r->sent_hash + p * PL_HASH_BYTES, PL_HASH_BYTES);
     if (r->v.sent(r->v.context, r->opened, out) < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
@@ -347,6 +387,7 @@ static void agree(struct verifier *r, struct bytes *out)
     uint8_t hash[PL_HASH_BYTES];
     struct bytes all = { 0 };
     for (size_t i = 0; i < r->v.count; i++)
+        /* Equal AGREE messages mean equal OPEN messages, so also equal verdicts. */
         bytes_add(&all, r->b.cell[VERIFIER_OPEN * r->v.count + i].hash, PL_HASH_BYTES);
     signed_hash(hash, bytes_at(&all), bytes_length(&all));
     if (all.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
@@ -354,6 +395,8 @@ static void agree(struct verifier *r, struct bytes *out)
     bytes_add(out, hash, sizeof hash);
 }
 
+/* AGREE has no lists: its messages are all equal, and a stage of lists would again need an
+ * end that all agree on. */
 static void judge_agreement(struct verifier *r)
 {
     broadcast_push(&r->b, VERIFIER_AGREE); /* a peer that lacks some is about to give up */
@@ -368,6 +411,7 @@ static void judge_agreement(struct verifier *r)
 static void judge(struct verifier *r)
 {
     switch (r->phase) {
+    /* SENT is judged with COMMIT: only together can they contradict each other. */
     case VERIFIER_COMMIT: verifier_judge_commitments(r); break;
     case VERIFIER_REVEAL: judge_lots(r); break;
     case VERIFIER_REPORT: verifier_check_claims(r); break;
@@ -381,6 +425,7 @@ static void send_next(struct verifier *r)
 {
     struct bytes *out = &r->body;
     bytes_take(out, bytes_length(out));
+    /* The phase moves on with our own message: from here this stage's limit runs. */
     r->phase++;
     switch (r->phase) {
     case VERIFIER_SENT: verifier_send_pairs(r); return;
@@ -401,6 +446,8 @@ static void ban_proven(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
         if (!r->b.guilty[i] || i == r->v.self) continue;
+        /* A proof bans in any stage; what becomes of the round depends on whether others may
+         * have applied it. */
         r->banned[i] = 1;
         if (r->phase < VERIFIER_AGREE)
             verifier_give_up(r, PL_EIO,
@@ -411,6 +458,8 @@ static void ban_proven(struct verifier *r)
 void verifier_expire(struct verifier *r, double now)
 {
     r->now = now;
+    /* Before COMMIT nobody has committed to anything, and nobody can be told apart from a
+     * slow one. */
     if (r->over || r->phase < VERIFIER_COMMIT) return;
     ban_proven(r);
     /* All messages are there, but not all lists: a proof in them holds all the same, since their
@@ -431,12 +480,15 @@ void verifier_step(struct verifier *r)
     r->batch = NULL;
     /* Each turn ends at most one stage; several may be complete already. */
     while (goes_on && !r->over) {
+        /* `since` moves with every message that brings the stage on, so a limit is one of
+         * silence. */
         double end = limit_of(r) > 0 ? r->b.since + limit_of(r) : INFINITY;
         broadcast_tick(&r->b, r->now, BROADCAST_ASK * r->v.limit);
         verifier_compare_commitments(r);
         ban_proven(r);
         if (r->b.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
         if (r->over) break;
+        /* SENT needs no agreement: what is missing at its limit is denied in COMMIT, to all. */
         if (r->phase == VERIFIER_SENT) {
             if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) send_next(r);
         } else if (r->phase == VERIFIER_AGREE ? broadcast_is_full(&r->b, r->phase)

@@ -25,6 +25,9 @@ static void hash_aggregates(struct verifier *r)
             const float *a;
             if (r->v.parts[p].owner != (int)owner) continue;
             a = r->v.aggregate(r->v.context, p, &tau);
+            /* One hash for all aggregates of a reducer, radii included: a reducer that has
+             * answered two peers differently shows up here, as their hashes differ.
+             * [BTARD 3, step 3] */
             EVP_DigestUpdate(c, &tau, sizeof tau);
             EVP_DigestUpdate(c, a, r->v.parts[p].length * sizeof *a);
         }
@@ -43,6 +46,8 @@ static void hash_part(struct verifier *r, struct bytes *raw, size_t part, size_t
     rc = from == r->v.self ? r->v.sent(r->v.context, part, raw)
                            : r->v.received(r->v.context, part, from, raw);
     if (rc < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
+    /* Zeros are no SHA-256 of anything known, so "nothing was sent" can't be mistaken for an
+     * empty part. */
     memset(hash, 0, PL_HASH_BYTES);
     if (rc == 1) signed_hash(hash, bytes_at(raw), bytes_length(raw));
 }
@@ -56,6 +61,7 @@ static void digest_pair(struct verifier *r, size_t from, size_t owner,
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         if (r->v.parts[p].owner != (int)owner) continue;
         hash_part(r, &raw, p, from, hash);
+        /* Kept for OPEN, where they are shown. */
         if (from == r->v.self) memcpy(r->sent_hash + p * PL_HASH_BYTES, hash, sizeof hash);
         bytes_add(&hashes, hash, sizeof hash);
     }
@@ -69,6 +75,8 @@ void verifier_send_pairs(struct verifier *r)
 {
     uint8_t body[2 * PL_HASH_BYTES];
     hash_aggregates(r);
+    /* Each receiver gets a signature on what it alone can check: the parts sent to it, and
+     * the aggregates that it was answered with. */
     memcpy(body + PL_HASH_BYTES, r->own_hash + r->v.self * PL_HASH_BYTES, PL_HASH_BYTES);
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         digest_pair(r, r->v.self, i, r->sent_digest + i * PL_HASH_BYTES);
@@ -87,9 +95,11 @@ int verifier_has_all_pairs(const struct verifier *r)
 /* 1: a peer's SENT fits what has arrived here. */
 static int accepts(struct verifier *r, size_t peer)
 {
+    /* The receiver's side of a dispute: it denies what is missing, and what it did not get. */
     const uint8_t *said = verifier_message(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;
+    /* No SENT by the limit: it is denied, like one that does not fit. */
     if (!said) return 0;
     digest_pair(r, peer, r->v.self, digest);
     return !memcmp(said, digest, sizeof digest) &&
@@ -112,6 +122,8 @@ void verifier_commit(struct verifier *r, struct bytes *out)
 /* 1: a SENT for `to` is not what its author's COMMIT holds for that pair. */
 static int differs(const uint8_t *sent, const uint8_t *committed, size_t to, size_t count)
 {
+    /* Both messages name the same two hashes for this pair; an honest author writes both
+     * from one place. */
     return memcmp(sent, committed + COMMIT_DIGESTS(count) + to * PL_HASH_BYTES, PL_HASH_BYTES) !=
                0 ||
            memcmp(sent + PL_HASH_BYTES, committed, PL_HASH_BYTES) != 0;
@@ -132,6 +144,8 @@ const struct equivocation_rules verifier_rules = { .stages = VERIFIER_PHASES,
 void verifier_compare_commitments(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
+        /* As soon as both are here, not at the stage's end: the proof needs time to reach
+         * everybody. */
         const uint8_t *sent = i == r->v.self ? NULL : verifier_message(r, VERIFIER_SENT, i),
                       *committed = verifier_message(r, VERIFIER_COMMIT, i);
         if (sent && committed && differs(sent, committed, r->v.self, r->v.count))
@@ -145,10 +159,15 @@ void verifier_judge_commitments(struct verifier *r)
     uint8_t elsewhere[VERIFIER_PEERS_MAX] = { 0 }, *edge;
     int is_denied = 0, is_apart = 0;
     for (size_t i = 0; i < n; i++) {
+        /* Denials: a matrix of who denies whom. Nobody else can tell which of a pair is
+         * right. [BTARD 3, ELIMINATE(i, j)] */
         const uint8_t *committed = verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
         for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];
         if (r->v.samples_max && verifier_claim_of(r, i).samples > r->v.samples_max)
             verifier_ban(r, i, "a peer claims more samples than anybody may");
+        /* Gradients from other parameters can't be computed again. The gather messages named
+         * one epoch (averager_verify.c), so a few that differ are charged; if many do, it
+         * may be ours that is wrong. */
         elsewhere[i] = verifier_claim_of(r, i).epoch != r->v.claim.epoch;
         is_apart |= elsewhere[i];
     }
@@ -163,6 +182,8 @@ void verifier_judge_commitments(struct verifier *r)
         for (size_t j = 0; j < n; j++)
             edge[i * n + j] = i != j &&
                               (verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED)[j];
+    /* A round with a denial is void: parts that a peer has not received can't be checked by
+     * it. */
     verifier_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
     free(edge);
 }

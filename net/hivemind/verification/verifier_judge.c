@@ -90,8 +90,11 @@ void verifier_draw(struct verifier *r)
         verifier_give_up(r, PL_ENOMEM, "no memory");
     pl_free(alive);
     pl_btard_derive(lots, &b, r->seed, LOTS);
+    /* v validators on average: floor(v + u), u uniform in [0, 1). 0.25 means one in every
+     * fourth round. */
     r->drawn = (size_t)fmax(0, floor(r->v.validators + word(lots) / 0x1p32));
     r->drawable = (size_t)n;
+    /* The first half of the random order validates the second, so nobody is both. */
     if (r->drawn > r->drawable / 2) r->drawn = r->drawable / 2;
     if (r->v.part_count) r->opened = word(lots + 4) % r->v.part_count;
 }
@@ -119,12 +122,17 @@ static enum verifier_opinion computed(struct verifier *r, size_t peer, double sh
         double tau, along;
         const float *a = verifier_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
         if (reported.norm == VERIFIER_ABSENT) continue;
+        /* Its own part did not travel. */
         if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
         if (!x) return scratch_close(&d), VERIFIER_UNKNOWN;
         own = verifier_measure(x, a, tau, d.z, part->length);
+        /* s is clipped by tau / |x - a|; multiplied back it is the plain inner product <z, x
+         * - a>. */
         along = tau > 0
                     ? reported.s * fmax(1, reported.norm / tau) - own.s * fmax(1, own.norm / tau)
                     : 0;
+        /* E <z, e>^2 = |e|^2 / d for a random unit z, so d times its square estimates the
+         * squared distance; ||x - a| - |y - a|| <= |x - y| bounds it from below. */
         far += fmax((double)part->length * along * along, pow(reported.norm - own.norm, 2));
         squares += own.length * own.length;
     }
@@ -175,6 +183,8 @@ static enum accusation check_sender(struct verifier *r, struct scratch *d, size_
         verifier_give_up(r, PL_ENOMEM, "no memory");
         return ACCUSES_NOBODY;
     }
+    /* [BTARD 3, verification 1] The reducer holds what its senders have sent, so it computes
+     * their reports itself. */
     if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
     own = verifier_measure(x, a, tau, d->z, r->v.parts[part].length);
     return report_error(verifier_report(r, peer, part), own, tau) <= ACCUSER_FACTOR
@@ -196,6 +206,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
         if (r->v.parts[p].owner != (int)r->v.self) continue;
         a = verifier_part(r, p, d.z, &tau);
         for (size_t i = 0; i < r->v.count; i++) {
+            /* One accusation a sender is enough: the part is opened, and everybody sees. */
             if (i == r->v.self || what[i]) continue;
             what[i] = (uint8_t)check_sender(r, &d, p, i, a, tau);
             part[i] = p;
@@ -203,6 +214,8 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
     }
     for (size_t k = 0; !r->over && k < r->drawn; k++)
         if (r->order[k] == (int)r->v.self)
+            /* [BTARD 3, verification 4] Twice the share that a vote allows, see
+             * ACCUSER_FACTOR. */
             found = computed(r, target_of(r, k), ACCUSER_FACTOR * FALSE_SHARE);
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         bytes_u8(out, what[i]);
@@ -226,8 +239,12 @@ static void vote_for_parts(struct verifier *r)
     for (size_t p = 0; !r->over && !recompute && p < r->v.part_count; p++) {
         for (size_t i = 0; i < n; i++) {
             struct part_report t = verifier_report(r, i, p);
+            /* |x - a| / |x|: an aggregate that more than half find farther than FAR times
+             * their own length away has been moved by its reducer. [BTARD 3, verification 3] */
             ratio[i * n] = t.norm > 0 ? t.norm / t.length : 0;
         }
+        /* More than n / 2 of the peers: a Byzantine minority can't choose the part that is
+         * opened. */
         pl_btard_votes(&recompute, &b, ratio, (int)n, 0);
         if (recompute) r->opened = p;
     }
@@ -297,6 +314,8 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
     for (size_t i = 0; i < r->v.count; i++) {
         struct part_report t = verifier_report(r, i, p);
         if (t.norm == VERIFIER_ABSENT) continue;
+        /* sum_i s_i = <z, sum_i (x_i - a) min(1, tau / |x_i - a|)>, and the inner sum is 0
+         * at the fixed point. Any other a gives another sum for almost every z. */
         sum += t.s;
         norm[n++] = t.norm;
     }
@@ -330,6 +349,8 @@ static const float *shown(const struct verifier *r, size_t peer, float *room, in
     if (n < r->v.count + of * PL_HASH_BYTES) return NULL;
     n -= r->v.count + of * PL_HASH_BYTES;
     signed_hash(hash, hashes, of * PL_HASH_BYTES);
+    /* 1. The hashes shown give the digest that was committed to. 2. The values shown have
+     * the part's hash. */
     if (memcmp(hash, promised, sizeof hash)) return NULL;
     hashes += place * PL_HASH_BYTES;
     if (!n && !memcmp(hashes, nothing, sizeof nothing)) {
@@ -356,12 +377,15 @@ static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const
         verifier_ban(r, peer, "a peer shows other values than it was committed to");
         return 0;
     }
+    /* What a peer shows is compared with what it has reported; if they agree, and its
+     * reducer has accused it of that part, the reducer was wrong. */
     t = verifier_measure(x, a, tau, d->z, length);
     if (!(report_error(verifier_report(r, peer, r->opened), t, tau) <= 1))
         verifier_ban(r, peer, "a peer has reported falsely about what it has sent");
     else if (verifier_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
         verifier_ban(r, owner, "a reducer accuses a peer falsely");
     for (size_t k = 0; x && k < length; k++)
+        /* Of this one part the whole vector is summed, not only its shadow along z. */
         pull[k] += ((double)x[k] - a[k]) * (t.norm > tau ? tau / t.norm : 1);
     return 1;
 }
@@ -387,6 +411,7 @@ static void judge_opened(struct verifier *r, struct scratch *d)
  * can compute it, both are charged. */
 static void judge_doubt(struct verifier *r, size_t k)
 {
+    /* The two parties count as one vote each. */
     size_t validator = (size_t)r->order[k], target = target_of(r, k), against = 1, for_it = 1,
            faults = verifier_faults(r);
     if (!is_doubted(r, k)) return;
@@ -396,6 +421,8 @@ static void judge_doubt(struct verifier *r, size_t k)
         against += vote == VERIFIER_FALSE;
         for_it += vote == VERIFIER_HOLDS;
     }
+    /* With at most f Byzantine peers, f + 1 votes hold an honest one's; and f or fewer on
+     * the other side may all be Byzantine. */
     if (against > faults && for_it <= faults)
         verifier_ban(r, target, "a peer's values are not those of its data");
     else if (for_it > faults && against <= faults)

@@ -13,6 +13,7 @@
 
 size_t verifier_faults(const struct verifier *r)
 {
+    /* f < n / 3, as Byzantine agreement needs; of three to six peers one. [BTARD 3.1] */
     return r->v.count > 6 ? (r->v.count - 1) / 3 : 1;
 }
 
@@ -42,6 +43,7 @@ void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why)
     size_t n = r->v.count, faults = verifier_faults(r);
     for (size_t i = 0; i < n; i++) {
         size_t degree = 0;
+        /* An honest peer is denied by Byzantine ones only: at most f of them. */
         for (size_t j = 0; j < n; j++) degree += edge[i * n + j] || edge[j * n + i];
         if (degree > faults) r->opinion[i] = 1; /* not in use yet: a mark */
     }
@@ -61,6 +63,8 @@ void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const cha
 {
     size_t count = 0;
     for (size_t i = 0; i < r->v.count; i++) count += faulty[i] != 0;
+    /* More than f at once are not all Byzantine, so the network has failed, or we have: no
+     * charge. */
     for (size_t i = 0; count <= verifier_faults(r) && i < r->v.count; i++)
         if (faulty[i]) verifier_charge(r, i, why);
     verifier_give_up(r, PL_EIO, why);
