@@ -31,6 +31,7 @@ int averager_has_group(const struct averager *a) { return a->busy && a->round.gr
 
 static void finish(struct averager *a, int status)
 {
+    /* Not busy before the callback: it may begin the next step from inside. */
     averager_done *done = a->done;
     a->result.status = status;
     a->result.why = a->why.text;
@@ -49,6 +50,8 @@ static int write_gather(struct averager *a, const struct averager_step *s);
 
 static int may_verify(const struct averager *a, const struct averager_step *s)
 {
+    /* A caller that sends user data of its own uses the place where the terms of
+     * verification go. */
     return a->o.verify && !a->o.client_mode && !s->gather;
 }
 
@@ -57,10 +60,15 @@ static int draw_search_number(struct averager *a)
 {
     uint8_t number[sizeof a->search.number];
     if (random_source_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
+    /* Signed messages name their round by all gather messages of the group. With a fresh
+     * number in ours, no message that we have signed in an earlier round is valid in a later
+     * one. */
     memcpy(&a->search.number, number, sizeof number);
     return PL_OK;
 }
 
+/* Another search with the same trigger: the group fell apart, but the values are still ours,
+ * as they were. hivemind retries the same way. [spec hivemind-protocol 4.4] */
 static void search_again(struct averager *a)
 {
     averager_meet_cancel(a);
@@ -83,6 +91,7 @@ static void back_off(struct averager *a, const struct peer_id *peer)
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
 {
     char name[PEER_ID_TEXT_MAX];
+    /* A ban ends by itself: a peer that was restarted with repaired software may come back. */
     a->result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
     peer_id_text(name, peer);
     pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
@@ -92,6 +101,7 @@ static void ban_proven(struct averager *a)
 {
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct peer_id *peer = &a->round.group.members[i].peer;
+        /* A proof comes before a charge: what is proven needs no doubt. */
         const char *lie = allreduce_proof(a->round.x, i);
         if (!lie && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
         if (lie) averager_ban(a, peer, lie);
@@ -106,9 +116,12 @@ static void next_key(struct averager *a)
     char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
     const struct group *g = &a->round.group;
     struct dht_id id;
+    /* With n = target size and d digits, peers move on a grid of n^d cells, one axis a
+     * round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
     if (!a->bits[0] || group_next_bits(bits, a->bits, g->id, g->count, g->self, a->o.target_size) ||
         group_key(key, a->prefix, bits, NULL) || dht_id_of_text(&id, key))
         return;
+    /* The search that follows declares under this key. */
     memcpy(a->bits, bits, sizeof a->bits);
     memcpy(a->key, key, sizeof a->key);
     a->key_id = id;
@@ -136,9 +149,12 @@ static void on_turn(void *context)
 {
     struct averager *a = context;
     if (a->closing || !a->busy) return;
+    /* 1. An all-reduce has ended, well or not: read what it reports, then free it. */
     if (a->round.is_over) {
         allreduce_report(a->round.x, &a->result.report);
         a->result.seconds = loop_now(a->loop) - a->round.began;
+        /* Bans and charges before conduct: a peer that is charged is not failed a second
+         * time. */
         ban_proven(a);
         averager_note_conduct(a);
         pl_fail(&a->left_out, PL_OK, "%s",
@@ -146,18 +162,22 @@ static void on_turn(void *context)
         pl_fail(&a->differs, PL_OK, "%s",
                 allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
         averager_round_clear(a);
+        /* A round without a result leaves the tensors as they were, so trying again costs
+         * time only. */
         if (a->round.status == PL_OK) finish(a, PL_OK);
         else if (a->ending != ENDING_IN_TIME || averager_now(a) >= a->step.deadline)
             finish(a, a->round.status);
         else search_again(a);
         return;
     }
+    /* 2. A cancelled step ends here; one with a round waits for that round's end above. */
     if (a->ending == ENDING_NOW && !a->round.x) {
         averager_search_cancel(a);
         pl_fail(&a->why, PL_EAGAIN, "averaging: cancelled");
         finish(a, PL_EAGAIN);
         return;
     }
+    /* 3. A search has ended: with a group, or without one at the deadline. */
     if (a->search.found) {
         a->search.found = 0;
         if (a->search.status) {
@@ -167,11 +187,14 @@ static void on_turn(void *context)
         }
         group_clear(&a->round.group);
         a->round.group = a->search.mm.group;
+        /* The group changes hands: the engine may search again without it. */
         memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
         a->result.attempts++;
         next_key(a);
         averager_meet(a);
     }
+    /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.
+     * Whichever of the three comes last starts it. */
     if (a->round.group.count && a->triggered && !a->round.x && !a->round.meetings_left)
         averager_round_begin(a);
 }
@@ -179,6 +202,8 @@ static void on_turn(void *context)
 void averager_turn(struct averager *a)
 {
     if (a->closing) return; /* a round that is cancelled at the end calls this, too */
+    /* A timer of 0 s: the engine that called this returns first. Several calls make one
+     * turn. */
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
@@ -193,6 +218,7 @@ static double stated_bandwidth(const struct averager *a)
 /* The message about ourselves that every groupmate receives. */
 static int write_gather(struct averager *a, const struct averager_step *s)
 {
+    /* msgpack's nil, as hivemind's gradient averager sends it. [spec hivemind-protocol 4.3] */
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .bandwidth = stated_bandwidth(a),
                            .user = s->gather ? s->gather : nil,
@@ -200,6 +226,8 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     struct bytes verifies = { 0 };
     int rc = PL_OK;
     if (may_verify(a, s)) {
+        /* hivemind's peers don't read what another peer's user has put here, so terms harm
+         * nobody. */
         rc = averager_write_terms(&verifies, a, s->claim.epoch);
         said.user = bytes_at(&verifies);
         said.user_n = bytes_length(&verifies);
@@ -225,6 +253,8 @@ void averager_check_reach(struct averager *a)
 {
     struct bytes fresh = { 0 };
     struct gather said;
+    /* Only the bandwidth in the message changes: a peer that others can't call reduces
+     * nothing. */
     if (is_hidden(a) == a->search.hidden ||
         gather_read(&said, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
         return;
@@ -242,6 +272,7 @@ void averager_check_reach(struct averager *a)
 int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
                    void *context)
 {
+    /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
     a->search.hidden = is_hidden(a);
     a->search.number = 0;
@@ -253,6 +284,9 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->done_context = context;
     a->busy = 1;
     a->ending = ENDING_IN_TIME;
+    /* Untriggered: matchmaking takes seconds, in which the caller still accumulates
+     * gradients. The group then only waits for the last trigger.
+     * [spec hivemind-protocol 4.4] */
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
     a->caught.text[0] = a->differs.text[0] = a->left_out.text[0] = 0;
@@ -265,6 +299,8 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
 void averager_trigger(struct averager *a, double weight, float *const *tensor,
                       const struct verifier_claim *claim)
 {
+    /* Weight and tensors together: the weight is the number of samples that the tensors are
+     * over. */
     assert(a->busy && !a->triggered);
     a->triggered = 1;
     a->step.weight = weight;
@@ -277,6 +313,8 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
             averager_search_gather(a);
         }
     }
+    /* Until now others may just not have begun; from now on a window without anybody means
+     * something. */
     matchmaking_patience(&a->search.mm, a->step.patience);
     if (a->step.expected) averager_expect(a, a->step.expected);
     averager_turn(a);
@@ -293,12 +331,14 @@ void averager_cancel(struct averager *a)
 {
     if (!a->busy) return;
     a->ending = ENDING_NOW;
+    /* Its reducers and senders hear CANCELLED, and do not count us as silent. */
     if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     averager_turn(a);
 }
 
 void averager_finish(struct averager *a)
 {
+    /* For parameters: a round that is under way is worth its end, another search is not. */
     if (!averager_has_group(a)) averager_cancel(a);
     else if (a->ending == ENDING_IN_TIME) a->ending = ENDING_AFTER_GROUP;
 }
@@ -325,6 +365,8 @@ void averager_linger(struct rpc_stream *s)
     static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
                                                      NULL };
     rpc_listen(s, &events, NULL);
+    /* A stream that is closed at once could lose its last answer on the way; one that is
+     * never ended by the other side is closed by the deadline. */
     rpc_deadline(s, AVERAGER_LINGER);
 }
 
@@ -337,12 +379,15 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     snprintf(a->bits, sizeof a->bits, "%s", o->bits ? o->bits : "");
     rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
     a->o = *o;
+    /* A group of one averages nothing. */
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
         rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
                      o->target_size);
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
         rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
+    /* Two calls that only potluck's peers serve. libp2p lets a peer ask for a protocol that
+     * the other one does not know, so hivemind's peers are not disturbed by them. */
     if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix,
                  o->class_name) >= (int)sizeof a->rpc_verify)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
@@ -363,6 +408,7 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     for (size_t t = 0; t < o->tensors; t++) {
         a->method[t] = o->method[t];
         a->schema[t] = o->schema[t];
+        /* hivemind averages float32 in the CPU's memory alone. [spec hivemind-protocol 4.2] */
         if (o->schema[t].type.dtype != PL_F32)
             return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
         if ((rc = pl_wire_elements(&a->elements[t], &o->schema[t].type, err))) return rc;
@@ -403,12 +449,16 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     a->node = n;
     a->loop = host_loop(h);
     rc = copy_options(a, o, err);
+    /* Averagers of one run share what they know: a peer that fails in rounds of the
+     * gradients is not waited for in those of the parameters. */
     a->reliability = o->reliability;
     if (!rc && !a->reliability) {
         a->reliability = a->own_reliability = calloc(1, sizeof *a->own_reliability);
         if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
         else a->reliability->chance = o->chance;
     }
+    /* Calls are served from here on, even before the first step: who asks is told
+     * NOT_LOOKING_FOR_GROUP. */
     if (!rc) rc = averager_join_open(a, err);
     if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
     if (!rc && (rc = averager_state_open(a, err))) {
@@ -426,6 +476,8 @@ static void on_closing(void *context)
     struct averager *a = context;
     loop_fn *closed = a->closed;
     if (a->round.x && !a->round.is_over) {
+        /* Threads can't be stopped, and what they read must not be freed: polled, since it
+         * happens once. */
         timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
         return;
     }

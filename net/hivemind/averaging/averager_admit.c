@@ -15,8 +15,10 @@ void averager_refuse_caller(struct rpc_stream *s)
 int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
                           dht_admitted *admitted, void *context)
 {
+    /* In a run without moderation everybody is admitted, and nothing is asked. */
     if (dht_node_admits(a->node, rpc_peer(s))) return 1;
     *proof = dht_node_admit(a->node, rpc_peer(s), admitted, context);
+    /* A paused stream reads nothing: a stranger can't make us buffer its messages meanwhile. */
     if (*proof) rpc_pause(s);
     else averager_refuse_caller(s);
     return *proof != NULL;
@@ -47,6 +49,8 @@ void averager_meet(struct averager *a)
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct group_member *m = &a->round.group.members[i];
         struct meeting *meeting = &a->round.meetings[a->round.meeting_count];
+        /* All are asked at once, before the round: one after the other would cost a round
+         * trip each. */
         if (i == a->round.group.self || m->gather.mode == GROUP_CLIENT ||
             !averager_must_ask(a, &m->peer))
             continue;

@@ -15,12 +15,15 @@ static void drive(struct averager *a);
 
 /* --- declarations ----------------------------------------------------------------------------- */
 
+/* Whether it was stored shows by whether others find us; the next window declares again. */
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
 static void on_declare(void *context, double expiration, int active)
 {
     struct averager *a = context;
     struct bytes value = { 0 };
+    /* Subkey: our peer ID. Value: true while we search. Expiration: by when we want to
+     * begin. One key holds all declarations as a dictionary. [spec hivemind-protocol 4.1] */
     if (!mp_bool(&value, active))
         dht_node_store(a->node, &a->key_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
                        bytes_at(&value), bytes_length(&value), expiration, on_stored, NULL);
@@ -46,6 +49,8 @@ static int by_doubt(const void *a_, const void *b_)
     return (a->expiration > b->expiration) - (a->expiration < b->expiration);
 }
 
+/* Of reports by third parties the number counts: several nodes near the key have stored an
+ * honest peer's declaration, an invented one lies where its author put it. */
 static int by_tellers(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
@@ -61,6 +66,8 @@ static size_t read_claims(struct matchmaking_candidate *found, const struct aver
     qsort(claims, count, sizeof *claims, by_tellers);
     for (size_t i = 0; i < count; i++) {
         found[n] = read_claim(a, &claims[i]);
+        /* The engine asks three of them at most that stay silent, so 32 are plenty; the rest
+         * is dropped before it costs anything. */
         if (!found[n].doubtful || doubtful++ < DOUBTFUL_MAX) n++;
     }
     qsort(found, n, sizeof *found, by_doubt);
@@ -75,10 +82,15 @@ static void on_got(void *context, int status, const struct dht_result *r)
     struct dht_claim *claims = malloc((count + 1) * sizeof *claims);
     a->search.lookup = NULL;
     if (found && claims && count) {
+        /* The result belongs to the DHT node and is sorted here, so it is copied. */
         memcpy(claims, r->claims, count * sizeof *claims);
         n = read_claims(found, a, claims, count);
     }
+    /* Seen for the first time now: a peer that was there before a failure is not suspected
+     * of it. */
     for (size_t i = 0; i < n; i++) averager_see(a, &found[i].peer);
+    /* A poll is as good a moment as any to notice that we have become reachable, or have
+     * ceased to be. */
     matchmaking_hide(&a->search.mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->search.mm, averager_now(a), found, n);
     free(found);
@@ -95,6 +107,8 @@ static void on_look_up(void *context)
 
 /* --- our question ----------------------------------------------------------------------------- */
 
+/* A leader sends two messages on this stream: its answer, and when the group begins or ends,
+ * that. */
 static void asking_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
@@ -114,6 +128,7 @@ static void asking_end(void *context, struct rpc_stream *s)
 static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct averager *a = context;
+    /* Kept for the sentence of a search that finds nobody. */
     pl_fail(&a->search.ask_why, status, "who was there could not be asked: %.250s", why);
     asking_end(context, s);
 }
@@ -122,12 +137,14 @@ static void open_asking(struct averager *a)
 {
     static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
                                                      NULL };
+    /* The time limit is for opening it; the engine has limits of its own for the answers. */
     a->search.asking = rpc_open(a->host, &a->search.ask.leader, a->rpc[AVERAGER_JOIN],
                                 LEADER_MESSAGE_MAX, a->o.request_timeout, &events, a);
     a->search.ask_failed = !a->search.asking;
     if (!a->search.asking) return;
     rpc_send(a->search.asking, bytes_at(&a->search.ask.request),
              bytes_length(&a->search.ask.request));
+    /* One request, then our side ends, as hivemind's streaming call wants it. */
     rpc_end(a->search.asking);
 }
 
@@ -148,6 +165,8 @@ static void on_leader_admitted(void *context, int status)
 static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
 {
     struct averager *a = context;
+    /* The engine must not be called from its own callback: a failure here is kept in
+     * ask_failed, and drive() tells it a moment later. */
     a->search.ask.leader = *leader;
     bytes_clear(&a->search.ask.request);
     a->search.ask_failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
@@ -160,6 +179,7 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *r
     a->search.ask_failed = !a->search.ask.proof;
 }
 
+/* Closing the stream is the only word of goodbye: the leader drops us from its followers. */
 static void on_leave(void *context)
 {
     struct averager *a = context;
@@ -202,6 +222,8 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     asker->has_asked = 1;
     rpc_deadline(s, 0);
     averager_see(a, rpc_peer(s));
+    /* The peer's ID is the stream's, authenticated by Noise: nobody can ask in another's
+     * name. */
     matchmaking_request(&a->search.mm, averager_now(a), asker, rpc_peer(s), data, n);
     drive(a);
 }
@@ -230,6 +252,8 @@ static void on_asker(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
     struct averager *a = context;
+    /* All followers of the largest group, and all that wait at once: more askers can't be of
+     * use. */
     struct asker *asker = a->search.asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker)
                                                                       : NULL;
     if (!asker) {
@@ -242,12 +266,14 @@ static void on_asker(void *context, struct rpc_stream *s)
     a->search.askers = asker;
     a->search.asker_count++;
     rpc_listen(s, &events, asker);
+    /* A stream without a request holds a place; ten seconds are enough to send one. */
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
     if (!averager_admit_caller(a, s, &asker->proof, on_asker_admitted, asker)) free_asker(asker);
 }
 
 /* --- the search ------------------------------------------------------------------------------- */
 
+/* The search has ended inside the engine; averager.c acts on it from the loop (on_turn). */
 static void on_over(void *context, int status)
 {
     struct averager *a = context;
@@ -262,9 +288,12 @@ static int refuses(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
     const double now = loop_now(a->loop);
+    /* Both were earned in a verified round that the others have seen fail, too: so they
+     * refuse as well, and no group falls apart by it. */
     return bans_has(&a->bans, now, peer) || reliability_is_refused(a->reliability, now, peer);
 }
 
+/* The training room knows who has declared again and again without ever coming (liveness.h). */
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
@@ -299,6 +328,8 @@ static int is_proven(void *context, const struct peer_id *peer)
     return reliability_is_proven(a->reliability, peer);
 }
 
+/* A leader that accepts followers and never begins costs them a whole window: a failure like
+ * any, dated back to when its window began. */
 static void on_abandoned(void *context, const struct peer_id *leader)
 {
     struct averager *a = context;
@@ -327,6 +358,7 @@ static void on_time(void *context)
 /* After every event: the clock that the engine has not got. */
 static void drive(struct averager *a)
 {
+    /* The engine says when it wants to be called; one timer serves all its deadlines. */
     double wake = matchmaking_wake(&a->search.mm);
     int at_once = a->search.ask_failed || (a->search.mm.looking_up && !a->search.lookup);
     if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
@@ -350,6 +382,8 @@ void averager_search(struct averager *a)
     double now = averager_now(a);
     a->search.found = 0;
     if (!dht_node_knows_reachability(a->node)) {
+        /* Dial-backs by other peers take a moment after the start; there is no event for
+         * their end. */
         timer_start(a->loop, &a->search.reach_timer, REACH_EVERY, on_reach, a);
         return;
     }
@@ -357,6 +391,7 @@ void averager_search(struct averager *a)
     averager_search_gather(a);
     matchmaking_hide(&a->search.mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->search.mm, now, a->step.scheduled, a->step.deadline);
+    /* Before the trigger an early group gains nothing: it would wait for our values. */
     if (a->triggered) {
         matchmaking_patience(&a->search.mm, a->step.patience);
         matchmaking_expect(&a->search.mm, now, a->step.expected);
@@ -389,6 +424,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .chance = a->o.chance };
     memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
     matchmaking_init(&a->search.mm, &o, &port, a);
+    /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_JOIN]);

@@ -30,6 +30,8 @@ void averager_pace_begin(struct state_pace *p, double now)
 int averager_pace_check(struct state_pace *p, double now, size_t most, struct pl_err *err)
 {
     double window = now - p->window_began;
+    /* Two limits. Over the whole: base + size / mean rate, so a donor that drips can't hold
+     * us for hours. Within each window: the least rate, so one that stops is left soon. */
     if (now - p->began > STATE_TIME_BASE + (double)most / STATE_RATE_MEAN)
         return pl_fail(err, PL_EAGAIN, "state: %zu bytes in %.0f s, too slow to wait for the rest",
                        p->bytes, now - p->began);
@@ -56,6 +58,7 @@ static void clear_doubts(struct averager *a)
 
 static void end_load(struct averager *a, int status)
 {
+    /* Everything is cleared before the callback: it may begin another load. */
     averager_loaded *loaded = a->load.loaded;
     struct state_load state = a->load.load;
     const struct peer_id donor = a->load.kept_donor.length ? a->load.kept_donor
@@ -75,6 +78,8 @@ static void end_load(struct averager *a, int status)
 
 /* --- donors that failed: the others are asked first for a while */
 
+/* A memory of 64 failures. It only changes the order of asking: a donor in it is still asked
+ * if nobody else is left. */
 static struct donor_failure *find_failure(struct averager *a, const struct peer_id *peer)
 {
     for (size_t i = 0; i < a->failed_count; i++)
@@ -93,6 +98,7 @@ static void note_failure(struct averager *a, const struct peer_id *peer)
                 if (a->failed[i].until < f->until) f = &a->failed[i];
         *f = (struct donor_failure){ .peer = *peer };
     }
+    /* 15 s, 30 s, 60 s, ... up to 10 minutes. */
     f->until = loop_now(a->loop) +
                fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
     if (f->failures < 30) f->failures++;
@@ -113,6 +119,7 @@ static void forget_failure(struct averager *a, const struct peer_id *peer)
 static void next_donor(struct averager *a, int status)
 {
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    /* States of another model are counted: if all are, it is our model that differs. */
     a->load.misfits += status == PL_EUSE;
     note_failure(a, donor);
     if (a->o.donor_failed) a->o.donor_failed(a->o.donor_context, donor, status, &a->load.why);
@@ -128,8 +135,11 @@ static void load_message(void *context, struct rpc_stream *s, const uint8_t *dat
     struct state_load *l = &a->load.load;
     int rc;
     (void)s;
+    /* The first message of a donor counts it as one that gives anything at all. */
     a->load.arrived += !a->load.pace.bytes;
     a->load.pace.bytes += n;
+    /* Each message is checked against the tensors that we expect, so a donor can't make us
+     * hold more than our own model's size. */
     rc = state_load_add(l, data, n, &a->load.why);
     if (!rc) rc = averager_pace_check(&a->load.pace, loop_now(a->loop), l->bytes_max, &a->load.why);
     if (rc) next_donor(a, rc);
@@ -138,6 +148,8 @@ static void load_message(void *context, struct rpc_stream *s, const uint8_t *dat
 static void check_state(void *context)
 {
     struct averager *a = context;
+    /* The caller looks first (is the epoch plausible?), since asking witnesses takes
+     * seconds. */
     int rc = a->load.check ? a->load.check(a->load.context, &a->load.load, &a->load.why) : PL_OK;
     if (rc == PL_EAGAIN) timer_start(a->loop, &a->load.next, STATE_CHECK_PAUSE, check_state, a);
     else if (rc) next_donor(a, rc);
@@ -159,7 +171,9 @@ static void load_end(void *context, struct rpc_stream *s)
     check_state(a);
 }
 
-/* 1: one that was given before agrees. Either way this one is remembered. */
+/* 1: one that was given before agrees. Either way this one is remembered. Two donors that
+ * give the same samples by a seed which neither knew: a second download is as good as a
+ * witness, and hivemind's donors can't be witnesses. */
 static int was_given(struct averager *a)
 {
     struct state_claim c = averager_claim(a, &a->load.load, a->load.own_seed);
@@ -189,6 +203,8 @@ void averager_state_judged(struct averager *a)
     struct state_claim claims[STATE_WITNESSES + 1];
     enum state_verdict verdict = STATE_UNCONFIRMED;
     size_t count = 1, agree = 1, other = 0;
+    /* Ours first, then each witness that has answered; the verdict counts donors, not
+     * epochs. */
     claims[0] = averager_claim(a, &a->load.load, a->load.seed);
     for (size_t i = 0; i < a->load.witness_count; i++)
         if (a->load.witness[i].claim.samples) claims[count++] = a->load.witness[i].claim;
@@ -196,6 +212,7 @@ void averager_state_judged(struct averager *a)
         verdict = state_claims_judge(&agree, &other, claims, count, a->elements, a->o.tensors);
     free(claims[0].samples);
     averager_witnesses_clear(a);
+    /* More donors agree with one another on other samples than agree with this state. */
     if (verdict == STATE_REFUTED) {
         next_donor(a, pl_fail(&a->load.why, PL_EPROTO,
                               "state: %zu other donors agree on other parameters", other));
@@ -209,15 +226,19 @@ void averager_state_judged(struct averager *a)
         take_state(a, 2);
         return;
     }
+    /* A large model is not downloaded twice, and where there is one donor there is no
+     * choice. */
     if (a->load.load.bytes > STATE_TWICE_MAX || a->load.count == 1) {
         take_state(a, 1);
         return;
     }
+    /* The first unconfirmed state is kept, while others are tried. */
     if (!a->load.kept.count) {
         a->load.kept = a->load.load;
         a->load.kept_donor = a->load.donors[a->load.at - 1].peer;
         memset(&a->load.load, 0, sizeof a->load.load);
     } else state_load_clear(&a->load.load);
+    /* Three different states, none confirmed: no fourth is tried. */
     if (a->load.given_count == STATE_TWICE_TRIES) a->load.at = a->load.count;
     try_donor(a);
 }
@@ -244,6 +265,8 @@ static void open_donor(struct averager *a)
         return;
     }
     rpc_deadline(a->load.stream, limit);
+    /* DownloadRequest has no fields: an empty message, then the end of our side.
+     * [spec hivemind-protocol 7] */
     rpc_send(a->load.stream, "", 0);
     rpc_end(a->load.stream);
 }
@@ -263,6 +286,8 @@ static void ask_donor(void *context)
 {
     struct averager *a = context;
     const struct peer_id *donor;
+    /* Nobody is left to ask. An unconfirmed state is better than none: without one the
+     * newcomer could not train at all. */
     if (a->load.at == a->load.count && a->load.kept.count) {
         a->load.load = a->load.kept;
         memset(&a->load.kept, 0, sizeof a->load.kept);
@@ -284,6 +309,7 @@ static void ask_donor(void *context)
     if (!a->load.proof) on_donor_admitted(a, PL_EAGAIN);
 }
 
+/* From the loop: donors that fail at once must not call each other deeper and deeper. */
 static void try_donor(struct averager *a) { timer_start(a->loop, &a->load.next, 0, ask_donor, a); }
 
 static int by_priority(const void *a_, const void *b_)
@@ -310,10 +336,14 @@ static void order_donors(struct averager *a)
     double median;
     if (!n) return;
     qsort(d, n, sizeof *d, by_priority);
+    /* The priority is the epoch that a donor claims. The median can't be moved by a few
+     * claims, and every donor from it up is as good as the others. */
     median = d[n / 2].priority;
     for (size_t i = 0; i < n; i++) {
         d[i].rank = averager_is_doubted(a, &d[i].peer) ? 2 : d[i].priority < median;
         if (d[i].rank == 0) d[i].priority = median; /* equal from here on */
+        /* hivemind's newcomers all ask the highest priority first, and time out on one busy
+         * donor. [spec hivemind-protocol 12] */
         RAND_bytes((uint8_t *)&d[i].lot, sizeof d[i].lot);
     }
     qsort(d, n, sizeof *d, by_rank);
@@ -361,6 +391,8 @@ int averager_load(struct averager *a, averager_check *check, averager_loaded *lo
     a->load.task = dht_node_get(a->node, &a->state_id, 1, on_donors, a);
     if (!a->load.task) return PL_ENOMEM;
     a->load.busy = 1;
+    /* This seed is never sent: it samples states that were downloaded, so no donor can
+     * prepare for it. */
     RAND_bytes(a->load.own_seed, STATE_SEED);
     a->load.check = check;
     a->load.loaded = loaded;

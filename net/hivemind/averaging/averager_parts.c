@@ -31,6 +31,7 @@ static void refuse(struct part_stream *p, enum averaging_code code)
     struct bytes out = { 0 };
     if (!part_message_code(&out, code)) rpc_send(p->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
+    /* A message with only a code, then the end: the sender counts a refusal, not a loss. */
     rpc_end(p->stream);
     averager_part_free(p);
 }
@@ -40,19 +41,24 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;
     struct part_message m;
+    /* Bytes first, then the sender: its ID is the stream's, so it can only take its own
+     * place. */
     int place = group_find(&a->round.group, &p->peer);
     if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->round.group.id ||
         memcmp(m.group_id, a->round.group.id, sizeof a->round.group.id)) {
         refuse(p, MSG_BAD_GROUP_ID);
     } else if (place < 0) {
+        /* hivemind answers a stranger with an error of the call instead of a message. */
         rpc_fail(p->stream, "ValueError('not a member of this group')");
         averager_part_free(p);
     } else if (!allreduce_awaits(a->round.x, (size_t)place) || a->round.in[place]) {
+        /* One stream a sender and round: a second one could only overwrite the first one's. */
         refuse(p, MSG_INTERNAL_ERROR);
     } else {
         p->attached = 1;
         p->place = (size_t)place;
         a->round.in[place] = p;
+        /* The first part has used one of the window's credits already. */
         rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
@@ -63,6 +69,7 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;
+    /* The limit is for all senders together: 128 first parts of half a megabyte. */
     if (a->round.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
         return;
@@ -82,8 +89,12 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
         averager_drive(a);
         return;
     }
+    /* It has sent something in time; from here the round's own limits hold, or, while it is
+     * parked, ours: we are the one that is late. */
     rpc_deadline(p->stream, 0);
     if (a->round.x && !a->round.is_over) averager_part_attach(p, data, n);
+    /* The group ID can't be judged yet: we may be about to hear BEGIN_ALLREDUCE. hivemind's
+     * peers wait in the same place. [spec hivemind-protocol 5.4] */
     else if (a->busy) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
@@ -126,6 +137,7 @@ static void on_part_admitted(void *context, int status)
     struct part_stream *p = context;
     p->proof = NULL;
     if (!status) {
+        /* One message: the first part. More credit comes with a place in the round. */
         rpc_credit(p->stream, 1);
         return;
     }
@@ -139,6 +151,8 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     struct averager *a = context;
     struct part_stream *p = calloc(1, sizeof *p);
     size_t open = 0;
+    /* Two streams for each peer of the largest group: one of this round, one that comes
+     * early for the next. */
     for (struct part_stream *q = a->round.parts; q; q = q->next) open++;
     if (!p || open >= 2 * GROUP_PEERS_MAX) {
         free(p);
@@ -162,6 +176,7 @@ void averager_refuse_parked(struct averager *a)
     struct part_stream *p, *next;
     for (p = a->round.parts; p; p = next) {
         next = p->next;
+        /* The step is over: whatever group they belong to, it is none of ours. */
         if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
     }
 }

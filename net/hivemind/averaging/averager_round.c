@@ -56,6 +56,8 @@ static size_t message_max(const struct averager *a)
 {
     size_t values = 0;
     for (size_t t = 0; t < a->o.tensors; t++) {
+        /* The limit of a message is the memory that a groupmate can make us spend on one:
+         * our longest part as float32, with the tables of any compression. */
         size_t n = pl_part_values(a->method[t], a->o.part_bytes);
         if (n > a->elements[t]) n = a->elements[t];
         if (n > values) values = n;
@@ -74,6 +76,8 @@ static void on_open(void *context, size_t peer)
     if (dht_node_admits(a->node, &a->round.group.members[peer].peer))
         out->stream = rpc_open(a->host, &a->round.group.members[peer].peer,
                                a->rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events, out);
+    /* No stream at all is told by the timer: the engine has called us, and must not be
+     * called back. */
     out->is_dead = !out->stream;
 }
 
@@ -90,6 +94,7 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
+    /* How long it is, so that moved() can tell how much of it has left. */
     if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = n;
     if (s) rpc_send(s, data, n);
 }
@@ -102,6 +107,8 @@ static void on_give(void *context, size_t peer, enum allreduce_way way, struct b
     if (s) rpc_give(s, data);
 }
 
+/* Bytes that the connection has not taken yet: TCP's window and yamux' are full, so the
+ * reducer or the link is slower than we are. */
 static int is_busy(void *context, size_t peer)
 {
     struct rpc_stream *s = stream_of(context, peer, ALLREDUCE_OUT);
@@ -123,6 +130,7 @@ static size_t moved(void *context, size_t peer, enum allreduce_way way)
     struct rpc_stream *s = way == ALLREDUCE_OUT ? a->round.out[peer].stream : stream_from(a, peer);
     size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
     if (!s) return 0;
+    /* Nothing of ours is on its way, so it is an answer's bytes that count. */
     if (!queued) return rpc_unread(s);
     return queued < a->round.out[peer].sent_n ? a->round.out[peer].sent_n - queued : 0;
 }
@@ -143,6 +151,7 @@ static void on_close(void *context, size_t peer, enum allreduce_way way)
         if (a->round.in[peer]) averager_part_free(a->round.in[peer]);
         return;
     }
+    /* Everything was sent and answered: the other side's end mark is still to come. */
     if (out->stream && out->is_finished) averager_linger(out->stream);
     else rpc_close(out->stream);
     out->stream = NULL;
@@ -240,6 +249,8 @@ static void set_patience(struct averager *a)
         a->round.patience[i].sender = reliability_silence(a->reliability,
                                                           &a->round.group.members[i].peer,
                                                           a->o.sender_timeout);
+        /* The slowest sender's patience bounds how long any reducer can honestly wait before
+         * it answers; twice that covers the answer itself. */
         slowest = fmax(slowest, a->round.patience[i].sender);
     }
     for (size_t i = 0; i < a->round.group.count; i++)
@@ -260,7 +271,10 @@ void averager_note_conduct(struct averager *a)
     int spare;
     double latest;
     for (size_t i = 0; i < a->round.group.count; i++)
+        /* Count first: what one peer's failure means depends on what the others have done. */
         if (i != a->round.group.self) count[allreduce_conduct(a->round.x, i, &latest)]++;
+    /* Refusals often follow from another peer's silence: its reducer gives everybody up. So
+     * a refusal counts as a failure only where nobody was silent. */
     worst = count[ALLREDUCE_WITHHELD] || a->o.verify ? ALLREDUCE_WITHHELD : ALLREDUCE_REFUSED;
     failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
     spare = failed > 1 && failed == a->round.group.count - 1;
@@ -282,6 +296,8 @@ void averager_note_conduct(struct averager *a)
  * the next group. */
 void averager_protect(struct averager *a, const struct group *g)
 {
+    /* The host closes idle or excess connections when strangers open many; those of a group
+     * stay. */
     while (a->round.protected_count)
         host_unprotect(a->host, &a->round.protected_peers[--a->round.protected_count]);
     free(a->round.protected_peers);
@@ -293,6 +309,7 @@ void averager_protect(struct averager *a, const struct group *g)
 
 static int prepare(struct averager *a)
 {
+    /* Shares follow from the gather messages, so every member computes the same ones. */
     size_t n = a->round.group.count, total = 0, *share = pl_alloc(n, sizeof *share);
     int rc = PL_ENOMEM;
     a->round.out = calloc(n, sizeof *a->round.out);
@@ -345,6 +362,8 @@ void averager_round_begin(struct averager *a)
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->round.patience;
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
+    /* Our own parts leave at once; groupmates that have begun earlier are parked, and
+     * attached below. */
     if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
         averager_round_clear(a);
@@ -366,6 +385,7 @@ void averager_round_begin(struct averager *a)
                 p); /* when its stream began, its group may not have been known here */
             continue;
         }
+        /* Taken out of the stream first: attaching may refuse it and free the stream. */
         uint8_t *first = p->first;
         size_t n = p->first_n;
         a->round.parked_bytes -= n;
@@ -379,6 +399,7 @@ void averager_round_begin(struct averager *a)
 
 void averager_round_clear(struct averager *a)
 {
+    /* Streams that wait for the next round stay; those of this round end with it. */
     for (struct part_stream *p = a->round.parts, *next; p; p = next) {
         next = p->next;
         if (p->attached) averager_part_free(p);

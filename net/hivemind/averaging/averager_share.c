@@ -15,6 +15,9 @@
 
 static void drop_snapshot(struct state_snapshot *s)
 {
+    /* A snapshot is frozen: the trainer goes on with its tensors while newcomers read this
+     * copy. It is freed with its last reader. hivemind locks the tensors instead, so
+     * downloads and averaging wait for each other. [spec hivemind-protocol 12] */
     if (s && !--s->users) s->release(s);
 }
 
@@ -26,6 +29,8 @@ static void announce(void *context)
 {
     struct averager *a = context;
     struct bytes value = { 0 };
+    /* A float64, as hivemind reads it; nil once, when sharing ends, so that newcomers stop
+     * asking. */
     if (a->shared.is_on) mp_float(&value, a->shared.priority);
     else mp_nil(&value);
     if (!value.failed)
@@ -40,11 +45,14 @@ static void announce(void *context)
 void averager_share(struct averager *a, struct state_snapshot *s, double priority)
 {
     int was = a->shared.is_on, changed = a->shared.priority != priority;
+    /* Downloads that are under way keep the snapshot that they began with: a state of two
+     * epochs would be none. */
     drop_snapshot(a->shared.snapshot);
     a->shared.snapshot = s;
     if (s) s->users = 1;
     a->shared.priority = priority;
     a->shared.is_on = s && !a->o.client_mode && !a->o.auxiliary;
+    /* At once when something changed, else by the timer. */
     if (a->shared.is_on ? !was || changed : was) announce(a);
     if (!a->shared.is_on) timer_stop(&a->shared.announce_timer);
 }
@@ -73,6 +81,8 @@ static void give(struct giving *g)
 {
     struct averager *a = g->a;
     int rc = PL_OK;
+    /* One message at a time: the next is encoded when the connection has taken the last, so
+     * a slow reader holds one message of ours, not a model. */
     while (!rc && !rpc_queued(g->stream)) {
         struct bytes out = { 0 };
         rc = state_source_next(&g->source, &out, a->o.be, NULL);
@@ -81,6 +91,7 @@ static void give(struct giving *g)
         bytes_clear(&out);
     }
     if (!rc) return;
+    /* PL_ENOTFOUND: the last tensor has been sent. */
     if (rc == PL_ENOTFOUND) rpc_end(g->stream);
     else rpc_fail(g->stream, "RuntimeError('the state could not be read')");
     free_giving(g);
@@ -106,6 +117,7 @@ static void giving_failed(void *context, struct rpc_stream *s, int status, const
     give_next(a);
 }
 
+/* Of all its messages, nearly: what the time limit of the whole is computed from. */
 static size_t snapshot_bytes(const struct state_snapshot *s)
 {
     size_t all = s->metadata_n, n;
@@ -175,6 +187,8 @@ static void on_giving(void *context, struct rpc_stream *s)
     struct giving *g;
     size_t own = 0;
     for (g = a->shared.givings; g; g = g->next)
+        /* The queue has 64 places, and one peer two of them: newcomers can't keep each other
+         * out. */
         own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
     if (!a->shared.is_on || own == AVERAGER_QUEUE_PEER ||
         a->shared.giving_count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
@@ -196,6 +210,7 @@ static void on_giving(void *context, struct rpc_stream *s)
 
 int averager_state_open(struct averager *a, struct pl_err *err)
 {
+    /* A client can't be called, and so can't be a donor. */
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_DOWNLOAD]);

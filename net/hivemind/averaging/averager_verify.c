@@ -22,6 +22,8 @@ int averager_write_terms(struct bytes *out, const struct averager *a, int64_t ep
 {
     const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
+    /* A version, validators a round, the data's name, the epoch, and the search's number.
+     * The first four have to be equal in a group: they decide what everybody computes. */
     snprintf(text, sizeof text, "btard4 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
              v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search.number);
     mp_text(out, text);
@@ -56,6 +58,7 @@ static int is_same_but_data(const struct gather *a, const struct gather *b)
     struct mp_value *x, *y;
     size_t n = read_terms(&x, a), m = read_terms(&y, b);
     int same = n && m;
+    /* The first two words from the front, then the epoch from the back. */
     for (size_t i = 0, spaces = 0; same && spaces < 2; i++) {
         same = i < n && i < m && x->bytes[i] == y->bytes[i];
         spaces += same && x->bytes[i] == ' ';
@@ -77,6 +80,8 @@ static int is_ours(const struct averager *a, const struct gather *said)
     char number[17];
     size_t n = read_terms(&v, said);
     int same;
+    /* A leader that passed on an older message of ours could replay our signatures of that
+     * round. */
     snprintf(number, sizeof number, "%016llx", (unsigned long long)a->search.number);
     same = n && v->n - n == 16 && !memcmp(v->bytes + n, number, 16);
     mp_free(v);
@@ -90,6 +95,8 @@ int averager_can_verify(const struct averager *a)
 {
     const struct gather *says = NULL;
     size_t trainers = 0;
+    /* Every member computes this from the same gather messages, so all come to the same
+     * answer: either the whole group verifies, or nobody does. */
     if (!a->o.verify || a->o.client_mode || a->round.group.count > VERIFIER_PEERS_MAX) return 0;
     for (size_t i = 0; i < a->round.group.count; i++)
         if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
@@ -99,6 +106,7 @@ int averager_can_verify(const struct averager *a)
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct gather *said = &a->round.group.members[i].gather;
+        /* A peer that can't be called can't be told what others have signed. */
         if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* behind NAT */
             !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
             return 0;
@@ -124,6 +132,7 @@ static void on_answered(void *context, const struct rpc_result *r)
 static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *data, size_t n)
 {
     struct verify_call *t = calloc(1, sizeof *t);
+    /* A call that fails is not repeated: the broadcast asks for what is missing (NEED). */
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : VERIFY_CALL_LIMIT;
     if (!t) return;
     t->a = a;
@@ -159,6 +168,8 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
 {
     struct averager *a = context;
     const struct peer_id *caller = rpc_caller(call);
+    /* The packet goes to the running round and to the log of earlier ones: it may concern
+     * either. */
     int place = a->round.x && !a->round.is_over ? group_find(&a->round.group, caller) : -1;
     int is_taken = place >= 0 &&
                    !allreduce_verify_message(a->round.x, loop_now(a->loop), (size_t)place, data, n);

@@ -11,6 +11,7 @@
 
 static size_t samples(const struct averager *a)
 {
+    /* The number is the same for all peers of a run: it follows from the shapes. */
     return state_samples_count(a->elements, a->o.tensors);
 }
 
@@ -23,6 +24,8 @@ static int is_too_soon(struct averager *a, const struct peer_id *peer)
 {
     double now = loop_now(a->loop);
     size_t all = 0, own = 0;
+    /* A ring of the last answers: it is full for a second exactly if that many were given
+     * within it. */
     for (size_t i = 0; i < STATE_ANSWERS_A_SECOND; i++)
         if (a->shared.sampled[i].peer.length && now - a->shared.sampled[i].at < 1) {
             all++;
@@ -37,6 +40,8 @@ static int is_too_soon(struct averager *a, const struct peer_id *peer)
 
 static int has_parameters(const struct averager *a)
 {
+    /* Samples are of the averaged tensors, with which a state begins; a snapshot of others
+     * has none. */
     const struct state_snapshot *s = a->shared.snapshot;
     if (!s || s->count < a->o.tensors) return 0;
     for (size_t t = 0; t < a->o.tensors; t++) {
@@ -55,6 +60,8 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
     struct bytes answer = { 0 };
     float *values = NULL;
     size_t at = 0;
+    /* The seed is the caller's, so a donor can't know which values will be compared before
+     * it gives its state. */
     if (!dht_node_admits(a->node, caller) || !a->shared.is_on || !has_parameters(a) ||
         n != STATE_SEED || is_too_soon(a, caller) ||
         !(values = pl_alloc(samples(a) + 1, sizeof *values))) {
@@ -64,6 +71,7 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
     for (size_t t = 0; t < a->o.tensors; t++)
         at += state_samples_take(values + at, a->shared.snapshot->tensors[t].data, a->elements,
                                  a->o.tensors, t, seed);
+    /* The priority is the epoch of the snapshot: states of other epochs differ honestly. */
     for (int i = 0; i < 8; i++) bytes_u8(&answer, (uint8_t)((uint64_t)a->shared.priority >> 8 * i));
     for (size_t i = 0; i < at; i++) {
         uint32_t bits;
@@ -90,10 +98,13 @@ void averager_witness_close(struct averager *a) { rpc_unserve(a->host, a->rpc_sa
 struct state_claim averager_claim(const struct averager *a, const struct state_load *l,
                                   const uint8_t seed[STATE_SEED])
 {
+    /* -1: no epoch could be read. Then only the values are compared (state_claim.c). */
     struct state_claim c = { .epoch = -1, .samples = malloc(4 * samples(a) + 1) };
     struct training_state t;
     size_t at = 0;
     for (size_t i = 0; c.samples && i < a->o.tensors; i++) {
+        /* Decoded one tensor at a time: the state is compressed, and twice a model may not
+         * fit into memory. */
         const struct tensor_message *m = &l->tensors[i];
         float *values = pl_alloc(a->elements[i], sizeof *values);
         if (values &&
@@ -125,6 +136,7 @@ static void on_samples(void *context, const struct rpc_result *r)
     w->request = NULL;
     if (!r->status && r->n == answer_bytes(a) && (w->claim.samples = malloc(r->n))) {
         for (int i = 0; i < 8; i++) epoch |= (uint64_t)r->data[i] << 8 * i;
+        /* An epoch that no run reaches is a claim of none. */
         w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
         for (size_t i = 0; i < samples(a); i++) {
             const uint8_t *b = r->data + 8 + 4 * i;
@@ -158,6 +170,8 @@ void averager_ask_witnesses(struct averager *a)
 {
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
     averager_witnesses_clear(a);
+    /* Drawn after the state has come: a donor that gives a false one can't know who will be
+     * asked, nor for which samples. */
     a->load.witness = calloc(STATE_WITNESSES, sizeof *a->load.witness);
     if (a->load.witness && RAND_bytes(a->load.seed, STATE_SEED) == 1)
         for (size_t i = 0; i < a->load.count && a->load.witness_count < STATE_WITNESSES; i++) {
@@ -165,6 +179,7 @@ void averager_ask_witnesses(struct averager *a)
             if (peer_id_equal(peer, donor) || averager_is_doubted(a, peer)) continue;
             a->load.witness[a->load.witness_count++] = (struct witness){ .a = a, .peer = *peer };
         }
+    /* One more than there are, so that answers which come at once can't end it in the loop. */
     a->load.witnesses_left = a->load.witness_count + 1;
     for (size_t i = 0; i < a->load.witness_count; i++) {
         struct witness *w = &a->load.witness[i];

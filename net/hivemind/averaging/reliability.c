@@ -14,6 +14,7 @@
 /* Where the peer is, or would be. */
 static size_t place_of(const struct reliability *r, const struct peer_id *peer)
 {
+    /* The first peer that is not less: where it is, or where it has to be inserted. */
     size_t low = 0, high = r->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -32,6 +33,9 @@ static const struct reliability_peer *find(const struct reliability *r, const st
 static int makes_room_for(const struct reliability_peer *a, const struct reliability_peer *b,
                           double now)
 {
+    /* Order of eviction: unheard for an hour; then unproven, the newest first; then proven,
+     * the one longest unheard. So identities that are made up in numbers push out one
+     * another. */
     const int a_gone = a->heard + RELIABILITY_KEPT < now,
               b_gone = b->heard + RELIABILITY_KEPT < now;
     if (a_gone != b_gone) return b_gone;
@@ -69,6 +73,7 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
 /* At random, so that those who have failed together, or were failed together, don't meet again. */
 static double back_off(const struct reliability *r, double base, double failures, double most)
 {
+    /* min(BASE * 2^(failures - 1), MAX) * (1 + u), u uniform in [0, 1/4). */
     double jitter = (double)random_source_below(&r->chance, 1024) / 4096;
     return fmin(base * exp2(failures - 1), most) * (1 + jitter);
 }
@@ -77,13 +82,18 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
                            double latest)
 {
     struct reliability_peer *p = add(r, now, peer);
+    /* An unproven peer that delivers shows that not all unproven ones are bad: half of the
+     * suspicion goes. A peer that reports counts in both back-offs, others in the first
+     * alone. */
     for (int i = 0; !p->proven && i <= p->reports; i++) {
         r->unproven[i].failures /= 2;
         if (r->unproven[i].failures < 1) r->unproven[i].until = 0;
     }
     r->proven += !p->proven;
     p->proven = 1;
+    /* Four good rounds for one bad: a peer that fails every fourth round still sinks. */
     p->failures = fmax(0, p->failures - RELIABILITY_REGAINED);
+    /* The slowest that it was, forgotten by a tenth a round. */
     p->latest = fmax(latest, 0.9 * p->latest);
 }
 
@@ -91,6 +101,7 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 static void fail_unproven(struct reliability *r, struct reliability_unproven *u, double now,
                           double began)
 {
+    /* A long quiet time ends a series; the next one begins anew, with its own beginning. */
     if (now > u->until + RELIABILITY_MAX) u->failures = 0;
     if (u->failures < 1) u->since = began;
     u->failures = fmin(u->failures + 1, RELIABILITY_FAILURES_MAX);
@@ -111,6 +122,7 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     p->proven = 0;
     p->failures = fmin(fmax(p->failures + 1, least), RELIABILITY_FAILURES_MAX);
     until = now + back_off(r, RELIABILITY_BASE, p->failures, RELIABILITY_MAX);
+    /* A later, shorter back-off never shortens an earlier charge. */
     p->until = fmax(until, p->refused_until);
     return p;
 }
@@ -144,6 +156,8 @@ int reliability_is_paused(const struct reliability *r, double now, const struct 
                           int reports)
 {
     const struct reliability_peer *p = find(r, peer);
+    /* Its own back-off, or that of its class: a peer seen before the series began is not
+     * meant by it. */
     const int reporter = reports || (p && p->reports);
     const struct reliability_unproven *u = &r->unproven[reporter];
     if (p && p->proven) return 0;
@@ -155,5 +169,7 @@ double reliability_silence(const struct reliability *r, const struct peer_id *pe
 {
     const struct reliability_peer *p = find(r, peer);
     double latest = p ? p->latest : 0, failures = p ? p->failures : 0;
+    /* (max(3 s, most / 4) + 3 * slowest) * 2^failures: a peer that was given up once is
+     * waited for longer, since it may have been slow and not silent. At most the timeout. */
     return fmin(most, (fmax(RELIABILITY_SILENCE, most / 4) + 3 * latest) * exp2(failures));
 }
