@@ -54,6 +54,11 @@ struct connection *stream_connection(const struct stream *s); /* NULL: none yet,
 /* The bytes that have arrived and were not taken; *ended: nothing more will come. Borrowed until
  * the next call. */
 const uint8_t *stream_data(const struct stream *s, size_t *n, int *ended);
+/* The next message that has its length in front as a varint; *body is borrowed like stream_data's
+ * bytes, *used is what stream_took gets when it is done with. PL_EAGAIN: it is not whole yet.
+ * PL_EIO: the stream ended before it was. PL_ELIMIT: longer than max. */
+int stream_next_message(const struct stream *s, const uint8_t **body, size_t *n, size_t *used,
+                        size_t max);
 /* The first n bytes are done with: the other side may send as many more. */
 void stream_took(struct stream *s, size_t n);
 /* The reader leaves what comes: a reset is reported only when nothing lies there any more. Bytes

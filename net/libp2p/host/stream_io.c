@@ -201,6 +201,19 @@ const uint8_t *stream_data(const struct stream *s, size_t *n, int *ended)
     return bytes_at(&s->mux->in);
 }
 
+int stream_next_message(const struct stream *s, const uint8_t **body, size_t *n, size_t *used,
+                        size_t max)
+{
+    struct cursor c;
+    size_t all;
+    int ended, rc;
+    c.at = stream_data(s, &all, &ended);
+    c.left = all;
+    rc = all ? get_delimited(&c, body, n, max) : PL_EAGAIN;
+    *used = all - c.left;
+    return rc == PL_EAGAIN && ended ? PL_EIO : rc;
+}
+
 /* The window opens again: Yamux gives the sender as much credit as was taken. */
 void stream_took(struct stream *s, size_t n)
 {

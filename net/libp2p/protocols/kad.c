@@ -124,21 +124,16 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
 static void on_request(void *context, struct stream *c)
 {
     struct answering *a = context;
-    int ended;
-    size_t n, length;
     for (;;) {
-        struct cursor cursor;
         const uint8_t *body;
+        size_t n, used;
         struct kad_message ask;
         struct bytes out = { 0 };
-        int rc;
-        cursor.at = stream_data(c, &n, &ended);
-        cursor.left = n;
-        rc = n ? get_delimited(&cursor, &body, &length, KAD_REQUEST_MAX) : PL_EAGAIN;
-        if (rc == PL_EAGAIN && !ended) return;
-        if (rc == PL_EAGAIN) stream_finish(c); /* the asker is done */
+        int rc = stream_next_message(c, &body, &n, &used, KAD_REQUEST_MAX);
+        if (rc == PL_EAGAIN) return;
+        if (rc == PL_EIO) stream_finish(c); /* the asker is done */
         if (!rc) {
-            rc = kad_get(&ask, body, length);
+            rc = kad_get(&ask, body, n);
             if (!rc && (ask.type != KAD_FIND_NODE || !ask.key_bytes)) rc = PL_EPROTO;
             if (!rc) rc = find_node(a->host, stream_peer(c), &ask, &out);
             if (!rc) stream_write(c, bytes_at(&out), bytes_length(&out));
@@ -149,7 +144,7 @@ static void on_request(void *context, struct stream *c)
             finish(a);
             return;
         }
-        stream_took(c, n - cursor.left);
+        stream_took(c, used);
         timer_start(host_loop(a->host), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
     }
 }
@@ -287,17 +282,14 @@ static void on_answer(void *context, struct stream *c)
     struct router_query *q = ask->query;
     struct kad_message m;
     const uint8_t *body;
-    struct cursor cursor;
-    size_t n, length;
-    int ended, rc;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
-    rc = n ? get_delimited(&cursor, &body, &length, KAD_RESPONSE_MAX) : PL_EAGAIN;
-    if (rc == PL_EAGAIN && !ended) {
+    size_t n, used;
+    int ended, rc = stream_next_message(c, &body, &n, &used, KAD_RESPONSE_MAX);
+    if (rc == PL_EAGAIN) {
+        stream_data(c, &n, &ended);
         if (!stream_expect(c, n + 1)) return;
         rc = PL_ELIMIT;
     }
-    if (!rc && !kad_get(&m, body, length)) {
+    if (!rc && !kad_get(&m, body, n)) {
         q->answers++;
         for (size_t i = 0; i < m.closer_count; i++) learn(q, c, &m.closer[i]);
         kad_clear(&m);

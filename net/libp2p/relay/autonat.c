@@ -98,15 +98,10 @@ done:
 
 static int next_message(struct stream *c, struct autonat_message *m)
 {
-    struct cursor cursor;
     const uint8_t *body;
-    size_t n, length;
-    int ended, rc;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
-    rc = n ? get_delimited(&cursor, &body, &length, AUTONAT_MESSAGE_MAX) : PL_EAGAIN;
-    if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
-    return autonat_get(m, body, length);
+    size_t n, used;
+    int rc = stream_next_message(c, &body, &n, &used, AUTONAT_MESSAGE_MAX);
+    return rc ? rc : autonat_get(m, body, n);
 }
 
 static void say(struct stream *c, const struct autonat_message *m)

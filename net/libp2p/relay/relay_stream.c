@@ -3,16 +3,10 @@
 
 int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used)
 {
-    struct cursor cursor;
     const uint8_t *body;
-    size_t n, length;
-    int ended, rc;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
-    rc = n ? get_delimited(&cursor, &body, &length, RELAY_MESSAGE_MAX) : PL_EAGAIN;
-    if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
-    *used = n - cursor.left;
-    return relay_get(m, p, body, length);
+    size_t n;
+    int rc = stream_next_message(c, &body, &n, used, RELAY_MESSAGE_MAX);
+    return rc ? rc : relay_get(m, p, body, n);
 }
 
 void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m)

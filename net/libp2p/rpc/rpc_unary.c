@@ -77,26 +77,38 @@ static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t u
     else stream_took(call->stream, used);
 }
 
+/* The message that a stream of a unary call carries each way. PL_EAGAIN: it is not whole. */
+static int read_message(struct stream *c, struct rpc_unary *m, size_t *want, size_t *used,
+                        int *ended)
+{
+    size_t n;
+    struct cursor cursor;
+    int rc;
+    cursor.at = stream_data(c, &n, ended);
+    cursor.left = n;
+    rc = rpc_unary_get(&cursor, m, RPC_UNARY_MAX, want);
+    *used = n - cursor.left;
+    return rc;
+}
+
 /* Before the request is whole: more bytes. After it: anything, also an end, means that the
  * caller gave up. */
 static void call_readable(void *context, struct stream *c)
 {
     struct rpc_call *call = context;
     int ended, rc;
-    size_t n, want;
-    struct cursor cursor;
+    size_t want, used;
     struct rpc_unary m;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
     if (!call->service) {
-        if (n || ended) cancel_call(call);
+        stream_data(c, &want, &ended);
+        if (want || ended) cancel_call(call);
         return;
     }
-    rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
+    rc = read_message(c, &m, &want, &used, &ended);
     if (!rc && m.kind != RPC_REQUEST) rc = PL_EPROTO;
     if (call->service->retired) rc = PL_ENOTFOUND; /* its owner may be gone */
     if (rc == PL_EAGAIN && !ended) rc = stream_expect(c, want);
-    else if (rc == PL_OK) hand_over(call, &m, n - cursor.left);
+    else if (rc == PL_OK) hand_over(call, &m, used);
     if (rc) {
         stream_finish(c); /* as the original: an end without an answer */
         free_call(call);
@@ -230,13 +242,9 @@ static void response(struct rpc_request *r, const struct rpc_unary *m)
 static void request_readable(void *context, struct stream *c)
 {
     struct rpc_request *r = context;
-    int ended, rc;
-    size_t n, want;
-    struct cursor cursor;
     struct rpc_unary m;
-    cursor.at = stream_data(c, &n, &ended);
-    cursor.left = n;
-    rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
+    size_t want, used;
+    int ended, rc = read_message(c, &m, &want, &used, &ended);
     if (!rc && (m.kind == RPC_REQUEST || memcmp(m.call_id, r->id, RPC_CALL_ID))) rc = PL_EPROTO;
     if (rc == PL_OK) response(r, &m);
     else if (rc == PL_EAGAIN && ended)

@@ -166,10 +166,25 @@ static int read_1(struct noise *z, struct cursor *c)
     return PL_OK;
 }
 
+/* The end of messages 2 and 3: the identity's signature over the static key, sealed; then the frame.
+ * rc: what came of the message so far; body is freed in any case. */
+static int write_payload(struct noise *z, struct bytes *wire, struct bytes *body, int rc)
+{
+    struct bytes payload = { 0 };
+    if (!rc) rc = make_payload(z, &payload);
+    if (!rc)
+        rc = noise_encrypt_and_hash(&z->symmetric, body, bytes_at(&payload),
+                                    bytes_length(&payload));
+    trace(z, "payload");
+    bytes_clear(&payload);
+    if (rc) bytes_clear(body);
+    return rc ? rc : frame(wire, body);
+}
+
 /* <- e, ee, s, es, payload: from `ee` on everything is sealed. */
 static int write_2(struct noise *z, struct bytes *wire)
 {
-    struct bytes body = { 0 }, payload = { 0 };
+    struct bytes body = { 0 };
     int rc = bytes_add(&body, z->e_public, 32);
     noise_mix_hash(&z->symmetric, z->e_public, 32);
     trace(z, "e");
@@ -179,14 +194,7 @@ static int write_2(struct noise *z, struct bytes *wire)
     trace(z, "s");
     if (!rc) rc = noise_mix_dh(&z->symmetric, z->s, z->re);
     trace(z, "es");
-    if (!rc) rc = make_payload(z, &payload);
-    if (!rc)
-        rc = noise_encrypt_and_hash(&z->symmetric, &body, bytes_at(&payload),
-                                    bytes_length(&payload));
-    trace(z, "payload");
-    bytes_clear(&payload);
-    if (rc) bytes_clear(&body);
-    return rc ? rc : frame(wire, &body);
+    return write_payload(z, wire, &body, rc);
 }
 
 /* The end of messages 2 and 3: the payload takes what is left. */
@@ -222,19 +230,12 @@ static int read_2(struct noise *z, struct cursor *c, struct pl_err *err)
 /* -> s, se, payload: the initiator proves its identity last, so it is hidden from eavesdroppers. */
 static int write_3(struct noise *z, struct bytes *wire)
 {
-    struct bytes body = { 0 }, payload = { 0 };
+    struct bytes body = { 0 };
     int rc = noise_encrypt_and_hash(&z->symmetric, &body, z->s_public, 32);
     trace(z, "s");
     if (!rc) rc = noise_mix_dh(&z->symmetric, z->s, z->re);
     trace(z, "se");
-    if (!rc) rc = make_payload(z, &payload);
-    if (!rc)
-        rc = noise_encrypt_and_hash(&z->symmetric, &body, bytes_at(&payload),
-                                    bytes_length(&payload));
-    trace(z, "payload");
-    bytes_clear(&payload);
-    if (rc) bytes_clear(&body);
-    return rc ? rc : frame(wire, &body);
+    return write_payload(z, wire, &body, rc);
 }
 
 /* The initiator's static key and identity; now both are proven. */
