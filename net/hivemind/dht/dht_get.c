@@ -204,11 +204,8 @@ struct dht_task *dht_get_start(struct dht_gets *gets, const struct dht_id *key, 
         gets->list = get;
         dht_core_wake(gets->core);
     }
-    t->part = gets;
     t->got = got;
-    t->context = context;
-    t->next = get->tasks;
-    get->tasks = t;
+    dht_task_push(&get->tasks, t, gets, context);
     return t;
 }
 

@@ -34,19 +34,25 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     free(t);
 }
 
-struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer, int validate,
-                                dht_pinged *pinged, void *context)
+/* replied frees the task. NULL: no memory. */
+static struct dht_task *start_ping(struct dht_pings *p, struct dht_task **list,
+                                   const struct peer_id *peer, int validate, dht_replied *replied,
+                                   void *context)
 {
     struct dht_task *t = calloc(1, sizeof *t);
-    if (!t || dht_ask_ping(p->calls, peer, validate, on_pong, t)) {
+    if (!t || dht_ask_ping(p->calls, peer, validate, replied, t)) {
         free(t);
         return NULL;
     }
-    t->part = p;
-    t->pinged = pinged;
-    t->context = context;
-    t->next = p->pings;
-    p->pings = t;
+    dht_task_push(list, t, p, context);
+    return t;
+}
+
+struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer, int validate,
+                                dht_pinged *pinged, void *context)
+{
+    struct dht_task *t = start_ping(p, &p->pings, peer, validate, on_pong, context);
+    if (t) t->pinged = pinged;
     return t;
 }
 
@@ -70,18 +76,8 @@ struct dht_task *dht_admit_start(struct dht_pings *p, const struct peer_id *peer
 {
     struct dht_task *t;
     /* Each question costs us a signature and a stranger nothing, so questions are rationed. */
-    if (!dht_members_may_ask(&p->core->members, peer, loop_now(p->core->loop)) ||
-        !(t = calloc(1, sizeof *t)))
-        return NULL;
-    if (dht_ask_ping(p->calls, peer, 0, on_proof, t)) {
-        free(t);
-        return NULL;
-    }
-    t->part = p;
-    t->admitted = admitted;
-    t->context = context;
-    t->next = p->admissions;
-    p->admissions = t;
+    if (!dht_members_may_ask(&p->core->members, peer, loop_now(p->core->loop))) return NULL;
+    if ((t = start_ping(p, &p->admissions, peer, 0, on_proof, context))) t->admitted = admitted;
     return t;
 }
 

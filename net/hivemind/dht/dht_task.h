@@ -51,4 +51,13 @@ struct dht_task {
     struct dht_task *next;
 };
 
+static inline void dht_task_push(struct dht_task **list, struct dht_task *t, void *part,
+                                 void *context)
+{
+    t->part = part;
+    t->context = context;
+    t->next = *list;
+    *list = t;
+}
+
 #endif
