@@ -20,6 +20,7 @@ void dht_blacklist_close(struct dht_blacklist *b)
     b->count = 0;
 }
 
+/* Linear in BLACKLIST_MAX entries, some microseconds: a search looks up a few dozen nodes. */
 static struct dht_blacklisted *find(const struct dht_blacklist *b, const struct peer_id *peer)
 {
     for (size_t i = 0; i < b->count; i++)
@@ -40,12 +41,15 @@ static struct dht_blacklisted *add(struct dht_blacklist *b)
 void dht_blacklist_failed(struct dht_blacklist *b, const struct peer_id *peer, double now)
 {
     struct dht_blacklisted *e = find(b, peer);
+    /* hivemind's formula; its cap is ours. */
     if (!e) *(e = add(b)) = (struct dht_blacklisted){ .peer = *peer };
     /* The count of failures outlives the pause: the next failure doubles it again. */
     e->until = now + fmin(BLACKLIST_LONGEST, BLACKLIST_FIRST * ldexp(1, e->failures));
     if (e->failures < 30) e->failures++; /* 2^30 is far beyond BLACKLIST_LONGEST */
 }
 
+/* An answer proves more than any number of failures: the node is back. The last entry fills the
+ * gap. */
 void dht_blacklist_answered(struct dht_blacklist *b, const struct peer_id *peer)
 {
     struct dht_blacklisted *e = find(b, peer);
@@ -55,5 +59,6 @@ void dht_blacklist_answered(struct dht_blacklist *b, const struct peer_id *peer)
 int dht_blacklist_has(const struct dht_blacklist *b, const struct peer_id *peer, double now)
 {
     const struct dht_blacklisted *e = find(b, peer);
+    /* After the pause the entry stays, so that the next failure counts as one more. */
     return e && now < e->until;
 }

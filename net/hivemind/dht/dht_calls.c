@@ -16,6 +16,7 @@
 #define STORE_RECORDS 256      /* of one call: a progress dictionary of 100 peers and more */
 #define STORE_BYTES (1u << 20) /* of one call, unless one record is longer: 1/4 of a message */
 
+/* One question or record of one user of this file; a call carries one or more. */
 struct part {
     struct dht_record record; /* store: copies behind the struct; find: its key */
     dht_replied *replied;
@@ -28,20 +29,21 @@ struct dht_call_out {
     enum dht_call call;
     struct dht_contact who;
     int knows_id, validate;
-    struct part *first, **last;
+    struct part *first, **last; /* in order: the answer's results are matched by place */
     size_t count, bytes;
     struct rpc_request *request; /* NULL: not sent yet */
-    uint8_t nonce[AUTH_NONCE];
-    double sent; /* loop time */
+    uint8_t nonce[AUTH_NONCE];   /* the response has to sign it: a replayed one is refused */
+    double sent;                 /* loop time */
     struct dht_call_out *next;
 };
 
 /* --- putting calls together ------------------------------------------------------------------- */
 
-/* May this message take one more part? A ping is always alone: its answer is about the peer
- * itself. */
-static int takes(const struct dht_call_out *o, enum dht_call call, const struct dht_contact *who,
-                 size_t bytes)
+/* May this message take one more part? It is for the same node under the same id, has not been
+ * sent, and stays within hivemind's number of keys or a quarter of what a message may hold. A ping
+ * is always alone: its answer is about the peer itself. */
+static int can_join(const struct dht_call_out *o, enum dht_call call, const struct dht_contact *who,
+                    size_t bytes)
 {
     if (o->request || o->call != call || call == DHT_PING || !dht_id_equal(&o->who.id, &who->id) ||
         !peer_id_equal(&o->who.peer, &who->peer))
@@ -50,12 +52,13 @@ static int takes(const struct dht_call_out *o, enum dht_call call, const struct 
                             : o->count < STORE_RECORDS && o->bytes + bytes <= STORE_BYTES;
 }
 
-static struct dht_call_out *call_for(struct dht_calls *calls, enum dht_call call,
-                                     const struct dht_contact *who, size_t bytes)
+/* Linear in the calls under way, of which a node has some dozens. */
+static struct dht_call_out *find_or_add_call(struct dht_calls *calls, enum dht_call call,
+                                             const struct dht_contact *who, size_t bytes)
 {
     struct dht_call_out *o;
     for (o = calls->list; o; o = o->next)
-        if (takes(o, call, who, bytes)) return o;
+        if (can_join(o, call, who, bytes)) return o;
     if (!(o = calloc(1, sizeof *o))) return NULL;
     o->calls = calls;
     o->call = call;
@@ -82,16 +85,6 @@ static void unlink_call(struct dht_call_out *o)
     *at = o->next;
 }
 
-/* The message is sent later in this iteration of the loop, so other parts may join it. */
-static int add_part(struct dht_call_out *o, struct part *p)
-{
-    *o->last = p;
-    o->last = &p->next;
-    o->count++;
-    dht_core_wake(o->calls->core);
-    return PL_OK;
-}
-
 /* Records are copied behind the part: the caller's may change before the message is sent. */
 static struct part *new_part(size_t bytes, dht_replied *replied, void *context)
 {
@@ -107,7 +100,7 @@ static struct part *new_part(size_t bytes, dht_replied *replied, void *context)
 static int ask(struct dht_calls *calls, enum dht_call call, const struct dht_contact *who,
                int knows_id, int validate, size_t bytes, struct part *p)
 {
-    struct dht_call_out *o = p ? call_for(calls, call, who, bytes) : NULL;
+    struct dht_call_out *o = p ? find_or_add_call(calls, call, who, bytes) : NULL;
     if (!o) {
         free(p);
         return PL_ENOMEM;
@@ -115,9 +108,15 @@ static int ask(struct dht_calls *calls, enum dht_call call, const struct dht_con
     o->knows_id = knows_id;
     o->validate = validate;
     o->bytes += bytes;
-    return add_part(o, p);
+    /* The message is sent later in this iteration of the loop, so other parts may join it. */
+    *o->last = p;
+    o->last = &p->next;
+    o->count++;
+    dht_core_wake(calls->core);
+    return PL_OK;
 }
 
+/* rpc_find: the record under a key, and the nodes nearest to it that the other one knows. */
 int dht_ask_find(struct dht_calls *calls, const struct dht_contact *who, const struct dht_id *key,
                  dht_replied *replied, void *context)
 {
@@ -126,6 +125,8 @@ int dht_ask_find(struct dht_calls *calls, const struct dht_contact *who, const s
     return ask(calls, DHT_FIND, who, 1, 0, 0, p);
 }
 
+/* rpc_store. Subkey and value go into one block behind the part; the bound of a message counts what
+ * protobuf adds to each record, too. */
 int dht_ask_store(struct dht_calls *calls, const struct dht_contact *who,
                   const struct dht_record *r, dht_replied *replied, void *context)
 {
@@ -168,18 +169,20 @@ static void report(struct dht_call_out *o, int status, const char *error,
 }
 
 /* Kademlia drops a contact that does not respond [Kademlia 2.2]; its bucket's latest replacement
- * takes its place. */
+ * takes its place. Other nodes still report it, so it is also blacklisted for a while. A node that
+ * answers nonsense is treated alike: it is of no more use than a dead one. */
 static void fail(struct dht_call_out *o, int status, const char *error)
 {
     struct dht_core *n = o->calls->core;
     n->calls_failed++;
+    /* A ping to a peer whose id we do not know says nothing about an entry of the table. */
     if (o->knows_id) dht_routing_remove(&n->state.routing, &o->who.id);
     dht_blacklist_failed(&n->blacklist, &o->who.peer, loop_now(n->loop));
     report(o, status, error, NULL, loop_now(n->loop) - o->sent);
 }
 
-/* Of the neighbours in an answer, blacklisted nodes and ourselves are dropped: a search would
- * only wait for them. */
+/* A report is a claim: that a node exists costs its reporter nothing. Of the neighbours in an
+ * answer, blacklisted nodes and ourselves are dropped: a search would only wait for them. */
 static void filter(const struct dht_core *n, struct dht_found *f)
 {
     size_t kept = 0;
@@ -199,7 +202,7 @@ static void on_reply(void *context, const struct rpc_result *r)
     const uint8_t *data = r->data;
     size_t length = r->n;
     int rc = r->status;
-    unlink_call(o);
+    unlink_call(o); /* first: the callbacks below may ask again at once */
     if (rc) {
         fail(o, rc, r->error);
         return;
@@ -214,6 +217,8 @@ static void on_reply(void *context, const struct rpc_result *r)
         fail(o, PL_EPROTO, err.text);
         return;
     }
+    /* From here on the answer counts: as a proof of membership, as a sample of the round-trip time,
+     * and as a sign of life for the routing table. */
     if (n->auth) dht_members_add(&n->members, &o->who.peer, n->auth->until);
     dht_core_answered(n, &o->who.peer, loop_now(n->loop) - o->sent);
     if (a.has_id) o->calls->seen(o->calls->context, &a.id, &o->who.peer);
@@ -224,6 +229,7 @@ static void on_reply(void *context, const struct rpc_result *r)
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
+/* The plain message of the call. All parts are in it, in their order. */
 static int write_request(struct bytes *out, const struct dht_call_out *o)
 {
     /* A client leaves its id out. A ping that asks whether others can open connections to us has
@@ -258,7 +264,7 @@ static int send(struct dht_call_out *o)
                                bytes_length(&plain));
         message = &signed_;
     }
-    o->sent = loop_now(n->loop);
+    o->sent = loop_now(n->loop); /* the round trip begins: clocks are compared by it */
     n->calls_made++;
     if (!rc && !(o->request = rpc_call_unary(n->host, &o->who.peer, dht_call_name(o->call),
                                              bytes_at(message), bytes_length(message),
@@ -269,6 +275,7 @@ static int send(struct dht_call_out *o)
     return rc;
 }
 
+/* The end of an iteration of the loop: everything that was asked for leaves. */
 void dht_calls_send(struct dht_calls *calls)
 {
     struct dht_call_out *o;
@@ -282,6 +289,7 @@ void dht_calls_send(struct dht_calls *calls)
     } while (o);
 }
 
+/* The parts' owners are closed after us and report to their users; here nothing is called. */
 void dht_calls_close(struct dht_calls *calls)
 {
     while (calls->list) {

@@ -21,6 +21,8 @@ static int is_late_initial(const struct dht_core *c, const struct peer_id *peer)
     return 0;
 }
 
+/* Not only not asked: also not taken over from others' answers, or a dead node that many report
+ * would take places in the beam of every search. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
 {
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
@@ -33,6 +35,8 @@ void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double se
     dht_blacklist_answered(&c->blacklist, peer);
 }
 
+/* Twice the usual round trip on top of a second: a busy machine answers late without being dead,
+ * and a search that passes over it too soon only asks more nodes. */
 double dht_core_patience(const struct dht_core *c)
 {
     return DHT_SEARCH_PATIENCE + 2 * c->round_trip;

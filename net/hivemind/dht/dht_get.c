@@ -52,7 +52,8 @@ static void finish(struct dht_getting *get, const struct dht_result *best)
     dht_result_clear(&plain);
 }
 
-/* What our storage and cache hold. 1: the result came from the cache. */
+/* What our storage and cache hold, merged like the reports of two nodes. 1: the result came from
+ * the cache. */
 static int merge_own(struct dht_result *best, struct dht_core *n, const struct dht_id *key)
 {
     double now = dht_core_time(n);
@@ -77,7 +78,7 @@ static int merge_own(struct dht_result *best, struct dht_core *n, const struct d
 
 /* --- refetching ------------------------------------------------------------------------------- */
 
-/* The search itself puts the newer record into the cache. */
+/* The search itself has put the newer record into the cache (cache_found). */
 static void on_refetched(void *context, int status, const struct dht_result *r)
 {
     (void)context;
@@ -85,6 +86,7 @@ static void on_refetched(void *context, int status, const struct dht_result *r)
     (void)r;
 }
 
+/* Those that are due are fetched; one timer serves all, set to the earliest of the others. */
 static void on_refetch_timer(void *context)
 {
     struct dht_gets *g = context;
@@ -106,6 +108,7 @@ static void on_refetch_timer(void *context)
 static void plan_refetch(struct dht_gets *g, const struct dht_id *key, double expiration)
 {
     double in_s = expiration - REFETCH_BEFORE - dht_core_time(g->core);
+    /* An hour is longer than any record lives (validate.h); the comparison also refuses NaN. */
     if (g->refetch_count == DHT_REFETCHES_MAX || !(in_s < 3600)) return;
     for (size_t i = 0; i < g->refetch_count; i++)
         if (dht_id_equal(&g->refetches[i].key, key)) return;
@@ -121,7 +124,7 @@ static void plan_refetch(struct dht_gets *g, const struct dht_id *key, double ex
  * into our cache and to the nearest node that did not have it, so that popular keys spread
  * towards their readers. Declarations are an exception: nodes accept them only from the peers
  * that they name. */
-static void spread(struct dht_gets *g, const struct dht_search *s)
+static void cache_found(struct dht_gets *g, const struct dht_search *s)
 {
     struct dht_core *n = g->core;
     double now = dht_core_time(n);
@@ -142,13 +145,16 @@ done:
     bytes_clear(&packed);
 }
 
+/* All nodes of the beam have answered, or a record that is good enough was found. */
 static void on_walked(void *context, struct dht_walk *w)
 {
     struct dht_getting *get = context;
-    spread(get->gets, &w->search);
+    cache_found(get->gets, &w->search);
     finish(get, &w->search.best);
 }
 
+/* Own records first: a key whose replica we are, or whose cached record is alive, costs no
+ * message. */
 static void start(struct dht_getting *get)
 {
     struct dht_gets *g = get->gets;
@@ -182,6 +188,8 @@ void dht_gets_run(struct dht_gets *gets)
 struct dht_task *dht_get_start(struct dht_gets *gets, const struct dht_id *key, int latest,
                                dht_got *got, void *context)
 {
+    /* "Good enough" is an expiration: any record that is alive, or none at all (INFINITY), and then
+     * all of the nearest nodes are asked [spec hivemind-protocol 1.6]. */
     double sufficient = latest ? INFINITY : dht_core_time(gets->core);
     struct dht_task *t = calloc(1, sizeof *t);
     struct dht_getting *get;

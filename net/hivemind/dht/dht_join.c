@@ -19,22 +19,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPKEEP_EVERY 10.0 /* s */
-/* s between tries to reach initial peers that are not connected: two halves of a swarm that lost
- * each other, or began apart because one's entry was not up yet, meet through them. Twice as
- * long each time */
+#define UPKEEP_EVERY 10.0 /* s; all of upkeep is slower than that */
+/* s between tries to reach initial peers that are not connected, doubled each time: two halves of a
+ * swarm that lost each other, or began apart because one's bootstrap peer was not up yet, meet
+ * through them. */
 #define RETRY_FIRST 1.0
 #define RETRY_EVERY 30.0
 #define SILENT_LIMIT 120.0 /* s; a node not heard of for so long is pinged */
-#define SILENT_AT_ONCE 4   /* pings per upkeep */
+#define SILENT_AT_ONCE \
+    4 /* pings per upkeep: 48 in SILENT_LIMIT, a table of some hundred in 5 min */
 /* s after which an unchanged bucket is searched [Kademlia 2.3: an hour]; hivemind does it only
  * on request */
 #define REFRESH_EVERY 900.0
-#define SELF_EVERY 300.0 /* s between searches for our own id */
+/* s between searches for our own id: what is stored near us depends on knowing our neighbours, who
+ * come and go, so they are looked for more often than other buckets. */
+#define SELF_EVERY 300.0
 
 /* --- the clock -------------------------------------------------------------------------------- */
 
-/* Among the first `count` initial peers. */
+/* Among the first `count` initial peers. Two addresses may lead to one peer. */
 static int is_initial(const struct dht_core *n, const struct peer_id *peer, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -69,6 +72,8 @@ static double clock_error(const struct dht_core *n, const struct dht_reply *r)
 
 static void on_walked(void *context, struct dht_walk *w);
 
+/* Nodes that do not answer are no samples; when the last has answered or failed, the clock is set
+ * and joining goes on. */
 static void on_sample(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_join *j = context;
@@ -81,7 +86,8 @@ static void on_sample(void *context, const struct dht_contact *who, const struct
 }
 
 /* One initial peer must not move our clock alone, so nodes that were found through it are asked
- * as well. */
+ * as well: those nearest to our random id, which an attacker cannot have chosen in advance. A plain
+ * ping: their view of our reachability is of no interest. */
 static void ask_clocks(struct dht_join *j)
 {
     struct dht_core *n = j->core;
@@ -119,7 +125,9 @@ static void describe(const struct dht_core *n, struct pl_err *err)
     }
 }
 
-/* Enough initial peers have answered, or none will. */
+/* Enough initial peers have answered, or none will. The search for our own id goes through nodes
+ * that are nearer and nearer to us, each of which learns our id and hands over the records that
+ * now belong here [Kademlia 2.3, spec hivemind-protocol 1.4]. */
 static void enter(struct dht_join *j)
 {
     struct dht_core *n = j->core;
@@ -135,22 +143,24 @@ static void enter(struct dht_join *j)
     if (!j->samples_awaited) set_clock(j);
     if (good && !n->wants_client_mode) {
         /* Records on a node that others cannot call are lost, so without a callback we are a
-         * client. */
+         * client. hivemind ends with an error instead. */
         j->reachability->called_back = available > 0;
         dht_reachability_check(j->reachability);
     }
     if (!good && n->initial_count) {
         struct pl_err err;
-        describe(n, &err);
+        describe(n, &err); /* and on_retry goes on trying */
         if (j->phase != JOIN_JOINED && j->joined) j->joined(j->context, PL_EIO, &err);
         return;
     }
     j->refreshed = loop_now(n->loop);
     w = dht_walk_start(j->walks, &n->state.self, INFINITY, on_walked, j);
-    /* Nodes that are late get into the table when they answer: joining does not wait for them. */
-    if (w) w->search.nodes_only = w->search.one_will_do = 1;
+    /* INFINITY: no record ends it, all of the beam is asked. Nodes that are late get into the table
+     * when they answer: joining does not wait for them. */
+    if (w) w->search.nodes_only = w->search.first_answer_ends = 1;
 }
 
+/* The others are too late: those that have answered are enough. */
 static void on_join_timer(void *context) { enter(context); }
 
 /* The search for ourselves has ended, or the clocks have come that were asked for after it. */
@@ -159,6 +169,8 @@ static void on_walked(void *context, struct dht_walk *w)
     struct dht_join *j = context;
     (void)w;
     if (j->samples_awaited) return;
+    /* Another round of questions only if the initial peers disagree with our clock: then it matters
+     * whether it is they or we that are wrong. */
     if (j->clock == CLOCK_UNCHECKED && fabs(j->clock_error) > DHT_CLOCK_TOLERANCE) ask_clocks(j);
     if (j->samples_awaited || j->phase == JOIN_JOINED) return;
     j->phase = JOIN_JOINED;
@@ -178,6 +190,8 @@ static void finish_initial(struct dht_initial *it, const char *why)
     struct dht_core *n = j->core;
     int trying = 0, good = 0;
     it->state = why ? INITIAL_BAD : INITIAL_GOOD;
+    /* The host keeps connections to initial peers when it has to close some: they are the way back
+     * into the swarm. */
     if (!why && !it->is_protected) it->is_protected = !host_protect(n->host, &it->peer);
     if (why) snprintf(it->why, sizeof it->why, "%s", why);
     for (size_t i = 0; i < n->initial_count; i++) {
@@ -189,6 +203,8 @@ static void finish_initial(struct dht_initial *it, const char *why)
         timer_start(n->loop, &j->join_timer, time_for_others(j), on_join_timer, j);
 }
 
+/* The answer to our ping with `validate`: its clock, and whether it could call us. In a moderated
+ * swarm a call that ends without a valid answer nearly always means that our token is missing. */
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_initial *it = context;
@@ -206,6 +222,8 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     }
 }
 
+/* The address is open; who answers there follows from the handshake, not from the address, unless
+ * that names a peer. */
 static void on_dialled(void *context, int status, const struct peer_id *peer,
                        const struct pl_err *err)
 {
@@ -216,6 +234,7 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
         finish_initial(it, err->text);
         return;
     }
+    /* A peer cannot join itself: its address may be in a list that all peers of a run share. */
     if (it->is_protected)
         host_unprotect(host, &it->peer); /* another peer may answer at this address now */
     it->is_protected = 0;
@@ -224,6 +243,7 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
     else if (dht_ask_ping(it->join->calls, peer, 1, on_pong, it)) finish_initial(it, "no memory");
 }
 
+/* Dial, then ping: on_dialled, on_pong. */
 static void try_initial(struct dht_initial *it)
 {
     it->state = INITIAL_TRYING;
@@ -247,6 +267,7 @@ static void on_retry(void *context)
             continue;
         missing = 1;
         if (it->state == INITIAL_TRYING) continue;
+        /* A round of joining anew, whose time limits count from now. */
         if (!n->asks_initials) j->began = loop_now(n->loop);
         n->asks_initials = 1; /* so their answers start a search for ourselves again */
         try_initial(it);
@@ -261,6 +282,7 @@ static void start_retrying(struct dht_join *j)
     timer_start(j->core->loop, &j->retry_timer, RETRY_FIRST, on_retry, j);
 }
 
+/* dht_calls.c has blacklisted it; it could not remove it, since a ping knows no id. */
 static void on_alive(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_join *j = context;
@@ -292,6 +314,7 @@ static void on_refreshed(void *context, struct dht_walk *w)
     (void)w;
 }
 
+/* One search at most each time: it costs some 20 calls, and there may be dozens of buckets. */
 static void on_upkeep(void *context)
 {
     struct dht_join *j = context;
@@ -299,6 +322,7 @@ static void on_upkeep(void *context)
     double now = loop_now(n->loop), dht_now = dht_core_time(n);
     struct dht_id id;
     struct dht_walk *w = NULL;
+    /* Reads and stores prune as well; this is for a node that nobody calls. */
     dht_store_prune(&n->state.storage, dht_now);
     dht_store_prune(&n->state.cache, dht_now);
     ping_silent(j, now);
@@ -310,7 +334,7 @@ static void on_upkeep(void *context)
                !dht_routing_refresh(&n->state.routing, &id, now - REFRESH_EVERY, now)) {
         w = dht_walk_start(j->walks, &id, INFINITY, on_refreshed, j);
     }
-    if (w) w->search.nodes_only = 1;
+    if (w) w->search.nodes_only = 1; /* the id is no key: nobody stores under it */
     timer_start(n->loop, &j->upkeep_timer, UPKEEP_EVERY, on_upkeep, j);
 }
 
@@ -333,7 +357,7 @@ int dht_join_open(struct dht_join *j, const char *const *join, size_t count, int
         if ((rc = multiaddr_from_text(&it->address, join[i], err))) return rc;
         if (multiaddr_target(&target, &it->address))
             return pl_fail(err, PL_EUSE, "%.200s: not an address of TCP", join[i]);
-        it->peer = target.peer;
+        it->peer = target.peer; /* length 0: the address names no peer */
     }
     j->phase = hold ? JOIN_HELD : JOIN_ENTERING;
     j->clock_error = NAN;
@@ -358,6 +382,7 @@ void dht_join_run(struct dht_join *j)
         if (n->initials[i].state == INITIAL_IDLE) try_initial(&n->initials[i]);
 }
 
+/* The retry timer also notices when nothing came of the first try. */
 void dht_join_enter(struct dht_join *j)
 {
     if (j->phase == JOIN_HELD) j->phase = JOIN_ENTERING;

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Above the calls first: what each part asks for is sent by the last one. */
-static void run(void *context)
+/* Above the calls first: what each part asks for is sent by the last one. A search that starts for
+ * a get and one that starts for a put in the same iteration thus ask a node in one message. */
+static void run_parts(void *context)
 {
     struct dht_node *n = context;
     dht_join_run(&n->join);
@@ -21,14 +22,17 @@ static void run(void *context)
     dht_calls_send(&n->calls);
 }
 
-/* Several requests in one iteration of the loop share one run. */
-static void wake(void *context)
+/* Several requests in one iteration of the loop share one run: a timer that is due at once, unless
+ * it is set already. So no part is entered from inside of another, or of a callback of the
+ * user's. */
+static void schedule_run(void *context)
 {
     struct dht_node *n = context;
     if (!n->run_timer.place && n->state != NODE_CLOSING)
-        timer_start(n->core.loop, &n->run_timer, 0, run, n);
+        timer_start(n->core.loop, &n->run_timer, 0, run_parts, n);
 }
 
+/* Every answer names its sender's node id; the table is above the calls, so they report upwards. */
 static void on_seen(void *context, const struct dht_id *id, const struct peer_id *peer)
 {
     struct dht_node *n = context;
@@ -39,7 +43,7 @@ static void on_seen(void *context, const struct dht_id *id, const struct peer_id
 static void connect_parts(struct dht_node *n)
 {
     struct dht_core *core = &n->core;
-    core->wake = wake;
+    core->wake = schedule_run;
     core->context = n;
     n->calls = (struct dht_calls){ .core = core, .seen = on_seen, .context = n };
     n->table = (struct dht_table){ core, &n->calls };
@@ -56,6 +60,7 @@ static void connect_parts(struct dht_node *n)
     n->join.reachability = &n->reachability;
 }
 
+/* What the parts share: identity, clock, tables. Nothing is sent or registered yet. */
 static int open_core(struct dht_core *c, struct host *h, const struct dht_node_options *o,
                      struct pl_err *err)
 {
@@ -64,10 +69,12 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
     c->loop = host_loop(h);
     c->self = (struct dht_caller){ .peer = *host_id(h), .is_self = 1 };
     c->auth = o->auth;
-    if (c->auth) c->auth->self = *host_id(h);
+    if (c->auth) c->auth->self = *host_id(h); /* what we sign names us, so no one can pass it on */
     c->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     c->wants_client_mode = o->client_mode;
-    /* A node's id is drawn anew each time: it only has to be somewhere in the id space. */
+    /* A node's id is drawn anew each time: it only has to be somewhere in the id space. Uniformly
+     * random ids are what makes buckets and replicas even [spec hivemind-protocol 1.1]. Without
+     * validators of the caller's own, signatures are checked all the same. */
     if (dht_blacklist_open(&c->blacklist) || dht_id_random(&self) ||
         dht_state_init(&c->state, &self, o->client_mode,
                        o->validators ? o->validators : &c->fallback))
@@ -75,6 +82,7 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
     return PL_OK;
 }
 
+/* Opens and returns; joining goes on in the loop and is reported by `joined`. */
 int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_options *o,
                   dht_joined *joined, void *context, struct pl_err *err)
 {
@@ -86,9 +94,11 @@ int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_o
     rc = open_core(&n->core, h, o, err);
     n->join.joined = joined;
     n->join.context = context;
-    n->reachability.called_back = !o->client_mode;
+    n->reachability.called_back = !o->client_mode; /* until the initial peers have tried it */
     dht_reachability_open(&n->reachability);
-    /* Handlers first: an initial peer that we ping calls back before it answers. */
+    /* A client serves nothing: it registers no handlers, and its requests carry no node id, so
+     * nobody adds it to a routing table [spec hivemind-protocol 1.6]. Handlers first: an initial
+     * peer that we ping calls back before it answers. */
     if (!rc && !o->client_mode) rc = dht_server_open(&n->server, err);
     if (!rc) rc = dht_join_open(&n->join, o->join, o->join_count, o->hold, err);
     if (rc) {
@@ -100,12 +110,14 @@ int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_o
     return PL_OK;
 }
 
+/* After `hold`: a program first asks the DHT as an outsider, and enters when it knows its role. */
 void dht_node_enter(struct dht_node *n) { dht_join_enter(&n->join); }
 
 void dht_node_close(struct dht_node *n)
 {
     if (!n) return;
     n->state = NODE_CLOSING;
+    /* The server first: from now on no request finds a half-closed node. */
     dht_server_close(&n->server);
     timer_stop(&n->run_timer);
     dht_join_close(&n->join);
@@ -121,6 +133,8 @@ void dht_node_close(struct dht_node *n)
     dht_blacklist_close(&n->core.blacklist);
     free(n);
 }
+
+/* Each request of the user's is a part's; a task is a handle to cancel it by. */
 
 /* --- requests: each is a part's --------------------------------------------------------------- */
 
@@ -155,21 +169,26 @@ void dht_node_cancel(struct dht_task *t) { t->cancelled = 1; }
 
 /* --- what is known ---------------------------------------------------------------------------- */
 
+/* Expirations are DHT times: use this clock for them, not the machine's. */
 double dht_node_time(const struct dht_node *n) { return dht_core_time(&n->core); }
 
 int dht_node_has_tokens(const struct dht_node *n) { return n->core.auth != NULL; }
 
+/* Without an authority anybody may take part. */
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer)
 {
     return !n->core.auth || dht_members_has(&n->core.members, peer, dht_node_time(n));
 }
 
+/* A listening node that others can open connections to, directly or through a relay. */
 int dht_node_is_reachable(const struct dht_node *n)
 {
     return !n->core.wants_client_mode && n->reachability.called_back &&
            dht_reachability_is_open(&n->reachability);
 }
 
+/* Relays carry little (128 KiB, 2 minutes), so a peer that only they can reach does not lead groups
+ * or reduce parts, though it is part of the DHT. */
 int dht_node_is_behind_nat(const struct dht_node *n)
 {
     return n->reachability.state == REACH_CLOSED;
@@ -180,6 +199,7 @@ int dht_node_knows_reachability(const struct dht_node *n)
     return dht_reachability_is_known(&n->reachability);
 }
 
+/* For `potluck peer` and the page: a snapshot, cheap enough for every second. */
 void dht_node_status(const struct dht_node *n, struct dht_status *s)
 {
     const struct dht_core *c = &n->core;
@@ -191,6 +211,7 @@ void dht_node_status(const struct dht_node *n, struct dht_status *s)
     s->relayed = dht_reachability_is_relayed(&n->reachability);
     s->clock_offset = c->clock_offset;
     s->clock_error = n->join.clock_error;
+    /* Counts of records are keys; a dictionary is one, however many peers write into it. */
     s->nodes = dht_routing_size(&c->state.routing);
     s->records = c->state.storage.count;
     s->cached = c->state.cache.count;

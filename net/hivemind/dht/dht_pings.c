@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Tasks are few: a user pings by hand, and members are asked one by one. */
 static void unlink_task(struct dht_task **list, struct dht_task *t)
 {
     while (*list != t) list = &(*list)->next;
@@ -25,7 +26,8 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
         pong.has_id = r->pong->has_id;
         pong.id = r->pong->id;
         pong.available = r->pong->available;
-        /* As NTP does: the peer read its clock about half-way between our sending and now. */
+        /* 0 is proto3's "not sent". As NTP does: the peer read its clock about half-way between our
+         * sending and now. */
         if (r->pong->dht_time != 0)
             pong.clock_error = r->pong->dht_time - (dht_core_time(p->core) - r->seconds / 2);
     }
@@ -34,7 +36,8 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     free(t);
 }
 
-/* replied frees the task. NULL: no memory. */
+/* replied frees the task. NULL: no memory. The callback cannot come before the caller has set it:
+ * calls are sent at the end of this iteration of the loop. */
 static struct dht_task *start_ping(struct dht_pings *p, struct dht_task **list,
                                    const struct peer_id *peer, int validate, dht_replied *replied,
                                    void *context)
@@ -56,6 +59,9 @@ struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer,
     return t;
 }
 
+/* --- admission
+ * ---------------------------------------------------------------------------------- */
+
 /* dht_calls.c has checked token and signature of the answer, and made its sender a member. */
 static void on_proof(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
@@ -75,12 +81,14 @@ struct dht_task *dht_admit_start(struct dht_pings *p, const struct peer_id *peer
                                  dht_admitted *admitted, void *context)
 {
     struct dht_task *t;
-    /* Each question costs us a signature and a stranger nothing, so questions are rationed. */
+    /* Each question costs us a signature and a stranger nothing, so questions are rationed. The
+     * ping need not ask to be called back: a valid token in its answer is all that counts. */
     if (!dht_members_may_ask(&p->core->members, peer, loop_now(p->core->loop))) return NULL;
     if ((t = start_ping(p, &p->admissions, peer, 0, on_proof, context))) t->admitted = admitted;
     return t;
 }
 
+/* Every task gets its callback once: here with PL_EAGAIN, which says nothing about the peer. */
 void dht_pings_close(struct dht_pings *p)
 {
     while (p->pings) {

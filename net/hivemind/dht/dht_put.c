@@ -3,9 +3,9 @@
  * candidates, by our own distance, unless we are a client, which could not be asked for the
  * record.
  *
- *   NEW --> SEARCHING --nearest nodes--> STORING --enough have answered--> DONE --late answers--> freed
- *                                          |  ^
- *                                          +--+ a node fails, or is late: the next one is asked
+ *  NEW --> SEARCHING --nearest nodes--> STORING --enough answered--> DONE --late answers--> freed
+ *                                        |  ^
+ *                                        +--+ a node fails, or is late: the next one is asked
  *
  * "Enough" counts refusals, too: a replica that has a newer record did its work. */
 #include "dht_put.h"
@@ -29,6 +29,7 @@ struct dht_putting {
     struct timer patience;
 };
 
+/* Late answers refer to p, so it is freed when none can come any more. */
 static void free_putting(struct dht_putting *p)
 {
     struct dht_putting **at = &p->puts->list;
@@ -40,9 +41,9 @@ static void free_putting(struct dht_putting *p)
     free(p);
 }
 
-/* The cache must not contradict the result: after a success it takes the record (of a dictionary
- * only if it has the key already), after a refusal it drops what is no newer than the refused
- * one. */
+/* hivemind's rules for our own cache after a store [spec hivemind-protocol 1.6]. The cache must not
+ * contradict the result: after a success it takes the record (of a dictionary only if it has the
+ * key already), after a refusal it drops what is no newer than the refused one. */
 static void update_cache(struct dht_putting *p, int stored)
 {
     struct dht_state *s = &p->puts->core->state;
@@ -69,6 +70,8 @@ static void keep_declaration(struct dht_putting *p)
         dht_state_store(s, dht_core_time(p->puts->core), &p->record);
 }
 
+/* The majority of the replicas decides. hivemind reports the answer that came last, so one node
+ * that refuses turns a good store into a failed one. */
 static void finish(struct dht_putting *p)
 {
     int status = p->state == PUT_INVALID         ? PL_EPROTO
@@ -85,7 +88,8 @@ static void finish(struct dht_putting *p)
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r);
 static void on_silence(void *context);
 
-/* Asks as many nodes as replicas are missing; finishes when none are left to ask or to wait for.
+/* Asks as many nodes as replicas are missing, ourselves by the same checks as if another node had
+ * sent the record; finishes when none are left to ask or to wait for.
  * A put that is done is freed with its last late answer. */
 static void advance(struct dht_putting *p)
 {
@@ -93,7 +97,7 @@ static void advance(struct dht_putting *p)
     size_t before = p->tried;
     while (p->state != PUT_DONE && p->tried < p->count &&
            p->accepted + p->refused + p->under_way < n->state.replicas) {
-        const struct dht_contact *to = &p->to[p->tried++];
+        const struct dht_contact *to = &p->to[p->tried++]; /* nearest first */
         if (to->peer.length) {
             if (!dht_ask_store(p->puts->calls, to, &p->record, on_stored, p)) p->under_way++;
         } else if (!dht_state_store(&n->state, dht_core_time(n), &p->record)) {
@@ -104,6 +108,7 @@ static void advance(struct dht_putting *p)
     }
     /* Nodes that are late are waited for only while they outnumber those that have answered. */
     if (p->state != PUT_DONE && !p->under_way && p->accepted + p->refused >= p->late) finish(p);
+    /* The user has the result by now; the record still goes to those that were asked. */
     if (p->state == PUT_DONE && !p->under_way && !p->late) free_putting(p);
     else if (p->state != PUT_DONE && p->tried > before)
         timer_start(n->loop, &p->patience, dht_core_patience(n), on_silence, p);
@@ -119,6 +124,7 @@ static void on_silence(void *context)
     advance(p);
 }
 
+/* `to` is in the order in which nodes were asked, so the first `passed` of them were given up. */
 static int was_passed(const struct dht_putting *p, const struct dht_id *who)
 {
     for (size_t i = 0; i < p->passed; i++)
@@ -126,6 +132,7 @@ static int was_passed(const struct dht_putting *p, const struct dht_id *who)
     return 0;
 }
 
+/* A failed call counts neither as accepted nor as refused: the next node takes its place. */
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_putting *p = context;
@@ -136,6 +143,8 @@ static void on_stored(void *context, const struct dht_contact *who, const struct
     advance(p);
 }
 
+/* The replicas are the nodes nearest to the key by XOR, because that is where every search for the
+ * key will end [Kademlia 2.3]. 20 candidates for 5 replicas: some may be gone by now. */
 static void on_walked(void *context, struct dht_walk *w)
 {
     struct dht_putting *p = context;
@@ -143,8 +152,11 @@ static void on_walked(void *context, struct dht_walk *w)
     size_t at;
     p->count = dht_search_nearest(&w->search, p->to, DHT_BUCKET_SIZE);
     p->state = PUT_STORING;
-    if (!s->client_mode) { /* insert ourselves by distance */
+    /* We are a node like the others: if we are among the nearest, we keep a replica. hivemind does
+     * that in client mode, too, where it is lost: nobody can ask a client. */
+    if (!s->client_mode) {
         struct dht_contact self = { .id = s->self };
+        /* Insertion by distance, from the far end. */
         for (at = p->count; at && dht_id_nearer(&s->self, &p->to[at - 1].id, &p->record.key) < 0;
              at--)
             p->to[at] = p->to[at - 1];
@@ -161,6 +173,7 @@ static void give_up(struct dht_putting *p)
     free_putting(p);
 }
 
+/* INFINITY: no record found on the way ends the search, it is about nodes. */
 static void start(struct dht_putting *p)
 {
     struct dht_walk *w = NULL;
@@ -203,6 +216,7 @@ static int make_record(struct dht_putting *p, struct dht_core *n, const struct d
     if (rc) return rc;
     r.subkey = bytes_at(&p->subkey);
     r.subkey_n = bytes_length(&p->subkey);
+    /* The signature covers key, subkey, value and expiration, so it comes when all are final. */
     if ((rc = record_sign(&p->value, v, &r))) return rc;
     r.value = p->record.value = bytes_at(&p->value);
     r.n = p->record.n = bytes_length(&p->value);
@@ -212,6 +226,8 @@ static int make_record(struct dht_putting *p, struct dht_core *n, const struct d
     return record_check(v, &r, NULL);
 }
 
+/* The record is made at once, so that the caller's buffers are free again; the search begins later
+ * in this iteration of the loop. */
 struct dht_task *dht_put_start(struct dht_puts *puts, const struct dht_id *key, const void *subkey,
                                size_t subkey_n, const void *value, size_t value_n,
                                double expiration, dht_stored *stored, void *context)
@@ -220,7 +236,7 @@ struct dht_task *dht_put_start(struct dht_puts *puts, const struct dht_id *key, 
     int rc;
     if (!p) return NULL;
     rc = make_record(p, puts->core, key, subkey, subkey_n, value, value_n, expiration);
-    if (rc == PL_ENOMEM) {
+    if (rc == PL_ENOMEM) { /* any other failure is reported by the callback, as PL_EPROTO */
         bytes_clear(&p->subkey);
         bytes_clear(&p->value);
         free(p);

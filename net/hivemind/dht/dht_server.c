@@ -2,7 +2,7 @@
  *
  *   bytes --token and signature checked--> plain request --dht_serve--> answer --signed--> bytes
  *                                              |
- *                                              +--ping with `validate`--> call the caller back first
+ *                                              +--ping with `validate`--> the caller is called first
  *
  * dht_serve.c knows the answers; here are the network, access tokens, and who pays: what a
  * caller stores is charged to its peer ID and its subnet. */
@@ -50,6 +50,7 @@ static void refuse(struct rpc_call *call, const struct pl_err *err)
     rpc_reply_error(call, text);
 }
 
+/* Once answered, the call is gone; nothing else refers to the validation. */
 static void end_validation(struct dht_validation *v)
 {
     struct dht_validation **at = &v->server->validations;
@@ -59,6 +60,7 @@ static void end_validation(struct dht_validation *v)
     free(v);
 }
 
+/* Our ping to the caller has come back, or failed: now it gets its answer. */
 static void on_called_back(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_validation *v = context;
@@ -75,8 +77,9 @@ static void on_called_back(void *context, const struct dht_contact *who, const s
     end_validation(v);
 }
 
-/* PL_EAGAIN: too many of them wait. */
-/* Calling back costs us a connection, so the number of callers that wait for one is limited. */
+/* Calling back costs us a connection, so the number of callers that wait for one is limited.
+ * PL_EAGAIN: too many of them wait. The ping goes to the peer ID that the handshake proved, never
+ * to an address that the caller names: it cannot be used to make us call a third party. */
 static int call_back(struct dht_server *s, struct rpc_call *call, const struct dht_id *id,
                      const uint8_t nonce[AUTH_NONCE])
 {
@@ -96,8 +99,9 @@ static int call_back(struct dht_server *s, struct rpc_call *call, const struct d
     return PL_OK;
 }
 
-/* A hash of the connection's /24 (IPv4) or /64 (IPv6): one customer of a provider usually has
- * that much. For a peer behind a relay it is the relay's. */
+/* Who pays, besides the peer: identities cost nothing, addresses do. A hash of the connection's /24
+ * (IPv4) or /64 (IPv6): one customer of a provider usually has that much. For a peer behind a relay
+ * it is the relay's. */
 static uint64_t subnet_of(const struct dht_core *n, const struct peer_id *peer)
 {
     struct multiaddr a;
@@ -106,6 +110,8 @@ static uint64_t subnet_of(const struct dht_core *n, const struct peer_id *peer)
     return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
 }
 
+/* One request of another node. Order: is the caller a member, then the answer from our state, and
+ * the routing table last, so that a caller never appears in its own answer. */
 static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *call,
                   const uint8_t *data, size_t length)
 {
@@ -119,6 +125,8 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
     double now = dht_core_time(n);
     int rc = PL_OK;
     n->calls_served++;
+    /* Token, signature, time and nonce first: an outsider gets an error and no work is done for it
+     * [spec hivemind-protocol 3]. Then the message is the part behind field 1. */
     if (n->auth) {
         rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
         if (!rc) rc = auth_check_sender(data, length, &caller.peer, &err);
@@ -134,6 +142,8 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
         /* A caller with an id is a node: it goes into the routing table. Clients have none. */
         if (r.has_id) dht_table_seen(s->table, &r.id, &caller.peer);
     } else if (call_back(s, call, &r.id, nonce)) {
+        /* A ping to be validated, which we can't now, so "not available": the caller asks another
+         * initial peer, or is a client for a while. */
         if (!dht_serve_validated(&n->state, now, 0, &answer)) reply(n, call, &answer, nonce);
         else rpc_reply_error(call, "MemoryError()");
     }
@@ -163,6 +173,7 @@ int dht_server_open(struct dht_server *s, struct pl_err *err)
     for (int i = 0; i < DHT_CALLS; i++) {
         int rc = rpc_serve_unary(host, dht_call_name((enum dht_call)i), handlers[i], s);
         if (!rc) continue;
+        /* A host has one DHT at most: the protocols' names have no namespace. */
         while (i-- > 0) rpc_unserve(host, dht_call_name((enum dht_call)i));
         return pl_fail(err, rc, "DHT: this host serves a node already");
     }
@@ -170,6 +181,7 @@ int dht_server_open(struct dht_server *s, struct pl_err *err)
     return PL_OK;
 }
 
+/* Callers that wait for their validation get an error, not silence: they need not time out. */
 void dht_server_close(struct dht_server *s)
 {
     for (int i = 0; s->is_registered && i < DHT_CALLS; i++)

@@ -39,6 +39,7 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
     return w;
 }
 
+/* The search with all that it found goes, too. */
 static void free_walk(struct dht_walk *w)
 {
     struct dht_walk **at = &w->walks->list;
@@ -59,7 +60,9 @@ static void advance(struct dht_walk *w)
     struct dht_search *s = &w->search;
     struct dht_core *n = w->walks->core;
     struct dht_contact who;
+    /* `due` is when the next of those that were asked will count as late. */
     double now = s->now = loop_now(n->loop), due = dht_search_pass(s);
+    /* Alpha calls in parallel: as many as the search allows are started before any answers. */
     while (w->state != WALK_OVER && dht_search_next(s, &who)) {
         if (dht_ask_find(w->walks->calls, &who, &s->key, on_found, w))
             dht_search_failed(s, &who.id);
@@ -69,17 +72,21 @@ static void advance(struct dht_walk *w)
         w->state = WALK_OVER;
         w->over(w->context, w);
     }
+    /* Late nodes hold up nothing, but their answers still refresh the table and refer to the
+     * walk. */
     if (w->state == WALK_OVER) timer_stop(&w->timer);
     else if (due < INFINITY)
         timer_start(n->loop, &w->timer, fmax(due - now, CLOCK_STEP), on_silence, w);
     if (w->state == WALK_OVER && !s->asked && !s->late) free_walk(w);
 }
 
+/* A node is late: another may be asked in its place. */
 static void on_silence(void *context) { advance(context); }
 
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_walk *w = context;
+    /* Found records are checked against the time at which they arrive. */
     w->search.time = dht_core_time(w->walks->core);
     /* The result was reported: late records do not matter, so their signatures are not verified. */
     if (w->state == WALK_OVER) w->search.nodes_only = 1;
@@ -90,6 +97,8 @@ static void on_found(void *context, const struct dht_contact *who, const struct 
     advance(w);
 }
 
+/* New walks start here and not where they are asked for, so that their owner can set the search's
+ * options first, and their first calls can share messages. */
 void dht_walks_run(struct dht_walks *walks)
 {
     struct dht_walk *w;

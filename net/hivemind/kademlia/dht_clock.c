@@ -31,6 +31,7 @@ double dht_clock_correction(double *median, double *errors, size_t n)
     if (!n) return 0;
     qsort(errors, n, sizeof *errors, by_value);
     *median = median_of(errors, n);
+    /* How many back the median: 3 s is what hivemind itself tolerates between peers that join. */
     for (size_t i = 0; i < n; i++) agree += fabs(errors[i] - *median) <= DHT_CLOCK_AGREE;
     /* Small differences are latency and drift. */
     if (fabs(*median) <= DHT_CLOCK_TOLERANCE) return 0;

@@ -6,15 +6,16 @@
 
 #include <stddef.h>
 
-#define DHT_CLOCK_TOLERANCE 1.0 /* s; farther off than that, we set our DHT clock by the others' */
-#define DHT_CLOCK_AGREE \
-    3.0 /* s within which samples agree: hivemind lets peers join that differ by less */
-#define DHT_CLOCK_ALONE \
-    5.0 /* s that samples without a majority may move it: the shortest records live for 30 */
-#define DHT_CLOCK_MAX \
-    3600.0 /* s that a majority may: an hour of summer time; a larger error is for the machine's owner to repair */
-#define DHT_CLOCK_PEERS \
-    8 /* nodes that are asked besides the initial peers, if those differ from us */
+/* s; farther off than that, we set our DHT clock by the others' */
+#define DHT_CLOCK_TOLERANCE 1.0
+/* s within which samples agree: hivemind lets peers join that differ by less */
+#define DHT_CLOCK_AGREE 3.0
+/* s that samples without a majority may move it: the shortest records live for 30 */
+#define DHT_CLOCK_ALONE 5.0
+/* s that a majority may: an hour of summer time. A larger error is the owner's to repair. */
+#define DHT_CLOCK_MAX 3600.0
+/* nodes that are asked besides the initial peers, if those differ from us */
+#define DHT_CLOCK_PEERS 8
 
 /* What to add to our clock. errors: (n) each peer's clock minus ours, sorted here. *median:
  * theirs. */

@@ -20,6 +20,7 @@
 
 const uint8_t dht_no_subkey[1] = { 0xc0 };
 
+/* hivemind names a call by the Python class and method that serve it. */
 const char *dht_call_name(enum dht_call call)
 {
     static const char *const names[DHT_CALLS] = { "DHTProtocol.rpc_ping", "DHTProtocol.rpc_store",
@@ -27,9 +28,13 @@ const char *dht_call_name(enum dht_call call)
     return names[call];
 }
 
+/* Writing fills protobuf-c's structs with views of the caller's bytes and packs them at once;
+ * nothing is copied in between, and each function appends to `out` or leaves its failure in
+ * out->failed. */
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static ProtobufCBinaryData id_view(const struct dht_id *id)
+static ProtobufCBinaryData view_id(const struct dht_id *id)
 {
     return message_bytes(id->bytes, DHT_ID_BYTES);
 }
@@ -38,10 +43,12 @@ static ProtobufCBinaryData id_view(const struct dht_id *id)
 static Hivemind__NodeInfo node_info(const struct dht_id *self)
 {
     Hivemind__NodeInfo m = HIVEMIND__NODE_INFO__INIT;
-    if (self) m.node_id = id_view(self);
+    if (self) m.node_id = view_id(self);
     return m;
 }
 
+/* `validate` asks the other side to open a connection to us before it answers: how a node learns
+ * whether others can call it. */
 int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate)
 {
     Hivemind__PingRequest m = HIVEMIND__PING_REQUEST__INIT;
@@ -51,12 +58,15 @@ int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate)
     return message_pack(out, &m.base);
 }
 
-/* The records become columns: protobuf-c wants one array for each field. */
+/* The records become columns, because the protocol has one repeated field for each property: the
+ * i-th entries of all five make record i. An empty subkey means a whole dictionary, so "no subkey"
+ * is c0, msgpack's nil. */
 int dht_write_store(struct bytes *out, const struct dht_id *self, const struct dht_record *records,
                     size_t count)
 {
     Hivemind__StoreRequest m = HIVEMIND__STORE_REQUEST__INIT;
     Hivemind__NodeInfo info = node_info(self);
+    /* Keys, subkeys and values behind each other in one block: n views each. */
     ProtobufCBinaryData *views = calloc(3 * count + 1, sizeof *views);
     double *expirations = calloc(count + 1, sizeof *expirations);
     protobuf_c_boolean *in_cache = calloc(count + 1, sizeof *in_cache);
@@ -66,11 +76,13 @@ int dht_write_store(struct bytes *out, const struct dht_id *self, const struct d
         m.values = views + 2 * count;
         m.expiration_time = expirations;
         m.in_cache = in_cache;
+        /* in_cache is sent even where it is false: packed, the i-th flag must be the i-th
+         * record's. */
         m.n_keys = m.n_subkeys = m.n_values = m.n_expiration_time = m.n_in_cache = count;
         m.peer = &info;
         for (size_t i = 0; i < count; i++) {
             const struct dht_record *r = &records[i];
-            m.keys[i] = id_view(&r->key);
+            m.keys[i] = view_id(&r->key);
             m.subkeys[i] = message_bytes(r->subkey, r->subkey_n);
             m.values[i] = message_bytes(r->value, r->n);
             expirations[i] = r->expiration;
@@ -86,14 +98,15 @@ int dht_write_store(struct bytes *out, const struct dht_id *self, const struct d
     return out->failed;
 }
 
-/* The keys of one search or of several that ask the same node. */
+/* The keys of one search or of several that ask the same node: one round trip and one signature (in
+ * a moderated swarm) serve them all. hivemind puts up to 16 keys into a call. */
 int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dht_id *keys,
                    size_t count)
 {
     Hivemind__FindRequest m = HIVEMIND__FIND_REQUEST__INIT;
-    Hivemind__NodeInfo info = node_info(self);
+    Hivemind__NodeInfo info = node_info(self); /* lets the other node learn of us */
     if (!(m.keys = calloc(count + 1, sizeof *m.keys))) return out->failed = PL_ENOMEM;
-    for (size_t i = 0; i < count; i++) m.keys[i] = id_view(&keys[i]);
+    for (size_t i = 0; i < count; i++) m.keys[i] = view_id(&keys[i]);
     m.n_keys = count;
     m.peer = &info;
     message_pack(out, &m.base);
@@ -101,6 +114,8 @@ int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dh
     return out->failed;
 }
 
+/* dht_time is our clock at this moment, Unix time in seconds. 0 would mean "not sent": proto3
+ * leaves out what is 0. */
 int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double dht_time,
                           int available)
 {
@@ -112,6 +127,8 @@ int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double d
     return message_pack(out, &m.base);
 }
 
+/* false: refused, because the record has expired, is not newer than ours, or is invalid. The caller
+ * counts that as an answer, not as a failure: we did our work as a replica. */
 int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const uint8_t *ok,
                            size_t count)
 {
@@ -130,7 +147,7 @@ int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const u
  * we know, which is how a search gets nearer to its key. */
 static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struct dht_found *found)
 {
-    size_t count = m->n_results, views_n = 0, used = 0;
+    size_t count = m->n_results, views_n = 0, used = 0; /* used: of the views */
     Hivemind__FindResult *results = calloc(count + 1, sizeof *results);
     ProtobufCBinaryData *views;
     /* All ids and peer ids share one block: 2 for each neighbour. */
@@ -139,17 +156,21 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     for (size_t i = 0; results && views && i < count; i++) {
         const struct dht_found *f = &found[i];
         Hivemind__FindResult *r = &results[i];
+        /* Of a dictionary the expiration is the whole key's, the latest of its items. */
         hivemind__find_result__init(r);
         r->type = f->type;
         r->value = message_bytes(f->value, f->n);
         r->expiration_time = f->expiration;
+        /* Two aligned lists, nearest first: node ids for the distance, peer IDs for the way.
+         * Addresses do not travel here; libp2p finds them by peer ID [spec hivemind-protocol
+         * 1.1]. */
         r->n_nearest_node_ids = r->n_nearest_peer_ids = f->nearest_count;
         r->nearest_node_ids = views + used;
         r->nearest_peer_ids = views + used + f->nearest_count;
         used += 2 * f->nearest_count;
         for (size_t k = 0; k < f->nearest_count; k++) {
             const struct dht_contact *c = &f->nearest[k];
-            r->nearest_node_ids[k] = id_view(&c->id);
+            r->nearest_node_ids[k] = view_id(&c->id);
             r->nearest_peer_ids[k] = message_bytes(c->peer.bytes, c->peer.length);
         }
         m->results[i] = r;
@@ -161,7 +182,8 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     return out->failed;
 }
 
-/* The answer to rpc_find: as many results as keys, in their order. */
+/* The answer to rpc_find: as many results as keys, in their order, with one array of pointers,
+ * which is what protobuf-c takes for repeated messages. */
 int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
                           const struct dht_found *found, size_t count)
 {
@@ -175,9 +197,14 @@ int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
     return out->failed;
 }
 
+/* Reading checks each length before it is used as one. What is refused here is refused as a whole
+ * message: honest nodes never send it, so nothing is lost. What may be honest but is of no use (an
+ * expired record, an unknown type) is decided further up, entry by entry. */
+
 /* --- reading requests ------------------------------------------------------------------------- */
 
-/* The sender's id: absent (a client) or 20 bytes; anything else is PL_EPROTO. */
+/* The sender's id: absent (a client) or 20 bytes; anything else is PL_EPROTO. It is a claim: the
+ * table believes it only as far as the connection's peer ID goes with it (dht_table.c). */
 static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *info,
                      struct pl_err *err)
 {
@@ -200,7 +227,8 @@ static int read_store(struct dht_request *r, struct pl_err *err)
         return pl_fail(err, PL_EPROTO,
                        "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, %zu flags",
                        n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
-    /* The message is parsed already; this bounds the work that its records cause. */
+    /* The message is parsed already, in linear time and with bounded memory (message.c); this
+     * bounds the work that its records cause: look-ups, signature checks, evictions. */
     if (n > DHT_STORE_ITEMS_MAX)
         return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n,
                        DHT_STORE_ITEMS_MAX);
@@ -208,8 +236,11 @@ static int read_store(struct dht_request *r, struct pl_err *err)
         return pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; i < n; i++) {
         struct dht_record *to = &r->records[i];
+        /* One wrong key voids the request: no node sends it, so no honest record is lost by
+         * that. */
         if (dht_id_parse(&to->key, m->keys[i].data, m->keys[i].len))
             return pl_fail(err, PL_EPROTO, "store: a key of %zu bytes", m->keys[i].len);
+        /* Views: a record is copied once, when it is stored. */
         to->subkey = m->subkeys[i].data;
         to->subkey_n = m->subkeys[i].len;
         to->value = m->values[i].data;
@@ -240,6 +271,7 @@ static int read_find(struct dht_request *r, struct pl_err *err)
     return PL_OK;
 }
 
+/* A ping without an id cannot be validated: there would be no node to call back. */
 static int read_ping(struct dht_request *r, struct pl_err *err)
 {
     const Hivemind__PingRequest *m = r->message;
@@ -247,7 +279,8 @@ static int read_ping(struct dht_request *r, struct pl_err *err)
     return read_node(&r->has_id, &r->id, m->peer, err);
 }
 
-/* The call's name, not the message, says which type it is. */
+/* The stream's protocol name says which of the three calls it is; the bytes alone do not, since
+ * protobuf has no type in its messages. */
 int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *data, size_t n,
                      struct pl_err *err)
 {
@@ -282,12 +315,14 @@ void dht_request_clear(struct dht_request *r)
 static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
 {
     size_t n = m->n_nearest_node_ids;
+    /* A proto3 enum is open: a later version's number must not index anything. */
     f->type = m->type == DHT_FOUND_REGULAR || m->type == DHT_FOUND_DICTIONARY
                   ? (enum dht_found_type)m->type
                   : DHT_NOT_FOUND;
     f->value = m->value.data;
     f->n = m->value.len;
     f->expiration = m->expiration_time;
+    /* Lists of different lengths: the pairs that there are. */
     if (m->n_nearest_peer_ids < n) n = m->n_nearest_peer_ids;
     if (n > DHT_NEAREST_MAX) n = DHT_NEAREST_MAX;
     if (!(f->nearest = calloc(n + 1, sizeof *f->nearest))) return PL_ENOMEM;
@@ -300,7 +335,8 @@ static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
     return PL_OK;
 }
 
-/* As many results as we asked for keys, or the answer is no answer to our request. */
+/* As many results as we asked for keys, or the answer is no answer to our request: dht_calls.c
+ * gives result i to the i-th of those that asked, without looking again. */
 static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *err)
 {
     const Hivemind__FindResponse *m = a->message;
@@ -314,6 +350,7 @@ static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *e
     return read_node(&a->has_id, &a->id, m->peer, err);
 }
 
+/* true or false for each record, in the order of the request. */
 static int read_store_answer(struct dht_answer *a, size_t count, struct pl_err *err)
 {
     const Hivemind__StoreResponse *m = a->message;
@@ -335,6 +372,8 @@ static int read_ping_answer(struct dht_answer *a, struct pl_err *err)
     return read_node(&a->has_id, &a->id, m->peer, err);
 }
 
+/* An answer that does not fit the request counts as a failed call: the node is removed from the
+ * table and left alone for a while (dht_calls.c). */
 int dht_read_answer(struct dht_answer *a, enum dht_call call, size_t count, const uint8_t *data,
                     size_t n, struct pl_err *err)
 {
@@ -353,6 +392,7 @@ int dht_read_answer(struct dht_answer *a, enum dht_call call, size_t count, cons
     return rc;
 }
 
+/* `found` may be half filled when memory ran out: calloc made the rest NULL. */
 void dht_answer_clear(struct dht_answer *a)
 {
     for (size_t i = 0; a->found && i < a->count; i++) free(a->found[i].nearest);

@@ -22,8 +22,8 @@ void dht_result_init(struct dht_result *r)
     dht_dictionary_init(&r->dictionary);
 }
 
-/* Back to "not found"; claims stay. */
-static void forget(struct dht_result *r)
+/* Back to "not found". Claims stay: they are of all reports, whichever record wins. */
+static void reset_record(struct dht_result *r)
 {
     bytes_clear(&r->value);
     dht_dictionary_clear(&r->dictionary);
@@ -33,14 +33,17 @@ static void forget(struct dht_result *r)
 
 void dht_result_clear(struct dht_result *r)
 {
-    forget(r);
+    reset_record(r);
     free(r->claims);
     dht_result_init(r);
 }
 
 /* --- claims ----------------------------------------------------------------------------------- */
 
-/* A declaration's value is msgpack true or false, one byte. Anything else isn't a declaration. */
+/* "Peer P looks for a group until T" is msgpack true, "P does not any more" is false with the next
+ * larger float64 as T, so that it wins by the storage rule [spec hivemind-protocol 4.1]. Anything
+ * else is not a declaration. A claim that P itself reports is always taken; of those by others only
+ * DHT_CLAIMS_MAX, or a stranger could fill our memory with invented peers. */
 static int add_claim(struct dht_result *r, const struct record *record, enum dht_class class)
 {
     const uint8_t yes = 0xc3, no = 0xc2;
@@ -50,19 +53,20 @@ static int add_claim(struct dht_result *r, const struct record *record, enum dht
     if (record->n != 1 || (record->value[0] != yes && record->value[0] != no) ||
         record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
         return PL_OK;
-    if (r->claim_count == r->claim_room) {
-        size_t capacity = r->claim_room ? 2 * r->claim_room : 32;
+    if (r->claim_count == r->claim_capacity) {
+        size_t capacity = r->claim_capacity ? 2 * r->claim_capacity : 32;
         struct dht_claim *more = realloc(r->claims, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         r->claims = more;
-        r->claim_room = capacity;
+        r->claim_capacity = capacity;
     }
     c.active = record->value[0] == yes;
     r->claims[r->claim_count++] = c;
     return PL_OK;
 }
 
-/* Sorts claims by peer; of one peer its own report first, then the latest. */
+/* Sorts claims by peer; of one peer its own report first, then the latest. At equal expirations
+ * `true` comes first: a false one by another node must not hide it. */
 static int by_peer(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
@@ -83,8 +87,9 @@ static int by_reports(const void *a_, const void *b_)
 }
 
 /* The n sorted claims about one peer, moved to `to`: its own latest report, if it looks for a
- * group, and reports of others that are newer. Those with equal expiration are reports of one
- * declaration. Returns how many. */
+ * group, and reports of others that are newer (it may have declared itself again since). Those with
+ * equal expiration are reports of one declaration, and how many nodes report it is what an attacker
+ * with few nodes cannot imitate. Returns how many. `to` never overtakes `from`. */
 static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, size_t n, double now)
 {
     const struct dht_claim *own = from[0].own ? &from[0] : NULL;
@@ -92,6 +97,8 @@ static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, si
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         struct dht_claim c = from[i];
+        /* Others' "false" is dropped, too: a hint at most. If it is true, P will simply not
+         * answer. */
         if (!c.active || c.expiration < now || (i && (c.own || c.expiration <= since))) continue;
         if (kept && to[kept - 1].expiration == c.expiration) to[kept - 1].reports++;
         else to[kept++] = c;
@@ -100,7 +107,8 @@ static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, si
     return kept < DHT_CLAIMS_OF_PEER ? kept : DHT_CLAIMS_OF_PEER;
 }
 
-static void settle_claims(struct dht_result *r, double now)
+/* At the end of a search, peer by peer: [i, k) are the claims about one. O(n log n). */
+static void resolve_claims(struct dht_result *r, double now)
 {
     size_t kept = 0;
     if (r->claim_count) qsort(r->claims, r->claim_count, sizeof *r->claims, by_peer);
@@ -115,6 +123,8 @@ static void settle_claims(struct dht_result *r, double now)
 
 /* --- merging ---------------------------------------------------------------------------------- */
 
+/* Found records are checked as stored ones are: the node that reports one may have invented it. Our
+ * own storage's were checked when they came (v is NULL). */
 static int is_valid(const struct validators *v, const struct record *record,
                     const struct dht_reporter *from)
 {
@@ -128,7 +138,7 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     struct dht_origin origin = { 0 };
     struct peer_id named;
     record_origin(&origin, record);
-    if (!from->peer) return origin;
+    if (!from->peer) return origin; /* our own storage: nobody is charged again */
     origin.caller = hash_bytes(from->peer->bytes, from->peer->length);
     if (origin.class == DHT_DECLARATION && !record_declarer(&named, record) &&
         !peer_id_equal(&named, from->peer))
@@ -161,17 +171,21 @@ static int merge_regular(struct dht_result *r, const struct validators *v,
                          const struct dht_reporter *from, const struct record *record)
 {
     struct dht_origin origin = origin_of(record, from);
+    /* Twenty nodes report the same record, and only one of these reports costs a signature
+     * check. */
     if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
         !is_valid(v, record, from))
         return PL_EAGAIN;
-    forget(r);
+    reset_record(r); /* a newer value replaces the older one, or a whole dictionary */
     r->type = DHT_FOUND_REGULAR;
     r->expiration = record->expiration;
     r->class = origin.class;
     return bytes_add(&r->value, record->value, record->n);
 }
 
-/* Order of checks: is it newer at all, is it valid (an RSA check), and only then the change. */
+/* One subkey of a reported dictionary. Order of checks: is it newer at all, is it valid (an RSA
+ * check), and only then the change. Declarations are looked at even if they are not newer, because
+ * every report of one is a claim. */
 static int merge_item(struct dht_result *r, const struct validators *v,
                       const struct dht_reporter *from, const struct record *record,
                       const struct dht_item *item)
@@ -182,7 +196,8 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     taken.from = origin_of(record, from);
     is_newer = !mine || mine->from.class < taken.from.class ||
                (mine->from.class == taken.from.class && mine->expiration < item->expiration);
-    /* A dictionary's item against a regular value that was found first. */
+    /* A dictionary's item against a regular value that was found first: all or nothing, since a key
+     * has either a value or a dictionary. */
     if (r->type == DHT_FOUND_REGULAR) is_newer = replaces(r, taken.from.class, item->expiration);
     if (taken.from.class != DHT_REPORTED && taken.from.class != DHT_DECLARATION && !is_newer)
         return PL_EAGAIN; /* known: no signature needs to be verified */
@@ -190,7 +205,7 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     if ((rc = add_claim(r, record, taken.from.class))) return rc;
     if (!is_newer) return PL_EAGAIN;
     if (r->type == DHT_FOUND_REGULAR)
-        forget(r); /* only now is it certain that there is a newer one */
+        reset_record(r); /* only now is it certain that there is a newer one */
     if ((rc = dht_dictionary_put(&r->dictionary, -INFINITY, &taken))) return rc;
     r->type = DHT_FOUND_DICTIONARY;
     /* The dictionary lives as long as its latest valid item, whatever the node claims. */
@@ -198,6 +213,8 @@ static int merge_item(struct dht_result *r, const struct validators *v,
     return PL_OK;
 }
 
+/* Item by item. The wire's order is kept, so that all nodes that merge the same reports in the same
+ * order have the same dictionary. One bad item costs itself, not the others. */
 static int merge_dictionary(struct dht_result *r, const struct validators *v,
                             const struct dht_id *key, const struct dht_reporter *from,
                             const struct dht_dictionary *d)
@@ -220,6 +237,8 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
     return changed ? PL_OK : PL_EAGAIN;
 }
 
+/* `expiration` is the answer's own field. For a regular value it is part of what was signed; for a
+ * dictionary nobody signs it, so it is not used: each item has its own. */
 int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration)
@@ -243,8 +262,8 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
 
 /* --- for the caller ------------------------------------------------------------------------ */
 
-/* The items anew, without their signatures. */
-/* Readers get values without signatures, as hivemind's do. */
+/* Readers get values without signatures, as hivemind's do: the value is msgpack again then. A new
+ * dictionary, because an item's subkey and value share one block. */
 static int strip_items(struct dht_dictionary *d)
 {
     struct dht_dictionary plain;
@@ -254,12 +273,12 @@ static int strip_items(struct dht_dictionary *d)
     for (size_t i = 0; i < d->count && !rc; i++) {
         const struct dht_item *item = &d->items[i];
         struct dht_item copy;
-        bytes_take(&value, bytes_length(&value));
+        bytes_take(&value, bytes_length(&value)); /* empty again; its memory is reused */
         if ((rc = record_strip(&value, item->value, item->n))) break;
         copy = *item;
         copy.value = (uint8_t *)(uintptr_t)bytes_at(&value); /* only read */
         copy.n = bytes_length(&value);
-        rc = dht_dictionary_put(&plain, -INFINITY, &copy);
+        rc = dht_dictionary_put(&plain, -INFINITY, &copy); /* -INFINITY: nothing expires here */
     }
     bytes_clear(&value);
     if (rc) {
@@ -273,9 +292,10 @@ static int strip_items(struct dht_dictionary *d)
 
 int dht_result_finish(struct dht_result *r, double now)
 {
-    settle_claims(r, now);
+    resolve_claims(r, now);
+    /* A search takes time: what was alive when it was reported may have expired since. */
     if (r->expiration < now) {
-        forget(r);
+        reset_record(r);
     } else if (r->type == DHT_FOUND_DICTIONARY) {
         dht_dictionary_prune(&r->dictionary, now);
         return strip_items(&r->dictionary);
@@ -300,13 +320,12 @@ int dht_result_copy(struct dht_result *to, const struct dht_result *from)
     if (from->claim_count) {
         if (!(to->claims = malloc(from->claim_count * sizeof *to->claims))) return PL_ENOMEM;
         memcpy(to->claims, from->claims, from->claim_count * sizeof *to->claims);
-        to->claim_count = to->claim_room = from->claim_count;
+        to->claim_count = to->claim_capacity = from->claim_count;
     }
     if (from->type == DHT_FOUND_REGULAR)
         rc = bytes_add(&to->value, bytes_at(&from->value), bytes_length(&from->value));
-    for (size_t i = 0; i < from->dictionary.count && !rc; i++) {
+    for (size_t i = 0; i < from->dictionary.count && !rc; i++)
         rc = dht_dictionary_put(&to->dictionary, -INFINITY, &from->dictionary.items[i]);
-    }
     if (rc) dht_result_clear(to);
     return rc;
 }

@@ -28,7 +28,7 @@ struct dht_result {
     enum dht_class class; /* of it */
     struct dht_dictionary dictionary;
     struct dht_claim *claims; /* of a group's key; after dht_result_finish only active ones */
-    size_t claim_count, claim_room;
+    size_t claim_count, claim_capacity;
 };
 void dht_result_init(struct dht_result *r);
 void dht_result_clear(struct dht_result *r);

@@ -16,28 +16,31 @@
 
 /* --- ordered lists of nodes ------------------------------------------------------------------- */
 
-static size_t place_of(const struct dht_contacts *l, const struct dht_id *id)
+/* Linear: a list has at most k = 20 nodes, or some replacements. */
+static size_t index_of(const struct dht_contacts *l, const struct dht_id *id)
 {
     size_t i = 0;
     while (i < l->count && !dht_id_equal(&l->at[i].id, id)) i++;
     return i;
 }
 
-static int has(const struct dht_contacts *l, const struct dht_id *id)
+static int contains(const struct dht_contacts *l, const struct dht_id *id)
 {
-    return place_of(l, id) < l->count;
+    return index_of(l, id) < l->count;
 }
 
-static int drop(struct dht_contacts *l, const struct dht_id *id)
+static int remove_contact(struct dht_contacts *l, const struct dht_id *id)
 {
-    size_t i = place_of(l, id);
+    size_t i = index_of(l, id);
     if (i == l->count) return 0;
     memmove(l->at + i, l->at + i + 1, (--l->count - i) * sizeof *l->at);
     return 1;
 }
 
-/* The last of a list is the one seen last. */
-static int append(struct dht_contacts *l, const struct dht_contact *c)
+/* Lists are in the order of last contact [Kademlia 2.2]: the head is the node that has been silent
+ * longest, the tail the one heard of last. So moving a node to the tail is removing and
+ * appending. */
+static int append_contact(struct dht_contacts *l, const struct dht_contact *c)
 {
     if (l->count == l->capacity) {
         size_t capacity = l->capacity ? 2 * l->capacity : 8;
@@ -60,28 +63,33 @@ static void clear_bucket(struct dht_bucket *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Is the id in the bucket's range? Its first `depth` bits are those of the bucket's lower end. */
-static int covers(const struct dht_bucket *b, const struct dht_id *id)
+/* A bucket is a node of a binary tree over ids: all ids that share the first `depth` bits with
+ * `lower`. Seen from any of them, all others are nearer than 2^(160 - depth) by XOR. */
+static int is_in_range(const struct dht_bucket *b, const struct dht_id *id)
 {
     return dht_id_common_bits(&b->lower, id) >= b->depth;
 }
 
 /* Adds a node, or moves it to the end as the one seen last. PL_EAGAIN: the bucket is full, the
  * node waits among the replacements. */
-static int bucket_add(struct dht_bucket *b, const struct dht_contact *c, size_t size)
+static int add_to_bucket(struct dht_bucket *b, const struct dht_contact *c, size_t size)
 {
     int rc;
-    drop(&b->pinged, &c->id);
+    /* A message is as good as the answer to our ping: the node lives. */
+    remove_contact(&b->pinged, &c->id);
     if (c->seen > b->updated) b->updated = c->seen;
-    if (drop(&b->nodes, &c->id) || b->nodes.count < size) return append(&b->nodes, c);
-    if (!drop(&b->replacements, &c->id) && b->replacements.count == DHT_REPLACEMENTS_MAX)
-        drop(&b->replacements, &b->replacements.at[0].id);
-    rc = append(&b->replacements, c);
+    if (remove_contact(&b->nodes, &c->id) || b->nodes.count < size)
+        return append_contact(&b->nodes, c);
+    /* Kademlia keeps old nodes: the longer a node has been up, the longer it will stay up. The new
+     * one goes into the replacement cache [Kademlia 4.1], whose tail is the best candidate. */
+    if (!remove_contact(&b->replacements, &c->id) && b->replacements.count == DHT_REPLACEMENTS_MAX)
+        remove_contact(&b->replacements, &b->replacements.at[0].id);
+    rc = append_contact(&b->replacements, c);
     return rc ? rc : PL_EAGAIN;
 }
 
 /* Binary search: buckets are in the order of their ranges and leave no gaps. */
-static struct dht_bucket *bucket_of(const struct dht_routing *r, const struct dht_id *id)
+static struct dht_bucket *find_bucket(const struct dht_routing *r, const struct dht_id *id)
 {
     size_t low = 0, high = r->count;
     while (high - low > 1) {
@@ -92,9 +100,11 @@ static struct dht_bucket *bucket_of(const struct dht_routing *r, const struct dh
     return &r->buckets[low];
 }
 
-/* Halves a bucket. hivemind sends an id that is exactly the middle to the left, where it cannot
- * be found again; so do we: recordings hold us to it, and it costs one node in 2^100. */
-static int split(struct dht_routing *r, struct dht_bucket *b)
+/* Halves a bucket: one bit more of the ids is fixed, 0 on the left and 1 on the right, and both
+ * halves have space again, unless all nodes fell on one side. hivemind sends an id that is exactly
+ * the middle to the left, where it cannot be found again; so do we: recordings hold us to it, and
+ * it costs one node in 2^100. */
+static int split_bucket(struct dht_routing *r, struct dht_bucket *b)
 {
     size_t at = (size_t)(b - r->buckets);
     struct dht_bucket left = { .lower = b->lower, .depth = b->depth + 1 }, right = left;
@@ -104,12 +114,14 @@ static int split(struct dht_routing *r, struct dht_bucket *b)
     /* The right half begins where bit number `depth` is 1. */
     right.lower.bytes[b->depth / 8] |= (uint8_t)(0x80 >> b->depth % 8);
     left.updated = right.updated = b->updated;
+    /* Nodes first, so that replacements fill only the places that are left. */
     for (int l = 0; l < 2; l++)
         for (size_t i = 0; i < lists[l]->count && rc != PL_ENOMEM; i++) {
             const struct dht_contact *c = &lists[l]->at[i];
             int goes_left = dht_id_compare(&c->id, &right.lower) <= 0;
-            rc = bucket_add(goes_left ? &left : &right, c, r->bucket_size);
+            rc = add_to_bucket(goes_left ? &left : &right, c, r->bucket_size);
         }
+    /* The old bucket is freed only when both halves are complete: out of memory, it stays. */
     more = rc == PL_ENOMEM ? NULL : realloc(r->buckets, (r->count + 1) * sizeof *more);
     if (!more) {
         clear_bucket(&left);
@@ -126,6 +138,7 @@ static int split(struct dht_routing *r, struct dht_bucket *b)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+/* Begins with one bucket of depth 0, the whole id space; splitting makes the rest. */
 int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bucket_size,
                      int depth_modulo)
 {
@@ -145,8 +158,11 @@ void dht_routing_clear(struct dht_routing *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Splits as long as the bucket is full and may be split: it covers our own id, or its depth is
- * no multiple of 5 (the optimisation of [Kademlia 4.2] with b = 5: fewer hops for more buckets). */
+/* Which full buckets are split decides how large the table gets and how fast searches are. Ours
+ * always is: so we know our own neighbourhood completely, which is what stores and finds of
+ * nearby keys need. Of the others only those whose depth is no multiple of b = 5 [Kademlia 4.2]:
+ * the table then has up to 2^5 - 1 buckets for each 5 bits instead of 5, and each step of a search
+ * fixes 5 bits instead of one, so log_32 N hops instead of log_2 N. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask)
 {
@@ -154,43 +170,51 @@ int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct
     struct dht_bucket *b;
     int rc;
     if (ask) memset(ask, 0, sizeof *ask);
-    if (dht_id_equal(id, &r->self)) return PL_OK;
-    while ((rc = bucket_add(b = bucket_of(r, id), &c, r->bucket_size)) == PL_EAGAIN) {
-        if (b->depth == DHT_ID_BITS || (!covers(b, &r->self) && b->depth % r->depth_modulo == 0))
+    if (dht_id_equal(id, &r->self)) return PL_OK; /* distance 0: we are not our own neighbour */
+    while ((rc = add_to_bucket(b = find_bucket(r, id), &c, r->bucket_size)) == PL_EAGAIN) {
+        if (b->depth == DHT_ID_BITS ||
+            (!is_in_range(b, &r->self) && b->depth % r->depth_modulo == 0))
             break;
-        if ((rc = split(r, b))) return rc;
+        /* Again from the start: the half with this id may be as full as the whole was. */
+        if ((rc = split_bucket(r, b))) return rc;
     }
     if (rc != PL_EAGAIN) return rc;
-    /* No place: name the node that has been silent longest, once, so that the caller can ping
-     * it. */
+    /* No place. The node that has been silent longest is pinged, and loses its place if it does not
+     * answer [Kademlia 2.2]. `pinged` remembers it until it is heard of: a flood of new ids must
+     * not cause a flood of pings, so each node of the bucket is asked once. */
     for (size_t i = 0; ask && i < b->nodes.count; i++)
-        if (!has(&b->pinged, &b->nodes.at[i].id)) {
-            if (append(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
+        if (!contains(&b->pinged, &b->nodes.at[i].id)) {
+            if (append_contact(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
             *ask = b->nodes.at[i];
             break;
         }
     return PL_OK;
 }
 
+/* After a call that failed. The youngest replacement is the likeliest to be alive; older ones have
+ * been silent since. */
 void dht_routing_remove(struct dht_routing *r, const struct dht_id *id)
 {
-    struct dht_bucket *b = bucket_of(r, id);
-    drop(&b->pinged, id);
-    drop(&b->replacements, id);
-    if (drop(&b->nodes, id) && b->replacements.count)
-        append(&b->nodes,
-               &b->replacements.at[--b->replacements.count]); /* cannot fail: a place is free */
+    struct dht_bucket *b = find_bucket(r, id);
+    remove_contact(&b->pinged, id);
+    remove_contact(&b->replacements, id);
+    if (remove_contact(&b->nodes, id) && b->replacements.count)
+        append_contact(
+            &b->nodes,
+            &b->replacements.at[--b->replacements.count]); /* cannot fail: a place is free */
 }
 
 const struct dht_contact *dht_routing_find(const struct dht_routing *r, const struct dht_id *id)
 {
-    const struct dht_bucket *b = bucket_of(r, id);
-    size_t i = place_of(&b->nodes, id);
+    const struct dht_bucket *b = find_bucket(r, id);
+    size_t i = index_of(&b->nodes, id);
     if (i < b->nodes.count) return &b->nodes.at[i];
-    i = place_of(&b->replacements, id);
+    i = index_of(&b->replacements, id);
     return i < b->replacements.count ? &b->replacements.at[i] : NULL;
 }
 
+/* A peer that restarts comes back under another id while its old one may still be listed: the one
+ * heard of last is true. */
 const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
                                                 const struct peer_id *peer)
 {
@@ -207,13 +231,13 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
     return latest;
 }
 
-/* Insertion into a sorted list of k. Tables of real swarms hold some hundred nodes, so this is
- * faster than walking the buckets in the order of their distance. */
+/* The k nodes nearest by XOR, by insertion into a sorted list of k: O(N k) at worst. Tables of real
+ * swarms hold some hundred nodes, so this is faster than walking the buckets in the order of their
+ * distance. Replacements are left out: nobody has checked that they live. */
 size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,
                            const struct dht_id *query, const struct dht_id *exclude)
 {
     size_t n = 0;
-    /* The tables of real swarms hold some hundred nodes; each is put among the k nearest. */
     for (size_t b = 0; k && b < r->count; b++)
         for (size_t i = 0; i < r->buckets[b].nodes.count; i++) {
             const struct dht_contact *c = &r->buckets[b].nodes.at[i];
@@ -246,8 +270,9 @@ const struct dht_contact *dht_routing_oldest(const struct dht_routing *r)
     return oldest;
 }
 
-/* A random id in the bucket that has been quiet for longest: searching for it brings the bucket
- * up to date [Kademlia 2.3]. */
+/* A random id in the bucket that has been quiet for longest: searching for it makes nodes of that
+ * range answer, and they enter the bucket [Kademlia 2.3]. Buckets that traffic passes through
+ * refresh themselves. */
 int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before, double now)
 {
     struct dht_bucket *b = &r->buckets[0];
@@ -256,7 +281,7 @@ int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before,
         if (r->buckets[i].updated < b->updated) b = &r->buckets[i];
     if (b->updated >= before) return PL_EAGAIN;
     if ((rc = dht_id_random(id))) return rc;
-    /* Keep the bucket's prefix, randomise the rest. */
+    /* The bucket's `depth` bits stay, the rest is random: uniform over its range. */
     for (int bit = 0; bit < b->depth; bit++) {
         uint8_t mask = (uint8_t)(0x80 >> bit % 8);
         id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) |

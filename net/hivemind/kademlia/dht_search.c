@@ -2,8 +2,12 @@
  * to ask out [Kademlia 2.3, spec hivemind-protocol 1.6]. All nodes that were heard of stand in
  * one list, nearest to the key first; each is a candidate, asked, late, answered or failed. The
  * search always asks the nearest candidate among the first `beam` nodes that have not failed
- * (hivemind's beam search, beam = 20). It converges because every answer brings the nodes
- * nearest to the key that the answering node knows. */
+ * (hivemind's beam search, beam = 20).
+ *
+ * It converges because every answer brings the nodes nearest to the key that the answering node
+ * knows: that node's table is fine around itself, and it is already near the key, so each step
+ * shares at least one more leading bit with the key. It ends because the beam only fills up with
+ * nearer nodes, and each node is asked once. */
 #include "dht_search.h"
 
 #include <math.h>
@@ -16,6 +20,8 @@ void dht_search_init(struct dht_search *s, const struct dht_id *key, const struc
     memset(s, 0, sizeof *s);
     s->key = *key;
     s->self = *self;
+    /* Kademlia's k: a record lies on the nodes nearest to its key, so the k nearest of them have to
+     * answer before "not found" is certain. */
     s->beam = DHT_BUCKET_SIZE;
     s->workers = DHT_SEARCH_WORKERS;
     s->sufficient = sufficient;
@@ -40,12 +46,15 @@ static int is_awaited(const struct dht_search_node *node)
 
 /* Inserts by distance. Beyond DHT_SEARCH_NODES_MAX the farthest is forgotten: it would never be
  * asked. */
-static int add(struct dht_search *s, const struct dht_contact *c)
+static int add_node(struct dht_search *s, const struct dht_contact *c)
 {
-    struct dht_search_node node = { .who = *c, .gave = -INFINITY };
+    struct dht_search_node node = { .who = *c, .found_expiration = -INFINITY };
     size_t at = s->count;
-    if (dht_id_equal(&c->id, &s->self)) return PL_OK;
+    if (dht_id_equal(&c->id, &s->self)) return PL_OK; /* what we have was merged before */
+    /* From the far end: most nodes of an answer are about as near as those that are known. */
     while (at && dht_id_nearer(&c->id, &s->nodes[at - 1].who.id, &s->key) < 0) at--;
+    /* Equal distance means equal id: known already, under whatever peer ID it came first. A node
+     * that reports a false peer ID for a known id thus changes nothing. */
     if (at && dht_id_equal(&c->id, &s->nodes[at - 1].who.id)) return PL_OK;
     if (s->count == DHT_SEARCH_NODES_MAX) { /* the last gives way, unless its answer is awaited */
         if (at == s->count || is_awaited(&s->nodes[s->count - 1])) return PL_OK;
@@ -66,13 +75,13 @@ static int add(struct dht_search *s, const struct dht_contact *c)
 int dht_search_add(struct dht_search *s, const struct dht_contact *known, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (add(s, &known[i])) return PL_ENOMEM;
+        if (add_node(s, &known[i])) return PL_ENOMEM;
     return PL_OK;
 }
 
 /* The nearest candidate within the beam, or NULL. Failed and late nodes take no place in the
  * beam. */
-static struct dht_search_node *candidate(const struct dht_search *s)
+static struct dht_search_node *next_candidate(const struct dht_search *s)
 {
     size_t ahead = 0;
     for (size_t i = 0; i < s->count && ahead < s->beam; i++) {
@@ -82,16 +91,19 @@ static struct dht_search_node *candidate(const struct dht_search *s)
     return NULL;
 }
 
-static int has_enough(const struct dht_search *s)
+/* A get without `latest` is content with any record that is alive: the first answer may end it. */
+static int found_enough(const struct dht_search *s)
 {
     return s->best.type != DHT_NOT_FOUND && s->best.expiration >= s->sufficient;
 }
 
-/* At most `workers` questions at once: each costs a round trip, more at once mean fewer rounds. */
+/* At most `workers` questions at once (Kademlia's alpha, which is 3 there): each costs a round
+ * trip, so more at once mean fewer rounds; but those that are asked too early ask farther nodes
+ * than the answers under way will bring. */
 int dht_search_next(struct dht_search *s, struct dht_contact *who)
 {
     struct dht_search_node *node;
-    if (s->asked >= s->workers || has_enough(s) || !(node = candidate(s))) return 0;
+    if (s->asked >= s->workers || found_enough(s) || !(node = next_candidate(s))) return 0;
     node->state = SEARCH_ASKED;
     node->asked_at = s->now;
     s->asked++;
@@ -99,7 +111,7 @@ int dht_search_next(struct dht_search *s, struct dht_contact *who)
     return 1;
 }
 
-static struct dht_search_node *awaited(struct dht_search *s, const struct dht_id *who)
+static struct dht_search_node *find_awaited(struct dht_search *s, const struct dht_id *who)
 {
     for (size_t i = 0; i < s->count; i++)
         if (is_awaited(&s->nodes[i]) && dht_id_equal(&s->nodes[i].who.id, who)) return &s->nodes[i];
@@ -118,12 +130,14 @@ static void end_waiting(struct dht_search *s, struct dht_search_node *node,
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found)
 {
-    struct dht_search_node *node = awaited(s, who);
+    struct dht_search_node *node = find_awaited(s, who);
     int rc = PL_OK;
-    if (!node) return PL_OK;
+    if (!node) return PL_OK; /* forgotten, or answered twice */
     end_waiting(s, node, SEARCH_ANSWERED);
     s->answered++;
-    if (found->type != DHT_NOT_FOUND && !isnan(found->expiration)) node->gave = found->expiration;
+    if (found->type != DHT_NOT_FOUND && !isnan(found->expiration))
+        node->found_expiration = found->expiration;
+    /* The record is checked and merged before the search goes on: it may be what was missing. */
     if (!s->nodes_only)
         rc = dht_result_merge(&s->best, s->validators, &s->key,
                               &(struct dht_reporter){ &node->who.peer, s->time }, found->type,
@@ -131,9 +145,10 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
     return rc == PL_ENOMEM ? rc : dht_search_add(s, found->nearest, found->nearest_count);
 }
 
+/* A failed node leaves the beam, and the next candidate moves up into it. */
 void dht_search_failed(struct dht_search *s, const struct dht_id *who)
 {
-    struct dht_search_node *node = awaited(s, who);
+    struct dht_search_node *node = find_awaited(s, who);
     if (node) end_waiting(s, node, SEARCH_FAILED);
 }
 
@@ -161,10 +176,11 @@ double dht_search_pass(struct dht_search *s)
  * second, not the call's time limit. */
 int dht_search_is_over(const struct dht_search *s)
 {
-    size_t enough = s->one_will_do && s->late ? 1 : s->late;
-    return has_enough(s) || (!s->asked && !candidate(s) && s->answered >= enough);
+    size_t enough = s->first_answer_ends && s->late ? 1 : s->late;
+    return found_enough(s) || (!s->asked && !next_candidate(s) && s->answered >= enough);
 }
 
+/* Only nodes that answered: a store must not go to one that is only said to exist. */
 size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n)
 {
     size_t got = 0;
@@ -173,12 +189,14 @@ size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, s
     return got;
 }
 
-/* The target of caching: the nearest node that answered without the record, or with an older
- * one. */
+/* The target of caching [Kademlia 2.3]: the nearest node that answered without the record, or with
+ * an older one. Searches for a key end among its nearest nodes, so that is where the next reader
+ * asks. Written with !(>=) because it is -INFINITY for nothing. */
 const struct dht_contact *dht_search_without(const struct dht_search *s)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (s->nodes[i].state == SEARCH_ANSWERED && !(s->nodes[i].gave >= s->best.expiration))
+        if (s->nodes[i].state == SEARCH_ANSWERED &&
+            !(s->nodes[i].found_expiration >= s->best.expiration))
             return &s->nodes[i].who;
     return NULL;
 }

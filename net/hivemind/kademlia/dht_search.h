@@ -33,18 +33,18 @@ struct dht_search_node {
     struct dht_contact who;
     enum dht_search_state state;
     double asked_at;
-    double gave; /* the expiration of what it gave; -INFINITY: nothing */
+    double found_expiration; /* of the record in its answer; -INFINITY: none */
 };
 
 struct dht_search {
     struct dht_id key, self;
     size_t beam, workers;
-    double sufficient; /* an expiration; INFINITY: ask all of the beam */
-    double now;        /* s on the caller's clock; the caller keeps it up to date */
-    double time;       /* DHT time, likewise; INFINITY: not known, no record lives too long */
-    double patience;   /* s of silence until a node is late; INFINITY: never */
-    int one_will_do;   /* 1: one answer is enough to end without those who are late */
-    int nodes_only;    /* 1: what is found under the key is of no interest */
+    double sufficient;     /* an expiration; INFINITY: ask all of the beam */
+    double now;            /* s on the caller's clock; the caller keeps it up to date */
+    double time;           /* DHT time, likewise; INFINITY: not known, no record lives too long */
+    double patience;       /* s of silence until a node is late; INFINITY: never */
+    int first_answer_ends; /* 1: one answer is enough to end without those who are late */
+    int nodes_only;        /* 1: what is found under the key is of no interest */
     const struct validators *validators;
     struct dht_result best;
     struct dht_search_node *nodes; /* by distance to the key, all states */

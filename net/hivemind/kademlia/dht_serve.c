@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Storage has what others rely on, the cache what may be dropped at any time. */
+/* Two stores: storage has records of which we are a replica, and hands them to newcomers; the cache
+ * has copies that searches left here, which may be dropped at any time. Both allowances of
+ * signature checks start full, since a node that hands over its records does so in one burst. */
 int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
                    const struct validators *validators)
 {
@@ -42,8 +44,9 @@ const struct dht_id *dht_state_self(const struct dht_state *s)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
-/* What is stored counts against the connection's peer and subnet (dht_share.h). */
-static void charge(struct dht_origin *from, const struct dht_caller *caller)
+/* What is stored counts against the connection's peer and subnet (dht_share.h), as hashes: an
+ * origin is kept for each record, and 16 bytes are less than a peer ID and an address. */
+static void set_holder(struct dht_origin *from, const struct dht_caller *caller)
 {
     if (!caller || caller->is_self) return;
     from->subnet = caller->subnet;
@@ -60,20 +63,22 @@ static int may_declare(const struct dht_caller *caller, const struct record *r)
 
 /* Takes the signature check out of its caller's allowance, and of its subnet's, since peer IDs cost
  * nothing. Without one the record is refused unchecked: an honest peer stores it again. */
-static int may_check(struct dht_state *s, double now, const struct dht_caller *caller,
-                     const struct record *r)
+static int charge_check(struct dht_state *s, double now, const struct dht_caller *caller,
+                        const struct record *r)
 {
-    const double cost = record_check_cost(r);
+    const double cost = record_check_cost(r); /* longer keys cost more, plain records nothing */
     uint64_t peer;
     if (!cost || !caller || caller->is_self) return 1;
     peer = hash_bytes(caller->peer.bytes, caller->peer.length);
+    /* Both, or neither: a peer whose subnet has spent its allowance keeps its own. */
     return rate_limit_has(&s->subnet_checks, caller->subnet, cost, now) &&
            rate_limit_take(&s->peer_checks, peer, cost, now) &&
            rate_limit_take(&s->subnet_checks, caller->subnet, cost, now);
 }
 
-/* Validators apply to records of others; without validators (a plain bootstrap node) everything
- * is stored. */
+/* The one way into a store. Each check refuses with false in the answer, as hivemind does, not with
+ * an error: other records of the same call may be good. Without validators everything is stored, as
+ * on hivemind's plain bootstrap nodes; ours have them even there [spec hivemind-protocol 12]. */
 static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
                          const struct dht_record *r, const struct record *record)
 {
@@ -84,15 +89,19 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
                              .n = record->n,
                              .expiration = record->expiration };
     int rc = PL_OK;
-    charge(&item.from, r->caller);
+    set_holder(&item.from, r->caller);
     if (s->validators) {
+        /* Free of charge: an expired record is refused before anything is computed for it. */
         if (record->subkey_n > RECORD_SUBKEY_MAX || record->expiration < now) return PL_EAGAIN;
         record_origin(&item.from, record);
         if (!may_declare(r->caller, record)) return PL_EAGAIN;
+        /* The expiration is signed by the owner, but an owner may be Byzantine, too: no kind of
+         * record lives longer than it needs (validate.h). */
         rc = record_check_life(s->validators, record, now, NULL);
-        if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
+        if (!rc && !charge_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }
+    /* The storage rule: the greater expiration is the newer record. */
     if (!rc) rc = dht_store_put(to, now, &r->key, &item);
     return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
 }
@@ -108,13 +117,16 @@ static struct record view_record(const struct dht_record *r)
                             .expiration = r->expiration };
 }
 
-/* The subkey is stored in our own msgpack form: equal subkeys are then equal bytes. */
+/* The subkey is stored in our own msgpack form: equal subkeys are then equal bytes. Otherwise one
+ * peer could have as many records as msgpack has forms of its name (2 in each length field). */
 static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
                         const struct dht_record *r)
 {
     struct bytes subkey = { 0 };
     struct record record = view_record(r);
     int rc = PL_EAGAIN;
+    /* The bound comes before parsing. Twice the limit: other writers' forms may be longer than
+     * ours. */
     if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX)
         rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
     record.subkey = bytes_at(&subkey);
@@ -131,7 +143,9 @@ static int store_regular(struct dht_state *s, struct dht_store *to, double now,
     return check_and_put(s, to, now, r, &record);
 }
 
-/* A whole dictionary, as a node hands it to a newcomer: each item is a record of its own. */
+/* A whole dictionary, as a node hands it to a newcomer: each item is a record of its own. hivemind
+ * stops at the first refusal; here the good items behind a bad one are stored, too, and the answer
+ * is still false unless all were [spec hivemind-protocol 1.3]. */
 static int store_dictionary(struct dht_state *s, struct dht_store *to, double now,
                             const struct dht_record *r)
 {
@@ -160,6 +174,8 @@ int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
     return dht_is_regular(r) ? store_regular(s, to, now, r) : store_subkey(s, to, now, r);
 }
 
+/* At equal expirations the storage's: what it has was stored here by its writer or another replica,
+ * a cached copy by any reader. */
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key)
 {
     const struct dht_entry *main = dht_store_get(&s->storage, now, key);
@@ -169,16 +185,18 @@ const struct dht_entry *dht_state_get(struct dht_state *s, double now, const str
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
+/* rpc_ping: our id, and our clock, from which a newcomer learns how wrong its own is. */
 int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer)
 {
     return dht_write_ping_answer(answer, &s->self, now, available);
 }
 
-/* One result for each record: one that is refused does not stop the others. */
+/* rpc_store. One result for each record: one that is refused does not stop the others. The caller
+ * of all of them is the connection's peer, whatever the message says. */
 static int serve_store(struct dht_state *s, double now, const struct dht_caller *caller,
                        const struct dht_request *r, struct bytes *answer)
 {
-    uint8_t *ok = calloc(r->count + 1, 1);
+    uint8_t *ok = calloc(r->count + 1, 1); /* + 1: no records is legal, calloc(0) may be NULL */
     if (!ok) return PL_ENOMEM;
     for (size_t i = 0; i < r->count; i++) r->records[i].caller = caller;
     for (size_t i = 0; i < r->count; i++) ok[i] = dht_state_store(s, now, &r->records[i]) == PL_OK;
@@ -187,11 +205,14 @@ static int serve_store(struct dht_state *s, double now, const struct dht_caller 
     return answer->failed;
 }
 
-/* values: packed dictionaries, appended; the place of each is noted because they may move. */
+/* rpc_find for one key: the record if we have it, and always the k nodes that we know nearest to
+ * the key, without the caller, which knows itself. A client sends no id, which counts as 0:
+ * hivemind excludes that id, and so do we. values: packed records, appended; the place of each
+ * follows from its length, as they may move. */
 static int find_one(struct dht_state *s, double now, const struct dht_request *r, size_t i,
                     struct dht_found *f, struct bytes *values)
 {
-    static const struct dht_id zero; /* excluded for clients: no node has it */
+    static const struct dht_id zero;
     const struct dht_entry *e = dht_state_get(s, now, &r->keys[i]);
     f->nearest = calloc(DHT_BUCKET_SIZE, sizeof *f->nearest);
     if (!f->nearest) return PL_ENOMEM;
@@ -200,7 +221,9 @@ static int find_one(struct dht_state *s, double now, const struct dht_request *r
     if (e) {
         size_t before = bytes_length(values);
         if (dht_entry_write(values, e)) return PL_ENOMEM;
-        if (bytes_length(values) > DHT_ANSWER_MAX) { /* too long for one answer; ask for it alone */
+        /* An answer is one message, which RPC_UNARY_MAX bounds. What does not fit counts as not
+         * found: the caller has the neighbours, and can ask for the key alone. */
+        if (bytes_length(values) > DHT_ANSWER_MAX) {
             values->end -= bytes_length(values) - before;
             return PL_OK;
         }
@@ -231,14 +254,16 @@ static int serve_find(struct dht_state *s, double now, const struct dht_request 
     return rc;
 }
 
-/* A caller that uses our own id is not added to the table: two nodes cannot share one. */
+/* One request to one answer. A caller that uses our own id is not added to the table: two nodes
+ * cannot share one. A ping with `validate` leaves the answer empty: dht_server.c calls back
+ * first. */
 int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
               const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
               struct pl_err *err)
 {
     int rc = dht_read_request(r, call, data, n, err);
     if (rc) return rc;
-    if (r->has_id && dht_id_equal(&r->id, &s->self)) r->has_id = 0; /* not another node */
+    if (r->has_id && dht_id_equal(&r->id, &s->self)) r->has_id = 0;
     if (call == DHT_STORE) rc = serve_store(s, now, caller, r, answer);
     else if (call == DHT_FIND) rc = serve_find(s, now, r, answer);
     else if (!r->validate || !r->has_id) rc = dht_serve_validated(s, now, 0, answer);
@@ -250,28 +275,31 @@ int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct 
 /* Replication for a node that has just come [spec hivemind-protocol 1.4]: of the replicas of a
  * key, only the nearest one hands the record over, and only if the newcomer displaces the
  * farthest. So each record arrives once, not five times. */
-static int should_get(const struct dht_state *s, const struct dht_id *key,
+static int belongs_to(const struct dht_state *s, const struct dht_id *key,
                       const struct dht_id *newcomer, struct dht_contact *nearest)
 {
     size_t n = dht_routing_nearest(&s->routing, nearest, s->replicas, key, newcomer);
-    if (!n) return 1;
+    if (!n) return 1; /* nobody else could hand it over */
+    /* We are nearer than all others that we know, and the newcomer is among the replicas then. */
     return dht_id_nearer(&s->self, &nearest[0].id, key) < 0 &&
            (n < s->replicas || dht_id_nearer(newcomer, &nearest[n - 1].id, key) < 0);
 }
 
-/* Dictionaries hold the run's records and go first; plain values may come from any peer. */
-static void pick(struct dht_record *records, size_t *n, struct dht_state *s, double now,
-                 const struct dht_id *newcomer, struct dht_contact *nearest, struct bytes *packed,
-                 int values)
+/* Dictionaries hold the run's records and go first; plain values may come from any peer. Records
+ * and bytes are limited because a newcomer costs its maker nothing: without a limit each fresh id
+ * would make us pack and send all that we have. */
+static void choose_records(struct dht_record *records, size_t *n, struct dht_state *s, double now,
+                           const struct dht_id *newcomer, struct dht_contact *nearest,
+                           struct bytes *packed, int values)
 {
-    size_t looked_at = 0;
-    for (size_t i = 0; i < s->storage.count && looked_at < DHT_HAND_OVER_RECORDS; i++) {
+    size_t examined = 0;
+    for (size_t i = 0; i < s->storage.count && examined < DHT_HAND_OVER_RECORDS; i++) {
         const struct dht_entry *e = s->storage.entries[i];
         struct dht_record *r = &records[*n];
         if ((e->value != NULL) != values || bytes_length(packed) >= DHT_HAND_OVER_BYTES) continue;
-        looked_at++;
-        if (!should_get(s, &e->key, newcomer, nearest)) continue;
-        dht_store_get(&s->storage, now, &e->key); /* drops what has expired inside */
+        examined++;
+        if (!belongs_to(s, &e->key, newcomer, nearest)) continue;
+        dht_store_get(&s->storage, now, &e->key); /* a read drops what has expired inside */
         r->key = e->key;
         r->expiration = e->expiration;
         r->n = bytes_length(packed);
@@ -292,13 +320,14 @@ int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *ne
     *count = 0;
     *records = calloc(2 * DHT_HAND_OVER_RECORDS + 1, sizeof **records);
     for (int values = 0; nearest && *records && values <= 1; values++)
-        pick(*records, &n, s, now, newcomer, nearest, packed, values);
+        choose_records(*records, &n, s, now, newcomer, nearest, packed, values);
     free(nearest);
     if (!nearest || !*records || packed->failed) {
         free(*records);
         *records = NULL;
         return PL_ENOMEM;
     }
+    /* Only now does the buffer not move any more. */
     for (size_t i = 0; i < n; i++) {
         (*records)[i].value = bytes_at(packed) + at;
         at += (*records)[i].n;
