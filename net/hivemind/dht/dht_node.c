@@ -3,7 +3,7 @@
  * the loop all parts run, from the top down, so that whatever they want from one peer leaves in
  * one message:
  *
- *   join, get, put --start searches--> walks --ask nodes--> calls --one message a peer--> network */
+ *  join, get, put --start searches--> walks --ask nodes--> calls --one message a peer--> network */
 #include "dht_node.h"
 #include "dht_node_internal.h"
 

@@ -1,8 +1,8 @@
 /* dht_server.c - what happens to a request [spec hivemind-protocol 1.3]:
  *
- *   bytes --token and signature checked--> plain request --dht_serve--> answer --signed--> bytes
- *                                              |
- *                                              +--ping with `validate`--> the caller is called first
+ *  bytes --token and signature checked--> plain request --dht_serve--> answer --signed--> bytes
+ *                                             |
+ *                                             +--ping with `validate`--> the caller is called first
  *
  * dht_serve.c knows the answers; here are the network, access tokens, and who pays: what a
  * caller stores is charged to its peer ID and its subnet. */

@@ -9,7 +9,7 @@
 #define BLOCK_COST 16 /* what malloc adds to a block */
 
 /* protobuf-c asks this allocator for every block. NULL makes it give up the whole message. */
-static void *take(void *budget, size_t n)
+static void *budget_alloc(void *budget, size_t n)
 {
     size_t *left = budget;
     if (n > *left || n + BLOCK_COST > *left) return NULL;
@@ -17,7 +17,7 @@ static void *take(void *budget, size_t n)
     return malloc(n ? n : 1);
 }
 
-static void give_back(void *budget, void *block)
+static void budget_free(void *budget, void *block)
 {
     (void)budget; /* scratch is not credited: the ceiling holds for the sum */
     free(block);
@@ -29,7 +29,7 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
                      struct pl_err *err)
 {
     size_t left = MESSAGE_COST(n);
-    ProtobufCAllocator allocator = { take, give_back, &left };
+    ProtobufCAllocator allocator = { budget_alloc, budget_free, &left };
     void *m = protobuf_c_message_unpack(type, &allocator, n, data);
     if (!m) pl_fail(err, PL_EFORMAT, "%s: %zu bytes are no such message", type->short_name, n);
     return m;

@@ -40,6 +40,7 @@ enum {
     MAP16 = 0xde
 };
 
+/* One reader for both passes: the first has no slots and only counts what the second will use. */
 struct reader {
     struct mp_value *slots; /* NULL in the first pass */
     size_t used;
@@ -86,8 +87,11 @@ static int read_items(struct reader *r, struct mp_value *v, struct cursor *c, in
     size_t n = v->kind == MP_MAP ? 2 * v->n : v->n;
     struct mp_value scratch;
     int rc = PL_OK;
-    /* An element takes at least one byte: a larger count cannot be true. */
+    /* A header of 5 bytes may claim 2^32 elements. Each takes at least one byte, so a larger count
+     * than bytes are left cannot be true, and is refused before anything is allocated for it. */
     if (v->n > c->left || n > c->left) return PL_EAGAIN;
+    /* Depth is bounded because reading recurses: each level is one byte of input and a stack
+     * frame. */
     if (depth == MP_DEPTH_MAX || n > MP_VALUES_MAX - r->used) return PL_ELIMIT;
     v->item = r->slots ? r->slots + r->used : NULL;
     r->used += n;
@@ -135,6 +139,8 @@ static int read_ext(struct reader *r, struct mp_value *v, struct cursor *c, uint
     return rc;
 }
 
+/* Integers and floats with their bytes behind the first one. An integer is kept as 64 bits and a
+ * sign: msgpack has both uint64 and int64. */
 static int read_number(struct mp_value *v, struct cursor *c, uint8_t first)
 {
     /* The low bits of the first byte give the width: 1 << power bytes. */
@@ -230,6 +236,7 @@ static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data,
     return PL_OK;
 }
 
+/* One allocation for the whole tree: the root, then the elements of each list and map together. */
 int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct reader r = { 0 };
@@ -249,6 +256,7 @@ int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err
 
 void mp_free(struct mp_value *root) { free(root); }
 
+/* Text, not bytes: b"epoch" is another key than "epoch". */
 int mp_is_text(const struct mp_value *v, const char *text)
 {
     return v->kind == MP_STR && v->n == strlen(text) && !memcmp(v->bytes, text, v->n);
@@ -263,6 +271,7 @@ const struct mp_value *mp_get(const struct mp_value *v, const char *key)
     return NULL;
 }
 
+/* What a counter must be, so that sums and comparisons in int64_t are safe. */
 int64_t mp_count(const struct mp_value *v)
 {
     return v->kind == MP_INT && !v->negative && v->number <= INT64_MAX ? (int64_t)v->number : -1;
@@ -285,6 +294,7 @@ static int width(uint64_t x)
     return x <= UINT8_MAX ? 0 : x <= UINT16_MAX ? 1 : x <= UINT32_MAX ? 2 : 3;
 }
 
+/* Writers append and return b->failed, which stays set: a caller may check once, at the end. */
 int mp_nil(struct bytes *b) { return bytes_u8(b, NIL); }
 int mp_bool(struct bytes *b, int x) { return bytes_u8(b, x ? TRUE_ : FALSE_); }
 
@@ -305,6 +315,8 @@ int mp_int(struct bytes *b, int64_t x)
     return put(b, (uint8_t)(INT8 + power), (uint64_t)x, power);
 }
 
+/* Python's float is a double, and its packer always writes 9 bytes: 3.0 is another value than 3,
+ * also for a schema [spec hivemind-protocol 1.2, 2.2]. */
 int mp_float(struct bytes *b, double x)
 {
     uint64_t raw;
@@ -329,6 +341,7 @@ int mp_str(struct bytes *b, const void *text, size_t n)
 
 int mp_text(struct bytes *b, const char *text) { return mp_str(b, text, strlen(text)); }
 
+/* Bytes have no short form: c4 and a length from the first byte on. */
 int mp_bin(struct bytes *b, const void *data, size_t n)
 {
     put_length(b, BIN8, n);
@@ -360,6 +373,8 @@ int mp_ext(struct bytes *b, int8_t code, const void *data, size_t n)
     return bytes_add(b, data, n);
 }
 
+/* A tree that was read, written in our one form. Reading and writing again is how two spellings of
+ * a subkey become equal bytes. */
 int mp_write(struct bytes *b, const struct mp_value *v)
 {
     struct bytes inside = { 0 };

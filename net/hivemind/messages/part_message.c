@@ -71,8 +71,8 @@ static int read_tensor(struct part_message *m, const uint8_t *data, size_t n, st
     }
     if (rc || !is_float || type.dims != 1 || method >= PL_COMPRESSIONS)
         return pl_fail(err, PL_EFORMAT, "averaging: a part that is no float32 tensor of one axis");
-    /* The buffer's length must be what method and element count need, so that no decoder reads
-     * past its end. */
+    /* A count of the sender's is never used as a length. The buffer's length must be what method
+     * and element count need, so that no decoder reads past its end. */
     m->has_part = 1;
     m->method = (enum pl_compression)method;
     return pl_wire_check(&m->elements, m->method, &type, m->buffer, m->bytes, err);
@@ -120,6 +120,7 @@ static void put_le64(struct bytes *out, uint64_t x)
 
 /* Keys take one byte each because all numbers are below 16: key + length + sizes, key + length +
  * "float32" (7 bytes), and key + method unless it is 0 (no compression). */
+/* What put_tail writes, counted. */
 static size_t tail_length(const struct part_message *m)
 {
     size_t size = varint_length(m->elements);
@@ -144,6 +145,8 @@ static void put_tail(struct bytes *out, const struct part_message *m)
 
 int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_message *m)
 {
+    /* The buffer's own key and length; an empty one is left out, as proto3 leaves out what is
+     * empty. */
     size_t head = m->bytes ? 1 + varint_length(m->bytes) : 0, at = 0;
     uint64_t weight;
     if (m->code) {

@@ -28,6 +28,8 @@ static int put(struct bytes *out, int field, const uint8_t *data, size_t n)
     return bytes_add(out, data, n);
 }
 
+/* A tensor of 100 MB travels as 1,600 messages of 64 KiB: other calls on the connection get their
+ * turn in between, and neither side needs a buffer for all of it. */
 static int put_piece(struct state_source *s, struct bytes *out)
 {
     uint8_t *piece;
@@ -62,6 +64,7 @@ int state_source_next(struct state_source *s, struct bytes *out, const struct pl
     return rc ? pl_fail(err, rc, "state: %s", pl_status_name(rc)) : PL_OK;
 }
 
+/* Also in the middle of a tensor: the newcomer may have left. */
 void state_source_clear(struct state_source *s)
 {
     tensor_clear(&s->message);
@@ -83,6 +86,7 @@ void state_load_expect(struct state_load *l, const struct schema_tensor *schema,
     memset(l, 0, sizeof *l);
     l->schema = schema;
     l->expected = count;
+    /* The wire may hold less than float32 (float16, 8-bit codes), never more. */
     l->bytes_max = STATE_BYTES_FACTOR * bytes + STATE_BYTES_EACH * (count + 1);
     l->tensors_max = STATE_TENSORS_EACH * (count + 1);
     l->metadata_max = STATE_METADATA_BASE + STATE_METADATA_EACH * count;
@@ -96,6 +100,7 @@ static size_t metadata_max(const struct state_load *l)
     return l->metadata_max ? l->metadata_max : STATE_METADATA_MAX;
 }
 
+/* Metadata and a piece of a tensor: what a reader has to accept as one message. */
 size_t state_load_message_max(const struct state_load *l)
 {
     return metadata_max(l) + 2 * TENSOR_PIECE;
@@ -107,6 +112,7 @@ static int charge(struct state_load *l, size_t n, struct pl_err *err)
 {
     size_t messages = l->bytes_max / STATE_PIECE_MIN + l->tensors_max + 1;
     if (!l->bytes_max) return PL_OK;
+    /* A message of a piece smaller than STATE_PIECE_MIN costs us more than it brings. */
     l->messages++;
     l->received += n;
     if (l->messages > messages)
@@ -131,7 +137,7 @@ static int keep_tensor(struct state_load *l, struct pl_err *err)
         l->tensors = more;
         l->capacity = capacity;
     }
-    tensor_join_take(&l->tensors[l->count], &l->join);
+    tensor_join_take(&l->tensors[l->count], &l->join); /* moved, not copied */
     l->bytes += l->tensors[l->count++].bytes;
     return PL_OK;
 }
@@ -157,8 +163,9 @@ static int add_piece(struct state_load *l, const struct field *piece, struct pl_
 {
     struct pl_err why = { "" };
     int rc;
-    /* The first `expected` tensors have our parameters' shapes; after them comes the optimizer's
-     * state, whose shapes depend on the optimizer. */
+    /* Copied by position: the protocol has no names. The first `expected` tensors have our
+     * parameters' shapes; after them comes the optimizer's state, whose shapes depend on the
+     * optimizer. */
     l->join.type = l->count < l->expected ? &l->schema[l->count].type : NULL;
     if (l->bytes_max) {
         if (l->bytes >= l->bytes_max)
@@ -168,6 +175,7 @@ static int add_piece(struct state_load *l, const struct field *piece, struct pl_
     rc = tensor_join_add(&l->join, piece->data, piece->n, &why);
     l->begun = rc == PL_EAGAIN;
     if (rc == PL_EAGAIN) return PL_OK;
+    /* Another model: a donor of this swarm by name, but not of ours. */
     if (rc == PL_EUSE)
         return pl_fail(err, rc,
                        "peer's state has different tensors than our model (parameter %zu: "
@@ -247,6 +255,7 @@ int training_state_write(struct bytes *out, const struct training_state *t)
     return out->failed;
 }
 
+/* Of strangers: an index is only a number here; the optimizer checks that it has such a tensor. */
 static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
 {
     const struct mp_value *type = mp_get(v, "type"), *value = mp_get(v, "value");
@@ -267,6 +276,8 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
     return PL_OK;
 }
 
+/* The epoch is a claim. Whether it may be adopted is decided by what other peers report, see
+ * training/claims.h [spec hivemind-protocol 7]. */
 int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *root;

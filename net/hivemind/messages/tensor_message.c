@@ -28,6 +28,7 @@ static const char *const dtypes[PL_DTYPES] = {
 /* PyTorch's names of the element types, as str(tensor.dtype) without "torch.". */
 const char *tensor_dtype_name(enum pl_dtype t) { return dtypes[t]; }
 
+/* -1 for a name that we do not know: complex64, say. */
 int tensor_dtype_parse(const char *name)
 {
     for (int i = 0; i < PL_DTYPES; i++)
@@ -51,6 +52,7 @@ int tensor_fill(struct tensor_message *m, const struct pl_backend *be, const voi
     return rc;
 }
 
+/* The description stays; only the values go. */
 void tensor_clear(struct tensor_message *m)
 {
     free(m->buffer);
@@ -58,6 +60,7 @@ void tensor_clear(struct tensor_message *m)
     m->bytes = 0;
 }
 
+/* A product that would overflow counts as 0; a message with one was refused by pl_wire_check. */
 size_t tensor_elements(const struct tensor_message *m)
 {
     size_t n = 0;
@@ -101,13 +104,14 @@ int tensor_pack(uint8_t **out, size_t *out_bytes, const struct tensor_message *m
     return pack(out, out_bytes, &t);
 }
 
+/* An empty tensor still needs one message, for its description. */
 size_t tensor_pieces(size_t bytes) { return bytes ? pl_blocks(bytes, TENSOR_PIECE) : 1; }
 
 int tensor_pack_piece(uint8_t **out, size_t *out_bytes, const struct tensor_message *m, size_t i)
 {
     Hivemind__Tensor t = HIVEMIND__TENSOR__INIT;
     uint32_t sizes[PL_WIRE_DIMS_MAX];
-    size_t at = i * TENSOR_PIECE;
+    size_t at = i * TENSOR_PIECE; /* all pieces are full but the last */
     assert(i < tensor_pieces(m->bytes));
     /* Only the first piece describes the tensor. That is also how a reader finds the start of
      * the next one. */
@@ -146,6 +150,8 @@ static int read_header(struct tensor_message *m, const Hivemind__Tensor *t, stru
     return PL_OK;
 }
 
+/* Linear, and what it allocates is bounded: of a Tensor only `size` is repeated, packed numbers of
+ * one byte at least that become four. */
 static Hivemind__Tensor *parse(const uint8_t *data, size_t bytes, struct pl_err *err)
 {
     Hivemind__Tensor *t = hivemind__tensor__unpack(NULL, bytes, data);
@@ -206,6 +212,7 @@ static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct p
     j->capacity = 0;
     j->seen = 0;
     if (rc) return rc;
+    /* A wrong shape is refused at the first 64 KiB, not after the download. */
     if (j->type && (rc = check_type(&j->m.type, j->type, err))) return rc;
     rc = pl_wire_bytes(&j->expected, j->m.method, &j->m.type, &why);
     if (rc) return pl_fail(err, PL_EFORMAT, "%s", why.text);
@@ -220,6 +227,7 @@ static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct p
     return PL_OK;
 }
 
+/* Pieces in their order: a stream keeps it, so they need no numbers. */
 static int join_append(struct tensor_join *j, const ProtobufCBinaryData *piece, struct pl_err *err)
 {
     struct tensor_message *m = &j->m;
@@ -263,6 +271,7 @@ int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, st
         /* chunks is 0 for a tensor that is not streamed; then one message is all. */
         if (j->seen < j->m.chunks) return PL_EAGAIN;
         j->seen = 0;
+        /* All bytes are there: now the tables inside of the buffer (counts, codes) are checked. */
         rc = pl_wire_check(&n, j->m.method, &j->m.type, j->m.buffer, j->m.bytes, err);
     }
     if (rc) tensor_join_clear(j);
@@ -276,6 +285,7 @@ void tensor_join_clear(struct tensor_join *j)
     j->seen = 0;
 }
 
+/* Ownership of the buffer moves to m; the join is ready for the next tensor. */
 void tensor_join_take(struct tensor_message *m, struct tensor_join *j)
 {
     *m = j->m;

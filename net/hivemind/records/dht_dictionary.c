@@ -30,6 +30,8 @@ void dht_dictionary_clear(struct dht_dictionary *d)
     dht_dictionary_init(d);
 }
 
+/* What an item is charged for: its content and the memory around it. Without the latter, a million
+ * empty items would be free. */
 static size_t cost(const struct dht_item *item)
 {
     return DHT_RECORD_COST + item->subkey_n + item->n;
@@ -39,7 +41,8 @@ static size_t cost(const struct dht_item *item)
 
 /* The place of a subkey among the items, or HASH_INDEX_END. Equal hashes are compared byte by
  * byte. */
-static size_t position(const struct dht_dictionary *d, const void *subkey, size_t n, uint64_t hash)
+static size_t find_position(const struct dht_dictionary *d, const void *subkey, size_t n,
+                            uint64_t hash)
 {
     size_t probe = 0, i;
     while ((i = hash_index_next(&d->by_subkey, hash, &probe)) != HASH_INDEX_END)
@@ -50,12 +53,13 @@ static size_t position(const struct dht_dictionary *d, const void *subkey, size_
 const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
                                            size_t n)
 {
-    size_t i = position(d, subkey, n, hash_bytes(subkey, n));
+    size_t i = find_position(d, subkey, n, hash_bytes(subkey, n));
     return i == HASH_INDEX_END ? NULL : &d->items[i];
 }
 
-/* One key pair can sign any number of subkeys; counting stops at the limit, so the count is
- * O(1), too. */
+/* One key pair can sign any number of subkeys, each a record of its own; hivemind's peers write one
+ * each. Without a limit one peer would fill the dictionary with valid signatures. Counting stops at
+ * the limit, so the count is O(1), too. */
 static int has_enough_items(const struct dht_dictionary *d, uint64_t owner)
 {
     size_t probe = 0, n = 0;
@@ -71,13 +75,15 @@ static void count_item(struct dht_dictionary *d, size_t i)
 {
     const struct dht_item *item = &d->items[i];
     hash_index_add(&d->by_subkey, item->hash, i);
+    /* Only signed items have an owner; others are limited by their class's bytes alone. */
     if (item->from.owner) hash_index_add(&d->by_owner, item->from.owner, i);
     d->bytes += cost(item);
     d->class_bytes[item->from.class] += cost(item);
     if (item->expiration < d->earliest) d->earliest = item->expiration;
 }
 
-/* Those that stay close up, in their order, and are counted anew: O(n) however many go. */
+/* Those that stay close up, in their order, and are counted anew: O(n) however many go. One by one
+ * would be O(n) each, and a stranger could store what expires item by item. */
 void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),
                          void *context)
 {
@@ -106,6 +112,7 @@ struct pruning {
     const uint8_t *surplus; /* (items) 1: one too many; NULL: none is */
 };
 
+/* What has expired by the clock, or is one too many. */
 static int is_pruned(void *context, size_t i)
 {
     const struct pruning *p = context;
@@ -124,8 +131,8 @@ static int by_expiration(const void *a_, const void *b_)
     return order ? order : (a->subkey_n > b->subkey_n) - (a->subkey_n < b->subkey_n);
 }
 
-/* More items than size_max (a number that the wire can carry; hivemind's own stores use it): the
- * earliest of them are dropped. */
+/* A dictionary may carry a limit of its own. More items than size_max (a number that the wire can
+ * carry; hivemind's own stores use it): the earliest of them are dropped. */
 static void drop_surplus(struct dht_dictionary *d)
 {
     size_t surplus = d->count - (size_t)d->size_max;
@@ -140,6 +147,8 @@ static void drop_surplus(struct dht_dictionary *d)
     free(mark);
 }
 
+/* Called before each read and after each new subkey. `earliest` is a lower bound of all
+ * expirations, so nearly all calls end at one comparison. */
 void dht_dictionary_prune(struct dht_dictionary *d, double now)
 {
     struct pruning p = { d, now, NULL };
@@ -147,6 +156,8 @@ void dht_dictionary_prune(struct dht_dictionary *d, double now)
     if ((double)d->count > d->size_max) drop_surplus(d);
 }
 
+/* Each class has bytes of its own: a flood of plain values cannot push out declarations, and
+ * neither can push out what was signed. */
 static size_t class_max(enum dht_class class)
 {
     static const size_t most[DHT_CLASSES] = { DHT_DICTIONARY_PLAIN_MAX,
@@ -169,13 +180,14 @@ static int free_space(struct dht_dictionary *d, enum dht_class class)
 {
     /* One stake for each item of the class: its holder, its expiration, its bytes. */
     struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
-    uint8_t *mark = calloc(d->count + 1, 1);
+    uint8_t *mark = calloc(d->count + 1, 1); /* 1: goes */
     size_t n = 0, most = class_max(class);
     int rc = stakes && mark ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < d->count; i++)
         if (d->items[i].from.class == class)
             stakes[n++] = (struct dht_stake){ &d->items[i].from, d->items[i].expiration,
                                               cost(&d->items[i]), &d->items[i], 0 };
+    /* qsort moves the stakes, so each knows its item by address. */
     if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
     for (size_t i = 0; !rc && i < n; i++)
         mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].evicted;
@@ -187,7 +199,7 @@ static int free_space(struct dht_dictionary *d, enum dht_class class)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
-/* Subkey and value share one block of memory. */
+/* Subkey and value share one block of memory: one allocation for each item, one to free. */
 static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t hash)
 {
     *to = *item;
@@ -199,7 +211,8 @@ static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t 
     return PL_OK;
 }
 
-/* All memory is reserved first: after it, storing cannot fail half-way. */
+/* All memory is reserved first: after it, storing cannot fail half-way. Capacity doubles, so n
+ * items cost O(n) copies in all. */
 static int reserve_item(struct dht_dictionary *d)
 {
     if (d->count == d->capacity) {
@@ -226,12 +239,15 @@ static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_i
     count_item(d, at);
 }
 
-/* The storage rule without the clock: a record of a higher class replaces one of a lower class,
- * within a class the greater expiration wins. 1: a new subkey. */
+/* The storage rule without the clock [spec hivemind-protocol 1.5]: the expiration is the version
+ * number, the greater one wins, and an equal one changes nothing, so that a record that travels in
+ * circles settles. Ours besides: a record of a higher class replaces one of a lower class whatever
+ * their expirations, or any stranger could overwrite a signed one. 1: a new subkey. */
 static int put(struct dht_dictionary *d, const struct dht_item *item)
 {
+    /* SipHash: a stranger cannot choose subkeys that fall into one place (hash_index.h). */
     uint64_t hash = hash_bytes(item->subkey, item->subkey_n);
-    size_t at = position(d, item->subkey, item->subkey_n, hash);
+    size_t at = find_position(d, item->subkey, item->subkey_n, hash);
     struct dht_item copy;
     if (at != HASH_INDEX_END) {
         /* A known subkey: the class decides, then the expiration. */
@@ -242,6 +258,7 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
     } else if (has_enough_items(d, item->from.owner)) {
         return PL_EAGAIN;
     }
+    /* What is read from another node has passed no limit yet; sums of lengths must not overflow. */
     if (item->subkey_n > DHT_DICTIONARY_MAX || item->n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
     if (reserve_item(d) || copy_item(&copy, item, hash)) return PL_ENOMEM;
     if (at != HASH_INDEX_END) {
@@ -256,12 +273,14 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
 int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item)
 {
     int rc;
+    /* NaN is neither older nor newer than anything: it would stay for ever. */
     if (isnan(item->expiration)) return PL_EAGAIN;
     /* hivemind raises it even for an item that is refused afterwards. */
     if (item->expiration > d->latest) d->latest = item->expiration;
     if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
     rc = put(d, item);
-    if (rc == 1) dht_dictionary_prune(d, now); /* hivemind prunes only then */
+    /* hivemind prunes only then: a renewed subkey keeps its place among those that have expired. */
+    if (rc == 1) dht_dictionary_prune(d, now);
     /* Too many bytes of this class now: evict, and see whether the new item stayed. */
     if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
         if ((rc = free_space(d, item->from.class))) return rc;
@@ -291,6 +310,7 @@ int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
     for (size_t i = 0; i < d->count; i++) {
         const struct dht_item *item = &d->items[i];
         mp_list(&inside, 3);
+        /* The subkey is msgpack already; the value is bytes that hold msgpack and a signature. */
         bytes_add(&inside, item->subkey, item->subkey_n);
         mp_bin(&inside, item->value, item->n);
         mp_float(&inside, item->expiration);
@@ -313,7 +333,9 @@ static double number(const struct mp_value *v)
     return v->negative ? (double)(int64_t)v->number : (double)v->number;
 }
 
-/* A subkey must be hashable in Python: tuples of hashable values are, lists and maps are not. */
+/* A subkey must be hashable in Python: tuples of hashable values are, lists and maps are not. A
+ * dictionary with another one would raise an exception in every Python peer that reads it. The
+ * depth of recursion is bounded by the reader's (MP_DEPTH_MAX). */
 static int can_be_subkey(const struct mp_value *v)
 {
     if (v->kind == MP_TUPLE) {
@@ -324,8 +346,9 @@ static int can_be_subkey(const struct mp_value *v)
     return v->kind != MP_LIST && v->kind != MP_MAP && v->kind != MP_EXT;
 }
 
-static int put_parts(struct dht_dictionary *d, const struct bytes *subkey,
-                     const struct mp_value *value, const struct mp_value *expiration)
+/* Without a class and a holder: those follow when the item is stored or merged. */
+static int put_item(struct dht_dictionary *d, const struct bytes *subkey,
+                    const struct mp_value *value, const struct mp_value *expiration)
 {
     struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)bytes_at(subkey), /* only read */
                              .subkey_n = bytes_length(subkey),
@@ -335,9 +358,10 @@ static int put_parts(struct dht_dictionary *d, const struct bytes *subkey,
     return put(d, &item);
 }
 
-/* The list in the head of this file. Its bytes are limited while it is read, because an item
+/* The list in the head of this file, from another node. An item of a wrong form voids it all: it is
+ * no dictionary then. Its bytes are limited while it is read, because an item
  * costs more memory than it has bytes on the wire. */
-static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
+static int read_items(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
 {
     struct bytes subkey = { 0 };
     int rc = PL_OK;
@@ -354,15 +378,16 @@ static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct
         }
         bytes_take(&subkey, bytes_length(&subkey));
         /* msgpack has several forms of one value (7 in one byte or in nine): subkeys are
-         * compared in our shortest form. */
+         * compared in our shortest form, as Python compares the unpacked values. */
         mp_write(&subkey, &item->item[0]);
-        rc = subkey.failed ? subkey.failed : put_parts(d, &subkey, &item->item[1], &item->item[2]);
+        rc = subkey.failed ? subkey.failed : put_item(d, &subkey, &item->item[1], &item->item[2]);
         if (rc == PL_EAGAIN) rc = PL_OK; /* one subkey twice: the newer one counts */
         if (d->bytes > DHT_DICTIONARY_READ_MAX)
             rc = pl_fail(err, PL_ELIMIT, "DHT dictionary: more than %u bytes",
                          DHT_DICTIONARY_READ_MAX);
     }
     bytes_clear(&subkey);
+    /* The sender's claim. Items are stored and merged one by one, so it has no effect there. */
     d->latest = number(&v->item[1]);
     if (v->item[0].kind != MP_NIL && number(&v->item[0]) > 0) d->size_max = number(&v->item[0]);
     return rc < 0 ? rc : PL_OK;
@@ -377,13 +402,14 @@ int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n,
     if ((rc = mp_read(&v, data, n, err))) return rc;
     if (v->kind != MP_EXT || v->code != MP_DICTIONARY_CODE)
         rc = pl_fail(err, PL_EFORMAT, "DHT dictionary: another kind of value");
-    else if (!(rc = mp_read(&parts, v->bytes, v->n, err))) rc = read_parts(d, parts, err);
+    else if (!(rc = mp_read(&parts, v->bytes, v->n, err))) rc = read_items(d, parts, err);
     mp_free(parts);
     mp_free(v);
     if (rc) dht_dictionary_clear(d);
     return rc;
 }
 
+/* Read and written again: whatever form it came in, it leaves in ours. */
 int dht_subkey_write(struct bytes *out, const uint8_t *data, size_t n)
 {
     struct mp_value *v;

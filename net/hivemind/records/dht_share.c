@@ -15,6 +15,7 @@ struct holder {
     size_t first, count, bytes;
 };
 
+/* What we stored ourselves has neither a subnet nor a caller. */
 static int is_own(const struct dht_origin *o) { return !o->subnet && !o->caller; }
 
 /* By subnet, then caller, then what would stay longest; our own at the end. */
@@ -35,10 +36,10 @@ static int by_bytes(const void *a_, const void *b_)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-/* The level at which holders, the largest first, keep `most` bytes together. */
-/* Holders are sorted, the largest first. If the first i + 1 are cut to one level and the rest
- * keep their bytes, the level is (most - rest) / (i + 1); it is right once it is not below the
- * next holder's bytes. */
+/* The level at which holders, the largest first, keep `most` bytes together. If the first i + 1 are
+ * cut to one level and the rest keep their bytes, the level is (most - rest) / (i + 1); it is right
+ * once it is not below the next holder's bytes. Example: holders of 60, 30 and 10 that may keep 70:
+ * i = 0 gives 70 - 40 = 30, which is not below 30, so the first loses 30 and the others nothing. */
 static size_t find_level(const struct holder *h, size_t n, size_t most)
 {
     size_t rest = 0, level = 0;
@@ -95,7 +96,7 @@ int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess)
     for (size_t i = 0; i < subnet_count && excess; i++) {
         size_t n_callers = split(callers, stakes, subnets[i].first, subnets[i].count, 1);
         size_t each = find_level(callers, n_callers, level), over;
-        if (subnets[i].bytes <= level) break;
+        if (subnets[i].bytes <= level) break; /* sorted: so are all that follow */
         over = subnets[i].bytes - level;
         if (over > excess) over = excess;
         for (size_t k = 0; k < n_callers && over; k++) {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Entries are allocated one by one, so that pointers to them survive the arrays' growth. */
 void dht_store_init(struct dht_store *s, size_t bytes_max)
 {
     memset(s, 0, sizeof *s);
@@ -20,22 +21,23 @@ void dht_store_init(struct dht_store *s, size_t bytes_max)
     s->size_max = INFINITY;
 }
 
-/* Of the entry itself and its regular value; the dictionary counts its own items. */
-static size_t cost(const struct dht_entry *e) { return DHT_RECORD_COST + e->n; }
+/* Bytes of the entry itself and its regular value; the dictionary counts its own items. */
+static size_t entry_cost(const struct dht_entry *e) { return DHT_RECORD_COST + e->n; }
 
-/* Before an entry changes, and after it has. */
-/* A change of an entry is framed by uncount and count, so that the sums always fit the contents. */
-static void uncount(struct dht_store *s, const struct dht_entry *e)
+/* A change of an entry is framed by subtract_cost and add_cost, so that the sums always fit the
+ * contents: what they bound is memory, so a sum that drifts would be a leak that a stranger can
+ * drive. */
+static void subtract_cost(struct dht_store *s, const struct dht_entry *e)
 {
-    s->bytes -= cost(e) + e->dictionary.bytes;
-    s->class_bytes[e->from.class] -= cost(e);
+    s->bytes -= entry_cost(e) + e->dictionary.bytes;
+    s->class_bytes[e->from.class] -= entry_cost(e);
     for (int i = 0; i < DHT_CLASSES; i++) s->class_bytes[i] -= e->dictionary.class_bytes[i];
 }
 
-static void count(struct dht_store *s, const struct dht_entry *e)
+static void add_cost(struct dht_store *s, const struct dht_entry *e)
 {
-    s->bytes += cost(e) + e->dictionary.bytes;
-    s->class_bytes[e->from.class] += cost(e);
+    s->bytes += entry_cost(e) + e->dictionary.bytes;
+    s->class_bytes[e->from.class] += entry_cost(e);
     for (int i = 0; i < DHT_CLASSES; i++) s->class_bytes[i] += e->dictionary.class_bytes[i];
 }
 
@@ -57,14 +59,15 @@ void dht_store_clear(struct dht_store *s)
 
 /* --- the heap --------------------------------------------------------------------------------- */
 
-/* Ties are broken by key: all nodes then drop the same records. */
-static int earlier(const struct dht_entry *a, const struct dht_entry *b)
+/* Ties are broken by key: all nodes that have to drop records drop the same ones. */
+static int expires_earlier(const struct dht_entry *a, const struct dht_entry *b)
 {
     if (a->expiration != b->expiration) return a->expiration < b->expiration;
     return dht_id_compare(&a->key, &b->key) < 0;
 }
 
-static void set(struct dht_store *s, size_t at, struct dht_entry *e)
+/* An entry knows its place in the heap, so that it can be found there when it changes. */
+static void set_place(struct dht_store *s, size_t at, struct dht_entry *e)
 {
     s->heap[at] = e;
     e->place = at;
@@ -75,26 +78,28 @@ static void set(struct dht_store *s, size_t at, struct dht_entry *e)
 static void restore_heap(struct dht_store *s, struct dht_entry *e)
 {
     size_t at = e->place;
-    while (at && earlier(e, s->heap[(at - 1) / 2])) {
-        set(s, at, s->heap[(at - 1) / 2]);
+    while (at && expires_earlier(e, s->heap[(at - 1) / 2])) {
+        set_place(s, at, s->heap[(at - 1) / 2]);
         at = (at - 1) / 2;
     }
     for (;;) {
         size_t child = 2 * at + 1;
-        if (child + 1 < s->count && earlier(s->heap[child + 1], s->heap[child])) child++;
-        if (child >= s->count || !earlier(s->heap[child], e)) break;
-        set(s, at, s->heap[child]);
+        if (child + 1 < s->count && expires_earlier(s->heap[child + 1], s->heap[child])) child++;
+        if (child >= s->count || !expires_earlier(s->heap[child], e)) break;
+        set_place(s, at, s->heap[child]);
         at = child;
     }
-    set(s, at, e);
+    set_place(s, at, e);
 }
 
 /* --- by key ----------------------------------------------------------------------------------- */
 
+/* A key is SHA-1 of anything, so strangers can search for keys that collide in some bits: the index
+ * needs a hash that they cannot compute. */
 static uint64_t hash_of(const struct dht_id *key) { return hash_bytes(key->bytes, DHT_ID_BYTES); }
 
 /* Different keys may have equal hashes, so the key itself is compared. */
-static struct dht_entry *find(const struct dht_store *s, const struct dht_id *key)
+static struct dht_entry *find_entry(const struct dht_store *s, const struct dht_id *key)
 {
     uint64_t hash = hash_of(key);
     size_t probe = 0, i;
@@ -104,33 +109,35 @@ static struct dht_entry *find(const struct dht_store *s, const struct dht_id *ke
 }
 
 /* Both arrays stay dense: the last element takes the place of the one that leaves. */
-static void drop(struct dht_store *s, struct dht_entry *e)
+static void remove_entry(struct dht_store *s, struct dht_entry *e)
 {
     struct dht_entry *late = s->heap[--s->count], *last = s->entries[s->count];
+    /* The index, the array and the heap in turn; e's own memory last. */
     hash_index_remove(&s->by_key, hash_of(&e->key), e->at);
     if (last != e) {
         hash_index_move(&s->by_key, hash_of(&last->key), last->at, e->at);
         s->entries[last->at = e->at] = last;
     }
     if (late != e) {
-        set(s, e->place, late);
+        set_place(s, e->place, late);
         restore_heap(s, late);
     }
-    uncount(s, e);
+    subtract_cost(s, e);
     free_entry(e);
 }
 
 void dht_store_remove(struct dht_store *s, const struct dht_id *key)
 {
-    struct dht_entry *e = find(s, key);
-    if (e) drop(s, e);
+    struct dht_entry *e = find_entry(s, key);
+    if (e) remove_entry(s, e);
 }
 
-/* The root expires first: when it is still alive, everything is. */
+/* The root expires first: when it is still alive, everything is. A key that expires takes its whole
+ * dictionary along, since the key lives as long as its latest item. */
 void dht_store_prune(struct dht_store *s, double now)
 {
     while (s->count && (s->heap[0]->expiration < now || (double)s->count > s->size_max))
-        drop(s, s->heap[0]);
+        remove_entry(s, s->heap[0]);
 }
 
 /* All memory is reserved before anything changes, so a failure leaves the store as it was. */
@@ -141,6 +148,7 @@ static int reserve_entry(struct dht_store *s)
         struct dht_entry **more = realloc(s->entries, capacity * sizeof *more);
         if (!more) return PL_ENOMEM;
         s->entries = more;
+        /* entries is larger than heap if this fails: harmless, `capacity` says what both have. */
         if (!(more = realloc(s->heap, capacity * sizeof *more))) return PL_ENOMEM;
         s->heap = more;
         s->capacity = capacity;
@@ -148,9 +156,9 @@ static int reserve_entry(struct dht_store *s)
     return hash_index_reserve(&s->by_key, 1);
 }
 
-/* A new entry without a value, counted. */
-static struct dht_entry *insert(struct dht_store *s, const struct dht_id *key,
-                                const struct dht_item *item)
+/* A new entry without a value, counted. It begins at the heap's end and moves up. */
+static struct dht_entry *insert_entry(struct dht_store *s, const struct dht_id *key,
+                                      const struct dht_item *item)
 {
     struct dht_entry *e;
     if (reserve_entry(s) || !(e = calloc(1, sizeof *e))) return NULL;
@@ -163,13 +171,14 @@ static struct dht_entry *insert(struct dht_store *s, const struct dht_id *key,
     s->entries[s->count] = s->heap[s->count] = e;
     s->count++;
     restore_heap(s, e);
-    count(s, e);
+    add_cost(s, e);
     return e;
 }
 
 /* --- what gives way --------------------------------------------------------------------------- */
 
-/* Signed records are what a run lives by (progress, metrics), so they have half of the memory. */
+/* Signed records are what a run lives by (progress, metrics), so they have half of the memory; each
+ * other class has a quarter, and no class uses another's: a flood ends at its own class's limit. */
 static size_t class_max(const struct dht_store *s, enum dht_class class)
 {
     return class == DHT_SIGNED ? s->bytes_max / 2 : s->bytes_max / 4;
@@ -181,6 +190,7 @@ struct stored {
     size_t item; /* SIZE_MAX: the value */
 };
 
+/* How long the lists below can get. */
 static size_t count_records(const struct dht_store *s)
 {
     size_t n = 0;
@@ -198,9 +208,12 @@ static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
     for (size_t i = 0; i < s->count; i++) {
         struct dht_entry *e = s->entries[i];
         const struct dht_dictionary *d = &e->dictionary;
+        /* Marks must not refer to positions of the sorted stakes: each carries its record's
+         * address. */
         if (e->value && e->from.class == class) {
             records[n] = (struct stored){ e, SIZE_MAX };
-            stakes[n] = (struct dht_stake){ &e->from, e->expiration, cost(e), &records[n], 0 };
+            stakes[n] = (struct dht_stake){ &e->from, e->expiration, entry_cost(e), &records[n],
+                                            0 };
             n++;
         }
         for (size_t k = 0; k < d->count; k++) {
@@ -217,6 +230,7 @@ static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
     return n;
 }
 
+/* dht_dictionary_drop asks for each item. */
 static int is_marked(void *context, size_t item) { return ((const uint8_t *)context)[item]; }
 
 /* Records [first, end) are of one entry: those that are marked go, and the entry when none stay. */
@@ -226,16 +240,17 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
     struct dht_entry *e = first->entry;
     uint8_t *mark;
     if (e->value) {
-        if (marked[0]) drop(s, e);
+        if (marked[0]) remove_entry(s, e);
         return PL_OK;
     }
+    /* Of a dictionary the marked items go at once, in O(n); the entry's sums are made anew. */
     if (!(mark = calloc(e->dictionary.count + 1, 1))) return PL_ENOMEM;
     for (const struct stored *r = first; r < end; r++) mark[r->item] = marked[r - first];
-    uncount(s, e);
+    subtract_cost(s, e);
     dht_dictionary_drop(&e->dictionary, is_marked, mark);
-    count(s, e);
+    add_cost(s, e);
     free(mark);
-    if (!e->dictionary.count) drop(s, e);
+    if (!e->dictionary.count) remove_entry(s, e);
     return PL_OK;
 }
 
@@ -279,17 +294,19 @@ static enum dht_class class_of(struct dht_store *s, double now, struct dht_entry
     enum dht_class class = DHT_PLAIN;
     if (e->value) return e->from.class;
     if (d->bytes != d->class_bytes[DHT_PLAIN]) { /* else what has expired keeps its place */
-        uncount(s, e);
+        subtract_cost(s, e);
         dht_dictionary_prune(&e->dictionary, now);
-        count(s, e);
+        add_cost(s, e);
     }
     for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
         if (d->class_bytes[i]) class = (enum dht_class)i;
     return class;
 }
 
-/* May a record take the place of what is there in the other form, value or dictionary? A later kind
- * may, a lesser may not; of equals the greater expiration is the newer. */
+/* May a record take the place of what is there in the other form, value or dictionary? In hivemind
+ * a regular value with a greater expiration destroys a dictionary [spec hivemind-protocol 1.5], so
+ * anybody could delete all progress records with one plain value. Here a later kind may, a lesser
+ * may not; of equals the greater expiration is the newer. */
 static int replaces(struct dht_store *s, double now, struct dht_entry *e,
                     const struct dht_item *item)
 {
@@ -298,36 +315,39 @@ static int replaces(struct dht_store *s, double now, struct dht_entry *e,
 }
 
 /* A regular value: needs a greater expiration than what is there, be that a value or a
- * dictionary. */
+ * dictionary. Refusals come first and touch nothing: hivemind's refused store shortens the life of
+ * the newer record [spec hivemind-protocol 1.5]. */
 static int store_value(struct dht_store *s, double now, const struct dht_id *key,
                        const struct dht_item *item)
 {
-    struct dht_entry *e = find(s, key);
+    struct dht_entry *e = find_entry(s, key);
     int is_new = !e;
     uint8_t *copy;
     if (item->expiration < now || item->n > DHT_VALUE_MAX) return PL_EAGAIN;
     if (e && !replaces(s, now, e, item)) return PL_EAGAIN;
+    /* The copy before the entry: out of memory, the old value stays. */
     if (!(copy = malloc(item->n + 1))) return PL_ENOMEM;
     if (item->n) memcpy(copy, item->value, item->n);
-    if (is_new && !(e = insert(s, key, item))) {
+    if (is_new && !(e = insert_entry(s, key, item))) {
         free(copy);
         return PL_ENOMEM;
     }
-    uncount(s, e);
+    subtract_cost(s, e);
     dht_dictionary_clear(&e->dictionary);
     free(e->value);
     e->value = copy;
     e->n = item->n;
     e->from = item->from;
     e->expiration = item->expiration;
-    count(s, e);
+    add_cost(s, e);
     restore_heap(s, e);
     if (is_new) dht_store_prune(s, now);
     return PL_OK;
 }
 
 /* One item of a dictionary: several peers share a key and each writes its own subkey. A regular
- * value that is newer blocks the dictionary; an older one gives way to it. */
+ * value that is newer blocks the dictionary; an older one gives way to it, and becomes a dictionary
+ * of one item [spec hivemind-protocol 1.5]. */
 static int store_subkey(struct dht_store *s, double now, const struct dht_id *key,
                         const struct dht_item *item)
 {
@@ -336,23 +356,24 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
     /* As hivemind does: what has expired inside of the dictionary stays until a new subkey comes or
      * it is read, so that a renewed subkey keeps its place. */
     dht_store_prune(s, now);
-    e = find(s, key);
+    e = find_entry(s, key);
     is_new = !e || (e->value && replaces(s, now, e, item));
     if (e && e->value && !is_new) return PL_EAGAIN;
     if (is_new) { /* with or instead of a regular value: a dictionary of one */
         if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
-        if (e) drop(s, e);
-        if (!(e = insert(s, key, item))) return PL_ENOMEM;
+        if (e) remove_entry(s, e);
+        if (!(e = insert_entry(s, key, item))) return PL_ENOMEM;
     }
-    uncount(s, e);
+    subtract_cost(s, e);
     /* The key lives as long as its latest item. */
     if (item->expiration > e->dictionary.latest && item->expiration >= now) {
         e->expiration = item->expiration;
         restore_heap(s, e);
     }
     rc = dht_dictionary_put(&e->dictionary, now, item);
-    count(s, e);
-    if (rc && is_new) drop(s, e);
+    add_cost(s, e);
+    /* An empty dictionary must not stay behind a refused first item. */
+    if (rc && is_new) remove_entry(s, e);
     else if (is_new) dht_store_prune(s, now);
     return rc;
 }
@@ -361,7 +382,7 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
  * result is false. */
 static int holds(const struct dht_store *s, const struct dht_id *key, const struct dht_item *item)
 {
-    const struct dht_entry *e = find(s, key);
+    const struct dht_entry *e = find_entry(s, key);
     return e &&
            (!item->subkey || dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n));
 }
@@ -373,6 +394,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     int rc;
     /* NaN compares with nothing: such a record would never expire and never be evicted. */
     if (isnan(item->expiration)) return PL_EAGAIN;
+    /* Stored first, then weighed with all others: the newcomer may be what has to go. */
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
     if ((rc = free_space(s, class))) return rc;
@@ -399,18 +421,21 @@ int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, 
     return dht_store_put(s, now, key, &item);
 }
 
-/* A read drops expired items, as hivemind's does. */
+/* A read drops expired items, as hivemind's does: what is returned is alive. The cost of the entry
+ * changes by that, so the sums are corrected. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key)
 {
     struct dht_entry *e;
     dht_store_prune(s, now);
-    if (!(e = find(s, key))) return NULL;
-    uncount(s, e);
+    if (!(e = find_entry(s, key))) return NULL;
+    subtract_cost(s, e);
     dht_dictionary_prune(&e->dictionary, now);
-    count(s, e);
+    add_cost(s, e);
     return e;
 }
 
+/* A value as it was stored, signature included; a dictionary is packed anew each time, since its
+ * items come and go. */
 int dht_entry_write(struct bytes *out, const struct dht_entry *e)
 {
     return e->value ? bytes_add(out, e->value, e->n) : dht_dictionary_write(out, &e->dictionary);

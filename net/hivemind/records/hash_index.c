@@ -11,6 +11,7 @@
 
 /* --- SipHash-2-4 ------------------------------------------------------------------------------ */
 
+/* One key for the whole process: hashes are never stored or sent. */
 static uint64_t key[2];
 
 /* Without entropy the key stays 0: look-ups remain right, only their cost can be chosen. */
@@ -48,6 +49,7 @@ uint64_t hash_bytes(const void *data, size_t n)
      * key. */
     uint64_t v[4] = { 0x736f6d6570736575, 0x646f72616e646f6d, 0x6c7967656e657261,
                       0x7465646279746573 };
+    /* 8 bytes at a time, in the machine's byte order: only this process sees the hashes. */
     uint64_t last = (uint64_t)n << 56, word = 0;
     pthread_once(&drawn, draw_key);
     for (int i = 0; i < 4; i++) v[i] ^= key[i % 2];
@@ -97,7 +99,8 @@ void hash_index_add(struct hash_index *x, uint64_t hash, size_t at)
     x->count++;
 }
 
-/* A free slot ends the search: an insertion would have taken it. */
+/* A free slot ends the search: an insertion would have taken it. *probe counts the slots that were
+ * visited, so that the next call goes on behind the last match. */
 size_t hash_index_next(const struct hash_index *x, uint64_t hash, size_t *probe)
 {
     while (x->capacity) {
@@ -108,6 +111,7 @@ size_t hash_index_next(const struct hash_index *x, uint64_t hash, size_t *probe)
     return HASH_INDEX_END;
 }
 
+/* The caller knows that the position is there, so the loop ends. */
 static size_t slot_of(const struct hash_index *x, uint64_t hash, size_t at)
 {
     size_t i = hash & (x->capacity - 1);
@@ -131,6 +135,7 @@ void hash_index_remove(struct hash_index *x, uint64_t hash, size_t at)
     x->count--;
 }
 
+/* The hash is the element's own, so its slot stays; only the position in it changes. */
 void hash_index_move(struct hash_index *x, uint64_t hash, size_t from, size_t to)
 {
     x->slots[slot_of(x, hash, from)].next_to = to + 1;

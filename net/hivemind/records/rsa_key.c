@@ -5,7 +5,7 @@
  *   ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ...
  *           base64 of: 00 00 00 07 "ssh-rsa"   three strings, each after its length
  *                      00 00 00 03 01 00 01    exponent e = 65537
- *                      00 00 01 01 00 c3 ...   modulus n = p q, 2048 bits, most significant byte first
+ *                      00 00 01 01 00 c3 ...   modulus n = p q, 2048 bits, big-endian
  *
  * A signature s of a message m satisfies s^e mod n = PSS(SHA-256(m), salt): everyone can check
  * it with (e, n); making it needs the factors of n. */
@@ -22,13 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_BYTES 32
+#define HASH_BYTES 32 /* SHA-256 */
 
 /* --- base64 ----------------------------------------------------------------------------------- */
 
 static const char base64_alphabet[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+/* 3 bytes become 4 characters, the last group is padded with '='. */
 static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
 {
     size_t length = (n + 2) / 3 * 4;
@@ -39,8 +40,8 @@ static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
     return PL_OK;
 }
 
-/* Strict; out has space for 3/4 of n. EVP_DecodeBlock skips spaces, so the alphabet is checked
- * first. */
+/* Strict, for keys: one key must have one text, since the text is its owner's name in the DHT. out
+ * has space for 3/4 of n. EVP_DecodeBlock skips spaces, so the alphabet is checked first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {
     size_t pads = 0;
@@ -77,6 +78,7 @@ static int base64_read_loose(uint8_t *out, size_t *length, const char *text, siz
 
 /* --- OpenSSH's text of a public key: base64 of "ssh-rsa", exponent, modulus ------------------- */
 
+/* SSH's encoding of a key (RFC 4253, 6.6): each part after its length of 4 bytes, big-endian. */
 static void put_string(struct bytes *b, const void *data, size_t n)
 {
     bytes_be32(b, (uint32_t)n);
@@ -92,7 +94,8 @@ static void put_number(struct bytes *b, const BIGNUM *x)
     put_string(b, raw, n + sign);
 }
 
-/* exponent: 0 for any, else PL_EFORMAT for a key with another one. */
+/* The text of a key: of ours, to sign with, and of others', to compare with what they wrote.
+ * exponent: 0 for any, else PL_EFORMAT for a key with another one. */
 static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
 {
     BIGNUM *e = NULL, *n = NULL;
@@ -157,18 +160,22 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
     struct cursor c;
     *key = NULL;
     if (n > RSA_TEXT_MAX || n < 8 || memcmp(text, "ssh-rsa ", 8)) return PL_EFORMAT;
+    /* A comment may follow, as in a file of OpenSSH's; it is not part of the key. */
     text += 8;
     n -= 8;
-    if ((space = memchr(text, ' ', n))) n = (size_t)(space - text); /* a comment follows */
+    if ((space = memchr(text, ' ', n))) n = (size_t)(space - text);
     if (base64_read(raw, &length, text, n)) return PL_EFORMAT;
     c.at = raw;
     c.left = length;
     if (get_string(&c, &name, &name_n) || get_string(&c, &exponent, &exponent_n) ||
         get_string(&c, &modulus, &modulus_n) || c.left || name_n != 7 || memcmp(name, "ssh-rsa", 7))
         return PL_EFORMAT;
+    /* Numbers of SSH are signed: a set top bit would be a negative one. 5 bytes of exponent hold
+     * any that is in use (65537 has 3). */
     if (!exponent_n || exponent_n > 5 || exponent[0] >> 7 || !modulus_n || modulus[0] >> 7 ||
         modulus_n > RSA_BITS_MAX / 8 + 1)
         return PL_EFORMAT;
+    /* Below 2048 bits a key is not safe any more; above 8192 each check would take milliseconds. */
     if (!(*key = from_numbers(exponent, exponent_n, modulus, modulus_n))) return PL_EFORMAT;
     if (EVP_PKEY_get_bits(*key) >= RSA_BITS && EVP_PKEY_get_bits(*key) <= RSA_BITS_MAX)
         return PL_OK;
@@ -202,6 +209,7 @@ int rsa_key_parse(struct rsa_key *k, const uint8_t *data, size_t n, struct pl_er
     } else {
         k->key = d2i_AutoPrivateKey(NULL, &at, (long)n);
     }
+    /* The same limits as for others' keys: a key that they would refuse is of no use. */
     if (k->key && EVP_PKEY_get_base_id(k->key) == EVP_PKEY_RSA &&
         EVP_PKEY_get_bits(k->key) >= RSA_BITS && EVP_PKEY_get_bits(k->key) <= RSA_BITS_MAX &&
         !write_text(&k->text, k->key, 0))
@@ -211,6 +219,7 @@ int rsa_key_parse(struct rsa_key *k, const uint8_t *data, size_t n, struct pl_er
                    RSA_BITS, RSA_BITS_MAX, n);
 }
 
+/* Not encrypted: the file's permissions protect it (the caller's). */
 int rsa_key_write(struct bytes *pem, const struct rsa_key *k)
 {
     BIO *bio = BIO_new(BIO_s_mem());
@@ -243,7 +252,8 @@ static int set_padding(EVP_PKEY_CTX *ctx, const EVP_PKEY *key)
            EVP_PKEY_CTX_set_rsa_mgf1_md(ctx, EVP_sha256()) > 0;
 }
 
-/* The salt is random, so two signatures of one message differ. */
+/* The salt is random, so two signatures of one message differ: a record that is stored again is not
+ * the same bytes, and its expiration decides which is newer. */
 int rsa_key_sign(struct bytes *out, const struct rsa_key *k, const void *data, size_t n)
 {
     EVP_MD_CTX *md = EVP_MD_CTX_new();
@@ -278,6 +288,7 @@ int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *sig
     uint8_t raw[RSA_TEXT_MAX];
     size_t length;
     int good;
+    /* RSA_TEXT_MAX characters are more than RSA_BITS_MAX need (1,368); raw holds 3/4 of them. */
     if (signature_n > RSA_TEXT_MAX || base64_read_loose(raw, &length, signature, signature_n))
         return PL_EPROTO;
     if (!(md = EVP_MD_CTX_new())) return PL_ENOMEM;

@@ -18,6 +18,8 @@
 #define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
 #define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
 
+/* How far a peer is: what the collaborative optimizer sums up [spec hivemind-protocol 8].
+ * hivemind's tracker sends nil when it shuts down, and no other field may be there. */
 const struct schema schema_progress = { "_progress",
                                         PROGRESS_LIVES,
                                         RECORD_VALUE_MAX,
@@ -33,6 +35,8 @@ const struct schema schema_progress = { "_progress",
                                             { "client_mode", SCHEMA_BOOL },
                                         } };
 
+/* What the page shows of a peer's training [spec hivemind-protocol 10]. `loss` is a sum over
+ * mini_steps; it may be NaN, since a float of pydantic may. */
 const struct schema schema_metrics = { "_metrics",
                                        METRICS_LIVES,
                                        RECORD_VALUE_MAX,
@@ -47,6 +51,9 @@ const struct schema schema_metrics = { "_metrics",
                                            { "mini_steps", SCHEMA_COUNT },
                                        } };
 
+/* Ours alone: how a peer's rounds went. Later versions may add fields, so others are allowed and
+ * ignored. "reach" says whether others can call it; bytes are counted before and after
+ * compression. */
 const struct schema schema_report = { "_report",
                                       METRICS_LIVES,
                                       REPORT_VALUE_MAX,
@@ -71,13 +78,15 @@ static int fits(enum schema_kind kind, const struct mp_value *v)
     switch (kind) {
     case SCHEMA_COUNT: return v->kind == MP_INT && !v->negative;
     case SCHEMA_REAL: return v->kind == MP_FLOAT;
-    case SCHEMA_RATE: return v->kind == MP_FLOAT && v->real >= 0;
+    case SCHEMA_RATE: return v->kind == MP_FLOAT && v->real >= 0; /* false for NaN, too */
     case SCHEMA_BYTES: return v->kind == MP_BIN;
     case SCHEMA_BOOL: return v->kind == MP_BOOL;
     }
     return 0;
 }
 
+/* Linear in the value's bytes: a schema has at most 10 fields, each found by one pass over the
+ * map. */
 int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err)
 {
     static const char *const names[] = { "an integer from 0", "a float", "a float from 0", "bytes",

@@ -19,7 +19,8 @@
 
 static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 
-/* What the table in validate.h says of records without a schema. */
+/* What the table in validate.h says of records without a schema. Declarations and announcements are
+ * one value of msgpack, true, false or a float64, so 16 bytes are more than they need. */
 static const struct limits {
     double life_s;
     size_t value_max;
@@ -45,6 +46,7 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
     size_t length = strlen(name);
     const uint8_t *at = c->at, *end = c->at + c->left, *stop;
     while ((at = find_tag(at, end, name, length))) {
+        /* The first byte inside may be anything but a newline, even "]": Python's .+? needs one. */
         *inside = at + length;
         for (stop = *inside; stop < end && *stop != '\n'; stop++)
             if (*stop == ']' && stop > *inside) {
@@ -58,9 +60,10 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
     return 0;
 }
 
-/* The owner named in the key and the subkey. PL_ENOTFOUND: none; PL_EPROTO: two different ones. */
-/* hivemind searches key and subkey for the pattern \[owner:(.+?)\], inside of the msgpack
- * framing, too. Two different owners make a record invalid; the same one twice does not. */
+/* The owner named in the key and the subkey. PL_ENOTFOUND: none; PL_EPROTO: two different ones.
+ * hivemind searches key and subkey for the pattern \[owner:(.+?)\], inside of the msgpack framing,
+ * too [spec hivemind-protocol 2.1]. Two different owners make a record invalid; the same one twice
+ * does not. */
 static int find_owner(const struct record *r, const uint8_t **owner, size_t *n)
 {
     struct cursor parts[2] = { { r->key, r->key_n }, { r->subkey, r->subkey_n } };
@@ -92,7 +95,8 @@ int record_message(struct bytes *out, const struct record *r)
     return out->failed;
 }
 
-/* Everything but the signature tags: both the value to read and the value that was signed. */
+/* Everything but the signature tags: both the value to read and the value that was signed. Values
+ * of records without an owner lose such tags, too, as in hivemind. */
 int record_strip(struct bytes *out, const uint8_t *value, size_t n)
 {
     struct cursor c = { value, n };
@@ -162,13 +166,14 @@ void record_origin(struct dht_origin *from, const struct record *r)
 int record_check_life(const struct validators *v, const struct record *r, double now,
                       struct pl_err *err)
 {
+    /* No lower limit: a record that is about to expire is as good as it says. */
     double most = limits_of(v, r).life_s;
     if (r->expiration - now <= most + RECORD_CLOCK_SLACK) return PL_OK; /* never for NaN */
     return pl_fail(err, PL_EPROTO, "record: lives longer than %.0f s", most);
 }
 
-/* Of a record that has an owner. exact: the subkey is its tag, in the one way of writing it, so
- * that one key has one record. */
+/* Cheap refusals first, the RSA check last. Of a record that has an owner. exact: the subkey is its
+ * tag, in the one way of writing it, so that one key has one record. */
 static int check_signature(const struct record *r, const struct bytes *stripped,
                            const uint8_t *owner, size_t owner_n, int exact, struct pl_err *err)
 {
@@ -185,9 +190,11 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
         return pl_fail(err, PL_EPROTO, "record: two signatures");
     if (rsa_public_parse(&key, owner, owner_n))
         return pl_fail(err, PL_EPROTO, "record: its owner is no RSA key");
-    /* Exactly one signature may be in the value; what remains without it is what was signed. */
+    /* What remains of the value without its signature is what was signed. */
     plain.value = bytes_at(stripped);
     plain.n = bytes_length(stripped);
+    /* base64 and SSH's numbers have several spellings of one key: each would be an owner of its
+     * own, and one key pair could count as many peers. */
     rc = exact && !rsa_public_is_canonical(key, owner, owner_n) ? PL_EPROTO : PL_OK;
     if (!rc) rc = record_message(&message, &plain);
     if (!rc)
@@ -198,7 +205,9 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
     return rc == PL_EPROTO ? pl_fail(err, rc, "record: the signature is not its owner's") : rc;
 }
 
-/* The subkey of a guarded record: bytes, and they are the owner's tag alone. */
+/* The subkey of a guarded record: bytes, and they are the owner's tag alone. hivemind only asks
+ * that a tag is in them, so "a[owner:...]" and "b[owner:...]" would be two records of one key
+ * pair. */
 static int check_subkey(const struct schema *s, const struct record *r, const uint8_t *owner,
                         size_t owner_n, struct pl_err *err)
 {
@@ -213,6 +222,7 @@ static int check_subkey(const struct schema *s, const struct record *r, const ui
     return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
 }
 
+/* The value as its reader will see it: stripped and unpacked. */
 static int check_schema(const struct schema *s, const struct bytes *stripped, struct pl_err *err)
 {
     struct mp_value *value = NULL;
@@ -248,7 +258,9 @@ int record_check(const struct validators *v, const struct record *r, struct pl_e
     rc = find_owner(r, &owner, &owner_n);
     if (rc == PL_EPROTO) return pl_fail(err, rc, "record: two owners");
     if (s && (rc = check_subkey(s, r, owner, owner_n, err))) return rc;
-    if (!owner) return PL_OK; /* without an owner every value is valid */
+    /* Without an owner every value is valid; a guarded record has been refused by its subkey
+     * then. */
+    if (!owner) return PL_OK;
     rc = record_strip(&stripped, r->value, r->n);
     if (!rc) rc = check_signature(r, &stripped, owner, owner_n, s != NULL, err);
     if (!rc && s) rc = check_schema(s, &stripped, err);
@@ -267,6 +279,7 @@ int record_sign(struct bytes *out, const struct validators *v, const struct reco
     if (!mine || find_owner(r, &owner, &n) || n != bytes_length(mine) ||
         memcmp(owner, bytes_at(mine), n))
         return out->failed;
+    /* Value, then "[signature:" and so on: hivemind writes it at the end, and finds it anywhere. */
     record_message(&message, r);
     bytes_add(out, signature_tag, strlen(signature_tag));
     if (message.failed) out->failed = message.failed;
@@ -277,6 +290,8 @@ int record_sign(struct bytes *out, const struct validators *v, const struct reco
     return out->failed;
 }
 
+/* "[owner:ssh-rsa AAAA...]" as msgpack bytes: c5 and two bytes of length, as it is longer than
+ * 255. */
 int record_own_subkey(struct bytes *out, const struct rsa_key *key)
 {
     struct bytes tag = { 0 };
