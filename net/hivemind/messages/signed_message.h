@@ -11,8 +11,6 @@
 #include "net/libp2p/peer/identity.h"
 
 #define SIGNED_TO_ALL 0xFFFFu
-/* bytes without the body: stage, sender, receiver, hash, key, signature, two lengths */
-#define SIGNED_HEAD_MAX (5 + PL_HASH_BYTES + 4 + PUBLIC_KEY_MAX + SIGNATURE_MAX)
 
 /* A view of received bytes. */
 struct signed_message {

@@ -5,9 +5,8 @@
 
 #include "multiaddr.h"
 
-#define PEERS_MAX 8192         /* known at once; a swarm of thousands is met in small pieces */
-#define PEER_ADDRESSES_MAX 16  /* of one peer; honest ones have a handful */
-#define PEER_PROTOCOLS_MAX 256 /* that one peer may claim */
+#define PEERS_MAX 8192        /* known at once; a swarm of thousands is met in small pieces */
+#define PEER_ADDRESSES_MAX 16 /* of one peer; honest ones have a handful */
 #define PEER_PROTOCOL_TEXT_MAX 16384 /* bytes of their names */
 #define BACKOFF_FIRST 5.0            /* s until an address that failed is dialed again; doubles */
 #define BACKOFF_MAX 300.0

@@ -12,7 +12,6 @@
 
 #define RPC_UNARY_MAX 4194304       /* bytes of a unary message with its frame, by the protocol */
 #define RPC_MESSAGE_MAX (64u << 20) /* most that any streaming RPC may allow for one message */
-#define RPC_NAME_MAX 256
 
 /* --- unary calls, server ---------------------------------------------------------------------- */
 
