@@ -21,10 +21,12 @@ static int ref_set_threads(int threads)
     (void)threads; /* the reference is single-threaded whatever is asked */
     return PL_OK;
 }
+/* float32 operands, sums in double: nothing less is a reference. */
 static int ref_set_precision(enum pl_precision precision)
 {
     return precision == PL_FLOAT32 ? PL_OK : PL_EUSE;
 }
+/* A host's memory has no limit that a backend could set. */
 static int host_set_memory(size_t bytes)
 {
     (void)bytes;

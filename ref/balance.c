@@ -1,5 +1,5 @@
-/* balance.c - who reduces how much, so that a round ends as soon as possible. [spec
- * hivemind-protocol 5.1] [TTT 2.1, uneven devices]
+/* balance.c - load balancing: the fraction of all values that each peer reduces, so that a round
+ * ends as soon as possible. [spec hivemind-protocol 5.1] [TTT 2.1, uneven devices]
  *
  * Peer i with bandwidth b_i reduces w_i of N tensors' elements and is done after
  *
@@ -59,6 +59,7 @@ static double water_level(const double *b, int N)
     for (;;) {
         double middle = low + (high - low) / 2;
         if (middle <= low || middle >= high) return high;
+        /* too early: not everything is reduced by then */
         if (sum_at(middle, b, N) < 1) low = middle;
         else high = middle;
     }

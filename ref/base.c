@@ -17,6 +17,7 @@
 
 #define LARGE_PAGE ((size_t)2 << 20)
 
+/* Writes the sentence and returns the status, so that refusing is one statement. */
 int pl_fail(struct pl_err *err, int status, const char *format, ...)
 {
     va_list args;
@@ -24,12 +25,14 @@ int pl_fail(struct pl_err *err, int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    /* Names in it may come from outside: they shall not break the line or steer a terminal. */
+    /* The text may quote names from outside: control characters must not break the line or steer a
+     * terminal. */
     for (char *c = err->text; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127) *c = '?';
     return status;
 }
 
+/* For messages about errors that bring no sentence of their own. */
 const char *pl_status_name(int status)
 {
     switch (status) {
@@ -55,14 +58,16 @@ int pl_size_mul(size_t *out, size_t n, size_t size)
     return PL_OK;
 }
 
+/* aligned_alloc needs a size that is a multiple of the alignment. */
 void *pl_alloc_unset(size_t n, size_t size)
 {
     size_t bytes, page;
     void *p;
     if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - LARGE_PAGE) return NULL;
     if (!bytes) bytes = 1;
+    /* from two large pages on, what rounding up wastes is less than half */
     page = bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE;
-    p = aligned_alloc(page, (bytes + page - 1) / page * page); /* it wants whole multiples */
+    p = aligned_alloc(page, (bytes + page - 1) / page * page);
 #ifdef MADV_HUGEPAGE
     if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a hint */
 #endif
@@ -78,6 +83,7 @@ void *pl_alloc(size_t n, size_t size)
 
 void pl_free(void *p) { free(p); }
 
+/* "dir/name"; the caller frees it. */
 char *pl_path_join(const char *dir, const char *name)
 {
     size_t a = strlen(dir), b = strlen(name);
@@ -90,6 +96,7 @@ char *pl_path_join(const char *dir, const char *name)
     return path;
 }
 
+/* Seconds of a clock that is never set back; only differences mean something. */
 double pl_seconds(void)
 {
     struct timespec t;

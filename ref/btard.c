@@ -42,6 +42,7 @@ int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_c
     struct pl_clip_result result;
     double *v = pl_alloc(d, sizeof *v);
     int rc = v ? median(aggregate, x, n, d, 0) : PL_ENOMEM;
+    /* v <- v + mean_i clip(x_i - v), from v = the median */
     for (size_t k = 0; !rc && k < d; k++) v[k] = aggregate[k];
     if (!rc) rc = clip(v, &result, x, NULL, n, d, &how);
     for (size_t k = 0; !rc && k < d; k++) aggregate[k] = (float)v[k];
@@ -174,6 +175,7 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
         double corrected = 0;
         int recompute;
         verdict->sums[j] = 0;
+        /* 4. every peer's s_ij and norm once more, from what it sent */
         pl_btard_direction(z, r->d, b, r->seed, (uint32_t)j);
         for (size_t i = 0; i < n; i++) {
             double s, norm;
@@ -186,6 +188,7 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             verdict->sums[j] += r->reported_s[at];
             corrected += verdict->false_reports[at] ? s : r->reported_s[at];
         }
+        /* 5. sum_i s_ij = 0, and 6. the vote, over the true reports */
         verdict->shifted[j] = !pl_btard_sum_holds(b, corrected);
         pl_btard_votes(&recompute, b, r->reported_norm, r->n, (int)j);
         verdict->recompute[j] = (uint8_t)recompute;

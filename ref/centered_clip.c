@@ -1,5 +1,5 @@
-/* centered_clip.c - CenteredClip: a mean in which one sender has bounded influence. [Karimireddy et al.
- * 2021, alg. 2] [TTT 2.1, security]
+/* centered_clip.c - CenteredClip: a mean in which one sender has bounded influence. [Karimireddy et
+ * al. 2021, alg. 2] [TTT 2.1, security]
  *
  *   repeat:  v += sum_i w_i (x_i - v) min(1, tau / |x_i - v|) / sum_i w_i
  *

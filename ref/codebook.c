@@ -1,14 +1,9 @@
-/* codebook.c - from a map of vectors to image tokens and back, two ways, with their losses.
- * [VQ-VAE: van den Oord et al. 2017] [Jang et al. 2017] [spec images-and-text 1.4, 1.6, 1.7]
+/* codebook.c - vector quantization: from a map of vectors to image tokens and back. gumbel.c is the
+ * other way to choose tokens. [VQ-VAE: van den Oord et al. 2017] [spec images-and-text 1.4, 1.7]
  *
- *   nearest   token = argmin_n |z - e_n|^2
- *   Gumbel    token = argmax_n (l_n + noise_n)
- *             y_n   = softmax((l_n + noise_n) / temperature)      what training decodes
- *             KL(q || uniform) = sum_n q_n log(q_n N),  q = softmax(l)
+ *   token = argmin_n |z - e_n|^2          zq = e[token]
  *
- * Maps are (B,D,P): D channels (N for logits) over the P places of an image; every place is on its
- * own. With Gumbel noise the largest of l + noise is a sample of softmax(l), and y has a gradient
- * where the argmax has none; the lower the temperature, the nearer y is to the argmax. */
+ * Maps are (B,D,P): D channels over the P places of an image; every place is on its own. */
 #include "codebook.h"
 
 #include <assert.h>
@@ -30,11 +25,13 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
             int32_t best = 0;
             for (int n = 0; n < N; n++) {
                 const float *e = table + (size_t)n * (size_t)D;
-                double distance = 0; /* |z - e_n|^2 */
+                /* |z - e_n|^2, summed over channels */
+                double distance = 0;
                 for (int d = 0; d < D; d++) {
                     double difference = (double)z[at(b, d, p, D, P)] - e[d];
                     distance += difference * difference;
                 }
+                /* < and not <=: of equally near codes the first one, on every backend */
                 if (distance < least) {
                     least = distance;
                     best = n;
@@ -52,6 +49,7 @@ int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int 
         for (int p = 0; p < P; p++) {
             int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
             assert(n >= 0 && n < N);
+            /* one row of the codebook becomes one column of the map */
             for (int d = 0; d < D; d++)
                 z[at(b, d, p, D, P)] = table[(size_t)n * (size_t)D + (size_t)d];
         }
@@ -67,6 +65,7 @@ int ref_code_rows_backward(float *dtable, const float *dz, float scale, const in
     if (!sum) return PL_ENOMEM;
     for (int b = 0; b < B; b++)
         for (int p = 0; p < P; p++) {
+            /* every place that chose token n adds to row n */
             int32_t n = code[(size_t)b * (size_t)P + (size_t)p];
             assert(n >= 0 && n < N);
             for (int d = 0; d < D; d++)
@@ -78,108 +77,8 @@ int ref_code_rows_backward(float *dtable, const float *dz, float scale, const in
     return PL_OK;
 }
 
-/* l_n + noise_n */
-static float noisy(const float *logits, const float *noise, size_t i)
-{
-    return noise ? logits[i] + noise[i] : logits[i];
-}
-
-/* token = argmax_n (l_n + noise_n) */
-int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
-{
-    for (int b = 0; b < B; b++)
-        for (int p = 0; p < P; p++) {
-            int32_t best = 0;
-            for (int n = 1; n < N; n++)
-                if (noisy(logits, noise, at(b, n, p, N, P)) >
-                    noisy(logits, noise, at(b, best, p, N, P)))
-                    best = n;
-            code[(size_t)b * (size_t)P + (size_t)p] = best;
-        }
-    return PL_OK;
-}
-
-/* The softmax's denominator at a place: the largest of l + noise, which is subtracted so that no
- * exponential overflows, and log sum_n exp((l_n + noise_n - largest) / temperature). */
-static void denominator(double *largest, double *log_sum, const float *logits, const float *noise,
-                        double temperature, int b, int p, int N, int P)
-{
-    double sum = 0;
-    *largest = -INFINITY;
-    for (int n = 0; n < N; n++) *largest = fmax(*largest, noisy(logits, noise, at(b, n, p, N, P)));
-    for (int n = 0; n < N; n++)
-        sum += exp((noisy(logits, noise, at(b, n, p, N, P)) - *largest) / temperature);
-    *log_sum = log(sum);
-}
-
-/* y = softmax((l + noise) / temperature) */
-int ref_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B,
-                    int N, int P)
-{
-    assert(temperature > 0);
-    for (int b = 0; b < B; b++)
-        for (int p = 0; p < P; p++) {
-            double largest, log_sum;
-            denominator(&largest, &log_sum, logits, noise, temperature, b, p, N, P);
-            for (int n = 0; n < N; n++) {
-                size_t i = at(b, n, p, N, P);
-                y[i] = (float)exp((noisy(logits, noise, i) - largest) / temperature - log_sum);
-            }
-        }
-    return PL_OK;
-}
-
-/* mean over places of sum_n q_n log(q_n N); 1e-10 as taming-transformers, for q_n = 0 */
-int ref_kl_uniform(double *kl, const float *logits, int B, int N, int P)
-{
-    double sum = 0;
-    for (int b = 0; b < B; b++)
-        for (int p = 0; p < P; p++) {
-            double largest, log_sum;
-            denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
-            for (int n = 0; n < N; n++) {
-                double q = exp(logits[at(b, n, p, N, P)] - largest -
-                               log_sum); /* q_n = softmax(l)_n */
-                sum += q * log(q * N + 1e-10);
-            }
-        }
-    *kl = sum / ((double)B * P);
-    return PL_OK;
-}
-
-/* Through the softmax y, with a = dloss/dy:   dl_n = y_n (a_n - sum_k a_k y_k) / temperature
- * and of the KL term, with r = log(qN + 1e-10) + qN / (qN + 1e-10):
- *                                             dl_n = q_n (r_n - sum_k q_k r_k) / (B P) */
-int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const float *logits,
-                        float temperature, float kl_weight, int B, int N, int P)
-{
-    double *slope = pl_alloc((size_t)N, sizeof *slope);
-    if (!slope) return PL_ENOMEM;
-    for (int b = 0; b < B; b++)
-        for (int p = 0; p < P; p++) {
-            double largest, log_sum, ay = 0, qr = 0;
-            denominator(&largest, &log_sum, logits, NULL, 1, b, p, N, P);
-            /* the two sums, sum_k a_k y_k and sum_k q_k r_k */
-            for (int n = 0; n < N; n++) {
-                size_t i = at(b, n, p, N, P);
-                double q = exp(logits[i] - largest - log_sum), qN = q * N;
-                slope[n] = log(qN + 1e-10) + qN / (qN + 1e-10);
-                ay += (double)a[i] * y[i];
-                qr += q * slope[n];
-            }
-            /* both terms of dl_n */
-            for (int n = 0; n < N; n++) {
-                size_t i = at(b, n, p, N, P);
-                double q = exp(logits[i] - largest - log_sum);
-                dlogits[i] = (float)(y[i] * (a[i] - ay) / temperature +
-                                     kl_weight * q * (slope[n] - qr) / ((double)B * P));
-            }
-        }
-    pl_free(slope);
-    return PL_OK;
-}
-
-/* mean |y - x|, mean (y - x)^2, and dy = l1 sign(y - x) / n + 2 l2 (y - x) / n */
+/* The losses in pixels: mean |y - x|, mean (y - x)^2, and their gradient dy = l1 sign(y - x) / n +
+ * 2 l2 (y - x) / n */
 int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1, float l2,
                    size_t n)
 {
@@ -196,17 +95,8 @@ int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, fl
     return PL_OK;
 }
 
-/* High at first, so that every code gets gradients; low at last, so that y is nearly one code. */
-double pl_temperature_at(const struct pl_temperature *t, int64_t step)
-{
-    double part;
-    if (step < t->warm_up)
-        return t->start + (t->max - t->start) / (double)t->warm_up * (double)step;
-    part = fmin(1, (double)(step - t->warm_up) / (double)(t->decay - t->warm_up));
-    return t->min + (t->max - t->min) * (1 + cos(part * acos(-1))) / 2;
-}
-
-/* -sum_k p_k log2 p_k, in bits: 2 to its power is how many tokens are really used. */
+/* -sum_k p_k log2 p_k, in bits. 2 to this power is the perplexity: how many tokens are really
+ * used. */
 double pl_code_entropy(const uint64_t *uses, size_t N)
 {
     double total = 0, bits = 0;

@@ -26,7 +26,8 @@ static int is_sane(const struct pl_conv *c)
 static void gather_inputs(double *patch, const float *x, const struct pl_conv *c, int first,
                           int count)
 {
-    int W_out = pl_conv_width(c), top[PLACES], left[PLACES]; /* of each place's window */
+    int W_out = pl_conv_width(c), top[PLACES], left[PLACES];
+    /* place p = (i, j) sees rows i stride - top .. + K - 1, and columns likewise */
     for (int p = 0; p < PLACES; p++) {
         top[p] = (first + p) / W_out * c->stride - c->top;
         left[p] = (first + p) % W_out * c->stride - c->left;
@@ -81,6 +82,7 @@ int ref_conv(float *y, const float *x, const float *w, const float *b, const str
             gather_inputs(patch, x, c, first, count);
             for (int o = 0; o < c->O; o++, w_o += terms, y_o += places) {
                 double sum[PLACES];
+                /* y = b + sum_k w_k patch_k: a row of weights times a column of the patch */
                 for (int p = 0; p < PLACES; p++) sum[p] = b ? b[o] : 0;
                 for (size_t k = 0; k < terms; k++)
                     for (int p = 0; p < PLACES; p++)
@@ -108,6 +110,7 @@ int ref_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv
             for (int ch = 0; ch < c->C; ch++) { /* one input channel at 8 places */
                 double sum[PLACES] = { 0 };
                 const double *at = patch;
+                /* sum over output channels and the window's weights */
                 for (int o = 0; o < c->O; o++) {
                     const float *wo = w + ((size_t)o * (size_t)c->C + (size_t)ch) * window;
                     for (size_t k = 0; k < window; k++, at += PLACES)
@@ -145,6 +148,7 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
                                     ((size_t)image * (size_t)c->O + (size_t)o) * (size_t)places;
                 double g[PLACES] = { 0 };
                 for (int p = 0; p < count; p++) g[p] = from[first + p];
+                /* dw_k += sum_p dy_p patch_pk: an outer product, summed over places */
                 for (size_t k = 0; k < terms; k++) {
                     double s = 0;
                     for (int p = 0; p < PLACES; p++) s += g[p] * patch[k * PLACES + (size_t)p];

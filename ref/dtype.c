@@ -36,6 +36,7 @@ static float of_bits(uint32_t bits)
 float pl_half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, m = h & 1023;
+    /* (-1)^sign 2^(exponent - 15) (1 + m / 1024) */
     if (exponent == 31) return of_bits(sign | 0x7f800000u | m << 13); /* infinity, NaN */
     if (exponent) return of_bits(sign | (exponent + 112) << 23 | m << 13);
     return of_bits(sign | bits_of((float)m * 0x1p-24f)); /* subnormal */
@@ -45,7 +46,7 @@ uint16_t pl_half_from_float(float x)
 {
     uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);
     uint32_t bits = bits_of(x) & 0x7fffffff, m;
-    if (bits > 0x7f800000) return sign | 0x7e00;
+    if (bits > 0x7f800000) return sign | 0x7e00;  /* NaN */
     if (bits >= 0x477ff000) return sign | 0x7c00; /* 65520 and more round to infinity */
     if (bits < 0x38800000) /* below the least normal half, 2^-14: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint16_t)rintf(of_bits(bits) * 0x1p24f));
@@ -77,6 +78,7 @@ union element {
     uint8_t u8;
 };
 
+/* One element, widened or rounded to float32. */
 static float from_element(const union element *e, enum pl_dtype t)
 {
     switch (t) {
@@ -116,6 +118,7 @@ static int64_t truncated(float x, int bits)
     return x <= -limit ? (int64_t)-limit : (int64_t)x;
 }
 
+/* Floats round to nearest even; integers are cut towards zero and saturate. */
 static union element to_element(float x, enum pl_dtype t)
 {
     switch (t) {

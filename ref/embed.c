@@ -11,6 +11,7 @@ int ref_embed(float *y, const float *table, const int32_t *ids, int M, int D, in
 {
     for (int m = 0; m < M; m++) {
         assert(0 <= ids[m] && ids[m] < rows);
+        /* y_m = E[id_m]: a product of E with a one-hot row, without the zeros */
         memcpy(y + (size_t)m * (size_t)D, table + (size_t)ids[m] * (size_t)D,
                (size_t)D * sizeof *y);
     }
@@ -23,6 +24,7 @@ int ref_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M
     for (int m = 0; m < M; m++) {
         float *row = dtable + (size_t)ids[m] * (size_t)D;
         assert(0 <= ids[m] && ids[m] < rows);
+        /* dE[id_m] += dy_m, in the order of m: equal ids add to the same row */
         for (int i = 0; i < D; i++) row[i] += dy[(size_t)m * (size_t)D + (size_t)i];
     }
     (void)rows;

@@ -27,6 +27,7 @@ int ref_group_norm(float *y, const float *x, const float *weight, const float *b
     for (int group = 0; group < B * G; group++, x += per, y += per) {
         double mean, scale;
         moments(&mean, &scale, x, per, eps);
+        /* y = weight_c h + bias_c; element i is in channel i / P of the group */
         for (size_t i = 0; i < per; i++) {
             size_t c = (size_t)(group % G) * (size_t)(C / G) + i / (size_t)P;
             y[i] = (float)((x[i] - mean) * scale * weight[c] + bias[c]);
@@ -54,6 +55,7 @@ int ref_group_norm_backward(float *dx, float *dweight, float *dbias, const float
         double mean, scale, sum_g = 0, sum_gh = 0;
         moments(&mean, &scale, x, per, eps);
         for (int k = 0; k < channels; k++) {
+            /* sum dy and sum dy h over the places of one channel */
             double sum = 0, sum_h = 0;
             for (size_t i = (size_t)k * (size_t)P; i < (size_t)(k + 1) * (size_t)P; i++) {
                 sum += dy[i];
@@ -66,6 +68,7 @@ int ref_group_norm_backward(float *dx, float *dweight, float *dbias, const float
             sum_gh += weight[first + k] * sum_h;
         }
         for (size_t i = 0; i < per; i++) {
+            /* dx = scale (g - mean(g) - h mean(g h)) */
             double h = (x[i] - mean) * scale,
                    g = (double)dy[i] * weight[first + (int)(i / (size_t)P)];
             dx[i] = (float)(scale * (g - sum_g / (double)per - h * sum_gh / (double)per));

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+/* |a - b|^2 */
 static float distance2(const float *a, const float *b, int D)
 {
     float sum = 0;
@@ -69,8 +70,7 @@ static void move_centres(float *centre, int K, double *sum, const float *point, 
             }
         }
         for (int d = 0; d < D; d++)
-            sum[(size_t)best * (size_t)D + (size_t)d] +=
-                p[d]; /* each point joins its nearest centre */
+            sum[(size_t)best * (size_t)D + (size_t)d] += p[d]; /* joins its nearest centre */
         count[best]++;
     }
     /* centre = mean */
@@ -108,6 +108,8 @@ int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, siz
     for (int k = 0; k < K; k++) {
         size_t farthest = 0;
         if (!idle[k]) continue;
+        /* argmax_i min over centres of |point_i - centre|^2; it counts for the next idle code,
+         * too */
         for (size_t i = 1; i < n; i++)
             if (least[i] > least[farthest]) farthest = i;
         memcpy(centre + (size_t)k * (size_t)D, point + farthest * (size_t)D,

@@ -96,6 +96,7 @@ int pl_mask_parse(struct pl_mask *mask, const char *name, struct pl_err *err)
         mask->kind = PL_MASK_CONV_CORNER;
         at = "";
     }
+    /* a window without a middle cell has no query: the kernel must be odd */
     if (at && !*at && mask->kernel % 2 == 1 && mask->dilation >= 1) return PL_OK;
     return pl_fail(err, PL_EUSE,
                    "attention kind \"%.40s\": expected full, axial_row, axial_col or "

@@ -21,7 +21,8 @@ typedef int pl_layer_norm_backward_fn(float *dx, float *dweight, float *dbias, c
                                       const float *x, const float *weight, int M, int D, float eps,
                                       int add);
 
-/* Group norm: G groups of C/G neighbouring channels; mean and variance over a group's channels and all P
+/* Group norm: G groups of C/G neighbouring channels; mean and variance over a group's channels and
+ * all P
  * places of one image.  x, y (B,C,P)   weight, bias (C)   y may be x */
 typedef int pl_group_norm_fn(float *y, const float *x, const float *weight, const float *bias,
                              int B, int C, int P, int G, float eps);

@@ -42,7 +42,8 @@ static double numpy_sum(const double *x, size_t n)
     return sum;
 }
 
-/* border[j]: where peer j's share ends, in elements of the whole. */
+/* border_j = total (fraction_1 + ... + fraction_j) / sum: where peer j's share ends, in
+ * elements. */
 static int borders(size_t *border, const double *fraction, int N, size_t total, struct pl_err *err)
 {
     double sum = numpy_sum(fraction, (size_t)N), upto = 0;
@@ -70,6 +71,8 @@ static int owner(const size_t *border, int *peer, size_t at, size_t length)
     size_t most, end = at + length;
     if (end <= border[*peer]) return best;
     most = border[*peer] > at ? border[*peer] - at : 0;
+    /* the overlap of [at, end) with each share that it crosses; the largest wins, the first of
+     * equals */
     while (end > border[*peer]) {
         size_t part = smaller(end, border[*peer + 1]) - smaller(end, border[*peer]);
         ++*peer;
@@ -93,7 +96,7 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
     *parts = NULL;
     *count = 0;
     if (N < 1) return pl_fail(err, PL_EUSE, "partition: a group of %d", N);
-    /* how many parts, before memory is taken for them */
+    /* count the parts before allocating them */
     for (size_t t = 0; t < tensors; t++) {
         total += elements[t];
         *count += parts_of(elements[t], pl_part_values(method[t], part_bytes));
@@ -106,7 +109,8 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
     *parts = pl_alloc(*count, sizeof **parts);
     rc = !border || !*parts ? pl_fail(err, PL_ENOMEM, "partition: no memory for %zu parts", *count)
                             : borders(border, fraction, N, total, err);
-    /* cut, and deal out */
+    /* cut each tensor into parts of `values` elements, the last one shorter, and give each an
+     * owner */
     for (size_t t = 0, p = 0; !rc && t < tensors; t++) {
         size_t values = pl_part_values(method[t], part_bytes), n = parts_of(elements[t], values);
         for (size_t i = 0; i < n; i++, p++) {

@@ -89,7 +89,8 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
         total += exp(z[f.column[i]] - most);
         keep[f.column[i]] = top_p >= 1;
     }
-    /* sum_before: the probability of all larger ones */
+    /* top-p: softmax at temperature 1 over the survivors; sum_before is the probability of all
+     * larger tokens, and the first token that reaches p is still kept */
     for (int rank = 0; top_p < 1 && rank < V - first; rank++) {
         int id = rank < V - f.left ? f.column[V - 1 - rank] : next_largest(&f);
         if (rank > 0 && sum_before > top_p) break;
@@ -121,13 +122,15 @@ void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, dou
     assert(temperature > 0);
     for (int i = 0; i < V; i++)
         if (keep[i] && z[i] > most) most = z[i];
+    /* p_i = exp((z_i - max) / temperature) / sum; the maximum cancels and keeps exp finite */
     for (int i = 0; i < V; i++)
         if (keep[i]) sum += exp((z[i] - most) / temperature);
     for (int i = 0; i < V; i++)
         p[i] = keep[i] ? (float)(exp((z[i] - most) / temperature) / sum) : 0;
 }
 
-/* 3. */
+/* 3. Inverse of the cumulative distribution: the first token with p_0 + ... + p_id > u. The sum is
+ * taken as it is, since rounding leaves it a little off 1. */
 int pl_sample_draw(const float *p, int V, struct pl_rng *rng)
 {
     double total = 0, sum = 0, target;
@@ -148,7 +151,7 @@ int pl_sample(int *id, const float *z, int V, const struct pl_sampling *how, str
     uint8_t *keep = pl_alloc((size_t)V, 1);
     int rc = p && keep ? pl_sample_filter(keep, z, V, how->top_k, how->top_p) : PL_ENOMEM;
     if (rc == PL_OK) {
-        pl_sample_softmax(p, z, keep, V, how->temperature);
+        pl_sample_softmax(p, z, keep, V, how->temperature); /* 2., then 3. */
         *id = pl_sample_draw(p, V, rng);
     }
     pl_free(p);

@@ -41,8 +41,8 @@ int ref_sumsq(double *sum, const float *x, size_t n)
     return PL_OK;
 }
 
-/* B matrices (R,C) to (C,R); rows of both may be parts of wider ones: x_step, y_step floats apart.
- * */
+/* B matrices (R,C) to (C,R); rows of both may be parts of wider ones: x_step, y_step floats
+ * apart. */
 int ref_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
     for (int b = 0; b < B; b++)

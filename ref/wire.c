@@ -24,8 +24,8 @@ const char *pl_compression_name(enum pl_compression method)
     return (unsigned)method < PL_COMPRESSIONS ? names[method] : "unknown method";
 }
 
-/* Large tensors gain most from fewer bits; norms and biases cost little, and bear rounding worst.
- * */
+/* Large tensors gain most from fewer bits; norms and biases cost little, and bear rounding
+ * worst. */
 enum pl_compression pl_wire_adaptive(size_t elements)
 {
     return elements >= PL_WIRE_ADAPTIVE ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
@@ -75,6 +75,7 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
     if (rc) return rc;
     switch (method) {
     case PL_COMPRESS_NONE:
+        /* hivemind sends bfloat16 as float32 */
         *bytes = n * (type->dtype == PL_BF16_T ? sizeof(float) : pl_dtype_size(type->dtype));
         return PL_OK;
     case PL_COMPRESS_FLOAT16:
@@ -92,10 +93,12 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
         if (!is_float(type->dtype) && type->dtype != PL_BF16_T)
             return refuse(method, "integers", err);
         if (!n) return refuse(method, "empty tensors", err);
+        /* u64 256, the table, one byte per element */
         *bytes = 8 + PL_CODES * sizeof(float) + n;
         return PL_OK;
     case PL_COMPRESS_BLOCKWISE8:
         blocks = pl_blocks(n, PL_WIRE_BLOCK);
+        /* two u64, absmax of each block, the codebook, one byte per element */
         *bytes = 16 + (blocks + PL_CODES) * sizeof(float) + n;
         return PL_OK;
     case PL_COMPRESSIONS: break;

@@ -1,5 +1,5 @@
-/* wire_codec.c - a tensor into the bytes that wire.c describes, and back: each encoder is followed by its decoder
- * for each method. [spec numerics 3] [spec hivemind-protocol 6]
+/* wire_codec.c - a tensor into the bytes that wire.c describes, and back: each encoder is followed
+ * by its decoder for each method. [spec numerics 3] [spec hivemind-protocol 6]
  *
  * Values pass through float32: a tensor of another type is widened before and narrowed after. Codes
  * are the backend's work, headers and tables ours. */
@@ -14,6 +14,7 @@ static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
 static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
                           const struct pl_wire_type *type, const float *x, size_t n)
 {
+    /* per row of D: mean and deviation in float32, then (x - mean) / deviation as halves */
     size_t D = (size_t)type->size[type->dims - 1], rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
     int rc;
@@ -45,6 +46,9 @@ void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
     memcpy(buffer + 8, table, PL_CODES * sizeof *table);
 }
 
+/* code_i indexes 256 values: bins of equal width over mean +- 3 deviations, or 256 quantiles
+ * (compress.c). A 16-bit input is first widened, but its bins are made in its own precision, as the
+ * peers do. */
 static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                          enum pl_dtype was, const float *x, size_t n)
 {
@@ -73,6 +77,7 @@ struct blockwise {
     uint8_t *codes;
 };
 
+/* Buffers in the backend's memory. */
 static int blockwise_open(struct blockwise *w, const struct pl_backend *be, size_t n)
 {
     w->x = be->alloc(n * sizeof *w->x);
@@ -88,7 +93,8 @@ static void blockwise_close(struct blockwise *w, const struct pl_backend *be)
     be->free(w->codes);
 }
 
-/* code = the entry nearest to x / absmax, quant.c's rule of the reference run */
+/* absmax = max |x| of a block of 4096; code = the entry nearest to x / absmax, quant.c's rule of
+ * the reference run. The book travels with every tensor. */
 static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
 {
     size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
@@ -98,6 +104,7 @@ static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const 
     float entries[PL_CODES];
     int rc = blockwise_open(&w, be, n);
     pl_codebook(entries, PL_MAP_SIGNED, PL_RULE_RUN);
+    /* the header, the book, then absmax and codes where the backend made them */
     put_u64(buffer, blocks);
     put_u64(buffer + 8, PL_CODES);
     memcpy(book, entries, sizeof entries);
@@ -116,6 +123,7 @@ static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t
     size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
     const uint8_t *absmax = buffer + 16, *book = absmax + blocks * sizeof(float);
     const uint8_t *codes = book + PL_CODES * sizeof(float);
+    /* The sender's book is used, so a peer with another codebook is still understood. */
     struct blockwise w;
     float entries[PL_CODES];
     int rc = blockwise_open(&w, be, n);
@@ -137,11 +145,12 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     int rc = pl_wire_bytes(&bytes, method, type, err);
     if (!rc) rc = pl_wire_elements(&n, type, err);
     if (rc) return rc;
-    /* hivemind sends bfloat16 as float32 */
+    /* NONE: the elements themselves; but hivemind sends bfloat16 as float32 */
     if (method == PL_COMPRESS_NONE && type->dtype != PL_BF16_T) {
         if (bytes) memcpy(buffer, data, bytes);
         return PL_OK;
     }
+    /* every other method encodes float32 */
     if (type->dtype != PL_F32) {
         wide = pl_alloc(n, sizeof *wide);
         if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
@@ -164,6 +173,7 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
               : PL_OK;
 }
 
+/* pl_wire_check has refused every buffer whose size or header does not fit the claimed shape. */
 int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression method,
                    const struct pl_wire_type *type, const uint8_t *buffer, size_t bytes,
                    struct pl_err *err)
@@ -172,12 +182,13 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
     float *wide = NULL, *x = data;
     int rc = pl_wire_check(&n, method, type, buffer, bytes, err);
     if (rc || !n) return rc;
-    /* elements as they are */
+    /* NONE: the elements as they are */
     if (method == PL_COMPRESS_NONE && bytes == n * pl_dtype_size(type->dtype)) {
         memcpy(data, buffer, bytes);
         return PL_OK;
     }
     if (method == PL_COMPRESS_MEANSTD16) {
+        /* (x - mean) / deviation was sent as halves */
         rc = decode_meanstd(data, be, type, buffer, n);
     } else if (type->dtype != PL_F32) {
         x = wide = pl_alloc(n, sizeof *wide);

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where and under which name the next tensors are declared. */
+/* Where the next tensors are declared: block l of `params`, under
+ * "<prefix>layers.blocks.<l>.<f|g>". */
 struct declaring {
     struct pl_params *params;
     const char *prefix;
@@ -49,28 +50,30 @@ static int declare_attention(struct pl_block *b, const struct declaring *at, int
         (rc = declare(&b->f_weight, at, "fn.norm.weight", D, 0)) ||
         (rc = declare(&b->f_bias, at, "fn.norm.bias", D, 0)))
         return rc;
+    /* another block of the group has declared these: its indices are ours */
     if (shared) {
         b->qkv = shared->qkv;
         b->out = shared->out;
         b->out_bias = shared->out_bias;
         return PL_OK;
     }
+    /* q, k and v of H heads in one matrix; W_o mixes the heads and alone has a bias */
     if ((rc = declare(&b->qkv, at, "fn.fn.fn.to_qkv.weight", 3 * E, D)) ||
         (rc = declare(&b->out, at, "fn.fn.fn.to_out.0.weight", D, E)))
         return rc;
     return declare(&b->out_bias, at, "fn.fn.fn.to_out.0.bias", D, 0);
 }
 
-/* The same of the feed-forward branch. */
-static int declare_feed(struct pl_block *b, const struct declaring *at, int64_t D,
-                        const struct pl_block *shared)
+/* s_g and norm of block l; W1 makes u and g, which GEGLU multiplies, W2 goes back to D channels. */
+static int declare_ffn(struct pl_block *b, const struct declaring *at, int64_t D,
+                       const struct pl_block *shared)
 {
     int rc;
     if ((rc = declare(&b->g_scale, at, "scale", D, 0)) ||
         (rc = declare(&b->g_weight, at, "fn.norm.weight", D, 0)) ||
         (rc = declare(&b->g_bias, at, "fn.norm.bias", D, 0)))
         return rc;
-    if (shared) {
+    if (shared) { /* as above */
         b->W1 = shared->W1;
         b->b1 = shared->b1;
         b->W2 = shared->W2;
@@ -84,7 +87,8 @@ static int declare_feed(struct pl_block *b, const struct declaring *at, int64_t 
     return declare(&b->b2, at, "fn.fn.fn.net.3.bias", D, 0);
 }
 
-/* All blocks in order; where the layers are shared, indices of an earlier block's tensors. */
+/* Declares all blocks in order. Where layers are shared, a block gets the indices of the tensors
+ * that an earlier block declared, so gradients of all its users add up in one place. */
 int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
                       struct pl_params *params, const char *prefix)
 {
@@ -104,7 +108,7 @@ int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
         struct declaring f = { params, prefix, l, 'f' }, g = { params, prefix, l, 'g' };
         pl_dalle_mask(c, l, &s->list[l].mask);
         rc = declare_attention(&s->list[l], &f, c->D, s->E, shared);
-        if (rc == PL_OK) rc = declare_feed(&s->list[l], &g, c->D, shared);
+        if (rc == PL_OK) rc = declare_ffn(&s->list[l], &g, c->D, shared);
     }
     return rc;
 }
@@ -124,6 +128,7 @@ int pl_blocks_prepare(struct pl_blocks *s, const struct pl_backend *be)
     s->sine = be->alloc(n * sizeof(float));
     if (!angle || !s->angle || !s->cosine || !s->sine) rc = PL_ENOMEM;
     if (rc == PL_OK) {
+        /* angle (S+1,R/2): text position, row and column by turns of channels (rotary.c) */
         pl_rotary_angles(angle, s->P, c->F, c->d);
         rc = pl_blocks_set_angles(s, angle);
     }

@@ -59,6 +59,7 @@ int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attent
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
+    /* the four operations of the line above, in its order; lse is kept for backward */
     if ((rc = norm_shift(s, k->h, w->norm, x, b->f_weight, b->f_bias, B, n)) ||
         (rc = be->linear(k->qkv, k->h, value(s, b->qkv), NULL, M, D, 3 * E)) ||
         (rc = rotate(s, k->qkv, B, n, 0)) ||
@@ -77,7 +78,9 @@ int pl_attention_branch_backward(const struct pl_blocks *s, int l,
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
     float *dqkv = w->wide, *do_ = w->wide + 3 * (size_t)M * (size_t)E;
-    /* each line undoes one of the forward pass, last first: y = s_f branch, o, qkv, rotary, h */
+    /* Each line is the gradient of one forward line, last first:
+     *   dy_branch = s_f dy        dW_o += dy_branch o',  do = W_o' dy_branch
+     *   dqkv by attention,  rotated back        dW_qkv += dqkv h',  dh = W_qkv' dqkv */
     if ((rc = be->layer_scale_backward(w->dy, grad(s, b->f_scale), dy, k->y, value(s, b->f_scale),
                                        M, D)) ||
         (rc = be->linear_dw(grad(s, b->out), grad(s, b->out_bias), w->dy, k->o, M, E, D)) ||

@@ -1,5 +1,5 @@
-/* clip.c - CLIP: two transformers, one for pictures and one for captions, whose vectors point the
- * same way where picture and caption belong together. The reference run drew 128 pictures for a
+/* clip.c - CLIP: two transformers, one for pictures and one for captions. Their vectors point the
+ * same way if picture and caption belong together. The reference run drew 128 pictures for a
  * caption and showed the four with the largest logits. [CLIP, fig. 3] [TTT 3.4]
  * [spec images-and-text 2.1, 2.4]
  *
@@ -50,7 +50,8 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
     return rc;
 }
 
-/* vectors (B,embed), host, of rows h (B,D): x @ proj, proj [D,embed]. */
+/* vectors (B,embed), in host memory, = h proj with h (B,D) and proj [D,embed]. linear_dx multiplies
+ * by a matrix that is not transposed, which is what the checkpoint's proj needs. */
 static int project(struct pl_clip_model *m, float *vectors, const float *h, size_t proj, int B,
                    int D)
 {
@@ -118,6 +119,8 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
             *host = pl_alloc(ids, sizeof *host);
     rc = x && h && at && host ? PL_OK : PL_ENOMEM;
     for (int b = 0; b < B && !rc; b++)
+        /* captions are cut behind the longest one's end token: a causal block never looks
+         * further */
         memcpy(host + (size_t)b * (size_t)n, tokens + (size_t)b * (size_t)c->context,
                (size_t)n * sizeof *host);
     if (!rc) rc = be->put(at, host, ids * sizeof *host);
@@ -155,6 +158,7 @@ void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
             pixels[c * n + i] = (rgb[3 * i + c] / 255.0f - mean[c]) / spread[c];
 }
 
+/* a . b */
 static double dot(const float *a, const float *b, int n)
 {
     double sum = 0;

@@ -17,6 +17,8 @@ static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "ln_2.weight", PL_LN2_WEIGHT },     { "ln_2.bias", PL_LN2_BIAS },
 };
 
+/* 224 x 224 pixels in 7 x 7 patches of 32 x 32, 12 blocks each; captions of up to 77 BPE tokens.
+ * 151 million parameters. [CLIP, table 20] */
 struct pl_clip_config pl_clip_vit_b_32(void)
 {
     return (struct pl_clip_config){ .embed = 512,
@@ -44,6 +46,7 @@ int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
         { "transformer_width", c->text_width, 1, 1 << 14 },
         { "transformer_layers", c->text_layers, 1, PL_PRENORM_LAYERS_MAX },
     };
+    /* heads are 64 wide, and patches tile the picture */
     int rc = pl_check_ranges("CLIP configuration", sizes, PL_COUNT(sizes), err);
     if (rc) return rc;
     if (c->vision_width % PL_CLIP_HEAD || c->text_width % PL_CLIP_HEAD)
@@ -63,7 +66,7 @@ struct declaring {
     int rc;
 };
 
-/* Index of a new tensor; errors wait in d->rc until all are declared. */
+/* Adds a tensor; matrices decay, vectors do not. Returns its index; an error stays in d->rc. */
 static size_t add(struct declaring *d, const char *name, int dims, int64_t a, int64_t b)
 {
     int64_t shape[2] = { a, b };
@@ -77,8 +80,10 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     struct declaring d = { &m->params, PL_OK };
     memset(m, 0, sizeof *m);
     m->config = *config;
-    /* pictures: every patch sees every other; captions: only what came before */
+    /* pictures: every patch attends to every other; captions: causal, as the end token comes
+     * last */
     int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
+    /* width V, V / 64 heads, feed-forward 4 V, x sigmoid(1.702 x) [CLIP, 2.4] */
     m->vision = (struct pl_prenorm){
         .params = &m->params,
         .layers = c->vision_layers,
@@ -88,6 +93,7 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
         .activation = PL_QUICKGELU,
         .mask = PL_MASK_NONE,
     };
+    /* width T, T / 64 heads */
     m->text = (struct pl_prenorm){
         .params = &m->params,
         .layers = c->text_layers,
@@ -97,6 +103,8 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
         .activation = PL_QUICKGELU,
         .mask = PL_MASK_FULL,
     };
+    /* In the order of the official state_dict, which optimizers and checkpoints see: the caption's
+     * own tensors, then the picture's tower, then the caption's. */
     m->text_position = add(&d, "positional_embedding", 2, c->context, T);
     m->text_proj = add(&d, "text_projection", 2, T, c->embed);
     m->scale = add(&d, "logit_scale", 0, 0, 0);
@@ -104,7 +112,7 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     m->vision_position = add(&d, "visual.positional_embedding", 2, 1 + grid * grid, V);
     m->vision_proj = add(&d, "visual.proj", 2, V, c->embed);
     if (!d.rc) {
-        m->conv = m->params.count;
+        m->conv = m->params.count; /* W (V,3,patch,patch): a linear layer of each patch's pixels */
         d.rc = pl_params_add(&m->params, "visual.conv1.weight", 4,
                              (int64_t[]){ V, 3, c->patch, c->patch }, 1);
     }

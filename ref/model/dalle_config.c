@@ -57,7 +57,8 @@ int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl
                    name);
 }
 
-/* Groups of the first L-1 blocks in turn; the last has a group and a window of its own. */
+/* block[l]: group l mod 4; row, column, row, row. The last block has a group and a K x K window of
+ * its own. [TTT 3.1] */
 void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation)
 {
     static const enum pl_mask_kind kinds[4] = { PL_MASK_ROW, PL_MASK_COL, PL_MASK_ROW,
@@ -72,6 +73,7 @@ void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation
                                                   .dilation = dilation };
 }
 
+/* Every block gets layers of its own: the same model without sharing. */
 void pl_dalle_config_untie(struct pl_dalle_config *c)
 {
     for (int l = 0; l < c->L; l++) c->block[l].group = l;
@@ -85,6 +87,7 @@ int pl_dalle_rows(const struct pl_dalle_config *c) { return c->V + c->T + c->Vi;
 void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
 {
     const struct pl_dalle_block *b = &c->block[l];
+    /* P = T + 1 text positions, the start token among them; then F x F image cells */
     *mask = (struct pl_mask){
         .kind = b->kind, .P = c->T + 1, .F = c->F, .kernel = b->kernel, .dilation = b->dilation
     };

@@ -34,14 +34,14 @@ static int check_ids(const struct pl_gpt2 *m, const int32_t *ids, size_t n)
     return PL_OK;
 }
 
-/* Host ids to the backend, in a buffer from the scratch buffers. NULL: no memory. */
+/* Copies token ids to the backend's memory. NULL: no memory. */
 static int32_t *put_ids(struct pl_gpt2 *m, const int32_t *ids, size_t n)
 {
     int32_t *at = (int32_t *)(void *)pl_scratch_take(m->scratch, n);
     return at && !m->params.be->put(at, ids, n * sizeof *at) ? at : NULL;
 }
 
-/* The same of a key mask, to *at; without one *at stays NULL. */
+/* Copies the key mask to the backend's memory; without one *at stays NULL. */
 static int put_mask(struct pl_gpt2 *m, const uint8_t **at, const uint8_t *key_mask, size_t n)
 {
     uint8_t *bytes;
@@ -126,6 +126,7 @@ static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const fl
     /* the blocks, then dE[token] += dx, dP[position] += dx */
     if (!rc) rc = pl_prenorm_backward(&m->stack, dx, inputs, B, n, key_mask);
     if (!rc) rc = be->embed_backward(grad(m, m->tokens), dx, ids, B * n, c->width, c->vocab);
+    /* every sequence has used the same P */
     for (int b = 0; b < B && !rc; b++)
         rc = be->axpy(grad(m, m->positions), 1, dx + (size_t)b * row, row);
     return rc;
@@ -159,8 +160,9 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
              : PL_ENOMEM;
     if (!rc) rc = run(m, x, inputs, at, key_mask, B, n);
     if (!rc) rc = final_norm(m, y, x, (int)M);
-    /* Logits, loss, dy and dE in one operation: (B,n,V) never exists whole. GPT-2's output has no
-     * bias, so zeros stand for it and their gradient is thrown away. */
+    /* loss = mean -log softmax(y E')[label], dy = (softmax - onehot) E and dE += (softmax -
+     * onehot)' y in one operation, block by block: logits (B,n,V) never exist whole. GPT-2's output
+     * has no bias, so zeros stand for it and their gradient is thrown away. */
     if (!rc)
         rc = be->loss(loss, NULL, dy, with_grad ? grad(m, m->tokens) : NULL,
                       with_grad ? m->no_grad : NULL, y, value(m, m->tokens), m->zeros, label, &all,

@@ -21,8 +21,8 @@ int pl_gpt2_check(const struct pl_gpt2_config *config, struct pl_err *err);
 struct pl_gpt2 {
     struct pl_gpt2_config config;
     /* The peer's order and names. Its attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj weights are
-     * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_transposed tells which.
-     * */
+     * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_transposed tells
+     * which. */
     struct pl_params params;
     struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_prenorm stack;

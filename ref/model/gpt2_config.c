@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+/* c_attn is q, k and v in one matrix; the two c_proj add to the stream. */
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "ln_1.weight", PL_LN1_WEIGHT },   { "ln_1.bias", PL_LN1_BIAS },
     { "attn.c_attn.weight", PL_QKV_W }, { "attn.c_attn.bias", PL_QKV_B },
@@ -19,7 +20,7 @@ static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "mlp.c_proj.weight", PL_PROJ_W }, { "mlp.c_proj.bias", PL_PROJ_B },
 };
 
-/* layers, heads, width, positions, vocabulary, inner width, groups */
+/* layers, heads, width, positions, vocabulary, inner width, groups [GPT-2, table 2] */
 static const struct {
     const char *name;
     struct pl_gpt2_config config;
@@ -30,6 +31,7 @@ static const struct {
     { "gpt2-xl", { 48, 25, 1600, 1024, 50257, 6400, 0 } },
 };
 
+/* 124, 355, 774 and 1,558 million parameters. */
 int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err *err)
 {
     for (size_t i = 0; i < PL_COUNT(known); i++)
@@ -73,6 +75,7 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     memset(m, 0, sizeof *m);
     m->config = *config;
     int64_t width[1] = { c->width };
+    /* the blocks: GELU by its tanh formula, every position attends to itself and those before it */
     m->stack = (struct pl_prenorm){
         .params = p,
         .layers = c->layers,
@@ -83,6 +86,8 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
         .activation = PL_GELU_TANH,
         .mask = PL_MASK_FULL,
     };
+    /* wte is both E of the input and, transposed, the output layer: no tensor of its own for
+     * that */
     m->tokens = p->count;
     rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);
     m->positions = p->count;
@@ -103,6 +108,7 @@ static int ends_with(const char *name, const char *end)
     return n > k && !strcmp(name + n - k, end);
 }
 
+/* Every matrix by a normal distribution; norms begin as the identity, weight 1 and bias 0. */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 {
     const struct pl_params *p = &m->params;
@@ -111,6 +117,8 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
     pl_rng_init(&rng, seed, 0);
     for (size_t i = 0; i < p->count && !rc; i++) {
         const struct pl_param *t = &p->list[i];
+        /* normal(0, 0.02), and 0.02 / sqrt(2 layers) for the two layers a block that add to the
+         * stream */
         double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
         if (t->dims > 1) rc = pl_params_normal(p, i, 0.02 / sqrt(sums), &rng);
         else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* norms */

@@ -36,7 +36,7 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
         t->shape[i] = shape[i];
         if (pl_size_mul(&t->n, t->n, (size_t)shape[i])) return PL_ELIMIT;
     }
-    /* the next tensor begins behind this one and its padding */
+    /* offset of the next tensor: this one's end, rounded up to a cache line */
     t->decay = decay;
     t->offset = p->total;
     p->total += (t->n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -45,7 +45,8 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
     return PL_OK;
 }
 
-/* One buffer for all values, one for all gradients. */
+/* One buffer for all values, one for all gradients: optimizers and averaging pass over them
+ * once. */
 int pl_params_allocate(struct pl_params *p, const struct pl_backend *be, int with_grad)
 {
     size_t bytes;
@@ -69,6 +70,7 @@ void pl_params_clear(struct pl_params *p)
     memset(p, 0, sizeof *p);
 }
 
+/* By name, as checkpoints know tensors; -1: none. */
 long pl_params_find(const struct pl_params *p, const char *name)
 {
     for (size_t i = 0; i < p->count; i++)
@@ -86,6 +88,7 @@ float *pl_params_grad(const struct pl_params *p, size_t index)
     return p->grad + p->list[index].offset;
 }
 
+/* Tensors of files are dense: padding is neither read nor written. */
 int pl_params_put(const struct pl_params *p, size_t index, const float *host)
 {
     return p->be->put(pl_params_value(p, index), host, p->list[index].n * sizeof *host);
@@ -111,6 +114,7 @@ static int draw(const struct pl_params *p, size_t index, double factor,
     return rc;
 }
 
+/* Uniform in -1..1. */
 static double next_between(struct pl_rng *rng) { return 2 * pl_rng_uniform(rng) - 1; }
 
 int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
@@ -128,6 +132,7 @@ int pl_params_constant(const struct pl_params *p, size_t index, float value)
     return p->be->fill(pl_params_value(p, index), value, p->list[index].n);
 }
 
+/* Names the first size that is out of range, for configurations from files. */
 int pl_check_ranges(const char *what, const struct pl_range *range, size_t count,
                     struct pl_err *err)
 {

@@ -10,7 +10,7 @@
  * (vqgan_list.c); running them is a loop. */
 #include "vqgan.h"
 
-/* x through one block after the other; for a backward pass each block's input stays. */
+/* y = block_count(... block_1(x)). For a backward pass each block's input stays in memory. */
 int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
                  const struct pl_maps *x, struct pl_vq_saved *saved)
 {
@@ -60,8 +60,8 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     places = (size_t)B * (size_t)P;
     chosen = pl_scratch_take(m->scratch, places); /* as many 32-bit integers */
     if (!chosen) return PL_ENOMEM;
-    /* Gumbel: argmax of proj(z), plus noise where a sample is wanted; else the row of the codebook
-     * that is nearest to z. */
+    /* Gumbel: token = argmax_n (proj(z)_n + noise_n), a sample of softmax(proj(z)) if noise is
+     * given. Otherwise token = argmin_n |z - e_n|^2. */
     if (c->gumbel) {
         rc = run_on(m, &m->proj, 1, &map);
         if (!rc && noise) {
@@ -90,7 +90,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     map.at = pl_scratch_take(m->scratch, pl_maps_floats(&map));
     given = pl_scratch_take(m->scratch, places);
     if (!map.at || !given) return PL_ENOMEM;
-    /* x' = decoder(post_quant_conv(e[token])) */
+    /* zq = e[token], then x' = decoder(post_quant_conv(zq)) */
     rc = be->put(given, code, places * sizeof *code);
     if (!rc)
         rc = be->code_rows(map.at, pl_params_value(&m->params, m->table), (int32_t *)given, B,
@@ -103,6 +103,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     return rc;
 }
 
+/* Tokens from outside may lie beyond the codebook: count them before decoding. */
 size_t pl_vqgan_count_invalid(const struct pl_vqgan *m, const int32_t *code, size_t n)
 {
     size_t count = 0;

@@ -47,6 +47,7 @@ int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
     case PL_VQ_CONV: return declare(p, at, b->name, "", 4, b->out, b->in, b->K);
     case PL_VQ_DOWN:
     case PL_VQ_UP: return declare(p, at, b->name, "conv", 4, b->out, b->in, 3);
+    /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))); a 1x1 shortcut where the width changes */
     case PL_VQ_RES:
         rc = declare(p, &at[0], b->name, "norm1", 1, b->in, 0, 0);
         if (!rc) rc = declare(p, &at[1], b->name, "conv1", 4, b->out, b->in, 3);
@@ -55,6 +56,7 @@ int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
         if (!rc && b->in != b->out)
             rc = declare(p, &at[4], b->name, "nin_shortcut", 4, b->out, b->in, 1);
         return rc;
+    /* q, k, v and the output projection are 1x1 convolutions */
     case PL_VQ_ATTN:
         rc = declare(p, &at[0], b->name, "norm", 1, b->in, 0, 0);
         for (size_t i = 0; !rc && i < PL_COUNT(products); i++)
@@ -119,7 +121,8 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     return PL_OK;
 }
 
-/* dx from dy, and the gradients of the block's parameters. */
+/* dx from dy; the gradients of the block's parameters are added to. `dx` NULL: the input is a
+ * picture, whose gradient nothing reads. */
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
                    struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy,
                    struct pl_vq_saved *saved)
@@ -134,7 +137,7 @@ int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
     case PL_VQ_CONV: rc = vq_conv_backward(&s, 0, dx ? &out : NULL, dy, x, block->K); break;
     case PL_VQ_RES: rc = vq_res_backward(&s, &out, dy, saved); break;
     case PL_VQ_ATTN: rc = vq_attn_backward(&s, &out, dy, saved); break;
-    case PL_VQ_DOWN:
+    case PL_VQ_DOWN: /* dw += dy * x,  dx = w transposed * dy, with the same stride */
         rc = s.be->conv_dw(vq_dweight(&s, 0), vq_dbias(&s, 0), dy->at, x->at, &half);
         if (!rc) rc = s.be->conv_dx(out.at, dy->at, vq_weight(&s, 0), &half);
         break;

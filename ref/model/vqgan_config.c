@@ -36,6 +36,8 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
 int pl_vqgan_check(const struct pl_vqgan_config *c, struct pl_err *err)
 {
     static const char what[] = "VQGAN configuration";
+    /* ch: channels of the first level; z_channels: of the latent map; n_embed: codes in the
+     * codebook */
     const struct pl_range sizes[] = {
         { "number of levels", c->levels, 1, PL_VQ_LEVELS_MAX },
         { "num_res_blocks", c->num_res_blocks, 1, PL_VQ_RES_MAX },

@@ -22,7 +22,7 @@ struct list {
     int count, width, groups;
 };
 
-/* Adds a block from the width so far to `out` channels. */
+/* Adds a block that maps `width` channels to `out`. */
 __attribute__((format(printf, 5, 6))) static void append(struct list *list, enum pl_vq_kind kind,
                                                          int out, int K, const char *format, ...)
 {
@@ -79,6 +79,7 @@ static void build(struct pl_vqgan *m)
     const struct pl_vqgan_config *c = &m->config;
     struct list e = { .blocks = m->encoder, .width = 3, .groups = c->norm_groups };
     struct list d = { .blocks = m->decoder, .width = c->z_channels, .groups = c->norm_groups };
+    /* the encoder, from the full resolution down: (3,H,W) to (z_channels, H/f, W/f) */
     append(&e, PL_VQ_CONV, c->ch, 3, "encoder.conv_in");
     for (int l = 0; l < c->levels; l++) {
         append_level(&e, c, "encoder.down", l, c->num_res_blocks);
@@ -198,7 +199,8 @@ int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
         } else if (i == m->table) {
             rc = pl_params_uniform(p, i, 1 / (float)m->config.n_embed, &rng);
         } else {
-            if (!is_bias) bound = 1 / sqrtf((float)t->n / (float)t->shape[0]); /* 1/sqrt(fan-in) */
+            /* 1/sqrt(fan-in), fan-in = in K K; a bias follows its weight and has the same bound */
+            if (!is_bias) bound = 1 / sqrtf((float)t->n / (float)t->shape[0]);
             rc = pl_params_uniform(p, i, bound, &rng);
         }
     }

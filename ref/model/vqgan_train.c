@@ -30,6 +30,7 @@ static int run_back(struct vq_step *s, const struct pl_vq_block *blocks, int cou
         int rc = pl_vq_backward(&blocks[i], &s->m->params, s->m->scratch, wanted ? &before : NULL,
                                 grad, &saved[i]);
         if (rc) return rc;
+        /* dy and, but for the first block, its input x have no more readers */
         vq_give_maps(s, grad);
         if (i > 0) vq_give_maps(s, &saved[i].x);
         *grad = before;
@@ -72,6 +73,7 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
     if (!rc && y) rc = be->get(y, decoded.at, n * sizeof *y);
     if (!rc) rc = be->pixel_loss(pixel, decoded.at, decoded.at, in.at, t->l1, t->l2, n);
     if (rc) return rc;
+    /* loss = l1 mean|x' - x| + l2 mean(x' - x)^2 + quantizer loss */
     loss->l1 = pixel[0];
     loss->l2 = pixel[1];
     loss->total = (double)t->l1 * pixel[0] + (double)t->l2 * pixel[1] +
@@ -82,7 +84,8 @@ static int forward_backward(struct vq_step *s, struct pl_vqgan_loss *loss, float
     rc = run_back(s, m->decoder, m->decoders, s->decoder, &grad, 1);
     if (!rc) rc = run_back(s, &m->post_quant_conv, 1, &s->post_quant_conv, &grad, 1);
     if (rc) return rc;
-    /* across the tokens: straight through, or through the softmax */
+    /* across the tokens, dzq to dz. Nearest: straight through, dz = dzq plus the commitment term,
+     * since argmin has no gradient. Gumbel: through the softmax y. */
     if (t->no_codes) dz = grad;
     else
         rc = m->config.gumbel ? vq_gumbel_backward(s, &dz, &grad)
