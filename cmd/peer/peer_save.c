@@ -170,7 +170,8 @@ static int64_t swarm_epoch(struct peer_save *p)
     if (!swarm_get(p->s, &r, &p->progress, 1) && r.type == DHT_FOUND_DICTIONARY &&
         (records = malloc((r.dictionary.count + 1) * sizeof *records)))
         count = claims_read(records, r.dictionary.items, r.dictionary.count);
-    claims_see(&p->claims, records, count, 1, now, &count); /* of its claims only epochs are used */
+    claims_update(&p->claims, records, count, 1, now,
+                  &count); /* of its claims only epochs are used */
     free(records);
     dht_result_clear(&r);
     return claims_lead(&p->claims, p->epoch, now);

@@ -353,8 +353,8 @@ static void check_view(struct golden *g, const json_t *c, size_t at)
     char what[64];
     if (!records) return;
     json_array_foreach(peers, i, peer) if (json_is_object(peer)) read_peer(peer, &records[count++]);
-    progress_see(&v, records, count, json_array_size(peers) > 0, &mine,
-                 golden_real(g, c, "target_batch_size"), golden_real(g, c, "now"));
+    progress_update(&v, records, count, json_array_size(peers) > 0, &mine,
+                    golden_real(g, c, "target_batch_size"), golden_real(g, c, "now"));
     snprintf(what, sizeof what, "global progress %zu", at);
     golden_check(g, what,
                  v.epoch == golden_int(g, want, "global_epoch") &&

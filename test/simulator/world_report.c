@@ -80,7 +80,7 @@ int world_progress_load(struct world *w, double *a_second, double *lost)
                                                    .samples_per_second = speed,
                                                    .time = reported };
         }
-        progress_see(&v, records, n, 1, &mine, target, now);
+        progress_update(&v, records, n, 1, &mine, target, now);
         now = v.next_fetch;
     }
     free(records);
@@ -152,9 +152,9 @@ static size_t expected(struct world *w, const struct peer *p)
     others = n;
     if (!rc && p->met != MET_NONE && p->met_trigger + PROGRESS_LIFE > w->now) {
         for (size_t i = 0; i < n; i++) seen[i] = all[i];
-        rc = liveness_see(&a, seen, n, w->now, &others);
+        rc = liveness_update(&a, seen, n, w->now, &others);
         if (!rc) rc = attended(&a, w, p);
-        if (!rc) rc = liveness_see(&a, all, n, w->now, &others);
+        if (!rc) rc = liveness_update(&a, all, n, w->now, &others);
     }
     liveness_clear(&a);
     free(all);

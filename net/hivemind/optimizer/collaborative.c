@@ -30,7 +30,7 @@
 void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status)
 {
     struct collaboration_view v;
-    collaboration_look(c->collaboration, &v);
+    collaboration_get_view(c->collaboration, &v);
     /* Two epochs may differ for a moment: with delayed updates the swarm's next epoch begins
      * before our parameters have made its step. */
     *status = (struct pl_collaborative_status){
@@ -120,12 +120,12 @@ static int check_state(void *context, const struct state_load *state, struct pl_
 /* Every state so far was of another model. Whose mistake is that? If more than half of the
  * others share such states, ours; then training cannot go on. One peer's state alone never ends
  * a run. */
-static int explain_misfit(struct pl_collaborative *c, const struct state_load *state,
-                          struct pl_err *err)
+static int explain_mismatch(struct pl_collaborative *c, const struct state_load *state,
+                            struct pl_err *err)
 {
     const struct pl_err misfit = *err;
     struct collaboration_view v;
-    collaboration_look(c->collaboration, &v);
+    collaboration_get_view(c->collaboration, &v);
     return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
                    "the others have another model or optimizer: %.300s; "
                    "your side, if they agree with one another: --config and --optimizer have to be "
@@ -145,7 +145,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
      * remains. */
     rc = collaboration_load(c->collaboration, least > c->epoch ? c->o.epochs - 1 : c->o.epochs,
                             check_state, &w, &state, err);
-    if (rc == PL_EUSE) rc = explain_misfit(c, &state, err);
+    if (rc == PL_EUSE) rc = explain_mismatch(c, &state, err);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
     /* Donors confirm each other by hashes; with one donor there is nobody to compare with. */
@@ -180,7 +180,7 @@ static void catch_up(struct pl_collaborative *c)
         c->behind = BEHIND_NOT_REPORTED;
         return;
     }
-    collaboration_look(c->collaboration, &v);
+    collaboration_get_view(c->collaboration, &v);
     if (!v.is_unshown || c->behind == BEHIND_DOUBTED) return; /* it is tried again */
     c->behind = BEHIND_DOUBTED;
     pl_fail(&warning, PL_OK,
@@ -256,14 +256,14 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     /* Reports epoch + 1, and starts averaging parameters in the background. */
     collaboration_advance(c->collaboration, c->host);
     collaborative_share(c);
-    collaboration_tell(c->collaboration, a->batch_losses, a->batches, a->samples);
+    collaboration_publish(c->collaboration, a->batch_losses, a->batches, a->samples);
     e.seconds = pl_seconds() - a->began;
     report_round(c, &e, round);
     return PL_OK;
 }
 
 /* The common step without delay: training waits for the round, then the optimizer steps. */
-static int step_together(struct pl_collaborative *c, struct pl_err *err)
+static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
     struct collaboration_round round;
@@ -310,10 +310,11 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     }
     advice = collaboration_add(c->collaboration, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
-    while (collaboration_warned(c->collaboration, &warning)) collaborative_warn(c, warning.text);
+    while (collaboration_take_warning(c->collaboration, &warning))
+        collaborative_warn(c, warning.text);
     if (advice == COLLABORATION_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */
-        if ((rc = delayed_return(c, 1, err))) return rc;
+        if ((rc = delayed_advance(c, 1, err))) return rc;
         catch_up(c);
         return PL_OK;
     }
@@ -321,7 +322,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     e.samples = c->now.samples;
     collaborative_report(c, &e);
     if (!e.due) return PL_OK;
-    return c->o.delay == PL_DELAY_NONE ? step_together(c, err) : delayed_depart(c, err);
+    return c->o.delay == PL_DELAY_NONE ? take_common_step(c, err) : delayed_begin(c, err);
 }
 
 /* A member of a moderated run whose token expires is shut out, so the next one is fetched a minute
@@ -333,11 +334,11 @@ static void renew_token(struct pl_collaborative *c)
         collaborative_warn(c, why.text);
 }
 
-/* Between two batches: put in the delayed step or the parameters' correction, whichever has come
+/* Between two batches: apply the delayed step or the parameters' correction, whichever has come
  * back. */
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
-    if (!rc) rc = delayed_return(c, 0, err);
+    if (!rc) rc = delayed_advance(c, 0, err);
     if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
         pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
     if (!rc) renew_token(c);
@@ -355,7 +356,7 @@ static int discard(struct pl_collaborative *c, const char *why, struct pl_err *e
     memcpy(text, why, strnlen(why, sizeof text - 1) + 1);
     text[sizeof text - 1] = 0;
     if (collaborative_is_hopeless(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
-    if ((rc = delayed_return(c, 1, err))) return rc;
+    if ((rc = delayed_advance(c, 1, err))) return rc;
     collaborative_recover(c, text);
     return PL_OK;
 }
@@ -397,7 +398,7 @@ int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err)
     struct pl_err own;
     if (!err) err = &own;
     if (is_over(c, err)) return c->failed;
-    return end_step(c, delayed_return(c, 1, err), err);
+    return end_step(c, delayed_advance(c, 1, err), err);
 }
 
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epoch; }

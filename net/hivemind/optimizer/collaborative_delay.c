@@ -38,7 +38,7 @@ int delayed_open(struct pl_collaborative *c)
     return (c->delayed.host = optimizer_state_host(c->trainer.state)) ? PL_OK : PL_ENOMEM;
 }
 
-static void join(struct delayed *d)
+static void join_thread(struct delayed *d)
 {
     if (d->has_thread) pthread_join(d->thread, NULL);
     d->has_thread = 0;
@@ -47,7 +47,7 @@ static void join(struct delayed *d)
 void delayed_close(struct pl_collaborative *c)
 {
     struct delayed *d = &c->delayed;
-    join(d);
+    join_thread(d);
     d->state = DELAYED_IDLE;
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, d->host);
     d->host = NULL;
@@ -60,7 +60,7 @@ static void *send_gradient(void *context)
     struct pl_collaborative *c = context;
     struct delayed *d = &c->delayed;
     d->status = pl_copy_end(c->trainer.state->be, d->ticket);
-    if (!d->status) collaboration_depart(c->collaboration, d->host);
+    if (!d->status) collaboration_begin_average(c->collaboration, d->host);
     return NULL;
 }
 
@@ -69,18 +69,18 @@ int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err)
     struct delayed *d = &c->delayed;
     /* COPYING -> ROUND, or back to IDLE if the copy failed. */
     if (d->state != DELAYED_COPYING) return PL_OK;
-    join(d);
+    join_thread(d);
     d->state = d->status ? DELAYED_IDLE : DELAYED_ROUND;
     return d->status ? pl_fail(err, d->status, "gradients: %s", pl_status_name(d->status)) : PL_OK;
 }
 
-int delayed_depart(struct pl_collaborative *c, struct pl_err *err)
+int delayed_begin(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
     struct delayed *d = &c->delayed;
     int rc;
     /* One step at a time: staleness stays at one step. */
-    if ((rc = delayed_return(c, 1, err))) return rc;
+    if ((rc = delayed_advance(c, 1, err))) return rc;
     if (!c->now.samples) return PL_OK; /* the last step failed, and dropped everything */
     /* IDLE -> COPYING. The trainer sets the mean gradient aside, so that batches can accumulate
      * the next one. */
@@ -103,7 +103,7 @@ int delayed_depart(struct pl_collaborative *c, struct pl_err *err)
         if ((rc = delayed_wait_copied(c, err))) return rc;
     }
     /* The last epoch: there is no next batch to overlap with, so wait for the step. */
-    return delayed_return(c, c->epoch + 1 >= c->o.epochs, err);
+    return delayed_advance(c, c->epoch + 1 >= c->o.epochs, err);
 }
 
 /* The step's thread: x' = optimizer(x, g). If the round has failed, g is our own gradient, which
@@ -153,12 +153,12 @@ static int begin_step(struct pl_collaborative *c)
 }
 
 /* STEP -> IDLE: the result of the step becomes the parameters, and the epoch ends. */
-static int put_in(struct pl_collaborative *c, struct pl_err *err)
+static int apply_step(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
     struct delayed *d = &c->delayed;
     int rc;
-    join(d);
+    join_thread(d);
     d->state = DELAYED_IDLE;
     /* An error of the machine ends training; bad numbers only cost this step. */
     if (d->status && d->status != PL_EFORMAT) {
@@ -178,14 +178,14 @@ static int put_in(struct pl_collaborative *c, struct pl_err *err)
 }
 
 /* Each state is left when what it waits for has come; with `wait`, all of them in turn. */
-int delayed_return(struct pl_collaborative *c, int wait, struct pl_err *err)
+int delayed_advance(struct pl_collaborative *c, int wait, struct pl_err *err)
 {
     struct delayed *d = &c->delayed;
     int rc, wait_round = wait || c->o.delay == PL_DELAY_STEP;
     if (wait_round && (rc = delayed_wait_copied(c, err))) return rc;
     if (d->state == DELAYED_ROUND &&
-        collaboration_returned(c->collaboration, &d->round, wait_round) && (rc = begin_step(c)))
+        collaboration_end_average(c->collaboration, &d->round, wait_round) && (rc = begin_step(c)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
-    if (d->state == DELAYED_STEP && (wait || is_done(d))) return put_in(c, err);
+    if (d->state == DELAYED_STEP && (wait || is_done(d))) return apply_step(c, err);
     return PL_OK;
 }

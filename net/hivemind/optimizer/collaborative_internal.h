@@ -98,10 +98,10 @@ int delayed_open(struct pl_collaborative *c);
 /* Joins the thread, and forgets the step. */
 void delayed_close(struct pl_collaborative *c);
 /* The target batch is complete: our gradient leaves for its round. Waits for an earlier step. */
-int delayed_depart(struct pl_collaborative *c, struct pl_err *err);
+int delayed_begin(struct pl_collaborative *c, struct pl_err *err);
 /* Waits until our gradient has left: before a batch is reported, or the swarm is asked anything. */
 int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err);
 /* Between two local batches: applies what has come back. wait: until no step is under way. */
-int delayed_return(struct pl_collaborative *c, int wait, struct pl_err *err);
+int delayed_advance(struct pl_collaborative *c, int wait, struct pl_err *err);
 
 #endif

@@ -117,8 +117,8 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
     return taken;
 }
 
-int claims_see(struct claims *c, struct progress_record *records, size_t count, double target_batch,
-               double now, size_t *counted)
+int claims_update(struct claims *c, struct progress_record *records, size_t count,
+                  double target_batch, double now, size_t *counted)
 {
     struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
     struct progress_record *taken = malloc((count + 1) * sizeof *taken);

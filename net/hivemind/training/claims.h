@@ -53,8 +53,8 @@ size_t claims_read(struct progress_record *records, const struct dht_item *items
 /* A poll: all other peers' records as they are in the DHT now. Moves those that count to the
  * front, one for each peer, with a speed in bounds; *counted is their number. PL_ENOMEM: none
  * counts. */
-int claims_see(struct claims *c, struct progress_record *records, size_t count, double target_batch,
-               double now, size_t *counted);
+int claims_update(struct claims *c, struct progress_record *records, size_t count,
+                  double target_batch, double now, size_t *counted);
 /* The lead by the last poll, as we are at epoch `own`; -1: nobody is listed. */
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
 /* 1: one of the peers beyond `own` can serve a state; clients cannot. */

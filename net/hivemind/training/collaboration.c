@@ -56,7 +56,7 @@ double collaboration_now(const struct collaboration *c) { return dht_node_time(c
 
 /* Most others report a later epoch, the pause after the last failed download is over, and at
  * least one of them can share a state. */
-static int shall_catch_up(const struct collaboration *c, double now)
+static int should_catch_up(const struct collaboration *c, double now)
 {
     return c->lead > c->epoch && now >= c->next_try &&
            claims_can_be_shown(&c->claims, c->epoch, now);
@@ -86,7 +86,7 @@ static void begin_add(void *context)
     }
     /* Ready: the target batch is there by the records, or by the estimate of their speeds. */
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
-    if (shall_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
+    if (should_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
         /* Matchmaking begins before the target batch is complete, so that the group stands when
          * it is. [spec hivemind-protocol 9, step 4] */
@@ -96,7 +96,7 @@ static void begin_add(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_poll(void *context) { collaboration_fresh(context); }
+void collaboration_poll_now(void *context) { collaboration_poll_for(context); }
 
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds)
@@ -108,7 +108,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Before a step, look once more: a peer that steps by an old view while the others have just
      * stepped stays one epoch behind them. [spec hivemind-protocol 8] */
-    if (request_wait(&look, collaboration_poll) || request_wait(&again, begin_add))
+    if (request_wait(&look, collaboration_poll_now) || request_wait(&again, begin_add))
         return COLLABORATION_GO_ON;
     return again.advice;
 }
@@ -132,7 +132,7 @@ static void begin_enter(void *context)
         c->last_epoch_with_samples = w->number;
         collaboration_report(c);
     }
-    collaboration_fresh(w);
+    collaboration_poll_for(w);
 }
 
 void collaboration_enter(struct collaboration *c, int64_t epoch)
@@ -184,7 +184,7 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
 
 /* The group key's bits are part of a state's metadata in hivemind. [spec hivemind-protocol 4.5,
  * 7] */
-static void tell_bits(void *context)
+static void copy_group_bits(void *context)
 {
     struct request *w = context;
     snprintf(w->bits, GROUP_BITS_MAX + 1, "%s", averager_group_bits(w->c->a[STATE]));
@@ -195,7 +195,7 @@ void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX 
 {
     struct request w = { .c = c, .bits = bits };
     bits[0] = 0;
-    request_wait(&w, tell_bits);
+    request_wait(&w, copy_group_bits);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -239,7 +239,7 @@ static void close_averagers(struct request *w)
 }
 
 /* The withdrawal is stored: now the averagers may close. */
-static void on_taken_back(void *context, int status)
+static void on_withdrawn(void *context, int status)
 {
     struct request *w = context;
     (void)status;
@@ -248,7 +248,7 @@ static void on_taken_back(void *context, int status)
 }
 
 /* Some of the peers that store our record do not answer. It expires by itself within a minute. */
-static void on_too_late(void *context)
+static void on_withdrawal_timeout(void *context)
 {
     struct request *w = context;
     dht_node_cancel(w->c->leaving);
@@ -271,9 +271,9 @@ static void begin_close(void *context)
     if (c->has_reported && !mp_nil(&nil))
         c->leaving = dht_node_store(c->o.node, &c->progress_id, bytes_at(&c->subkey),
                                     bytes_length(&c->subkey), bytes_at(&nil), bytes_length(&nil),
-                                    collaboration_now(c) + PROGRESS_LIFE, on_taken_back, w);
+                                    collaboration_now(c) + PROGRESS_LIFE, on_withdrawn, w);
     bytes_clear(&nil);
-    if (c->leaving) timer_start(c->loop, &c->report_timer, LEAVE_LIMIT, on_too_late, w);
+    if (c->leaving) timer_start(c->loop, &c->report_timer, LEAVE_LIMIT, on_withdrawal_timeout, w);
     else close_averagers(w);
 }
 

@@ -74,7 +74,7 @@ struct collaboration_view {
     double eta_s;              /* until the next common step */
     double samples_per_second; /* ours */
 };
-void collaboration_look(struct collaboration *c, struct collaboration_view *v);
+void collaboration_get_view(struct collaboration *c, struct collaboration_view *v);
 
 /* Waits for a first view of the swarm. */
 void collaboration_enter(struct collaboration *c, int64_t epoch);
@@ -120,10 +120,10 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
  * borrowed, and samples that are added count for the next epoch, which begins at its end.
  * Meanwhile the swarm sees a peer in its round: slower peers still come to it, and do not
  * believe that they are late. */
-void collaboration_depart(struct collaboration *c, float *const *gradient);
+void collaboration_begin_average(struct collaboration *c, float *const *gradient);
 /* 1: the round has ended, *r is its result, and no older round of the parameters is under way.
  * wait: until then. */
-int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
+int collaboration_end_average(struct collaboration *c, struct collaboration_round *r, int wait);
 /* After the optimizer's step: begins the next epoch, unless a delayed round has. `parameter` is
  * copied for its round. Waits for a fresh view. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
@@ -145,14 +145,15 @@ void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX 
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);
 /* Stores the records for the dashboard, metrics and report: loss is the sum over mini_steps;
  * samples are those of the epoch before. */
-void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples);
+void collaboration_publish(struct collaboration *c, double loss, int64_t mini_steps,
+                           int64_t samples);
 /* The loss on held-out pairs, for all reports from now on. */
 void collaboration_held_out(struct collaboration *c, double loss);
 /* The totals of our rounds so far, as they are reported. */
 void collaboration_totals(struct collaboration *c, struct report_record *r);
-/* 1: *say is a warning about our settings compared with the others': another target batch,
+/* 1: *warning is a warning about our settings compared with the others': another target batch,
  * another compression. Each kind comes once. */
-int collaboration_warned(struct collaboration *c, struct pl_err *say);
+int collaboration_take_warning(struct collaboration *c, struct pl_err *warning);
 /* Everybody's metrics, summed; waits. */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
 

@@ -113,16 +113,16 @@ double collaboration_now(const struct collaboration *c); /* DHT time */
 void collaboration_store(struct collaboration *c, const struct dht_id *key,
                          const struct bytes *value, double life);
 /* Begins a poll now; its view completes the request. */
-void collaboration_fresh(struct request *w);
-void collaboration_poll(void *request);              /* the same, to be posted to the loop */
-void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
-void collaboration_begin_poll(void *c);              /* unless one is under way */
+void collaboration_poll_for(struct request *w);
+void collaboration_poll_now(void *request);             /* the same, to be posted to the loop */
+void collaboration_poll_again(struct collaboration *c); /* the same, nobody waits for it */
+void collaboration_begin_poll(void *c);                 /* unless one is under way */
 /* The lead by the last poll; an auxiliary peer follows it. */
-void collaboration_find_lead(struct collaboration *c);
+void collaboration_update_lead(struct collaboration *c);
 void collaboration_cancel_pings(struct collaboration *c);
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
-/* Queues a warning for collaboration_warned. */
+/* Queues a warning for collaboration_take_warning. */
 void collaboration_warn(struct collaboration *c, const char *text);
 /* How many peers a round expects, ourselves included. */
 size_t collaboration_expected(const struct collaboration *c);

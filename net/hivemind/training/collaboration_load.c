@@ -40,7 +40,7 @@ static void on_answer(void *context, int status, const struct dht_pong *pong)
     /* Only silence says something: a living peer's claim stands. */
     if (!status) return;
     claims_silent(&p->c->claims, &p->peer, p->began);
-    collaboration_find_lead(p->c);
+    collaboration_update_lead(p->c);
 }
 
 static void begin_pings(struct collaboration *c, int64_t epoch)
@@ -112,7 +112,7 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
  * while. The pause grows with the time spent: donors that keep us waiting must not stop our
  * training. After a good download only its own time counts, so that a peer still behind can ask
  * again soon. */
-static void note_try(struct collaboration *c, int status, const struct state_load *state)
+static void count_try(struct collaboration *c, int status, const struct state_load *state)
 {
     const double now = collaboration_now(c);
     const double spent = status ? now - c->load_began : state->seconds;
@@ -124,7 +124,7 @@ static void note_try(struct collaboration *c, int status, const struct state_loa
     if (c->tries < TRIES_MAX) c->tries++;
     if (c->tries < TRIES_MAX) return;
     claims_doubt(&c->claims, c->epoch, now);
-    collaboration_find_lead(c);
+    collaboration_update_lead(c);
 }
 
 static void on_loaded(void *context, int status, const struct peer_id *donor,
@@ -135,7 +135,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
-    note_try(w->c, status, w->state);
+    count_try(w->c, status, w->state);
     request_complete(w, status);
 }
 
@@ -166,7 +166,7 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
                              .err = err };
         memset(state, 0, sizeof *state);
         /* Check the state against a lead that is as new as possible. */
-        request_wait(&look, collaboration_poll);
+        request_wait(&look, collaboration_poll_now);
         rc = request_wait(&w, begin_load);
         is_beyond = rc && w.is_beyond;
     }

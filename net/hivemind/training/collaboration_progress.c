@@ -91,7 +91,7 @@ static size_t drop_beyond(struct progress_record *records, size_t count, int64_t
     return kept;
 }
 
-void collaboration_find_lead(struct collaboration *c)
+void collaboration_update_lead(struct collaboration *c)
 {
     /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
      * the lead over as it is. */
@@ -109,35 +109,36 @@ void collaboration_find_lead(struct collaboration *c)
  *
  * Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
  * itself sees one peer, believes that it is alone and steps at once. [spec hivemind-protocol 12] */
-static void see(struct collaboration *c, const struct dht_result *r)
+static void update_view(struct collaboration *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count;
     struct progress_record *records = malloc((n + 1) * sizeof *records), own;
     struct progress_local mine;
-    struct pl_err say;
+    struct pl_err warning;
     if (!records) return;
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
-    claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
-    collaboration_find_lead(c);
+    claims_update(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c),
+                  &count);
+    collaboration_update_lead(c);
     own = own_record(c);
     mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
     /* 2. Which epochs are believed? */
     count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
     /* A peer with another target batch would step alone, without any error: warn the user. */
-    if (!c->o.auxiliary && target_watch_see(&c->watch, records, count, &own, c->o.target_batch,
-                                            collaboration_now(c), &say))
-        collaboration_warn(c, say.text);
+    if (!c->o.auxiliary && target_watch_update(&c->watch, records, count, &own, c->o.target_batch,
+                                               collaboration_now(c), &warning))
+        collaboration_warn(c, warning.text);
     /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
-    liveness_see(&c->liveness, records, count, collaboration_now(c), &count);
+    liveness_update(&c->liveness, records, count, collaboration_now(c), &count);
     c->others = count; /* without ourselves: our first record may not be stored yet */
     c->paused = count_paused(c, records, count);
     /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
     count = drop_beyond(records, count, c->epoch);
     if (c->samples || c->has_reported) records[count++] = own;
-    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
-                 collaboration_now(c));
+    progress_update(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
+                    collaboration_now(c));
     c->viewed = collaboration_now(c);
     free(records);
 }
@@ -149,7 +150,7 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     c->fetch = NULL;
     /* A poll that failed is a poll without records: the peer goes on by its own speed until the
      * next. */
-    see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
+    update_view(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->fetch_waits = NULL;
     if (w) request_complete(w, PL_OK);
     if (!c->closing)
@@ -175,7 +176,7 @@ void collaboration_begin_poll(void *context)
     if (w) request_complete(w, PL_ENOMEM);
 }
 
-void collaboration_refresh(struct collaboration *c)
+void collaboration_poll_again(struct collaboration *c)
 {
     if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our report */
     c->fetch = NULL;
@@ -183,8 +184,8 @@ void collaboration_refresh(struct collaboration *c)
 }
 
 /* Completes w with a view whose poll begins now. */
-void collaboration_fresh(struct request *w)
+void collaboration_poll_for(struct request *w)
 {
     w->c->fetch_waits = w;
-    collaboration_refresh(w->c);
+    collaboration_poll_again(w->c);
 }

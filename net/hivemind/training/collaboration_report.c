@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* a + b, staying far below overflow: the totals are sent, and only grow. */
-static int64_t plus(int64_t a, size_t b)
+static int64_t add_saturating(int64_t a, size_t b)
 {
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
@@ -46,14 +46,14 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
     t->banned += r->banned;
-    t->sent = plus(t->sent, r->report.bytes_out);
-    t->received = plus(t->received, r->report.bytes_in);
+    t->sent = add_saturating(t->sent, r->report.bytes_out);
+    t->received = add_saturating(t->received, r->report.bytes_in);
     /* What the same values would be as float32: the ratio to `sent` is what compression saves. */
-    t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
+    t->uncompressed = add_saturating(t->uncompressed, sizeof(float) * r->report.values_out);
 }
 
 /* Our second record, for dashboards of this implementation (peer_report.c). */
-static void tell_report(struct collaboration *c)
+static void publish_report(struct collaboration *c)
 {
     struct dht_status status;
     struct bytes value = { 0 };
@@ -97,7 +97,7 @@ void collaboration_totals(struct collaboration *c, struct report_record *r)
 }
 
 /* Once per epoch of our own: the record of the epoch that has just ended. */
-static void begin_tell(void *context)
+static void publish_records(void *context)
 {
     struct request *w = context;
     struct bytes value = { 0 };
@@ -107,16 +107,17 @@ static void begin_tell(void *context)
     if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
         collaboration_store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
     bytes_clear(&value);
-    tell_report(w->c);
+    publish_report(w->c);
     request_complete(w, PL_OK);
 }
 
-void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
+void collaboration_publish(struct collaboration *c, double loss, int64_t mini_steps,
+                           int64_t samples)
 {
     struct request w = {
         .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples }
     };
-    request_wait(&w, begin_tell);
+    request_wait(&w, publish_records);
 }
 
 /* The oldest warning first. */
@@ -132,9 +133,9 @@ static void take_warning(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_warned(struct collaboration *c, struct pl_err *say)
+int collaboration_take_warning(struct collaboration *c, struct pl_err *warning)
 {
-    struct request w = { .c = c, .err = say };
+    struct request w = { .c = c, .err = warning };
     return !request_wait(&w, take_warning) && w.number;
 }
 
@@ -169,7 +170,7 @@ void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
     request_wait(&w, begin_metrics);
 }
 
-static void begin_look(void *context)
+static void copy_view(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
@@ -185,9 +186,9 @@ static void begin_look(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_look(struct collaboration *c, struct collaboration_view *v)
+void collaboration_get_view(struct collaboration *c, struct collaboration_view *v)
 {
     struct request w = { .c = c, .view = v };
     memset(v, 0, sizeof *v);
-    request_wait(&w, begin_look);
+    request_wait(&w, copy_view);
 }

@@ -10,7 +10,7 @@
  *   add: eta is near     collaboration_schedule   look for a group, without a trigger
  *   add: UPDATE          join_round               give the gradient: the all-reduce may begin
  *                        on_gradient              the mean, or the reason why there is none
- *   after the step       begin_epoch, begin_state the next epoch; parameters go to their round
+ *   after the step       begin_epoch, begin_state_round the next epoch; parameters go to their round
  *   between batches      collaboration_correct    x += x_averaged - x_given
  *
  * Neither round waits for the other before its trigger: two peers that wait in opposite orders
@@ -21,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-static void note_round(struct collaboration_round *to, const struct averager_result *r)
+static void copy_result(struct collaboration_round *to, const struct averager_result *r)
 {
     memset(to, 0, sizeof *to);
     to->status = r->status;
@@ -54,14 +54,14 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
 
 /* A delayed round has ended. Only now does the swarm see us at the next epoch: reported earlier,
  * it would tell slower peers, whom the round was waiting for, that they are late. */
-static void leave_round(struct collaboration *c)
+static void end_delayed_round(struct collaboration *c)
 {
     c->delayed = 0;
     c->has_begun = 1;
     begin_epoch(c, c->next_samples);
     c->next_samples = 0;
     collaboration_report(c);
-    collaboration_refresh(c);
+    collaboration_poll_again(c);
 }
 
 /* Who of the peers that report has not come? In a group of limited size, or under one of several
@@ -70,7 +70,7 @@ static void note_absent(struct collaboration *c, const struct averager_result *r
 {
     const int limited = (c->o.group_size && c->o.group_size <= c->liveness.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
-    liveness_meet(&c->liveness, r->group);
+    liveness_note_group(&c->liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)
         liveness_round(&c->liveness, r->group, c->triggered_at);
 }
@@ -83,13 +83,13 @@ static void on_gradient(void *context, const struct averager_result *r)
     collaboration_count(c, r, c->averaging && !c->alone);
     if (!c->averaging) return; /* a search that never got our gradient */
     c->averaging = 0;
-    note_round(&c->gradient, r);
+    copy_result(&c->gradient, r);
     if (!c->alone) note_absent(c, r);
     /* Groupmates of a common round have shown that they train: their epochs weigh more
      * (claims.h). */
     if (!r->status && r->group) claims_round(&c->claims, r->group);
     c->gradient_waits = NULL;
-    if (c->delayed) leave_round(c);
+    if (c->delayed) end_delayed_round(c);
     if (w) request_complete(w, r->status);
 }
 
@@ -159,19 +159,19 @@ static void begin_average(void *context)
 
 /* Delayed: returns at once. Whatever is accumulated from now on belongs to the next epoch;
  * without a round that epoch begins immediately. */
-static void begin_depart(void *context)
+static void begin_delayed_average(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
     c->delayed = 1;
     c->next_samples = 0;
-    if (!join_round(c, w->tensor)) leave_round(c);
+    if (!join_round(c, w->tensor)) end_delayed_round(c);
     request_complete(w, PL_OK);
 }
 
-/* In a round of the parameters each peer gathers its epoch (begin_state). Returns -1 if this one
+/* In a round of the parameters each peer gathers its epoch (begin_state_round). Returns -1 if this one
  * did not. */
-static int64_t epoch_told(const struct group_member *m)
+static int64_t gathered_epoch(const struct group_member *m)
 {
     struct mp_value *v;
     int64_t epoch;
@@ -186,9 +186,9 @@ static int64_t epoch_told(const struct group_member *m)
  * on one peer's word. [spec hivemind-protocol 12] */
 static int is_behind_clients(const struct collaboration *c, const struct group *g)
 {
-    const int64_t own = epoch_told(&g->members[g->self]);
+    const int64_t own = gathered_epoch(&g->members[g->self]);
     size_t ahead = 0;
-    for (size_t i = 0; i < g->count; i++) ahead += epoch_told(&g->members[i]) > own;
+    for (size_t i = 0; i < g->count; i++) ahead += gathered_epoch(&g->members[i]) > own;
     return own == c->epoch && ahead >= 2 && 2 * ahead > g->count - 1 && c->lead > c->epoch &&
            !claims_can_be_shown(&c->claims, c->epoch, collaboration_now(c));
 }
@@ -197,7 +197,7 @@ static void on_state(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
     struct request *w = c->state_waits;
-    note_round(&c->state, r);
+    copy_result(&c->state, r);
     collaboration_count(c, r, 0);
     /* Whether the group was ahead of us is judged at once, by the records of this moment. */
     c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
@@ -209,7 +209,7 @@ static void on_state(void *context, const struct averager_result *r)
 
 /* Gives up a round of the parameters that has found no group yet: the others are busy with their
  * gradients. A round in its all-reduce is waited for, and not tried again if it fails. */
-static void begin_settle(void *context)
+static void finish_state_round(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
@@ -232,7 +232,8 @@ static int is_finite(const struct collaboration *c, float *const *x)
 }
 
 /* The round's own sentence, unless the reason lies here. */
-static void say_why(const struct collaboration *c, struct collaboration_round *r, int nothing)
+static void explain_failure(const struct collaboration *c, struct collaboration_round *r,
+                            int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
     else if (c->alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
@@ -244,31 +245,31 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
     /* First the gradients, then the end of the older round of the parameters, in this order (see
      * above). */
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
-                   settle = { .c = c };
+                   finish = { .c = c };
     int rc = request_wait(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
-    say_why(c, r, !w.tensor);
-    request_wait(&settle, begin_settle);
+    explain_failure(c, r, !w.tensor);
+    request_wait(&finish, finish_state_round);
 }
 
-void collaboration_depart(struct collaboration *c, float *const *gradient)
+void collaboration_begin_average(struct collaboration *c, float *const *gradient)
 {
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
     c->nothing = !w.tensor;
-    request_wait(&w, begin_depart);
+    request_wait(&w, begin_delayed_average);
 }
 
 /* Waits for the end of a delayed round; there is nothing to wait for if it has ended. */
-static void begin_wait(void *context)
+static void wait_gradient_round(void *context)
 {
     struct request *w = context;
     if (w->c->averaging) w->c->gradient_waits = w;
     else request_complete(w, PL_OK);
 }
 
-/* As begin_settle, but without waiting: between two local batches. */
-static void look_returned(void *context)
+/* As finish_state_round, but without waiting: between two local batches. */
+static void check_returned(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
@@ -277,18 +278,18 @@ static void look_returned(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
+int collaboration_end_average(struct collaboration *c, struct collaboration_round *r, int wait)
 {
-    struct request end = { .c = c }, settle = { .c = c }, look = { .c = c };
+    struct request end = { .c = c }, finish = { .c = c }, look = { .c = c };
     if (wait) {
-        request_wait(&end, begin_wait);
-        request_wait(&settle, begin_settle);
+        request_wait(&end, wait_gradient_round);
+        request_wait(&finish, finish_state_round);
     } else {
-        request_wait(&look, look_returned);
+        request_wait(&look, check_returned);
         if (!look.number) return 0;
     }
     *r = c->gradient;
-    say_why(c, r, c->nothing);
+    explain_failure(c, r, c->nothing);
     return 1;
 }
 
@@ -300,10 +301,10 @@ static void on_helped(void *context, const struct averager_result *r)
     struct collaboration *c = context;
     c->averaging = 0;
     c->help_ended = 1;
-    note_round(&c->gradient, r);
+    copy_result(&c->gradient, r);
     if (r->group) note_absent(c, r);
     if (!r->status) c->helped = c->helping;
-    collaboration_refresh(c);
+    collaboration_poll_again(c);
 }
 
 /* An auxiliary peer has bandwidth but no gradient: it reduces parts with weight 0. Its tensors
@@ -323,7 +324,7 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
     c->averaging = !averager_begin(c->a[GRADIENT], &s, on_helped, c);
 }
 
-static void look_in(void *context)
+static void advance_help(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
@@ -342,14 +343,14 @@ static void look_in(void *context)
 int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r)
 {
     struct request w = { .c = c, .tensor = tensor, .round = r };
-    return !request_wait(&w, look_in) && w.number;
+    return !request_wait(&w, advance_help) && w.number;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
 /* x_given (before) and a copy for the averager to change (after). Training goes on changing x
  * itself; the difference between the two is what the round adds. */
-static int keep_copies(struct collaboration *c, float *const *parameter)
+static int copy_parameters(struct collaboration *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
         size_t bytes = c->elements[t] * sizeof(float);
@@ -363,7 +364,7 @@ static int keep_copies(struct collaboration *c, float *const *parameter)
     return PL_OK;
 }
 
-static void begin_state(struct collaboration *c)
+static void begin_state_round(struct collaboration *c)
 {
     double now = collaboration_now(c);
     struct bytes gather = { 0 };
@@ -398,10 +399,10 @@ static void begin_advance(void *context)
     c->updating = 0;
     c->state_ended = 0;
     collaboration_report(c);
-    if (w->tensor && !was_alone) begin_state(c);
+    if (w->tensor && !was_alone) begin_state_round(c);
     /* The poll that fell due during the update comes before the next batch. Without it a peer
      * can stay one epoch behind for ever. [spec hivemind-protocol 8] */
-    collaboration_fresh(w);
+    collaboration_poll_for(w);
 }
 
 void collaboration_advance(struct collaboration *c, float *const *parameter)
@@ -409,12 +410,13 @@ void collaboration_advance(struct collaboration *c, float *const *parameter)
     struct request w = { .c = c };
     /* Every average_state_every-th epoch; without memory for the copies the round is left out. */
     int64_t next = c->epoch + !c->has_begun;
-    if (next % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
+    if (next % c->o.average_state_every == 0 && !copy_parameters(c, parameter))
+        w.tensor = parameter;
     request_wait(&w, begin_advance);
 }
 
 /* Takes the result of a round of the parameters, once. */
-static void take_state(void *context)
+static void take_state_result(void *context)
 {
     struct request *w = context;
     /* A downloaded state has replaced the parameters that the round began with: drop its result. */
@@ -426,7 +428,7 @@ static void take_state(void *context)
 int collaboration_corrected(struct collaboration *c, struct collaboration_round *r)
 {
     struct request w = { .c = c };
-    if (request_wait(&w, take_state) || !w.number) return 0;
+    if (request_wait(&w, take_state_result) || !w.number) return 0;
     *r = c->state;
     return 1;
 }

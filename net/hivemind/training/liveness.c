@@ -54,8 +54,8 @@ static int has_shown_nothing(const struct attendee *p)
     return !p->is_met && p->due >= LIVENESS_MISSES && fmod(floor(p->due), LIVENESS_AGAIN) != 0;
 }
 
-int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
-                 size_t *counted)
+int liveness_update(struct liveness *a, struct progress_record *records, size_t count, double now,
+                    size_t *counted)
 {
     struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
     /* Without memory all count: waiting in vain costs time only. */
@@ -105,7 +105,7 @@ void liveness_round(struct liveness *a, const struct group *g, double trigger)
     }
 }
 
-void liveness_meet(struct liveness *a, const struct group *g)
+void liveness_note_group(struct liveness *a, const struct group *g)
 {
     /* In a group of m others out of n, a peer was due with probability m / n. */
     const double others = g ? (double)g->count - 1 : (double)a->count;

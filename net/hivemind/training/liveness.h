@@ -41,13 +41,13 @@ struct liveness {
 /* All other peers' records as they are in the DHT now. Those that count are moved to the front,
  * with samples and speeds set to 0 where those do not; *counted is their number. A peer without
  * a record for a record's life is forgotten: one poll alone may miss some. PL_ENOMEM: all count. */
-int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
-                 size_t *counted);
+int liveness_update(struct liveness *a, struct progress_record *records, size_t count, double now,
+                    size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
 void liveness_round(struct liveness *a, const struct group *g, double trigger);
 /* As liveness_round, but for every round that we have waited for: in a group of a limited size
  * we meet only some. */
-void liveness_meet(struct liveness *a, const struct group *g);
+void liveness_note_group(struct liveness *a, const struct group *g);
 /* It has reported, and is not absent. */
 int liveness_reports(const struct liveness *a, const struct peer_id *peer);
 /* Nobody waits for it, though it reports. */

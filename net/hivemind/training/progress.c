@@ -82,8 +82,8 @@ static double estimated_samples(const struct progress_record *r, double now)
     return (double)r->samples + clip(now - r->time, 0, PROGRESS_LIFE) * r->samples_per_second;
 }
 
-void progress_see(struct progress_view *v, const struct progress_record *records, size_t count,
-                  int any, const struct progress_local *mine, double target_batch, double now)
+void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
+                     int any, const struct progress_local *mine, double target_batch, double now)
 {
     double estimated = 0, speed = SPEED_MIN, n = (double)count;
     memset(v, 0, sizeof *v);

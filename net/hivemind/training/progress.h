@@ -43,8 +43,8 @@ struct progress_local {
     double samples_per_second;
 };
 /* any: 0 if there was nothing under the key; records may be none even so (all have left). */
-void progress_see(struct progress_view *v, const struct progress_record *records, size_t count,
-                  int any, const struct progress_local *mine, double target_batch, double now);
+void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
+                     int any, const struct progress_local *mine, double target_batch, double now);
 
 /* Exponential average of seconds per sample, corrected for its start at 0. */
 struct performance {

@@ -26,7 +26,7 @@ static double samples_at(const struct progress_record *r, int64_t epoch, double 
 
 struct look {
     int64_t epoch;         /* the others' newest */
-    double told;           /* samples of that epoch, by the records */
+    double warned;         /* samples of that epoch, by the records */
     double samples, speed; /* the same, with what came since; of all */
 };
 
@@ -34,15 +34,15 @@ static struct look look_at(const struct progress_record *others, size_t count,
                            const struct progress_record *own, double now)
 {
     struct look l = { .epoch = -1, .speed = own->samples_per_second };
-    for (size_t i = 0; i < count; i++) /* clients lead nobody, as in progress_see */
+    for (size_t i = 0; i < count; i++) /* clients lead nobody, as in progress_update */
         if (!others[i].client_mode && others[i].epoch > l.epoch) l.epoch = others[i].epoch;
     for (size_t i = 0; i < count; i++) {
         l.speed += others[i].samples_per_second;
         l.samples += samples_at(&others[i], l.epoch, now);
-        if (others[i].epoch == l.epoch) l.told += (double)others[i].samples;
+        if (others[i].epoch == l.epoch) l.warned += (double)others[i].samples;
     }
     l.samples += samples_at(own, l.epoch, now);
-    if (own->epoch == l.epoch) l.told += (double)own->samples;
+    if (own->epoch == l.epoch) l.warned += (double)own->samples;
     return l;
 }
 
@@ -52,15 +52,15 @@ static void forget(struct target_watch *w)
     w->steps = w->came = w->seen = 0;
 }
 
-static int tell_early(struct target_watch *w, double most, double samples, int64_t target,
-                      struct pl_err *say)
+static int warn_early(struct target_watch *w, double most, double samples, int64_t target,
+                      struct pl_err *warning)
 {
     /* From below: the most samples that records showed at one epoch, and the estimate at the
      * reported speeds. */
     double about = fmin(most, fmax(w->seen, (w->base + w->came - samples) / w->steps));
-    w->told_early = 1;
+    w->has_warned_early = 1;
     pl_fail(
-        say, PL_OK,
+        warning, PL_OK,
         "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
         "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
         "to be theirs; else that of whoever steps first and takes all along",
@@ -72,8 +72,8 @@ static int tell_early(struct target_watch *w, double most, double samples, int64
  * own step; samples / epochs is about their target batch. A poll may see several epochs at once
  * if it comes late, but more than four times as many as the one before is a peer that has come
  * back from far ahead: counting begins anew. */
-static int see_early(struct target_watch *w, const struct look *l, int64_t target, double now,
-                     struct pl_err *say)
+static int check_early(struct target_watch *w, const struct look *l, int64_t target, double now,
+                       struct pl_err *warning)
 {
     double steps = (double)(l->epoch - w->epoch), most;
     /* Our own step came in time, or the records went back: no sign. */
@@ -85,7 +85,7 @@ static int see_early(struct target_watch *w, const struct look *l, int64_t targe
     }
     /* Samples since the last poll, by everybody's speeds. */
     w->came += l->speed * fmax(0, now - w->at);
-    w->seen = fmax(w->seen, l->told);
+    w->seen = fmax(w->seen, l->warned);
     if (steps == 0) return 0;
     if (!(w->last_steps > 0) || steps > TARGET_WATCH_LEAP * w->last_steps) {
         forget(w);
@@ -95,11 +95,12 @@ static int see_early(struct target_watch *w, const struct look *l, int64_t targe
         w->steps += steps;
     }
     w->last_steps = steps;
-    if (w->early < TARGET_WATCH_STEPS || w->told_early) return 0;
+    if (w->early < TARGET_WATCH_STEPS || w->has_warned_early) return 0;
     /* The most that each of their steps can have had, if all were 1.5 times as fast as reported. */
     most = (w->base + TARGET_WATCH_FASTER * w->came) / w->steps;
-    return most < TARGET_WATCH_EARLY * (double)target ? tell_early(w, most, l->samples, target, say)
-                                                      : 0;
+    return most < TARGET_WATCH_EARLY * (double)target
+               ? warn_early(w, most, l->samples, target, warning)
+               : 0;
 }
 
 /* --- steps that nobody comes to --------------------------------------------------------------- */
@@ -114,8 +115,8 @@ void target_watch_step(struct target_watch *w, double triggered, int alone)
 /* A peer that has reported after our trigger, still at our old epoch, has seen that our target
  * was reached and went on. If those peers hold twice our target, theirs must be larger: less
  * could be a last batch of each on top. */
-static int see_late(struct target_watch *w, const struct progress_record *others, size_t count,
-                    const struct progress_record *own, int64_t target, struct pl_err *say)
+static int check_late(struct target_watch *w, const struct progress_record *others, size_t count,
+                      const struct progress_record *own, int64_t target, struct pl_err *warning)
 {
     int64_t samples = 0;
     for (size_t i = 0; i < count; i++)
@@ -128,9 +129,9 @@ static int see_late(struct target_watch *w, const struct progress_record *others
         w->late = 0;
         return 0;
     }
-    if (++w->late < TARGET_WATCH_ALONE || w->told_late) return 0;
-    w->told_late = 1;
-    pl_fail(say, PL_OK,
+    if (++w->late < TARGET_WATCH_ALONE || w->has_warned_late) return 0;
+    w->has_warned_late = 1;
+    pl_fail(warning, PL_OK,
             "nobody has come to our last %d steps, at --target-batch %lld, though the "
             "others had %lld samples by then and went on; your side, if they agree: --target-batch "
             "has to be theirs, which is more",
@@ -140,18 +141,18 @@ static int see_late(struct target_watch *w, const struct progress_record *others
 
 /* --- both ------------------------------------------------------------------------------------- */
 
-int target_watch_see(struct target_watch *w, const struct progress_record *others, size_t count,
-                     const struct progress_record *own, int64_t target, double now,
-                     struct pl_err *say)
+int target_watch_update(struct target_watch *w, const struct progress_record *others, size_t count,
+                        const struct progress_record *own, int64_t target, double now,
+                        struct pl_err *warning)
 {
     struct look l = look_at(others, count, own, now);
-    int told = 0;
+    int warned = 0;
     /* Our last step had no groupmates: what do the others' records say now? */
-    if (w->alone_since > 0 && count) told = see_late(w, others, count, own, target, say);
+    if (w->alone_since > 0 && count) warned = check_late(w, others, count, own, target, warning);
     if (l.epoch < 0) forget(w);
-    else if (w->has_last && !told) told = see_early(w, &l, target, now, say);
+    else if (w->has_last && !warned) warned = check_early(w, &l, target, now, warning);
     w->has_last = l.epoch >= 0;
     w->epoch = l.epoch;
     w->at = now;
-    return told;
+    return warned;
 }

@@ -19,7 +19,7 @@
 
 /* All zero at first. */
 struct target_watch {
-    int has_last, has_stepped, early, late, told_early, told_late;
+    int has_last, has_stepped, early, late, has_warned_early, has_warned_late;
     int64_t epoch;            /* the swarm's at the last poll */
     double at;                /* DHT time of that */
     double last_steps;        /* found by the last poll that found any; 0: none has */
@@ -32,10 +32,10 @@ struct target_watch {
 /* Our step of the present epoch was triggered at this time; alone: no peer came, though there
  * are others. */
 void target_watch_step(struct target_watch *w, double triggered, int alone);
-/* A poll: all other peers' records, and ours as it is now. 1: *say is a warning; each kind comes
+/* A poll: all other peers' records, and ours as it is now. 1: *warning is a warning; each kind comes
  * once. */
-int target_watch_see(struct target_watch *w, const struct progress_record *others, size_t count,
-                     const struct progress_record *own, int64_t target, double now,
-                     struct pl_err *say);
+int target_watch_update(struct target_watch *w, const struct progress_record *others, size_t count,
+                        const struct progress_record *own, int64_t target, double now,
+                        struct pl_err *warning);
 
 #endif

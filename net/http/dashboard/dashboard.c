@@ -183,7 +183,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     }
     /* The same functions as in training (metrics.c, progress.c): the page shows what peers see. */
     metrics_sum(&sums, m, s->metrics_count);
-    progress_see(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
+    progress_update(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
     *to = (struct feed_state){
         .run = d->run,
         .time = now,

@@ -34,7 +34,7 @@ static size_t look(struct claims *c, struct progress_record *records, size_t cou
 {
     size_t counted;
     for (size_t i = 0; i < count; i++) records[i].time = now;
-    assert_int_equal(claims_see(c, records, count, TARGET, now, &counted), PL_OK);
+    assert_int_equal(claims_update(c, records, count, TARGET, now, &counted), PL_OK);
     return counted;
 }
 
@@ -193,7 +193,7 @@ static void the_silent_have_no_say(void **state)
     size_t counted;
     (void)state;
     for (size_t i = 0; i < PL_COUNT(r); i++) r[i].time = i < 3 ? 60.0 - (double)i : 99;
-    assert_int_equal(claims_see(&c, r, PL_COUNT(r), TARGET, 100, &counted), PL_OK);
+    assert_int_equal(claims_update(&c, r, PL_COUNT(r), TARGET, 100, &counted), PL_OK);
     assert_int_equal(claims_lead(&c, 0, 100), 3);
     assert_int_equal(claims_to_ping(&c, asked, 3, 100), 0);
     assert_int_equal(claims_to_ping(&c, asked, 9, 100), 3); /* but no client */
@@ -294,8 +294,8 @@ static void check_view(struct progress_record *records, size_t count, int soon)
     const struct progress_local mine = { 5, 8, 2 };
     struct progress_view v;
     struct claims c = { 0 };
-    claims_see(&c, records, count, TARGET, 1000, &count);
-    progress_see(&v, records, count, 1, &mine, TARGET, 1000);
+    claims_update(&c, records, count, TARGET, 1000, &count);
+    progress_update(&v, records, count, 1, &mine, TARGET, 1000);
     assert_int_equal(v.epoch, 5);
     assert_true(v.samples >= 8);
     assert_true(isfinite(v.eta) && v.eta >= 1000);

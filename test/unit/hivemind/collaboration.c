@@ -219,7 +219,7 @@ static void update(struct peer *p, int64_t samples)
     optimizer_state_get(&p->state, p->host_tensor, p->value);
     collaboration_advance(p->c, p->host_tensor);
     share(p);
-    collaboration_tell(p->c, 1.5, samples / BATCH, samples);
+    collaboration_publish(p->c, 1.5, samples / BATCH, samples);
 }
 
 static void *learn(void *context)
@@ -291,7 +291,7 @@ static void three_learn_together(void **state)
             do {
                 struct timespec nap = { 0, 20000000 };
                 nanosleep(&nap, NULL);
-                collaboration_look(peers[0].c, &v);
+                collaboration_get_view(peers[0].c, &v);
             } while (v.epoch < 2);
         }
         begin_learning(&peers[i]);
@@ -335,29 +335,29 @@ static void who_did_not_come_does_not_count(void **state)
     size_t n;
     (void)state;
     liveness_round(&a, NULL, 103); /* nobody is known yet */
-    assert_int_equal(liveness_see(&a, r, 3, 103, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 3, 103, &n), PL_OK);
     assert_int_equal(n, 3);
     assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
     liveness_round(&a, &g, 101.5); /* the third has reported since, the first has not */
-    assert_int_equal(liveness_see(&a, r, 3, 104, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 3, 104, &n), PL_OK);
     assert_int_equal(n, 2);
     assert_int_equal(r[0].peer.bytes[2], 5);
     assert_int_equal(r[1].peer.bytes[2], 7);
     liveness_round(&a, NULL, 105);
     r[0] = report_of(9, 100), r[1] = report_of(5, 105), r[2] = report_of(7, 105.5);
-    assert_int_equal(liveness_see(&a, r, 3, 106, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 3, 106, &n), PL_OK);
     assert_int_equal(n, 1);
     assert_int_equal(r[0].peer.bytes[2], 7);
     r[0] = report_of(9, 106.5); /* it lives; of the others this look finds nothing */
-    assert_int_equal(liveness_see(&a, r, 1, 107, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 1, 107, &n), PL_OK);
     assert_int_equal(n, 1);
     r[0] = report_of(5, 90);
-    assert_int_equal(liveness_see(&a, r, 1, 108, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 1, 108, &n), PL_OK);
     assert_int_equal(n, 0);
-    assert_int_equal(liveness_see(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
     assert_int_equal(a.count, 0);
     r[0] = report_of(5, 90); /* forgotten: as new */
-    assert_int_equal(liveness_see(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(liveness_update(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
     assert_int_equal(n, 1);
     group_clear(&g);
     liveness_clear(&a);
@@ -383,7 +383,7 @@ static void who_never_comes_is_absent(void **state)
         const double now = 100 + 10 * round;
         struct progress_record r[3] = { report_of(9, now), report_of(5, now), report_of(7, now) };
         size_t n;
-        assert_int_equal(liveness_see(&a, r, 3, now + 1, &n), PL_OK);
+        assert_int_equal(liveness_update(&a, r, 3, now + 1, &n), PL_OK);
         assert_int_equal(liveness_is_absent(&a, &talker), n == 2);
         assert_false(liveness_is_absent(&a, &other));
         counted += n == 3;
@@ -421,19 +421,19 @@ static void who_shows_nothing_has_no_samples(void **state)
                 r[i].samples = TARGET;
                 r[i].samples_per_second = 5;
             }
-            assert_int_equal(liveness_see(&a, r, 5, 100 + round, &n), PL_OK);
+            assert_int_equal(liveness_update(&a, r, 5, 100 + round, &n), PL_OK);
             assert_int_equal(n, 5);         /* it is waited for */
             if (!limited || round % 5 == 2) /* a fifth is no binary number */
                 assert_int_equal(r[4].samples, due < 3 || due % LIVENESS_AGAIN == 0 ? TARGET : 0);
             assert_int_equal(r[4].samples > 0, r[4].samples_per_second > 0);
             if (limited && round)
                 assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
-            liveness_meet(&a, limited ? &pair : NULL);
+            liveness_note_group(&a, limited ? &pair : NULL);
         }
-        liveness_meet(&a, &with);
+        liveness_note_group(&a, &with);
         r[0] = r[4];
         r[0].samples = TARGET;
-        assert_int_equal(liveness_see(&a, r, 1, 300, &n), PL_OK);
+        assert_int_equal(liveness_update(&a, r, 1, 300, &n), PL_OK);
         assert_int_equal(r[0].samples, TARGET);
         liveness_clear(&a);
     }
@@ -470,11 +470,11 @@ static int counts(size_t wanted, int64_t steps)
     const double until = pl_seconds() + LIMIT;
     struct collaboration_view v;
     int64_t from;
-    collaboration_look(peers[0].c, &v);
+    collaboration_get_view(peers[0].c, &v);
     from = v.epoch;
     while (v.peers != wanted && v.epoch < from + steps && pl_seconds() < until) {
         nanosleep(&nap, NULL);
-        collaboration_look(peers[0].c, &v);
+        collaboration_get_view(peers[0].c, &v);
     }
     return v.peers == wanted;
 }
@@ -486,10 +486,10 @@ static int steps(int64_t more)
     const double until = pl_seconds() + LIMIT;
     struct collaboration_view v;
     int64_t from;
-    collaboration_look(peers[0].c, &v);
+    collaboration_get_view(peers[0].c, &v);
     for (from = v.epoch; v.epoch < from + more && pl_seconds() < until;) {
         nanosleep(&nap, NULL);
-        collaboration_look(peers[0].c, &v);
+        collaboration_get_view(peers[0].c, &v);
     }
     return v.epoch >= from + more;
 }
@@ -498,7 +498,7 @@ static void say_and_vanish(struct peer *p)
 {
     struct collaboration_view v;
     const int before = noted(&p->told);
-    collaboration_look(peers[0].c, &v);
+    collaboration_get_view(peers[0].c, &v);
     p->says.epoch = v.epoch;
     p->says.samples = BATCH;
     p->says.samples_per_second = 1;
@@ -559,12 +559,12 @@ static void who_only_talks_is_left_out(void **state)
     begin_with_two(0);
     say_and_vanish(&peers[2]);
     assert_true(counts(3, AWHILE));
-    collaboration_look(peers[0].c, &v);
+    collaboration_get_view(peers[0].c, &v);
     start = v.epoch;
     until = pl_seconds() + LIMIT;
     do { /* until five steps in a row have not counted it */
         say_and_vanish(&peers[2]);
-        collaboration_look(peers[0].c, &v);
+        collaboration_get_view(peers[0].c, &v);
         if (v.peers != 2 || !from) from = v.epoch;
     } while (v.epoch < from + 5 && v.epoch < start + 29 && pl_seconds() < until);
     end_with_two();
@@ -585,7 +585,7 @@ static void who_claims_a_lead_is_not_followed(void **state)
         const int64_t common = peers[0].common, before = peers[0].caught_up + peers[1].caught_up;
         for (int k = 0; k < 5; k++) {
             const int told = noted(&peers[2].told);
-            collaboration_look(peers[0].c, &v);
+            collaboration_get_view(peers[0].c, &v);
             peers[2].says = (struct progress_record){ .epoch = v.epoch + leads[i],
                                                       .samples = INT64_MAX,
                                                       .samples_per_second = 1e308 };
@@ -593,7 +593,7 @@ static void who_claims_a_lead_is_not_followed(void **state)
             assert_true(await_noted(&peers[2].told, told + 1, LIMIT));
             assert_true(steps(2));
         }
-        collaboration_look(peers[0].c, &v);
+        collaboration_get_view(peers[0].c, &v);
         assert_true(v.global_epoch <= v.epoch + 1); /* the other one's, at most */
         assert_true(peers[0].common > common);
         /* a slow machine may leave one behind */
@@ -621,7 +621,7 @@ static void the_dead_hold_no_newcomer_back(void **state)
     begin_learning(&peers[0]);
     assert_true(steps(5));
     collaboration_enter(late->c, 0);
-    collaboration_look(late->c, &v);
+    collaboration_get_view(late->c, &v);
     assert_int_equal(v.peers, 3); /* two are dead, and a third one claims more than most */
     assert_int_equal(v.global_epoch, 0);
     assert_int_equal(take_over(late), PL_OK);
@@ -638,7 +638,7 @@ static int sees(size_t wanted)
     struct collaboration_view v;
     do {
         nanosleep(&nap, NULL);
-        collaboration_look(peers[0].c, &v);
+        collaboration_get_view(peers[0].c, &v);
     } while (v.peers != wanted && pl_seconds() < until);
     return v.peers == wanted;
 }

@@ -112,7 +112,7 @@ static int look(struct world *w, struct pl_err *say)
                                          .samples_per_second = p->speed * uniform(w, 0.7, 1.3),
                                          .client_mode = i == 3 };
     }
-    return target_watch_see(&w->watch, r + 1, w->count - 1, r, w->peer[0].target, w->now, say);
+    return target_watch_update(&w->watch, r + 1, w->count - 1, r, w->peer[0].target, w->now, say);
 }
 
 /* 1: something was told within so many seconds. */
@@ -214,15 +214,15 @@ static void leaps(void **state)
         own.time = other.time = now;
         other.epoch = i % 4 == 3 ? 5
                                  : 1000 * (i + 1); /* back again each time before it is too much */
-        assert_int_equal(target_watch_see(&w, &other, 1, &own, 4096, now, &say), 0);
+        assert_int_equal(target_watch_update(&w, &other, 1, &own, 4096, now, &say), 0);
     }
-    assert_int_equal(target_watch_see(&w, NULL, 0, &own, 4096, 600, &say), 0);
+    assert_int_equal(target_watch_update(&w, NULL, 0, &own, 4096, 600, &say), 0);
     own.epoch = INT64_MAX;
     other.samples = INT64_MAX;
     other.epoch = INT64_MAX - 1;
     other.time = 700;
     target_watch_step(&w, 650, 1);
-    assert_int_equal(target_watch_see(&w, &other, 1, &own, 4096, 701, &say), 0);
+    assert_int_equal(target_watch_update(&w, &other, 1, &own, 4096, 701, &say), 0);
 }
 
 int main(void)
