@@ -58,8 +58,8 @@ double collaboration_now(const struct collaboration *c) { return dht_node_time(c
  * least one of them can share a state. */
 static int should_catch_up(const struct collaboration *c, double now)
 {
-    return c->lead > c->epoch && now >= c->next_try &&
-           claims_can_be_shown(&c->claims, c->epoch, now);
+    return c->poll.lead > c->own.epoch && now >= c->load.next_try &&
+           claims_can_be_shown(&c->poll.claims, c->own.epoch, now);
 }
 
 static void begin_add(void *context)
@@ -70,27 +70,28 @@ static void begin_add(void *context)
     int ready;
     /* Speed counts the computation of batches only: rounds and downloads do not make a peer
      * slow. */
-    if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
-    if (c->delayed) { /* a round is under way: these samples are the next epoch's */
-        c->next_samples = progress_plus(c->next_samples, w->number);
+    if (w->number) performance_add(&c->own.speed, (double)w->number, w->seconds);
+    if (c->own.phase == EPOCH_OVERLAPPED) { /* these samples are the next epoch's */
+        c->own.next_samples = progress_plus(c->own.next_samples, w->number);
         w->advice = COLLABORATION_GO_ON;
         request_complete(w, PL_OK);
         return;
     }
     if (w->number) {
-        c->samples = progress_plus(c->samples, w->number);
-        c->last_epoch_with_samples = c->epoch;
+        c->own.samples = progress_plus(c->own.samples, w->number);
+        c->own.last_epoch_with_samples = c->own.epoch;
         /* Our samples count at once, without another poll. [spec hivemind-protocol 8] */
-        if (c->view.epoch == c->epoch) c->view.samples = progress_plus(c->view.samples, w->number);
+        if (c->poll.view.epoch == c->own.epoch)
+            c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
         collaboration_report(c);
     }
     /* Ready: the target batch is there by the records, or by the estimate of their speeds. */
-    ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
+    ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
     if (should_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
         /* Matchmaking begins before the target batch is complete, so that the group stands when
          * it is. [spec hivemind-protocol 9, step 4] */
-        if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
+        if (ready || c->poll.view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
         w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
     }
     request_complete(w, PL_OK);
@@ -119,17 +120,18 @@ static void begin_enter(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    c->epoch = w->number;
-    c->samples = 0;
+    c->own.epoch = w->number;
+    c->own.samples = 0;
     /* A state replaces everything of the old epoch: samples, rounds, doubts. */
-    c->updating = c->has_begun = 0;
+    if (c->own.phase != EPOCH_OVERLAPPED) c->own.phase = EPOCH_ACCUMULATING;
     /* A round of the parameters that is still under way averages values that we no longer have. */
-    c->state_void = 1;
-    c->tries = 0;
-    claims_shown(&c->claims, c->epoch);
-    c->last_epoch_with_samples = w->number - 2; /* no report before the first samples */
-    if (c->has_reported) { /* correct our record: its samples have been dropped */
-        c->last_epoch_with_samples = w->number;
+    if (c->state.phase == STATE_AVERAGING) c->state.phase = STATE_OUTDATED;
+    else if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
+    c->load.failures = 0;
+    claims_shown(&c->poll.claims, c->own.epoch);
+    c->own.last_epoch_with_samples = w->number - 2; /* no report before the first samples */
+    if (c->report.has_stored) { /* correct our record: its samples have been dropped */
+        c->own.last_epoch_with_samples = w->number;
         collaboration_report(c);
     }
     collaboration_poll_for(w);
@@ -151,11 +153,12 @@ static void begin_raise(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    c->epoch++;
-    c->last_epoch_with_samples++;
+    c->own.epoch++;
+    c->own.last_epoch_with_samples++;
     /* The accumulated samples stay: their gradient was taken at parameters that the round has
      * made equal to those of the peers ahead. */
-    if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
+    if (c->poll.view.epoch < c->own.epoch)
+        c->poll.view.epoch = c->own.epoch, c->poll.view.samples = c->own.samples;
     collaboration_report(c);
     request_complete(w, PL_OK);
 }
@@ -172,7 +175,7 @@ static void begin_share(void *context)
     struct request *w = context;
     /* Newcomers ask the donor with the highest priority, which is the epoch. [spec
      * hivemind-protocol 7] */
-    averager_share(w->c->a[STATE], w->snapshot, (double)w->c->epoch);
+    averager_share(w->c->a[STATE], w->snapshot, (double)w->c->own.epoch);
     request_complete(w, PL_OK);
 }
 
@@ -203,14 +206,14 @@ void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX 
 static void free_all(struct collaboration *c)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
-        if (c->before) pl_free(c->before[t]);
-        if (c->after) pl_free(c->after[t]);
+        if (c->state.before) pl_free(c->state.before[t]);
+        if (c->state.after) pl_free(c->state.after[t]);
     }
-    free(c->before);
-    free(c->after);
+    free(c->state.before);
+    free(c->state.after);
     free(c->elements);
-    liveness_clear(&c->liveness);
-    claims_clear(&c->claims);
+    liveness_clear(&c->poll.liveness);
+    claims_clear(&c->poll.claims);
     bytes_clear(&c->subkey);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
@@ -243,7 +246,7 @@ static void on_withdrawn(void *context, int status)
 {
     struct request *w = context;
     (void)status;
-    timer_stop(&w->c->report_timer);
+    timer_stop(&w->c->report.timer);
     close_averagers(w);
 }
 
@@ -251,7 +254,7 @@ static void on_withdrawn(void *context, int status)
 static void on_withdrawal_timeout(void *context)
 {
     struct request *w = context;
-    dht_node_cancel(w->c->leaving);
+    dht_node_cancel(w->c->report.withdrawal);
     close_averagers(w);
 }
 
@@ -263,17 +266,20 @@ static void begin_close(void *context)
     struct request *w = context;
     struct collaboration *c = w->c;
     struct bytes nil = { 0 };
-    c->closing = 1;
-    timer_stop(&c->fetch_timer);
-    timer_stop(&c->report_timer);
-    if (c->fetch) dht_node_cancel(c->fetch);
+    c->is_closing = 1;
+    timer_stop(&c->poll.timer);
+    timer_stop(&c->report.timer);
+    if (c->poll.task) dht_node_cancel(c->poll.task);
     collaboration_cancel_pings(c);
-    if (c->has_reported && !mp_nil(&nil))
-        c->leaving = dht_node_store(c->o.node, &c->progress_id, bytes_at(&c->subkey),
-                                    bytes_length(&c->subkey), bytes_at(&nil), bytes_length(&nil),
-                                    collaboration_now(c) + PROGRESS_LIFE, on_withdrawn, w);
+    if (c->report.has_stored && !mp_nil(&nil))
+        c->report.withdrawal = dht_node_store(c->o.node, &c->report.key, bytes_at(&c->subkey),
+                                              bytes_length(&c->subkey), bytes_at(&nil),
+                                              bytes_length(&nil),
+                                              collaboration_now(c) + PROGRESS_LIFE, on_withdrawn,
+                                              w);
     bytes_clear(&nil);
-    if (c->leaving) timer_start(c->loop, &c->report_timer, LEAVE_LIMIT, on_withdrawal_timeout, w);
+    if (c->report.withdrawal)
+        timer_start(c->loop, &c->report.timer, LEAVE_LIMIT, on_withdrawal_timeout, w);
     else close_averagers(w);
 }
 
@@ -289,13 +295,13 @@ void collaboration_close(struct collaboration *c)
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return liveness_is_absent(&c->liveness, peer);
+    return liveness_is_absent(&c->poll.liveness, peer);
 }
 
 static int reports(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return liveness_reports(&c->liveness, peer);
+    return liveness_reports(&c->poll.liveness, peer);
 }
 
 /* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and
@@ -372,13 +378,14 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     pthread_cond_init(&c->changed, NULL);
     c->o = *o;
     c->loop = host_loop(o->host);
-    c->view = (struct progress_view){ .eta = INFINITY };
-    c->helped = c->lead = -1;
-    performance_init(&c->speed, PERFORMANCE_ALPHA);
-    c->totals = (struct report_record){ .version = "potluck " PL_VERSION,
-                                        .held_out = NAN,
-                                        .target_batch = o->target_batch };
-    if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
+    c->poll.view = (struct progress_view){ .eta = INFINITY };
+    c->help.last_epoch = c->poll.lead = -1;
+    performance_init(&c->own.speed, PERFORMANCE_ALPHA);
+    c->records.totals = (struct report_record){ .version = "potluck " PL_VERSION,
+                                                .held_out = NAN,
+                                                .target_batch = o->target_batch };
+    if (o->device)
+        snprintf(c->records.totals.device, sizeof c->records.totals.device, "%s", o->device);
     /* A dot separates a key's prefix from its group bits, so the name may not have one. [spec
      * hivemind-protocol 4.1] */
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
@@ -387,9 +394,10 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
         goto done;
     }
     c->elements = calloc(o->tensors + 1, sizeof *c->elements);
-    c->before = calloc(o->tensors + 1, sizeof *c->before);
-    c->after = calloc(o->tensors + 1, sizeof *c->after);
-    if (!c->elements || !c->before || !c->after || record_own_subkey(&c->subkey, o->key)) {
+    c->state.before = calloc(o->tensors + 1, sizeof *c->state.before);
+    c->state.after = calloc(o->tensors + 1, sizeof *c->state.after);
+    if (!c->elements || !c->state.before || !c->state.after ||
+        record_own_subkey(&c->subkey, o->key)) {
         pl_fail(err, rc, "training together: no memory");
         goto done;
     }
@@ -398,11 +406,11 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
         rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
     /* The dictionaries of the run: RUN_progress, RUN_metrics, RUN_report. */
     snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
-    dht_id_of_text(&c->progress_id, key);
+    dht_id_of_text(&c->report.key, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);
-    dht_id_of_text(&c->metrics_id, key);
+    dht_id_of_text(&c->records.metrics_key, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_report.suffix);
-    dht_id_of_text(&c->report_id, key);
+    dht_id_of_text(&c->records.report_key, key);
     if (!rc) rc = request_wait(&w, begin_open);
 done:
     if (rc) free_all(c);

@@ -1,8 +1,8 @@
 /* collaboration_internal.h - shared by the parts of collaborative training: progress and the
  * decision to step (collaboration.c), the rounds (collaboration_rounds.c), download of a state
  * (collaboration_load.c), records and reports (collaboration_report.c). */
-#ifndef PL_COLLABORATION_INSIDE_H
-#define PL_COLLABORATION_INSIDE_H
+#ifndef PL_COLLABORATION_INTERNAL_H
+#define PL_COLLABORATION_INTERNAL_H
 
 #include "liveness.h"
 #include "claims.h"
@@ -13,72 +13,137 @@
 
 enum { GRADIENT, STATE, AVERAGERS };
 
-#define TRIES_MAX 5    /* downloads that may fail in a row: donors may be at their own update */
-#define WARNINGS_MAX 5 /* warnings that wait; each kind comes once */
+#define LOAD_FAILURES_MAX 5 /* downloads in a row: donors may be at their own update */
+#define WARNINGS_MAX 5      /* warnings that wait; each kind comes once */
 
-struct collaboration {
-    struct collaboration_options o;
-    struct loop *loop;
-    char run[GROUP_KEY_MAX];
-    size_t *elements;
-    struct averager *a[AVERAGERS];
-    struct dht_id progress_id, metrics_id, report_id;
-    struct bytes subkey; /* our owner tag */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+/* Where this peer is in its epoch. [spec hivemind-protocol 9]
+ *
+ *                    target batch             round ended             optimizer stepped
+ *   undelayed  ACCUMULATING ----> AVERAGING ------------> STEPPING -------------------> ACCUMULATING
+ *   delayed    ACCUMULATING ----> OVERLAPPED -----------> BEGUN ----------------------> ACCUMULATING
+ *
+ * The next epoch begins after the optimizer's step, or with BEGUN: batches that overlap with a
+ * round belong to it. */
+enum epoch_phase {
+    EPOCH_ACCUMULATING,
+    EPOCH_AVERAGING, /* the training's thread waits; nothing is polled until the step is over */
+    EPOCH_STEPPING,
+    EPOCH_OVERLAPPED,
+    EPOCH_BEGUN
+};
 
-    /* on the loop */
+/* This peer's progress: collaboration.c. */
+struct own_progress {
     int64_t epoch, samples, last_epoch_with_samples;
+    int64_t next_samples; /* OVERLAPPED: accumulated for the epoch after this one */
     struct performance speed;
+    enum epoch_phase phase;
+};
+
+/* Its record in the DHT: collaboration_progress.c. */
+struct own_report {
+    struct dht_id key; /* RUN_progress */
+    int has_stored;    /* there is a record of ours, to be corrected or withdrawn */
+    struct timer timer;
+    struct dht_task *withdrawal;
+};
+
+/* What the others report, by the last poll: collaboration_progress.c. */
+struct others_progress {
+    struct dht_task *task; /* NULL: no poll is under way */
+    struct timer timer;
+    struct request *waiter; /* to be completed by the next view */
     struct progress_view view;
-    size_t others; /* peers in it without us, who count */
+    size_t others; /* peers that count, without us */
     size_t paused; /* of those: on back-off, in no group of ours for now */
-    double viewed; /* DHT time of the last view */
-    int updating, closing, has_reported;
-    struct dht_task *fetch, *leaving;
-    struct timer fetch_timer, report_timer;
-    struct report_record totals; /* of both kinds of rounds */
-    struct liveness liveness;
-    struct reliability reliability; /* of both kinds of rounds */
+    int64_t lead;  /* see claims.h */
     struct claims claims;
-    int64_t lead;                /* see claims.h, by the last poll */
-    int tries;                   /* downloads in a row that have not shown it */
-    double next_try, load_began; /* DHT time */
+    struct liveness liveness;
+    struct target_watch watch;
+};
+
+/* Downloads of a state: collaboration_load.c. */
+struct state_download {
+    int failures;           /* in a row that have not shown the lead */
+    double next_try, began; /* DHT time */
     struct claimant_ping {
         struct collaboration *c;
         struct peer_id peer;
         double began; /* DHT time */
         struct dht_task *task;
     } pings[CLAIMS_PINGS]; /* under way */
-    struct target_watch watch;
-    struct pl_err warnings[WARNINGS_MAX]; /* warnings, oldest first */
-    size_t warning_count;
-    int told_differs, told_left_out;
-    struct request *fetch_waits; /* to be completed by the next view */
-
-    /* the gradient round */
-    struct request *gradient_waits;
-    struct collaboration_round gradient;
-    int averaging;        /* it has our gradient, and has not ended */
-    int delayed;          /* local batches overlap with it */
-    int has_begun;        /* its end has begun the next epoch: advance does not */
-    int64_t next_samples; /* accumulated for that */
-    int nothing;          /* what we had was no gradient (the training thread's) */
-    int alone;
-    double triggered_at;
-
-    /* an auxiliary peer's */
-    int64_t helping, helped; /* epoch of the round under way; of the last good one, -1: none */
-    int help_ended;
-
-    /* the state round: values before and after, tensor by tensor */
-    float **before, **after;
-    int state_running, state_ended;
-    int state_void; /* the parameters that it began with are not ours any more */
-    struct request *state_waits;
-    struct collaboration_round state;
 };
 
+/* What the dashboard and the user read: collaboration_report.c. */
+struct dashboard_records {
+    struct dht_id metrics_key, report_key;
+    struct report_record totals;          /* of both kinds of rounds */
+    struct pl_err warnings[WARNINGS_MAX]; /* oldest first */
+    size_t warning_count;
+    int has_warned_differs, has_warned_left_out;
+};
+
+/* The round of the gradients: collaboration_rounds.c. */
+struct gradient_round {
+    struct request *waiter; /* AVERAGING, or the end of OVERLAPPED */
+    struct collaboration_round result;
+    int is_alone; /* no other peer, or nothing to give: it was cancelled */
+    int is_bad;   /* the last delayed gradient was not finite; the training's thread owns this */
+    double triggered_at;
+};
+
+/* An auxiliary peer's round: collaboration_rounds.c. */
+struct auxiliary_round {
+    enum { AUXILIARY_IDLE, AUXILIARY_AVERAGING, AUXILIARY_ENDED } phase;
+    int64_t epoch;      /* of the round */
+    int64_t last_epoch; /* of the last good one; -1: none */
+};
+
+/* The round of the parameters, in the background: collaboration_rounds.c. */
+struct state_round {
+    enum state_phase {
+        STATE_IDLE,
+        STATE_AVERAGING,
+        STATE_OUTDATED, /* under way, but a download has replaced the parameters it began with */
+        STATE_ENDED     /* its result has not been taken yet */
+    } phase;
+    float **before, **after; /* values that were given, and their average, tensor by tensor */
+    struct request *waiter;
+    struct collaboration_round result;
+};
+
+struct collaboration {
+    /* set by open */
+    struct collaboration_options o;
+    struct loop *loop;
+    char run[GROUP_KEY_MAX];
+    size_t *elements;
+    struct averager *a[AVERAGERS];
+    struct bytes subkey; /* our owner tag */
+    /* of requests */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* on the loop's thread */
+    struct own_progress own;
+    struct own_report report;
+    struct others_progress poll;
+    struct state_download load;
+    struct dashboard_records records;
+    struct gradient_round gradient;
+    struct auxiliary_round help;
+    struct state_round state;
+    struct reliability reliability; /* of both kinds of rounds */
+    int is_closing;
+};
+
+/* A round of gradients has ours, and has not ended. */
+static inline int collaboration_is_averaging(const struct collaboration *c)
+{
+    return c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_OVERLAPPED;
+}
+
+/* What the training's thread asks of the loop's, and sleeps for. Which request it is decides which
+ * fields are used. */
 struct request {
     struct collaboration *c;
     int done, status;
@@ -115,7 +180,7 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
 /* Begins a poll now; its view completes the request. */
 void collaboration_poll_for(struct request *w);
 void collaboration_poll_now(void *request);             /* the same, to be posted to the loop */
-void collaboration_poll_again(struct collaboration *c); /* the same, nobody waits for it */
+void collaboration_poll_again(struct collaboration *c); /* the same, without a request */
 void collaboration_begin_poll(void *c);                 /* unless one is under way */
 /* The lead by the last poll; an auxiliary peer follows it. */
 void collaboration_update_lead(struct collaboration *c);

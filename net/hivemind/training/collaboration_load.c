@@ -26,8 +26,8 @@
  * up to `most`. */
 static int64_t highest_epoch(const struct collaboration *c, int64_t most)
 {
-    const int64_t highest = c->lead < 0 ? most : c->lead;
-    return c->others < 2 && highest > most ? most : highest;
+    const int64_t highest = c->poll.lead < 0 ? most : c->poll.lead;
+    return c->poll.others < 2 && highest > most ? most : highest;
 }
 
 /* --- pings: is a peer with a lower claim still alive? ----------------------------------------- */
@@ -39,7 +39,7 @@ static void on_answer(void *context, int status, const struct dht_pong *pong)
     p->task = NULL;
     /* Only silence says something: a living peer's claim stands. */
     if (!status) return;
-    claims_silent(&p->c->claims, &p->peer, p->began);
+    claims_silent(&p->c->poll.claims, &p->peer, p->began);
     collaboration_update_lead(p->c);
 }
 
@@ -48,26 +48,27 @@ static void begin_pings(struct collaboration *c, int64_t epoch)
     struct peer_id peers[CLAIMS_PINGS];
     const double now = collaboration_now(c);
     size_t count, free_slots = 0, n = 0;
-    for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->pings[i].task;
+    for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->load.pings[i].task;
     if (free_slots < CLAIMS_PINGS) return; /* one batch of pings at a time */
-    count = claims_to_ping(&c->claims, peers, epoch, now);
+    count = claims_to_ping(&c->poll.claims, peers, epoch, now);
     for (; n < count; n++) {
-        c->pings[n] = (struct claimant_ping){ .c = c, .peer = peers[n], .began = now };
-        c->pings[n].task = dht_node_ping(c->o.node, &peers[n], 0, on_answer, &c->pings[n]);
+        c->load.pings[n] = (struct claimant_ping){ .c = c, .peer = peers[n], .began = now };
+        c->load.pings[n].task = dht_node_ping(c->o.node, &peers[n], 0, on_answer,
+                                              &c->load.pings[n]);
     }
 }
 
 static int is_pinging(const struct collaboration *c)
 {
     for (size_t i = 0; i < CLAIMS_PINGS; i++)
-        if (c->pings[i].task) return 1;
+        if (c->load.pings[i].task) return 1;
     return 0;
 }
 
 void collaboration_cancel_pings(struct collaboration *c)
 {
     for (size_t i = 0; i < CLAIMS_PINGS; i++)
-        if (c->pings[i].task) dht_node_cancel(c->pings[i].task);
+        if (c->load.pings[i].task) dht_node_cancel(c->load.pings[i].task);
 }
 
 /* May pings or polls still raise the lead to this epoch? A gap of more than two epochs can only
@@ -115,15 +116,15 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 static void count_try(struct collaboration *c, int status, const struct state_load *state)
 {
     const double now = collaboration_now(c);
-    const double spent = status ? now - c->load_began : state->seconds;
+    const double spent = status ? now - c->load.began : state->seconds;
     double pause = TRY_PAUSE;
-    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* long ago */
-    for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
-    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * spent);
-    if (!status || c->lead <= c->epoch) return;
-    if (c->tries < TRIES_MAX) c->tries++;
-    if (c->tries < TRIES_MAX) return;
-    claims_doubt(&c->claims, c->epoch, now);
+    if (c->load.began > c->load.next_try + CLAIMS_DOUBT_MAX) c->load.failures = 0; /* long ago */
+    for (int i = 0; i < c->load.failures && pause < TRY_PAUSE_MAX; i++) pause *= 2;
+    c->load.next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * spent);
+    if (!status || c->poll.lead <= c->own.epoch) return;
+    if (c->load.failures < LOAD_FAILURES_MAX) c->load.failures++;
+    if (c->load.failures < LOAD_FAILURES_MAX) return;
+    claims_doubt(&c->poll.claims, c->own.epoch, now);
     collaboration_update_lead(c);
 }
 
@@ -147,7 +148,7 @@ static void begin_load(void *context)
     struct collaboration *c = w->c;
     int rc;
     averager_cancel(c->a[GRADIENT]);
-    c->load_began = collaboration_now(c);
+    c->load.began = collaboration_now(c);
     rc = averager_load(c->a[STATE], on_check, on_loaded, w);
     if (rc) request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
 }

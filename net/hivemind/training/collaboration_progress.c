@@ -28,9 +28,9 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
 static struct progress_record own_record(const struct collaboration *c)
 {
     return (struct progress_record){ .peer = *host_id(c->o.host),
-                                     .epoch = c->epoch,
-                                     .samples = c->samples,
-                                     .samples_per_second = performance_get(&c->speed),
+                                     .epoch = c->own.epoch,
+                                     .samples = c->own.samples,
+                                     .samples_per_second = performance_get(&c->own.speed),
                                      .time = collaboration_now(c),
                                      .client_mode = c->o.client_mode };
 }
@@ -43,10 +43,10 @@ void collaboration_report(struct collaboration *c)
 {
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
-    if (c->closing) return; /* the report has been withdrawn */
-    if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
-        collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
-        c->has_reported = 1;
+    if (c->is_closing) return; /* the report has been withdrawn */
+    if (c->own.last_epoch_with_samples >= c->own.epoch - 1 && !progress_write(&value, &r)) {
+        collaboration_store(c, &c->report.key, &value, PROGRESS_LIFE);
+        c->report.has_stored = 1;
     }
     bytes_clear(&value);
     collaboration_report_later(c);
@@ -56,9 +56,10 @@ void collaboration_report(struct collaboration *c)
  * report makes the others wait for it next time (liveness.h). */
 void collaboration_report_later(struct collaboration *c)
 {
-    double pause = c->averaging ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
-                                : PROGRESS_REPORT_EVERY;
-    timer_start(c->loop, &c->report_timer, pause, report_again, c);
+    double pause = collaboration_is_averaging(c)
+                       ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
+                       : PROGRESS_REPORT_EVERY;
+    timer_start(c->loop, &c->report.timer, pause, report_again, c);
 }
 
 /* How many of these peers are on back-off after failed rounds: they report, but no group of ours
@@ -95,8 +96,9 @@ void collaboration_update_lead(struct collaboration *c)
 {
     /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
      * the lead over as it is. */
-    c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
-    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no model: it follows */
+    c->poll.lead = claims_lead(&c->poll.claims, c->own.epoch, collaboration_now(c));
+    if (c->o.auxiliary)
+        c->own.epoch = c->poll.lead < 0 ? 0 : c->poll.lead; /* it has no model: it follows */
 }
 
 /* One view of the swarm. The records pass four filters, each with its own question, before their
@@ -119,73 +121,72 @@ static void update_view(struct collaboration *c, const struct dht_result *r)
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
-    claims_update(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c),
+    claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, collaboration_now(c),
                   &count);
     collaboration_update_lead(c);
     own = own_record(c);
-    mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
+    mine = (struct progress_local){ c->own.epoch, c->own.samples, own.samples_per_second };
     /* 2. Which epochs are believed? */
-    count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
+    count = drop_beyond(records, count, c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch);
     /* A peer with another target batch would step alone, without any error: warn the user. */
-    if (!c->o.auxiliary && target_watch_update(&c->watch, records, count, &own, c->o.target_batch,
-                                               collaboration_now(c), &warning))
+    if (!c->o.auxiliary && target_watch_update(&c->poll.watch, records, count, &own,
+                                               c->o.target_batch, collaboration_now(c), &warning))
         collaboration_warn(c, warning.text);
     /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
-    liveness_update(&c->liveness, records, count, collaboration_now(c), &count);
-    c->others = count; /* without ourselves: our first record may not be stored yet */
-    c->paused = count_paused(c, records, count);
+    liveness_update(&c->poll.liveness, records, count, collaboration_now(c), &count);
+    c->poll.others = count; /* without ourselves: our first record may not be stored yet */
+    c->poll.paused = count_paused(c, records, count);
     /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
-    count = drop_beyond(records, count, c->epoch);
-    if (c->samples || c->has_reported) records[count++] = own;
-    progress_update(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
+    count = drop_beyond(records, count, c->own.epoch);
+    if (c->own.samples || c->report.has_stored) records[count++] = own;
+    progress_update(&c->poll.view, records, count, n > 0, &mine, (double)c->o.target_batch,
                     collaboration_now(c));
-    c->viewed = collaboration_now(c);
     free(records);
 }
 
 static void on_fetched(void *context, int status, const struct dht_result *r)
 {
     struct collaboration *c = context;
-    struct request *w = c->fetch_waits;
-    c->fetch = NULL;
+    struct request *w = c->poll.waiter;
+    c->poll.task = NULL;
     /* A poll that failed is a poll without records: the peer goes on by its own speed until the
      * next. */
     update_view(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
-    c->fetch_waits = NULL;
+    c->poll.waiter = NULL;
     if (w) request_complete(w, PL_OK);
-    if (!c->closing)
-        timer_start(c->loop, &c->fetch_timer,
+    if (!c->is_closing)
+        timer_start(c->loop, &c->poll.timer,
                     /* The nearer the estimated time of the step, the sooner. */
-                    fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
+                    fmax(PROGRESS_FETCH_MIN, c->poll.view.next_fetch - collaboration_now(c)),
                     collaboration_begin_poll, c);
 }
 
 void collaboration_begin_poll(void *context)
 {
     struct collaboration *c = context;
-    struct request *w = c->fetch_waits;
-    timer_stop(&c->fetch_timer);
+    struct request *w = c->poll.waiter;
+    timer_stop(&c->poll.timer);
     /* One poll at a time; a request that waits is completed by the one under way. */
-    if (c->fetch || c->closing) return;
+    if (c->poll.task || c->is_closing) return;
     /* No timed polls during an update: collaboration_advance begins the next. A request is always
      * polled for: the training's thread sleeps until then, and asks only before or after an update,
      * or to load a state in its place. */
-    if (c->updating && !w) return;
-    if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
-    c->fetch_waits = NULL;
+    if ((c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_STEPPING) && !w) return;
+    if ((c->poll.task = dht_node_get(c->o.node, &c->report.key, 1, on_fetched, c))) return;
+    c->poll.waiter = NULL;
     if (w) request_complete(w, PL_ENOMEM);
 }
 
 void collaboration_poll_again(struct collaboration *c)
 {
-    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our report */
-    c->fetch = NULL;
+    if (c->poll.task) dht_node_cancel(c->poll.task); /* it may have begun before our report */
+    c->poll.task = NULL;
     collaboration_begin_poll(c);
 }
 
 /* Completes w with a view whose poll begins now. */
 void collaboration_poll_for(struct request *w)
 {
-    w->c->fetch_waits = w;
+    w->c->poll.waiter = w;
     collaboration_poll_again(w->c);
 }

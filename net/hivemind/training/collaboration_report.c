@@ -23,21 +23,21 @@ static int64_t add_saturating(int64_t a, size_t b)
  * others yet. */
 void collaboration_warn(struct collaboration *c, const char *text)
 {
-    if (c->warning_count < WARNINGS_MAX)
-        pl_fail(&c->warnings[c->warning_count++], PL_OK, "%s", text);
+    if (c->records.warning_count < WARNINGS_MAX)
+        pl_fail(&c->records.warnings[c->records.warning_count++], PL_OK, "%s", text);
 }
 
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
  * once. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
 {
-    struct report_record *t = &c->totals;
-    if (r->differs[0] && !c->told_differs) {
-        c->told_differs = 1;
+    struct report_record *t = &c->records.totals;
+    if (r->differs[0] && !c->records.has_warned_differs) {
+        c->records.has_warned_differs = 1;
         collaboration_warn(c, r->differs);
     }
-    if (r->left_out[0] && !c->told_left_out) {
-        c->told_left_out = 1;
+    if (r->left_out[0] && !c->records.has_warned_left_out) {
+        c->records.has_warned_left_out = 1;
         collaboration_warn(c, r->left_out);
     }
     /* A round counts as failed if there was a group, or should have been one: being alone is no
@@ -59,11 +59,11 @@ static void publish_report(struct collaboration *c)
     struct bytes value = { 0 };
     dht_node_status(c->o.node, &status);
     /* How others reach us: hole punching and relays matter to readers of the dashboard. */
-    c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
-                      : status.relayed                      ? REPORT_RELAYED
-                                                            : REPORT_DIRECT;
-    if (!report_write(&value, &c->totals))
-        collaboration_store(c, &c->report_id, &value, REPORT_LIFE);
+    c->records.totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
+                              : status.relayed                      ? REPORT_RELAYED
+                                                                    : REPORT_DIRECT;
+    if (!report_write(&value, &c->records.totals))
+        collaboration_store(c, &c->records.report_key, &value, REPORT_LIFE);
     bytes_clear(&value);
 }
 
@@ -71,7 +71,7 @@ static void publish_report(struct collaboration *c)
 static void begin_held_out(void *context)
 {
     struct request *w = context;
-    w->c->totals.held_out = w->seconds;
+    w->c->records.totals.held_out = w->seconds;
     request_complete(w, PL_OK);
 }
 
@@ -85,7 +85,7 @@ void collaboration_held_out(struct collaboration *c, double loss)
 static void begin_totals(void *context)
 {
     struct request *w = context;
-    *w->totals = w->c->totals;
+    *w->totals = w->c->records.totals;
     request_complete(w, PL_OK);
 }
 
@@ -101,11 +101,11 @@ static void publish_records(void *context)
 {
     struct request *w = context;
     struct bytes value = { 0 };
-    w->metrics.step = w->c->epoch;
-    w->metrics.samples_per_second = performance_get(&w->c->speed);
+    w->metrics.step = w->c->own.epoch;
+    w->metrics.samples_per_second = performance_get(&w->c->own.speed);
     /* Only from a peer that is in step: the sums mix all records, whatever their epoch. */
-    if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
-        collaboration_store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
+    if (w->c->own.epoch == w->c->poll.view.epoch && !metrics_write(&value, &w->metrics))
+        collaboration_store(w->c, &w->c->records.metrics_key, &value, METRICS_LIFE);
     bytes_clear(&value);
     publish_report(w->c);
     request_complete(w, PL_OK);
@@ -125,10 +125,11 @@ static void take_warning(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    w->number = c->warning_count > 0;
+    w->number = c->records.warning_count > 0;
     if (w->number) {
-        *w->err = c->warnings[0];
-        memmove(c->warnings, c->warnings + 1, --c->warning_count * sizeof *c->warnings);
+        *w->err = c->records.warnings[0];
+        memmove(c->records.warnings, c->records.warnings + 1,
+                --c->records.warning_count * sizeof *c->records.warnings);
     }
     request_complete(w, PL_OK);
 }
@@ -157,7 +158,7 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
 static void begin_metrics(void *context)
 {
     struct request *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w))
+    if (!dht_node_get(w->c->o.node, &w->c->records.metrics_key, 1, on_metrics, w))
         request_complete(w, PL_ENOMEM);
 }
 
@@ -175,14 +176,16 @@ static void copy_view(void *context)
     struct request *w = context;
     struct collaboration *c = w->c;
     /* All of one moment: fields read one by one would not belong together. */
-    *w->view = (struct collaboration_view){ .epoch = c->epoch,
-                                            .samples = c->samples,
-                                            .global_epoch = c->lead > c->epoch ? c->lead : c->epoch,
-                                            .is_unshown = c->tries == TRIES_MAX,
-                                            .global_samples = c->view.samples,
-                                            .peers = c->others + 1,
-                                            .eta_s = fmax(0, c->view.eta - collaboration_now(c)),
-                                            .samples_per_second = performance_get(&c->speed) };
+    *w->view = (struct collaboration_view){
+        .epoch = c->own.epoch,
+        .samples = c->own.samples,
+        .global_epoch = c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch,
+        .is_unshown = c->load.failures == LOAD_FAILURES_MAX,
+        .global_samples = c->poll.view.samples,
+        .peers = c->poll.others + 1,
+        .eta_s = fmax(0, c->poll.view.eta - collaboration_now(c)),
+        .samples_per_second = performance_get(&c->own.speed)
+    };
     request_complete(w, PL_OK);
 }
 

@@ -42,13 +42,13 @@ static void copy_result(struct collaboration_round *to, const struct averager_re
  * next poll. [spec hivemind-protocol 8] */
 static void begin_epoch(struct collaboration *c, int64_t samples)
 {
-    c->epoch++;
-    c->samples = samples;
-    if (samples) c->last_epoch_with_samples = c->epoch;
-    if (c->view.epoch < c->epoch) {
-        c->view.epoch = c->epoch;
-        c->view.samples = samples;
-        c->view.eta = INFINITY;
+    c->own.epoch++;
+    c->own.samples = samples;
+    if (samples) c->own.last_epoch_with_samples = c->own.epoch;
+    if (c->poll.view.epoch < c->own.epoch) {
+        c->poll.view.epoch = c->own.epoch;
+        c->poll.view.samples = samples;
+        c->poll.view.eta = INFINITY;
     }
 }
 
@@ -56,10 +56,9 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
  * it would tell slower peers, whom the round was waiting for, that they are late. */
 static void end_delayed_round(struct collaboration *c)
 {
-    c->delayed = 0;
-    c->has_begun = 1;
-    begin_epoch(c, c->next_samples);
-    c->next_samples = 0;
+    c->own.phase = EPOCH_BEGUN;
+    begin_epoch(c, c->own.next_samples);
+    c->own.next_samples = 0;
     collaboration_report(c);
     collaboration_poll_again(c);
 }
@@ -68,33 +67,37 @@ static void end_delayed_round(struct collaboration *c)
  * keys, most peers are missing for good reasons, so their absence says nothing. */
 static void note_absent(struct collaboration *c, const struct averager_result *r)
 {
-    const int limited = (c->o.group_size && c->o.group_size <= c->liveness.count) ||
+    const int limited = (c->o.group_size && c->o.group_size <= c->poll.liveness.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
-    liveness_note_group(&c->liveness, r->group);
+    liveness_note_group(&c->poll.liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)
-        liveness_round(&c->liveness, r->group, c->triggered_at);
+        liveness_round(&c->poll.liveness, r->group, c->gradient.triggered_at);
 }
 
 static void on_gradient(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
-    struct request *w = c->gradient_waits;
+    struct request *w = c->gradient.waiter;
+    const int delayed = c->own.phase == EPOCH_OVERLAPPED, ours = collaboration_is_averaging(c);
     /* A round without peers counts as failed only if there were peers to come. */
-    collaboration_count(c, r, c->averaging && !c->alone);
-    if (!c->averaging) return; /* a search that never got our gradient */
-    c->averaging = 0;
-    copy_result(&c->gradient, r);
-    if (!c->alone) note_absent(c, r);
+    collaboration_count(c, r, ours && !c->gradient.is_alone);
+    if (!ours) return; /* a search that never got our gradient */
+    copy_result(&c->gradient.result, r);
+    if (!c->gradient.is_alone) note_absent(c, r);
     /* Groupmates of a common round have shown that they train: their epochs weigh more
      * (claims.h). */
-    if (!r->status && r->group) claims_round(&c->claims, r->group);
-    c->gradient_waits = NULL;
-    if (c->delayed) end_delayed_round(c);
+    if (!r->status && r->group) claims_round(&c->poll.claims, r->group);
+    c->gradient.waiter = NULL;
+    if (delayed) end_delayed_round(c);
+    else c->own.phase = EPOCH_STEPPING;
     if (w) request_complete(w, r->status);
 }
 
 /* A leader need not wait for the end of matchmaking once this many peers have joined. */
-size_t collaboration_expected(const struct collaboration *c) { return c->others - c->paused + 1; }
+size_t collaboration_expected(const struct collaboration *c)
+{
+    return c->poll.others - c->poll.paused + 1;
+}
 
 void collaboration_schedule(struct collaboration *c)
 {
@@ -104,42 +107,45 @@ void collaboration_schedule(struct collaboration *c)
                                /* found before the gradient is complete; the all-reduce waits for
                                 * join_round */
                                .untriggered = 1,
-                               .claim = { .epoch = c->epoch },
+                               .claim = { .epoch = c->own.epoch },
                                .patience = COLLABORATION_PATIENCE };
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
 /* Triggers the round with our gradient, weighted by its samples. Returns 0 if no round is under
  * way. */
-static int join_round(struct collaboration *c, float *const *gradient)
+static int join_round(struct collaboration *c, float *const *gradient, enum epoch_phase phase)
 {
     struct averager *a = c->a[GRADIENT];
     const double most = COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch;
-    c->alone = 0;
+    c->gradient.is_alone = 0;
     collaboration_schedule(c);
-    c->averaging = averager_is_busy(a);
-    if (!c->averaging) {
-        memset(&c->gradient, 0, sizeof c->gradient);
-        c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
-                                     "averaging: no round could be begun");
-        c->gradient.peers = 1;
-    } else if (!gradient ||
-               (!c->others && !averager_has_group(a))) { /* no finite gradient, or no other peer */
-        c->alone = 1;
+    if (!averager_is_busy(a)) {
+        memset(&c->gradient.result, 0, sizeof c->gradient.result);
+        c->gradient.result.status = pl_fail(&c->gradient.result.why, PL_EAGAIN,
+                                            "averaging: no round could be begun");
+        c->gradient.result.peers = 1;
+        return 0;
+    }
+    c->own.phase = phase;
+    if (!gradient ||
+        (!c->poll.others && !averager_has_group(a))) { /* no finite gradient, or no other peer */
+        c->gradient.is_alone = 1;
         averager_cancel(a);
     } else {
         /* The weight is the number of samples, up to the most that groupmates accept. A verified
          * round recomputes the claim, and a capped one would not match: then our part is to
          * reduce only. */
-        int too_many = c->o.verify && (double)c->samples > most;
-        const struct verifier_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
-        c->triggered_at = collaboration_now(c);
+        int too_many = c->o.verify && (double)c->own.samples > most;
+        const struct verifier_claim claim = { c->own.epoch,
+                                              too_many ? 0 : (uint64_t)c->own.samples };
+        c->gradient.triggered_at = collaboration_now(c);
         /* Peers may have come or gone since the search began. */
         averager_expect(a, collaboration_expected(c));
-        averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
+        averager_trigger(a, too_many ? 0 : fmin((double)c->own.samples, most), gradient, &claim);
         collaboration_report_later(c);
     }
-    return c->averaging;
+    return 1;
 }
 
 /* Undelayed: the training's thread waits in w until on_gradient completes it. */
@@ -149,11 +155,11 @@ static void begin_average(void *context)
     struct collaboration *c = w->c;
     /* No polls or timed fetches during an update: the view would change under the decision that
      * it caused. [spec hivemind-protocol 8] */
-    c->updating = 1;
-    timer_stop(&c->fetch_timer);
-    c->gradient_waits = w;
-    if (join_round(c, w->tensor)) return;
-    c->gradient_waits = NULL;
+    timer_stop(&c->poll.timer);
+    c->gradient.waiter = w;
+    if (join_round(c, w->tensor, EPOCH_AVERAGING)) return;
+    c->own.phase = EPOCH_STEPPING;
+    c->gradient.waiter = NULL;
     request_complete(w, PL_EAGAIN);
 }
 
@@ -163,9 +169,8 @@ static void begin_delayed_average(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    c->delayed = 1;
-    c->next_samples = 0;
-    if (!join_round(c, w->tensor)) end_delayed_round(c);
+    c->own.next_samples = 0;
+    if (!join_round(c, w->tensor, EPOCH_OVERLAPPED)) end_delayed_round(c);
     request_complete(w, PL_OK);
 }
 
@@ -189,21 +194,26 @@ static int is_behind_clients(const struct collaboration *c, const struct group *
     const int64_t own = gathered_epoch(&g->members[g->self]);
     size_t ahead = 0;
     for (size_t i = 0; i < g->count; i++) ahead += gathered_epoch(&g->members[i]) > own;
-    return own == c->epoch && ahead >= 2 && 2 * ahead > g->count - 1 && c->lead > c->epoch &&
-           !claims_can_be_shown(&c->claims, c->epoch, collaboration_now(c));
+    return own == c->own.epoch && ahead >= 2 && 2 * ahead > g->count - 1 &&
+           c->poll.lead > c->own.epoch &&
+           !claims_can_be_shown(&c->poll.claims, c->own.epoch, collaboration_now(c));
+}
+
+static int is_state_under_way(const struct collaboration *c)
+{
+    return c->state.phase == STATE_AVERAGING || c->state.phase == STATE_OUTDATED;
 }
 
 static void on_state(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
-    struct request *w = c->state_waits;
-    copy_result(&c->state, r);
+    struct request *w = c->state.waiter;
+    copy_result(&c->state.result, r);
     collaboration_count(c, r, 0);
     /* Whether the group was ahead of us is judged at once, by the records of this moment. */
-    c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
-    c->state_running = 0;
-    c->state_ended = 1;
-    c->state_waits = NULL;
+    c->state.result.ahead = !r->status && r->group && is_behind_clients(c, r->group);
+    c->state.phase = c->state.phase == STATE_OUTDATED ? STATE_IDLE : STATE_ENDED;
+    c->state.waiter = NULL;
     if (w) request_complete(w, r->status);
 }
 
@@ -213,11 +223,11 @@ static void finish_state_round(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    if (!c->state_running) {
+    if (!is_state_under_way(c)) {
         request_complete(w, PL_OK);
         return;
     }
-    c->state_waits = w;
+    c->state.waiter = w;
     averager_finish(c->a[STATE]);
 }
 
@@ -236,7 +246,7 @@ static void explain_failure(const struct collaboration *c, struct collaboration_
                             int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
-    else if (c->alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
+    else if (c->gradient.is_alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
 }
 
 void collaboration_average(struct collaboration *c, float *const *gradient,
@@ -247,7 +257,7 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
                    finish = { .c = c };
     int rc = request_wait(&w, begin_average);
-    *r = c->gradient;
+    *r = c->gradient.result;
     r->status = rc;
     explain_failure(c, r, !w.tensor);
     request_wait(&finish, finish_state_round);
@@ -256,7 +266,7 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
 void collaboration_begin_average(struct collaboration *c, float *const *gradient)
 {
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
-    c->nothing = !w.tensor;
+    c->gradient.is_bad = !w.tensor;
     request_wait(&w, begin_delayed_average);
 }
 
@@ -264,7 +274,7 @@ void collaboration_begin_average(struct collaboration *c, float *const *gradient
 static void wait_gradient_round(void *context)
 {
     struct request *w = context;
-    if (w->c->averaging) w->c->gradient_waits = w;
+    if (collaboration_is_averaging(w->c)) w->c->gradient.waiter = w;
     else request_complete(w, PL_OK);
 }
 
@@ -273,8 +283,9 @@ static void check_returned(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    if (!c->averaging && c->state_running) averager_finish(c->a[STATE]);
-    w->number = !c->averaging && !c->state_running;
+    const int averaging = collaboration_is_averaging(c);
+    if (!averaging && is_state_under_way(c)) averager_finish(c->a[STATE]);
+    w->number = !averaging && !is_state_under_way(c);
     request_complete(w, PL_OK);
 }
 
@@ -288,8 +299,8 @@ int collaboration_end_average(struct collaboration *c, struct collaboration_roun
         request_wait(&look, check_returned);
         if (!look.number) return 0;
     }
-    *r = c->gradient;
-    explain_failure(c, r, c->nothing);
+    *r = c->gradient.result;
+    explain_failure(c, r, c->gradient.is_bad);
     return 1;
 }
 
@@ -299,11 +310,10 @@ int collaboration_end_average(struct collaboration *c, struct collaboration_roun
 static void on_helped(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
-    c->averaging = 0;
-    c->help_ended = 1;
-    copy_result(&c->gradient, r);
+    c->help.phase = AUXILIARY_ENDED;
+    copy_result(&c->gradient.result, r);
     if (r->group) note_absent(c, r);
-    if (!r->status) c->helped = c->helping;
+    if (!r->status) c->help.last_epoch = c->help.epoch;
     collaboration_poll_again(c);
 }
 
@@ -317,11 +327,11 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
                                .deadline = now + c->o.averaging_timeout,
                                .tensor = tensor,
                                .expected = collaboration_expected(c) - 1,
-                               .claim = { .epoch = c->view.epoch },
+                               .claim = { .epoch = c->poll.view.epoch },
                                .patience = COLLABORATION_PATIENCE };
-    c->helping = c->view.epoch;
-    c->triggered_at = now;
-    c->averaging = !averager_begin(c->a[GRADIENT], &s, on_helped, c);
+    c->help.epoch = c->poll.view.epoch;
+    c->gradient.triggered_at = now;
+    if (!averager_begin(c->a[GRADIENT], &s, on_helped, c)) c->help.phase = AUXILIARY_AVERAGING;
 }
 
 static void advance_help(void *context)
@@ -330,13 +340,15 @@ static void advance_help(void *context)
     struct collaboration *c = w->c;
     /* The condition for UPDATE, one matchmaking time earlier; at least two trainers, or there is
      * nothing to reduce; once per epoch. */
-    int soon = c->view.samples >= c->o.target_batch ||
-               c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
-    w->number = c->help_ended;
-    if (c->help_ended) *w->round = c->gradient;
-    else if (!c->averaging && soon && c->others >= 2 && c->view.epoch != c->helped)
+    int soon = c->poll.view.samples >= c->o.target_batch ||
+               c->poll.view.eta - collaboration_now(c) <= c->o.matchmaking_time;
+    w->number = c->help.phase == AUXILIARY_ENDED;
+    if (w->number) {
+        *w->round = c->gradient.result;
+        c->help.phase = AUXILIARY_IDLE;
+    } else if (c->help.phase == AUXILIARY_IDLE && soon && c->poll.others >= 2 &&
+               c->poll.view.epoch != c->help.last_epoch)
         begin_helping(c, w->tensor);
-    c->help_ended = 0;
     request_complete(w, PL_OK);
 }
 
@@ -354,12 +366,12 @@ static int copy_parameters(struct collaboration *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
         size_t bytes = c->elements[t] * sizeof(float);
-        if (!c->before[t] && !(c->before[t] = pl_alloc(c->elements[t], sizeof(float))))
+        if (!c->state.before[t] && !(c->state.before[t] = pl_alloc(c->elements[t], sizeof(float))))
             return PL_ENOMEM;
-        if (!c->after[t] && !(c->after[t] = pl_alloc(c->elements[t], sizeof(float))))
+        if (!c->state.after[t] && !(c->state.after[t] = pl_alloc(c->elements[t], sizeof(float))))
             return PL_ENOMEM;
-        memcpy(c->before[t], parameter[t], bytes);
-        memcpy(c->after[t], parameter[t], bytes);
+        memcpy(c->state.before[t], parameter[t], bytes);
+        memcpy(c->state.after[t], parameter[t], bytes);
     }
     return PL_OK;
 }
@@ -372,15 +384,15 @@ static void begin_state_round(struct collaboration *c)
                                .deadline = now + c->o.averaging_timeout,
                                /* everybody counts the same, whatever it has trained */
                                .weight = 1,
-                               .tensor = c->after,
+                               .tensor = c->state.after,
                                .expected = collaboration_expected(c),
                                .patience = COLLABORATION_PATIENCE };
     /* Told to the group: our epoch after the step, for is_behind_clients. */
-    mp_int(&gather, c->epoch);
+    mp_int(&gather, c->own.epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
-    c->state_void = 0;
-    c->state_running = !gather.failed && !averager_begin(c->a[STATE], &s, on_state, c);
+    if (!gather.failed && !averager_begin(c->a[STATE], &s, on_state, c))
+        c->state.phase = STATE_AVERAGING;
     bytes_clear(&gather);
 }
 
@@ -389,15 +401,15 @@ static void begin_advance(void *context)
     struct request *w = context;
     struct collaboration *c = w->c;
     /* Alone before and in this round: nobody to average parameters with. */
-    int was_alone = !c->others && c->gradient.peers <= 1;
-    target_watch_step(&c->watch, c->triggered_at,
-                      c->others && c->gradient.status && c->gradient.peers <= 1);
+    int was_alone = !c->poll.others && c->gradient.result.peers <= 1;
+    target_watch_step(&c->poll.watch, c->gradient.triggered_at,
+                      c->poll.others && c->gradient.result.status && c->gradient.result.peers <= 1);
     /* A delayed round has begun the epoch at its own end. */
-    if (!c->has_begun) begin_epoch(c, 0);
+    if (c->own.phase != EPOCH_BEGUN) begin_epoch(c, 0);
     /* This update is over: polls and reports go on. */
-    c->has_begun = 0;
-    c->updating = 0;
-    c->state_ended = 0;
+    c->own.phase = EPOCH_ACCUMULATING;
+    /* A result that was not taken belongs to the step before. */
+    if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
     collaboration_report(c);
     if (w->tensor && !was_alone) begin_state_round(c);
     /* The poll that fell due during the update comes before the next batch. Without it a peer
@@ -409,7 +421,7 @@ void collaboration_advance(struct collaboration *c, float *const *parameter)
 {
     struct request w = { .c = c };
     /* Every average_state_every-th epoch; without memory for the copies the round is left out. */
-    int64_t next = c->epoch + !c->has_begun;
+    int64_t next = c->own.epoch + (c->own.phase != EPOCH_BEGUN);
     if (next % c->o.average_state_every == 0 && !copy_parameters(c, parameter))
         w.tensor = parameter;
     request_wait(&w, begin_advance);
@@ -420,8 +432,8 @@ static void take_state_result(void *context)
 {
     struct request *w = context;
     /* A downloaded state has replaced the parameters that the round began with: drop its result. */
-    w->number = w->c->state_ended && !w->c->state_void;
-    w->c->state_ended = 0;
+    w->number = w->c->state.phase == STATE_ENDED;
+    if (w->number) w->c->state.phase = STATE_IDLE;
     request_complete(w, PL_OK);
 }
 
@@ -429,7 +441,7 @@ int collaboration_corrected(struct collaboration *c, struct collaboration_round 
 {
     struct request w = { .c = c };
     if (request_wait(&w, take_state_result) || !w.number) return 0;
-    *r = c->state;
+    *r = c->state.result;
     return 1;
 }
 
@@ -439,5 +451,5 @@ void collaboration_correct(const struct collaboration *c, float *const *paramete
 {
     for (size_t t = 0; t < c->o.tensors; t++)
         for (size_t i = 0; i < c->elements[t]; i++)
-            parameter[t][i] += c->after[t][i] - c->before[t][i];
+            parameter[t][i] += c->state.after[t][i] - c->state.before[t][i];
 }

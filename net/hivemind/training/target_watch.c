@@ -26,7 +26,7 @@ static double samples_at(const struct progress_record *r, int64_t epoch, double 
 
 struct look {
     int64_t epoch;         /* the others' newest */
-    double warned;         /* samples of that epoch, by the records */
+    double reported;       /* samples of that epoch, by the records */
     double samples, speed; /* the same, with what came since; of all */
 };
 
@@ -39,10 +39,10 @@ static struct look look_at(const struct progress_record *others, size_t count,
     for (size_t i = 0; i < count; i++) {
         l.speed += others[i].samples_per_second;
         l.samples += samples_at(&others[i], l.epoch, now);
-        if (others[i].epoch == l.epoch) l.warned += (double)others[i].samples;
+        if (others[i].epoch == l.epoch) l.reported += (double)others[i].samples;
     }
     l.samples += samples_at(own, l.epoch, now);
-    if (own->epoch == l.epoch) l.warned += (double)own->samples;
+    if (own->epoch == l.epoch) l.reported += (double)own->samples;
     return l;
 }
 
@@ -85,7 +85,7 @@ static int check_early(struct target_watch *w, const struct look *l, int64_t tar
     }
     /* Samples since the last poll, by everybody's speeds. */
     w->came += l->speed * fmax(0, now - w->at);
-    w->seen = fmax(w->seen, l->warned);
+    w->seen = fmax(w->seen, l->reported);
     if (steps == 0) return 0;
     if (!(w->last_steps > 0) || steps > TARGET_WATCH_LEAP * w->last_steps) {
         forget(w);
