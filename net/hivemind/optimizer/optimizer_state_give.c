@@ -1,0 +1,166 @@
+/* optimizer_state_give.c - a frozen copy of parameters and moments, in the form in which hivemind's
+ * peers load it. [spec hivemind-protocol 7] */
+#include "optimizer_state_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct maker {
+    struct state_snapshot *snapshot;
+    struct training_state meta;
+    size_t leaf_room;
+    size_t optimizer_tensors;
+    int failed;
+};
+
+/* Called by the averager when the last download of the snapshot has ended. */
+static void release(struct state_snapshot *s)
+{
+    for (size_t i = 0; i < s->count; i++) free((void *)(uintptr_t)s->tensors[i].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
+/* Memory for a tensor of the snapshot. */
+/* Adds a tensor to the snapshot and returns memory for its values; NULL (and failed) without
+ * memory. */
+static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
+{
+    struct state_snapshot *s = m->snapshot;
+    size_t n = 0;
+    void *data = pl_wire_elements(&n, type, NULL) ? NULL
+                                                  : malloc(n * pl_dtype_size(type->dtype) + 1);
+    if (!data) {
+        m->failed = 1;
+        return NULL;
+    }
+    s->tensors[s->count++] = (struct state_tensor){ *type, PL_COMPRESS_NONE, data };
+    return data;
+}
+
+/* Adds a leaf of the metadata: a real number, a count, or the index of a tensor. */
+static void add_leaf(struct maker *m, struct state_leaf leaf)
+{
+    if (m->meta.count == m->leaf_room) {
+        size_t room = m->leaf_room ? 2 * m->leaf_room : 64;
+        struct state_leaf *more = realloc(m->meta.leaves, room * sizeof *more);
+        if (!more) {
+            m->failed = 1;
+            return;
+        }
+        m->meta.leaves = more;
+        m->leaf_room = room;
+    }
+    m->meta.leaves[m->meta.count++] = leaf;
+}
+
+static void add_real(struct maker *m, double x)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_REAL, .real = x });
+}
+static void add_count(struct maker *m, int64_t x)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x });
+}
+
+/* A tensor of the optimizer: a leaf with its index, and the tensor itself after all parameters. */
+static void *add_moment(struct maker *m, const struct pl_wire_type *type)
+{
+    add_leaf(m,
+             (struct state_leaf){ .kind = STATE_TENSOR, .index = (int64_t)m->optimizer_tensors++ });
+    return add_tensor(m, type);
+}
+
+/* A parameter group's options in alphabetical order: betas, eps, initial_lr (only with a
+ * schedule), lr, params (their running numbers), weight_decay. */
+static void add_group(struct maker *m, const struct optimizer_state *s, size_t begin, size_t end,
+                      double decay, double lr, double initial_lr)
+{
+    add_real(m, s->options.beta1);
+    add_real(m, s->options.beta2);
+    add_real(m, s->options.eps);
+    if (initial_lr >= 0) add_real(m, initial_lr);
+    add_real(m, lr);
+    for (size_t i = begin; i < end; i++) add_count(m, (int64_t)i);
+    add_real(m, decay);
+}
+
+/* Norms are tensors of no axes in PyTorch's state: four bytes and an empty shape. */
+static void add_scalar(struct maker *m, float x)
+{
+    const struct pl_wire_type type = { .dtype = PL_F32 };
+    float *data = add_moment(m, &type);
+    if (data) *data = x;
+}
+
+/* One parameter's leaves; a tensor leaf is an index into the tensors that follow the parameters. */
+static void add_param_state(struct maker *m, const struct optimizer_state *s, size_t i)
+{
+    size_t n, tensor = s->order[i], array = s->first[tensor];
+    const char *const *names = optimizer_state_leaves(s, i, &n);
+    struct pl_lamb_norms norms = { 0 };
+    if (s->optimizer) norms = pl_optimizer_norms(s->optimizer, tensor);
+    for (size_t k = 0; k < n && !m->failed; k++) {
+        struct pl_wire_type type = { .dtype = PL_F32, .dims = 1 };
+        void *data;
+        if (!strcmp(names[k], "step")) add_count(m, (int64_t)pl_optimizer_steps(s->optimizer));
+        else if (!strcmp(names[k], "step_norm")) add_scalar(m, norms.step);
+        else if (!strcmp(names[k], "trust_ratio")) add_scalar(m, norms.trust);
+        else if (!strcmp(names[k], "weight_norm")) add_scalar(m, norms.weight);
+        else if (!strncmp(names[k], "qmap", 4)) {
+            type.size[0] = PL_CODES;
+            /* The code book travels with the codes: the receiver may decode by another rule. */
+            if ((data = add_moment(m, &type)))
+                pl_codebook(data, optimizer_state_map(names[k]), s->options.rule);
+        } else {
+            struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
+            /* Moments have the parameter's shape; absmax has one number for each block. */
+            if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
+            else type.size[0] = (int64_t)a.n;
+            if (a.element_size == 1) type.dtype = PL_U8;
+            if ((data = add_moment(m, &type)) && pl_optimizer_state_get(s->optimizer, array, data))
+                m->failed = 1;
+            array++;
+        }
+    }
+}
+
+/* A frozen copy, made once per epoch: downloads take long, and training must not wait for them,
+ * nor change what is sent. */
+struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
+                                                int64_t epoch, double lr, double initial_lr,
+                                                const char *bits)
+{
+    struct maker m = { .meta = { .epoch = epoch }, .snapshot = calloc(1, sizeof *m.snapshot) };
+    struct bytes metadata = { 0 };
+    if (!m.snapshot) return NULL;
+    /* The metadata are written last: only then are all leaves known. */
+    snprintf(m.meta.group_bits, sizeof m.meta.group_bits, "%s", bits);
+    m.snapshot->release = release;
+    m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 1,
+                                 sizeof *m.snapshot->tensors);
+    m.failed = !m.snapshot->tensors;
+    /* Tensors: parameters first, in the swarm's order. */
+    for (size_t i = 0; i < s->count && !m.failed; i++) {
+        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
+        void *data = add_tensor(&m, &s->schema[i].type);
+        if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
+    }
+    /* Leaves: "param_groups" comes before "state" in the alphabet. */
+    if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
+    if (s->decayed < s->count) add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
+    for (size_t i = 0; i < s->count && !m.failed; i++) add_param_state(&m, s, i);
+    if (!m.failed) m.failed = training_state_write(&metadata, &m.meta) != PL_OK;
+    if (!m.failed && (m.snapshot->metadata = malloc(bytes_length(&metadata)))) {
+        memcpy(m.snapshot->metadata, bytes_at(&metadata), bytes_length(&metadata));
+        m.snapshot->metadata_n = bytes_length(&metadata);
+    } else {
+        release(m.snapshot);
+        m.snapshot = NULL;
+    }
+    bytes_clear(&metadata);
+    training_state_clear(&m.meta);
+    return m.snapshot;
+}
