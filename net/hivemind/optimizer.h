@@ -58,12 +58,12 @@ struct pl_collaborative_tensor {
     const char *name; /* for error messages */
     int dims;
     int64_t shape[PL_COLLABORATIVE_DIMS_MAX];
-    /* Borrowed until close. Only open, step and finish change the values, and nobody else may. */
+    /* Borrowed until close. Only open, step and finish change the values, and no other code may. */
     float *value;
     int no_decay; /* 1: no weight decay (biases, norms); these are a second parameter group */
 };
 
-/* --- with whom -------------------------------------------------------------------------------- */
+/* --- the swarm -------------------------------------------------------------------------------- */
 
 /* Strings are borrowed until close. Zeros are sensible, but for the name. */
 struct pl_collaborative_run {
@@ -125,7 +125,7 @@ struct pl_collaborative_options {
     double averaging_timeout;    /* s for a round, matchmaking included; 180 */
     double allreduce_timeout;    /* s of it for the all-reduce; 60 */
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
-    size_t group_size;           /* a group of so many begins at once; 0: whoever comes in time */
+    size_t group_size;           /* a group of so many begins at once; 0: all that come in time */
     const char *group_bits; /* zeros and ones: several groups a round; NULL: one group of all */
     /* Told to groupmates, in any unit that all share: who has more reduces more; 0: not told;
      * negative: we reduce nothing. */
@@ -173,7 +173,7 @@ int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err);
 /* Finishes, unless an error has ended the training, and leaves the run. NULL may be closed. */
 void pl_collaborative_close(struct pl_collaborative *c);
 
-/* The loss on samples that nobody trains on, for the dashboard. */
+/* The loss on held-out samples, for the dashboard. */
 void pl_collaborative_held_out(struct pl_collaborative *c, double loss);
 
 /* --- what is known ---------------------------------------------------------------------------- */

@@ -62,6 +62,7 @@ void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_ev
     c->o.report(c->o.context, e);
 }
 
+/* The texts belong to r, which lives longer than the event. */
 static void report_round(struct pl_collaborative *c, struct pl_collaborative_event *e,
                          const struct collaboration_round *r)
 {
@@ -84,6 +85,7 @@ void collaborative_warn(struct pl_collaborative *c, const char *text)
 
 /* --- another peer's state --------------------------------------------------------------------- */
 
+/* Trainer and account together: the samples of a gradient that is gone must not be reported. */
 static void forget_accumulated(struct pl_collaborative *c)
 {
     c->trainer.drop(c->trainer.context);
@@ -105,6 +107,7 @@ void collaborative_share(struct pl_collaborative *c)
     if (s) collaboration_share(c->collaboration, s);
 }
 
+/* What the check of a download needs: our model's shapes, and the epoch that we ask for. */
 struct wanted_state {
     struct pl_collaborative *c;
     int64_t least;
@@ -140,7 +143,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
     double began = pl_seconds();
     int unconfirmed, rc;
-    /* Who is behind makes its last step itself; a newcomer may find that there is none left.
+    /* A peer that is behind makes its last step itself; a newcomer may find that none is left.
      * Nothing is replaced before the whole state has been checked: no half of a stranger's state
      * remains. */
     rc = collaboration_load(c->collaboration, least > c->epoch ? c->o.epochs - 1 : c->o.epochs,
@@ -148,7 +151,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     if (rc == PL_EUSE) rc = explain_mismatch(c, &state, err);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
-    /* Donors confirm each other by hashes; with one donor there is nobody to compare with. */
+    /* Donors confirm each other by hashes; with one donor there is no other to compare with. */
     unconfirmed = state.confirmed < 2;
     state_load_clear(&state);
     if (rc) return rc;
@@ -294,6 +297,8 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
 
 /* --- batches ---------------------------------------------------------------------------------- */
 
+/* Steps 3 to 5 of an epoch: count the samples, report them, and step if the target batch is there.
+ * [spec hivemind-protocol 9] */
 static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, struct pl_err *err)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BATCH, .loss = loss };

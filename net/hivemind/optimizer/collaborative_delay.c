@@ -82,7 +82,7 @@ int delayed_begin(struct pl_collaborative *c, struct pl_err *err)
     /* One step at a time: staleness stays at one step. */
     if ((rc = delayed_advance(c, 1, err))) return rc;
     if (!c->now.samples) return PL_OK; /* the last step failed, and dropped everything */
-    /* IDLE -> COPYING. The trainer sets the mean gradient aside, so that batches can accumulate
+    /* IDLE -> COPYING. The trainer puts the mean gradient into a buffer of its own, so that batches can accumulate
      * the next one. */
     rc = t->take_gradient(t->context, 1, &d->gradient);
     if (!rc) rc = optimizer_state_get_begin(t->state, d->host, d->gradient, &d->ticket);
@@ -107,7 +107,7 @@ int delayed_begin(struct pl_collaborative *c, struct pl_err *err)
 }
 
 /* The step's thread: x' = optimizer(x, g). If the round has failed, g is our own gradient, which
- * is still where it was set aside. */
+ * is still in its buffer. */
 static void *take_step(void *context)
 {
     struct pl_collaborative *c = context;

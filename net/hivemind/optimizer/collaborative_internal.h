@@ -29,7 +29,7 @@ struct delayed {
     struct step_account account;
     struct collaboration_round round;
     int64_t epoch;   /* that it steps from */
-    float *gradient; /* the trainer's, set aside */
+    float *gradient; /* the trainer's, in a buffer of its own */
     pthread_t thread;
     int has_thread;
     pthread_mutex_t lock;

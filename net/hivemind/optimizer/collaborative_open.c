@@ -6,7 +6,7 @@
  *
  * The order matters. Progress before the state: it says which epoch to expect. The state before
  * the first batch: samples of an untrained model would count for everybody's step. Withdrawal
- * before leaving: or the others wait for a minute. */
+ * before leaving: without it the others wait for a minute, a record's life. */
 #include "collaborative_internal.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "runtime/backend_open.h"
@@ -20,13 +20,14 @@
  * swarm. [spec hivemind-protocol 10] */
 static void set_defaults(struct pl_collaborative_options *o)
 {
-    if (!o->target_batch) o->target_batch = 4096; /* the reference run's [TTT 3.3] */
+    if (!o->target_batch) o->target_batch = 4096; /* [TTT 3.3] */
     if (!o->lr) o->lr = 0.0025;
     if (!o->compression) o->compression = "run";
     if (!o->matchmaking_time) o->matchmaking_time = 15; /* s; also the least time of an epoch */
     if (!o->averaging_timeout) o->averaging_timeout = 180;
     if (!o->allreduce_timeout) o->allreduce_timeout = 60;
     if (!o->average_state_every) o->average_state_every = 1;
+    /* Without an end: claims and states beyond it are refused anyway. */
     if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
     /* A negative value asks to reduce nothing, none lets the group assume its mean. [spec
      * hivemind-protocol 5.1] */
@@ -79,7 +80,7 @@ static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborat
                                .identity = run->identity,
                                .validators = &m->validators };
     int rc;
-    /* Any free port by default. A client does not listen at all: it only dials. */
+    /* Any free port by default; others learn it from the DHT. A client does not listen at all: it only dials. */
     if (!o.listen_count) o.listen = any, o.listen_count = 1;
     if (run->client_mode) o.listen_count = o.announce_count = 0;
     /* Records are signed by the caller's key, or by one of our own. */
@@ -99,6 +100,7 @@ static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborat
     if ((rc = membership_open(&m->membership, &o.auth, err))) return rc;
     if ((rc = swarm_open(&m->own, &o, err))) return rc;
     m->swarm = &m->own;
+    /* A peer that no initial peer accepts must not begin a run of its own by mistake. */
     return swarm_wait_joined(m->swarm, 0, err);
 }
 
@@ -116,6 +118,7 @@ static int join_swarm(struct pl_collaborative *c, const struct pl_collaborative_
     return rc;
 }
 
+/* Only what is ours: a caller's node goes on. */
 static void leave_swarm(struct collaborative_member *m)
 {
     if (m->swarm == &m->own) swarm_close(&m->own);
@@ -159,6 +162,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .device = o->device,
         .tensors = state->count,
         .schema = state->schema,
+        /* From here on as hivemind.Optimizer names them. [spec hivemind-protocol 10] */
         .target_batch = o->target_batch,
         .matchmaking_time = o->matchmaking_time,
         .averaging_timeout = o->averaging_timeout,
@@ -202,19 +206,20 @@ static void choose_backend(struct pl_collaborative *c)
     else if (t || pl_backend_open(&c->be, "fast", NULL)) pl_backend_ref(&c->be);
 }
 
-/* Enters the run: a first view of the swarm, then its state. A peer that finds nobody trains
+/* Enters the run: a first view of the swarm, then its state. A peer that finds no other trains
  * from its own values, and a swarm of one is a swarm. */
 static int enter_run(struct pl_collaborative *c, struct pl_err *err)
 {
     struct pl_collaborative_event ready = { .kind = PL_COLLABORATIVE_READY };
     struct pl_err why = { "" };
     int loaded;
+    /* Reads everybody's progress once, before anything of ours is reported. */
     collaboration_enter(c->collaboration, c->epoch);
     collaborative_report(c, &ready);
-    /* A state of the swarm replaces our values; PL_ENOTFOUND: nobody shares one, so we are the
+    /* A state of the swarm replaces our values; PL_ENOTFOUND: no peer shares one, so we are the
      * first. */
     loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);
-    /* A peer with another model would count in everybody's samples, while nobody could use its
+    /* A peer with another model would count in everybody's samples, while no peer could use its
      * gradients: it must not join. */
     if (loaded == PL_EUSE) return pl_fail(err, PL_EIO, "%s", why.text);
     if (loaded == PL_EIO) collaborative_warn(c, why.text);
@@ -268,8 +273,9 @@ void pl_collaborative_close(struct pl_collaborative *c)
         delayed_wait_copied(c, &why); /* its thread calls the collaboration */
         collaborative_report(c, &end);
     }
+    /* Withdraws our record, so that the others do not wait for us for a minute. */
     collaboration_close(c->collaboration);
-    /* Rounds have ended: nobody reads the buffers any more. */
+    /* All rounds have ended: no thread reads the buffers any more. */
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
     leave_swarm(&c->member);

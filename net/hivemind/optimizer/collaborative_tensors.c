@@ -6,7 +6,7 @@
  *   x      = optimizer(x, g)    on one flat buffer, then copied into the caller's tensors
  *
  * The optimizer works on one flat buffer, so parameters are copied around each step. A copy
- * costs little beside the gradients of a whole batch, and a delayed step gets parameters of its
+ * costs little compared with the gradients of a whole batch, and a delayed step gets parameters of its
  * own that the caller's model does not read meanwhile. */
 #include "collaborative_tensors.h"
 
@@ -20,7 +20,7 @@ struct collaborative_tensors {
     const struct pl_backend *be;
     const struct pl_collaborative_options *o;
     size_t count, total;
-    float **caller; /* the caller's values */
+    float **caller; /* the caller's values, borrowed */
     struct pl_optimizer_tensor *list;
     struct pl_wire_type *types;
     float *value, *grad; /* flat */
@@ -51,6 +51,7 @@ void collaborative_tensors_publish(struct collaborative_tensors *t) { scatter_va
 int collaborative_tensors_add(struct collaborative_tensors *t, const float *const *gradient,
                               int64_t samples, struct pl_err *err)
 {
+    /* Batches may differ in size: each sample counts the same, as in one large batch. */
     for (size_t i = 0; i < t->count; i++) {
         float *sum = t->grad + t->list[i].offset;
         const float *g = gradient[i];
@@ -76,6 +77,7 @@ static void drop(void *context)
     t->samples = 0;
 }
 
+/* The gradient of our samples; the all-reduce weighs it by their number. [TTT 2.1] */
 static int take_gradient(void *context, int delayed, float **gradient)
 {
     struct collaborative_tensors *t = context;
@@ -84,12 +86,13 @@ static int take_gradient(void *context, int delayed, float **gradient)
     for (size_t i = 0; i < t->total; i++) t->grad[i] *= scale;
     *gradient = t->grad;
     if (!delayed) return PL_OK;
+    /* Two more buffers, which only delayed updates need. */
     if (!t->delayed_grad && !(t->delayed_grad = pl_alloc(t->total, sizeof(float))))
         return PL_ENOMEM;
     if (!t->delayed_value && !(t->delayed_value = pl_alloc(t->total, sizeof(float))))
         return PL_ENOMEM;
-    /* The gradient is set aside, and accumulation begins anew: the next batches overlap with its
-     * round. */
+    /* The gradient is kept in a buffer of its own, and accumulation begins anew: the next batches
+     * overlap with its round. */
     memcpy(t->delayed_grad, t->grad, t->total * sizeof *t->grad);
     drop(t);
     *gradient = t->delayed_grad;
@@ -142,6 +145,8 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
     return rc;
 }
 
+/* Between two batches, when the model does not compute. Corrections by rounds of the parameters are
+ * in the copy already: none is added while a step is under way. */
 static int apply_delayed(void *context)
 {
     struct collaborative_tensors *t = context;
@@ -193,6 +198,8 @@ int collaborative_tensors_open(struct collaborative_tensors **out,
                                const struct pl_collaborative_options *o,
                                const struct pl_backend *be, struct pl_err *err)
 {
+    /* LAMB with the reference run's settings, unless the caller says otherwise. [spec
+     * hivemind-protocol 10] */
     struct pl_optimizer_options options = o->optimizer ? *o->optimizer : pl_lamb_options();
     /* Tensors with and without decay are two groups; a caller's optimizer knows of none. */
     const double decay = o->step ? 0 : options.decay;
@@ -214,6 +221,7 @@ int collaborative_tensors_open(struct collaborative_tensors **out,
                 !(t->grad = pl_alloc(t->total, sizeof(float)))))
         rc = pl_fail(err, PL_ENOMEM, "no memory for %zu parameters and their gradients", t->total);
     if (!rc) gather_values(t, t->value);
+    /* A caller's optimizer has moments that we do not know: newcomers get parameters alone. */
     if (!rc && !o->step)
         rc = pl_optimizer_open(&t->optimizer, be, &options, t->list, t->count, err);
     if (!rc)

@@ -38,7 +38,8 @@ const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_
     return small ? leaves_8 : leaves_32;
 }
 
-/* First moments are signed, second ones are not. */
+/* Adam and LAMB keep m = mean of g, which has a sign, and v = mean of g^2, which has none. First
+ * moments are signed, second ones are not. */
 enum pl_map optimizer_state_map(const char *name) /* of "qmap1", "state1"; "qmap2", "state2" */
 {
     return name[strlen(name) - 1] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED;
@@ -71,7 +72,8 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
         if (decayed) s->decayed = n;
     }
     for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
-    /* Backwards, so that the first array of each tensor is what remains. */
+    /* Where each tensor's arrays begin among the optimizer's: moments lie in the order of leaves.
+     * Backwards, so that the first array of each tensor is what remains. */
     for (size_t k = optimizer ? pl_optimizer_state_count(optimizer) : 0; k-- > 0;)
         s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
     return PL_OK;

@@ -1,11 +1,19 @@
 /* optimizer_state_give.c - a frozen copy of parameters and moments, in the form in which hivemind's
- * peers load it. [spec hivemind-protocol 7] */
+ * peers load it. [spec hivemind-protocol 7]
+ *
+ *   state_dict = { param_groups: [ { betas, eps, (initial_lr), lr, params, weight_decay } ... ],
+ *                  state: { i: { (absmax, qmap,) state1, state2, step, norms } ... } }
+ *
+ * PyTorch's state_dict is flattened: maps in alphabetical order of their keys, lists in order. A
+ * tensor's leaf is its index among the tensors that follow the parameters; any other leaf is the
+ * value itself. The receiver must have the same number of leaves, so each one counts. */
 #include "optimizer_state_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A snapshot while it is written. */
 struct maker {
     struct state_snapshot *snapshot;
     struct training_state meta;
@@ -23,7 +31,6 @@ static void release(struct state_snapshot *s)
     free(s);
 }
 
-/* Memory for a tensor of the snapshot. */
 /* Adds a tensor to the snapshot and returns memory for its values; NULL (and failed) without
  * memory. */
 static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
@@ -65,7 +72,7 @@ static void add_count(struct maker *m, int64_t x)
     add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x });
 }
 
-/* A tensor of the optimizer: a leaf with its index, and the tensor itself after all parameters. */
+/* A tensor of the optimizer counts from 0 in its leaf, and lies behind the parameters: a leaf with its index, and the tensor itself after all parameters. */
 static void *add_moment(struct maker *m, const struct pl_wire_type *type)
 {
     add_leaf(m,
@@ -102,6 +109,7 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
     const char *const *names = optimizer_state_leaves(s, i, &n);
     struct pl_lamb_norms norms = { 0 };
     if (s->optimizer) norms = pl_optimizer_norms(s->optimizer, tensor);
+    /* The names are in alphabetical order, so this is the order of the leaves as well. */
     for (size_t k = 0; k < n && !m->failed; k++) {
         struct pl_wire_type type = { .dtype = PL_F32, .dims = 1 };
         void *data;
@@ -142,10 +150,12 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 1,
                                  sizeof *m.snapshot->tensors);
     m.failed = !m.snapshot->tensors;
+    /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol 7] */
     /* Tensors: parameters first, in the swarm's order. */
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         void *data = add_tensor(&m, &s->schema[i].type);
+        /* The device's copy waits for the step that writes the parameters. */
         if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
     }
     /* Leaves: "param_groups" comes before "state" in the alphabet. */

@@ -1,7 +1,10 @@
 /* optimizer_state_take.c - a state of another peer becomes ours. [spec hivemind-protocol 7]
  *
  * A state comes from a stranger. So it is checked whole before anything of it is taken: shapes,
- * finite numbers, second moments that are not negative, codes that are within the code book. */
+ * finite numbers, second moments that are not negative, codes that are within the code book.
+ *
+ * Positions decide, since tensors have no names on the wire: the i-th tensor is the i-th parameter
+ * of the swarm's order, and the last leaves are those of the parameters' moments. */
 #include "optimizer_state_internal.h"
 
 #include <float.h>
@@ -96,6 +99,7 @@ static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t
     float theirs[PL_CODES], ours[PL_CODES], *x, *absmax;
     int rc = decode(theirs, s, m);
     pl_codebook(ours, map, s->options.rule);
+    /* The same book, as with another peer of ours: the codes stay as they are. */
     if (rc || !memcmp(theirs, ours, sizeof ours)) return rc;
     x = pl_alloc(n, sizeof *x);
     absmax = pl_alloc(blocks, sizeof *absmax);
@@ -103,6 +107,7 @@ static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t
     if (!rc) rc = decode(absmax, s, leaf_tensor(s, l, leaf - 4, blocks, PL_F32));
     if (!rc) rc = ref_dequantize(x, codes, absmax, n, s->options.block, theirs);
     if (!rc) rc = ref_quantize(codes, absmax, x, n, s->options.block, map, s->options.rule);
+    /* The scales were put before with the sender's values: codes come after absmax. */
     if (!rc) rc = pl_optimizer_state_put(s->optimizer, array - 2, absmax);
     pl_free(x);
     pl_free(absmax);
@@ -133,6 +138,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                 /* One counter for all parameters, as they step together. */
                 if (put) pl_optimizer_set_steps(s->optimizer, (uint64_t)leaf->index);
             }
+            /* Code books come before the codes that they decode, so a bad one is found first. */
             if (!put && !strncmp(names[k], "qmap", 4) &&
                 !is_book(s, leaf_tensor(s, l, leaf, PL_CODES, PL_F32)))
                 return pl_fail(err, PL_EFORMAT,
@@ -186,6 +192,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
     if (t.epoch > STATE_STEPS_MAX)
         rc = pl_fail(err, PL_EFORMAT, "state: of epoch %lld, expected at most %lld",
                      (long long)t.epoch, (long long)STATE_STEPS_MAX);
+    /* hivemind refuses a state older than its own; a peer that catches up wants a later one. */
     else if (t.epoch < least)
         rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld",
                      (long long)t.epoch, (long long)least);
@@ -217,6 +224,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
     struct training_state t;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
+    /* Checked before: what fails from here on is this machine's memory or device. */
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];
         float *x = pl_alloc(to->n, sizeof *x);

@@ -109,7 +109,7 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
     return rc;
 }
 
-/* Writes the order along, so that whoever reads the file averages in the same one. */
+/* Writes the order along, so that any reader of the file averages in the same one. */
 int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err)
 {
     struct st_writer *w = pl_safetensors_writer_new();

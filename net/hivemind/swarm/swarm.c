@@ -398,7 +398,7 @@ int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, i
     return complete_request(&w, begin_get);
 }
 
-/* With a subkey: one entry of the dictionary under the key, beside other peers' entries. The
+/* With a subkey: one entry of the dictionary under the key, next to other peers' entries. The
  * expiration is the version: a record with a later one replaces ours. [spec hivemind-protocol
  * 1.5] */
 int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,

@@ -71,7 +71,7 @@ void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 void claims_round(struct claims *c, const struct group *g);
 /* No state has shown that anybody is beyond `own`: those who claim so are doubted. */
 void claims_doubt(struct claims *c, int64_t own, double now);
-/* A state of epoch `own` has been taken over: whoever claims no more was right. */
+/* A state of epoch `own` has been taken over: peers that claim no more were right. */
 void claims_shown(struct claims *c, int64_t own);
 void claims_clear(struct claims *c);
 

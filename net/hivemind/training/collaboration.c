@@ -62,6 +62,7 @@ static int should_catch_up(const struct collaboration *c, double now)
            claims_can_be_shown(&c->poll.claims, c->own.epoch, now);
 }
 
+/* After a local batch. [spec hivemind-protocol 9, steps 2 to 5] */
 static void begin_add(void *context)
 {
     struct request *w = context;
@@ -85,7 +86,7 @@ static void begin_add(void *context)
             c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
         collaboration_report(c);
     }
-    /* Ready: the target batch is there by the records, or by the estimate of their speeds. */
+    /* Step 5: ready if the target batch is there by the records, or by the estimate of their speeds. */
     ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
     if (should_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
@@ -134,6 +135,7 @@ static void begin_enter(void *context)
         c->own.last_epoch_with_samples = w->number;
         collaboration_report(c);
     }
+    /* Completed by a view whose poll begins now: what was read before is of the old epoch. */
     collaboration_poll_for(w);
 }
 
@@ -203,6 +205,7 @@ void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX 
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+/* Once nothing on the loop uses it any more. */
 static void free_all(struct collaboration *c)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
@@ -305,7 +308,7 @@ static int reports(void *context, const struct peer_id *peer)
 }
 
 /* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and
- * class names inside the calls' protocol ids. A different one finds nobody. [spec
+ * class names inside the calls' protocol ids. A peer with another one finds no group. [spec
  * hivemind-protocol 4.1, 11] */
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)
 {
@@ -353,7 +356,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
 }
 
-/* Two averagers, since gradients and parameters are averaged in different groups, at different
+/* On the loop, as all of an averager's calls. Two averagers, since gradients and parameters are averaged in different groups, at different
  * times, with different weights. */
 static void begin_open(void *context)
 {

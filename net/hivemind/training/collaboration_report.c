@@ -2,7 +2,7 @@
  * of the swarm. [spec hivemind-protocol 10]
  *
  *   RUN_metrics   loss, samples, speed: hivemind's record, which its monitor adds up over all peers
- *   RUN_report    rounds, bytes, reachability: ours beside it, since hivemind's has no other fields
+ *   RUN_report    rounds, bytes, reachability: our own record, since hivemind's has no other fields
  *
  * Both are claims of the peer that signs them; the dashboard shows them, and nothing else uses
  * them. */
@@ -19,8 +19,8 @@ static int64_t add_saturating(int64_t a, size_t b)
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
-/* Keeps a warning for the training's thread. Beyond five they are dropped: nobody has read the
- * others yet. */
+/* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been read
+ * yet. */
 void collaboration_warn(struct collaboration *c, const char *text)
 {
     if (c->records.warning_count < WARNINGS_MAX)
@@ -36,6 +36,7 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
         c->records.has_warned_differs = 1;
         collaboration_warn(c, r->differs);
     }
+    /* So does the name of a peer that rounds leave out. */
     if (r->left_out[0] && !c->records.has_warned_left_out) {
         c->records.has_warned_left_out = 1;
         collaboration_warn(c, r->left_out);
@@ -101,6 +102,8 @@ static void publish_records(void *context)
 {
     struct request *w = context;
     struct bytes value = { 0 };
+    /* step, samples_per_second; the caller has set loss, mini_steps and samples. The loss is a sum
+     * over local steps: the monitor divides sums by sums. */
     w->metrics.step = w->c->own.epoch;
     w->metrics.samples_per_second = performance_get(&w->c->own.speed);
     /* Only from a peer that is in step: the sums mix all records, whatever their epoch. */
@@ -111,6 +114,7 @@ static void publish_records(void *context)
     request_complete(w, PL_OK);
 }
 
+/* After each step of ours; hivemind's peers do it when their own epoch changes. */
 void collaboration_publish(struct collaboration *c, double loss, int64_t mini_steps,
                            int64_t samples)
 {
@@ -155,6 +159,7 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
     request_complete(w, PL_OK);
 }
 
+/* latest: all nodes near the key are asked, since peers store their entries at different ones. */
 static void begin_metrics(void *context)
 {
     struct request *w = context;

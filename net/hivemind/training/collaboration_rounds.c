@@ -53,7 +53,7 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
 }
 
 /* A delayed round has ended. Only now does the swarm see us at the next epoch: reported earlier,
- * it would tell slower peers, whom the round was waiting for, that they are late. */
+ * it would tell slower peers that the round was waiting for, that they are late. */
 static void end_delayed_round(struct collaboration *c)
 {
     c->own.phase = EPOCH_BEGUN;
@@ -400,7 +400,7 @@ static void begin_advance(void *context)
 {
     struct request *w = context;
     struct collaboration *c = w->c;
-    /* Alone before and in this round: nobody to average parameters with. */
+    /* Alone before and in this round: no other peer to average parameters with. */
     int was_alone = !c->poll.others && c->gradient.result.peers <= 1;
     target_watch_step(&c->poll.watch, c->gradient.triggered_at,
                       c->poll.others && c->gradient.result.status && c->gradient.result.peers <= 1);

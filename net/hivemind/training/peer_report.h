@@ -7,7 +7,7 @@
 
 #include "net/hivemind/records/schema.h"
 
-#define REPORT_LIFE 600.0     /* s, as of the metrics beside it */
+#define REPORT_LIFE 600.0     /* s, as that of the metrics */
 #define REPORT_VERSION_MAX 40 /* characters: a name, a number, something behind it */
 #define REPORT_DEVICE_MAX 60  /* of what computes, as its backend names it */
 
