@@ -129,8 +129,8 @@ static void split(struct noise *z)
     z->e = NULL;
 }
 
-/* Puts the length in front of a message that was built in `body`. */
-/* length (2, big-endian) | message: at most 65,535 bytes. */
+/* Puts the length in front of a message that was built in `body`: length (2, big-endian) | message,
+ * at most 65,535 bytes. */
 static int frame(struct bytes *wire, struct bytes *body)
 {
     int rc = body->failed;
