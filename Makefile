@@ -92,7 +92,7 @@ $(BUILD)/gen/net/http/www.c: net/http/www/embed.sh $(WWW)
 $(GEN_C:.c=.o): | $(GEN_H)
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<
-$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) test/interop/peer.c test/interop/trainer.c): | $(GEN_H)
+$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) $(wildcard test/interop/*.c)): | $(GEN_H)
 
 $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@

@@ -14,10 +14,8 @@
  * Prints JSON lines: {"event":"listening","multiaddr":...} first. Without --call it runs until its
  * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}
  * and the exit status is 0 only if every step was ok.
- *
- * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number
- * in, that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent
- * back). */
+ * peer_served.c serves the calls. */
+#include "peer_served.h"
 #include "net/hivemind/moderation/auth.h"
 #include "net/libp2p/muxing/conn.h"
 #include "net/libp2p/protocols/ping.h"
@@ -32,7 +30,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MESSAGE_MAX (8u << 20)
 #define PATIENCE 120.0 /* s for anything: nothing here is judged by how long it takes */
 
 static struct host *host;
@@ -48,119 +45,6 @@ static void say(json_t *line)
     pthread_mutex_unlock(&lock);
     free(text);
     json_decref(line);
-}
-
-/* --- messages with one number: field 1, a varint --- */
-
-static int64_t number_of(const uint8_t *data, size_t n)
-{
-    struct cursor c = { data, n };
-    uint64_t key, value = 0;
-    if (n && (get_varint(&c, &key) || key != 8 || get_varint(&c, &value))) return -1;
-    return (int64_t)value;
-}
-
-static size_t number_message(uint8_t out[16], int64_t x)
-{
-    struct bytes b = { 0 };
-    size_t n;
-    bytes_u8(&b, 8);
-    bytes_varint(&b, (uint64_t)x);
-    n = bytes_length(&b);
-    memcpy(out, bytes_at(&b), n);
-    bytes_clear(&b);
-    return n;
-}
-
-static void send_number(struct rpc_stream *s, int64_t x)
-{
-    uint8_t raw[16];
-    rpc_send(s, raw, number_message(raw, x));
-}
-
-/* --- served --- */
-
-static void square(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
-{
-    int64_t x = number_of(data, n);
-    uint8_t raw[16];
-    (void)context;
-    if (x == 13) rpc_reply_error(call, "ValueError('thirteen')");
-    else rpc_reply(call, raw, number_message(raw, x * x));
-}
-
-static void echo(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
-{
-    (void)context;
-    rpc_reply(call, data, n);
-}
-
-struct sum {
-    int64_t total;
-};
-
-static void gone(void *context, struct rpc_stream *s, int status, const char *why)
-{
-    (void)status;
-    (void)why;
-    free(context);
-    rpc_close(s);
-}
-
-static void count_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    int64_t x = number_of(data, n);
-    (void)context;
-    for (int64_t i = 0; i < x; i++) send_number(s, i);
-    if (x == 13) rpc_fail(s, "thirteen");
-    else rpc_end(s);
-}
-
-static void total_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)s;
-    ((struct sum *)context)->total += number_of(data, n);
-}
-
-static void total_end(void *context, struct rpc_stream *s)
-{
-    send_number(s, ((struct sum *)context)->total);
-    rpc_end(s);
-    free(context);
-    rpc_close(s);
-}
-
-static void mirror_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)context;
-    rpc_send(s, data, n);
-}
-
-static void end_too(void *context, struct rpc_stream *s)
-{
-    free(context);
-    rpc_end(s);
-    rpc_close(s);
-}
-
-static const struct rpc_stream_events count_events = { count_message, end_too, gone, NULL };
-static const struct rpc_stream_events total_events = { total_message, total_end, gone, NULL };
-static const struct rpc_stream_events mirror_events = { mirror_message, end_too, gone, NULL };
-
-static void opened(void *context, struct rpc_stream *s)
-{
-    struct sum *sum = calloc(1, sizeof *sum);
-    rpc_listen(s, context, sum);
-}
-
-static void serve(void *context)
-{
-    (void)context;
-    rpc_serve_unary(host, "Test.square", square, NULL);
-    rpc_serve_unary(host, "Test.echo", echo, NULL);
-    rpc_serve_stream(host, "Test.count", MESSAGE_MAX, opened, (void *)(uintptr_t)&count_events);
-    rpc_serve_stream(host, "Test.total", MESSAGE_MAX, opened, (void *)(uintptr_t)&total_events);
-    rpc_serve_stream(host, "Test.mirror", MESSAGE_MAX, opened, (void *)(uintptr_t)&mirror_events);
 }
 
 /* --- calls, one after the other --- */
@@ -241,7 +125,7 @@ static void ping(void *context)
 static void on_square(void *context, const struct rpc_result *r)
 {
     (void)context;
-    step_done(r->status == PL_OK && number_of(r->data, r->n) == 49, r->error);
+    step_done(r->status == PL_OK && peer_number_read(r->data, r->n) == 49, r->error);
 }
 
 static void on_thirteen(void *context, const struct rpc_result *r)
@@ -266,7 +150,7 @@ static void on_blob(void *context, const struct rpc_result *r)
 static void call_number(const char *name, int64_t x, rpc_done *done)
 {
     uint8_t raw[16];
-    size_t n = number_message(raw, x);
+    size_t n = peer_number_write(raw, x);
     if (!rpc_call_unary(host, &step.peer, name, raw, n, PATIENCE, done, NULL))
         step_done(0, "no memory");
 }
@@ -308,7 +192,7 @@ static void add_number(void *context, struct rpc_stream *s, const uint8_t *data,
 {
     (void)context;
     (void)s;
-    step.sum += number_of(data, n);
+    step.sum += peer_number_read(data, n);
     step.messages++;
 }
 
@@ -352,7 +236,8 @@ static void mirror_more(void *context, struct rpc_stream *s)
 static struct rpc_stream *open_stream(const char *name, const struct rpc_stream_events *events,
                                       void *context)
 {
-    struct rpc_stream *s = rpc_open(host, &step.peer, name, MESSAGE_MAX, PATIENCE, events, context);
+    struct rpc_stream *s = rpc_open(host, &step.peer, name, PEER_MESSAGE_MAX, PATIENCE, events,
+                                    context);
     if (!s) step_done(0, "no memory");
     else rpc_deadline(s, PATIENCE);
     return s;
@@ -364,7 +249,7 @@ static void call_count(void *context)
     struct rpc_stream *s = open_stream("Test.count", &events, NULL);
     (void)context;
     if (!s) return;
-    send_number(s, 100);
+    peer_number_send(s, 100);
     rpc_end(s);
 }
 
@@ -375,7 +260,7 @@ static void call_count_thirteen(void *context)
     struct rpc_stream *s = open_stream("Test.count", &events, &expected);
     (void)context;
     if (!s) return;
-    send_number(s, 13);
+    peer_number_send(s, 13);
     rpc_end(s);
 }
 
@@ -385,7 +270,7 @@ static void call_total(void *context)
     struct rpc_stream *s = open_stream("Test.total", &events, NULL);
     (void)context;
     if (!s) return;
-    for (int i = 1; i <= 100; i++) send_number(s, i);
+    for (int i = 1; i <= 100; i++) peer_number_send(s, i);
     rpc_end(s);
 }
 
@@ -514,7 +399,7 @@ int main(int argc, char **argv)
     o.me = &me;
     if (loop_open(&loop, &err) || libp2p_open(&host, loop, &o, &err))
         return fprintf(stderr, "peer: %s\n", err.text), 1;
-    loop_call(loop, serve, NULL);
+    loop_call(loop, peer_serve, host);
     loop_call(loop, print_addresses, NULL);
     make_blob(3 << 20);
     for (size_t i = 0; i < joins && good; i++) {

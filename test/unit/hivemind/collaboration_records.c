@@ -1,0 +1,245 @@
+/* collaboration_records.c - which of the peers that have reported progress the others wait for: peers that died, that never come
+ * to a round, that claim to be ahead, that leave. */
+#include "collaboration_world.h"
+
+static void on_told(void *context, int status)
+{
+    struct peer *p = context;
+    (void)status;
+    note(&p->told);
+}
+
+static void report_as_training(void *context)
+{
+    struct peer *p = context;
+    struct bytes value = { 0 }, subkey = { 0 };
+    struct dht_id key;
+    p->says.peer = *host_id(p->host);
+    p->says.time = dht_node_time(p->dht);
+    if (!dht_id_of_text(&key, "toy_progress") && !record_own_subkey(&subkey, &p->key) &&
+        !progress_write(&value, &p->says))
+        dht_node_store(p->dht, &key, bytes_at(&subkey), bytes_length(&subkey), bytes_at(&value),
+                       bytes_length(&value), p->says.time + PROGRESS_LIFE, on_told, p);
+    bytes_clear(&value);
+    bytes_clear(&subkey);
+}
+
+/* Until the first of them counts so many peers, or has made so many steps. */
+static int counts(size_t wanted, int64_t steps)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + LIMIT;
+    struct collaboration_view v;
+    int64_t from;
+    collaboration_get_view(peers[0].c, &v);
+    from = v.epoch;
+    while (v.peers != wanted && v.epoch < from + steps && pl_seconds() < until) {
+        nanosleep(&nap, NULL);
+        collaboration_get_view(peers[0].c, &v);
+    }
+    return v.peers == wanted;
+}
+
+/* Until the first of them has made so many steps more. */
+static int steps(int64_t more)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + LIMIT;
+    struct collaboration_view v;
+    int64_t from;
+    collaboration_get_view(peers[0].c, &v);
+    for (from = v.epoch; v.epoch < from + more && pl_seconds() < until;) {
+        nanosleep(&nap, NULL);
+        collaboration_get_view(peers[0].c, &v);
+    }
+    return v.epoch >= from + more;
+}
+
+static void say_and_vanish(struct peer *p)
+{
+    struct collaboration_view v;
+    const int before = noted(&p->told);
+    collaboration_get_view(peers[0].c, &v);
+    p->says.epoch = v.epoch;
+    p->says.samples = BATCH;
+    p->says.samples_per_second = 1;
+    loop_call(p->loop, report_as_training, p);
+    assert_true(await_noted(&p->told, before + 1, LIMIT));
+}
+
+#define AWHILE 100 /* steps: it comes within a few, unless the machine stands still for somebody */
+
+static void begin_with_two(size_t group_size)
+{
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) open_peer_for(&peers[i], i, group_size);
+    for (int i = 0; i < 2; i++) {
+        peers[i].nap = 0.04;
+        peers[i].epochs = 1000;
+        begin_learning(&peers[i]);
+    }
+    assert_true(counts(2, AWHILE));
+}
+
+static void end_with_two(void)
+{
+    for (int i = 0; i < 2; i++) note(&peers[i].leaves);
+    for (int i = 0; i < 2; i++) join_learner(&peers[i]);
+}
+
+/* Two train; a third says so and comes to no round. Its record is there for a minute, which is how
+ * long each step would wait for it. Where groups are limited to two, it may be in another one. */
+static void wait_for_the_dead(size_t group_size)
+{
+    struct peer *dead = &peers[2];
+    double said;
+    int left_out;
+    begin_with_two(group_size);
+    said = pl_seconds();
+    say_and_vanish(dead);
+    assert_true(counts(3, AWHILE));
+    left_out = counts(2, 6);
+    if (!group_size) { /* it was asleep */
+        assert_true(left_out);
+        say_and_vanish(dead);
+        assert_true(counts(3, AWHILE));
+        assert_true(counts(2, 6));
+    } else if (pl_seconds() < said + PROGRESS_LIFE / 2) assert_false(left_out); /* not by its age */
+    assert_false(counts(PEERS + 1, 20)); /* never so many: twenty steps more */
+    end_with_two();
+    assert_true(peers[0].common >= 10);
+}
+
+/* Two train; a third goes on saying so, and comes to no round: after a few it costs nobody anything. */
+static void who_only_talks_is_left_out(void **state)
+{
+    struct collaboration_view v;
+    int64_t from = 0, start;
+    double until;
+    (void)state;
+    begin_with_two(0);
+    say_and_vanish(&peers[2]);
+    assert_true(counts(3, AWHILE));
+    collaboration_get_view(peers[0].c, &v);
+    start = v.epoch;
+    until = pl_seconds() + LIMIT;
+    do { /* until five steps in a row have not counted it */
+        say_and_vanish(&peers[2]);
+        collaboration_get_view(peers[0].c, &v);
+        if (v.peers != 2 || !from) from = v.epoch;
+    } while (v.epoch < from + 5 && v.epoch < start + 29 && pl_seconds() < until);
+    end_with_two();
+    if (v.epoch < from + 5) fail_msg("step %d, and it still counts", (int)v.epoch);
+    assert_true(v.epoch < start + 16); /* before it is waited for once more */
+}
+
+/* Two train in step; a third claims to be ahead, and has no state. They
+ * go on with their common steps, and never leave them to look for it. */
+static void who_claims_a_lead_is_not_followed(void **state)
+{
+    static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
+    struct collaboration_view v;
+    (void)state;
+    begin_with_two(0);
+    assert_true(steps(AWHILE / 10)); /* so they have met */
+    for (size_t i = 0; i < PL_COUNT(leads); i++) {
+        const int64_t common = peers[0].common, before = peers[0].caught_up + peers[1].caught_up;
+        for (int k = 0; k < 5; k++) {
+            const int told = noted(&peers[2].told);
+            collaboration_get_view(peers[0].c, &v);
+            peers[2].says = (struct progress_record){ .epoch = v.epoch + leads[i],
+                                                      .samples = INT64_MAX,
+                                                      .samples_per_second = 1e308 };
+            loop_call(peers[2].loop, report_as_training, &peers[2]);
+            assert_true(await_noted(&peers[2].told, told + 1, LIMIT));
+            assert_true(steps(2));
+        }
+        collaboration_get_view(peers[0].c, &v);
+        assert_true(v.global_epoch <= v.epoch + 1); /* the other one's, at most */
+        assert_true(peers[0].common > common);
+        /* a slow machine may leave one behind */
+        assert_true(peers[0].caught_up + peers[1].caught_up - before <= 1);
+    }
+    end_with_two();
+}
+
+/* Three peers were at epoch 0; two of them died, and their records stay for a minute. The third goes on. A
+ * newcomer takes over the third one's state, though most records are of epoch 0. */
+static void the_dead_hold_no_newcomer_back(void **state)
+{
+    struct peer *late = &peers[3];
+    struct collaboration_view v;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
+    for (int i = 1; i <= 2; i++) {
+        loop_call(peers[i].loop, report_as_training, &peers[i]);
+        assert_true(await_noted(&peers[i].told, 1, LIMIT));
+        close_peer(&peers[i]);
+    }
+    peers[0].nap = 0.04;
+    peers[0].epochs = 1000;
+    begin_learning(&peers[0]);
+    assert_true(steps(5));
+    collaboration_enter(late->c, 0);
+    collaboration_get_view(late->c, &v);
+    assert_int_equal(v.peers, 3); /* two are dead, and a third one claims more than most */
+    assert_int_equal(v.global_epoch, 0);
+    assert_int_equal(take_over(late), PL_OK);
+    assert_true(late->epoch >= 3);
+    note(&peers[0].leaves);
+    join_learner(&peers[0]);
+}
+
+/* As the first one sees it, for half a record's life. */
+static int sees(size_t wanted)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + PROGRESS_LIFE / 2;
+    struct collaboration_view v;
+    do {
+        nanosleep(&nap, NULL);
+        collaboration_get_view(peers[0].c, &v);
+    } while (v.peers != wanted && pl_seconds() < until);
+    return v.peers == wanted;
+}
+
+/* Its report does not outlive it: nobody's round waits for it. */
+static void who_leaves_takes_its_report_back(void **state)
+{
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
+    collaboration_enter(peers[0].c, 0); /* it only looks */
+    peers[1].nap = 0.04;
+    peers[1].epochs = 3;
+    learn(&peers[1]);
+    assert_true(sees(2));
+    close_peer(&peers[1]);
+    assert_true(sees(1));
+}
+
+static void the_dead_count_for_one_round(void **state)
+{
+    (void)state;
+    wait_for_the_dead(0);
+}
+static void others_may_be_in_another_group(void **state)
+{
+    (void)state;
+    wait_for_the_dead(2);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
+        cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
+        cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
+        cmocka_unit_test_teardown(who_claims_a_lead_is_not_followed, close_all),
+        cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
+        cmocka_unit_test_teardown(the_dead_hold_no_newcomer_back, close_all),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+/* liveness.c - whether a peer's report still counts, by the rounds that it comes to. */
+#include "net/hivemind/training/liveness.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define TARGET 48
+
+static struct progress_record report_of(uint8_t who, double time)
+{
+    const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, who } };
+    return (struct progress_record){ .peer = peer, .time = time };
+}
+
+static void who_did_not_come_does_not_count(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct progress_record r[3] = { report_of(9, 100), report_of(5, 101), report_of(7, 102) };
+    struct liveness a = { 0 };
+    struct group g = { 0 };
+    size_t n;
+    (void)state;
+    liveness_round(&a, NULL, 103); /* nobody is known yet */
+    assert_int_equal(liveness_update(&a, r, 3, 103, &n), PL_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
+    liveness_round(&a, &g, 101.5); /* the third has reported since, the first has not */
+    assert_int_equal(liveness_update(&a, r, 3, 104, &n), PL_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(r[0].peer.bytes[2], 5);
+    assert_int_equal(r[1].peer.bytes[2], 7);
+    liveness_round(&a, NULL, 105);
+    r[0] = report_of(9, 100), r[1] = report_of(5, 105), r[2] = report_of(7, 105.5);
+    assert_int_equal(liveness_update(&a, r, 3, 106, &n), PL_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(r[0].peer.bytes[2], 7);
+    r[0] = report_of(9, 106.5); /* it lives; of the others this look finds nothing */
+    assert_int_equal(liveness_update(&a, r, 1, 107, &n), PL_OK);
+    assert_int_equal(n, 1);
+    r[0] = report_of(5, 90);
+    assert_int_equal(liveness_update(&a, r, 1, 108, &n), PL_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(liveness_update(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(a.count, 0);
+    r[0] = report_of(5, 90); /* forgotten: as new */
+    assert_int_equal(liveness_update(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(n, 1);
+    group_clear(&g);
+    liveness_clear(&a);
+}
+
+/* It reports, and does not come: after three rounds in a row it does not count any more, until it has
+ * been in one, or for every sixteenth. Rounds without a group say nothing about it. */
+static void who_never_comes_is_absent(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct liveness a = { 0 };
+    struct group with = { 0 }, without = { 0 };
+    const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
+    int counted = 0;
+    (void)state;
+    for (uint8_t who = 5; who <= 9; who += 2) {
+        const struct progress_record r = report_of(who, 0);
+        assert_int_equal(group_add(&with, &r.peer, said, sizeof said, NULL), PL_OK);
+        if (who < 9) assert_int_equal(group_add(&without, &r.peer, said, sizeof said, NULL), PL_OK);
+    }
+    for (int round = 0; round < 60; round++) {
+        const int alone = round == 1, comes = round == 40;
+        const double now = 100 + 10 * round;
+        struct progress_record r[3] = { report_of(9, now), report_of(5, now), report_of(7, now) };
+        size_t n;
+        assert_int_equal(liveness_update(&a, r, 3, now + 1, &n), PL_OK);
+        assert_int_equal(liveness_is_absent(&a, &talker), n == 2);
+        assert_false(liveness_is_absent(&a, &other));
+        counted += n == 3;
+        /* one round was without a group: 0 to 3; 3 + 13, and once more after as many; 41 to 43 */
+        assert_int_equal(n, round <= 3 || round == 17 || round == 33 ||
+                                    (round >= 41 && round <= 43) || round == 57
+                                ? 3
+                                : 2);
+        liveness_round(&a, alone ? NULL : comes ? &with : &without, now + 5);
+    }
+    assert_int_equal(counted, 4 + 1 + 1 + 3 + 1);
+    group_clear(&with);
+    group_clear(&without);
+    liveness_clear(&a);
+}
+
+/* What a peer claims to have done counts until we should have met it three times, and again once we
+ * have: in groups of two among six that takes five times as many rounds. */
+static void who_shows_nothing_has_no_samples(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct liveness a = { 0 };
+    struct group pair = { 0 }, with = { 0 };
+    struct progress_record r[5] = { report_of(1, 0), report_of(2, 0), report_of(9, 0) };
+    size_t n;
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(group_add(&pair, &r[i].peer, said, sizeof said, NULL), PL_OK);
+    assert_int_equal(group_add(&with, &r[2].peer, said, sizeof said, NULL), PL_OK);
+    for (int limited = 0; limited <= 1; limited++) {
+        for (int round = 0; round < 140; round++) {
+            const int due = limited ? round / 5 : round;
+            for (uint8_t i = 0; i < 5; i++) {
+                r[i] = report_of(i < 4 ? i + 2 : 9, 100 + round);
+                r[i].samples = TARGET;
+                r[i].samples_per_second = 5;
+            }
+            assert_int_equal(liveness_update(&a, r, 5, 100 + round, &n), PL_OK);
+            assert_int_equal(n, 5);         /* it is waited for */
+            if (!limited || round % 5 == 2) /* a fifth is no binary number */
+                assert_int_equal(r[4].samples, due < 3 || due % LIVENESS_AGAIN == 0 ? TARGET : 0);
+            assert_int_equal(r[4].samples > 0, r[4].samples_per_second > 0);
+            if (limited && round)
+                assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
+            liveness_note_group(&a, limited ? &pair : NULL);
+        }
+        liveness_note_group(&a, &with);
+        r[0] = r[4];
+        r[0].samples = TARGET;
+        assert_int_equal(liveness_update(&a, r, 1, 300, &n), PL_OK);
+        assert_int_equal(r[0].samples, TARGET);
+        liveness_clear(&a);
+    }
+    group_clear(&pair);
+    group_clear(&with);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_did_not_come_does_not_count),
+        cmocka_unit_test(who_never_comes_is_absent),
+        cmocka_unit_test(who_shows_nothing_has_no_samples),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
