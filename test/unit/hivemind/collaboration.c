@@ -11,7 +11,7 @@ static double length(const float *x)
 
 /* Of uneven speed; one comes when the others have begun; the fastest leaves half-way,
  * unannounced. */
-static void three_learn_together(void **state)
+static void three_train_in_step(void **state)
 {
     struct collaboration_view v;
     struct metrics_sums sums;
@@ -19,9 +19,9 @@ static void three_learn_together(void **state)
     double apart = 0, start;
     (void)state;
     pl_backend_ref(&be);
-    for (int i = 0; i < LEARNERS; i++) open_peer(&peers[i], i);
+    for (int i = 0; i < TRAINERS; i++) open_peer(&peers[i], i);
     start = length(peers[0].value);
-    for (int i = 0; i < LEARNERS; i++) {
+    for (int i = 0; i < TRAINERS; i++) {
         peers[i].nap = 0.04 + 0.03 * i;
         peers[i].epochs = i == 1 ? 6 : 12;
         if ((peers[i].joins_late = i == 2)) {
@@ -31,14 +31,14 @@ static void three_learn_together(void **state)
                 collaboration_get_view(peers[0].c, &v);
             } while (v.epoch < 2);
         }
-        begin_learning(&peers[i]);
+        begin_training(&peers[i]);
     }
-    join_learner(&peers[1]);
-    join_learner(&peers[0]);
-    join_learner(&peers[2]);
+    join_trainer(&peers[1]);
+    join_trainer(&peers[0]);
+    join_trainer(&peers[2]);
     assert_true(peers[2].begun_at >=
-                1); /* it took a state over: who is slow may have lent the one before */
-    for (int i = 0; i < LEARNERS; i++)
+                1); /* it took a state over: a slow donor may have given the one before */
+    for (int i = 0; i < TRAINERS; i++)
         assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
     for (size_t i = 0; i < TOTAL; i++)
         apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(state_there_and_back, close_all),
-        cmocka_unit_test_teardown(three_learn_together, close_all),
+        cmocka_unit_test_teardown(three_train_in_step, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

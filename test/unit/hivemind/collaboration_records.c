@@ -2,11 +2,11 @@
  * to a round, that claim to be ahead, that leave. */
 #include "collaboration_world.h"
 
-static void on_told(void *context, int status)
+static void on_stored(void *context, int status)
 {
     struct peer *p = context;
     (void)status;
-    note(&p->told);
+    note(&p->stored);
 }
 
 static void report_as_training(void *context)
@@ -14,12 +14,12 @@ static void report_as_training(void *context)
     struct peer *p = context;
     struct bytes value = { 0 }, subkey = { 0 };
     struct dht_id key;
-    p->says.peer = *host_id(p->host);
-    p->says.time = dht_node_time(p->dht);
+    p->claim.peer = *host_id(p->host);
+    p->claim.time = dht_node_time(p->dht);
     if (!dht_id_of_text(&key, "toy_progress") && !record_own_subkey(&subkey, &p->key) &&
-        !progress_write(&value, &p->says))
+        !progress_write(&value, &p->claim))
         dht_node_store(p->dht, &key, bytes_at(&subkey), bytes_length(&subkey), bytes_at(&value),
-                       bytes_length(&value), p->says.time + PROGRESS_LIFE, on_told, p);
+                       bytes_length(&value), p->claim.time + PROGRESS_LIFE, on_stored, p);
     bytes_clear(&value);
     bytes_clear(&subkey);
 }
@@ -55,16 +55,16 @@ static int steps(int64_t more)
     return v.epoch >= from + more;
 }
 
-static void say_and_vanish(struct peer *p)
+static void report_and_vanish(struct peer *p)
 {
     struct collaboration_view v;
-    const int before = noted(&p->told);
+    const int before = noted(&p->stored);
     collaboration_get_view(peers[0].c, &v);
-    p->says.epoch = v.epoch;
-    p->says.samples = BATCH;
-    p->says.samples_per_second = 1;
+    p->claim.epoch = v.epoch;
+    p->claim.samples = BATCH;
+    p->claim.samples_per_second = 1;
     loop_call(p->loop, report_as_training, p);
-    assert_true(await_noted(&p->told, before + 1, LIMIT));
+    assert_true(await_noted(&p->stored, before + 1, LIMIT));
 }
 
 #define AWHILE 100 /* steps: it comes within a few, unless the machine stands still for somebody */
@@ -76,7 +76,7 @@ static void begin_with_two(size_t group_size)
     for (int i = 0; i < 2; i++) {
         peers[i].nap = 0.04;
         peers[i].epochs = 1000;
-        begin_learning(&peers[i]);
+        begin_training(&peers[i]);
     }
     assert_true(counts(2, AWHILE));
 }
@@ -84,10 +84,10 @@ static void begin_with_two(size_t group_size)
 static void end_with_two(void)
 {
     for (int i = 0; i < 2; i++) note(&peers[i].leaves);
-    for (int i = 0; i < 2; i++) join_learner(&peers[i]);
+    for (int i = 0; i < 2; i++) join_trainer(&peers[i]);
 }
 
-/* Two train; a third says so and comes to no round. Its record is there for a minute, which is how
+/* Two train; a third reports that it does, and comes to no round. Its record is there for a minute, which is how
  * long each step would wait for it. Where groups are limited to two, it may be in another one. */
 static void wait_for_the_dead(size_t group_size)
 {
@@ -96,12 +96,12 @@ static void wait_for_the_dead(size_t group_size)
     int left_out;
     begin_with_two(group_size);
     said = pl_seconds();
-    say_and_vanish(dead);
+    report_and_vanish(dead);
     assert_true(counts(3, AWHILE));
     left_out = counts(2, 6);
     if (!group_size) { /* it was asleep */
         assert_true(left_out);
-        say_and_vanish(dead);
+        report_and_vanish(dead);
         assert_true(counts(3, AWHILE));
         assert_true(counts(2, 6));
     } else if (pl_seconds() < said + PROGRESS_LIFE / 2) assert_false(left_out); /* not by its age */
@@ -110,21 +110,21 @@ static void wait_for_the_dead(size_t group_size)
     assert_true(peers[0].common >= 10);
 }
 
-/* Two train; a third goes on saying so, and comes to no round: after a few it costs nobody anything. */
-static void who_only_talks_is_left_out(void **state)
+/* Two train; a third goes on reporting, and comes to no round: after a few rounds none waits for it. */
+static void peer_that_only_reports_is_excluded(void **state)
 {
     struct collaboration_view v;
     int64_t from = 0, start;
     double until;
     (void)state;
     begin_with_two(0);
-    say_and_vanish(&peers[2]);
+    report_and_vanish(&peers[2]);
     assert_true(counts(3, AWHILE));
     collaboration_get_view(peers[0].c, &v);
     start = v.epoch;
     until = pl_seconds() + LIMIT;
     do { /* until five steps in a row have not counted it */
-        say_and_vanish(&peers[2]);
+        report_and_vanish(&peers[2]);
         collaboration_get_view(peers[0].c, &v);
         if (v.peers != 2 || !from) from = v.epoch;
     } while (v.epoch < from + 5 && v.epoch < start + 29 && pl_seconds() < until);
@@ -135,7 +135,7 @@ static void who_only_talks_is_left_out(void **state)
 
 /* Two train in step; a third claims to be ahead, and has no state. They
  * go on with their common steps, and never leave them to look for it. */
-static void who_claims_a_lead_is_not_followed(void **state)
+static void claimed_lead_is_not_followed(void **state)
 {
     static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
     struct collaboration_view v;
@@ -145,13 +145,13 @@ static void who_claims_a_lead_is_not_followed(void **state)
     for (size_t i = 0; i < PL_COUNT(leads); i++) {
         const int64_t common = peers[0].common, before = peers[0].caught_up + peers[1].caught_up;
         for (int k = 0; k < 5; k++) {
-            const int told = noted(&peers[2].told);
+            const int stored = noted(&peers[2].stored);
             collaboration_get_view(peers[0].c, &v);
-            peers[2].says = (struct progress_record){ .epoch = v.epoch + leads[i],
-                                                      .samples = INT64_MAX,
-                                                      .samples_per_second = 1e308 };
+            peers[2].claim = (struct progress_record){ .epoch = v.epoch + leads[i],
+                                                       .samples = INT64_MAX,
+                                                       .samples_per_second = 1e308 };
             loop_call(peers[2].loop, report_as_training, &peers[2]);
-            assert_true(await_noted(&peers[2].told, told + 1, LIMIT));
+            assert_true(await_noted(&peers[2].stored, stored + 1, LIMIT));
             assert_true(steps(2));
         }
         collaboration_get_view(peers[0].c, &v);
@@ -165,7 +165,7 @@ static void who_claims_a_lead_is_not_followed(void **state)
 
 /* Three peers were at epoch 0; two of them died, and their records stay for a minute. The third goes on. A
  * newcomer takes over the third one's state, though most records are of epoch 0. */
-static void the_dead_hold_no_newcomer_back(void **state)
+static void dead_peers_hold_no_newcomer_back(void **state)
 {
     struct peer *late = &peers[3];
     struct collaboration_view v;
@@ -174,12 +174,12 @@ static void the_dead_hold_no_newcomer_back(void **state)
     for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
     for (int i = 1; i <= 2; i++) {
         loop_call(peers[i].loop, report_as_training, &peers[i]);
-        assert_true(await_noted(&peers[i].told, 1, LIMIT));
+        assert_true(await_noted(&peers[i].stored, 1, LIMIT));
         close_peer(&peers[i]);
     }
     peers[0].nap = 0.04;
     peers[0].epochs = 1000;
-    begin_learning(&peers[0]);
+    begin_training(&peers[0]);
     assert_true(steps(5));
     collaboration_enter(late->c, 0);
     collaboration_get_view(late->c, &v);
@@ -188,7 +188,7 @@ static void the_dead_hold_no_newcomer_back(void **state)
     assert_int_equal(take_over(late), PL_OK);
     assert_true(late->epoch >= 3);
     note(&peers[0].leaves);
-    join_learner(&peers[0]);
+    join_trainer(&peers[0]);
 }
 
 /* As the first one sees it, for half a record's life. */
@@ -204,8 +204,8 @@ static int sees(size_t wanted)
     return v.peers == wanted;
 }
 
-/* Its report does not outlive it: nobody's round waits for it. */
-static void who_leaves_takes_its_report_back(void **state)
+/* Its report does not outlive it: no round waits for it. */
+static void leaving_peer_withdraws_its_report(void **state)
 {
     (void)state;
     pl_backend_ref(&be);
@@ -213,13 +213,13 @@ static void who_leaves_takes_its_report_back(void **state)
     collaboration_enter(peers[0].c, 0); /* it only looks */
     peers[1].nap = 0.04;
     peers[1].epochs = 3;
-    learn(&peers[1]);
+    train_loop(&peers[1]);
     assert_true(sees(2));
     close_peer(&peers[1]);
     assert_true(sees(1));
 }
 
-static void the_dead_count_for_one_round(void **state)
+static void dead_peer_counts_for_one_round(void **state)
 {
     (void)state;
     wait_for_the_dead(0);
@@ -233,12 +233,12 @@ static void others_may_be_in_another_group(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
-        cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
-        cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
-        cmocka_unit_test_teardown(who_claims_a_lead_is_not_followed, close_all),
+        cmocka_unit_test_teardown(leaving_peer_withdraws_its_report, close_all),
+        cmocka_unit_test_teardown(dead_peer_counts_for_one_round, close_all),
+        cmocka_unit_test_teardown(peer_that_only_reports_is_excluded, close_all),
+        cmocka_unit_test_teardown(claimed_lead_is_not_followed, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
-        cmocka_unit_test_teardown(the_dead_hold_no_newcomer_back, close_all),
+        cmocka_unit_test_teardown(dead_peers_hold_no_newcomer_back, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

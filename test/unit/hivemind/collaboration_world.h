@@ -20,8 +20,8 @@
 #include <time.h>
 #include <cmocka.h>
 
-#define LEARNERS 3
-#define PEERS (LEARNERS + 1) /* and one that only says that it trains */
+#define TRAINERS 3
+#define PEERS (TRAINERS + 1) /* and one that only reports that it trains */
 #define TENSORS 2
 #define SIZES \
     { \
@@ -43,8 +43,8 @@ struct peer {
     struct validators validators;
     char address[MULTIADDR_TEXT_MAX];
     const char *join;
-    int tries, told;
-    struct progress_record says;
+    int tries, stored;
+    struct progress_record claim;
     struct pl_err err;
 
     struct collaboration *c;
@@ -52,7 +52,7 @@ struct peer {
     struct optimizer_state state;
     float value[TOTAL], grad[TOTAL], *host_tensor[TENSORS];
     pthread_t thread;
-    int learns, leaves;
+    int trains, leaves;
     int number, joins_late;
     int64_t caught_up; /* how often it was advised to */
     int64_t epoch, epochs, common, begun_at;
@@ -141,17 +141,17 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
 
 static void open_peer(struct peer *p, int number) { open_peer_for(p, number, 0); }
 
-static void join_learner(struct peer *p)
+static void join_trainer(struct peer *p)
 {
-    if (p->learns) pthread_join(p->thread, NULL);
-    p->learns = 0;
+    if (p->trains) pthread_join(p->thread, NULL);
+    p->trains = 0;
 }
 
 /* As far as it was opened: a test that fails ends with its message, its threads stopped. */
 static void close_peer(struct peer *p)
 {
     if (!p->loop) return;
-    join_learner(p);
+    join_trainer(p);
     collaboration_close(p->c);
     if (p->dht) loop_call(p->loop, close_dht, p);
     if (p->host) host_close(p->host);
@@ -172,7 +172,7 @@ static int close_all(void **state)
     return 0;
 }
 
-/* --- a learner -------------------------------------------------------------------------------- */
+/* --- a trainer -------------------------------------------------------------------------------- */
 
 static int check(void *context, const struct state_load *l, struct pl_err *err)
 {
@@ -224,14 +224,14 @@ static void update(struct peer *p, int64_t samples)
     collaboration_publish(p->c, 1.5, samples / BATCH, samples);
 }
 
-static void *learn(void *context)
+static void *train_loop(void *context)
 {
     struct peer *p = context;
     struct timespec nap = { 0, (long)(p->nap * 1e9) };
     const double until = pl_seconds() + LIMIT;
     int64_t samples = 0;
     collaboration_enter(p->c, p->epoch);
-    do { /* whom a newcomer asks may be too slow to answer it in time */
+    do { /* a donor may be too slow to answer in time */
         if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
     } while (p->joins_late && !p->epoch && pl_seconds() < until && !noted(&p->leaves));
     p->begun_at = p->epoch;
@@ -261,10 +261,10 @@ static void *learn(void *context)
     return NULL;
 }
 
-static void begin_learning(struct peer *p)
+static void begin_training(struct peer *p)
 {
-    assert_int_equal(pthread_create(&p->thread, NULL, learn, p), 0);
-    p->learns = 1;
+    assert_int_equal(pthread_create(&p->thread, NULL, train_loop, p), 0);
+    p->trains = 1;
 }
 
 #endif

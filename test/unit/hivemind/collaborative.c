@@ -114,7 +114,7 @@ static void train(int steps_alone, int batches_in_a_round)
     known = departures = batches = stepping = copies_held = 0;
     for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
     for (int i = 0; i < PEERS; i++)
-        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, train_loop, &peers[i]), 0);
     for (int i = 0; i < PEERS; i++) pthread_join(peers[i].thread, NULL);
     for (int i = 0; i < PEERS; i++) {
         if (peers[i].rc) fail_msg("peer %d: %s", i, peers[i].err.text);
@@ -139,8 +139,8 @@ static int end(void **state)
 }
 
 /* The other peer brings its gradient to a round only after so many batches: so they were made
- * beside it, and with the parameters from before. */
-static void rounds_beside_batches(void **state)
+ * during the round, and with the parameters from before. */
+static void rounds_overlap_batches(void **state)
 {
     (void)state;
     train(0, 3);
@@ -149,8 +149,8 @@ static void rounds_beside_batches(void **state)
     assert_true(again[DELAYED].with_old >= 3 * (EPOCHS - 1));
 }
 
-/* A step ends only after a batch has been made beside it. */
-static void steps_beside_batches(void **state)
+/* A step ends only after a batch has been made meanwhile. */
+static void steps_overlap_batches(void **state)
 {
     (void)state;
     train(1, 0);
@@ -178,8 +178,8 @@ static int open_device(void)
     return 1;
 }
 
-/* The gradient's way down, the round, its way up again and the step are all beside batches. */
-static void device_beside_batches(void **state)
+/* The gradient's way down, the round, its way up again and the step all overlap with batches. */
+static void device_overlaps_batches(void **state)
 {
     (void)state;
     if (!open_device()) skip();
@@ -191,9 +191,9 @@ static void device_beside_batches(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(rounds_beside_batches, end),
-                                        cmocka_unit_test_teardown(steps_beside_batches, end),
-                                        cmocka_unit_test_teardown(device_beside_batches, end) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(rounds_overlap_batches, end),
+                                        cmocka_unit_test_teardown(steps_overlap_batches, end),
+                                        cmocka_unit_test_teardown(device_overlaps_batches, end) };
     pl_backend_ref(&host);
     be = host;
     if (argc > 1) cmocka_set_test_filter(argv[1]);

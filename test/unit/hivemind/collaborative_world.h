@@ -72,7 +72,7 @@ static const struct pl_optimizer_tensor tensors[] = { { 0, 600, 0.045, NULL },
 static const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
                                              { .dtype = PL_F32, .dims = 1, .size = { 32 } } };
 
-/* --- the toy, the same for those who train and for who does it again -------------------------- */
+/* --- the toy, the same for the peers and for the replay -------------------------- */
 
 /* grad and value: be's memory, as everything below but what `host` averages. */
 static int add_gradient(float *grad, const float *value, int peer, int64_t batch, int64_t samples)
@@ -114,7 +114,7 @@ static void put_down(struct peer *p, char what, int64_t samples)
     p->log[p->entries++] = (struct entry){ what, samples };
 }
 
-/* --- a learner -------------------------------------------------------------------------------- */
+/* --- a trainer -------------------------------------------------------------------------------- */
 
 static int gate(const int *flag, int n, struct pl_err *err)
 {
@@ -187,7 +187,7 @@ static int take_gradient(void *context, int delayed, float **gradient)
     return rc;
 }
 
-/* On the device: whoever waits for the gradient's way down gets it only after a batch that was
+/* On the device: a thread that waits for the gradient's way down gets it only after a batch that was
  * begun since, so that must be another thread than the batches'. */
 static int (*device_copy_end)(uint64_t ticket);
 static int held_copy_end(uint64_t ticket)
@@ -240,7 +240,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
     if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
 }
 
-static void *learn(void *context)
+static void *train_loop(void *context)
 {
     struct peer *p = context;
     struct pl_collaborative_trainer trainer = { .state = &p->state,

@@ -8,13 +8,13 @@
 
 #define TARGET 48
 
-static struct progress_record report_of(uint8_t who, double time)
+static struct progress_record report_of(uint8_t number, double time)
 {
-    const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, who } };
+    const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, number } };
     return (struct progress_record){ .peer = peer, .time = time };
 }
 
-static void who_did_not_come_does_not_count(void **state)
+static void absent_peer_does_not_count(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct progress_record r[3] = { report_of(9, 100), report_of(5, 101), report_of(7, 102) };
@@ -22,7 +22,7 @@ static void who_did_not_come_does_not_count(void **state)
     struct group g = { 0 };
     size_t n;
     (void)state;
-    liveness_round(&a, NULL, 103); /* nobody is known yet */
+    liveness_round(&a, NULL, 103); /* no peer is known yet */
     assert_int_equal(liveness_update(&a, r, 3, 103, &n), PL_OK);
     assert_int_equal(n, 3);
     assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
@@ -53,7 +53,7 @@ static void who_did_not_come_does_not_count(void **state)
 
 /* It reports, and does not come: after three rounds in a row it does not count any more, until it has
  * been in one, or for every sixteenth. Rounds without a group say nothing about it. */
-static void who_never_comes_is_absent(void **state)
+static void peer_that_never_comes_is_absent(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct liveness a = { 0 };
@@ -61,10 +61,11 @@ static void who_never_comes_is_absent(void **state)
     const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
     int counted = 0;
     (void)state;
-    for (uint8_t who = 5; who <= 9; who += 2) {
-        const struct progress_record r = report_of(who, 0);
+    for (uint8_t number = 5; number <= 9; number += 2) {
+        const struct progress_record r = report_of(number, 0);
         assert_int_equal(group_add(&with, &r.peer, said, sizeof said, NULL), PL_OK);
-        if (who < 9) assert_int_equal(group_add(&without, &r.peer, said, sizeof said, NULL), PL_OK);
+        if (number < 9)
+            assert_int_equal(group_add(&without, &r.peer, said, sizeof said, NULL), PL_OK);
     }
     for (int round = 0; round < 60; round++) {
         const int alone = round == 1, comes = round == 40;
@@ -90,7 +91,7 @@ static void who_never_comes_is_absent(void **state)
 
 /* What a peer claims to have done counts until we should have met it three times, and again once we
  * have: in groups of two among six that takes five times as many rounds. */
-static void who_shows_nothing_has_no_samples(void **state)
+static void unmet_peer_has_no_samples(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct liveness a = { 0 };
@@ -132,9 +133,9 @@ static void who_shows_nothing_has_no_samples(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_did_not_come_does_not_count),
-        cmocka_unit_test(who_never_comes_is_absent),
-        cmocka_unit_test(who_shows_nothing_has_no_samples),
+        cmocka_unit_test(absent_peer_does_not_count),
+        cmocka_unit_test(peer_that_never_comes_is_absent),
+        cmocka_unit_test(unmet_peer_has_no_samples),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
