@@ -6,7 +6,6 @@ usage: optimizer.py POTLUCK [SCENARIO ...]
 import json
 import os
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,17 +56,17 @@ from steps import step
 
 steps.needs("hivemind")
 import trainer
-from trainer import same_parameters, together, wait_for
+from trainer import newcomer, together
 
 import hivemind_compat
-from hivemind_processes import Peer, not_ours
+from hivemind_processes import Peer
 
 
-class Swarm(trainer.Swarm):
+class Swarm(trainer.Peers):
     def __init__(self, name, folder):
         import torch
 
-        self.name, self.folder, self.peers, self.first = name, folder, [], None
+        super().__init__(name, folder)
         generator, tensors = torch.Generator().manual_seed(1), {}
         for n, (i, o) in enumerate(WIDTHS):
             tensors[f"layer{n}.weight"] = torch.randn(o, i, generator=generator) / i**0.5
@@ -78,21 +77,10 @@ class Swarm(trainer.Swarm):
     def add(self, kind, *more, delay="none", epochs=1000):
         k = len(self.peers)
         if kind == "py":
-            command = ["--run_id", "mix", "--model", self.model, "--target_batch_size", str(TARGET), "--batch_size", str(BATCH),
-                       "--step_seconds", "0.3", "--matchmaking_time", "4", "--averaging_timeout", "60", "--allreduce_timeout", "30",
-                       "--seed", str(k + 1), "--linger", "3", "--no_delay", *more]
-            command += ["--initial_peers", self.first] if self.first else []
-            p = trainer.start_original("hivemind_trainer.py", command, self.folder, f"peer{k}")
-        else:
-            os.environ["POTLUCK_LIBRARY"] = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "libpotluck.so")
-            p = Peer([sys.executable, os.path.abspath(__file__), "--peer", self.model, str(epochs), str(k + 1), delay,
-                      *([self.first] if self.first else [])], self.folder, f"peer{k}")
-        p.kind = kind
-        self.peers.append(p)
-        if p.wait("ready") is None:
-            raise RuntimeError(f"peer {k} ({kind}) does not get ready: {p.said()[-300:]}")
-        self.first = self.first or p.address()
-        return p
+            return self.await_ready(self.start_hivemind("--model", self.model, "--no_delay", *more), kind)
+        os.environ["POTLUCK_LIBRARY"] = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "libpotluck.so")
+        command = [sys.executable, os.path.abspath(__file__), "--peer", self.model, str(epochs), str(k + 1), delay]
+        return self.await_ready(Peer(command + ([self.first] if self.first else []), self.folder, f"peer{k}"), kind)
 
 
 def learns(name, p):
@@ -102,25 +90,14 @@ def learns(name, p):
 
 
 def hivemind_first(swarm, name):
-    py = swarm.add("py")
-    py.wait("epoch")
-    c = swarm.add("c")
-    loaded = c.wait("loaded")
-    step(f"{name}: potluck.Optimizer takes the state over", loaded is not None and loaded["epoch"] > 0, loaded and loaded["epoch"])
+    py, c = newcomer(name, swarm.add("py"), lambda: swarm.add("c"))
     step(f"{name}: without hivemind", c.wait("ready")["hivemind"] is False)
     together(name, [py, c], 6)
-    same_parameters(name, py, c)
     learns(name, c)
 
 
 def potluck_first(swarm, name):
-    c = swarm.add("c")
-    c.wait("epoch")
-    py = swarm.add("py")
-    loaded = py.wait("loaded")
-    step(f"{name}: hivemind.Optimizer takes the state over", loaded is not None and loaded["epoch"] > 0, loaded and loaded["epoch"])
-    together(name, [py, c])
-    same_parameters(name, py, c)
+    newcomer(name, swarm.add("c"), lambda: swarm.add("py"))
 
 
 def delayed(swarm, name):
@@ -129,19 +106,5 @@ def delayed(swarm, name):
 
 SCENARIOS = {"hivemind begins": hivemind_first, "potluck begins": potluck_first, "delayed": delayed}
 
-
-def main():
-    for name, scenario in SCENARIOS.items():
-        if sys.argv[2:] and not any(only in name for only in sys.argv[2:]):
-            continue
-        for last in steps.attempts():
-            with tempfile.TemporaryDirectory() as folder:
-                before, swarm = steps.failed, Swarm(name, folder)
-                with steps.scenario(name, lambda: not_ours(swarm.peers), last):
-                    scenario(swarm, name)
-                swarm.end(steps.failed > before)
-    return steps.closing()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(trainer.play(SCENARIOS, Swarm))

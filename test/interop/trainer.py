@@ -24,34 +24,27 @@ MATCHMAKING = 4.0
 TARGET = 128
 
 
-class Swarm:
+class Peers:
+    """A swarm of ours and of real trainers, one after the other; the first one is everybody's initial peer."""
+
     def __init__(self, name, folder):
         self.name, self.folder, self.peers, self.first = name, folder, [], None
-        for file, seed in (("model", 500), ("targets", 900)):
-            tensors = {f"t{i}": made_tensor(s, seed + i, 2.0) for i, s in enumerate(SHAPES)}
-            hivemind_compat.save_tensors(os.path.join(folder, file + ".safetensors"), tensors)
 
-    def add(self, kind, *more, epochs=1000):
-        """Starts a peer; returns it when it is ready."""
+    def start_hivemind(self, *more):
+        """A real trainer, with what all of them share."""
         k = len(self.peers)
-        files = [os.path.join(self.folder, n + ".safetensors") for n in ("model", "targets")]
-        if kind == "c":
-            command = [TRAINER, "--run", "mix", "--model", files[0], "--targets", files[1], "--target-batch", str(TARGET), "--batch", "16",
-                       "--step-seconds", "0.3", "--matchmaking-time", str(MATCHMAKING), "--epochs", str(epochs), "--seed", str(k + 1)]
-            command += ["--join", self.first] if self.first else []
-        else:
-            command = ["--run_id", "mix", "--model", files[0], "--targets", files[1],
-                       "--target_batch_size", str(TARGET), "--batch_size", "16", "--step_seconds", "0.3", "--matchmaking_time", str(MATCHMAKING),
-                       "--averaging_timeout", "60", "--allreduce_timeout", "30", "--epochs", str(epochs), "--seed", str(k + 1), "--linger", "3"]
-            command += ["--initial_peers", self.first] if self.first else []
-        command += more
-        peer = start_original("hivemind_trainer.py", command, self.folder, f"peer{k}") if kind == "py" else Peer(command, self.folder, f"peer{k}")
-        peer.kind = kind
+        command = ["--run_id", "mix", "--target_batch_size", str(TARGET), "--batch_size", "16", "--step_seconds", "0.3", "--matchmaking_time",
+                   str(MATCHMAKING), "--averaging_timeout", "60", "--allreduce_timeout", "30", "--seed", str(k + 1), "--linger", "3"]
+        command += ["--initial_peers", self.first] if self.first else []
+        return start_original("hivemind_trainer.py", command + list(more), self.folder, f"peer{k}")
+
+    def await_ready(self, peer, kind):
+        """Returns it when it is ready."""
+        k, peer.kind = len(self.peers), kind
         self.peers.append(peer)
         if peer.wait("ready") is None:  # else everything below would wait for it until patience runs out
             raise RuntimeError(f"peer {k} ({kind}) does not get ready: {peer.said()[-300:]}")
-        if self.first is None:
-            self.first = peer.address()
+        self.first = self.first or peer.address()
         return peer
 
     def end(self, bad):
@@ -59,6 +52,24 @@ class Swarm:
             peer.end()
             if bad:
                 sys.stderr.write(f"--- {self.name}: peer {k}\n{peer.said()}\n")
+
+
+class Swarm(Peers):
+    def __init__(self, name, folder):
+        super().__init__(name, folder)
+        for file, seed in (("model", 500), ("targets", 900)):
+            tensors = {f"t{i}": made_tensor(s, seed + i, 2.0) for i, s in enumerate(SHAPES)}
+            hivemind_compat.save_tensors(os.path.join(folder, file + ".safetensors"), tensors)
+
+    def add(self, kind, *more, epochs=1000):
+        k = len(self.peers)
+        files = [os.path.join(self.folder, n + ".safetensors") for n in ("model", "targets")]
+        if kind == "py":
+            return self.await_ready(self.start_hivemind("--model", files[0], "--targets", files[1], "--epochs", str(epochs), *more), kind)
+        command = [TRAINER, "--run", "mix", "--model", files[0], "--targets", files[1], "--target-batch", str(TARGET), "--batch", "16",
+                   "--step-seconds", "0.3", "--matchmaking-time", str(MATCHMAKING), "--epochs", str(epochs), "--seed", str(k + 1)]
+        command += ["--join", self.first] if self.first else []
+        return self.await_ready(Peer(command + list(more), self.folder, f"peer{k}"), kind)
 
 
 def epochs_of(peer):
@@ -129,24 +140,23 @@ def same_parameters(name, a, b):
     step(f"{name}: the same parameters", good is not None, f"apart by epoch: {dict(list(seen.items())[-6:])}")
 
 
+def newcomer(name, first, add):
+    """One trains; another, which add() starts, takes its state over. Returns both once they agree."""
+    first.wait("epoch")
+    second = add()
+    loaded = second.wait("loaded")
+    step(f"{name}: the newcomer takes the state over", loaded is not None and loaded["epoch"] > 0, loaded and loaded["epoch"])
+    together(name, [first, second])
+    same_parameters(name, first, second)
+    return first, second
+
+
 def py_first(swarm, name):
-    py = swarm.add("py", "--no_delay")
-    py.wait("epoch")
-    c = swarm.add("c")
-    loaded = c.wait("loaded")
-    step(f"{name}: C takes the state over", loaded is not None, loaded and loaded["epoch"])
-    together(name, [py, c])
-    same_parameters(name, py, c)
+    newcomer(name, swarm.add("py", "--no_delay"), lambda: swarm.add("c"))
 
 
 def c_first(swarm, name):
-    c = swarm.add("c")
-    c.wait("epoch")
-    py = swarm.add("py", "--no_delay")
-    loaded = py.wait("loaded")
-    step(f"{name}: Python takes the state over", loaded is not None and loaded["epoch"] > 0, loaded and loaded["epoch"])
-    together(name, [py, c])
-    same_parameters(name, py, c)
+    newcomer(name, swarm.add("c"), lambda: swarm.add("py", "--no_delay"))
 
 
 def delayed(swarm, name):
@@ -223,14 +233,14 @@ SCENARIOS = {
 }
 
 
-def main():
-    only = sys.argv[2:]
-    for name, scenario in steps.part_of(SCENARIOS.items()):
-        if only and not any(re.search(o, name) for o in only):
+def play(scenarios, swarm_of):
+    """Those whose names match the command line."""
+    for name, scenario in steps.part_of(scenarios.items()):
+        if sys.argv[2:] and not any(re.search(only, name) for only in sys.argv[2:]):
             continue
         for last in steps.attempts():
             with tempfile.TemporaryDirectory() as folder:
-                before, swarm = steps.failed, Swarm(name, folder)
+                before, swarm = steps.failed, swarm_of(name, folder)
                 with steps.scenario(name, lambda: not_ours(swarm.peers), last):
                     scenario(swarm, name)
                 swarm.end(steps.failed > before)
@@ -238,4 +248,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(SCENARIOS, Swarm))

@@ -80,6 +80,17 @@ static int open_model(struct pl_collaborative **c, struct model *m, const char *
     return pl_collaborative_open(c, &run, tensors, 2, &o, err);
 }
 
+/* A model filled from `from`, under an optimizer of its own. */
+static struct pl_collaborative *open_filled(struct model *m, float from, const char *join,
+                                            struct pl_collaborative_options o)
+{
+    struct pl_collaborative *c;
+    struct pl_err err;
+    fill(m, from);
+    if (open_model(&c, m, join, o, &err)) fail_msg("%s", err.text);
+    return c;
+}
+
 static int step(struct pl_collaborative *c, struct model *m, int64_t samples, double loss)
 {
     const float *gradient[] = { m->gw, m->gb };
@@ -90,12 +101,9 @@ static int step(struct pl_collaborative *c, struct model *m, int64_t samples, do
 static void caller_steps_with_the_mean(void **state)
 {
     struct pl_collaborative_options o = { .step = sgd };
-    struct pl_collaborative *c;
-    struct pl_err err;
     struct model m;
+    struct pl_collaborative *c = open_filled(&m, 1, NULL, o);
     (void)state;
-    fill(&m, 1);
-    if (open_model(&c, &m, NULL, o, &err)) fail_msg("%s", err.text);
     set_gradient(&m, 2);
     assert_int_equal(step(c, &m, 1, 1), PL_OK);
     assert_int_equal(pl_collaborative_epoch(c), 0);
@@ -114,12 +122,9 @@ static void caller_steps_with_the_mean(void **state)
 static void bad_numbers_are_dropped(void **state)
 {
     struct pl_collaborative_options o = { .step = sgd };
-    struct pl_collaborative *c;
-    struct pl_err err;
     struct model m;
+    struct pl_collaborative *c = open_filled(&m, 1, NULL, o);
     (void)state;
-    fill(&m, 1);
-    if (open_model(&c, &m, NULL, o, &err)) fail_msg("%s", err.text);
     set_gradient(&m, 100);
     assert_int_equal(step(c, &m, 2, 1), PL_OK);
     set_gradient(&m, 1);
@@ -140,17 +145,13 @@ static void bad_numbers_are_dropped(void **state)
 /* The second peer begins elsewhere, and goes on from the first one's values. */
 static void newcomer_takes_over(struct pl_collaborative_options o)
 {
-    struct pl_collaborative *first, *second;
-    struct pl_err err;
     struct model a, b;
-    fill(&a, 1);
-    fill(&b, 50);
-    if (open_model(&first, &a, NULL, o, &err)) fail_msg("%s", err.text);
+    struct pl_collaborative *first = open_filled(&a, 1, NULL, o), *second;
     set_gradient(&a, 2);
     assert_int_equal(step(first, &a, 4, 1), PL_OK);
     assert_int_equal(pl_collaborative_epoch(first), 1);
     assert_true(a.w[0] != 1 && a.at_event == a.w[0]);
-    if (open_model(&second, &b, pl_collaborative_address(first), o, &err)) fail_msg("%s", err.text);
+    second = open_filled(&b, 50, pl_collaborative_address(first), o);
     assert_int_equal(b.loads, 1);
     assert_int_equal(pl_collaborative_epoch(second), 1);
     assert_memory_equal(a.w, b.w, sizeof a.w);
@@ -177,14 +178,10 @@ static void newcomer_with_the_callers(void **state)
 static void bad_steps_do_not_stop(void **state)
 {
     struct pl_collaborative_options o = { .step = sgd };
-    struct pl_collaborative *first, *second;
-    struct pl_err err;
     struct model a, b;
+    struct pl_collaborative *first = open_filled(&a, 1, NULL, o), *second;
     (void)state;
-    fill(&a, 1);
-    fill(&b, 50);
-    if (open_model(&first, &a, NULL, o, &err)) fail_msg("%s", err.text);
-    if (open_model(&second, &b, pl_collaborative_address(first), o, &err)) fail_msg("%s", err.text);
+    second = open_filled(&b, 50, pl_collaborative_address(first), o);
     assert_int_equal(b.loads, 1);
     pl_collaborative_close(first);
     set_gradient(&b, 2);
@@ -204,15 +201,12 @@ static void bad_steps_do_not_stop(void **state)
 static void delayed_step_is_finished(void **state)
 {
     struct pl_collaborative_options o = { .delay = PL_DELAY_ROUND, .lr = 0.1 };
-    struct pl_collaborative *c;
-    struct pl_err err;
     struct model m;
+    struct pl_collaborative *c = open_filled(&m, 1, NULL, o);
     (void)state;
-    fill(&m, 1);
-    if (open_model(&c, &m, NULL, o, &err)) fail_msg("%s", err.text);
     set_gradient(&m, 1);
     assert_int_equal(step(c, &m, 4, 1), PL_OK);
-    assert_int_equal(pl_collaborative_finish(c, &err), PL_OK);
+    assert_int_equal(pl_collaborative_finish(c, NULL), PL_OK);
     assert_int_equal(pl_collaborative_epoch(c), 1);
     assert_true(m.w[0] != 1 && m.at_event == m.w[0]);
     pl_collaborative_close(c);
