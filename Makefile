@@ -1,5 +1,6 @@
-# potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file builds the program and
-# the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk and debian/package.mk hold the rules of their folders.
+# potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file
+# builds the program and the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk and
+# debian/package.mk hold the rules of their folders.
 
 CC       ?= cc
 AR       ?= ar
@@ -64,7 +65,8 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 
-# Without its packages the program cannot be built: one line says what to type. Some goals need none of them, or install them.
+# Without its packages the program cannot be built: one line says what to type. Some goals need none
+# of them, or install them.
 NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb doc clean help
 ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
 LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
@@ -98,8 +100,8 @@ $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-# What users see of the library are names with its prefixes: runtime/exports.map for the shared one, and the same for the
-# static one, whose objects become one object with all other names local.
+# What users see of the library are names with its prefixes: runtime/exports.map for the shared one,
+# and the same for the static one, whose objects become one object with all other names local.
 $(BUILD)/libpotluck.so: $(LIB_O) runtime/exports.map
 	$(CC) -shared -Wl,-soname,libpotluck.so.0 -Wl,--version-script=runtime/exports.map $(SANITIZE) $(LDFLAGS) -o $@ $(LIB_O) $(LIBS)
 $(BUILD)/install/libpotluck.a: $(LIB_O)

@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             }
             for (int distance = 4; distance; distance /= 2)
                 part += __shfl_xor_sync(0xffffffffu, part, distance);
-            /* l = l exp(m - m') + sum of this tile's weights; o = o exp(m - m') + weights V, below */
+            /* l = l exp(m - m') + sum of this tile's weights; o = o exp(m - m') + weights V,
+             * below */
             shrink = best[a] == -INFINITY ? 0 : expf(best[a] - most);
             sum[a] = fmaf(sum[a], shrink, part);
             for (int j = 0; j < 8; j++) out[a][j] *= shrink;

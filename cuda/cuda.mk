@@ -1,9 +1,9 @@
 # cuda.mk - the CUDA backend, and its kernels on an emulated device.
 
-# The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form that
-# every device from the oldest on translates when it is first loaded; "all" is machine code for each that
-# this nvcc knows of 7.0 to 12.0 (12.8 and 12.9 know them all), and the newest's intermediate form for
-# later ones, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
+# The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form
+# that every device from the oldest on translates when it is first loaded; "all" is machine code for
+# each that this nvcc knows of 7.0 to 12.0 (12.8 and 12.9 know them all), and the newest's
+# intermediate form for later ones, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
 CUDA_ARCH ?= ptx
 CUDA_ALL   = 70 75 80 86 89 90 100 120
 CUDA_ALSO  = 110 # a board's, of a generation between: no other's machine code runs on it
@@ -31,7 +31,8 @@ $(BUILD)/obj/cuda/flags: always
 $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
-# The oldest device's PTX has no bfloat16 tensor-core instructions: files that need them also get sm_80's PTX.
+# The oldest device's PTX has no bfloat16 tensor-core instructions: files that need them also get
+# sm_80's PTX.
 CUDA_ALSO_PTX = $(if $(CUDA_WANT),,$(filter-out $(CUDA_PTX),$(filter 80,$(CUDA_KNOWN))))
 $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu)): private CUDAFLAGS += \
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))

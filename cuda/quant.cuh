@@ -42,8 +42,8 @@ struct cuda_step_table {
     int32_t zero; /* entry of the first positive bucket */
     int32_t rows, shift;
     int32_t least; /* the bits of a quotient before any step, on either side of zero */
-    /* Bit masks. Signed map: magnitude clears the sign, flip inverts the index of a negative quotient.
-     * Unsigned map, whose negative quotients have no buckets: all bits, and none. */
+    /* Bit masks. Signed map: magnitude clears the sign, flip inverts the index of a negative
+     * quotient. Unsigned map, whose negative quotients have no buckets: all bits, and none. */
     int32_t magnitude, flip;
     float below; /* quotients below this have code 0, and so has NaN */
 };

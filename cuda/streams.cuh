@@ -1,5 +1,5 @@
-/* streams.cuh - pipelined operations on host memory (compress.h, average.h, centered_clip.h): upload,
- * compute, download, for the threads of an averaging round.
+/* streams.cuh - pipelined operations on host memory (compress.h, average.h, centered_clip.h):
+ * upload, compute, download, for the threads of an averaging round.
  *
  * A pipeline has two stages, each a stream and a buffer (double buffering): while one chunk is
  * computed, the next is uploaded and the previous one downloaded. Its streams are its own, so a

@@ -1,6 +1,6 @@
 #!/bin/sh
-# changelog.sh - Debian's changelog out of ours: changelog.sh CHANGELOG.md. A release is "## X.Y.Z (DAY)",
-# its entries are the list's items, set anew in lines of 76.
+# changelog.sh - Debian's changelog out of ours: changelog.sh CHANGELOG.md. A release is "## X.Y.Z
+# (DAY)", its entries are the list's items, set anew in lines of 76.
 awk '
 function close_item(    words, n, i, text) {
     if (item == "") return

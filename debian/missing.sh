@@ -1,7 +1,7 @@
 #!/bin/sh
-# missing.sh [-t SECONDS] PACKAGE ... - installs those of Debian's packages that are missing, where it may;
-# otherwise says the one line to type. With -t, fetching them ends after so long. Unpacking does not: a package
-# half unpacked is worse than a late one.
+# missing.sh [-t SECONDS] PACKAGE ... - installs those of Debian's packages that are missing, where
+# it may; otherwise says the one line to type. With -t, fetching them ends after so long. Unpacking
+# does not: a package half unpacked is worse than a late one.
 end=
 [ "$1" = -t ] && { end=$(($(date +%s) + $2)); shift 2; }
 missing=

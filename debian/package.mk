@@ -41,8 +41,8 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(LIBDIR)/libpotluck.* $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc $(SHARE)/man/man1/potluck.1 \
 	  $(SHARE)/man/man1/potluck-*.1 $(COMPLETE_BASH) $(COMPLETE_ZSH)
 
-# The sources as one file. Its bytes are the same on every machine, from a clone or from an unpacked file: names are
-# sorted, and every file has the release's date.
+# The sources as one file. Its bytes are the same on every machine, from a clone or from an unpacked
+# file: names are sorted, and every file has the release's date.
 RELEASE_DAY = $(shell sed -n 's/^\#\# .*(\([0-9-]*\))$$/\1/p' CHANGELOG.md | head -n 1)
 DIST = potluck-$(VERSION)
 dist: ## build/potluck-VERSION.tar.gz, reproducible
@@ -53,8 +53,8 @@ dist: ## build/potluck-VERSION.tar.gz, reproducible
 	  | gzip -n -9 > $(BUILD)/$(DIST).tar.gz
 	@echo "$(BUILD)/$(DIST).tar.gz"
 
-# Debian's package, built from that file in build/deb. Its changelog is ours; its copyright file is our
-# licence and the notices of what the demo's data were made from.
+# Debian's package, built from that file in build/deb. Its changelog is ours; its copyright file is
+# our licence and the notices of what the demo's data were made from.
 deb: dist ## Debian packages in build/deb, looked through by lintian
 	@$(call install_missing,$(DEB_PACKAGES))
 	rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb

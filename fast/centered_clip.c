@@ -1,6 +1,7 @@
-/* centered_clip.c - robust aggregation. CenteredClip reads its inputs once per iteration instead of twice:
- * while a block of coordinates is in cache, it applies the step and computes the new distances,
- * which the next iteration needs. The median sorts many columns at once with a sorting network. */
+/* centered_clip.c - robust aggregation. CenteredClip reads its inputs once per iteration instead of
+ * twice: while a block of coordinates is in cache, it applies the step and computes the new
+ * distances, which the next iteration needs. The median sorts many columns at once with a sorting
+ * network. */
 #include "fast.h"
 
 #include <math.h>

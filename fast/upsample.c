@@ -1,5 +1,5 @@
-/* upsample.c - nearest-neighbour upsampling by two, one row per thread; the gradient of a pixel is the
- * sum over its four copies. */
+/* upsample.c - nearest-neighbour upsampling by two, one row per thread; the gradient of a pixel is
+ * the sum over its four copies. */
 #include "fast.h"
 
 #include <string.h>

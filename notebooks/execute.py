@@ -1,4 +1,5 @@
-"""Executes every notebook of this folder (or those that are named) and fails on the first error of each.
+"""Executes every notebook of this folder (or those that are named) and fails on the first error of
+each.
 
     make notebooks            # only whether they run
     make notebooks STORE=1    # and keep what they print and draw

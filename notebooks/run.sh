@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh - executes the notebooks (or, as `run.sh module`, tests the Python module) with the first Python
-# that has what they need: on machines with several, the first on the PATH is seldom Debian's.
+# run.sh - executes the notebooks (or, as `run.sh module`, tests the Python module) with the first
+# Python that has what they need: on machines with several, the first on the PATH is seldom
+# Debian's.
 cd "$(dirname "$0")/.." || exit 1
 POTLUCK_LIBRARY=${POTLUCK_LIBRARY:-$PWD/${BUILD:-build}/libpotluck.so}
 # A waiting thread must not take the core that the others need: tests run on busy machines.

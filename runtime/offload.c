@@ -136,7 +136,8 @@ int pl_offload_run(struct pl_offload *o, float *value, const float *grad, pl_off
                               g->n * sizeof *value);
     }
     if (rc) o->stale = 1;
-    /* After an error the caller may free buffers that copies still use, so wait for all copies first. */
+    /* After an error the caller may free buffers that copies still use, so wait for all copies
+     * first. */
     ended = rc ? o->be->sync() : pl_copy_join(o->be);
     return rc ? rc : ended;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # format.sh - the code is as `.clang-format` says. `sh test/format.sh -i` rewrites what is not.
-# The layout depends on the formatter's version, so another version than Debian 12's is no judge: exit status 77.
+# The layout depends on the formatter's version, so another version than Debian 12's is no judge:
+# exit status 77.
 cd "$(dirname "$0")/.." || exit 1
 formatter=${CLANG_FORMAT:-clang-format}
 "$formatter" --version 2>/dev/null | grep -q 'version 14\.' || { echo "$formatter 14 is needed"; exit 77; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # layers.sh - includes follow the layers. A folder may include itself and what its arrow names:
-# ref -> nothing; runtime, fast, cuda -> ref; data -> runtime, ref; net -> data, runtime, ref; cmd and
-# test -> everything. No folder includes test, except the program, which has `conform`.
+# ref -> nothing; runtime, fast, cuda -> ref; data -> runtime, ref; net -> data, runtime, ref; cmd
+# and test -> everything. No folder includes test, except the program, which has `conform`.
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 
@@ -26,9 +26,9 @@ check cuda "ref"
 check data "ref runtime"
 check net "ref runtime data"
 
-# Within net/: a folder may include itself and those named with it. Folders of libp2p are built in this
-# order; the host names none of its protocols, which register with it. HTTP's client side is below
-# hivemind, whose members ask an authority for tokens; its servers are above.
+# Within net/: a folder may include itself and those named with it. Folders of libp2p are built in
+# this order; the host names none of its protocols, which register with it. HTTP's client side is
+# below hivemind, whose members ask an authority for tokens; its servers are above.
 net_folder() { # a file's folder
     case $1 in
     net/libp2p/*/*) echo "$1" | cut -d/ -f1-3 ;;
@@ -79,7 +79,8 @@ circles=$(for f in $(find net/hivemind -name '*.[ch]'); do
 done | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || { echo "folders that include each other in a circle:"; echo "$circles"; bad=1; }
 
-# No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a circle.
+# No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a
+# circle.
 circles=$(for f in $(find net/loop net/libp2p net/*.[ch] -name '*.[ch]'); do
     dir=$(dirname "$f")
     echo "${f%.*} ${f%.*}"
@@ -90,8 +91,8 @@ circles=$(for f in $(find net/loop net/libp2p net/*.[ch] -name '*.[ch]'); do
 done | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || { echo "files that include each other in a circle:"; echo "$circles"; bad=1; }
 
-# The status of every call of CUDA and cuBLAS is used, or cast to (void). cudaGetLastError may be called
-# only to clear the error. Kernels are started through one macro.
+# The status of every call of CUDA and cuBLAS is used, or cast to (void). cudaGetLastError may be
+# called only to clear the error. Kernels are started through one macro.
 for f in cuda/*.cu cuda/*.cuh; do
     awk -v f="$f" '{ line = $0; sub(/\/\*.*\*\/ *$/, "", line) }
         line ~ /^ *(if \([a-z]+\) )?(cuda|cublas)[A-Z][A-Za-z0-9]*\(/ && line !~ /cudaGetLastError\(\);/ &&

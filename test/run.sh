@@ -1,10 +1,12 @@
 #!/bin/sh
-# run.sh [PATTERN] - plays the suites of suites.sh whose names match PATTERN, or all of them; the last line counts all tests.
+# run.sh [PATTERN] - plays the suites of suites.sh whose names match PATTERN, or all of them; the
+# last line counts all tests.
 #
-# Three queues run at the same time (see suites.sh). Each suite has a log of its own, and its report is printed in one piece.
-# A suite that ends by time-outs (queues "peers" and "idle") and fails is played once more: a machine that stands still for
-# seconds makes real peers give up, too. The first play's failures are printed all the same, and the end counts every
-# suite that was played twice: more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine.
+# Three queues run at the same time (see suites.sh). Each suite has a log of its own, and its report
+# is printed in one piece. A suite that ends by time-outs (queues "peers" and "idle") and fails is
+# played once more: a machine that stands still for seconds makes real peers give up, too. The first
+# play's failures are printed all the same, and the end counts every suite that was played twice:
+# more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine.
 cd "$(dirname "$0")/.." || exit 1
 export BUILD="${BUILD:-build}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # a waiting thread leaves its processor to others
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}

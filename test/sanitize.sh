@@ -1,25 +1,29 @@
 #!/bin/sh
-# sanitize.sh PART ... - parts of the tests with an instrumented build; any report is a failure, also of a peer that
-# is killed before it could exit with one: reports go into files.
+# sanitize.sh PART ... - parts of the tests with an instrumented build; any report is a failure,
+# also of a peer that is killed before it could exit with one: reports go into files.
 #
 #   units    the unit tests that have been built
 #   goldens  with both backends; fast with each set of instructions, and its pairs
-#   device   CUDA's kernels on the emulated device, which leaves what lies out of bounds to AddressSanitizer
+#   device   CUDA's kernels on the emulated device, which leaves what lies out of bounds to
+#            AddressSanitizer
 #   programs what a user sees: files made to hurt, data, models, training
 #   swarms   peers as programs, and their coming and going
-#   interop  each script of test/interop: real hivemind peers, other people's files, browsers, where they are installed
+#   interop  each script of test/interop: real hivemind peers, other people's files, browsers, where
+#   they are installed
 BUILD=${BUILD:-build/asan}
 reports=$(mktemp -d) || exit 1
 trap 'rm -rf "$reports"' EXIT
 # Freed memory that is kept back is no leak: the churn's limit is of a peer without that.
 export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:quarantine_size_mb=2:log_path=$reports/report" \
     UBSAN_OPTIONS="print_stacktrace=1:log_path=$reports/report" TSAN_OPTIONS="halt_on_error=0:log_path=$reports/report"
-# ThreadSanitizer does not see how OpenMP's threads wait for each other. What it notes of every byte that was touched counts
-# as the peer's in the churn: one that grows by 0.5 MB without it grows by 13 MB with it.
+# ThreadSanitizer does not see how OpenMP's threads wait for each other. What it notes of every byte
+# that was touched counts as the peer's in the churn: one that grows by 0.5 MB without it grows by
+# 13 MB with it.
 case $BUILD in *tsan*) export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 SOAK_GROWTH_MB="${SOAK_GROWTH_MB:-48}" ;; esac
 log=$reports/log bad=0
 
-# Seconds of a processor that what was run so far has taken; not in a shell of its own, which would have no children.
+# Seconds of a processor that what was run so far has taken; not in a shell of its own, which would
+# have no children.
 used() {
     times >"$reports/times"
     cpu=$(awk 'NR == 2 { split($1 "m" $2, t, "[ms]+"); print int(60 * t[1] + t[2] + 60 * t[3] + t[4]) }' "$reports/times")

@@ -2,9 +2,11 @@
 # suites.sh - the table of suites that run.sh plays. A row says: queue, kind, name, command.
 #
 # queue  peers   measures seconds, or waits for programs that are slow to start: one suite at a time
-#        idle    waits for silent, slow or dying peers and hardly computes: several at a time, while the others run
+#        idle    waits for silent, slow or dying peers and hardly computes: several at a time, while
+#                the others run
 #        cpu     computes, without a clock: as many at a time as there are processors left
-#        Suites of "peers" and "idle" end by time-outs, so run.sh plays one that fails once more; never one of "cpu".
+#        Suites of "peers" and "idle" end by time-outs, so run.sh plays one that fails once more;
+#        never one of "cpu".
 # kind   counted  ends with "N passed, N failed, N skipped"
 #        exit     one test, which speaks by its exit status
 #        pairs    `potluck conform`: one "ok" or "FAIL" line for each case
@@ -27,7 +29,8 @@ queue_of() { # name
     esac
 }
 
-# A unit test whose own text opens a loop, sleeps or reads a clock has time-outs; any other one computes.
+# A unit test whose own text opens a loop, sleeps or reads a clock has time-outs; any other one
+# computes.
 unit_queue() { # name
     case $1 in
     abuse | attacks | averager* | collaboration* | collaborative | dht_join | host_strangers | http_source | membership) echo idle && return ;;
@@ -75,9 +78,9 @@ else
 fi
 suite cpu pairs "pairs of fast" "$BUILD/potluck conform --backend fast"
 
-# --- CUDA's kernels on an emulated device: everything that they compute, at all but the large shapes. Work on
-# streams is done as late as it may be, and blocks and threads take their turns in other orders than the rising one:
-# what is right then is right in any order.
+# --- CUDA's kernels on an emulated device: everything that they compute, at all but the large
+# shapes. Work on streams is done as late as it may be, and blocks and threads take their turns in
+# other orders than the rising one: what is right then is right in any order.
 if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
     suite cpu counted "the emulated device finds what it should" "$BUILD/cuda_on_cpu_check"
     for run in dalle:late:0 vqgan:late:1 quant:early:2 optim:early:3 aggregate:7:4 gpt2:late:5; do
@@ -147,7 +150,8 @@ done
 suite cpu counted "the Python module" "sh notebooks/run.sh module"
 suite cpu counted notebooks "sh notebooks/run.sh"
 
-# --- fuzzers, briefly: so many inputs, not so many seconds, so that a fast machine tries what a slow one does
+# --- fuzzers, briefly: so many inputs, not so many seconds, so that a fast machine tries what a
+# slow one does
 if have "${CLANG:-clang}"; then
     for t in test/fuzz/*.c; do
         name=$(basename "$t" .c)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# symbols.sh - what the libraries export: libpotluck names with its prefixes, a backend the symbol that opens it.
+# symbols.sh - what the libraries export: libpotluck names with its prefixes, a backend the symbol
+# that opens it.
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 bad=0

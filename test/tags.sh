@@ -2,7 +2,8 @@
 # tags.sh - every reference in a comment leads somewhere.
 #
 #   [spec numerics 2.1, 3]      headings "2.1" and "3" of paper/spec/numerics.md
-#   [TTT 3.1], [LAMB alg. 2]    a heading of paper/bibliography.md names the work; for TTT it names the section, too
+#   [TTT 3.1], [LAMB alg. 2]    a heading of paper/bibliography.md names the work; for TTT it names
+#                               the section, too
 #
 # A reference that looks like an author and a year must be one of the bibliography's names.
 cd "$(dirname "$0")/.." || exit 1

@@ -13,9 +13,9 @@ $(BUILD)/test/%: $(BUILD)/libpotluck.a
 $(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_verify_send
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
-# Tests with other programs, real hivemind peers first of all: `make test` does it too. They come from
-# Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what can't be had, or takes
-# longer than INTEROP_LIMIT seconds, is skipped with the reason.
+# Tests with other programs, real hivemind peers first of all: `make test` does it too. They come
+# from Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what
+# can't be had, or takes longer than INTEROP_LIMIT seconds, is skipped with the reason.
 interop: all interop-deps $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers, our files, our page (installs others' first)
 	@BUILD=$(BUILD) sh test/interop/run.sh
 $(BUILD)/interop/peer: $(BUILD)/obj/test/interop/peer_served.o
@@ -23,7 +23,8 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
-# A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network namespaces.
+# A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network
+# namespaces.
 soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
 	python3 test/soak/soak.py $(BUILD)/potluck
 	python3 test/soak/namespaces.py $(BUILD)/potluck
@@ -80,7 +81,8 @@ sanitize-threads: ## what has a network or threads, swarms and interop under Thr
 	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop
 sanitized: $(SANITIZED)
 
-# Where a stranger's backend begins: compiled as its text says, and it passes before a line is written.
+# Where a stranger's backend begins: compiled as its text says, and it passes before a line is
+# written.
 skeletons: $(BUILD)/skeleton_host.so $(BUILD)/skeleton_device.so
 $(BUILD)/skeleton_%.so: test/skeleton/%.c
 	$(CC) -std=c11 -O2 $(WARN) -Wno-missing-prototypes -fPIC -shared $(SANITIZE) -I. -o $@ $<
@@ -112,7 +114,8 @@ bench: all ## time components, training steps, drawing, a DHT, averaging; compar
 		$$python test/interop/hivemind_bench.py $(BUILD)/potluck $(if $(QUICK),12500000); \
 	else echo "averaging with hivemind left out: $$python"; fi
 
-# On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
+# On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for
+# paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
 

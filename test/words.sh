@@ -1,6 +1,6 @@
 #!/bin/sh
-# words.sh - code, comments, help and documents use the words of PyTorch, hivemind, libp2p, BLAS and CUDA. A private word that
-# was replaced once does not come back, in any file or symbol.
+# words.sh - code, comments, help and documents use the words of PyTorch, hivemind, libp2p, BLAS and
+# CUDA. A private word that was replaced once does not come back, in any file or symbol.
 cd "$(dirname "$0")/.." || exit 1
 
 places="README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Makefile cmd cuda data debian fast net notebooks paper ref runtime test"
@@ -37,7 +37,8 @@ pattern="(^|[^A-Za-z])($(echo "$words" | sed -n 's/   *.*//p' | paste -sd '|'))(
 # Words that folders in the list below still have to lose; the others are refused there as well.
 elder='liars?|remarks?|entry peers?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?|nobody can call'
 
-# Where a word may stay: the specifications and a licence quote others, a title is a title, a recorded value is what it is.
+# Where a word may stay: the specifications and a licence quote others, a title is a title, a
+# recorded value is what it is.
 excepted() { # file
     case $1 in
     test/words.sh | paper/spec/* | paper/bibliography.md | data/demo/* | test/golden/* | test/fuzz/corpus/*) ;;

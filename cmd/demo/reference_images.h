@@ -21,7 +21,8 @@ int reference_images_open(struct reference_images *g, const char *const *shard, 
                           struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
 void reference_images_limit(struct reference_images *g, uint64_t limit);
-/* Keeps the pairs of the given captions and `most` others, evenly spread. Call it before decoding. */
+/* Keeps the pairs of the given captions and `most` others, evenly spread. Call it before
+ * decoding. */
 void reference_images_thin(struct reference_images *g, size_t most, char *const *caption,
                            size_t captions);
 /* Decodes all pictures. */

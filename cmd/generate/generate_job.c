@@ -4,8 +4,8 @@
  *   a group of captions   image tokens are sampled together: the model is fastest on full batches
  *   each caption          decode 16 at a time, score, drop; then decode the best ones once more
  *
- * Decoding twice costs little compared with sampling and keeps memory bounded: only image tokens are kept
- * for all samples, never all of their pixels. */
+ * Decoding twice costs little compared with sampling and keeps memory bounded: only image tokens
+ * are kept for all samples, never all of their pixels. */
 #include "generate_job.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"

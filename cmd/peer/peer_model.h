@@ -1,5 +1,5 @@
-/* peer_model.h - a run's model in a peer that trains nothing: its tensors in the swarm's order, with
- * parameters and optimizer state in host memory. */
+/* peer_model.h - a run's model in a peer that trains nothing: its tensors in the swarm's order,
+ * with parameters and optimizer state in host memory. */
 #ifndef PL_CMD_PEER_MODEL_H
 #define PL_CMD_PEER_MODEL_H
 

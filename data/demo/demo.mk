@@ -5,8 +5,8 @@ demo: deps ## install what is missing, build, train together on real pairs, draw
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
 	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone)
 
-# Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv; then, by
-# the codec that is in data/demo, encoded into the shards there.
+# Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv; then,
+# by the codec that is in data/demo, encoded into the shards there.
 EMOJI_TEST ?= /usr/share/unicode/emoji/emoji-test.txt
 EMOJI_FONT ?= /usr/share/fonts/truetype/noto/NotoColorEmoji.ttf
 demo-pictures: data-deps

@@ -1,5 +1,5 @@
-/* pairs_internal.h - the struct shared by pairs_shuffle.c, which gives pairs, and pairs_position.c, which
- * saves and restores positions. */
+/* pairs_internal.h - the struct shared by pairs_shuffle.c, which gives pairs, and pairs_position.c,
+ * which saves and restores positions. */
 #ifndef PL_PAIRS_INTERNAL_H
 #define PL_PAIRS_INTERNAL_H
 

@@ -1,6 +1,6 @@
-/* pairs_shuffle.c - the data pipeline of one peer: read rows of shards, drop those that the filter refuses,
- * tokenize captions, and pick at random from a shuffle buffer. Each pair given is replaced by the
- * next row read. */
+/* pairs_shuffle.c - the data pipeline of one peer: read rows of shards, drop those that the filter
+ * refuses, tokenize captions, and pick at random from a shuffle buffer. Each pair given is replaced
+ * by the next row read. */
 #include "pairs_internal.h"
 
 #include <stdlib.h>

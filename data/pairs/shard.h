@@ -4,7 +4,8 @@
  *   caption          text
  *   NSFW             text: UNLIKELY, UNSURE or NSFW, LAION's estimate
  *   original_width, original_height  of the picture before resizing
- *   code             binary: image tokens, little-endian int16, row by row [spec images-and-text 1.5]
+ *   code             binary: image tokens, little-endian int16, row by row [spec images-and-text
+ *                    1.5]
  *   key              text: where the picture came from (our addition; optional)
  *
  * Other columns are ignored. */

@@ -1,5 +1,5 @@
-/* page_header.c - parses a page's header: a Thrift struct with the page's kind and sizes, and one inner
- * struct for its kind (data, dictionary, data of version 2). */
+/* page_header.c - parses a page's header: a Thrift struct with the page's kind and sizes, and one
+ * inner struct for its kind (data, dictionary, data of version 2). */
 #include "page_header.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* bpe_words.c - splits text into words as the regular expressions of CLIP and GPT-2 do, written as code over
- * Unicode categories. */
+/* bpe_words.c - splits text into words as the regular expressions of CLIP and GPT-2 do, written as
+ * code over Unicode categories. */
 #include "bpe_words.h"
 #include "code_points.h"
 
@@ -8,7 +8,8 @@
 
 enum kind { LETTER, NUMBER, SPACE, OTHER };
 
-/* Unicode 16's letters: known to CLIP's and GPT-2's tokenizers, but not to utf8proc with Unicode 15, */
+/* Unicode 16's letters: known to CLIP's and GPT-2's tokenizers, but not to utf8proc with Unicode
+ * 15, */
 static const int32_t letters_16[][2] = {
     { 0x1C89, 0x1C8A },   { 0xA7CB, 0xA7CD },   { 0xA7DA, 0xA7DC },   { 0x105C0, 0x105F3 },
     { 0x10D4A, 0x10D65 }, { 0x10D6F, 0x10D85 }, { 0x10EC2, 0x10EC4 }, { 0x11380, 0x11389 },

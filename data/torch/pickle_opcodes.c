@@ -1,6 +1,6 @@
-/* pickle_opcodes.c - the opcodes of a pickle, one function per family. A pickle is a program for a stack
- * machine: opcodes push values, collect those above a mark into containers, and store values in a
- * memo to refer to them again. Letters and names are Python's own (pickletools). */
+/* pickle_opcodes.c - the opcodes of a pickle, one function per family. A pickle is a program for a
+ * stack machine: opcodes push values, collect those above a mark into containers, and store values
+ * in a memo to refer to them again. Letters and names are Python's own (pickletools). */
 #include "pickle_machine.h"
 #include "pickle_globals.h"
 

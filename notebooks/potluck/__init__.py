@@ -2,13 +2,15 @@
 
     import potluck
     fast = potluck.Backend("fast")
-    potluck.mask("axial_row", P=5, F=4)              # which token may attend to which, as a bool array
+    potluck.mask("axial_row", P=5, F=4)              # which token may attend to which, as a bool
+                                                     array
     codes, absmax = fast.quantize(x, block=4096)
     model = potluck.Model.load("out/demo")           # a training's folder
     potluck.Optimizer(params, run="digits")          # your training loop in a swarm
 
-Every function checks shapes and lengths before C sees them; what C refuses becomes an exception with the
-sentence that the library wrote. signatures.py lists what is called; the C headers say what it means.
+Every function checks shapes and lengths before C sees them; what C refuses becomes an exception
+with the sentence that the library wrote. signatures.py lists what is called; the C headers say what
+it means.
 """
 
 from .core import PotluckError, lib

@@ -31,7 +31,8 @@ def call(name, *arguments):
 
 
 def array(x, dtype=np.float32, shape=None, what="array"):
-    """x as C reads it: contiguous, of this type. `shape` may hold None for any length. Copies only if it must."""
+    """x as C reads it: contiguous, of this type. `shape` may hold None for any length. Copies only
+    if it must."""
     x = np.asarray(x)
     if np.dtype(dtype).kind in "iu" and x.dtype.kind not in "iub":
         raise TypeError(f"{what}: whole numbers expected, these are {x.dtype}")

@@ -1,4 +1,5 @@
-"""How the notebooks' figures look: quiet axes, colours that stay apart, also for the colour-blind."""
+"""How the notebooks' figures look: quiet axes, colours that stay apart, also for the
+colour-blind."""
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap

@@ -25,7 +25,8 @@ def demo_file(name):
 
 
 class Config:
-    """Sizes of a model: Config("demo"), Config.read("my.json"), or Config("run", L=8) with some of them changed."""
+    """Sizes of a model: Config("demo"), Config.read("my.json"), or Config("run", L=8) with some of
+    them changed."""
 
     def __init__(self, name="demo", **sizes):
         self.struct = c.DalleConfig()
@@ -166,7 +167,8 @@ class Model:
 
 
 class Trainer:
-    """Gradients of batches, then a step of LAMB ("lamb8", "lamb32") or AdamW ("adamw8", "adamw32")."""
+    """Gradients of batches, then a step of LAMB ("lamb8", "lamb32") or AdamW ("adamw8",
+    "adamw32")."""
 
     def __init__(self, model, optimizer="lamb8", peak=0.01, warmup=10, total=100):
         bits = {"8": 8, "2": 32}.get(optimizer[-1])
@@ -185,7 +187,8 @@ class Trainer:
             self.pointer = None
 
     def step(self, text, codes, parts=1):
-        """One step on a batch that is taken in `parts`; the report (lr, grad_norm, loss.total, ...)."""
+        """One step on a batch that is taken in `parts`; the report (lr, grad_norm, loss.total,
+        ...)."""
         text, codes = self.model._batch(text, codes)
         report = c.TrainReport()
         for some in zip(np.array_split(text, parts), np.array_split(codes, parts)):

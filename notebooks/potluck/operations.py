@@ -1,5 +1,5 @@
-"""The algorithms themselves: masks, angles, code books, sharing out, and the table of operations of a backend
-(ref/backend.h), each on numpy arrays."""
+"""The algorithms themselves: masks, angles, code books, sharing out, and the table of operations of
+a backend (ref/backend.h), each on numpy arrays."""
 
 import ctypes
 
@@ -22,7 +22,7 @@ def choose(table, name, what):
     return table[name]
 
 
-# -- without a backend ----------------------------------------------------------------------------------------
+# -- without a backend -----------------------------------------------------------------------------
 
 
 def mask_struct(kind, P, F):
@@ -36,8 +36,8 @@ def mask_struct(kind, P, F):
 
 
 def mask(kind, P, F, n=None):
-    """(n, n) bools: may query (row) look at key (column)? P text positions, then F x F image cells. kind: "full",
-    "axial_row", "axial_col", "conv5", ... [ref/mask.h]"""
+    """(n, n) bools: may query (row) look at key (column)? P text positions, then F x F image cells.
+    kind: "full", "axial_row", "axial_col", "conv5", ... [ref/mask.h]"""
     m = mask_struct(kind, P, F)
     n = whole(m.P + m.F**2 if n is None else n, 1, m.P + m.F**2, "n")
     bits = np.zeros((n, (n + 7) // 8), np.uint8)
@@ -70,8 +70,8 @@ def schedule(peak, warmup, total, step):
 
 
 def balance(bandwidth, total, min_size=0):
-    """(fractions, elements): how much of a vector each peer reduces. Bandwidth 0: only sends; -1: unknown.
-    [ref/balance.h]"""
+    """(fractions, elements): how much of a vector each peer reduces. Bandwidth 0: only sends; -1:
+    unknown. [ref/balance.h]"""
     bandwidth = array(bandwidth, np.float64, (None,), "bandwidth")
     n, total = whole(len(bandwidth), 1, 65536, "peers"), whole(total, 1, 1 << 40, "total")
     fraction, share = np.zeros(n), np.zeros(n, np.uint64)
@@ -81,7 +81,8 @@ def balance(bandwidth, total, min_size=0):
 
 
 def partition(elements, fraction, method="uniform8", part_bytes=1 << 19):
-    """Parts of tensors: an array with the columns tensor, index, start, length, owner. [ref/partition.h]"""
+    """Parts of tensors: an array with the columns tensor, index, start, length, owner.
+    [ref/partition.h]"""
     elements = array(elements, np.uint64, (None,), "elements")
     fraction = array(fraction, np.float64, (None,), "fraction")
     methods = np.full(len(elements), choose(METHODS, method, "method"), np.int32)
@@ -96,8 +97,9 @@ def partition(elements, fraction, method="uniform8", part_bytes=1 << 19):
 
 def average_group(tensors, weights=None, roles=None, fractions=None, method="float16", part_bytes=1 << 19,
                   backend=None):
-    """What each member of a group holds after one round of averaging: tensors[i] is member i's vector (None: an
-    auxiliary that has none). A list of the same shape comes back. [ref/average.h]"""
+    """What each member of a group holds after one round of averaging: tensors[i] is member i's
+    vector (None: an auxiliary that has none). A list of the same shape comes back.
+    [ref/average.h]"""
     backend = backend or Backend("ref")
     n = whole(len(tensors), 1, 65536, "members")
     own = [None if t is None else array(t, what="tensor").copy() for t in tensors]
@@ -121,11 +123,12 @@ def average_group(tensors, weights=None, roles=None, fractions=None, method="flo
     return own
 
 
-# -- the table of operations ------------------------------------------------------------------------------------
+# -- the table of operations -----------------------------------------------------------------------
 
 
 class Moments:
-    """What an optimizer remembers of one tensor: floats, or with bits=8 codes and a scale a block."""
+    """What an optimizer remembers of one tensor: floats, or with bits=8 codes and a scale a
+    block."""
 
     def __init__(self, n, bits=32, block=4096, rule="run"):
         self.n, self.block = n, block
@@ -145,7 +148,8 @@ class Moments:
 
 
 class Backend:
-    """A table of operations: "ref" reads like the equations, "fast" uses all cores, "auto" takes the best."""
+    """A table of operations: "ref" reads like the equations, "fast" uses all cores, "auto" takes
+    the best."""
 
     def __init__(self, name="auto", threads=0):
         self.table = c.Backend()
@@ -233,7 +237,8 @@ class Backend:
         return y
 
     def through(self, x, method):
-        """What is left of x on its way to another peer: "float16", "uniform8" or "quantile8". [ref/compress.h]"""
+        """What is left of x on its way to another peer: "float16", "uniform8" or "quantile8".
+        [ref/compress.h]"""
         x = array(x).ravel()
         y, codes, table = np.zeros_like(x), np.zeros(x.size, np.uint16), np.zeros(c.CODES, np.float32)
         if method == "float16":
@@ -252,7 +257,8 @@ class Backend:
     # optimizers: p changes in place
 
     def lamb(self, p, g, moments, lr, beta1=0.9, beta2=0.96, eps=1e-6, decay=0.0, clamp=1e4):
-        """One step of LAMB; the weight's norm, the step's norm and their trust ratio. [ref/lamb.h]"""
+        """One step of LAMB; the weight's norm, the step's norm and their trust ratio.
+        [ref/lamb.h]"""
         g = self._same(p, g, moments)
         u, norms = np.zeros_like(g), c.LambNorms()
         step = c.Lamb(lr=lr, beta1=beta1, beta2=beta2, eps=eps, decay=decay, clamp=clamp, clip=1, chunk=0)
@@ -278,7 +284,8 @@ class Backend:
     # averaging
 
     def centered_clip(self, x, tau, iterations=1, v=None, weights=None):
-        """(v, how many inputs were beyond the radius in the last iteration) of x (n,d). [ref/centered_clip.h]"""
+        """(v, how many inputs were beyond the radius in the last iteration) of x (n,d).
+        [ref/centered_clip.h]"""
         x = array(x, shape=(None, None), what="x")
         v = np.zeros(x.shape[1]) if v is None else array(v, np.float64, (x.shape[1],), "v").copy()
         weights = None if weights is None else array(weights, np.float64, (len(x),), "weights")

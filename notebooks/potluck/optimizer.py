@@ -1,13 +1,16 @@
-"""The collaborative optimizer (net/hivemind/optimizer.h): a training loop in numpy or torch joins a swarm.
+"""The collaborative optimizer (net/hivemind/optimizer.h): a training loop in numpy or torch joins a
+swarm.
 
-    with potluck.Optimizer({"weight": w, "bias": b}, run="digits", target_batch=4096, lr=0.01) as optimizer:
+    with potluck.Optimizer({"weight": w, "bias": b}, run="digits", target_batch=4096,
+                           lr=0.01) as optimizer:
         print(optimizer.address)                     # others pass it as initial_peers=[...]
         while optimizer.epoch < 100:
             loss, grads = forward_and_backward(w, b) # means over 32 samples
             optimizer.step(grads, 32, loss)
 
-All peers, hivemind.Optimizer's among them, accumulate gradients until together they have target_batch samples. Then the
-gradients are averaged and every peer takes the same step. torch is not needed: its tensors are used in place.
+All peers, hivemind.Optimizer's among them, accumulate gradients until together they have
+target_batch samples. Then the gradients are averaged and every peer takes the same step. torch is
+not needed: its tensors are used in place.
 """
 
 import collections
@@ -26,7 +29,8 @@ OPTIMIZERS = {"lamb": (lib.pl_lamb_options, 0), "lamb8": (lib.pl_lamb_options, N
               "adam": (lambda: lib.pl_adam_options(0.01, 32), None), "adam8": (lambda: lib.pl_adam_options(0.01, 8), None)}
 HYPERPARAMETERS = {"beta1", "beta2", "eps", "max_grad_norm"}
 
-# What happened: kind is one of KINDS; round_status 0: averaged by round_peers; text: a warning, or why a round failed.
+# What happened: kind is one of KINDS; round_status 0: averaged by round_peers; text: a warning, or
+# why a round failed.
 Event = collections.namedtuple("Event", "kind epoch peers loss samples due seconds round_status round_peers text")
 Status = collections.namedtuple("Status", "epoch global_epoch samples global_samples peers eta_s samples_per_second")
 
@@ -73,20 +77,21 @@ def texts(strings):
 class Optimizer:
     """A peer of a run. Joins it and downloads the state of another peer if there is one.
 
-    params         dict or list of numpy arrays or torch tensors (float32): the same in the same order for all peers.
-                   Their values change in place, in the constructor and in step
+    params         dict or list of numpy arrays or torch tensors (float32): the same in the same
+                   order for all peers. Their values change in place, in the constructor and in step
     run            the run's name, hivemind's run_id
     initial_peers  multiaddrs of peers that are in the run; none: this is the first one
-    optimizer      "lamb", "lamb8", "adam", "adam8"; or a function of (gradients, epoch) that changes the params itself
+    optimizer      "lamb", "lamb8", "adam", "adam8"; or a function of (gradients, epoch) that
+                   changes the params itself
     lr             learning rate, or a function of the epoch
     no_decay       names of the params without weight decay
     delay          None, "step", "round": what overlaps with the next batches
     report         a function of an Event; may be None
     authority, token_file, authority_ca
-                   of a moderated run: the URL that gives access tokens, a file with the user's secret, and the authority's
-                   certificate if it is not a public one
-    Other options: as struct pl_collaborative_run and pl_collaborative_options name them, and weight_decay, beta1, beta2,
-    eps, max_grad_norm of the optimizer.
+                   of a moderated run: the URL that gives access tokens, a file with the user's
+                   secret, and the authority's certificate if it is not a public one
+    Other options: as struct pl_collaborative_run and pl_collaborative_options name them, and
+    weight_decay, beta1, beta2, eps, max_grad_norm of the optimizer.
     """
 
     def __init__(self, params, run, initial_peers=(), target_batch=4096, optimizer="lamb", lr=0.0025, *,
@@ -145,7 +150,7 @@ class Optimizer:
         else:
             o.lr = lr
 
-    # -- C calls these: an exception must not get lost in it ---------------------------------------------------
+    # -- C calls these: an exception must not get lost in it ---------------------------------------
 
     def _guarded(self, failed, function, *arguments):
         if self._raised is None:
@@ -187,7 +192,7 @@ class Optimizer:
         if error is not None:
             raise error
 
-    # -- training ----------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     def _open(self):
         if not self._handle:
@@ -195,8 +200,9 @@ class Optimizer:
         return self._handle
 
     def step(self, grads=None, samples=0, loss=0.0):
-        """After a batch: its mean gradients (None: those in the torch tensors' .grad), how many samples, their mean loss.
-        Gradients that are not finite are dropped, with a warning. The params may have changed afterwards."""
+        """After a batch: its mean gradients (None: those in the torch tensors' .grad), how many
+        samples, their mean loss. Gradients that are not finite are dropped, with a warning. The
+        params may have changed afterwards."""
         handle = self._open()
         pointers = None
         if samples:

@@ -1,4 +1,5 @@
-"""The program `potluck`, run from a notebook: a command to its end, or one that goes on in the background."""
+"""The program `potluck`, run from a notebook: a command to its end, or one that goes on in the
+background."""
 
 import pathlib
 import shutil
@@ -26,7 +27,8 @@ def program(*arguments, limit_s=600):
 
 
 class Program:
-    """A command in the background, for `with`: whatever happens in the notebook, it ends with it."""
+    """A command in the background, for `with`: whatever happens in the notebook, it ends with
+    it."""
 
     def __init__(self, *arguments):
         self.output = tempfile.NamedTemporaryFile("r", suffix=".log")

@@ -1,8 +1,8 @@
-"""What libpotluck.so offers and how it is called: every structure and function that the notebooks use, as
-the C headers in ref/ and data/ declare them. Nothing here computes.
+"""What libpotluck.so offers and how it is called: every structure and function that the notebooks
+use, as the C headers in ref/ and data/ declare them. Nothing here computes.
 
-A structure that does not match its header would read garbage, so test/notebooks/module.py compares the size of each
-one and the place of each member with what the C compiler says.
+A structure that does not match its header would read garbage, so test/notebooks/module.py compares
+the size of each one and the place of each member with what the C compiler says.
 """
 
 import ctypes as c
@@ -28,7 +28,7 @@ def find():
                       "(looked at " + ", ".join(map(str, places)) + ")")
 
 
-# -- structures ---------------------------------------------------------------------------------------------
+# -- structures ------------------------------------------------------------------------------------
 
 
 class Error(c.Structure):
@@ -83,8 +83,8 @@ class Group(c.Structure):
                 ("method", P(c.c_int)), ("part_bytes", size), ("order", P(c.c_int))]
 
 
-# The operations of a backend, in the table's order: name -> types of its arguments (all return a status).
-# `void` is the address of an array; arrays.py checks what lies there.
+# The operations of a backend, in the table's order: name -> types of its arguments (all return a
+# status). `void` is the address of an array; arrays.py checks what lies there.
 n_int = [c.c_int]
 OPERATIONS = {
     "fill": [void, f32, size],
@@ -146,7 +146,8 @@ OPERATIONS = {
     "average_apply": None,
     "average_delta8": None,
 }
-# ref/backend.h again: optional functions of a backend that are not operations, then PL_OPERATIONS_LATER.
+# ref/backend.h again: optional functions of a backend that are not operations, then
+# PL_OPERATIONS_LATER.
 OPTIONAL = ("set_memory memory_error parallel_for host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
           "device_count use_device peer_copy weights memory_peak").split()
 LATER = {
@@ -333,7 +334,7 @@ STRUCTURES = {
         ("round", CollaborativeRound), ("event", CollaborativeEvent), ("options", CollaborativeOptions))},
 }
 
-# -- functions ----------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------
 
 # name -> (result, arguments). A result of `status` becomes an exception when it is negative.
 status = c.c_int

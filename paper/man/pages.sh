@@ -1,7 +1,7 @@
 #!/bin/sh
-# pages.sh - the program's manual: pages.sh POTLUCK CHANGELOG FOLDER writes FOLDER/potluck.1 and a page a
-# command. The options come from the program itself. The *.man files in this folder are written by hand: examples,
-# files, pitfalls.
+# pages.sh - the program's manual: pages.sh POTLUCK CHANGELOG FOLDER writes FOLDER/potluck.1 and a
+# page a command. The options come from the program itself. The *.man files in this folder are
+# written by hand: examples, files, pitfalls.
 set -e
 program=$1 folder=$3
 here=$(dirname "$0")

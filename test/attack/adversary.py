@@ -1,8 +1,9 @@
 """adversary.py - a libp2p and hivemind peer from scratch, for attacks on a living peer of ours.
 
-It speaks the protocols and keeps none of their rules unless the test asks for it: frames can be sent raw, streams left half open,
-windows exceeded, answers never read. Nothing here is shared with the program under test. Python's standard library, and Debian's
-python3-cryptography for Noise and the signatures.
+It speaks the protocols and keeps none of their rules unless the test asks for it: frames can be
+sent raw, streams left half open, windows exceeded, answers never read. Nothing here is shared with
+the program under test. Python's standard library, and Debian's python3-cryptography for Noise and
+the signatures.
 
     from adversary import *
     victim = start("peer", "--listen", "/ip4/127.0.0.1/tcp/0")
@@ -12,8 +13,9 @@ python3-cryptography for Noise and the signatures.
     check("the victim still lives", victim.alive())
     finish()
 
-From bottom to top: varints and protobuf, keys, Noise XX, yamux, multistream-select, unary and streaming calls, msgpack, hivemind's
-messages and signed records, then processes of ours and what they cost, and the count at the end."""
+From bottom to top: varints and protobuf, keys, Noise XX, yamux, multistream-select, unary and
+streaming calls, msgpack, hivemind's messages and signed records, then processes of ours and what
+they cost, and the count at the end."""
 import atexit
 import base64
 import hashlib
@@ -81,7 +83,8 @@ def delimited(data):
 
 
 def pb(*fields):
-    """Protobuf from (number, value): int and bool a varint, float a double, bytes and str with a length. None is left out."""
+    """Protobuf from (number, value): int and bool a varint, float a double, bytes and str with a
+    length. None is left out."""
     out = b""
     for number, value in fields:
         if value is None:
@@ -138,7 +141,8 @@ def base58_decode(text):
 
 
 class Identity:
-    """An Ed25519 key and its peer ID: .id raw, .text in base58. The seed makes it the same each time."""
+    """An Ed25519 key and its peer ID: .id raw, .text in base58. The seed makes it the same each
+    time."""
 
     def __init__(self, seed=None):
         self.seed = seed or os.urandom(32)
@@ -299,7 +303,8 @@ YAMUX = "/yamux/1.0.0"
 
 
 def noise(wire, identity, dialer, muxers=(YAMUX,)):
-    """The whole handshake. Returns the other side's peer ID and 1 if it has agreed on yamux, too."""
+    """The whole handshake. Returns the other side's peer ID and 1 if it has agreed on yamux,
+    too."""
     state, static, ephemeral = Handshake(), x25519.X25519PrivateKey.generate(), x25519.X25519PrivateKey.generate()
 
     def dh(key, public):
@@ -553,7 +558,8 @@ class Connection:
         return s
 
     def open_with(self, protocol, data=b""):
-        """SYN, the negotiation and data in one piece; nothing is waited for, but credit for more than a window."""
+        """SYN, the negotiation and data in one piece; nothing is waited for, but credit for more
+        than a window."""
         with self.news:
             number, self.next_number = self.next_number, self.next_number + 2
             s = self.streams[number] = Stream(self, number)
@@ -676,9 +682,10 @@ def unary_request(protocol, request, peer=b"", call_id=None):
 
 
 class Peer:
-    """An identity, what it serves, and its connections. `unary[name] = f(request, connection) -> bytes`,
-    `streaming[name] = f(call, connection)`, `protocols[name] = f(stream)`: called in a thread for each stream that the other side
-    opens. Identify and ping are served; `del peer.protocols[...]` if they shall not be."""
+    """An identity, what it serves, and its connections. `unary[name] = f(request, connection) ->
+    bytes`, `streaming[name] = f(call, connection)`, `protocols[name] = f(stream)`: called in a
+    thread for each stream that the other side opens. Identify and ping are served; `del
+    peer.protocols[...]` if they shall not be."""
 
     def __init__(self, source=None, identity=None):
         self.identity = identity or Identity()
@@ -817,7 +824,8 @@ class Dictionary(dict):
 
 
 def _head(n, short, fix_max, codes):
-    """A length: in the first byte up to fix_max, else behind one of the codes for 1, 2 and 4 bytes (None: there is none)."""
+    """A length: in the first byte up to fix_max, else behind one of the codes for 1, 2 and 4 bytes
+    (None: there is none)."""
     if short is not None and n <= fix_max:
         return bytes([short | n])
     for code, size, form in zip(codes, (1, 2, 4), (">B", ">H", ">I")):
@@ -925,7 +933,8 @@ def _unpack(d, at):
 
 # --- hivemind's messages, by field number --------------------------------------------------------
 
-# name: number, type, a * if it is repeated. A type that is none of the plain ones names another message.
+# name: number, type, a * if it is repeated. A type that is none of the plain ones names another
+# message.
 MESSAGES = {name: dict((f.split()[0], (int(f.split()[1]), f.split()[2].rstrip("*"), f.endswith("*"))) for f in fields.split(", ") if f)
             for name, fields in {
     "AccessToken": "username 1 str, public_key 2 bytes, expiration_time 3 str, signature 4 bytes",
@@ -966,7 +975,8 @@ CODES = {name: i for i, name in enumerate(
 
 
 def encode(name, **values):
-    """A message in the order of its numbers. What is given is written, defaults too; None is not."""
+    """A message in the order of its numbers. What is given is written, defaults too; None is
+    not."""
     fields = []
     for key in values:
         if key not in MESSAGES[name]:
@@ -1031,7 +1041,8 @@ def dht_ping(connection, node_id=None, validate=False, timeout=10, auth=None):
 
 
 def store(connection, records, node_id=None, timeout=10):
-    """records: (key of 20 bytes, subkey bytes, value bytes, expiration[, in cache]). The list of answers."""
+    """records: (key of 20 bytes, subkey bytes, value bytes, expiration[, in cache]). The list of
+    answers."""
     r = encode("StoreRequest", keys=[x[0] for x in records], subkeys=[x[1] for x in records], values=[x[2] for x in records],
                expiration_time=[x[3] for x in records], in_cache=[int(len(x) > 4 and x[4]) for x in records],
                peer=dict(node_id=node_id))
@@ -1040,13 +1051,15 @@ def store(connection, records, node_id=None, timeout=10):
 
 
 def find(connection, keys, node_id=None, timeout=10):
-    """A list of results: type 0 nothing, 1 a value, 2 a dictionary (`unpack(value)` is it), and the nearest nodes."""
+    """A list of results: type 0 nothing, 1 a value, 2 a dictionary (`unpack(value)` is it), and the
+    nearest nodes."""
     r = encode("FindRequest", keys=keys, peer=dict(node_id=node_id))
     return decode("FindResponse", connection.call("DHTProtocol.rpc_find", r, timeout))["results"]
 
 
 def serve_dht(peer, node_id, records=None, clock=time.time):
-    """Lets a Peer answer as a DHT node: takes every store, finds what is in records {key: (type, value, expiration)}."""
+    """Lets a Peer answer as a DHT node: takes every store, finds what is in records {key: (type,
+    value, expiration)}."""
     records = {} if records is None else records
     info = dict(node_id=node_id)
 
@@ -1089,7 +1102,8 @@ class RecordKey:
             return False
 
     def record(self, key, value, expiration, subkey=None):
-        """A signed record for store(): the subkey is the owner's tag unless given (any object), value any object."""
+        """A signed record for store(): the subkey is the owner's tag unless given (any object),
+        value any object."""
         subkey, value = pack(self.tag if subkey is None else subkey), pack(value)
         signature = self.sign(pack((key, subkey, value, float(expiration))))
         return key, subkey, value + b"[signature:" + signature + b"]", float(expiration)
@@ -1160,7 +1174,8 @@ class Process:
         return events
 
     def wait_for(self, event, timeout=30, **values):
-        """The first event of that name with these values; None if it does not come, or the program ends."""
+        """The first event of that name with these values; None if it does not come, or the program
+        ends."""
         for _ in until(timeout):
             ended = not self.alive()
             for e in self.lines():
@@ -1216,7 +1231,8 @@ class Process:
 
 
 def start(command, *args, env=None, timeout=60):
-    """`potluck COMMAND ARGS --json`, once it listens: .address is how others join it, .peer its raw ID."""
+    """`potluck COMMAND ARGS --json`, once it listens: .address is how others join it, .peer its raw
+    ID."""
     p = Process(command, *args, "--json", env=env)
     e = p.wait_for("listening", timeout)
     if not e:
@@ -1237,7 +1253,8 @@ def peer(*args, join=None, listen="/ip4/127.0.0.1/tcp/0", **how):
 
 
 def trainer(*args, join=None, run="r", out=None, listen="/ip4/127.0.0.1/tcp/0", **how):
-    """A `potluck train` of the tests' tiny model: 8 pairs a batch, an epoch of 16, rounds after a second."""
+    """A `potluck train` of the tests' tiny model: 8 pairs a batch, an epoch of 16, rounds after a
+    second."""
     defaults = {"--config": "test/program/tiny.json", "--limit": "64", "--batch": "8", "--target-batch": "16", "--save-every": "0",
                 "--threads": "1", "--matchmaking-time": "1", "--steps": "1000000"}
     given = set(args)

@@ -1,11 +1,13 @@
-"""Requests whose answers nobody reads. Each asks for many times its own size; a peer that answers them all the same fills its memory
-with what the asker never takes. So no request is read while answers wait, and others are served meanwhile."""
+"""Requests whose answers nobody reads. Each asks for many times its own size; a peer that answers
+them all the same fills its memory with what the asker never takes. So no request is read while
+answers wait, and others are served meanwhile."""
 from adversary import *
 
 KAD = "/ipfs/kad/1.0.0"
 victim = peer("--relay")
 
-# Twenty peers with the longest addresses that identify can tell make each look-up's answer some 70 kB.
+# Twenty peers with the longest addresses that identify can tell make each look-up's answer some 70
+# kB.
 crowd = []
 for i in range(20):
     p = Peer(source="127.0.0.9")
@@ -95,7 +97,8 @@ attack("pings", 1, on_one_stream("/ipfs/ping/1.0.0", os.urandom(32)))
 attack("reservations", 1, on_new_streams("/libp2p/circuit/relay/0.2.0/hop", delimited(encode("HopMessage", type=0))))
 attack("protocols that are none", 1, on_one_stream("/none", token("/none")))
 
-# Two hundred identities with an answer of 1 MB each, from four addresses: what all together may have waiting is bounded, too.
+# Two hundred identities with an answer of 1 MB each, from four addresses: what all together may
+# have waiting is bounded, too.
 allow_descriptors(4096)
 before, most, slowest, crowd_of_bad, over = victim.rss(), 0.0, 0.0, [], threading.Event()
 

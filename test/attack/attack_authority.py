@@ -1,5 +1,5 @@
-"""The authority of a moderated swarm (`potluck authority`): many wrong secrets and many idle connections. A client
-with the right secret still gets its token, whatever address it asks from."""
+"""The authority of a moderated swarm (`potluck authority`): many wrong secrets and many idle
+connections. A client with the right secret still gets its token, whatever address it asks from."""
 import concurrent.futures
 import http.client
 import ssl

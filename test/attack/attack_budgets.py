@@ -1,6 +1,6 @@
-"""Budgets that everybody shares, used up by one: connections, half-sent messages, streams, reservations, dial-backs. A stranger has
-four addresses here, and as many identities as it likes. Honest peers, known and new, from other addresses and from the same, are
-served all the same."""
+"""Budgets that everybody shares, used up by one: connections, half-sent messages, streams,
+reservations, dial-backs. A stranger has four addresses here, and as many identities as it likes.
+Honest peers, known and new, from other addresses and from the same, are served all the same."""
 from adversary import *
 
 HOP = "/libp2p/circuit/relay/0.2.0/hop"

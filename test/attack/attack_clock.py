@@ -1,4 +1,5 @@
-"""Initial peers that lie about the time: one moves a newcomer's clock by seconds at most, and a majority of honest ones keeps it."""
+"""Initial peers that lie about the time: one moves a newcomer's clock by seconds at most, and a
+majority of honest ones keeps it."""
 from adversary import *
 
 BOUND = 5.5  # s; what nobody confirms, and what a call takes

@@ -1,6 +1,7 @@
-"""Who looks for a group is declared in the DHT without a signature. A stranger stores "false" over everybody's declaration all the time
-and over the whole dictionary a value; a node of the DHT tells all who ask that nobody looks for a group; and it tells of hundreds of
-peers that are none, each at an address where nobody answers. Three honest peers average in every round."""
+"""Who looks for a group is declared in the DHT without a signature. A stranger stores "false" over
+everybody's declaration all the time and over the whole dictionary a value; a node of the DHT tells
+all who ask that nobody looks for a group; and it tells of hundreds of peers that are none, each at
+an address where nobody answers. Three honest peers average in every round."""
 from adversary import *
 
 PEERS, ROUNDS = 3, 10
@@ -35,7 +36,8 @@ class Attacker:
         self.peer.listen()
         self.bootstrap, self.victims, self.connections, self.over = bootstrap, [], {}, False
         self.accepted = 0
-        # peer routing: requests for the addresses of one of our peers are answered with a port where nothing answers
+        # peer routing: requests for the addresses of one of our peers are answered with a port
+        # where nothing answers
         self.silent = socket.socket()
         self.silent.bind(("127.0.0.1", 0))
         self.silent.listen(512)

@@ -1,5 +1,6 @@
-"""Servers that want a token that is not theirs: in the open, by redirects, by lists and pages that name them, by names that look
-alike, by upload addresses. Each of our programs has tokens and keys in its environment; what each server was shown is compared."""
+"""Servers that want a token that is not theirs: in the open, by redirects, by lists and pages that
+name them, by names that look alike, by upload addresses. Each of our programs has tokens and keys
+in its environment; what each server was shown is compared."""
 import http.server
 import ssl
 
@@ -12,7 +13,8 @@ SHARD = open(os.path.join(ROOT, "test", "interop", "pyarrow", "v2_dictionary_zst
 
 
 class Site:
-    """A web server: `pages` maps paths to bodies, a body (number, url) is a redirect. Remembers every request's head."""
+    """A web server: `pages` maps paths to bodies, a body (number, url) is a redirect. Remembers
+    every request's head."""
 
     def __init__(self, tls=None, host="127.0.0.1"):
         self.pages, self.heads = {}, []
@@ -90,7 +92,8 @@ def run(*args, **env):
 
 
 def train(url, **env):
-    """Reads the data as far as it goes: these are no pairs of the model, which is found out after they have been fetched."""
+    """Reads the data as far as it goes: these are no pairs of the model, which is found out after
+    they have been fetched."""
     return run("train", "--data", url, "--steps", "1", "--config", "test/program/tiny.json", "--batch", "4", "--target-batch", "4",
                "--threads", "1", "--quiet", "--out", os.path.join(WORK, "out"), **env)
 

@@ -1,5 +1,6 @@
-"""A stranger in a run with access tokens: without one, with another's, and with a member's own signed request in its hands it is let
-into no group, sends no part and gets no state. A member is."""
+"""A stranger in a run with access tokens: without one, with another's, and with a member's own
+signed request in its hands it is let into no group, sends no part and gets no state. A member
+is."""
 import http.client
 import ssl
 
@@ -74,7 +75,8 @@ except CallError as e:
 check("another's token is refused on the DHT", isinstance(got, CallError), got)
 refused("with another's token", c)
 
-# The trainer asks who we are; its own signed request is handed on to the other one, who shall take us for it.
+# The trainer asks who we are; its own signed request is handed on to the other one, who shall take
+# us for it.
 asked = []
 relay = Peer(source="127.0.0.5")
 relay.listen("127.0.0.5")

@@ -1,5 +1,6 @@
-"""Records that live too long, that one key writes by the thousand, and floods of values that anybody may write. What honest peers
-have stored stays, and newcomers find nothing that nobody should keep."""
+"""Records that live too long, that one key writes by the thousand, and floods of values that
+anybody may write. What honest peers have stored stays, and newcomers find nothing that nobody
+should keep."""
 from adversary import *
 
 RUN = "r"

@@ -1,6 +1,7 @@
-"""Groupmates that accept a share to reduce and do not answer: three trainers average most of their steps all the same, in at most
-about twice the time. The silent ones are there from the first round on; come later, two at once and under a new name whenever they
-are refused; answer some and not others; send a byte now and then."""
+"""Groupmates that accept a share to reduce and do not answer: three trainers average most of their
+steps all the same, in at most about twice the time. The silent ones are there from the first round
+on; come later, two at once and under a new name whenever they are refused; answer some and not
+others; send a byte now and then."""
 import threading
 
 from adversary import *
@@ -15,7 +16,8 @@ signal.alarm(300)  # s: six swarms, one after the other
 
 
 class Silent:
-    """Joins every group it can, under a new name after each that it was in if `renew`; `answers`: who is answered."""
+    """Joins every group it can, under a new name after each that it was in if `renew`; `answers`:
+    who is answered."""
 
     def __init__(self, victims, schema, renew=False, answers=(), trickle=False):
         self.victims, self.schema, self.renew, self.answers, self.trickle = victims, schema, renew, answers, trickle
@@ -101,7 +103,8 @@ def together(trainers, n=2, timeout=40):
 
 
 def steps(trainers, timeout):
-    """The next STEPS of the first: seconds, and how many of each trainer's in that time were averaged, of how many."""
+    """The next STEPS of the first: seconds, and how many of each trainer's in that time were
+    averaged, of how many."""
     before = [len(epochs(p)) for p in trainers]
     begin = time.monotonic()
     for _ in until(timeout):

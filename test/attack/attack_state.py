@@ -1,5 +1,5 @@
-"""Donors that lie: endless states, states of other shapes and values, and whole states that are not the swarm's. And newcomers that take
-more of a donor than their share."""
+"""Donors that lie: endless states, states of other shapes and values, and whole states that are not
+the swarm's. And newcomers that take more of a donor than their share."""
 from adversary import *
 
 STATE = "_state_averager::TrainingStateAverager.rpc_download_state"
@@ -101,7 +101,8 @@ def not_finite():
 
 
 def junk():
-    """Finite, of the right shapes: only the others can tell. Parameters come first, so 40 kB of them are enough."""
+    """Finite, of the right shapes: only the others can tell. Parameters come first, so 40 kB of
+    them are enough."""
     at = 0
     for m in model:
         b = m["tensor_part"]["buffer"]

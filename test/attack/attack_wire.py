@@ -1,5 +1,6 @@
-"""The adversary as an honest peer: what it speaks is what a peer of ours speaks, against recorded values and a living peer. Then
-frames that no honest peer sends: each costs the connection, and nobody else."""
+"""The adversary as an honest peer: what it speaks is what a peer of ours speaks, against recorded
+values and a living peer. Then frames that no honest peer sends: each costs the connection, and
+nobody else."""
 from adversary import *
 
 # --- recorded values -----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Three trainers that average, strangers that tell them of progress, and whether the trainers go on as if nothing was said: what
-attack_epoch.py and attack_epoch_state.py share."""
+"""Three trainers that average, strangers that tell them of progress, and whether the trainers go on
+as if nothing was said: what attack_epoch.py and attack_epoch_state.py share."""
 import glob
 
 from adversary import *
@@ -37,7 +37,8 @@ def wait_common(trainers, n, timeout):
 
 
 class Stranger:
-    """Says the same to everybody, again and again: `tell(its peer)` is a list of records, or of raw ones for store()."""
+    """Says the same to everybody, again and again: `tell(its peer)` is a list of records, or of raw
+    ones for store()."""
 
     def __init__(self, victims, tell, source="127.0.0.7", run="r"):
         self.peer, self.key, self.over, self.tell, self.run = Peer(source=source), RecordKey(), False, tell, dht_id(run + "_progress")
@@ -65,7 +66,8 @@ class Stranger:
 
 
 def under(trainers, quiet, act):
-    """The strangers act until all trainers have made so many common steps more. What went wrong, and the seconds."""
+    """The strangers act until all trainers have made so many common steps more. What went wrong,
+    and the seconds."""
     seen = [len(p.lines()) for p in trainers]
     begin = time.monotonic()
     strangers = act()
@@ -84,9 +86,9 @@ def under(trainers, quiet, act):
 
 
 def goes_on(what, trainers, quiet, act):
-    """They take so many common steps more, one after the other, and none of them does anything else. On a busy machine a trainer
-    of such short steps misses a round by itself now and then, so it is played three times at most: an attack that works does so
-    each time."""
+    """They take so many common steps more, one after the other, and none of them does anything
+    else. On a busy machine a trainer of such short steps misses a round by itself now and then, so
+    it is played three times at most: an attack that works does so each time."""
     for _ in range(3):
         wrong, took = under(trainers, quiet, act)
         if not wrong:

@@ -1,6 +1,6 @@
-"""An OpenBLAS older than the processor takes it for one of twenty years ago: Debian's 0.3.21 gives a
-processor of 2023 its Prescott kernels. A peer that is timed gets the best that it has for what the
-processor can do; ours is not concerned, for its products are its own there."""
+"""An OpenBLAS older than the processor takes it for one of twenty years ago: Debian's 0.3.21 gives
+a processor of 2023 its Prescott kernels. A peer that is timed gets the best that it has for what
+the processor can do; ours is not concerned, for its products are its own there."""
 
 import os
 import subprocess

@@ -1,11 +1,12 @@
 #!/bin/sh
-# cuda.sh - the CUDA backend on the device at hand: the device's own peaks, what moves memory, training
-# steps at the run's size, sampling on it and on the CPU, each kernel, and DALLE-pytorch where $PYTHON
-# has it with a torch for the device. Leaves bench-cuda/*.json and bench-cuda.md in the folder given.
-# ONLY="device steps draw parts" says which of these, where a machine is lent for minutes: what was
-# measured before stays in the table. What fails, or takes longer than LIMIT seconds, is left out with a
-# line, and the rest goes on. The checks that a GPU computes right are `potluck conform --backend cuda`.
-# BACKEND=cuda-on-cpu SMALL=1 goes the same way on the emulated device, for tests: its times mean nothing.
+# cuda.sh - the CUDA backend on the device at hand: the device's own peaks, what moves memory,
+# training steps at the run's size, sampling on it and on the CPU, each kernel, and DALLE-pytorch
+# where $PYTHON has it with a torch for the device. Leaves bench-cuda/*.json and bench-cuda.md in
+# the folder given. ONLY="device steps draw parts" says which of these, where a machine is lent for
+# minutes: what was measured before stays in the table. What fails, or takes longer than LIMIT
+# seconds, is left out with a line, and the rest goes on. The checks that a GPU computes right are
+# `potluck conform --backend cuda`. BACKEND=cuda-on-cpu SMALL=1 goes the same way on the emulated
+# device, for tests: its times mean nothing.
 build=${1:-build}
 backend=${BACKEND:-cuda}
 python=${PYTHON:-python3}

@@ -1,8 +1,10 @@
-"""What delayed updates save: trainers of uneven speed on this machine, whose batches take their time without
-computing, so that only waiting is measured; the same swarm with --delay none, step and round.
+"""What delayed updates save: trainers of uneven speed on this machine, whose batches take their
+time without computing, so that only waiting is measured; the same swarm with --delay none, step and
+round.
 
 usage: delay.py POTLUCK [SECONDS]
-Prints, for each, samples that went into common steps a second, common steps a minute, and the loss reached.
+Prints, for each, samples that went into common steps a second, common steps a minute, and the loss
+reached.
 """
 import os
 import random

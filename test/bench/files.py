@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""files.py - tokenizers, checkpoints and shards against the Python packages that do the same, one thread,
-processor time of either side, the best of a few rounds in turn.
+"""files.py - tokenizers, checkpoints and shards against the Python packages that do the same, one
+thread, processor time of either side, the best of a few rounds in turn.
 
-    files.py BUILD [TOKENIZERS]     the folder of potluck and libpotluck.so; that of the goldens' vocabularies
+    files.py BUILD [TOKENIZERS]     the folder of potluck and libpotluck.so; that of the goldens'
+                                    vocabularies
 """
 import ctypes
 import gzip
@@ -53,7 +54,8 @@ def lines(n):
 
 
 def clip_tokenizer(path, folder):
-    """The peer's tokenizer from the merge list as it was published: ids are the order of its symbols."""
+    """The peer's tokenizer from the merge list as it was published: ids are the order of its
+    symbols."""
     from transformers import CLIPTokenizerFast
     from transformers.models.clip.tokenization_clip import bytes_to_unicode
     with gzip.open(path, "rt", encoding="utf-8") as f:

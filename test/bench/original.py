@@ -1,4 +1,5 @@
-"""DALLE-pytorch 1.6.6, where it is installed without the packages that it imports for pictures and downloads.
+"""DALLE-pytorch 1.6.6, where it is installed without the packages that it imports for pictures and
+downloads.
 
     original.stand_in()     before `import dalle_pytorch`
     original.dalle(...)     its transformer with the run's choices
@@ -49,7 +50,8 @@ def stand_in():
 
 
 def dalle(width, heads, head, blocks, text, grid, words, codes, inference=False):
-    """Rows, columns, rows, rows, a convolution last; equal layers shared, embeddings tied [TTT 3.1]."""
+    """Rows, columns, rows, rows, a convolution last; equal layers shared, embeddings tied [TTT
+    3.1]."""
     import dalle_pytorch
 
     kinds = ["axial_row", "axial_col", "axial_row", "axial_row"]

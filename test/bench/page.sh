@@ -1,6 +1,7 @@
 #!/bin/sh
-# page.sh - the page at its limits: page.sh BUILD. 10,000 peers and a month of history, opened by Chromium;
-# 1,000 watchers (wrk) on the page that a training peer serves with --dash. What is missing is left out.
+# page.sh - the page at its limits: page.sh BUILD. 10,000 peers and a month of history, opened by
+# Chromium; 1,000 watchers (wrk) on the page that a training peer serves with --dash. What is
+# missing is left out.
 BUILD=${1:-build}
 watchers=${WATCHERS:-1000} seconds=${SECONDS_EACH:-10} rounds=${ROUNDS:-12}
 work=$(mktemp -d) || exit 1

@@ -1,4 +1,5 @@
-"""How long a page takes to open in Chromium, until its last script has run and its tables are filled.
+"""How long a page takes to open in Chromium, until its last script has run and its tables are
+filled.
 
 usage: page_open.py URL [TIMES]
 """

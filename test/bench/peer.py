@@ -1,6 +1,7 @@
 """The Python peers of `potluck bench`: the same work by torch with dalle-pytorch, hivemind and
 bitsandbytes, where they are installed. Prints one JSON object a line: {"what", "seconds", "by"}, in
-seconds of one step, picture or call, or {"missing"} with a sentence. Times are the best of a few."""
+seconds of one step, picture or call, or {"missing"} with a sentence. Times are the best of a
+few."""
 
 import argparse
 import json
@@ -119,7 +120,8 @@ def codes(torch, n):
 
 
 def pictures(torch):
-    """In float32 whatever we are asked for: the targets of both our precisions are compared with that."""
+    """In float32 whatever we are asked for: the targets of both our precisions are compared with
+    that."""
     import pictures as models
     encoder, decoder, table = models.vqgan()
     vision, text = models.Vision().eval(), models.Text().eval()

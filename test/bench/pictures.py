@@ -1,5 +1,5 @@
-"""VQGAN (f = 8, Gumbel) and CLIP ViT-B/32 in plain torch, random weights: the layers of the published
-models, with torch's own fused operations where it has them."""
+"""VQGAN (f = 8, Gumbel) and CLIP ViT-B/32 in plain torch, random weights: the layers of the
+published models, with torch's own fused operations where it has them."""
 
 import torch
 from torch import nn
@@ -51,8 +51,8 @@ class Up(nn.Module):
 
 
 def vqgan():
-    """Encoder to the logits of 8192 codes and decoder from their rows: 128 channels times 1, 1, 2, 4; two
-    residual blocks a level (the decoder three), attention where the map is 32 wide."""
+    """Encoder to the logits of 8192 codes and decoder from their rows: 128 channels times 1, 1, 2,
+    4; two residual blocks a level (the decoder three), attention where the map is 32 wide."""
     mult, ch, z = (1, 1, 2, 4), 128, 256
     c = ch
     enc = [nn.Conv2d(3, ch, 3, padding=1)]

@@ -1,5 +1,5 @@
-/* golden_allreduce_recording.h - a recorded all-reduce among hivemind peers: who took part with which
- * weights and shares, what each put in and got out, and every message between them. */
+/* golden_allreduce_recording.h - a recorded all-reduce among hivemind peers: who took part with
+ * which weights and shares, what each put in and got out, and every message between them. */
 #ifndef PL_GOLDEN_ALLREDUCE_RECORDING_H
 #define PL_GOLDEN_ALLREDUCE_RECORDING_H
 
@@ -28,8 +28,8 @@ struct recording {
     size_t stream_count, part_bytes;
 };
 
-/* Reads a recording; root is borrowed and must outlive it. 0 after a golden_fail line, or if a part is
- * missing. Clear *r in either case. */
+/* Reads a recording; root is borrowed and must outlive it. 0 after a golden_fail line, or if a part
+ * is missing. Clear *r in either case. */
 int allreduce_recording_read(struct recording *r, const json_t *root);
 void allreduce_recording_clear(struct recording *r);
 

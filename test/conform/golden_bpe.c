@@ -1,5 +1,5 @@
-/* golden_bpe.c - byte-level BPE against CLIP's and GPT-2's own. The vocabulary of XX.safetensors and
- * of XX.json.gz, which hold the same rows, is XX/vocab.json with XX/merges.txt (GPT-2), or the
+/* golden_bpe.c - byte-level BPE against CLIP's and GPT-2's own. The vocabulary of XX.safetensors
+ * and of XX.json.gz, which hold the same rows, is XX/vocab.json with XX/merges.txt (GPT-2), or the
  * merge list that the configuration of XX.safetensors names (CLIP). Texts that need the repair of
  * wrongly decoded text, which the specification leaves optional, are passed over: bit 0 of their
  * flags. */

@@ -1,5 +1,5 @@
-/* golden_btard.c - one worked round of BTARD with its Byzantine peers: commitments, lots, aggregates,
- * reports, the verdict, and the choice of validators. */
+/* golden_btard.c - one worked round of BTARD with its Byzantine peers: commitments, lots,
+ * aggregates, reports, the verdict, and the choice of validators. */
 #include "golden_aggregate.h"
 #include "../../ref/btard.h"
 

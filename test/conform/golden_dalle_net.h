@@ -35,7 +35,8 @@ int net_zero_grad(struct net *net);
 void net_params(struct net *net, const char *prefix, int grad, const char *worst, double allowed);
 
 /* Parameter gradients: rounding grows with depth, most of all where the stack is rebuilt from its
- * output. The README has a tolerance for 9 blocks and one for 64; between them we go geometrically. */
+ * output. The README has a tolerance for 9 blocks and one for 64; between them we go
+ * geometrically. */
 double net_grad_tolerance(const struct net *net, double ref, double fast);
 
 void net_stack(struct net *net);                       /* reversible_* */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------- masks_*: which query sees which key */
+/* --- masks_*: which query sees which key ------------------------------------------------------- */
 
 /* "conv5_v166.T256.F32" -> mask and number of positions; 0 if it is no such name. */
 static int parse_key(struct pl_mask *mask, int *S, const char *key)
@@ -98,7 +98,7 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
     json_decref(facts);
 }
 
-/* -------------------------------------------------------------------- rotary_*: angles, rotation */
+/* --- rotary_*: angles, rotation ---------------------------------------------------------------- */
 
 /* Our table against the file's, and against the angles that produced it. Near 8192 one unit in the
  * last place of a float32 angle is 1e-3; elsewhere the tolerance is much lower. */
@@ -215,7 +215,7 @@ void golden_dalle_rotary(struct golden *g, const struct st_file *f)
     replay_close(&r);
 }
 
-/* ------------------------------------------------------------- filters: top-k, top-p, temperature */
+/* --- filters: top-k, top-p, temperature -------------------------------------------------------- */
 
 static int falling(const void *a, const void *b)
 {

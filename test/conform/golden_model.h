@@ -11,7 +11,8 @@ typedef int golden_transposed_fn(const char *name);
 
 /* n values of the counter under a name. */
 void golden_counter(float *u, const char *name, uint64_t seed, size_t n);
-/* Every parameter from the table config.counter; 0 after a golden_fail line. transposed may be NULL. */
+/* Every parameter from the table config.counter; 0 after a golden_fail line. transposed may be
+ * NULL. */
 int golden_counter_fill(struct golden *g, const struct pl_params *params, const json_t *config,
                         golden_transposed_fn *transposed);
 

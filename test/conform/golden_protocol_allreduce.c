@@ -1,5 +1,5 @@
-/* golden_protocol_allreduce.c - recorded all-reduces, replayed: each peer in turn is our engine, which
- * receives the recorded messages of the others and must send what hivemind sent. */
+/* golden_protocol_allreduce.c - recorded all-reduces, replayed: each peer in turn is our engine,
+ * which receives the recorded messages of the others and must send what hivemind sent. */
 #include "golden_allreduce_recording.h"
 #include "net/hivemind/messages/message.h"
 

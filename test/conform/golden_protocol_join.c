@@ -136,7 +136,8 @@ static void check_join(struct leader *l, const json_t *joins, size_t at,
                  l->count ? l->codes[0] : -1, l->count, n);
     if (strstr(end, "closed by the leader"))
         golden_check(l->g, what, l->ended, "and was left open");
-    /* The accepted follower stays while the next request is refused as a duplicate; then it leaves. */
+    /* The accepted follower stays while the next request is refused as a duplicate; then it
+     * leaves. */
     if (first_answer(c) == MSG_DUPLICATE_PEER_ID)
         matchmaking_asker_gone(&l->m, json_array_get(joins, at - 1));
     else if (!l->ended && first_answer(json_array_get(joins, at + 1)) != MSG_DUPLICATE_PEER_ID)

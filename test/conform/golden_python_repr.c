@@ -1,5 +1,5 @@
-/* golden_python_repr.c - values as Python's repr() prints them: None, True, the shortest decimal that
- * reads back as the same float, quoted text with escapes, tuples, lists, dicts. */
+/* golden_python_repr.c - values as Python's repr() prints them: None, True, the shortest decimal
+ * that reads back as the same float, quoted text with escapes, tuples, lists, dicts. */
 #include "golden_python_repr.h"
 #include "net/hivemind/messages/msgpack.h"
 

@@ -1,4 +1,5 @@
-/* golden_python_repr.h - the text that Python prints for a value, to compare results with recordings. */
+/* golden_python_repr.h - the text that Python prints for a value, to compare results with
+ * recordings. */
 #ifndef PL_GOLDEN_PYTHON_REPR_H
 #define PL_GOLDEN_PYTHON_REPR_H
 

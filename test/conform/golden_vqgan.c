@@ -21,7 +21,7 @@ static int ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* -- weights --------------------------------------------------------------------------------------- */
+/* -- weights ----------------------------------------------------------------------------------- */
 
 static int fill_from_sibling(struct golden *g, struct pl_vqgan *m, const char *stem)
 {
@@ -52,7 +52,7 @@ int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_fil
     return 0;
 }
 
-/* -- names and shapes ---------------------------------------------------------------------------- */
+/* -- names and shapes -------------------------------------------------------------------------- */
 
 static void check_names(struct golden *g, const char *path)
 {
@@ -85,7 +85,7 @@ static void check_names(struct golden *g, const char *path)
     json_decref(doc);
 }
 
-/* -- blocks ---------------------------------------------------------------------------------------- */
+/* -- blocks ------------------------------------------------------------------------------------ */
 
 /* The tensor CASE.REST, or NULL. */
 static const struct st_tensor *of_case(const struct st_file *f, const char *which, const char *rest)
@@ -218,7 +218,7 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
     }
 }
 
-/* -- dispatch ------------------------------------------------------------------------------------- */
+/* -- dispatch ---------------------------------------------------------------------------------- */
 
 /* A weights file is used by the .io file of the same name; here it must only open. */
 static void check_weights(struct golden *g, const char *path)

@@ -195,7 +195,7 @@ static void watch(void *context, const char *name, const struct pl_maps *map)
     pl_free(host);
 }
 
-/* -- pictures ------------------------------------------------------------------------------------ */
+/* -- pictures ---------------------------------------------------------------------------------- */
 
 /* The file's picture in [-1,1], or the one that its configuration describes; NULL after a failure
  * line. */
@@ -241,7 +241,7 @@ static float *picture(struct look *l, const json_t *config, int shape[3])
     return x;
 }
 
-/* -- codes ----------------------------------------------------------------------------------------- */
+/* -- codes ------------------------------------------------------------------------------------- */
 
 static void compare_codes(struct look *l, const int32_t *code, size_t n)
 {
@@ -338,7 +338,7 @@ static void compare_distances(struct look *l, const float *z, const int32_t *cod
     pl_free(distance);
 }
 
-/* -- one prefix ------------------------------------------------------------------------------------- */
+/* -- one prefix -------------------------------------------------------------------------------- */
 
 static void encode_decode(struct look *l, const json_t *config)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- quantizers ------------------------------------------------------------------------------------- */
+/* -- quantizers -------------------------------------------------------------------------------- */
 
 /* One case of a quantizers file: names are CASE.REST. Device buffers are freed together. */
 struct one {
@@ -329,7 +329,7 @@ void vqgan_golden_quantizers(struct golden *g, const struct st_file *f, const js
     }
 }
 
-/* -- a whole model -------------------------------------------------------------------------------- */
+/* -- a whole model ----------------------------------------------------------------------------- */
 
 struct training {
     struct golden *g;

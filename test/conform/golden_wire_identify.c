@@ -1,5 +1,5 @@
-/* golden_wire_identify.c - the identify protocol: each message is parsed, compared with the recording's
- * description of it, and written again; its signed peer record likewise. */
+/* golden_wire_identify.c - the identify protocol: each message is parsed, compared with the
+ * recording's description of it, and written again; its signed peer record likewise. */
 #include "golden_wire.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"

@@ -1,6 +1,6 @@
-/* golden_wire_messages.c - peer routing (Kademlia), relay, unary and streaming calls: each message is
- * parsed, compared with the recording's description of it, and written again. golden_wire_identify.c has
- * identify. */
+/* golden_wire_messages.c - peer routing (Kademlia), relay, unary and streaming calls: each message
+ * is parsed, compared with the recording's description of it, and written again.
+ * golden_wire_identify.c has identify. */
 #include "golden_wire.h"
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/relay/relay_message.h"
@@ -60,7 +60,7 @@ static int are_addresses(const ProtobufCBinaryData *list, size_t n, size_t most)
     return n <= most;
 }
 
-/* --- peer routing --------------------------------------------------------------------------------- */
+/* --- peer routing ----------------------------------------------------------------------------- */
 
 /* The body of a message: as it is, or with its length in front. */
 static struct cursor body_of(const struct bytes *raw)

@@ -12,7 +12,8 @@
 struct shape {
     int B, S, D, V, segments;
     struct pl_loss_segment segment[3];
-    int skip; /* one label in `skip` does not count; 1: none counts in the first segment; 0: all do */
+    /* one label in `skip` does not count; 1: none counts in the first segment; 0: all do */
+    int skip;
 };
 
 static const struct shape shapes[] = {

@@ -59,8 +59,8 @@ struct pair_run {
     char worst_name[40];
 };
 
-/* Checks the contract of alloc and host_alloc: memory is zeroed and aligned to 64 bytes. NULL, or what
- * is wrong and *name, the entry that it is wrong with. */
+/* Checks the contract of alloc and host_alloc: memory is zeroed and aligned to 64 bytes. NULL, or
+ * what is wrong and *name, the entry that it is wrong with. */
 const char *pair_memory_fault(const struct pl_backend *be, const char **name);
 /* Fails the case with this message; only the first is kept. */
 __attribute__((format(printf, 2, 3))) void pair_fail(struct pair_run *r, const char *format, ...);

@@ -1,15 +1,16 @@
-/* cuda_runtime.h - stands in for CUDA's header when the kernels of cuda/ are compiled for the CPU, so
- * that they are tested where there is no GPU.
+/* cuda_runtime.h - stands in for CUDA's header when the kernels of cuda/ are compiled for the CPU,
+ * so that they are tested where there is no GPU.
  *
  * The threads of a block are fibers of one CPU thread; blocks run one after the other. Detected
  * while they run:
- *   - shared memory: accesses out of bounds, reads of unwritten elements, and races: an element that
- *     one thread writes and another accesses without a barrier in between, in whatever order they ran
+ *   - shared memory: accesses out of bounds, reads of unwritten elements, and races: an element
+ *     that one thread writes and another accesses without a barrier in between, in whatever order
+ *     they ran
  *   - barriers and warp operations that some thread never reaches
  *   - vectorized accesses that are not aligned to their size
  *   - tensor-core instructions in code that was compiled for devices without tensor cores
- *   - host pointers among a kernel's arguments, and copies whose memory is not where their direction
- *     says, or that exceed an allocation
+ *   - host pointers among a kernel's arguments, and copies whose memory is not where their
+ *     direction says, or that exceed an allocation
  *   - in a build with AddressSanitizer: device memory out of bounds, and host code that reads it
  * The first fault is recorded as a sentence, and the launch fails. */
 #ifndef CUDA_ON_CPU_RUNTIME_H

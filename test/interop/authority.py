@@ -1,4 +1,5 @@
-"""A swarm moderated by `potluck authority`: C and real hivemind nodes with tokens of the same authority.
+"""A swarm moderated by `potluck authority`: C and real hivemind nodes with tokens of the same
+authority.
 
 usage: authority.py POTLUCK      (the program)
 """

@@ -1,5 +1,5 @@
-"""Averaging in every mix of C peers and real hivemind averagers: who bootstraps, who leads, client mode,
-auxiliary peers, compressions, and the state that newcomers download.
+"""Averaging in every mix of C peers and real hivemind averagers: who bootstraps, who leads, client
+mode, auxiliary peers, compressions, and the state that newcomers download.
 
 usage: averager.py POTLUCK [SCENARIO ...]
 """
@@ -24,7 +24,8 @@ SHAPES = [(70000,), (64, 32), (7,), (300, 400)]  # both compressions of the run,
 
 
 def rounds_of(peers, limit=steps.PATIENCE + 60):
-    """Everybody's round, or None: all at once when somebody has ended without any, for then the others wait in vain."""
+    """Everybody's round, or None: all at once when somebody has ended without any, for then the
+    others wait in vain."""
     end = time.time() + limit
     of = lambda: [p.wait("round", 0) for p in peers]  # noqa: E731
     while time.time() < end and not all(of()) and not any(p.wait("closed", 0) and not p.wait("round", 0) for p in peers):
@@ -89,7 +90,8 @@ class Scenario:
                         sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
 
     def mean(self):
-        """The exact one, and how far from it an answer may be: an 8-bit bin of what travelled, each way."""
+        """The exact one, and how far from it an answer may be: an 8-bit bin of what travelled, each
+        way."""
         weights = [0.0 if len(s) > 1 and s[1].get("auxiliary") else (s[1] if len(s) > 1 else {}).get("weight", k + 1)
                    for k, s in enumerate(self.specs)]
         result = {}
@@ -145,7 +147,8 @@ class Download(Scenario):
             step(f"{self.name}: peer {k} has the donor's tensors", worst < 0.05, f"sums {worst:.2g} off")
 
 
-# A round begins when all are there, however long Python takes to start; but for a window: then when it is over.
+# A round begins when all are there, however long Python takes to start; but for a window: then when
+# it is over.
 WINDOW = {"target": 0, "matchmaking": 4}
 SCENARIOS = [
     Scenario("C leads Python", [("c",), ("py",)]),

@@ -1,5 +1,6 @@
-"""`potluck conform --peer` against real hivemind peers: a node that averages, and a training one. What the
-original is known to do otherwise is skipped there; anything else that fails is our reading of the protocol.
+"""`potluck conform --peer` against real hivemind peers: a node that averages, and a training one.
+What the original is known to do otherwise is skipped there; anything else that fails is our reading
+of the protocol.
 
 usage: conform_peer.py POTLUCK
 """

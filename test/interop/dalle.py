@@ -1,6 +1,7 @@
-"""DALLE-pytorch's transformer in real hivemind trainers and in our `potluck train`: on the demo's pairs, from the
-same parameters, with the run's optimizer and compression. One step of each alone is the same step; either takes the
-other's state over, bit for bit; together they come as far as ours do alone, and agree after the parameters' averaging.
+"""DALLE-pytorch's transformer in real hivemind trainers and in our `potluck train`: on the demo's
+pairs, from the same parameters, with the run's optimizer and compression. One step of each alone is
+the same step; either takes the other's state over, bit for bit; together they come as far as ours
+do alone, and agree after the parameters' averaging.
 
 usage: dalle.py POTLUCK
 """
@@ -30,8 +31,9 @@ from trainer import epochs_of, newest, wait_for, whole
 POTLUCK = os.path.abspath(sys.argv[1])
 DEMO = os.path.join(HERE, "..", "..", "data", "demo")
 HELD_OUT = os.path.join(DEMO, "holdout.txt")
-# The demo's model, narrower, and so deep that a layer is shared; its window is DALLE-pytorch 1.6.6's. The embedding has
-# more than 2^16 values, so it travels in 8 bits, and everything else in halves, as in the run.
+# The demo's model, narrower, and so deep that a layer is shared; its window is DALLE-pytorch
+# 1.6.6's. The embedding has more than 2^16 values, so it travels in 8 bits, and everything else in
+# halves, as in the run.
 CONFIG = {
     "name": "shared", "T": 16, "F": 8, "dim": 64, "depth": 6, "heads": 2, "dim_head": 32, "text_tokens": 2100,
     "image_tokens": 256, "attn_types": ["axial_row", "axial_col", "axial_row", "axial_row", "axial_row", "conv5@1.6.6"],
@@ -39,8 +41,9 @@ CONFIG = {
 }
 PAD = 1
 EPOCHS, TARGET, BATCH, PEAK, WARMUP = 8, 96, 8, 0.03, 2
-# Seconds. Three peers need four batches each, long enough for the averaging of the parameters to run in the background: a sanitized
-# peer's takes more of its batches, and was over with 80 of 96 samples there.
+# Seconds. Three peers need four batches each, long enough for the averaging of the parameters to
+# run in the background: a sanitized peer's takes more of its batches, and was over with 80 of 96
+# samples there.
 MATCHMAKING, BATCH_TIME = 2.5 * steps.SLOW, (0.7 if steps.SLOW == 1 else 1.4) * steps.SLOW
 HELD_OUT_PAIRS = 64  # whose loss is compared
 ALONE_PAIRS = 64  # of the step that both take alone
@@ -57,7 +60,8 @@ def captions_as_tokens(captions):
 
 
 def write_pairs(folder):
-    """The demo's pairs for the Python side: all in their order, and those that training is given."""
+    """The demo's pairs for the Python side: all in their order, and those that training is
+    given."""
     rows = []
     for shard in sorted(glob.glob(os.path.join(DEMO, "*.parquet"))):
         shown = subprocess.run([POTLUCK, "show", "--json", shard], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
@@ -148,7 +152,8 @@ class Swarm:
 
 
 def apart(a, b, names):
-    """The greatest distance of a tensor from the other's, in its own root mean squares; and whose it is."""
+    """The greatest distance of a tensor from the other's, in its own root mean squares; and whose
+    it is."""
     distance = lambda n: float((a[n].reshape(b[n].shape) - b[n]).norm() / b[n].norm().clamp(min=1e-30))
     return max((distance(n), n) for n in names)
 
@@ -162,8 +167,8 @@ def is_same(a, b):
 
 
 def alone(folder, pairs):
-    """One step from the same parameters and moments, with the gradient of the same pairs. A mean over 64 * 80 positions
-    in float32 has an error of some 1e-6, which LAMB's quotient hands on."""
+    """One step from the same parameters and moments, with the gradient of the same pairs. A mean
+    over 64 * 80 positions in float32 has an error of some 1e-6, which LAMB's quotient hands on."""
     subprocess.run(train_command(folder, "alone", "--limit", str(ALONE_PAIRS), "--target-batch", str(ALONE_PAIRS), "--batch", str(ALONE_PAIRS),
                                  "--save-every", "1", steps=5), check=True, timeout=PATIENCE)
     state = lambda n: os.path.join(folder, "alone", f"checkpoint-{n:06}.safetensors")
@@ -200,8 +205,8 @@ def c_begins(swarm):
 
 
 def codes(swarm):
-    """The run's own optimizer, whose moments of large tensors are 8-bit codes: either side takes over what the other has,
-    codes, tables and all."""
+    """The run's own optimizer, whose moments of large tensors are 8-bit codes: either side takes
+    over what the other has, codes, tables and all."""
     lamb8 = ["--optimizer", "lamb8"]
     c = swarm.add("c", *lamb8, "--save-every", "1", "--slow", "0.2", steps=1000)
     c.wait("epoch", number=WARMUP + 1)
@@ -226,8 +231,9 @@ def codes(swarm):
 
 
 def stop_when_averaged(peer, count):
-    """Stops one of ours right after a round of the parameters with everybody, not at once and with many samples left to
-    its next step: what it then saves is what that round left. Returns what it said of the round."""
+    """Stops one of ours right after a round of the parameters with everybody, not at once and with
+    many samples left to its next step: what it then saves is what that round left. Returns what it
+    said of the round."""
     def is_now(e):
         return (e["event"] == "corrected" and not e["round_status"] and e["round_peers"] >= count
                 and e["epoch"] > WARMUP + 1 and e["global_samples"] <= TARGET // 2)
@@ -242,8 +248,8 @@ def stop_when_averaged(peer, count):
 
 
 def lost_in_8_bits(x):
-    """What hivemind's encoding leaves of a tensor, as a share of it: also of values beyond three deviations, which
-    training brings about."""
+    """What hivemind's encoding leaves of a tensor, as a share of it: also of values beyond three
+    deviations, which training brings about."""
     import torch
     from hivemind.compression import Uniform8BitQuantization
 
@@ -252,14 +258,16 @@ def lost_in_8_bits(x):
 
 
 def agree(swarm, py, c):
-    """After an averaging each keeps the error of its own encoding (hivemind adds the difference to the mean). Of halves
-    that is 2^-12 of a value on average, less than 2^-11 of the tensor; of 8 bits, what it is of this very tensor, and of the
-    answer, which loses a tenth at most (a double-exponential one, 8 %). An answer is as large as what it makes up for: the
-    error that the averaging before left, and the steps since; who has missed the others' gradients has gone another way than
-    two others, so that the mean is 4/3 of a step away at most. Two such errors, independent: times the root of 2; less where
-    one of the two reduces, which encodes nothing for itself. Both sides' parameters are those right after the same round,
-    which all of its peers call by the same group: hivemind's next steps, and rounds that it lost a part of and went on
-    without a word, are not compared."""
+    """After an averaging each keeps the error of its own encoding (hivemind adds the difference to
+    the mean). Of halves that is 2^-12 of a value on average, less than 2^-11 of the tensor; of 8
+    bits, what it is of this very tensor, and of the answer, which loses a tenth at most (a
+    double-exponential one, 8 %). An answer is as large as what it makes up for: the error that the
+    averaging before left, and the steps since; who has missed the others' gradients has gone
+    another way than two others, so that the mean is 4/3 of a step away at most. Two such errors,
+    independent: times the root of 2; less where one of the two reduces, which encodes nothing for
+    itself. Both sides' parameters are those right after the same round, which all of its peers call
+    by the same group: hivemind's next steps, and rounds that it lost a part of and went on without
+    a word, are not compared."""
     last = stop_when_averaged(c, 3)
     if last is None:
         step("together: all average their parameters", False, f"{[e for e in c.events if e['event'] == 'corrected'][-3:]}")
@@ -309,10 +317,11 @@ def mean(x):
 
 
 def as_far(swarm, end, paths):
-    """On pairs that nobody trained on. Trainings of ours that differ in the order of their pairs alone end within 2 % of
-    what they learn; a tenth is given for rounds that a real peer misses. That means something only if they learn: a control
-    with a learning rate of zero would end with each pair's loss as it began. So the pairs' losses must have fallen by five
-    of their mean's standard errors, by chance less than once in three million."""
+    """On pairs that nobody trained on. Trainings of ours that differ in the order of their pairs
+    alone end within 2 % of what they learn; a tenth is given for rounds that a real peer misses.
+    That means something only if they learn: a control with a learning rate of zero would end with
+    each pair's loss as it began. So the pairs' losses must have fallen by five of their mean's
+    standard errors, by chance less than once in three million."""
     before, ours, reference = [e["held_out"] for e in python_alone(swarm.folder, "--evaluate", *paths)]
     fallen = [b - r for b, r in zip(before, reference)]
     learned, python, c, control = mean(fallen), mean(end["held_out"]), mean(ours), mean(reference)
@@ -331,8 +340,8 @@ def play(name, scenario, folder):
 
 
 class Control:
-    """Three of ours, which train during the other scenarios; three others where they, or what follows, did not come to
-    their end."""
+    """Three of ours, which train during the other scenarios; three others where they, or what
+    follows, did not come to their end."""
 
     def __init__(self, folder):
         self.folder, self.swarms, self.taken = folder, [], 0

@@ -1,4 +1,5 @@
-"""The dashboard in a swarm of real hivemind peers: signed metrics and progress that Python stores, read by ours.
+"""The dashboard in a swarm of real hivemind peers: signed metrics and progress that Python stores,
+read by ours.
 
 usage: dash.py POTLUCK
 """
@@ -47,7 +48,8 @@ def report(dht, key, metrics, epoch, samples, rate, client=False):
     now = get_dht_time()
     progress = LocalTrainingProgress(peer_id=dht.peer_id.to_bytes(), epoch=epoch, samples_accumulated=samples,
                                      samples_per_second=rate, time=now, client_mode=client)
-    # As hivemind's tracker: a progress record lives for a minute, and one that would live longer is refused.
+    # As hivemind's tracker: a progress record lives for a minute, and one that would live longer is
+    # refused.
     return dht.store(RUN + "_progress", progress.dict(), now + 60, subkey=key) and \
         dht.store(RUN + "_metrics", metrics.dict(), now + 3600, subkey=key)
 
@@ -81,8 +83,8 @@ def swarm_of_two():
 
 
 def shown(url, first, second, key2):
-    """One look finds what one asks the DHT for at that moment, and a real node may take too long to answer: so what must
-    be there is waited for."""
+    """One look finds what one asks the DHT for at that moment, and a real node may take too long to
+    answer: so what must be there is waited for."""
     feed = lambda name: fetch(f"{url}api/{name}.json")  # noqa: E731
     whole = lambda s: s and (s["peers"], s["clients"], s["loss"], s["samples"], s["samples_per_second"]) == (2, 1, 2.0, 80, 3.0)  # noqa: E731
     steps.until(lambda: whole(feed("state")))

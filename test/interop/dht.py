@@ -45,7 +45,8 @@ VALUES = {  # as hivemind gives them back; and as JSON for the command line
 
 
 class CNode:
-    """potluck peer, until it is left. The real nodes live on this process's event loop: nothing here may block it."""
+    """potluck peer, until it is left. The real nodes live on this process's event loop: nothing
+    here may block it."""
 
     def __init__(self, *join, client=False):
         self.command = [PROGRAM, "peer", "--json"]

@@ -1,15 +1,19 @@
 #!/bin/sh
-# environment.sh - the Pythons for the scripts here, two, so that what fails for one leaves the other whole:
+# environment.sh - the Pythons for the scripts here, two, so that what fails for one leaves the
+# other whole:
 #   hivemind   with hivemind 1.1.12 and DALLE-pytorch 1.6.6 (requirements.txt)
 #   files      with transformers, safetensors, pyarrow, datasets; for pages, axe-core (files.txt)
 #
-#   environment.sh NAME                      prints its Python; or, with exit status 1, why there is none
-#   environment.sh NAME install PACKAGE ...  makes it first where it is not there: Debian's packages (torch is small
+#   environment.sh NAME                      prints its Python; or, with exit status 1, why there is
+#                                            none
+#   environment.sh NAME install PACKAGE ...  makes it first where it is not there: Debian's packages
+#   (torch is small
 #                                            there), a virtual environment, its list from PyPI
 #
-# It is where INTEROP_VENV (for files: FILES_VENV) says; else in the user's cache (XDG_CACHE_HOME, or ~/.cache where
-# that exists), so that a clone or `make clean` does not cost it; else in build/. Making one takes a minute or two;
-# after INTEROP_LIMIT seconds (360) it is given up, and the tests that need it are skipped with the reason.
+# It is where INTEROP_VENV (for files: FILES_VENV) says; else in the user's cache (XDG_CACHE_HOME,
+# or ~/.cache where that exists), so that a clone or `make clean` does not cost it; else in build/.
+# Making one takes a minute or two; after INTEROP_LIMIT seconds (360) it is given up, and the tests
+# that need it are skipped with the reason.
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build} name=$1
 shift
@@ -35,7 +39,8 @@ whole() {
     [ -n "$named" ] && ls "$place/lib/python3"*"/site-packages/${module%,*}/__init__.py" >/dev/null 2>&1
 }
 
-# An environment that was made in build/ when there was no cache is still found there after another program made a cache.
+# An environment that was made in build/ when there was no cache is still found there after another
+# program made a cache.
 made_before() {
     elsewhere=$place
     whole && return

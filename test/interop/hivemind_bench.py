@@ -1,5 +1,6 @@
-"""Averaging of many values among local peers, ours and hivemind's, with the run's compression: wall time
-of the exchange, the slowest peer's, without finding a group; CPU seconds of a peer. `make bench` runs it last.
+"""Averaging of many values among local peers, ours and hivemind's, with the run's compression: wall
+time of the exchange, the slowest peer's, without finding a group; CPU seconds of a peer. `make
+bench` runs it last.
 
 usage: hivemind_bench.py POTLUCK [VALUES [PEERS ...]]       (default: 125000000, 2 and 4 peers)
 Not a test: on a busy machine figures say little. Needs some 4 GB of memory a peer for hivemind.
@@ -32,8 +33,8 @@ def make(path, seed):
 
 
 def same_priority(pid):
-    """Linux shares a processor evenly among sessions, whatever nice says within them: the peers, which are
-    sessions of their own, take over the one of ours (echo -20 >/proc/self/autogroup)."""
+    """Linux shares a processor evenly among sessions, whatever nice says within them: the peers,
+    which are sessions of their own, take over the one of ours (echo -20 >/proc/self/autogroup)."""
     try:
         with open("/proc/self/autogroup") as mine:
             nice = mine.read().split()[-1:]  # empty for a process that descends from the first process and has no session of its own

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""A real hivemind.Optimizer peer that trains DALLE-pytorch's transformer with the run's LAMB, groups and compression.
+"""A real hivemind.Optimizer peer that trains DALLE-pytorch's transformer with the run's LAMB,
+groups and compression.
 
-python hivemind_dalle.py --config model.json --pairs pairs.json --start checkpoint.safetensors --run_id demo
-python hivemind_dalle.py ... --initial_peers MADDR --save DIR     (join; takes a peer's state over at the start)
+python hivemind_dalle.py --config model.json --pairs pairs.json --start checkpoint.safetensors
+--run_id demo
+python hivemind_dalle.py ... --initial_peers MADDR --save DIR     (join; takes a peer's state over
+                                                                  at the start)
 python hivemind_dalle.py ... --step_from FILE --rows 0,57 --lr 0.01 --save DIR     (one step, alone)
-python hivemind_dalle.py ... --evaluate FILE ...                  (losses on the pairs that are held out)
+python hivemind_dalle.py ... --evaluate FILE ...                  (losses on the pairs that are held
+                                                                  out)
 
-pairs.json: {"train": {"tokens": [[...]], "codes": [[...]]}, "held_out": the same}, captions cut and padded. Files of
-parameters are as `potluck train` writes them. Prints JSON lines.
+pairs.json: {"train": {"tokens": [[...]], "codes": [[...]]}, "held_out": the same}, captions cut and
+padded. Files of parameters are as `potluck train` writes them. Prints JSON lines.
 """
 import argparse
 import json
@@ -33,7 +37,8 @@ def training_name(name):
 
 
 class Model:
-    """The transformer, its tensors by their official names in the model's order, and the run's two groups."""
+    """The transformer, its tensors by their official names in the model's order, and the run's two
+    groups."""
 
     def __init__(self, config):
         c = config
@@ -42,7 +47,8 @@ class Model:
         self.names = [n for n in self.tensors if "bias" not in n] + [n for n in self.tensors if "bias" in n]
 
     def groups(self, lr):
-        """hivemind's first step, with zero gradients, is at the rate 0: it creates the moments and changes no parameter."""
+        """hivemind's first step, with zero gradients, is at the rate 0: it creates the moments and
+        changes no parameter."""
         sort = lambda bias: [self.tensors[n] for n in self.names if ("bias" in n) == bias]
         return [dict(params=sort(bias), weight_decay=0.0 if bias else DECAY, lr=0.0, initial_lr=lr) for bias in (False, True)]
 
@@ -101,8 +107,9 @@ def linear(warmup, total):
 
 
 def keep_each_round(folder, names):
-    """A file round-GROUP of the parameters right after each averaging of them; half-GROUP when hivemind has gone on without
-    what it lost of it. It averages in a process of its own, so this comes before that is begun."""
+    """A file round-GROUP of the parameters right after each averaging of them; half-GROUP when
+    hivemind has gone on without what it lost of it. It averages in a process of its own, so this
+    comes before that is begun."""
     from hivemind.optim.state_averager import TrainingStateAverager
 
     run = TrainingStateAverager._run_allreduce_inplace_

@@ -1,7 +1,9 @@
-"""LAMB with 8-bit moments in torch, as the run's: its numbers under the names, and of the types, that its state had.
+"""LAMB with 8-bit moments in torch, as the run's: its numbers under the names, and of the types,
+that its state had.
 
-Parameters of at least 65536 elements have codes (state1, state2: uint8), of each block of 4096 values the largest
-(absmax1, absmax2) and the tables that the codes are of (qmap1, qmap2); smaller ones have float32 moments.
+Parameters of at least 65536 elements have codes (state1, state2: uint8), of each block of 4096
+values the largest (absmax1, absmax2) and the tables that the codes are of (qmap1, qmap2); smaller
+ones have float32 moments.
 """
 import functools
 
@@ -17,8 +19,8 @@ def fma(a, b, c):
 
 @functools.lru_cache(None)
 def table(signed):
-    """256 ascending codes: midpoints of equal steps from 0.1 to 1 in each of seven decades, 0 and 1; the run's library
-    has written -1 over the first."""
+    """256 ascending codes: midpoints of equal steps from 0.1 to 1 in each of seven decades, 0 and
+    1; the run's library has written -1 over the first."""
     f32 = lambda x: torch.tensor(x, dtype=torch.float32)  # noqa: E731
     entries = [f32(0.0), f32(1.0)]
     for e in range(7):
@@ -34,7 +36,8 @@ def table(signed):
 
 
 def encode(x, book):
-    """Codes and absmax: of the two neighbours of x / absmax the nearer one, of equally near ones the lower."""
+    """Codes and absmax: of the two neighbours of x / absmax the nearer one, of equally near ones
+    the lower."""
     flat = x.flatten()
     blocks = flat.split(BLOCK)
     absmax = torch.stack([b.abs().max() for b in blocks])

@@ -1,12 +1,15 @@
-"""Averaging over links as users have them, ours and hivemind's: 100 Mbit/s, 50 ms there and back, 1 % of packets lost
-each way (test/soak/links.py), each peer in a network namespace of its own; and over loopback.
+"""Averaging over links as users have them, ours and hivemind's: 100 Mbit/s, 50 ms there and back, 1
+% of packets lost each way (test/soak/links.py), each peer in a network namespace of its own; and
+over loopback.
 
-usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N] [--links loopback clean lossy uneven] [--control cubic bbr]
+usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N] [--links loopback clean
+lossy uneven] [--control cubic bbr]
                          [--kinds potluck hivemind] [--bandwidths]
 
-Links: clean loses nothing; uneven is lossy, with 2 Mbit/s for what the first peer sends. --control: how the kernel's TCP
-answers to loss; cubic is most systems' default. --bandwidths: peers state what their links carry. Prints a line of JSON a
-run: seconds of the exchange, the slowest peer's, and Mbit/s of messages that a peer sends and gets meanwhile. Not a test.
+Links: clean loses nothing; uneven is lossy, with 2 Mbit/s for what the first peer sends. --control:
+how the kernel's TCP answers to loss; cubic is most systems' default. --bandwidths: peers state what
+their links carry. Prints a line of JSON a run: seconds of the exchange, the slowest peer's, and
+Mbit/s of messages that a peer sends and gets meanwhile. Not a test.
 """
 import argparse
 import json
@@ -105,7 +108,8 @@ def main():
                         finally:
                             if network:
                                 network.close()
-                        # Each value leaves a peer once as a byte, and comes back once: for its own share to others and from others.
+                        # Each value leaves a peer once as a byte, and comes back once: for its own
+                        # share to others and from others.
                         if "seconds" in result:
                             bits = 8 * 2 * args.values * (peers - 1) / peers
                             result["mbit_each_way"] = round(bits / min(result["seconds"]) / 1e6, 1)

@@ -1,7 +1,8 @@
 """Peers of either kind as processes, for the scripts here: what they print is JSON lines.
 
-A real peer fails by itself now and then, most of all on a busy machine. What it breaks is tried again; or it is
-skipped, where its words show that nothing of ours had a part in it, or the kernel that it got no processor.
+A real peer fails by itself now and then, most of all on a busy machine. What it breaks is tried
+again; or it is skipped, where its words show that nothing of ours had a part in it, or the kernel
+that it got no processor.
 """
 import json
 import os
@@ -14,7 +15,8 @@ import time
 from steps import PATIENCE
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# What a real peer says that has not started: hivemind's p2pd, torch's shared memory, have not answered it in time.
+# What a real peer says that has not started: hivemind's p2pd, torch's shared memory, have not
+# answered it in time.
 NOT_OURS = ("Daemon failed to start in", "Shared memory manager connection has timed out")
 LATE = (*NOT_OURS, "Daemon failed to start", "none of the initial_peers responded")  # or who it was to join has not
 TOO_BUSY = 0.3  # peers that wait for one another sleep: with four busy loops on two processors it is a tenth
@@ -89,8 +91,9 @@ class Peer:
 
 
 def start_original(script, options, folder, name):
-    """A real peer that is ready; or not, for a reason that may be ours. What it needs is given some seconds, which a busy
-    machine may take (hivemind's users know it well): then again, three times in all."""
+    """A real peer that is ready; or not, for a reason that may be ours. What it needs is given some
+    seconds, which a busy machine may take (hivemind's users know it well): then again, three times
+    in all."""
     for left in (2, 1, 0):
         peer = Peer([sys.executable, os.path.join(HERE, script), *options], folder, name)
         if peer.wait("ready") or not left or not any(words in peer.said() for words in LATE):

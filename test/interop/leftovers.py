@@ -39,7 +39,8 @@ def marked(mark, name=""):
 
 
 def apart():
-    """A group of its own, and the signals as a terminal leaves them: a shell's job in the background ignores SIGINT."""
+    """A group of its own, and the signals as a terminal leaves them: a shell's job in the
+    background ignores SIGINT."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

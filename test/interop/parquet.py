@@ -3,7 +3,8 @@
 
     parquet.py [POTLUCK]     compare: reads what pyarrow writes through `potluck show --json`, and
                              with pyarrow (and datasets, if there) what `potluck prepare` writes
-    parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which test/unit/data/parquet.c reads
+    parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which
+                             test/unit/data/parquet.c reads
 
 """
 import itertools

@@ -8,8 +8,8 @@
  * --relay carries connections for others, --use-relay wants to be called through that peer and says
  * {"event":"relayed","multiaddr":...} once it can be.
  *
- * --token-times reads texts that end in NUL, and prints a line each: the time that it is as a token's
- * end, or "-".
+ * --token-times reads texts that end in NUL, and prints a line each: the time that it is as a
+ * token's end, or "-".
  *
  * Prints JSON lines: {"event":"listening","multiaddr":...} first. Without --call it runs until its
  * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}

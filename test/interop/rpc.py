@@ -118,7 +118,8 @@ async def call_all(p2p, to, prefix):
 
 
 async def until_found(p2p, to):
-    """Identify runs by itself after connecting; before it is done nobody can say where a peer is."""
+    """Identify runs by itself after connecting; before it is done nobody can say where a peer
+    is."""
     for _ in range(300):
         try:
             request = test_pb2.TestRequest(number=1)

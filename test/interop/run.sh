@@ -1,7 +1,7 @@
 #!/bin/sh
-# run.sh [SCRIPT ...] - runs the scripts here (or those named) with our program, each with the first Python that
-# has what it needs: those that environment.sh makes, the one on the PATH, Debian's. --list names them. INTEROP_SLOW=N:
-# the program is N times as slow as usual (sanitizers).
+# run.sh [SCRIPT ...] - runs the scripts here (or those named) with our program, each with the first
+# Python that has what it needs: those that environment.sh makes, the one on the PATH, Debian's.
+# --list names them. INTEROP_SLOW=N: the program is N times as slow as usual (sanitizers).
 cd "$(dirname "$0")/../.." || exit 1
 scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe)$') # peers, helpers
 [ "$1" = --list ] && { echo "$scripts"; exit 0; }

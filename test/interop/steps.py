@@ -3,17 +3,19 @@
     steps.needs("hivemind")           before its imports: without it run.sh looks for another Python
     steps.step(name, good, note)      one thing that must hold
     steps.skip(what, why)             what could not be tried
-    for s in steps.part_of(scenarios):  every one; where INTEROP_PART is "2/3" the second, the fifth, and so on
-    for last in steps.attempts():
+    for s in steps.part_of(scenarios):  every one; where INTEROP_PART is "2/3" the second, the
+    fifth, and so on for last in steps.attempts():
         with steps.scenario(name, excuse, last):
-                                      steps that are skipped together where excuse() says that it was not ours, and that
-                                      are played once more where one does not hold
+                                      steps that are skipped together where excuse() says that it
+                                      was not ours, and that are played once more where one does not
+                                      hold
     steps.line(process)               what a program says next, with a limit
     steps.end_together()              a signal that ends this program ends all that it has started
     sys.exit(steps.closing())
 
-needs() also sets the script's limit: a script that still waits then is ended with one line that says where it is. Every
-limit is so many times as long where INTEROP_SLOW says that programs take so many times as long (sanitizers).
+needs() also sets the script's limit: a script that still waits then is ended with one line that
+says where it is. Every limit is so many times as long where INTEROP_SLOW says that programs take so
+many times as long (sanitizers).
 """
 import contextlib
 import importlib
@@ -37,7 +39,8 @@ held = None  # failures of the scenario under way
 
 
 def end_children(parent):
-    """With their own, as a power cut does; and what is left of those who had a group for themselves."""
+    """With their own, as a power cut does; and what is left of those who had a group for
+    themselves."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/stat") as f:
@@ -150,9 +153,10 @@ again = False  # whether the scenario that has just ended is to be played once m
 
 @contextlib.contextmanager
 def scenario(name, excuse, last=True):
-    """What fails in it counts when it is over, unless excuse() then gives a reason that is not ours. Not the last: it
-    is reported and run again; real peers draw their delays and leaders at random, and a fault of ours comes back. The
-    last: also a machine that stood still in it, for longer than real peers wait, is a reason."""
+    """What fails in it counts when it is over, unless excuse() then gives a reason that is not
+    ours. Not the last: it is reported and run again; real peers draw their delays and leaders at
+    random, and a fault of ours comes back. The last: also a machine that stood still in it, for
+    longer than real peers wait, is a reason."""
     global again, failed, held, under_way
     again = False
     under_way = name
@@ -182,8 +186,8 @@ def part_of(scenarios):
 
 
 def attempts():
-    """Whether it is the last one: for a scenario with real peers, whose calls end after the seconds that they have been
-    given, also where a machine gives nobody a processor for so long."""
+    """Whether it is the last one: for a scenario with real peers, whose calls end after the seconds
+    that they have been given, also where a machine gives nobody a processor for so long."""
     for last in (False, True):
         yield last
         if not again:

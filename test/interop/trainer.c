@@ -1,6 +1,6 @@
-/* trainer.c - a peer of the collaborative optimizer, by its public header, on a toy: any tensors of a file, each pulled
- * to those of another file, as hivemind_trainer.py does with --targets. Prints lines of JSON, with checksums and a sample
- * of the parameters. */
+/* trainer.c - a peer of the collaborative optimizer, by its public header, on a toy: any tensors of
+ * a file, each pulled to those of another file, as hivemind_trainer.py does with --targets. Prints
+ * lines of JSON, with checksums and a sample of the parameters. */
 #include "net/hivemind/optimizer.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "../../ref/rng.h"

@@ -1,5 +1,5 @@
-"""Collaborative training in every mix of C peers and real hivemind trainers: which kind begins, which loads its state
-from which, which is killed and replaced.
+"""Collaborative training in every mix of C peers and real hivemind trainers: which kind begins,
+which loads its state from which, which is killed and replaced.
 
 usage: trainer.py POTLUCK [SCENARIO ...]
 """
@@ -81,7 +81,8 @@ def newest(peer):
 
 
 def wait_for(what, *peers):
-    """Until it is so; seconds it took, or None when patience has run out, or one of these has ended: then nothing more comes."""
+    """Until it is so; seconds it took, or None when patience has run out, or one of these has
+    ended: then nothing more comes."""
     begun = time.time()
     while time.time() < begun + PATIENCE:
         over = any(p.wait("closed", 0) for p in peers)
@@ -106,9 +107,10 @@ def whole(peer, epoch, count):
 
 
 def together(name, peers, more=3, note=""):
-    """They go on, at the same epochs, with common steps. A real peer misses a round now and then (it gives up on a
-    leader who is late by some seconds, two of them often every other one), so it is waited for three of the last six that
-    nobody missed; in the cycle of two who wait for each other there is none."""
+    """They go on, at the same epochs, with common steps. A real peer misses a round now and then
+    (it gives up on a leader who is late by some seconds, two of them often every other one), so it
+    is waited for three of the last six that nobody missed; in the cycle of two who wait for each
+    other there is none."""
     took = wait_epochs(peers, more)
     step(f"{name}: they go on", took is not None, f"{more} epochs in {took and round(took, 1)} s{note}")
     step(f"{name}: at the same epoch", wait_for(lambda: max(map(newest, peers)) - min(map(newest, peers)) <= 1, *peers) is not None,
@@ -122,8 +124,8 @@ def together(name, peers, more=3, note=""):
 
 
 def same_parameters(name, a, b):
-    """They come to agree: checksums after epochs that followed two whole rounds. Each keeps its own rounding, up to some
-    thousandths, and what a newcomer brought has to be averaged away first."""
+    """They come to agree: checksums after epochs that followed two whole rounds. Each keeps its own
+    rounding, up to some thousandths, and what a newcomer brought has to be averaged away first."""
     ours = a if a.kind == "c" else b
     seen = {}
 
@@ -160,7 +162,8 @@ def c_first(swarm, name):
 
 
 def delayed(swarm, name):
-    """The run's setting: the optimizer step overlaps with the next batches; in ours the averaging does, too."""
+    """The run's setting: the optimizer step overlaps with the next batches; in ours the averaging
+    does, too."""
     together(name, [swarm.add("py"), swarm.add("c", "--delay", "round")], 5)
 
 
@@ -182,7 +185,8 @@ def client(swarm, name):
 
 
 def killed(swarm, name):
-    """A real trainer dies and another comes: the survivor is in step with it within a few epochs."""
+    """A real trainer dies and another comes: the survivor is in step with it within a few
+    epochs."""
     c, py = swarm.add("c"), swarm.add("py")
     together(name + ", before", [c, py], 2)
     py.end()
@@ -199,8 +203,8 @@ def warnings(peer):
 
 
 def other_target(swarm, name):
-    """Real peers' records do not contain their target batch. A peer with another one prints once at how many samples
-    they seem to step."""
+    """Real peers' records do not contain their target batch. A peer with another one prints once at
+    how many samples they seem to step."""
     swarm.add("py")
     swarm.add("py")
     equal = swarm.add("c")
@@ -213,8 +217,8 @@ def other_target(swarm, name):
 
 
 def cycle(swarm, name):
-    """If one of two real trainers is killed and replaced, they may wait for each other for ever. A C peer
-    that joins lets them step again."""
+    """If one of two real trainers is killed and replaced, they may wait for each other for ever. A
+    C peer that joins lets them step again."""
     first, second = swarm.add("py"), swarm.add("py")
     wait_epochs([first, second], 2)
     second.end()

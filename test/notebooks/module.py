@@ -1,5 +1,5 @@
-"""The Python module against the C headers: every structure as the compiler lays it out, every refusal an
-exception. notebooks/run.sh runs it; the last line counts."""
+"""The Python module against the C headers: every structure as the compiler lays it out, every
+refusal an exception. notebooks/run.sh runs it; the last line counts."""
 
 import ctypes
 import os
@@ -33,7 +33,7 @@ import numpy as np
 import potluck
 from potluck import model, operations, signatures
 
-# -- structures: sizes and places of members, as the compiler says ---------------------------------------------
+# -- structures: sizes and places of members, as the compiler says ---------------------------------
 
 def members(structure): # "later" is reserved for operations that this Python does not know
     return [field[0] for field in structure._fields_ if field[0] != "later"]
@@ -59,7 +59,7 @@ for name, (structure, header) in signatures.STRUCTURES.items():
         fits = size == ctypes.sizeof(structure)
     test(f"{name} is that of {header}", not wrong and fits)
 
-# -- operations ------------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------
 
 ref = potluck.Backend("ref")
 x = np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4)
@@ -79,7 +79,7 @@ refused("vectors of different lengths", ValueError, "one length", lambda: potluc
 refused("a negative weight", potluck.PotluckError, "weight", lambda: potluck.average_group([np.ones(3), np.ones(3)], [1, -1]))
 refused("nobody with bandwidth", potluck.PotluckError, "", lambda: potluck.balance([0, 0, 0], 10))
 
-# -- models ----------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 config = potluck.Config("demo", D=16, H=1, d=16, L=2)
 tiny = potluck.Model(config, ref, gradients=True).init(1)
@@ -113,7 +113,7 @@ try:  # it ends while it is asked for: what it says last is seen all the same
 except RuntimeError:
     test("what a command says last", False)
 
-# -- the collaborative optimizer -----------------------------------------------------------------------------------
+# -- the collaborative optimizer -------------------------------------------------------------------
 
 loopback = dict(run="module", target_batch=8, listen=["/ip4/127.0.0.1/tcp/0"], matchmaking_time=1)
 x, goal = np.zeros((3, 2), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)

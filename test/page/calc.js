@@ -1,5 +1,5 @@
-/* calc.js - the browser's calculator against the program's: the recorded cases of the tutorial's calculator, and
- * every model under many options. Usage: node calc.js POTLUCK GOLDEN_DIR */
+/* calc.js - the browser's calculator against the program's: the recorded cases of the tutorial's
+ * calculator, and every model under many options. Usage: node calc.js POTLUCK GOLDEN_DIR */
 "use strict";
 const { execFileSync } = require("child_process");
 const fs = require("fs"), path = require("path");

@@ -51,8 +51,8 @@ struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const 
                               size_t message_max);
 void talk_send(struct talk_stream *s, const void *data, size_t n);
 void talk_send_end(struct talk_stream *s);
-/* Sends a message and the end at once. hivemind's daemon may respond without waiting for the end. If
- * the end then arrives after its response, it resets the stream and the response is lost
+/* Sends a message and the end at once. hivemind's daemon may respond without waiting for the end.
+ * If the end then arrives after its response, it resets the stream and the response is lost
  * [go-libp2p-daemon, doStreamPipe]. */
 void talk_send_last(struct talk_stream *s, const void *data, size_t n);
 /* The next message, borrowed until the next call. PL_ENOTFOUND: the other side has ended.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# authority.sh - a moderated swarm: invited users get in, others don't, and those who were struck off
-# the list get no further token.
+# authority.sh - a moderated swarm: invited users get in, others don't, and those who were struck
+# off the list get no further token.
 . "$(dirname "$0")/lib.inc"
 processes=
 trap 'kill $processes 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -78,7 +78,8 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     refuses_again 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
     refuses_again 1 "no program answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
 
-    # Each file that can be wrong, and each authority that is none: one line with the file and the side.
+    # Each file that can be wrong, and each authority that is none: one line with the file and the
+    # side.
     wrong() { # words, options in place of those that are right
         words=$1; shift
         refuses_again 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"

@@ -1,5 +1,5 @@
-# btard.sh - three trainers that verify each other. One of them trains on other data than it names. The other two, which
-# have the same data, ban it for this reason.
+# btard.sh - three trainers that verify each other. One of them trains on other data than it names.
+# The other two, which have the same data, ban it for this reason.
 . test/program/lib.inc
 pids=
 trap 'kill $pids 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/bin/sh
-# conform.sh - the report of `potluck conform`: what the page and the JSON hold, and what they must not.
-# No time is judged. Run from the top of the tree.
+# conform.sh - the report of `potluck conform`: what the page and the JSON hold, and what they must
+# not. No time is judged. Run from the top of the tree.
 . test/program/lib.inc
 
 here=$(dirname "$POTLUCK")
@@ -74,7 +74,8 @@ while read -r line; do
     check "the how-to's line: ${line##*mine.so }" sh -c "$line"
     check "and passes" conform --backend "$work/mine.so" --filter axpy
 done <"$work/lines"
-# The memory that every backend has to give: aligned to 64 bytes and zeroed, also when it was used before.
+# The memory that every backend has to give: aligned to 64 bytes and zeroed, also when it was used
+# before.
 broken_memory() { # name, edit of the device skeleton, what conform says
     sed "$2" test/skeleton/device.c >"$work/$1.c"
     check "$1: the skeleton has what is edited" sh -c "! cmp -s '$work/$1.c' test/skeleton/device.c"

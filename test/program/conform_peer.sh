@@ -41,7 +41,8 @@ averager() { # a new one for each walk: it averages once
 }
 walk "an averager, from its state to its mean" averager
 if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; then ok "its mean was seen"; else fail "its mean was not seen"; fi
-# One whose searches are too short for a round with it: whether it looks for a group just then is its own affair.
+# One whose searches are too short for a round with it: whether it looks for a group just then is
+# its own affair.
 start "$work/c" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
     --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 1 --timeout 300
 walk "an averager that leaves no time for a round" walked 50 "$(address "$work/c")" --prefix walk --wait 3

@@ -1,6 +1,6 @@
 #!/bin/sh
-# data.sh - `potluck show` and `potluck prepare` from the outside: exit status, one line that names the
-# file, nothing half-written. Run from the top of the tree.
+# data.sh - `potluck show` and `potluck prepare` from the outside: exit status, one line that names
+# the file, nothing half-written. Run from the top of the tree.
 . test/program/lib.inc
 
 run() { # runs the program, keeps status and output

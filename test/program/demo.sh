@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh - the demo's whole way in a few steps: a swarm of processes, one of which is killed, a model that
-# they share, its figures and pictures. What it learns in so little is not looked at.
+# demo.sh - the demo's whole way in a few steps: a swarm of processes, one of which is killed, a
+# model that they share, its figures and pictures. What it learns in so little is not looked at.
 . "$(dirname "$0")/lib.inc"
 "$POTLUCK" demo --steps 8 --no-dash --out "$work/d" >"$work/out" 2>"$work/err"
 check "the swarm's demo ends well" test $? -eq 0
@@ -14,8 +14,8 @@ done
 check "its model draws" "$POTLUCK" generate --model "$work/d" "cat face" --top-k 16 --out "$work/g" --quiet
 check "and its next line is one to copy" grep -qF "next: $POTLUCK generate --model $work/d " "$work/out"
 
-# On a terminal the table of peers is drawn over itself; the line with the page's address stays. What is on the screen at
-# the end, of a terminal that knows the sequences that the demo uses:
+# On a terminal the table of peers is drawn over itself; the line with the page's address stays.
+# What is on the screen at the end, of a terminal that knows the sequences that the demo uses:
 cat >"$work/screen.py" <<'END'
 import re, sys
 screen, row = {}, 0

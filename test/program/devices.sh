@@ -1,5 +1,5 @@
-# devices.sh - several devices, the optimizer in host memory, and make bench-cuda, on emulated devices.
-# Run from the top of the tree.
+# devices.sh - several devices, the optimizer in host memory, and make bench-cuda, on emulated
+# devices. Run from the top of the tree.
 . test/program/lib.inc
 
 if [ ! -f "$(dirname "$POTLUCK")/libpl_cuda_on_cpu.so" ]; then

@@ -1,8 +1,9 @@
-"""gpt2_large.py FOLDER [full] - what the paper's tutorial downloads, in its layout: FOLDER/gpt2-large as the hub publishes
-it (all its names, with the attention's buffers) and FOLDER/c4/en, two shards of C4's form. Weights are random. Small: two
-narrow blocks. full: the published shapes, 774,030,080 parameters in 3.2 GB and 50,257 ids, whose merges are those of
-the words in the licences that Debian ships, and so is the text; it takes the memory that the real files take
-(paper/memory.md)."""
+"""gpt2_large.py FOLDER [full] - what the paper's tutorial downloads, in its layout:
+FOLDER/gpt2-large as the hub publishes it (all its names, with the attention's buffers) and
+FOLDER/c4/en, two shards of C4's form. Weights are random. Small: two narrow blocks. full: the
+published shapes, 774,030,080 parameters in 3.2 GB and 50,257 ids, whose merges are those of the
+words in the licences that Debian ships, and so is the text; it takes the memory that the real files
+take (paper/memory.md)."""
 import array
 import glob
 import gzip
@@ -32,7 +33,8 @@ def licences():
 
 
 def merges_of(words, count):
-    """Each word from its left end, one letter more at a time; then letters with whatever there is."""
+    """Each word from its left end, one letter more at a time; then letters with whatever there
+    is."""
     seen, merges = set(), []
 
     def add(left, right):

@@ -1,7 +1,7 @@
 #!/bin/sh
-# halves.sh - a swarm that begins in two halves, each with an entry of its own and parameters of its own, is one swarm
-# soon after the halves hear of one another: everybody averages with everybody, nobody's epoch goes back or stays behind,
-# and all end with the same parameters.
+# halves.sh - a swarm that begins in two halves, each with an entry of its own and parameters of its
+# own, is one swarm soon after the halves hear of one another: everybody averages with everybody,
+# nobody's epoch goes back or stays behind, and all end with the same parameters.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -39,9 +39,9 @@ stepped() { grep -qE '"event":"epoch","epoch":([2-9]|[1-9][0-9]+),' "$work/t$1";
 with_all() { [ "$(grep "\"event\":\"$2\"" "$work/t$1" | grep -c '"round_status":0,"round_peers":4,')" -ge "$3" ]; }
 all_together() { for n in 1 2 3 4; do with_all $n epoch 4 && with_all $n corrected 4 || return 1; done; }
 
-# No epoch ever goes back, and at one of the last steps that all have written their parameters (the largest tensor of them)
-# are no further apart than a step or two make them, as rounds with all four are no rule on a busy machine; `strangers`:
-# the halves' first ones were.
+# No epoch ever goes back, and at one of the last steps that all have written their parameters (the
+# largest tensor of them) are no further apart than a step or two make them, as rounds with all four
+# are no rule on a busy machine; `strangers`: the halves' first ones were.
 cat >"$work/judge.py" <<'END'
 import array, glob, json, os, struct, sys
 work, strangers = sys.argv[1], sys.argv[2:] == ["strangers"]
@@ -91,8 +91,8 @@ learn 3 2 0.3 --join "$b"
 learn 4 2 0.3 --join "$b"
 judge "its entry comes late"
 
-# Two entries that have never heard of one another, until somebody joins by both. The halves are as fast, so they may meet
-# at the same epoch.
+# Two entries that have never heard of one another, until somebody joins by both. The halves are as
+# fast, so they may meet at the same epoch.
 entry a /ip4/127.0.0.1/tcp/0
 entry b /ip4/127.0.0.1/tcp/0
 for n in 1 2; do learn $n 1 0.3 --join "$(address "$work/a")"; done

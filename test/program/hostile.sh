@@ -1,7 +1,7 @@
 #!/bin/sh
 # hostile.sh - files made to hurt: each is refused in one line, with status 1, without the memory
-# that it asks for, and leaves nothing half-written. Unit tests and fuzzers try more kinds of damage;
-# this is what the user sees.
+# that it asks for, and leaves nothing half-written. Unit tests and fuzzers try more kinds of
+# damage; this is what the user sees.
 . test/program/lib.inc
 
 top=$PWD
@@ -14,7 +14,8 @@ show() { refuses 1 "$1: .*$2" "$POTLUCK" show "$1"; }
 many() { head -c "$1" /dev/zero | tr '\0' "$2"; } # bytes, which
 cd "$work" || exit 1
 
-# Pickles: PyTorch's older stream up to the object itself (its number, protocol 1001, an empty dict).
+# Pickles: PyTorch's older stream up to the object itself (its number, protocol 1001, an empty
+# dict).
 stream='\200\002\212\012\154\374\234\106\371\040\152\250\120\031.\200\002M\351\003.\200\002}q\000.\200\002'
 printf "$stream"'cos\nsystem\nX\004\000\000\000true\205R.' >global.pt
 printf "$stream"'(i__builtin__\neval\n.' >opcode.pt
@@ -109,7 +110,8 @@ refuses 1 'table/metadata.jsonl: line 1: ' prepare --data table --out none
 refuses 1 'cut.tar: byte 0: a file of ' prepare --data cut.tar --out none
 check "nothing half-written" [ ! -e none ]
 
-# Of a picture's codes all are looked at before the first picture is drawn: here the last one is no code.
+# Of a picture's codes all are looked at before the first picture is drawn: here the last one is no
+# code.
 header='{"codes":{"dtype":"I32","shape":[2,1,2],"data_offsets":[0,16]}}'
 { printf '\077\000\000\000\000\000\000\000%s' "$header"; head -c 12 /dev/zero; many 4 '\177'; } >codes.safetensors
 "$POTLUCK" vqgan decode --weights "$codec" --codes codes.safetensors --out none >said 2>&1

@@ -1,7 +1,8 @@
 #!/bin/sh
-# manual.sh - the manual says what the program says: a page for each command with the options of its --help and no others;
-# --help lists each row of the command's table once. Completion offers the same. The release has one number. Where
-# Debian's mandoc, man or zsh is missing, what needs it is skipped.
+# manual.sh - the manual says what the program says: a page for each command with the options of its
+# --help and no others; --help lists each row of the command's table once. Completion offers the
+# same. The release has one number. Where Debian's mandoc, man or zsh is missing, what needs it is
+# skipped.
 . "$(dirname "$0")/lib.inc"
 skipped=0
 pages=$work/man
@@ -45,7 +46,8 @@ else
     echo "skip the pages' markup: mandoc is not installed"; skipped=$((skipped + 1))
 fi
 
-# --- what the documents name is there. paper/spec tells of other programs, paper/log of earlier versions.
+# --- what the documents name is there. paper/spec tells of other programs, paper/log of earlier
+# versions.
 
 git ls-files '*.md' 2>/dev/null | grep -vE '^(test/golden|paper/spec|paper/log)/' >"$work/documents"
 [ -s "$work/documents" ] || ls ./*.md paper/*.md >"$work/documents" # the sources of a release are no checkout

@@ -1,4 +1,5 @@
-# models.sh - checkpoints change their kind of file, tokenizers read lines, pictures are drawn from either.
+# models.sh - checkpoints change their kind of file, tokenizers read lines, pictures are drawn from
+# either.
 . test/program/lib.inc
 vocab=test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz
 
@@ -23,7 +24,8 @@ check "draws from a zip" draw --model "$work/m.pt" --out "$work/q"
 refuses 1 "no model there; 'potluck demo' trains one" draw --model "$work/nosuch" --out "$work/s"
 check "the same pictures" cmp "$work/p/sheet.png" "$work/q/sheet.png"
 
-# The same from the official names: every one of them (the run: 841), of training and of the inference branch.
+# The same from the official names: every one of them (the run: 841), of training and of the
+# inference branch.
 if command -v python3 >/dev/null; then
     cat >"$work/shared.json" <<EOF
 { "base": "demo", "name": "shared", "dim": 32, "depth": 4, "heads": 1, "dim_head": 32,

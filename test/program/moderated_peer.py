@@ -1,5 +1,6 @@
-"""A peer of a moderated run by the public Python API: the model of `potluck train`, gradients by potluck.Model, steps by
-potluck.Optimizer. Prints an event a line, "common N" once N steps were averaged with others.
+"""A peer of a moderated run by the public Python API: the model of `potluck train`, gradients by
+potluck.Model, steps by potluck.Optimizer. Prints an event a line, "common N" once N steps were
+averaged with others.
 
 usage: moderated_peer.py CONFIG TRAIN_PEER STEPS [option=value ...]
 """

@@ -1,8 +1,10 @@
-"""official_names.py - a checkpoint in the official format: official_names.py CHECKPOINT TRAINING INFERENCE
+"""official_names.py - a checkpoint in the official format: official_names.py CHECKPOINT TRAINING
+INFERENCE
 
-Of the checkpoint's tensors and its table of aliases: every name of the official state dict, a shared tensor under each of
-its names, and the table of angles, without optimizer state and metadata. TRAINING has the names of training checkpoints, INFERENCE those
-of the inference branch. How many there are is printed.
+Of the checkpoint's tensors and its table of aliases: every name of the official state dict, a
+shared tensor under each of its names, and the table of angles, without optimizer state and
+metadata. TRAINING has the names of training checkpoints, INFERENCE those of the inference branch.
+How many there are is printed.
 """
 import json
 import math
@@ -23,7 +25,8 @@ def float32(x):
 
 
 def angles():
-    """transformer.pos_emb: rows are positions of text, then cells; each angle stands twice. [spec dalle 7]"""
+    """transformer.pos_emb: rows are positions of text, then cells; each angle stands twice. [spec
+    dalle 7]"""
     m, side = config["dim_head"] // 3, config["F"]
     n = m // 2
     word = [float32(1 / float32(10000 ** float32(2 * i / m))) for i in range(n)]

@@ -1,6 +1,7 @@
 #!/bin/sh
-# package.sh - what `make install` puts somewhere runs from there; `make dist` gives the same bytes from a
-# clone and from its own file unpacked. The Debian package takes minutes to build: DEB_TEST=1 asks for it.
+# package.sh - what `make install` puts somewhere runs from there; `make dist` gives the same bytes
+# from a clone and from its own file unpacked. The Debian package takes minutes to build: DEB_TEST=1
+# asks for it.
 . "$(dirname "$0")/lib.inc"
 BUILD=${BUILD:-build}
 skipped=0

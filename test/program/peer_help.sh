@@ -1,6 +1,6 @@
 #!/bin/sh
-# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of two who train, and the
-# fourth in verified ones.
+# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of
+# two who train, and the fourth in verified ones.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -53,7 +53,8 @@ check "SIGTERM ends it with status 0" test $? -eq 0
 
 kill -KILL $peers 2>/dev/null; wait; peers=
 
-# In a run that verifies its rounds, and splits into groups: it asks for the same, and is one of them.
+# In a run that verifies its rounds, and splits into groups: it asks for the same, and is one of
+# them.
 run "$work/h3" peer --auxiliary --robust btard:0.5
 entry=$(address "$work/h3")
 for n in 1 2 3; do learn $n --join "$entry" --robust btard:0.5 --target-batch 96; done
@@ -63,8 +64,8 @@ check "it says so" wait_for grep -q '"event":"helped","status":0,"peers":4,"veri
 check "and nobody is banned" sh -c '! cat "$@" | grep -q "\"caught\":\""' sh "$work/h3" "$work/t1" "$work/t2" "$work/t3"
 kill -KILL $peers 2>/dev/null; wait; peers=
 
-# Each round draws new bits, so two who train may meet once and never again: the first round has to be long enough, and
-# where it was not they begin anew.
+# Each round draws new bits, so two who train may meet once and never again: the first round has to
+# be long enough, and where it was not they begin anew.
 helps_its_group() {
     kill -KILL $peers 2>/dev/null; wait; peers=
     run "$work/h4" peer --auxiliary --group-bits 1 --target-batch 256 --matchmaking-time 6

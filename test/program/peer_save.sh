@@ -1,6 +1,7 @@
 #!/bin/sh
-# peer_save.sh - a peer without data keeps a run's training: its checkpoints are those of the trainers it takes
-# them from, bit for bit, and good for whatever a checkpoint of train's is good for.
+# peer_save.sh - a peer without data keeps a run's training: its checkpoints are those of the
+# trainers it takes them from, bit for bit, and good for whatever a checkpoint of train's is good
+# for.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -73,7 +74,8 @@ check "a client keeps some, too" wait_for sh -c "[ \$(grep -c '^step [0-9]*: .*p
 stay() { [ "$(count "$work/p")" -le 2 ]; } # the oldest goes when the newest is there
 check "of which as many stay as asked for" wait_for stay
 
-# A model that is not the run's, or moments of another kind: a line that names peer and tensor, and no file.
+# A model that is not the run's, or moments of another kind: a line that names peer and tensor, and
+# no file.
 keep "$work/w" --join "$entry" --save "$work/ws" --save-every 1 --optimizer lamb32
 check "other moments are refused" wait_for grep -qE '"event":"not_saved","donor":"12D3.*state1.*--optimizer lamb32' "$work/w"
 keep "$work/v" --join "$entry" --config demo --save "$work/vs" --save-every 1
@@ -109,7 +111,8 @@ check "train --resume goes on from it" "$POTLUCK" train --config $tiny --limit 1
     --quiet --out "$work/s" --resume
 check "two steps further" test -f "$work/s/$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 
-# A folder that is ahead of the swarm belongs to another run: the trainer is slow, so the saving peer looks first.
+# A folder that is ahead of the swarm belongs to another run: the trainer is slow, so the saving
+# peer looks first.
 keep "$work/y" --save "$work/s" --save-every 1
 learn 3 --slow 1.5 --join "$(address "$work/y")"
 check "a folder of another run is reported" wait_for grep -q '"event":"not_saved".*holds a checkpoint of step' "$work/y"

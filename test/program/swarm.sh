@@ -100,8 +100,8 @@ while read -r sentence; do
     grep -qF -- "$sentence" "$work/words" || fail "nothing says '$sentence'"
 done <"$work/quoted"
 
-# The check before joining: a line if all is well, otherwise an advice a line; a failed join ends in the side that has
-# to do something.
+# The check before joining: a line if all is well, otherwise an advice a line; a failed join ends in
+# the side that has to do something.
 said_before() { # pattern, options of a peer that is stopped once it has said so
     want=$1; shift
     "$POTLUCK" peer --listen /ip4/127.0.0.1/tcp/0 "$@" >"$work/said" 2>&1 &
@@ -213,7 +213,8 @@ other_tensors() { # seconds in which they have to meet
 if other_tensors 8 || other_tensors 20 || other_tensors 60; then ok "refuses: $words"; else not_refused; fi
 refuses 1 "found no group for q.0b in time: nobody else was looking for one" alone "$work/two" --join "$entry" --prefix q --timeout 2
 
-# Another compression only differs; parts of another length, by either option, name both and the option.
+# Another compression only differs; parts of another length, by either option, name both and the
+# option.
 two() { # seconds at most, tensors, options of the first, options of the second
     limit=$1; shift
     "$POTLUCK" average --prefix two --no-check --matchmaking-time 1 --timeout "$limit" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --tensors "$1" $2 \
@@ -247,8 +248,8 @@ other_sizes() {
 }
 check "so are parts of other sizes" longer other_sizes
 
-# Two peers behind NAT, and no relay: they follow the one that is reachable, round after round. Not from the first round on:
-# a peer that gets no processor time for seconds misses one.
+# Two peers behind NAT, and no relay: they follow the one that is reachable, round after round. Not
+# from the first round on: a peer that gets no processor time for seconds misses one.
 three_peers=
 three='"group":\["[^"]*","[^"]*","[^"]*"\]'
 averages() { # output, options

@@ -1,4 +1,5 @@
-# train.sh - training is resumable to the bit, survives a kill and a full disk, and refuses nonsense.
+# train.sh - training is resumable to the bit, survives a kill and a full disk, and refuses
+# nonsense.
 . test/program/lib.inc
 train() {
     "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 12 --target-batch 16 --batch 8 \
@@ -32,8 +33,8 @@ check "and measures on them" train --steps 4 --out "$work/w2" --without "$work/w
 check "the same bits" cmp "$work/w1/checkpoint-000004.safetensors" "$work/w2/checkpoint-000004.safetensors"
 check "their loss is logged twice" test "$(grep -c '"held_out":[0-9]' "$work/w2/log.jsonl")" -eq 2
 
-# Peers that are given parts read every shard, and none reads another's: the position in a checkpoint
-# names them.
+# Peers that are given parts read every shard, and none reads another's: the position in a
+# checkpoint names them.
 shards() { "$POTLUCK" show "$1" 2>/dev/null | grep -o '[a-z]*-[0-9]*\.parquet'; }
 for part in 1 2 3; do
     check "trains on part $part of 3" train --steps 1 --out "$work/part$part" --part $part/3
@@ -54,8 +55,9 @@ kill -INT $pid
 wait $pid
 check "Ctrl-C ends with status 0 and a checkpoint" test $? -eq 0 -a "$(ls "$work/d" | grep -c checkpoint)" -eq 1
 
-# With delayed steps, too, every sample that the data had given by a checkpoint is in one of its steps, and no other
-# is: when Ctrl-C comes while a step is on its way, and when the training goes on from there.
+# With delayed steps, too, every sample that the data had given by a checkpoint is in one of its
+# steps, and no other is: when Ctrl-C comes while a step is on its way, and when the training goes
+# on from there.
 newest() { ls "$1" | grep '^checkpoint.*safetensors$' | tail -n 1; }
 all_counted() { # folder
     given=$(grep -aoE 'given[\]":[0-9]+' "$1/$(newest "$1")" | grep -oE '[0-9]+')

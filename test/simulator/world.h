@@ -12,8 +12,8 @@
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their
  * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
- * uplink or downlink needs; peers come and go at random, some without a word: their declarations and
- * reports stay until they expire. Everything is drawn from the seed. */
+ * uplink or downlink needs; peers come and go at random, some without a word: their declarations
+ * and reports stay until they expire. Everything is drawn from the seed. */
 #ifndef PL_SIMULATOR_WORLD_H
 #define PL_SIMULATOR_WORLD_H
 

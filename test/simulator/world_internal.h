@@ -1,6 +1,6 @@
-/* world_internal.h - what the parts of a simulated world share: its peers' steps (world.c), the network
- * between them (world_net.c), their groups (world_meeting.c), which peers they expect (world_report.c).
- * Units: seconds, bytes. */
+/* world_internal.h - what the parts of a simulated world share: its peers' steps (world.c), the
+ * network between them (world_net.c), their groups (world_meeting.c), which peers they expect
+ * (world_report.c). Units: seconds, bytes. */
 #ifndef PL_SIMULATOR_WORLD_INTERNAL_H
 #define PL_SIMULATOR_WORLD_INTERNAL_H
 

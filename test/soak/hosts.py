@@ -1,4 +1,5 @@
-"""A swarm whose peers are hosts of their own, in network namespaces (links.py): for the scripts here."""
+"""A swarm whose peers are hosts of their own, in network namespaces (links.py): for the scripts
+here."""
 import contextlib
 import os
 import tempfile
@@ -31,8 +32,8 @@ def expect(peers, condition, what):
 
 
 def all_in(peers, start):
-    """Until all of them have entered. Who could not, for a busy entry has not answered in time, says so and ends: it is
-    started again, as people do."""
+    """Until all of them have entered. Who could not, for a busy entry has not answered in time,
+    says so and ends: it is started again, as people do."""
     again, end = TRIES, time.time() + LIMIT
     while not all(p.of("ready") for p in peers):
         for i, p in enumerate(peers):
@@ -71,7 +72,8 @@ def agreed(peers):
 
 @contextlib.contextmanager
 def everybody(network, folder, *entry_options):
-    """A peer at each place but the entry's, and the entry's address. At the end none may have died by itself."""
+    """A peer at each place but the entry's, and the entry's address. At the end none may have died
+    by itself."""
     soak.make_files(folder)
     entry, join = soak.entry_peer(network.inside("entry"), network.ip("entry"), *entry_options)
     trainers = [place for place in network.places if place != "entry"]

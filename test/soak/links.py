@@ -1,10 +1,11 @@
-"""Hosts on one machine: a network namespace each, and links between them that are slow, long, lossy, uneven, and cut for
-a while. By veth and netem where the kernel has them, otherwise by a program of ours, links.c.
+"""Hosts on one machine: a network namespace each, and links between them that are slow, long,
+lossy, uneven, and cut for a while. By veth and netem where the kernel has them, otherwise by a
+program of ours, links.c.
 
     with Network({"entry": Place("a"), 0: Place("a", up=2), 1: Place("b")}, program) as network: ...
 
-Every place has a link of its own, half of DELAY_MS and LOSS_PERCENT each way, so between any two of them there are
-DELAY_MS there and back, and LOSS_PERCENT of the packets are lost each way.
+Every place has a link of its own, half of DELAY_MS and LOSS_PERCENT each way, so between any two of
+them there are DELAY_MS there and back, and LOSS_PERCENT of the packets are lost each way.
 """
 import dataclasses
 import json
@@ -37,8 +38,8 @@ def run(*command):
 
 class Network:
     def __init__(self, places, program, kind=None, delay=DELAY_MS, loss=LOSS_PERCENT, seed=1):
-        """program: links.c's. kind: "netem" or "links"; None: the first of them that works. delay: ms there and back;
-        loss: % each way."""
+        """program: links.c's. kind: "netem" or "links"; None: the first of them that works. delay:
+        ms there and back; loss: % each way."""
         self.places, self.program = places, program
         self.delay, self.loss, self.seed = delay / 4, loss / 2, seed
         self.numbers = {place: i + 1 for i, place in enumerate(places)}

@@ -1,5 +1,5 @@
-"""Whether links.c's links are what they are said to be. Nothing here is judged by how fast this machine is: a packet may
-be late, never early; a link may carry less, never more.
+"""Whether links.c's links are what they are said to be. Nothing here is judged by how fast this
+machine is: a packet may be late, never early; a link may carry less, never more.
 
 usage: links_test.py LINKS
 """
@@ -56,7 +56,8 @@ def until(what):
 
 
 def received(network, s, sent):
-    """(when, bytes) of every datagram until all are sent, nothing comes, and nothing is on its way."""
+    """(when, bytes) of every datagram until all are sent, nothing comes, and nothing is on its
+    way."""
     s.settimeout(0.5)
     found, seen = [], []
     while len(seen) < 3 or any(c != seen[-1] for c in seen[-3:]):

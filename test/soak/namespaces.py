@@ -1,14 +1,15 @@
-"""Several hosts on one machine: network namespaces with links between them that are slow, long, lossy, uneven, and cut
-for a while (links.py).
+"""Several hosts on one machine: network namespaces with links between them that are slow, long,
+lossy, uneven, and cut for a while (links.py).
 
 usage: namespaces.py POTLUCK
 
     entry   0   1         2   3        a peer a namespace
-      |     |   |         |   |        between any two: 100 Mbit/s, 50 ms there and back, 1 % of packets lost each way
+      |     |   |         |   |        between any two: 100 Mbit/s, 50 ms there and back, 1 % of
+            packets lost each way
       +-----+---+--[cut]--+---+        peer 1's uplink: 2 Mbit/s
 
-They train together; the link between the sides is cut, either side goes on by itself; it heals, and they are one
-swarm again. Where namespaces can't be made, a line says so.
+They train together; the link between the sides is cut, either side goes on by itself; it heals, and
+they are one swarm again. Where namespaces can't be made, a line says so.
 """
 import sys
 

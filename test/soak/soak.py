@@ -1,14 +1,17 @@
 """A swarm whose peers come and go at random: joins, SIGKILL, SIGSTOP, for as long as one likes.
 
-usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16), SOAK_SEED, SOAK_DELAYS
+usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16),
+                              SOAK_SEED, SOAK_DELAYS
 
-One initial peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
-about how fast:
-  - nobody's epoch goes back in its life, nor the swarm's by more than the one step that is lost with the peer that made it
+One initial peer is left alone; every trainer's life is drawn at random. Verdicts are about what
+happened, never about how fast:
+  - nobody's epoch goes back in its life, nor the swarm's by more than the one step that is lost
+    with the peer that made it
   - the loss falls
   - peers that average parameters in a round have the same ones right after it
   - no peer's resident memory or file descriptors grow without bound
-  - when the churn ends, all that live come to agree on the parameters, within what 16-bit floats round away
+  - when the churn ends, all that live come to agree on the parameters, within what 16-bit floats
+    round away
 Prints a line a verdict and a closing count; what was measured on the line before it.
 """
 import json
@@ -27,8 +30,8 @@ from verdicts import verdict
 
 SECONDS = float(os.environ.get("SOAK_S", "1800"))
 PEERS = int(os.environ.get("SOAK_PEERS", "16"))
-# One is drawn for each peer. With several the rounds of parameters begin at several times, and it takes minutes until
-# one has everybody.
+# One is drawn for each peer. With several the rounds of parameters begin at several times, and it
+# takes minutes until one has everybody.
 DELAYS = os.environ.get("SOAK_DELAYS", "none step round").split()
 SEED = int(os.environ.get("SOAK_SEED", str(random.randrange(1 << 30))))
 DONORS_MIN = 3          # so many that have the swarm's state are left alone at any time: else it is lost, by anybody's rules
@@ -40,14 +43,15 @@ EMPTY = (1, 10)          # s until a killed one is replaced
 SETTLING = 15            # s of a life, at least, that memory may grow in: connections, tables, first rounds
 # Bytes of memory beyond that: a snapshot of state or two, allocator's pieces.
 GROWTH = int(os.environ.get("SOAK_GROWTH_MB", "12")) << 20
-# Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
+# Each peer has a connection to each other, two while they cross, and those of the dead until they
+# are noticed.
 FILES = 60 + 4 * PEERS
 LASTING = 8              # polls, two seconds: for a moment a newcomer dials all peers that others still name, dead ones too
 CALM_LIMIT = 600         # s for the survivors to agree
 EPOCHS_MIN = 8           # that churn goes on for on a slow machine, within that limit: else there is nothing to judge
 RATE = 0.02
-# Parameters below 2 travel as halves, and each of two peers keeps the rounding of its own way out; a third for the
-# differences on the way back. Peers that don't average part by RATE a step.
+# Parameters below 2 travel as halves, and each of two peers keeps the rounding of its own way out;
+# a third for the differences on the way back. Peers that don't average part by RATE a step.
 TOLERANCE = 3 * 2 ** -11
 
 program = sys.argv[1]
@@ -126,7 +130,8 @@ class Peer:
         return reported[-1]["epoch"] if reported else 0
 
     def growth(self):
-        """From the most that it took while it settled: until its second step, however long a busy machine takes for that."""
+        """From the most that it took while it settled: until its second step, however long a busy
+        machine takes for that."""
         steps = self.of("epoch")
         settled = max(SETTLING, steps[1]["time"] - self.born) if len(steps) > 1 else float("inf")
         before = [m for t, m in self.memory if t <= settled]
@@ -151,8 +156,8 @@ def entry_peer(within=(), ip="127.0.0.1", *more):
 
 
 def apart(peers):
-    """The newest round in which all of them have averaged their parameters: the epoch that it was of, and the largest
-    difference of any two right after it; or None."""
+    """The newest round in which all of them have averaged their parameters: the epoch that it was
+    of, and the largest difference of any two right after it; or None."""
     averaged = [{e["round"]: e for e in p.of("corrected") if e["round_status"] == 0 and e["round_peers"] == len(peers)} for p in peers]
     common = set.intersection(*map(set, averaged)) if averaged else set()
     if len(averaged) < 2 or not common:
@@ -162,8 +167,8 @@ def apart(peers):
 
 
 def apart_after_rounds(peers):
-    """How many rounds of the parameters have more than one witness, and the largest difference that any of them has
-    left between those who were in it."""
+    """How many rounds of the parameters have more than one witness, and the largest difference that
+    any of them has left between those who were in it."""
     rounds = {}
     for p in peers:
         for e in p.of("corrected"):
@@ -264,8 +269,9 @@ class Swarm:
 
 
 def backwards(peer):
-    """A peer whose own epoch goes back, or whose view of the swarm's does by more than the step that is lost with
-    the peer that made it: no other peer has its state, and all go on from the step before."""
+    """A peer whose own epoch goes back, or whose view of the swarm's does by more than the step
+    that is lost with the peer that made it: no other peer has its state, and all go on from the
+    step before."""
     for field, allowed in (("epoch", 0), ("global_epoch", 1)):
         reported = [e[field] for e in peer.of("epoch", "corrected", "loaded")]
         if any(b < a - allowed for a, b in zip(reported, reported[1:])):

@@ -163,8 +163,8 @@ static void is_in(const char *folder, const char *name, const char *words)
     free(path);
 }
 
-/* A training on the page's own machine signs nothing. It does not count as a silent peer, and its own
- * pace gives the time that is left. */
+/* A training on the page's own machine signs nothing. It does not count as a silent peer, and its
+ * own pace gives the time that is left. */
 static void a_training_here_has_an_end(void **state)
 {
     struct dashboard_metrics m = metrics(DASHBOARD_THIS, 40, 8, 16, 2, 1);

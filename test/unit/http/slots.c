@@ -62,8 +62,8 @@ static void networks(void **unused)
     }
 }
 
-/* The connection that waits longest is closed first, in the network that has most waiting; the newest
- * stays. */
+/* The connection that waits longest is closed first, in the network that has most waiting; the
+ * newest stays. */
 static void silent_ones_go_first(void **unused)
 {
     struct slot many[6], honest, busy, newcomer[3];

@@ -84,7 +84,8 @@ static void weights_of_nothing(void **state)
     for (int k = 0; k < D; k++) assert_true(v[k] == 0);
 }
 
-/* Two Byzantine peers of nine, once far away and once not even numbers: the honest mean stays near. */
+/* Two Byzantine peers of nine, once far away and once not even numbers: the honest mean stays
+ * near. */
 static void outliers_do_not_drag(void **state)
 {
     const struct pl_clip how = { 3, NULL, 50, -1, -1, 0 };

@@ -88,8 +88,8 @@ static void assert_same(const struct run *a, const struct run *b)
     }
 }
 
-/* A loss that is not finite: its samples are dropped, with those accumulated before them, and nothing
- * else. */
+/* A loss that is not finite: its samples are dropped, with those accumulated before them, and
+ * nothing else. */
 static void bad_loss(void **state)
 {
     struct run r = begin(32), without = begin(32);
@@ -199,8 +199,8 @@ static void count(struct pl_backend *table)
     table->sumsq = counted_sumsq;
 }
 
-/* Samples bring their ids and labels up, and nothing else crosses the bus, either way; a step reads the
- * gradient once for its norm and the parameters once for what is not finite. */
+/* Samples bring their ids and labels up, and nothing else crosses the bus, either way; a step reads
+ * the gradient once for its norm and the parameters once for what is not finite. */
 static void stays_on_the_device(void **state)
 {
     struct run r;

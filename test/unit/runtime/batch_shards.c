@@ -1,5 +1,5 @@
-/* batch_shards.c - a batch that is computed in parts side by side: the same numbers for any number of
- * threads, and the same gradient as in one part. */
+/* batch_shards.c - a batch that is computed in parts side by side: the same numbers for any number
+ * of threads, and the same gradient as in one part. */
 #include "runtime/batch_shards.h"
 #include "runtime/workspace.h"
 #include "runtime/backend_open.h"
