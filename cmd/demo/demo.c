@@ -302,7 +302,7 @@ static int open_all(struct demo *d, struct pl_err *err)
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
     if (!rc)
         rc = reference_images_open(&d->references, (const char *const *)d->data.path, d->data.paths,
-                                   (const char *const *)d->data.without, d->data.withouts,
+                                   (const char *const *)d->data.without, d->data.without_count,
                                    config.F * config.F, err);
     if (!rc && d->pairs) reference_images_limit(&d->references, d->pairs);
     if (!rc)
@@ -384,7 +384,8 @@ static int run_demo(int argc, char **argv)
     if (!rc) rc = open_all(&d, &err);
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",
-                d.references.count, d.data.withouts, d.sampler.model->params.trainable, d.be.note);
+                d.references.count, d.data.without_count, d.sampler.model->params.trainable,
+                d.be.note);
         page = !d.alone || d.no_dash ? 0
                                      : demo_page_start(d.out, d.steps); /* a swarm has its own */
         rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);

@@ -38,7 +38,7 @@ static int grow(struct reference_images *g, size_t *capacity)
 }
 
 static int add_shard(struct reference_images *g, size_t *capacity, const char *path,
-                     const char *const *without, size_t withouts, struct pl_err *err)
+                     const char *const *without, size_t without_count, struct pl_err *err)
 {
     struct shard *s;
     struct shard_row row;
@@ -60,7 +60,7 @@ static int add_shard(struct reference_images *g, size_t *capacity, const char *p
         g->caption[g->count] = caption;
         g->held_out[g->count] = 0;
         g->row[g->count] = at;
-        for (size_t i = 0; i < withouts; i++)
+        for (size_t i = 0; i < without_count; i++)
             if (!strcmp(without[i], caption)) g->held_out[g->count] = 1;
         for (size_t i = 0; i < g->cells; i++)
             g->codes[g->count * g->cells + i] = shard_code(row.code, i);
@@ -71,7 +71,7 @@ static int add_shard(struct reference_images *g, size_t *capacity, const char *p
 }
 
 int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
-                          const char *const *without, size_t withouts, int cells,
+                          const char *const *without, size_t without_count, int cells,
                           struct pl_err *err)
 {
     size_t capacity = 0;
@@ -79,7 +79,7 @@ int reference_images_open(struct reference_images *g, const char *const *shard, 
     memset(g, 0, sizeof *g);
     g->cells = (size_t)cells;
     for (size_t i = 0; i < shards && !rc; i++)
-        rc = add_shard(g, &capacity, shard[i], without, withouts, err);
+        rc = add_shard(g, &capacity, shard[i], without, without_count, err);
     if (!rc && !g->count) rc = pl_fail(err, PL_ENOTFOUND, "no usable pair in the shards");
     if (rc) reference_images_close(g);
     return rc;

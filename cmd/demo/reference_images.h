@@ -17,7 +17,7 @@ struct reference_images {
 /* Every row of the shards that the run's filter lets pass; `without`: captions that were held
  * out. */
 int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
-                          const char *const *without, size_t withouts, int cells,
+                          const char *const *without, size_t without_count, int cells,
                           struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
 void reference_images_limit(struct reference_images *g, uint64_t limit);

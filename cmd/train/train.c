@@ -1,4 +1,11 @@
-/* train.c - `potluck train`: a model from shards of captions and codes. */
+/* train.c - `potluck train`: a text-to-image transformer from shards of captions and image tokens.
+ * [TTT 3]
+ *
+ *   options - backend - data - model with initial values - trainer - train_job_run
+ *
+ * Alone, train_job.c makes the steps; with --run the collaborative optimizer does (train_swarm.c).
+ * All peers of a run have to agree on the model, the optimizer, the schedule and the target batch;
+ * seed of the data and size of the micro-batches are each peer's own. */
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
@@ -20,6 +27,7 @@
 
 #define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
+/* What the command line says. */
 struct requests {
     struct compute compute;
     struct train_data data;
@@ -36,6 +44,7 @@ struct requests {
     struct train_swarm swarm;
 };
 
+/* Two options that share one function, since both collect files. */
 static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct requests *w = options;
@@ -177,6 +186,8 @@ static int run(struct requests *w, struct pl_err *err)
     enum train_end end;
     char path[PATH_MAX + 64];
     int rc;
+    /* The order is that of the cost: a mistake in the options shows before anything is read, one in
+     * the data before the model takes its memory. */
     if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
     train_optimizer_named(&training.optimizer, w->optimizer);
     training.devices = w->compute.devices;
@@ -200,13 +211,15 @@ static int run(struct requests *w, struct pl_err *err)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
                              (uint64_t)w->limit, &w->job.source, err);
-    if (!rc && w->data.withouts && w->evaluate_every) {
+    if (!rc && w->data.without_count && w->evaluate_every) {
         w->held_out.every = (int)w->evaluate_every;
         w->job.held_out = &w->held_out;
         rc = train_data_held_out(&w->data, &config, HELD_OUT_PAIRS, &w->held_out.tokens,
                                  &w->held_out.codes, &w->held_out.count, err);
     }
     if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
+    /* All peers of a run begin with the same seed, hence with the same values: peers that start at the
+     * same moment find no state to download. */
     if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
     if (!rc) {
@@ -264,14 +277,15 @@ static int check(struct requests *w)
     return PL_OK;
 }
 
+/* --run: train_swarm.c gets the parsed options as they are. */
 static void use_swarm(struct requests *w)
 {
     if (!w->swarm.run) return;
     join_options_default(&w->join);
     w->swarm.join = &w->join;
     w->swarm.averaging = &w->averaging;
-    w->job.together = train_swarm_run;
-    w->job.collaborative_context = &w->swarm;
+    w->job.train_swarm = train_swarm_run;
+    w->job.swarm_context = &w->swarm;
 }
 
 static int run_train(int argc, char **argv)

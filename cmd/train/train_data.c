@@ -1,6 +1,10 @@
-/* train_data.c - resolves files, folders and URLs to a list of shards, removes what is held out,
- * and opens the stream of batches. Order depends on seed and position alone, so that training
- * resumes bit for bit. */
+/* train_data.c - the pairs that a command trains on. [TTT 3.1]
+ *
+ *   sources   files, folders and URLs become one list of shards
+ *   part      of N peers each keeps every N-th shard
+ *   exclude   held-out captions are removed
+ *   stream    batches in an order that depends on seed and position alone, so that training resumes
+ *             bit for bit, and a validator can draw a peer's samples again */
 #include "train_data.h"
 #include "cmd/common/environment.h"
 #include "cmd/common/interrupt.h"
@@ -18,8 +22,9 @@
 #include <unistd.h>
 
 #define CAPTIONS_MAX (16u << 20) /* bytes of a file of captions */
-#define SHARDS_MAX 1000000
+#define SHARDS_MAX 1000000       /* in a folder: more than any published data set has */
 
+/* Takes the text; NULL: there was no memory for it. */
 static int append(char ***list, size_t *count, char *text)
 {
     char **grown = text ? realloc(*list, (*count + 1) * sizeof *grown) : NULL;
@@ -46,6 +51,7 @@ static int is_stopped(void *context)
     return interrupted() || atomic_load(&d->is_closing);
 }
 
+/* The flag ends a download that the stream's reader may be waiting in. */
 static void close_stream(struct train_data *d)
 {
     atomic_store(&d->is_closing, 1);
@@ -54,6 +60,7 @@ static void close_stream(struct train_data *d)
     atomic_store(&d->is_closing, 0);
 }
 
+/* The client is made with the first URL: its origin is the one that POTLUCK_TOKEN belongs to. */
 static int add_url(struct train_data *d, const char *url, struct pl_err *err)
 {
     struct http_client_options o = http_client_options();
@@ -87,6 +94,7 @@ static int open_shard(void *context, struct pl_source **source, const char *name
 {
     const struct train_data *d = context;
     if (!http_is_url(name)) return pl_source_file(source, name, err);
+    /* A list may give the shard's SHA-256: then what the server sends is checked against it. */
     for (size_t k = 0; k < d->lists; k++)
         for (size_t i = 0; i < d->list[k].count; i++)
             if (!strcmp(d->list[k].url[i], name))
@@ -94,6 +102,7 @@ static int open_shard(void *context, struct pl_source **source, const char *name
     return http_source_open(source, d->http, d->cache, name, NULL, err);
 }
 
+/* Shards are given out in turn, so that parts differ by one shard at most. */
 int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err)
 {
     size_t kept = 0;
@@ -144,7 +153,7 @@ int train_data_without(struct train_data *d, const char *path, struct pl_err *er
     if (rc) return rc;
     for (char *line = strtok_r(text, "\r\n", &save); line && !rc;
          line = strtok_r(NULL, "\r\n", &save))
-        if (line[0] != '#' && append(&d->without, &d->withouts, strdup(line)))
+        if (line[0] != '#' && append(&d->without, &d->without_count, strdup(line)))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     free(text);
     return rc;
@@ -154,6 +163,8 @@ int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *
 {
     return pl_unigram_open(&d->tokenizer, path, err);
 }
+
+/* --- the stream as a train_source ------------------------------------------------------------- */
 
 static int next(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err)
 {
@@ -169,9 +180,10 @@ static int next(void *context, const int32_t **text, const int32_t **codes, stru
 static json_t *position(void *context)
 {
     struct train_data *d = context;
-    char *text = d->is_dealt ? NULL : pl_batch_stream_position(d->stream);
+    char *text = d->is_shuffled ? NULL : pl_batch_stream_position(d->stream);
     json_t *value = text ? json_loads(text, 0, NULL) : NULL;
-    if (d->is_dealt) value = json_pack("{s:b}", "dealt", 1); /* each step deals its own order */
+    if (d->is_shuffled)
+        value = json_pack("{s:b}", "dealt", 1); /* each step has an order of its own */
     free(text);
     return value;
 }
@@ -189,15 +201,18 @@ static int seek(void *context, const json_t *value, struct pl_err *err)
     return rc;
 }
 
-static int deal(void *context, uint64_t seed, struct pl_err *err)
+/* The same shards in the order of another seed, from the beginning. */
+static int shuffle(void *context, uint64_t seed, struct pl_err *err)
 {
     struct train_data *d = context;
     close_stream(d);
     d->options.seed = seed;
-    d->is_dealt = 1;
+    d->is_shuffled = 1;
     return pl_batch_stream_open(&d->stream, &d->options, d->batch, 0, err);
 }
 
+/* SHA-256 over all that decides which samples a seed draws: shards, tokenizer, exclusions; half of it
+ * in hex. */
 static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
 {
     struct train_data *d = context;
@@ -206,7 +221,7 @@ static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
     char *what;
     json_object_del(data, "seed");
     json_object_set_new(data, "tokens", json_integer(pl_unigram_size(d->tokenizer)));
-    for (size_t i = 0; i < d->withouts; i++)
+    for (size_t i = 0; i < d->without_count; i++)
         json_array_append_new(without, json_string(d->without[i]));
     json_object_set_new(data, "without", without);
     what = data ? json_dumps(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -229,11 +244,13 @@ static struct pairs_options options_of(struct train_data *d, const struct pl_dal
         .cells = config->F * config->F,
         .codes = config->Vi,
         .exclude = (const char *const *)d->without,
-        .excludes = d->withouts,
+        .excludes = d->without_count,
         .open = d->http ? open_shard : NULL,
         .open_context = d,
     };
 }
+
+/* --- open, close ------------------------------------------------------------------------------ */
 
 int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
                     uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err)
@@ -244,12 +261,13 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
     if (pl_unigram_size(d->tokenizer) > config->V)
         return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
                        pl_unigram_size(d->tokenizer), config->V);
-    *source = (struct train_source){ next, position, seek, deal, name, d };
+    *source = (struct train_source){ next, position, seek, shuffle, name, d };
     d->options = o;
     d->batch = batch;
     return pl_batch_stream_open(&d->stream, &o, batch, 0, err);
 }
 
+/* One pass over the excluded pairs alone. */
 int train_data_held_out(struct train_data *d, const struct pl_dalle_config *config, int most,
                         int32_t **tokens, int32_t **codes, int *count, struct pl_err *err)
 {
@@ -286,7 +304,7 @@ void train_data_close(struct train_data *d)
     for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);
     free(d->list);
     for (size_t i = 0; i < d->paths; i++) free(d->path[i]);
-    for (size_t i = 0; i < d->withouts; i++) free(d->without[i]);
+    for (size_t i = 0; i < d->without_count; i++) free(d->without[i]);
     free(d->path);
     free(d->without);
     memset(d, 0, sizeof *d);

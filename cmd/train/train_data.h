@@ -18,11 +18,11 @@ struct train_data {
     char *first_url;          /* the first that was named: POTLUCK_TOKEN belongs to its origin */
     struct http_cache *cache; /* NULL: what is fetched is not kept */
     char **without;           /* captions held out */
-    size_t withouts;
+    size_t without_count;
     struct unigram *tokenizer;
     struct stream *stream;
     struct pairs_options options; /* the stream's */
-    int batch, is_dealt;
+    int batch, is_shuffled;
     atomic_int is_closing; /* the stream: its reader need not wait for a server any more */
 };
 

@@ -22,9 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROLLBACKS_MAX \
-    5 /* in a row without a good step: the numbers will not get better by themselves */
+#define ROLLBACKS_MAX 5 /* in a row: the numbers will not get better by themselves */
 
+/* One training, alone or in a swarm. */
 struct state {
     const struct train_job *job;
     struct pl_trainer *t;
@@ -41,6 +41,8 @@ const char *const train_optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32",
 const char *const train_activations[] = { "reversible", "recomputed", "stored", NULL };
 const char *const train_configs[] = { "run", "middle", "small", "demo", NULL };
 
+/* The run's settings but for the size of the state: weight decay 0.045, 8-bit moments for tensors of
+ * 65536 elements and more. [spec hivemind-protocol 10] */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
 {
     if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);
@@ -51,6 +53,8 @@ int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
     return PL_OK;
 }
 
+/* The state_dict's names that share a tensor with an earlier one: a checkpoint stores it once, and
+ * readers find it by each name. */
 static json_t *aliases(const struct pl_dalle *m)
 {
     size_t count;
@@ -73,6 +77,7 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint6
     int rc;
     snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)step);
     path = pl_path_join(folder, name);
+    /* Everything that --resume and generate need besides the tensors is in the metadata. */
     c.config = pl_dalle_config_to_json(&model->config);
     c.alias = aliases(model);
     c.training = json_pack("{s:I, s:I, s:O?}", "step", (json_int_t)step, "optimizer_steps",
@@ -80,6 +85,7 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint6
     if (!path || !c.config || !c.alias || !c.training)
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
     else rc = pl_checkpoint_save(&c, path, err);
+    /* Older ones are removed only after the new one is complete. */
     if (!rc) rc = pl_checkpoint_prune(folder, keep, err);
     json_decref(c.config);
     json_decref(c.alias);
@@ -89,6 +95,7 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint6
     return rc;
 }
 
+/* Now and as the job says. */
 static int save(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -98,6 +105,7 @@ static int save(struct state *s, struct pl_err *err)
     return rc;
 }
 
+/* A checkpoint of a peer without data has no position: training begins at its own. */
 static int seek(struct train_source *source, const json_t *position, const char *path,
                 struct pl_err *err)
 {
@@ -115,6 +123,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
     int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
     rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
+    /* With a trainer: moments, step, data position, so that training goes on bit for bit. */
     if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);
     if (!rc && t && !(training = pl_checkpoint_json(f, "training", err))) rc = PL_EFORMAT;
     if (!rc && t) {
@@ -132,6 +141,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
     return rc;
 }
 
+/* The progress line. The time left follows from an average over the last ten steps or so. */
 static void show(struct state *s, const struct pl_train_report *r, int force)
 {
     const struct train_job *job = s->job;
@@ -161,6 +171,8 @@ static int accumulate(struct state *s, struct pl_err *err)
     return rc;
 }
 
+/* The mean loss over all held-out pairs, in micro-batches. The last one may be smaller, so losses are
+ * weighted by its samples. */
 static int measure(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -181,6 +193,8 @@ static int measure(struct state *s, struct pl_err *err)
     return train_log_held_out(&s->log, s->t->step, h->last, h->count, err);
 }
 
+/* Delayed updates: samples drawn from here on belong to the next step, so a checkpoint of this step
+ * has this position. */
 static void gathered(void *state)
 {
     struct state *s = state;
@@ -206,6 +220,7 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     show(s, r, s->t->step == job->steps);
     if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
         rc = save(s, err);
+        /* After bad numbers the trainer goes back to what a resumed run would begin with. */
         if (!rc && (rc = pl_trainer_snapshot(s->t)))
             pl_fail(err, rc, "no memory for the last good state");
     }
@@ -218,6 +233,7 @@ static int is_interrupted(void *state)
     return interrupted();
 }
 
+/* Alone: g = mean over the target batch, then x = optimizer(x, g). */
 static int one_step(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -240,6 +256,7 @@ static int one_step(struct state *s, struct pl_err *err)
     return stepped(s, &r, took, err);
 }
 
+/* The folder, the checkpoint to go on from, and the log without what came after it. */
 static int prepare(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -276,11 +293,12 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     interrupt_catch(&before);
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
-    if (!rc && job->together) {
+    /* In a swarm the collaborative optimizer decides when to step; afterwards it calls `stepped`. */
+    if (!rc && job->train_swarm) {
         const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
-        rc = job->together(job->collaborative_context, trainer, job, &hooks, &err);
+        rc = job->train_swarm(job->swarm_context, trainer, job, &hooks, &err);
     }
-    while (!rc && !job->together && s.t->step < job->steps && !interrupted()) {
+    while (!rc && !job->train_swarm && s.t->step < job->steps && !interrupted()) {
         if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupt_ask();
         else rc = one_step(&s, &err);
     }

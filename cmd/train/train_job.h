@@ -15,9 +15,10 @@ struct train_source {
     int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
     json_t *(*position)(void *context); /* new reference */
     int (*seek)(void *context, const json_t *position, struct pl_err *err);
-    /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of
-     * another seed; and a name for the data, without a seed: with the same, peers draw the same. */
-    int (*deal)(void *context, uint64_t seed, struct pl_err *err);
+    /* For verified rounds, whose samples other peers draw again; NULL: they cannot. Begins anew in
+     * the order of another seed; and a name for the data, without a seed: peers with the same name
+     * draw the same. */
+    int (*shuffle)(void *context, uint64_t seed, struct pl_err *err);
     int (*name)(void *context, char name[TRAIN_DATA_NAME], struct pl_err *err);
     void *context;
 };
@@ -34,11 +35,10 @@ struct train_hooks {
 };
 struct train_job;
 /* Trains until job->steps, with others. */
-typedef int train_together_fn(void *context, struct pl_trainer *trainer,
-                              const struct train_job *job, const struct train_hooks *hooks,
-                              struct pl_err *err);
+typedef int train_swarm_fn(void *context, struct pl_trainer *trainer, const struct train_job *job,
+                           const struct train_hooks *hooks, struct pl_err *err);
 
-/* Pairs that nobody trains on. */
+/* Pairs that no peer trains on. */
 struct train_held_out {
     int32_t *tokens, *codes; /* (count,T), (count,cells) */
     int count;               /* 0: nothing is measured */
@@ -59,8 +59,8 @@ struct train_job {
     double seconds; /* stop (and save) after so long; 0: no limit */
     struct train_source source;
     struct train_held_out *held_out; /* NULL: none */
-    train_together_fn *together;     /* NULL: alone */
-    void *collaborative_context;
+    train_swarm_fn *train_swarm;     /* NULL: alone */
+    void *swarm_context;
 };
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, may be resumed */ };

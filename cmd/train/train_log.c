@@ -1,4 +1,8 @@
-/* train_log.c - one JSON line for each step, and a plot of the loss made from these lines. */
+/* train_log.c - one JSON line for each step, and a plot of the loss made from these lines.
+ *
+ * A line is flushed as soon as it is written, so a run that is killed loses one step at most. On
+ * resuming, lines after the checkpoint's step are removed: those steps are made again. The file is
+ * rewritten under another name and then renamed, so that it is never half a log. */
 #include "train_log.h"
 #include "data/files/file.h"
 #include "data/images/plot.h"
@@ -9,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOG_MAX (1u << 30)
+#define LOG_MAX (1u << 30) /* bytes: five million steps */
 
 /* Reads the next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that
  * was killed while writing) are skipped. */
@@ -53,6 +57,7 @@ static int cut(const char *path, uint64_t step, struct pl_err *err)
     return rc;
 }
 
+/* step 0: a new log; else the old one goes on after this step. */
 int train_log_open(struct train_log *log, const char *folder, uint64_t step, struct pl_err *err)
 {
     int rc = PL_OK;
@@ -66,6 +71,7 @@ int train_log_open(struct train_log *log, const char *folder, uint64_t step, str
     return rc;
 }
 
+/* Takes the entry. An entry that is NULL (no memory) is an error as well. */
 int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err)
 {
     int failed = !entry || json_dumpf(entry, log->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
@@ -105,6 +111,7 @@ int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pa
                          err);
 }
 
+/* A training that ended before its first step leaves no empty file. */
 void train_log_close(struct train_log *log)
 {
     int is_empty = log->file && !fseek(log->file, 0, SEEK_END) && ftell(log->file) == 0;
@@ -123,12 +130,14 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
     memset(c, 0, sizeof *c);
     rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
     if (rc) return rc;
+    /* As many points as lines, and one for a last line without an end. */
     for (size_t i = 0; i < bytes; i++) room += text[i] == '\n';
     c->step = calloc(room + 1, sizeof(double));
     c->image = calloc(room + 1, sizeof(double));
     c->text = calloc(room + 1, sizeof(double));
     if (!c->step || !c->image || !c->text) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     while (!rc && (entry = next_line(text, bytes, &at))) {
+        /* Steps have a loss; events and held-out losses are other lines. */
         const json_t *loss = json_object_get(entry, "loss_image");
         if (loss && c->count <= room) {
             c->step[c->count] = json_number_value(json_object_get(entry, "step"));
@@ -150,6 +159,7 @@ void train_curve_clear(struct train_curve *c)
     memset(c, 0, sizeof *c);
 }
 
+/* loss.png: our two losses, over the reference run's if a log of it is given. */
 int train_log_plot(const char *folder, const char *published, struct pl_err *err)
 {
     char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.png");

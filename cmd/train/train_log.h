@@ -24,7 +24,7 @@ int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_r
 /* A line {"event": ..., "step": ..., "text": ...}. */
 int train_log_event(struct train_log *log, uint64_t step, const char *event, const char *text,
                     struct pl_err *err);
-/* A line {"step", "held_out", "pairs"}: the loss on pairs that nobody trains on. */
+/* A line {"step", "held_out", "pairs"}: the loss on held-out pairs. */
 int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs,
                        struct pl_err *err);
 /* Leaves no log without a line. */

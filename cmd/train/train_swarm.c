@@ -1,5 +1,12 @@
-/* train_swarm.c - a trainer of runtime/trainer.h under the collaborative optimizer of net/hivemind/optimizer.h: the loop
- * draws a batch, adds its gradient, and calls pl_collaborative_step; the rest is what a user reads. */
+/* train_swarm.c - a trainer of runtime/trainer.h under the collaborative optimizer of
+ * net/hivemind/optimizer.h. [TTT 2.1; 3.3]
+ *
+ *   batch   draw samples, add their gradient, pl_collaborative_step
+ *   hooks   the optimizer asks this trainer for its gradient, for a step, for a peer's state
+ *   report  its events become lines for the user, log entries and checkpoints
+ *
+ * When to step, with whom, and what to do when that fails is the optimizer's matter. Parameters stay
+ * in the device's memory: the hooks pass pointers, not copies. */
 #include "train_swarm.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
@@ -13,7 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-struct learner {
+/* The context of all hooks. */
+struct swarm_trainer {
     struct train_swarm *w;
     struct swarm *s;
     struct pl_trainer *t;
@@ -21,9 +29,9 @@ struct learner {
     struct pl_train_report report; /* of the last step */
     /* For validators: a peer's samples of an epoch follow from its id and the epoch, so that any
      * groupmate can compute its gradient again. */
-    int deals;
-    int64_t epoch, dealt;    /* of the parameters; of the order */
-    double seconds_a_sample; /* ours, running */
+    int is_repeatable;
+    int64_t epoch, shuffled_epoch; /* of the parameters; of the order */
+    double seconds_a_sample;       /* ours, running */
 };
 
 /* --- batches ----------------------------------------------------------------------------------- */
@@ -33,7 +41,8 @@ struct learner {
 
 /* Seed = SHA-256(peer id, epoch): the order of a peer's samples is public, and differs for each
  * peer and epoch. */
-static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
+static int shuffle_for(struct swarm_trainer *l, const struct peer_id *peer, int64_t epoch,
+                       struct pl_err *err)
 {
     const struct train_source *source = &l->w->job->source;
     uint8_t text[sizeof peer->bytes + 8], hash[32];
@@ -42,24 +51,26 @@ static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, st
     for (int i = 0; i < 8; i++) text[peer->length + i] = (uint8_t)((uint64_t)epoch >> 8 * i);
     EVP_Digest(text, peer->length + 8, hash, NULL, EVP_sha256(), NULL);
     for (int i = 0; i < 8; i++) seed = seed << 8 | hash[i];
-    return source->deal(source->context, seed >> 1, err); /* as JSON's integers are */
+    return source->shuffle(source->context, seed >> 1, err); /* as JSON's integers are */
 }
 
 /* PL_EAGAIN: interrupted while it waited for data. PL_EFORMAT: the loss is not finite. */
-static int add_batch(struct learner *l, double *loss, struct pl_err *err)
+static int add_batch(struct swarm_trainer *l, double *loss, struct pl_err *err)
 {
     const struct train_job *job = l->w->job;
     const int32_t *text, *codes;
+    /* The trainer sums losses over all samples of the step: the batch's is the difference. */
     double before = l->t->sum.total, began = pl_seconds(), left;
     int rc = PL_OK;
-    if (l->deals && l->dealt != l->epoch) {
-        rc = deal(l, &l->s->me.id, l->epoch, err);
-        l->dealt = l->epoch;
+    if (l->is_repeatable && l->shuffled_epoch != l->epoch) {
+        rc = shuffle_for(l, &l->s->me.id, l->epoch, err);
+        l->shuffled_epoch = l->epoch;
     }
     if (!rc) rc = job->source.next(job->source.context, &text, &codes, err);
     if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
     if ((rc = pl_trainer_add(l->t, text, codes, job->micro_batch, err))) return rc;
     *loss = (l->t->sum.total - before) / job->micro_batch;
+    /* An average over some batches: how long a groupmate's gradient will take to recompute. */
     l->seconds_a_sample += (l->seconds_a_sample > 0 ? SHARE : 1) *
                            ((pl_seconds() - began) / job->micro_batch - l->seconds_a_sample);
     if ((left = began + l->w->slow - pl_seconds()) > 0) {
@@ -71,9 +82,11 @@ static int add_batch(struct learner *l, double *loss, struct pl_err *err)
 
 /* --- the trainer's hooks, see collaborative_trainer.h ------------------------------------------- */
 
+/* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient buffer,
+ * so that the next batches accumulate in another one. */
 static int take_gradient(void *context, int delayed, float **gradient)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     int rc = pl_trainer_mean(l->t);
     *gradient = l->t->model->params.grad;
     if (rc || !delayed) return rc;
@@ -83,9 +96,11 @@ static int take_gradient(void *context, int delayed, float **gradient)
     return rc;
 }
 
+/* The step from `epoch` to the next. The trainer's own counter follows, since the learning rate of the
+ * schedule depends on it. */
 static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     int rc;
     l->t->step = (uint64_t)epoch;
     if (delayed) return pl_trainer_step_delayed(l->t, &l->report, err);
@@ -96,30 +111,35 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
 
 static int apply_delayed(void *context)
 {
-    return pl_trainer_apply_delayed(((struct learner *)context)->t);
+    return pl_trainer_apply_delayed(((struct swarm_trainer *)context)->t);
 }
 
+/* The snapshot is what the trainer rolls back to after bad numbers: now the state just loaded. */
 static int loaded(void *context, int64_t epoch)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     l->t->step = (uint64_t)epoch;
     l->epoch = epoch;
     return pl_trainer_snapshot(l->t);
 }
 
+/* The order begins anew as well: a validator draws the first samples of an epoch, so ours have to be
+ * those. */
 static void drop(void *context)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     l->t->samples = 0;
     memset(&l->t->sum, 0, sizeof l->t->sum);
     l->t->model->params.be->fill(l->t->model->params.grad, 0, l->t->model->params.total);
-    l->dealt = -1;
+    l->shuffled_epoch = -1;
 }
 
+/* A validator's part in BTARD: the peer's first samples of this epoch, in batches of our own size. It
+ * must end well before the all-reduce's time limit, while the whole group waits for it. */
 static int recompute(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
                      float **gradient)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     const struct train_job *job = l->w->job;
     uint64_t own_samples = l->t->samples;
     struct pl_dalle_loss own_sum = l->t->sum;
@@ -129,7 +149,7 @@ static int recompute(void *context, const struct peer_id *peer, int64_t epoch, u
     *gradient = l->t->model->params.grad;
     if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
     drop(l);
-    rc = deal(l, peer, epoch, NULL);
+    rc = shuffle_for(l, peer, epoch, NULL);
     for (uint64_t n = 0, some; !rc && n < samples; n += some) {
         const int32_t *text, *codes;
         some = samples - n;
@@ -143,15 +163,18 @@ static int recompute(void *context, const struct peer_id *peer, int64_t epoch, u
     return rc;
 }
 
-static double rate(void *context, int64_t epoch)
+/* lr(e) rises to the peak during warmup, then falls to 0 at the last step, for all peers alike. [spec
+ * hivemind-protocol 10] */
+static double learning_rate(void *context, int64_t epoch)
 {
-    const struct pl_train_options *o = &((struct learner *)context)->t->options;
+    const struct pl_train_options *o = &((struct swarm_trainer *)context)->t->options;
     return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
 }
 
 /* --- output for the user ---------------------------------------------------------------------- */
 
-static void say_json(const struct pl_collaborative_event *e)
+/* One line for each event, with all fields whether the kind has them or not. */
+static void print_json(const struct pl_collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
@@ -176,7 +199,8 @@ static void say_json(const struct pl_collaborative_event *e)
     json_decref(line);
 }
 
-static void say_text(const char *cmd, const struct pl_collaborative_event *e, int verify)
+/* Batches and good rounds are the progress line's matter: here is only what a user may act on. */
+static void print_text(const char *cmd, const struct pl_collaborative_event *e, int verify)
 {
     switch (e->kind) {
     case PL_COLLABORATIVE_LOADED:
@@ -212,16 +236,17 @@ static void say_text(const char *cmd, const struct pl_collaborative_event *e, in
     }
 }
 
+/* On the training's thread, within pl_collaborative_open, _step, _finish and _close. */
 static void report(void *context, const struct pl_collaborative_event *e)
 {
-    struct learner *l = context;
+    struct swarm_trainer *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
     /* a token that was refused is requested again with the next batch */
     if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->join->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
-    if (w->json) say_json(e);
-    else if (!w->job->quiet) say_text(w->job->cmd, e, w->averaging->verify);
+    if (w->json) print_json(e);
+    else if (!w->job->quiet) print_text(w->job->cmd, e, w->averaging->verify);
     if (e->kind == PL_COLLABORATIVE_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report,
                           e->samples / fmax(1e-9, e->status.samples_per_second), &err))
@@ -241,7 +266,8 @@ static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
     snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
 }
 
-static int is_over(const struct learner *l, const struct pl_collaborative *c, double began)
+/* Ctrl-C, the last step, or the time limit. */
+static int is_over(const struct swarm_trainer *l, const struct pl_collaborative *c, double began)
 {
     const struct train_job *job = l->w->job;
     return l->w->hooks->interrupted(l->w->hooks->state) ||
@@ -249,7 +275,8 @@ static int is_over(const struct learner *l, const struct pl_collaborative *c, do
            (job->seconds > 0 && pl_seconds() - began > job->seconds);
 }
 
-static int train(struct learner *l, struct pl_collaborative *c, double began, struct pl_err *err)
+static int train(struct swarm_trainer *l, struct pl_collaborative *c, double began,
+                 struct pl_err *err)
 {
     const struct train_held_out *h = l->w->job->held_out;
     double held_out = NAN;
@@ -257,6 +284,7 @@ static int train(struct learner *l, struct pl_collaborative *c, double began, st
     while (!rc && !is_over(l, c, began)) {
         double loss;
         rc = add_batch(l, &loss, err);
+        /* A loss that is not finite drops the batch; the optimizer decides whether to go on. */
         if (rc == PL_EAGAIN && is_over(l, c, began)) rc = PL_OK;
         else if (rc == PL_EFORMAT) rc = pl_collaborative_discard(c, err->text, err);
         else if (!rc) rc = pl_collaborative_step(c, NULL, l->w->job->micro_batch, loss, err);
@@ -266,8 +294,8 @@ static int train(struct learner *l, struct pl_collaborative *c, double began, st
     return rc ? rc : pl_collaborative_finish(c, err);
 }
 
-static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key,
-                        struct pl_err *err)
+static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct rsa_key *key,
+                          struct pl_err *err)
 {
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
@@ -286,14 +314,14 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
                                                 .loaded = loaded,
                                                 .drop = drop,
                                                 .overlaps = p->be->many_threads,
-                                                .recompute = l->deals ? recompute : NULL,
-                                                .validators = l->deals ? a->validators : 0,
+                                                .recompute = l->is_repeatable ? recompute : NULL,
+                                                .validators = l->is_repeatable ? a->validators : 0,
                                                 .data = data };
     struct pl_collaborative_options o = { .device = device,
                                           .compression = a->compression,
                                           .target_batch = w->job->target_batch,
                                           .lr = l->t->options.peak,
-                                          .schedule = rate,
+                                          .schedule = learning_rate,
                                           .epoch = (int64_t)l->t->step,
                                           .epochs = (int64_t)w->job->steps,
                                           .average_state_every = w->average_state_every,
@@ -313,10 +341,11 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
                                           .trainer = &trainer };
     struct pl_collaborative *c = NULL;
     double began = pl_seconds();
-    int rc = l->deals ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
+    /* Peers verify each other only if they have the same data: its name goes to the group. */
+    int rc = l->is_repeatable ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
     device_of(device, p->be->note);
     l->epoch = (int64_t)l->t->step;
-    l->dealt = -1;
+    l->shuffled_epoch = -1;
     if (!rc) rc = pl_collaborative_open(&c, &run, NULL, 0, &o, err);
     if (!rc) rc = train(l, c, began, err);
     if (c) l->t->step = (uint64_t)pl_collaborative_epoch(c);
@@ -337,7 +366,8 @@ static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
     plan->offload = t->options.optimizer.host != NULL;
 }
 
-static void say_address(const struct train_swarm *w, struct swarm *s)
+/* Printed before anything is waited for: others may come while we still join. */
+static void print_addresses(const struct train_swarm *w, struct swarm *s)
 {
     char address[MULTIADDR_TEXT_MAX], before[128];
     snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
@@ -351,7 +381,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                     const struct train_hooks *hooks, struct pl_err *err)
 {
     struct train_swarm *w = context;
-    struct learner l = { .w = w, .t = trainer };
+    struct swarm_trainer l = { .w = w, .t = trainer };
     struct validators validators = { 0 };
     struct rsa_key key = { 0 };
     struct swarm_options so = join_options_swarm(w->join, job->cmd);
@@ -372,7 +402,8 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     w->hooks = hooks;
     so.hold = 1; /* the preflight check joins the DHT */
     so.validators = &validators;
-    l.deals = w->averaging->verify && w->averaging->validators > 0 && job->source.deal;
+    /* A validator can recompute a gradient only if the data can be drawn in a given order. */
+    l.is_repeatable = w->averaging->verify && w->averaging->validators > 0 && job->source.shuffle;
     if (!rc) rc = rsa_key_make(&key, err);
     validators.key = &key;
     if (!rc && (rc = validators_add_run(&validators, w->run)))
@@ -380,7 +411,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     l.s = &s;
     if (!rc) rc = cmd_membership_open(&w->join->membership, &so.auth, err);
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
-        say_address(w, &s);
+        print_addresses(w, &s);
         w->page.run = w->run;
         w->page.membership = &w->join->membership;
         w->page.folder = job->out;
@@ -388,8 +419,9 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         w->page.total_steps = (int64_t)job->steps;
         own_page_start(&w->page, &s, so.join, so.join_count);
         memory_plan(&memory, trainer, job);
+        /* Clock, version, settings and reachability are compared with the run's before we train. */
         rc = preflight_join(&check, &s, &asks, err);
-        if (!rc) rc = among_others(&l, &s, &key, err);
+        if (!rc) rc = train_in_swarm(&l, &s, &key, err);
         own_page_end(&w->page);
         preflight_join_end(check);
         swarm_close(&s);

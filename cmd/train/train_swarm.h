@@ -22,7 +22,7 @@ struct train_swarm {
     const struct train_hooks *hooks;
 };
 
-/* A train_together_fn; context is the struct. Prints what a user has to know to stderr, with json
+/* A train_swarm_fn; context is the struct. Prints what a user has to know to stderr, with json
  * lines of JSON to stdout. */
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err);
