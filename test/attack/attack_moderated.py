@@ -100,8 +100,25 @@ relay.unary.clear()
 time.sleep(10.5)  # a refusal is remembered for ten seconds
 refused("with a request that a member has signed", to_second)
 
+# Wrong tokens cost the trainer a signature check each: so many tries, then it does not look at them any more. Members go on.
+def flood(connection, tries):
+    """What the tries were answered with."""
+    said = []
+    for _ in range(tries):
+        try:
+            connection.call("DHTProtocol.rpc_ping", thief.authenticate(encode("PingRequest", peer={}), stolen))
+            said.append("answered")
+        except CallError as e:
+            said.append(str(e))
+    return said
+
+
+said = flood(Peer(source="127.0.0.7").dial(first.address), 100)
+check("a stranger's wrong tokens are checked 64 times and then refused unchecked",
+      sum("too many" in x for x in said) >= 30 and "too many" not in said[0] and "answered" not in said, (said[0], said[-1]))
+
 # A member, as hivemind's: its DHT calls carry the token, the others nothing.
-c = Peer(source="127.0.0.6").dial(first.address)
+c = Peer(source="127.0.0.7").dial(first.address)
 dht = c.call("DHTProtocol.rpc_ping", bob.authenticate(encode("PingRequest", peer={}), stolen))
 got, why = answers(c, CALLS[0], encode("DownloadRequest"))
 check("a member gets the state", dht and got and not why, (len(got), why))

@@ -360,7 +360,7 @@ static void replay_get(struct replay *r, const json_t *op)
     dht_search_add(&s, known,
                    dht_routing_nearest(&node->routing, known, DHT_BUCKET_SIZE, &key, NULL));
     if ((own = dht_state_get(node, now, &key)) && !dht_entry_write(&packed, own))
-        dht_result_merge(&s.best, NULL, &key, &(struct dht_reporter){ NULL, now },
+        dht_result_merge(&s.best, NULL, &key, &(struct dht_reporter){ .now = now },
                          own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY, bytes_at(&packed),
                          bytes_length(&packed), own->expiration);
     had = own ? own->expiration : -INFINITY;

@@ -1,5 +1,6 @@
 /* dht_core.c - DHT time, and which nodes are worth asking. */
 #include "dht_core.h"
+#include "net/hivemind/records/hash_index.h"
 
 #include <time.h>
 
@@ -26,6 +27,16 @@ static int is_late_initial(const struct dht_core *c, const struct peer_id *peer)
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
 {
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
+}
+
+/* Who pays, besides the peer: identities cost nothing, addresses do. One customer of a provider
+ * usually has a /24 or a /64. For a peer behind a relay it is the relay's. */
+uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer)
+{
+    struct multiaddr a;
+    struct multiaddr_target t;
+    if (host_remote_address(c->host, peer, &a) || multiaddr_target(&t, &a) || !t.family) return 0;
+    return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
 }
 
 /* An exponential moving average with factor 1/8, as TCP smooths its round-trip time (RFC 6298). */

@@ -49,6 +49,8 @@ struct dht_core {
 double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
 /* 1: do not ask this peer, nor believe those that report it. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
+/* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from; 0: not known. */
+uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer);
 /* A peer answered, after so many seconds. */
 void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds);
 /* s of silence after which other nodes' answers suffice: more on a slow link or a busy machine. */

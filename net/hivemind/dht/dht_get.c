@@ -66,7 +66,7 @@ static int merge_own(struct dht_result *best, struct dht_core *n, const struct d
         struct bytes packed = { 0 };
         if (both[i] &&
             !dht_entry_write(&packed, both[i])) /* no validators: it was checked before */
-            used = !dht_result_merge(best, NULL, key, &(struct dht_reporter){ NULL, now },
+            used = !dht_result_merge(best, NULL, key, &(struct dht_reporter){ .now = now },
                                      both[i]->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                                      bytes_at(&packed), bytes_length(&packed),
                                      both[i]->expiration) &&

@@ -7,13 +7,16 @@
  * signature is fresh, and a response's covers our nonce. A peer without a proof is asked for one by
  * a ping (dht_pings.c), which real hivemind peers answer, too. */
 #include "dht_members.h"
+#include "net/hivemind/records/hash_index.h"
 
 #include <stdlib.h>
 
 void dht_members_close(struct dht_members *m)
 {
     free(m->members);
+    free(m->failures);
     m->members = NULL;
+    m->failures = NULL;
     m->count = 0;
 }
 
@@ -49,6 +52,30 @@ void dht_members_refuse(struct dht_members *m, const struct peer_id *peer, doubl
     m->refusals[m->refusal_next] = (struct dht_member){ *peer, now + DHT_REFUSAL_TIME };
     m->refusal_next = (m->refusal_next + 1) % DHT_REFUSALS_MAX;
     if (m->refusal_count < DHT_REFUSALS_MAX) m->refusal_count++;
+}
+
+/* Members are exempt: their neighbours' failures cannot lock them out. */
+int dht_members_may_try(const struct dht_members *m, const struct peer_id *peer, uint64_t subnet,
+                        double dht_now)
+{
+    return !m->failures || dht_members_has(m, peer, dht_now) ||
+           (rate_limit_has(&m->failures[0], hash_bytes(peer->bytes, peer->length), 1, dht_now) &&
+            rate_limit_has(&m->failures[1], subnet, 1, dht_now));
+}
+
+/* Counted afterwards, so that a valid token never costs anything. Without memory nothing is counted. */
+void dht_members_failed(struct dht_members *m, const struct peer_id *peer, uint64_t subnet,
+                        double dht_now)
+{
+    if (!m->failures) {
+        if (!(m->failures = calloc(2, sizeof *m->failures))) return;
+        m->failures[0].rate = DHT_FAILURES_A_SECOND;
+        m->failures[0].burst = DHT_FAILURES_BURST;
+        m->failures[1].rate = DHT_SUBNET_FAILURES_A_SECOND;
+        m->failures[1].burst = DHT_SUBNET_FAILURES_BURST;
+    }
+    rate_limit_take(&m->failures[0], hash_bytes(peer->bytes, peer->length), 1, dht_now);
+    rate_limit_take(&m->failures[1], subnet, 1, dht_now);
 }
 
 int dht_members_may_ask(struct dht_members *m, const struct peer_id *peer, double now)

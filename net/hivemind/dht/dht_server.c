@@ -7,7 +7,6 @@
  * dht_serve.c knows the answers; here are the network, access tokens, and who pays: what a
  * caller stores is charged to its peer ID and its subnet. */
 #include "dht_server.h"
-#include "net/hivemind/records/hash_index.h"
 #include "net/libp2p/rpc/rpc.h"
 
 #include <stdio.h>
@@ -99,15 +98,19 @@ static int call_back(struct dht_server *s, struct rpc_call *call, const struct d
     return PL_OK;
 }
 
-/* Who pays, besides the peer: identities cost nothing, addresses do. A hash of the connection's /24
- * (IPv4) or /64 (IPv6): one customer of a provider usually has that much. For a peer behind a relay
- * it is the relay's. */
-static uint64_t subnet_of(const struct dht_core *n, const struct peer_id *peer)
+/* In a moderated swarm: token and signature are valid, and *data is the plain message behind them. A
+ * peer that has failed too often is refused unchecked. */
+static int check_member(struct dht_core *n, const struct dht_caller *caller, const uint8_t **data,
+                        size_t *length, uint8_t nonce[AUTH_NONCE], double now, struct pl_err *err)
 {
-    struct multiaddr a;
-    struct multiaddr_target t;
-    if (host_remote_address(n->host, peer, &a) || multiaddr_target(&t, &a) || !t.family) return 0;
-    return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
+    int rc;
+    if (!dht_members_may_try(&n->members, &caller->peer, caller->subnet, now))
+        return pl_fail(err, PL_EPROTO, "too many wrong access tokens: wait");
+    rc = auth_check_request(data, length, nonce, n->auth, now, *data, *length, err);
+    if (!rc) rc = auth_check_sender(*data, *length, &caller->peer, err);
+    if (rc) dht_members_failed(&n->members, &caller->peer, caller->subnet, now);
+    else dht_members_add(&n->members, &caller->peer, n->auth->until);
+    return rc;
 }
 
 /* One request of another node. Order: is the caller a member, then the answer from our state, and
@@ -127,13 +130,8 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
     n->calls_served++;
     /* Token, signature, time and nonce first: an outsider gets an error and no work is done for it
      * [spec hivemind-protocol 3]. Then the message is the part behind field 1. */
-    if (n->auth) {
-        rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
-        if (!rc) rc = auth_check_sender(data, length, &caller.peer, &err);
-        if (!rc) dht_members_add(&n->members, &caller.peer, n->auth->until);
-    }
-    /* Only a store is charged to the subnet; pings and finds leave nothing behind. */
-    if (kind == DHT_STORE) caller.subnet = subnet_of(n, &caller.peer);
+    if (n->auth || kind == DHT_STORE) caller.subnet = dht_core_subnet(n, &caller.peer);
+    if (n->auth) rc = check_member(n, &caller, &data, &length, nonce, now, &err);
     if (!rc) rc = dht_serve(&n->state, kind, now, &caller, data, length, &answer, &r, &err);
     if (rc) {
         refuse(call, &err);

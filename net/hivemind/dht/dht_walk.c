@@ -30,6 +30,7 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
         return NULL;
     }
     w->search.patience = dht_core_patience(n);
+    w->search.checks = &n->state.checks;
     w->walks = walks;
     w->over = over;
     w->context = context;
@@ -88,6 +89,7 @@ static void on_found(void *context, const struct dht_contact *who, const struct 
     struct dht_walk *w = context;
     /* Found records are checked against the time at which they arrive. */
     w->search.time = dht_core_time(w->walks->core);
+    w->search.subnet = dht_core_subnet(w->walks->core, &who->peer);
     /* The result was reported: late records do not matter, so their signatures are not verified. */
     if (w->state == WALK_OVER) w->search.nodes_only = 1;
     /* A node that fails, or whose answer needs memory that we lack, is passed over like a dead

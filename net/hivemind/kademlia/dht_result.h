@@ -3,7 +3,7 @@
 #ifndef PL_DHT_RESULT_H
 #define PL_DHT_RESULT_H
 
-#include "dht_message.h"
+#include "dht_checks.h"
 #include "net/hivemind/records/dht_store.h"
 #include "net/hivemind/records/validate.h"
 
@@ -37,12 +37,15 @@ void dht_result_clear(struct dht_result *r);
  * before. */
 struct dht_reporter {
     const struct peer_id *peer;
-    double now; /* DHT time */
+    double now;                /* DHT time */
+    uint64_t subnet;           /* as of dht_caller */
+    struct dht_checks *checks; /* the peer's allowance; NULL: none is needed */
 };
 /* Takes a node's report (or our own storage's). Records that are not newer are skipped; others
  * are checked one by one, and bad ones left out. Dictionaries are merged by the storage rule, a
  * regular value and a dictionary replace each other by expiration; a lesser kind never replaces a
- * later one (dht_share.h). PL_OK: something newer came. PL_EAGAIN: nothing newer. PL_ENOMEM. */
+ * later one (dht_share.h). A record that its reporter has no allowance to have checked is passed
+ * over. PL_OK: something newer came. PL_EAGAIN: nothing newer. PL_ENOMEM. */
 int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration);

@@ -140,8 +140,9 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
     /* The record is checked and merged before the search goes on: it may be what was missing. */
     if (!s->nodes_only)
         rc = dht_result_merge(&s->best, s->validators, &s->key,
-                              &(struct dht_reporter){ &node->who.peer, s->time }, found->type,
-                              found->value, found->n, found->expiration);
+                              &(struct dht_reporter){ &node->who.peer, s->time, s->subnet,
+                                                      s->checks },
+                              found->type, found->value, found->n, found->expiration);
     return rc == PL_ENOMEM ? rc : dht_search_add(s, found->nearest, found->nearest_count);
 }
 

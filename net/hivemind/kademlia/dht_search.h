@@ -46,6 +46,8 @@ struct dht_search {
     int first_answer_ends; /* 1: one answer is enough to end without those who are late */
     int nodes_only;        /* 1: what is found under the key is of no interest */
     const struct validators *validators;
+    struct dht_checks *checks; /* borrowed; allowances of those that answer; NULL: no limit */
+    uint64_t subnet;           /* of the node that answers; the caller keeps it up to date */
     struct dht_result best;
     struct dht_search_node *nodes; /* by distance to the key, all states */
     size_t count, capacity, asked, late, answered;

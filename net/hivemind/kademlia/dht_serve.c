@@ -21,10 +21,7 @@ int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mo
     s->client_mode = client_mode;
     s->replicas = DHT_REPLICAS;
     s->validators = validators;
-    s->peer_checks.rate = DHT_CHECKS_A_SECOND;
-    s->peer_checks.burst = DHT_CHECKS_BURST;
-    s->subnet_checks.rate = DHT_SUBNET_CHECKS_A_SECOND;
-    s->subnet_checks.burst = DHT_SUBNET_CHECKS_BURST;
+    dht_checks_init(&s->checks);
     dht_store_init(&s->storage, DHT_STORE_MAX);
     dht_store_init(&s->cache, DHT_CACHE_MAX);
     return dht_routing_init(&s->routing, self, DHT_BUCKET_SIZE, DHT_DEPTH_MODULO);
@@ -61,19 +58,13 @@ static int may_declare(const struct dht_caller *caller, const struct record *r)
     return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
 }
 
-/* Takes the signature check out of its caller's allowance, and of its subnet's, since peer IDs cost
- * nothing. Without one the record is refused unchecked: an honest peer stores it again. */
-static int charge_check(struct dht_state *s, double now, const struct dht_caller *caller,
-                        const struct record *r)
+/* Without an allowance the record is refused unchecked: an honest peer stores it again. Our own cost
+ * nothing: they are ours, or were checked when a search found them. */
+static int may_check(struct dht_state *s, double now, const struct dht_caller *caller,
+                     const struct record *r)
 {
-    const double cost = record_check_cost(r); /* longer keys cost more, plain records nothing */
-    uint64_t peer;
-    if (!cost || !caller || caller->is_self) return 1;
-    peer = hash_bytes(caller->peer.bytes, caller->peer.length);
-    /* Both, or neither: a peer whose subnet has spent its allowance keeps its own. */
-    return rate_limit_has(&s->subnet_checks, caller->subnet, cost, now) &&
-           rate_limit_take(&s->peer_checks, peer, cost, now) &&
-           rate_limit_take(&s->subnet_checks, caller->subnet, cost, now);
+    return !caller || caller->is_self ||
+           dht_checks_take(&s->checks, now, &caller->peer, caller->subnet, r);
 }
 
 /* The one way into a store. Each check refuses with false in the answer, as hivemind does, not with
@@ -98,7 +89,9 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         /* The expiration is signed by the owner, but an owner may be Byzantine, too: no kind of
          * record lives longer than it needs (validate.h). */
         rc = record_check_life(s->validators, record, now, NULL);
-        if (!rc && !charge_check(s, now, r->caller, record)) rc = PL_EAGAIN;
+        /* Hand-overs and caches repeat what is known: no signature is verified twice for that. */
+        if (!rc && dht_store_is_known(to, &r->key, &item)) rc = PL_EAGAIN;
+        if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }
     /* The storage rule: the greater expiration is the newer record. */

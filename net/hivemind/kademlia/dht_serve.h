@@ -3,10 +3,10 @@
 #ifndef PL_DHT_SERVE_H
 #define PL_DHT_SERVE_H
 
+#include "dht_checks.h"
 #include "dht_message.h"
 #include "net/hivemind/records/dht_store.h"
 #include "net/hivemind/records/validate.h"
-#include "net/rate_limit.h"
 
 #define DHT_REPLICAS 5
 #define DHT_ANSWER_MAX (3u << 20) /* bytes of values in one answer, of RPC_UNARY_MAX */
@@ -16,22 +16,14 @@
 #define DHT_HAND_OVER_RECORDS 1024
 #define DHT_HAND_OVER_BYTES (8u << 20)
 
-/* Signature checks, in units of a 2048-bit key, each some 30 us. A node that hands over the
- * records of a run of 1,000 peers needs 2,000 at once; a trainer stores two records every 30 s.
- * A subnet may be a whole laboratory: 10 times the rate, 4 times the burst. */
-#define DHT_CHECKS_BURST 4096
-#define DHT_CHECKS_A_SECOND 20
-#define DHT_SUBNET_CHECKS_BURST (4 * DHT_CHECKS_BURST)
-#define DHT_SUBNET_CHECKS_A_SECOND (10 * DHT_CHECKS_A_SECOND)
-
 struct dht_state {
     struct dht_id self;
     int client_mode; /* 1: other nodes do not call us */
     size_t replicas;
     struct dht_routing routing;
     struct dht_store storage, cache;
-    const struct validators *validators;          /* borrowed */
-    struct rate_limit peer_checks, subnet_checks; /* of records that others store */
+    const struct validators *validators; /* borrowed */
+    struct dht_checks checks;            /* of records that others store or report */
 };
 int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
                    const struct validators *validators);

@@ -387,6 +387,17 @@ static int holds(const struct dht_store *s, const struct dht_id *key, const stru
            (!item->subkey || dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n));
 }
 
+int dht_store_is_known(const struct dht_store *s, const struct dht_id *key,
+                       const struct dht_item *item)
+{
+    const struct dht_entry *e = find_entry(s, key);
+    const struct dht_item *present;
+    if (!e || e->value || !item->subkey) return 0;
+    present = dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n);
+    return present && present->from.class >= item->from.class &&
+           present->expiration >= item->expiration;
+}
+
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
                   const struct dht_item *item)
 {

@@ -43,6 +43,10 @@ void dht_store_clear(struct dht_store *s);
  * kind than what is there, or no space). PL_ENOMEM. */
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
                   const struct dht_item *item);
+/* 1: dht_store_put would refuse the item of a dictionary, since what is there is as new, and of no
+ * lesser kind. */
+int dht_store_is_known(const struct dht_store *s, const struct dht_id *key,
+                       const struct dht_item *item);
 /* The same for plain records of our own. */
 int dht_store_value(struct dht_store *s, double now, const struct dht_id *key, const void *value,
                     size_t n, double expiration);

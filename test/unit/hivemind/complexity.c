@@ -219,7 +219,7 @@ static void find_dictionary(const uint8_t *data, size_t n)
     dht_result_init(&r);
     for (uint8_t i = 0; i < 3; i++) {
         const struct peer_id peer = { 34, { 0x12, 0x20, i } };
-        const struct dht_reporter from = { &peer, 0 };
+        const struct dht_reporter from = { .peer = &peer };
         dht_result_merge(&r, &guarded, &key, &from, DHT_FOUND_DICTIONARY, data, n, 60);
     }
     dht_result_finish(&r, 1);

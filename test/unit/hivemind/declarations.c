@@ -73,7 +73,7 @@ static void only_its_peer_changes_a_declaration(void **state)
 static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
                  int active, double expiration)
 {
-    const struct dht_reporter from = { teller, 0 };
+    const struct dht_reporter from = { .peer = teller };
     const struct dht_id key_id = { { 7 } };
     struct bytes subkey = subkey_of(named), packed = { 0 };
     struct dht_dictionary d;
@@ -107,7 +107,7 @@ static void false_of_others_is_a_hint(void **state)
                 r.claims[1].own);
     /* a dictionary cannot be hidden by a value either */
     {
-        const struct dht_reporter from = { &attacker, 1 };
+        const struct dht_reporter from = { .peer = &attacker, .now = 1 };
         const struct dht_id key_id = { { 7 } };
         assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
                                           (const uint8_t *)"\x07", 1, 3000),

@@ -1,4 +1,6 @@
 /* rate_limit.c - token buckets, and what they bound: signature checks of records that peers store. */
+#include "net/hivemind/dht/dht_members.h"
+#include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/records/hash_index.h"
 #include "net/rate_limit.h"
@@ -136,6 +138,105 @@ static void signature_checks_are_charged_to_the_caller(void **state)
     dht_state_clear(&node);
 }
 
+/* What is stored again as it is costs no check, be it by a stranger or by our own cache. */
+static void known_records_cost_nothing(void **state)
+{
+    static const struct validators none = { 0 };
+    static struct dht_state node;
+    const struct dht_id self = { { 1 } };
+    const struct dht_caller caller = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
+    const double now = 1000;
+    (void)state;
+    assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
+    for (int i = 0; i < DHT_CHECKS_BURST / 100; i++) {
+        struct signed_record s;
+        sign(&s, &caller, now + 50);
+        for (int k = 0; k < 200; k++)
+            assert_int_equal(dht_state_store(&node, now, &s.r), i || k ? PL_EAGAIN : PL_OK);
+        free_signed(&s);
+    }
+    assert_int_equal(store_good(&node, &caller, now, now + 51), PL_OK);
+    dht_state_clear(&node);
+}
+
+/* The record as a node reports it to a search: a dictionary of one item. */
+static int report(struct dht_result *best, const struct dht_reporter *from, double expiration,
+                  int is_good)
+{
+    static const struct validators none = { 0 };
+    struct dht_dictionary d;
+    struct bytes packed = { 0 };
+    struct signed_record s;
+    int rc;
+    sign(&s, NULL, expiration);
+    if (!is_good) s.value.data[s.value.begin] ^= 2;
+    dht_dictionary_init(&d);
+    dht_dictionary_store(&d, 0, s.r.subkey, s.r.subkey_n, s.r.value, s.r.n, expiration);
+    dht_dictionary_write(&packed, &d);
+    rc = dht_result_merge(best, &none, &s.r.key, from, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                          bytes_length(&packed), expiration);
+    dht_dictionary_clear(&d);
+    bytes_clear(&packed);
+    free_signed(&s);
+    return rc;
+}
+
+/* A search takes reports from any node, so those are charged as stores are. */
+static void found_records_are_charged_to_their_reporter(void **state)
+{
+    static struct dht_checks checks;
+    const struct peer_id stranger = { 34, { 0x12, 0x20, 1 } }, honest = { 34, { 0x12, 0x20, 2 } };
+    struct dht_reporter bad = { &stranger, 1000, 11, &checks },
+                        good = { &honest, 1000, 22, &checks };
+    struct record r = { .subkey_n = 1, .subkey = (const uint8_t *)"\xc0" };
+    struct dht_result best;
+    struct bytes subkey = { 0 };
+    (void)state;
+    dht_checks_init(&checks);
+    dht_result_init(&best);
+    assert_true(dht_checks_take(&checks, 1000, &stranger, 11, &r)); /* a plain record's is free */
+    assert_int_equal(report(&best, &bad, 1050, 0), PL_EAGAIN);      /* checked: wrong */
+    record_own_subkey(&subkey, &key);
+    r.subkey = bytes_at(&subkey);
+    r.subkey_n = bytes_length(&subkey);
+    while (dht_checks_take(&checks, 1000, &stranger, 11, &r)) {}
+    assert_int_equal(report(&best, &bad, 1051, 1), PL_EAGAIN); /* right, but not checked any more */
+    assert_int_equal(report(&best, &good, 1052, 1), PL_OK);    /* another node's is */
+    bad.now = 1001;
+    assert_int_equal(report(&best, &bad, 1053, 1), PL_OK); /* a second later it may again */
+    bad.checks = NULL;
+    bytes_clear(&subkey);
+    dht_result_clear(&best);
+}
+
+/* Wrong tokens: so many tries for each peer and subnet, and none of a member's is ever refused. */
+static void token_checks_are_charged_to_the_caller(void **state)
+{
+    struct dht_members *m = calloc(1, sizeof *m);
+    struct peer_id stranger = { 34, { 0x12, 0x20, 1 } };
+    const struct peer_id member = { 34, { 0x12, 0x20, 2 } }, new = { 34, { 0x12, 0x20, 3 } };
+    int tries = 0;
+    (void)state;
+    dht_members_add(m, &member, 5000);
+    for (; dht_members_may_try(m, &stranger, 11, 1000); tries++)
+        dht_members_failed(m, &stranger, 11, 1000);
+    assert_int_equal(tries, DHT_FAILURES_BURST);
+    assert_true(dht_members_may_try(m, &new, 11, 1000)); /* another peer of its subnet */
+    assert_true(dht_members_may_try(m, &stranger, 11, 1001.1));
+    for (int id = 4; dht_members_may_try(m, &new, 11, 1000); id++) {
+        stranger.bytes[2] = (uint8_t)id;
+        assert_true(++tries < 10000);
+        dht_members_failed(m, &stranger, 11, 1000);
+    }
+    assert_int_equal(tries, DHT_SUBNET_FAILURES_BURST);
+    assert_true(dht_members_may_try(m, &member, 11, 1000));
+    assert_true(dht_members_may_try(m, &new, 12, 1000));
+    dht_members_add(m, &member, 999); /* its token has expired */
+    assert_false(dht_members_may_try(m, &member, 11, 1000));
+    dht_members_close(m);
+    free(m);
+}
+
 /* New peer IDs cost nothing, so a subnet has a limit of its own. */
 static void a_subnets_peers_share_a_limit(void **state)
 {
@@ -188,6 +289,9 @@ int main(void)
         cmocka_unit_test(a_full_table_forgets_the_least_used),
         cmocka_unit_test(signature_checks_are_charged_to_the_caller),
         cmocka_unit_test(a_subnets_peers_share_a_limit),
+        cmocka_unit_test(known_records_cost_nothing),
+        cmocka_unit_test(found_records_are_charged_to_their_reporter),
+        cmocka_unit_test(token_checks_are_charged_to_the_caller),
         cmocka_unit_test(long_keys_cost_more),
     };
     return cmocka_run_group_tests(tests, make_key, free_key);

@@ -145,7 +145,7 @@ static void one_bad_record(void **state)
     struct dht_state node;
     struct dht_id id, self = { { 1 } };
     const struct peer_id node_peer = { 34, { 0x12, 0x20 } };
-    const struct dht_reporter teller = { &node_peer, 10 };
+    const struct dht_reporter teller = { .peer = &node_peer, .now = 10 };
     struct bytes packed = { 0 };
     struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
     struct progress_record p;
@@ -384,7 +384,7 @@ static void long_lives_are_refused(void **state)
 {
     const double now = 1000;
     const struct peer_id teller_id = { 34, { 0x12, 0x20 } };
-    const struct dht_reporter teller = { &teller_id, now };
+    const struct dht_reporter teller = { .peer = &teller_id, .now = now };
     struct dht_id id, self = { { 1 } };
     (void)state;
     dht_id_of_text(&id, "run_progress");
