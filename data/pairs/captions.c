@@ -116,11 +116,12 @@ static int read_lines(struct captions *c, const char *path, line_fn *take, struc
     int rc = folder ? pl_file_read((void **)&text, &bytes, path, CAPTIONS_FILE_MAX, err)
                     : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     for (char *line = text, *next; !rc && line < text + bytes; line = next, number++) {
-        size_t n = strcspn(line, "\n");
+        char *end = memchr(line, '\n', (size_t)(text + bytes - line));
+        size_t n = (size_t)((end ? end : text + bytes) - line);
         next = line + n + 1;
         line[n] = 0;
-        if (n && line[n - 1] == '\r') line[n - 1] = 0;
-        if (strlen(line) + 1 < n)
+        if (n && line[n - 1] == '\r') line[--n] = 0;
+        if (strlen(line) < n)
             rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: a zero byte", path, number);
         else if (*line) rc = take(c, line, folder, path, number, err);
     }

@@ -87,7 +87,7 @@ static size_t name(struct points *out, const int32_t *p, size_t n)
         text[plain] = (char)p[plain];
         plain++;
     }
-    for (size_t k = plain; !value && k && (k == all || k >= 2); k--)
+    for (size_t k = plain; !value && k; k--)
         if ((value = pl_html_named(text, k))) plain = k;
     if (!value) {
         pl_code_points_add(out, '&');

@@ -46,6 +46,11 @@ static void texts_are_cleaned(void **state)
         { "&EACUTE;", "\xc3\xa9" },               /* in capitals, then lower case */
         { "&#233; &#xE9; &#59 &#0;", "\xc3\xa9 \xc3\xa9 ; \xef\xbf\xbd" },
         { "&#x110000; &#150;", "\xef\xbf\xbd \xe2\x80\x93" },
+        { "&#18446744073709551681;", "\xef\xbf\xbd" }, /* 2^64 + 65 is no A */
+        { "&#x100000041;&#x41g", "\xef\xbf\xbd"
+                                 "ag" },
+        { "&#xd800;&#1114111;x", "\xef\xbf\xbdx" },
+        { "&#;&#x;&#xg", "&#;&#x;&#xg" },
         { "&notanentity; &ltx", "\xc2\xac"
                                 "anentity; <x" },
         { "&amp;amp;amp;lt;", "<" },
@@ -100,6 +105,55 @@ static void references_are_found(void **state)
     assert_int_equal(pl_html_number(UINT64_MAX), 0xFFFD);
 }
 
+/* Numbers at both ends of every range: what becomes another character, what becomes nothing. */
+static void numbers_of_references(void **state)
+{
+    static const int32_t cases[][2] = {
+        { 0, 0xFFFD },
+        { 1, -1 },
+        { 8, -1 },
+        { 9, 9 },
+        { 10, 10 },
+        { 11, -1 },
+        { 12, 12 },
+        { 13, 13 },
+        { 14, -1 },
+        { 31, -1 },
+        { 32, 32 },
+        { 126, 126 },
+        { 127, -1 },
+        { 128, 0x20AC },
+        { 129, 0x81 },
+        { 159, 0x178 },
+        { 160, 160 },
+        { 0xD7FF, 0xD7FF },
+        { 0xD800, 0xFFFD },
+        { 0xDFFF, 0xFFFD },
+        { 0xE000, 0xE000 },
+        { 0xFDCF, 0xFDCF },
+        { 0xFDD0, -1 },
+        { 0xFDEF, -1 },
+        { 0xFDF0, 0xFDF0 },
+        { 0xFFFD, 0xFFFD },
+        { 0xFFFE, -1 },
+        { 0xFFFF, -1 },
+        { 0x10000, 0x10000 },
+        { 0x1FFFE, -1 },
+        { 0x1FFFF, -1 },
+        { 0x10FFFD, 0x10FFFD },
+        { 0x10FFFE, -1 },
+        { 0x10FFFF, -1 },
+        { 0x110000, 0xFFFD },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++)
+        assert_int_equal(pl_html_number((uint64_t)cases[i][0]), cases[i][1]);
+    assert_int_equal(pl_html_windows_1252(127), 127);
+    assert_int_equal(pl_html_windows_1252(128), 0x20AC);
+    assert_int_equal(pl_html_windows_1252(159), 0x178);
+    assert_int_equal(pl_html_windows_1252(160), 160);
+}
+
 typedef size_t split_fn(size_t *begin, size_t *at, const char *text, size_t n);
 
 static void check_words(split_fn *split, const char *text, const char *const *want)
@@ -133,6 +187,33 @@ static void words_end_where_they_should(void **state)
                                   "z", " !\xf0\x91\xb7\xa0", NULL });
     check_words(pl_bpe_word_gpt2, "a\n\nb\tc",
                 (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
+    /* U+0085 is white space, the other control characters are not */
+    check_words(pl_bpe_word_gpt2, "!\xc2\x85!\xc2\x84!",
+                (const char *const[]){ "!", "\xc2\x85", "!\xc2\x84!", NULL });
+}
+
+/* A row is cut if its ids, with the start and the end, do not fit: not if they just fit. */
+static void rows_of_every_length(void **state)
+{
+    struct bpe *b;
+    int32_t row[8];
+    int cut;
+    (void)state;
+    assert_int_equal(pl_bpe_open_clip(&b, "test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz",
+                                      &err),
+                     PL_OK);
+    for (int length = 2; length <= 8; length++) {
+        memset(row, 0x55, sizeof row);
+        assert_int_equal(pl_bpe_clip_row(row, length, &cut, b, "a a a", 5), PL_OK);
+        int kept = length < 5 ? length - 2 : 3;
+        assert_int_equal(cut, length < 5);
+        assert_int_equal(row[0], pl_bpe_start(b));
+        for (int i = 1; i <= kept; i++) assert_int_equal(row[i], 320);
+        assert_int_equal(row[kept + 1], pl_bpe_end(b));
+        for (int i = kept + 2; i < 8; i++) assert_int_equal(row[i], i < length ? 0 : 0x55555555);
+    }
+    assert_int_equal(pl_bpe_clip_row(row, 1, &cut, b, "a", 1), PL_EUSE);
+    pl_bpe_close(b);
 }
 
 static int open_with(const char *v, const char *m)
@@ -184,7 +265,9 @@ int main(void)
         cmocka_unit_test(texts_are_cleaned),
         cmocka_unit_test(endless_texts_are_refused),
         cmocka_unit_test(references_are_found),
+        cmocka_unit_test(numbers_of_references),
         cmocka_unit_test(words_end_where_they_should),
+        cmocka_unit_test(rows_of_every_length),
         cmocka_unit_test(broken_vocabularies_are_refused),
         cmocka_unit_test(long_words_end_in_time),
     };

@@ -74,6 +74,15 @@ static void lists_that_are_wrong(void **state)
     put("list", "a\tb\nc\n");
     assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "line 2"));
+    for (size_t zero = 0; zero < 8; zero++) { /* each byte of a line */
+        char text[] = "a.png\tbc\n";
+        text[zero] = 0;
+        FILE *f = fopen(at("list"), "wb");
+        fwrite(text, 1, 9, f);
+        fclose(f);
+        assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_EFORMAT);
+        assert_non_null(strstr(err.text, "line 1: a zero byte"));
+    }
     unlink(at("list"));
     assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_EIO);
 }

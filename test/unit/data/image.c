@@ -221,6 +221,41 @@ static void alpha_on_white(void **state)
     }
 }
 
+/* Weights in fixed point are rounded half away from zero, on both sides of it: the rule spelt out. */
+static void weights_are_rounded(void **state)
+{
+    enum { IN = 61, OUT = 97, LINES = 400 };
+    struct pl_image image, out;
+    uint64_t x = 1;
+    (void)state;
+    assert_int_equal(pl_image_init(&image, IN, LINES, 1), PL_OK);
+    for (int i = 0; i < IN * LINES; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        image.pixels[i] = x >> 63 ? 255 : (uint8_t)(x >> 50);
+    }
+    assert_int_equal(pl_resize(&out, &image, OUT, LINES, PL_BICUBIC), PL_OK);
+    for (int i = 0; i < OUT; i++) {
+        double centre = (i + 0.5) * IN / OUT, w[5], sum = 0;
+        int first = (int)fmax(0, floor(centre - 2 + 0.5)), n = 0;
+        for (; n < 5 && first + n < IN && first + n < (int)(centre + 2.5); n++) {
+            double d = fabs(first + n - centre + 0.5);
+            w[n] = d < 1   ? (1.5 * d - 2.5) * d * d + 1
+                   : d < 2 ? ((d - 5) * d + 8) * d * -0.5 + 2
+                           : 0;
+            sum += w[n];
+        }
+        for (int line = 0; line < LINES; line++) {
+            int64_t all = 1 << 21;
+            for (int j = 0; j < n; j++)
+                all += (int64_t)round(w[j] / sum * (1 << 22)) * image.pixels[line * IN + first + j];
+            int64_t want = all < 0 ? 0 : all >> 22 > 255 ? 255 : all >> 22;
+            assert_int_equal(out.pixels[line * OUT + i], want);
+        }
+    }
+    pl_image_clear(&image);
+    pl_image_clear(&out);
+}
+
 static void a_constant_stays_constant(void **state)
 {
     static const int sizes[][4] = { { 1, 1, 9, 7 }, { 640, 480, 64, 64 }, { 3, 200, 300, 2 } };
@@ -322,6 +357,7 @@ int main(void)
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(a_header_that_claims_too_much),
         cmocka_unit_test(alpha_on_white),
+        cmocka_unit_test(weights_are_rounded),
         cmocka_unit_test(a_constant_stays_constant),
         cmocka_unit_test(squares_of_odd_pictures),
         cmocka_unit_test(nothing_becomes_black),

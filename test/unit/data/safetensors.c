@@ -135,6 +135,33 @@ static void halves_widen_exactly(void **state)
     free(got);
 }
 
+/* Names of rising length make headers of every length: padded to a multiple of 8, and no further. */
+static void headers_are_padded(void **state)
+{
+    static const float one = 1;
+    int exact = 0;
+    (void)state;
+    for (int length = 1; length <= 16; length++) {
+        struct st_writer *w = pl_safetensors_writer_new();
+        char name[17] = "";
+        uint8_t *data;
+        size_t bytes, spaces = 0;
+        memset(name, 'x', (size_t)length);
+        assert_int_equal(pl_safetensors_writer_add(w, name, PL_F32, 1, (int64_t[]){ 1 }, &one),
+                         PL_OK);
+        assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+        pl_safetensors_writer_free(w);
+        assert_int_equal(pl_file_read((void **)&data, &bytes, path, 1 << 20, &err), PL_OK);
+        assert_int_equal(data[0] % 8, 0);
+        assert_int_equal(bytes, 8 + data[0] + 4);
+        while (data[8 + data[0] - 1 - spaces] == ' ') spaces++;
+        assert_true(spaces < 8);
+        exact += !spaces;
+        free(data);
+    }
+    assert_int_equal(exact, 2);
+}
+
 /* --- bad input ----------------------------------------------------------------------------- */
 
 static int open_bytes(const void *data, size_t bytes)
@@ -178,6 +205,13 @@ static void headers_that_lie(void **state)
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [-4, 0]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [4, 12]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [-1, 0], \"data_offsets\": [0, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [-4, -4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [9, 9]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4.0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 4]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0]}}",
         "{\"a\": {\"dtype\": \"F99\", \"shape\": [1], \"data_offsets\": [0, 4]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1.5], \"data_offsets\": [0, 4]}}",
@@ -216,7 +250,9 @@ static void truncation_at_every_byte(void **state)
     assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
     pl_safetensors_writer_free(w);
     assert_int_equal(pl_file_read(&data, &bytes, path, 1 << 20, &err), PL_OK);
-    for (size_t n = 0; n < bytes; n++) assert_int_not_equal(open_bytes(data, n), PL_OK);
+    size_t header = ((uint8_t *)data)[0] + 256u * ((uint8_t *)data)[1];
+    for (size_t n = 0; n < bytes; n++)
+        assert_int_equal(open_bytes(data, n), n < 8 || n >= 8 + header ? PL_EFORMAT : PL_ELIMIT);
     for (size_t i = 0; i < bytes; i++) { /* flipped: refused or not, no crash */
         ((uint8_t *)data)[i] ^= 0x10;
         open_bytes(data, bytes);
@@ -230,9 +266,9 @@ static void truncation_at_every_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read), cmocka_unit_test(what_was_read_is_let_go),
-        cmocka_unit_test(halves_widen_exactly),     cmocka_unit_test(headers_that_lie),
-        cmocka_unit_test(truncation_at_every_byte),
+        cmocka_unit_test(headers_are_padded),      cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(what_was_read_is_let_go), cmocka_unit_test(halves_widen_exactly),
+        cmocka_unit_test(headers_that_lie),        cmocka_unit_test(truncation_at_every_byte),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

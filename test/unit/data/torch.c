@@ -110,6 +110,8 @@ static void broken_pickles_are_refused(void **state)
         BROKEN("K"),
         BROKEN("N"),
         BROKEN("h\x05."),
+        BROKEN("Nq\0h\x05."), /* a place in the memo that nobody filled */
+        BROKEN("Nq\0h\xff."),
         BROKEN("q\0."),
         BROKEN("NNs."),
         BROKEN("}Ns."),
@@ -228,6 +230,8 @@ static void damaged_files_are_survived(void **state)
     }
 }
 
+static char opened[4]; /* the first bytes of the first tensor */
+
 /* An archive whose data.pkl is `text`, with a storage "0" of 8 bytes. */
 static int open_with(const char *text, size_t n)
 {
@@ -239,6 +243,7 @@ static int open_with(const char *text, size_t n)
     assert_int_equal(pl_zip_archive_write(out, &err), PL_OK);
     pl_zip_archive_discard(out);
     int rc = pl_weights_open(&f, path, &err);
+    if (!rc && f->count && f->tensors[0].bytes >= 4) memcpy(opened, f->tensors[0].data, 4);
     pl_safetensors_close(f);
     return rc;
 }
@@ -264,6 +269,48 @@ static void tensors_outside_their_storage_are_refused(void **state)
                      PL_ELIMIT);
     assert_int_equal(OPEN("}X\x01\0\0\0wK\x01s."), PL_EFORMAT); /* no tensors at all */
     assert_int_equal(OPEN("}."), PL_OK);                        /* an empty state dict */
+}
+
+/* Before version 0.4 of PyTorch a storage could be a view of another: (key, offset, count). */
+#define VIEWED(view, offset) \
+    "}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" \
+    "0" \
+    "X\x03\0\0\0cpuK\x02" view "tQ" offset "K\x01\x85K\x01\x85\x89}tRs."
+
+static void storages_that_are_views(void **state)
+{
+    (void)state;
+    assert_int_equal(OPEN(VIEWED("N", "K\x01")), PL_OK);
+    assert_memory_equal(opened, "5678", 4);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01K\x01t", "K\x00")), PL_OK);
+    assert_memory_equal(opened, "5678", 4);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x00K\x02t", "K\x00")), PL_OK);
+    assert_memory_equal(opened, "1234", 4);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01K\x01t", "K\x01")), PL_EFORMAT);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x02K\x01t", "K\x00")), PL_EFORMAT);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vJ\xff\xff\xff\xffK\x01t", "K\x01")), PL_EFORMAT);
+    assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01t", "K\x00")), PL_EFORMAT);
+}
+
+/* Each copy of a view is within the limit, all of them together are not. */
+static void copies_have_a_limit_together(void **state)
+{
+    static const char tensor[] = "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\n"
+                                 "FloatStorage\nX\x01\0\0\0"
+                                 "0"
+                                 "X\x03\0\0\0cpuK\x02tQK\x00J\0\0\x80\0\x85K\x00\x85\x89}tRs";
+    char text[4096] = "}";
+    size_t n = 1;
+    (void)state;
+    for (int copies = 1; copies <= 3; copies++) { /* of 2^23 elements: 32 MiB each */
+        n += (size_t)snprintf(text + n, 8, "X");
+        memcpy(text + n, "\x01\0\0\0", 4);
+        text[n + 4] = (char)('a' + copies);
+        memcpy(text + n + 5, tensor, sizeof tensor - 1);
+        n += 5 + sizeof tensor - 1;
+        text[n] = '.';
+        assert_int_equal(open_with(text, n + 1), copies < 3 ? PL_OK : PL_ELIMIT);
+    }
 }
 
 static void members_are_read_up_to_a_limit(void **state)
@@ -301,6 +348,8 @@ int main(void)
         cmocka_unit_test(what_is_converted_is_the_same),
         cmocka_unit_test(damaged_files_are_survived),
         cmocka_unit_test(tensors_outside_their_storage_are_refused),
+        cmocka_unit_test(storages_that_are_views),
+        cmocka_unit_test(copies_have_a_limit_together),
         cmocka_unit_test(members_are_read_up_to_a_limit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

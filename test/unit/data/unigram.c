@@ -1,6 +1,7 @@
 /* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and
  * what a broken file is answered with. */
 #include "data/text/unigram.h"
+#include "exact_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,8 +232,10 @@ static void refuse(const struct bytes *b, const char *because)
 {
     struct unigram *u;
     struct pl_err err = { "" };
-    assert_true(pl_unigram_read(&u, b->at, b->n, "bad.model", &err) < 0);
+    uint8_t *copy = exact_copy(b->at, b->n);
+    assert_true(pl_unigram_read(&u, copy, b->n, "bad.model", &err) < 0);
     assert_null(u);
+    exact_free(copy, b->n);
     assert_non_null(strstr(err.text, "bad.model"));
     if (!strstr(err.text, because)) fail_msg("'%s' does not say '%s'", err.text, because);
 }
@@ -247,8 +250,10 @@ static void every_prefix(void **state)
     add_map(&b);
     for (size_t n = 0; n < b.n; n++) { /* cut between two pieces it may still be a model */
         struct pl_err err = { "" };
-        if (pl_unigram_read(&u, b.at, n, "cut", &err)) assert_non_null(strstr(err.text, "cut"));
+        uint8_t *copy = exact_copy(b.at, n);
+        if (pl_unigram_read(&u, copy, n, "cut", &err)) assert_non_null(strstr(err.text, "cut"));
         pl_unigram_close(u);
+        exact_free(copy, n);
     }
 }
 
@@ -316,6 +321,88 @@ static void refusals(void **state)
     refuse(&b, "no protocol buffer");
 }
 
+/* A field of each kind behind a whole model, cut before its last byte; numbers of more than 64 bits. */
+static void fields_that_do_not_fit(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int good;
+    } cases[] = {
+#define FIELD(text, good) { text, sizeof(text) - 1, good }
+        FIELD("\x98\x06\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 1),
+        FIELD("\x98\x06\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 0),
+        FIELD("\x98\x06\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x81\x00", 0),
+        FIELD("\x98\x06\x80", 0),
+        FIELD("\x98", 0),
+        FIELD("\x9A\x06\x02xy", 1),
+        FIELD("\x9A\x06\x03xy", 0),
+        FIELD("\x9A\x06\x00", 1),
+        FIELD("\x9A\x06", 0),
+        FIELD("\x9D\x06wxyz", 1),
+        FIELD("\x9D\x06wxy", 0),
+        FIELD("\x99\x06stuvwxyz", 1),
+        FIELD("\x99\x06stuvwxy", 0),
+        FIELD("\x9B\x06", 0),                 /* a group */
+        FIELD("\x02\x00", 0),                 /* field 0 */
+        FIELD("\xFA\xFF\xFF\xFF\x0F\x00", 1), /* the largest number of a field */
+        FIELD("\x82\x80\x80\x80\x10\x00", 0),
+    };
+    static struct bytes b;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct unigram *u;
+        b.n = 0;
+        add_pieces(&b);
+        add(&b, cases[i].bytes, cases[i].n);
+        if (!cases[i].good) {
+            refuse(&b, "no protocol buffer");
+            continue;
+        }
+        uint8_t *copy = exact_copy(b.at, b.n);
+        assert_int_equal(pl_unigram_read(&u, copy, b.n, "model", NULL), PL_OK);
+        pl_unigram_close(u);
+        exact_free(copy, b.n);
+    }
+}
+
+/* An unknown character costs 10 more than the least likely piece, here "bc". */
+static void the_price_of_the_unknown(void **state)
+{
+    (void)state;
+    for (int score = 9; score <= 11; score += 2) { /* of "b": it outweighs the price, or not */
+        struct bytes b = { .n = 0 };
+        struct unigram *u;
+        add_piece(&b, "<unk>", 0, 2);
+        add_piece(&b, "\xE2\x96\x81", -1, 1);
+        add_piece(&b, "b", (float)score, 1);
+        add_piece(&b, "bc", -3, 1);
+        assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+        for (int rules = UNIGRAM_TRANSFORMERS; rules <= UNIGRAM_SENTENCEPIECE; rules++) {
+            if (score < 10) EXPECT(u, "bc", (enum unigram_rules)rules, 1, 3);
+            else EXPECT(u, "bc", (enum unigram_rules)rules, 1, 2, 0);
+        }
+        pl_unigram_close(u);
+    }
+}
+
+/* sentencepiece sums scores in single precision: behind -2^24 neither -0.3 nor -1 counts, and of equal
+ * splits the longer piece stays. transformers sums in double precision. */
+static void scores_are_rounded(void **state)
+{
+    struct bytes b = { .n = 0 };
+    struct unigram *u;
+    (void)state;
+    add_piece(&b, "<unk>", 0, 2);
+    add_piece(&b, "\xE2\x96\x81", -16777216, 1);
+    add_piece(&b, "b", -0.3f, 1);
+    add_piece(&b, "bb", -1, 1);
+    assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+    EXPECT(u, "bb", UNIGRAM_SENTENCEPIECE, 1, 3);
+    EXPECT(u, "bb", UNIGRAM_TRANSFORMERS, 1, 2, 2);
+    pl_unigram_close(u);
+}
+
 static void unknown_fields(void **state)
 {
     static struct bytes b;
@@ -337,11 +424,19 @@ static void unknown_fields(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_split),    cmocka_unit_test(specials),
-        cmocka_unit_test(character_map), cmocka_unit_test(white_space),
-        cmocka_unit_test(invalid_bytes), cmocka_unit_test(cut),
-        cmocka_unit_test(decode),        cmocka_unit_test(every_prefix),
-        cmocka_unit_test(refusals),      cmocka_unit_test(unknown_fields),
+        cmocka_unit_test(best_split),
+        cmocka_unit_test(specials),
+        cmocka_unit_test(character_map),
+        cmocka_unit_test(white_space),
+        cmocka_unit_test(invalid_bytes),
+        cmocka_unit_test(cut),
+        cmocka_unit_test(decode),
+        cmocka_unit_test(every_prefix),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(unknown_fields),
+        cmocka_unit_test(fields_that_do_not_fit),
+        cmocka_unit_test(the_price_of_the_unknown),
+        cmocka_unit_test(scores_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

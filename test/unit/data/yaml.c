@@ -38,6 +38,21 @@ static void scalars_mean_what_they_look_like(void **state)
     assert_string_equal(json_string_value(json_object_get(json_object_get(j, "i"), "j")), "k");
     assert_true(json_is_string(json_object_get(j, "l")));
     json_decref(j);
+    j = parse("a: 9223372036854775807\nb: -9223372036854775808\nc: 9223372036854775808\nd: "
+              "-99999999999999999999\ne: 1e400\nf: 0x10\ng: 1e5\nh: 12 34\ni: +7\nj: nan\n");
+    assert_non_null(j);
+    assert_true(json_integer_value(json_object_get(j, "a")) == INT64_MAX);
+    assert_true(json_integer_value(json_object_get(j, "b")) == INT64_MIN);
+    assert_true(json_is_real(json_object_get(j, "c"))); /* one too large for an integer */
+    assert_true(json_real_value(json_object_get(j, "c")) == 0x1p63);
+    assert_true(json_real_value(json_object_get(j, "d")) == -1e20);
+    assert_string_equal(json_string_value(json_object_get(j, "e")), "1e400");
+    assert_string_equal(json_string_value(json_object_get(j, "f")), "0x10");
+    assert_true(json_real_value(json_object_get(j, "g")) == 1e5);
+    assert_string_equal(json_string_value(json_object_get(j, "h")), "12 34");
+    assert_int_equal(json_integer_value(json_object_get(j, "i")), 7);
+    assert_string_equal(json_string_value(json_object_get(j, "j")), "nan");
+    json_decref(j);
 }
 
 static void broken_texts_are_refused(void **state)
