@@ -21,29 +21,33 @@
 
 double averager_now(const struct averager *a) { return dht_node_time(a->node); }
 
-const char *averager_group_key(const struct averager *a) { return a->key; }
-const char *averager_group_bits(const struct averager *a) { return a->bits; }
-const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema_hash; }
-int averager_is_busy(const struct averager *a) { return a->busy; }
-int averager_has_group(const struct averager *a) { return a->busy && a->round.group.count > 0; }
+const char *averager_group_key(const struct averager *a) { return a->names.key; }
+const char *averager_group_bits(const struct averager *a) { return a->names.bits; }
+const uint8_t *averager_schema_hash(const struct averager *a) { return a->tensors.schema_hash; }
+int averager_is_busy(const struct averager *a) { return a->call.phase != AVERAGER_IDLE; }
+int averager_has_group(const struct averager *a)
+{
+    return a->call.phase != AVERAGER_IDLE && a->round.group.count > 0;
+}
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
 static void finish(struct averager *a, int status)
 {
-    /* Not busy before the callback: it may begin the next step from inside. */
-    averager_done *done = a->done;
-    a->result.status = status;
-    a->result.why = a->why.text;
-    a->result.caught = a->caught.text;
-    a->result.differs = a->differs.text;
-    a->result.left_out = a->left_out.text;
-    a->result.group = a->round.group.count ? &a->round.group : NULL;
-    a->busy = 0;
-    averager_meet_cancel(a);
+    /* IDLE before the callback: it may begin the next step from inside. */
+    averager_done *done = a->call.done;
+    a->call.result.status = status;
+    a->call.result.why = a->call.why.text;
+    a->call.result.caught = a->call.caught.text;
+    a->call.result.differs = a->call.differs.text;
+    a->call.result.left_out = a->call.left_out.text;
+    a->call.result.group = a->round.group.count ? &a->round.group : NULL;
+    a->call.phase = AVERAGER_IDLE;
+    averager_admit_cancel(a);
     averager_refuse_parked(a);
-    done(a->done_context, &a->result);
-    if (!a->busy) group_clear(&a->round.group); /* the callback may have begun the next */
+    done(a->call.context, &a->call.result);
+    if (a->call.phase == AVERAGER_IDLE)
+        group_clear(&a->round.group); /* the callback may have begun the next */
 }
 
 static int write_gather(struct averager *a, const struct averager_step *s);
@@ -71,10 +75,10 @@ static int draw_search_number(struct averager *a)
  * as they were. hivemind retries the same way. [spec hivemind-protocol 4.4] */
 static void search_again(struct averager *a)
 {
-    averager_meet_cancel(a);
+    averager_admit_cancel(a);
     group_clear(&a->round.group);
     /* Without memory for another number it keeps the last one, which no honest leader minds. */
-    if (a->search.number && !draw_search_number(a)) write_gather(a, &a->step);
+    if (a->search.number && !draw_search_number(a)) write_gather(a, &a->call.step);
     averager_search(a);
 }
 
@@ -82,19 +86,19 @@ static void search_again(struct averager *a)
 static void back_off(struct averager *a, const struct peer_id *peer)
 {
     double time = reliability_charged(a->reliability, loop_now(a->loop), a->round.began, peer);
-    struct pl_err why = a->why;
+    struct pl_err why = a->call.why;
     char name[PEER_ID_TEXT_MAX];
     peer_id_text(name, peer);
-    pl_fail(&a->why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
+    pl_fail(&a->call.why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
 }
 
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
 {
     char name[PEER_ID_TEXT_MAX];
     /* A ban ends by itself: a peer that was restarted with repaired software may come back. */
-    a->result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
+    a->call.result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
     peer_id_text(name, peer);
-    pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
+    pl_fail(&a->call.caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
 }
 
 static void ban_proven(struct averager *a)
@@ -118,13 +122,14 @@ static void next_key(struct averager *a)
     struct dht_id id;
     /* With n = target size and d digits, peers move on a grid of n^d cells, one axis a
      * round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
-    if (!a->bits[0] || group_next_bits(bits, a->bits, g->id, g->count, g->self, a->o.target_size) ||
-        group_key(key, a->prefix, bits, NULL) || dht_id_of_text(&id, key))
+    if (!a->names.bits[0] ||
+        group_next_bits(bits, a->names.bits, g->id, g->count, g->self, a->o.target_size) ||
+        group_key(key, a->names.prefix, bits, NULL) || dht_id_of_text(&id, key))
         return;
     /* The search that follows declares under this key. */
-    memcpy(a->bits, bits, sizeof a->bits);
-    memcpy(a->key, key, sizeof a->key);
-    a->key_id = id;
+    memcpy(a->names.bits, bits, sizeof a->names.bits);
+    memcpy(a->names.key, key, sizeof a->names.key);
+    a->names.key_id = id;
 }
 
 /* Why nobody was found, as far as a search can tell. */
@@ -139,49 +144,49 @@ static void no_group(struct averager *a)
             ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
               "get in: it has caught us cheating, and lets us in again after a while, "
               "or it does not speak our version of the protocol"
-            : a->search.ask_why.text;
-    pl_fail(&a->why, a->search.status, "averaging: found no group for %.100s in time%s%s", a->key,
-            why[0] ? ": " : "", why);
+            : a->search.ask.why.text;
+    pl_fail(&a->call.why, a->search.status, "averaging: found no group for %.100s in time%s%s",
+            a->names.key, why[0] ? ": " : "", why);
 }
 
 /* Acts on the end of a search or of a round; called from the loop, never from inside an engine. */
 static void on_turn(void *context)
 {
     struct averager *a = context;
-    if (a->closing || !a->busy) return;
+    if (a->end.begun) return;
     /* 1. An all-reduce has ended, well or not: read what it reports, then free it. */
-    if (a->round.is_over) {
-        allreduce_report(a->round.x, &a->result.report);
-        a->result.seconds = loop_now(a->loop) - a->round.began;
+    if (a->call.phase == AVERAGER_REDUCED) {
+        allreduce_report(a->round.x, &a->call.result.report);
+        a->call.result.seconds = loop_now(a->loop) - a->round.began;
         /* Bans and charges before conduct: a peer that is charged is not failed a second
          * time. */
         ban_proven(a);
         averager_note_conduct(a);
-        pl_fail(&a->left_out, PL_OK, "%s",
+        pl_fail(&a->call.left_out, PL_OK, "%s",
                 allreduce_left_out(a->round.x) ? allreduce_left_out(a->round.x) : "");
-        pl_fail(&a->differs, PL_OK, "%s",
+        pl_fail(&a->call.differs, PL_OK, "%s",
                 allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
         averager_round_clear(a);
         /* A round without a result leaves the tensors as they were, so trying again costs
          * time only. */
         if (a->round.status == PL_OK) finish(a, PL_OK);
-        else if (a->ending != ENDING_IN_TIME || averager_now(a) >= a->step.deadline)
+        else if (a->call.ending != ENDING_IN_TIME || averager_now(a) >= a->call.step.deadline)
             finish(a, a->round.status);
         else search_again(a);
         return;
     }
     /* 2. A cancelled step ends here; one with a round waits for that round's end above. */
-    if (a->ending == ENDING_NOW && !a->round.x) {
+    if (a->call.ending == ENDING_NOW && a->call.phase != AVERAGER_IDLE &&
+        a->call.phase != AVERAGER_REDUCING) {
         averager_search_cancel(a);
-        pl_fail(&a->why, PL_EAGAIN, "averaging: cancelled");
+        pl_fail(&a->call.why, PL_EAGAIN, "averaging: cancelled");
         finish(a, PL_EAGAIN);
         return;
     }
     /* 3. A search has ended: with a group, or without one at the deadline. */
-    if (a->search.found) {
-        a->search.found = 0;
+    if (a->call.phase == AVERAGER_SEARCHED) {
         if (a->search.status) {
-            if (a->result.attempts == 0 || !a->why.text[0]) no_group(a);
+            if (a->call.result.attempts == 0 || !a->call.why.text[0]) no_group(a);
             finish(a, a->search.status);
             return;
         }
@@ -189,22 +194,23 @@ static void on_turn(void *context)
         a->round.group = a->search.mm.group;
         /* The group changes hands: the engine may search again without it. */
         memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
-        a->result.attempts++;
+        a->call.phase = AVERAGER_GROUPED;
+        a->call.result.attempts++;
         next_key(a);
-        averager_meet(a);
+        averager_admit_group(a);
     }
     /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.
      * Whichever of the three comes last starts it. */
-    if (a->round.group.count && a->triggered && !a->round.x && !a->round.meetings_left)
+    if (a->call.phase == AVERAGER_GROUPED && a->call.triggered && !a->admission.left)
         averager_round_begin(a);
 }
 
 void averager_turn(struct averager *a)
 {
-    if (a->closing) return; /* a round that is cancelled at the end calls this, too */
+    if (a->end.begun) return; /* a round that is cancelled at the end calls this, too */
     /* A timer of 0 s: the engine that called this returns first. Several calls make one
      * turn. */
-    timer_start(a->loop, &a->turn, 0, on_turn, a);
+    timer_start(a->loop, &a->call.turn, 0, on_turn, a);
 }
 
 /* A peer behind NAT states 0 and reduces nothing: parts between two such peers would travel through
@@ -212,7 +218,7 @@ void averager_turn(struct averager *a)
  * need none. */
 static double stated_bandwidth(const struct averager *a)
 {
-    return a->search.hidden ? 0 : a->o.bandwidth;
+    return a->search.behind_nat ? 0 : a->o.bandwidth;
 }
 
 /* The message about ourselves that every groupmate receives. */
@@ -249,16 +255,16 @@ int averager_cannot_be_called(const struct averager *a)
     return !a->o.client_mode && !dht_node_is_reachable(a->node);
 }
 
-void averager_check_reach(struct averager *a)
+void averager_check_reachability(struct averager *a)
 {
     struct bytes fresh = { 0 };
     struct gather said;
     /* Only the bandwidth in the message changes: a peer that others can't call reduces
      * nothing. */
-    if (is_hidden(a) == a->search.hidden ||
+    if (is_hidden(a) == a->search.behind_nat ||
         gather_read(&said, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
         return;
-    a->search.hidden = !a->search.hidden;
+    a->search.behind_nat = !a->search.behind_nat;
     said.bandwidth = stated_bandwidth(a);
     if (gather_write(&fresh, &said)) {
         bytes_clear(&fresh);
@@ -273,24 +279,24 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
                    void *context)
 {
     /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
-    if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
-    a->search.hidden = is_hidden(a);
+    if (a->call.phase != AVERAGER_IDLE || a->end.begun || s->deadline <= averager_now(a))
+        return PL_EUSE;
+    a->search.behind_nat = is_hidden(a);
     a->search.number = 0;
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;
-    a->step = *s;
-    a->step.gather = NULL;
-    a->done = done;
-    a->done_context = context;
-    a->busy = 1;
-    a->ending = ENDING_IN_TIME;
+    a->call.step = *s;
+    a->call.step.gather = NULL;
+    a->call.done = done;
+    a->call.context = context;
+    a->call.ending = ENDING_IN_TIME;
     /* Untriggered: matchmaking takes seconds, in which the caller still accumulates
      * gradients. The group then only waits for the last trigger.
      * [spec hivemind-protocol 4.4] */
-    a->triggered = !s->untriggered;
-    memset(&a->result, 0, sizeof a->result);
-    a->caught.text[0] = a->differs.text[0] = a->left_out.text[0] = 0;
-    a->why.text[0] = a->search.ask_why.text[0] = 0;
+    a->call.triggered = !s->untriggered;
+    memset(&a->call.result, 0, sizeof a->call.result);
+    a->call.caught.text[0] = a->call.differs.text[0] = a->call.left_out.text[0] = 0;
+    a->call.why.text[0] = a->search.ask.why.text[0] = 0;
     group_clear(&a->round.group);
     averager_search(a);
     return PL_OK;
@@ -301,36 +307,37 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
 {
     /* Weight and tensors together: the weight is the number of samples that the tensors are
      * over. */
-    assert(a->busy && !a->triggered);
-    a->triggered = 1;
-    a->step.weight = weight;
-    a->step.tensor = tensor;
+    assert(a->call.phase != AVERAGER_IDLE && !a->call.triggered);
+    a->call.triggered = 1;
+    a->call.step.weight = weight;
+    a->call.step.tensor = tensor;
     if (claim) {
-        int moved = claim->epoch != a->step.claim.epoch;
-        a->step.claim = *claim;
+        int moved = claim->epoch != a->call.step.claim.epoch;
+        a->call.step.claim = *claim;
         if (moved) { /* for leaders that this search asks from now on, and for another search */
-            write_gather(a, &a->step);
+            write_gather(a, &a->call.step);
             averager_search_gather(a);
         }
     }
     /* Until now others may just not have begun; from now on a window without anybody means
      * something. */
-    matchmaking_patience(&a->search.mm, a->step.patience);
-    if (a->step.expected) averager_expect(a, a->step.expected);
+    matchmaking_patience(&a->search.mm, a->call.step.patience);
+    if (a->call.step.expected) averager_expect(a, a->call.step.expected);
     averager_turn(a);
 }
 
 /* Before the trigger nobody is hurried: the group would only wait for us. */
 void averager_expect(struct averager *a, size_t peers)
 {
-    a->step.expected = peers;
-    if (a->busy && a->triggered) matchmaking_expect(&a->search.mm, averager_now(a), peers);
+    a->call.step.expected = peers;
+    if (a->call.phase != AVERAGER_IDLE && a->call.triggered)
+        matchmaking_expect(&a->search.mm, averager_now(a), peers);
 }
 
 void averager_cancel(struct averager *a)
 {
-    if (!a->busy) return;
-    a->ending = ENDING_NOW;
+    if (a->call.phase == AVERAGER_IDLE) return;
+    a->call.ending = ENDING_NOW;
     /* Its reducers and senders hear CANCELLED, and do not count us as silent. */
     if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     averager_turn(a);
@@ -340,7 +347,7 @@ void averager_finish(struct averager *a)
 {
     /* For parameters: a round that is under way is worth its end, another search is not. */
     if (!averager_has_group(a)) averager_cancel(a);
-    else if (a->ending == ENDING_IN_TIME) a->ending = ENDING_AFTER_GROUP;
+    else if (a->call.ending == ENDING_IN_TIME) a->call.ending = ENDING_AFTER_GROUP;
 }
 
 /* --- streams that are done with --------------------------------------------------------------- */
@@ -375,65 +382,66 @@ void averager_linger(struct rpc_stream *s)
 static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
 {
     int rc;
-    snprintf(a->prefix, sizeof a->prefix, "%s", o->prefix);
-    snprintf(a->bits, sizeof a->bits, "%s", o->bits ? o->bits : "");
-    rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
+    snprintf(a->names.prefix, sizeof a->names.prefix, "%s", o->prefix);
+    snprintf(a->names.bits, sizeof a->names.bits, "%s", o->bits ? o->bits : "");
+    rc = group_key(a->names.key, o->prefix, o->bits ? o->bits : "", err);
     a->o = *o;
     /* A group of one averages nothing. */
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
         rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
                      o->target_size);
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
-        rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
+        rc = group_rpc_name(a->names.rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
     /* Two calls that only potluck's peers serve. libp2p lets a peer ask for a protocol that
      * the other one does not know, so hivemind's peers are not disturbed by them. */
-    if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix,
-                 o->class_name) >= (int)sizeof a->rpc_verify)
+    if (snprintf(a->names.rpc_verify, sizeof a->names.rpc_verify, "%s::%s.rpc_btard", o->prefix,
+                 o->class_name) >= (int)sizeof a->names.rpc_verify)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
-    if (snprintf(a->rpc_samples, sizeof a->rpc_samples, "%s::%s.rpc_state_samples", o->prefix,
-                 o->class_name) >= (int)sizeof a->rpc_samples)
+    if (snprintf(a->names.rpc_samples, sizeof a->names.rpc_samples, "%s::%s.rpc_state_samples",
+                 o->prefix, o->class_name) >= (int)sizeof a->names.rpc_samples)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
-    if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
-        (int)sizeof a->state_key)
+    if (snprintf(a->names.state_key, sizeof a->names.state_key, "%s.all_averagers", o->prefix) >=
+        (int)sizeof a->names.state_key)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
-    a->elements = pl_alloc(o->tensors, sizeof *a->elements);
-    a->method = pl_alloc(o->tensors, sizeof *a->method);
-    a->schema = pl_alloc(o->tensors, sizeof *a->schema);
-    if (!a->elements || !a->method || !a->schema ||
-        group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
-        dht_id_of_text(&a->key_id, a->key) || dht_id_of_text(&a->state_id, a->state_key) ||
-        mp_bin(&a->subkey, host_id(a->host)->bytes, host_id(a->host)->length))
+    a->tensors.elements = pl_alloc(o->tensors, sizeof *a->tensors.elements);
+    a->tensors.method = pl_alloc(o->tensors, sizeof *a->tensors.method);
+    a->tensors.schema = pl_alloc(o->tensors, sizeof *a->tensors.schema);
+    if (!a->tensors.elements || !a->tensors.method || !a->tensors.schema ||
+        group_schema_hash(a->tensors.schema_hash, o->schema, o->tensors) ||
+        dht_id_of_text(&a->names.key_id, a->names.key) ||
+        dht_id_of_text(&a->names.state_id, a->names.state_key) ||
+        mp_bin(&a->names.subkey, host_id(a->host)->bytes, host_id(a->host)->length))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t t = 0; t < o->tensors; t++) {
-        a->method[t] = o->method[t];
-        a->schema[t] = o->schema[t];
+        a->tensors.method[t] = o->method[t];
+        a->tensors.schema[t] = o->schema[t];
         /* hivemind averages float32 in the CPU's memory alone. [spec hivemind-protocol 4.2] */
         if (o->schema[t].type.dtype != PL_F32)
             return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
-        if ((rc = pl_wire_elements(&a->elements[t], &o->schema[t].type, err))) return rc;
+        if ((rc = pl_wire_elements(&a->tensors.elements[t], &o->schema[t].type, err))) return rc;
     }
-    a->o.schema = a->schema;
-    a->o.method = a->method;
+    a->o.schema = a->tensors.schema;
+    a->o.method = a->tensors.method;
     return PL_OK;
 }
 
 static void free_averager(struct averager *a)
 {
-    timer_stop(&a->turn);
+    timer_stop(&a->call.turn);
     timer_stop(&a->search.timer);
     timer_stop(&a->search.reach_timer);
     timer_stop(&a->round.timer);
     timer_stop(&a->shared.announce_timer);
     matchmaking_clear(&a->search.mm);
     group_clear(&a->round.group);
-    bytes_clear(&a->subkey);
+    bytes_clear(&a->names.subkey);
     bytes_clear(&a->search.gather);
     bytes_clear(&a->search.ask.request);
     allreduce_memory_clear(&a->round.memory);
-    pl_free(a->elements);
-    pl_free(a->method);
-    pl_free(a->schema);
+    pl_free(a->tensors.elements);
+    pl_free(a->tensors.method);
+    pl_free(a->tensors.schema);
     free(a->own_reliability);
     free(a);
 }
@@ -474,32 +482,32 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
 static void on_closing(void *context)
 {
     struct averager *a = context;
-    loop_fn *closed = a->closed;
-    if (a->round.x && !a->round.is_over) {
+    loop_fn *closed = a->end.closed;
+    if (a->call.phase == AVERAGER_REDUCING) {
         /* Threads can't be stopped, and what they read must not be freed: polled, since it
          * happens once. */
-        timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
+        timer_start(a->loop, &a->end.timer, 0.005, on_closing, a);
         return;
     }
     if (a->round.x) averager_round_clear(a);
     averager_protect(a, NULL);
     averager_round_close(a);
-    context = a->closed_context;
+    context = a->end.context;
     free_averager(a);
     closed(context);
 }
 
 void averager_close(struct averager *a, loop_fn *closed, void *context)
 {
-    assert(!a->closing);
-    a->closing = 1;
-    a->closed = closed;
-    a->closed_context = context;
-    timer_stop(&a->turn);
+    assert(!a->end.begun);
+    a->end.begun = 1;
+    a->end.closed = closed;
+    a->end.context = context;
+    timer_stop(&a->call.turn);
     averager_search_cancel(a);
-    averager_meet_cancel(a);
+    averager_admit_cancel(a);
     averager_join_close(a);
     averager_state_close(a);
     if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
-    timer_start(a->loop, &a->closing_timer, 0, on_closing, a);
+    timer_start(a->loop, &a->end.timer, 0, on_closing, a);
 }

@@ -32,40 +32,40 @@ int averager_must_ask(const struct averager *a, const struct peer_id *peer)
 
 /* --- groupmates ------------------------------------------------------------------------------- */
 
-static void on_met(void *context, int status)
+static void on_group_admitted(void *context, int status)
 {
-    struct meeting *m = context;
+    struct admission *m = context;
     (void)status; /* who is no member is sent nothing: see averager_round.c */
     m->task = NULL;
-    if (!--m->a->round.meetings_left) averager_turn(m->a);
+    if (!--m->a->admission.left) averager_turn(m->a);
 }
 
-void averager_meet(struct averager *a)
+void averager_admit_group(struct averager *a)
 {
-    averager_meet_cancel(a);
+    averager_admit_cancel(a);
     if (!dht_node_has_tokens(a->node) ||
-        !(a->round.meetings = calloc(a->round.group.count, sizeof *a->round.meetings)))
+        !(a->admission.list = calloc(a->round.group.count, sizeof *a->admission.list)))
         return;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct group_member *m = &a->round.group.members[i];
-        struct meeting *meeting = &a->round.meetings[a->round.meeting_count];
+        struct admission *admission = &a->admission.list[a->admission.count];
         /* All are asked at once, before the round: one after the other would cost a round
          * trip each. */
         if (i == a->round.group.self || m->gather.mode == GROUP_CLIENT ||
             !averager_must_ask(a, &m->peer))
             continue;
-        meeting->a = a;
-        meeting->task = dht_node_admit(a->node, &m->peer, on_met, meeting);
-        a->round.meeting_count += meeting->task != NULL;
+        admission->a = a;
+        admission->task = dht_node_admit(a->node, &m->peer, on_group_admitted, admission);
+        a->admission.count += admission->task != NULL;
     }
-    a->round.meetings_left = a->round.meeting_count;
+    a->admission.left = a->admission.count;
 }
 
-void averager_meet_cancel(struct averager *a)
+void averager_admit_cancel(struct averager *a)
 {
-    for (size_t i = 0; i < a->round.meeting_count; i++)
-        if (a->round.meetings[i].task) dht_node_cancel(a->round.meetings[i].task);
-    free(a->round.meetings);
-    a->round.meetings = NULL;
-    a->round.meeting_count = a->round.meetings_left = 0;
+    for (size_t i = 0; i < a->admission.count; i++)
+        if (a->admission.list[i].task) dht_node_cancel(a->admission.list[i].task);
+    free(a->admission.list);
+    a->admission.list = NULL;
+    a->admission.count = a->admission.left = 0;
 }

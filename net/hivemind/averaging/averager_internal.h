@@ -5,8 +5,8 @@
  *   averager_round.c   the all-reduce; averager_parts.c: others' streams to us
  *   averager_share.c   the state given to newcomers; averager_load.c: the one taken from a donor
  *   averager_verify.c, averager_witness.c   calls that only our own peers have */
-#ifndef PL_AVERAGER_INSIDE_H
-#define PL_AVERAGER_INSIDE_H
+#ifndef PL_AVERAGER_INTERNAL_H
+#define PL_AVERAGER_INTERNAL_H
 
 #include "net/libp2p/rpc/rpc.h"
 #include "averager.h"
@@ -16,7 +16,69 @@
 #include "reliability.h"
 #include "net/hivemind/messages/state_claim.h"
 
-/* Somebody who asks us to lead. */
+/* --- a caller's step (averager.c) ------------------------------------------------------------- */
+
+/*   IDLE ---begin---> SEARCHING ---ended---> SEARCHED ---a group---> GROUPED ---trigger, tokens---+
+ *    ^                    ^                     | none                                          |
+ *    +---------+----------|---------------------+                                               |
+ *              | done     +---fell apart--- REDUCED <---ended--- REDUCING <---------------------+
+ *              +--------------------------------+ */
+enum averager_phase {
+    AVERAGER_IDLE,
+    AVERAGER_SEARCHING,
+    AVERAGER_SEARCHED, /* search.status says how; the loop acts on it (averager_turn) */
+    AVERAGER_GROUPED,  /* waits for the trigger, and for groupmates' tokens */
+    AVERAGER_REDUCING, /* round.x runs */
+    AVERAGER_REDUCED   /* round.status says how; the loop acts on it */
+};
+
+/* How much of the step is still wanted. */
+enum averager_ending {
+    ENDING_IN_TIME,     /* groups are searched until the deadline */
+    ENDING_AFTER_GROUP, /* the group that is there may end its round, but no other follows */
+    ENDING_NOW          /* cancelled */
+};
+
+struct averager_call {
+    enum averager_phase phase;
+    enum averager_ending ending;
+    int triggered; /* weight and tensors are there */
+    struct averager_step step;
+    averager_done *done;
+    void *context;
+    struct averager_result result;
+    struct pl_err why, caught, differs, left_out; /* its sentences */
+    struct timer turn;                            /* goes on from the loop itself */
+};
+
+/* What it is called in the DHT and by other peers. */
+struct averager_names {
+    char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
+    char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
+    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX];
+    char rpc_verify[GROUP_NAME_MAX], rpc_samples[GROUP_NAME_MAX];
+    struct dht_id key_id, state_id;
+    struct bytes subkey; /* our peer ID, as it stands in the DHT */
+};
+
+/* What is averaged; each (tensors). */
+struct averager_tensors {
+    size_t *elements;
+    enum pl_compression *method;
+    struct schema_tensor *schema;
+    uint8_t schema_hash[SCHEMA_HASH_BYTES];
+};
+
+struct averager_end {
+    int begun;
+    loop_fn *closed;
+    void *context;
+    struct timer timer;
+};
+
+/* --- the way into a group (averager_join.c) ----------------------------------------------------- */
+
+/* A peer that asks us to lead. */
 struct asker {
     struct averager *a;
     struct rpc_stream *stream;
@@ -25,43 +87,103 @@ struct asker {
     struct asker *next;
 };
 
-/* Somebody who sends parts: parked until our round has begun, then at its place in the group. */
-struct part_stream {
-    struct averager *a;
-    struct rpc_stream *stream;
-    struct dht_task *proof;
-    struct peer_id peer;
-    uint8_t *first; /* while parked */
-    size_t first_n;
-    size_t place;
-    int attached;
-    struct part_stream *next;
+struct averager_search {
+    struct matchmaking mm;
+    int status; /* of the search that has ended */
+    struct timer timer, reach_timer;
+    struct dht_task *lookup;
+    struct {
+        struct peer_id leader;
+        struct bytes request;
+        struct dht_task *proof;    /* NULL: admitted */
+        struct rpc_stream *stream; /* NULL: not open yet */
+        int failed;                /* the engine has still to be told */
+        struct pl_err why;         /* of the last leader that could not be asked */
+    } ask;                         /* our request to a leader */
+    struct asker *askers;
+    size_t asker_count;
+    struct bytes gather; /* our own gather message, for groupmates */
+    uint64_t number; /* in a round that may be verified: drawn for each search, part of `gather` */
+    int behind_nat;  /* as `gather` states it */
 };
 
-/* Ours to a reducer. */
-struct out_stream {
-    struct averager *a;
-    struct rpc_stream *stream;
-    size_t place;
-    size_t sent_n;   /* bytes of the last message */
-    int is_finished; /* we have sent everything, the other side has not ended yet */
-    int is_dead;     /* it could not even be opened */
-};
+/* --- groupmates' tokens, before the round begins (averager_admit.c) ----------------------------- */
 
-/* A donor that is asked whether its state is the one that we were given. */
-struct witness {
-    struct averager *a;
-    struct peer_id peer;
-    struct dht_task *proof;
-    struct rpc_request *request;
-    struct state_claim claim; /* samples NULL: no answer yet */
-};
-
-/* A groupmate whose token is being asked for. */
-struct meeting {
+struct admission {
     struct averager *a;
     struct dht_task *task; /* NULL: answered */
 };
+
+struct averager_admission {
+    struct admission *list;
+    size_t count, left;
+};
+
+/* --- the all-reduce (averager_round.c) ---------------------------------------------------------- */
+
+/* Ours to a reducer. */
+enum out_stream_state {
+    OUT_STREAM_CLOSED,
+    OUT_STREAM_OPEN,
+    OUT_STREAM_FINISHED, /* we have sent everything, the other side has not ended yet */
+    OUT_STREAM_DEAD      /* it could not be opened, and the engine has still to be told */
+};
+struct out_stream {
+    struct averager *a;
+    enum out_stream_state state;
+    struct rpc_stream *stream;
+    size_t place;
+    size_t sent_n; /* bytes of the last message */
+};
+
+struct averager_round {
+    struct group group;
+    struct allreduce *x;            /* NULL: none */
+    int status;                     /* of the one that has ended */
+    struct allreduce_memory memory; /* its, from one round to the next */
+    struct timer timer;
+    double began;                        /* s */
+    double *share;                       /* (group) values that each reduces */
+    struct out_stream *out;              /* (group) */
+    struct part_stream **in;             /* (group) */
+    struct allreduce_patience *patience; /* (group) */
+    struct allreduce_job *done_here;     /* jobs that no helper thread could take */
+    struct peer_id *protected_peers;     /* of the newest group; see host_protect */
+    size_t protected_count;
+};
+
+/* --- others' streams to us (averager_parts.c) --------------------------------------------------- */
+
+enum part_stream_state {
+    PART_STREAM_NEW,     /* nothing has come */
+    PART_STREAM_PARKED,  /* its first part waits for our round */
+    PART_STREAM_ATTACHED /* to a place in the round */
+};
+struct part_stream {
+    struct averager *a;
+    enum part_stream_state state;
+    struct rpc_stream *stream;
+    struct dht_task *proof;
+    struct peer_id peer;
+    uint8_t *first; /* PARKED */
+    size_t first_n;
+    size_t place; /* ATTACHED */
+    struct part_stream *next;
+};
+
+struct averager_parts {
+    struct part_stream *all;
+    size_t parked_bytes;
+};
+
+/* --- verification (averager_verify.c) ----------------------------------------------------------- */
+
+struct averager_verify {
+    struct verify_call *calls;   /* that are under way */
+    struct equivocation_log log; /* rounds whose proofs still count */
+};
+
+/* --- our state for newcomers (averager_share.c) ------------------------------------------------- */
 
 /* How fast a state travels, see STATE_RATE_WINDOW. Times are the loop's. */
 struct state_pace {
@@ -81,6 +203,17 @@ struct giving {
     struct giving *next;
 };
 
+struct averager_shared {
+    struct state_snapshot *snapshot;
+    double priority;
+    int is_on; /* it is announced, and given */
+    struct timer announce_timer;
+    struct giving *givings;
+    size_t giving_count;
+};
+
+/* --- others' state for us (averager_load.c) ----------------------------------------------------- */
+
 struct donor {
     struct peer_id peer;
     double priority;
@@ -94,69 +227,8 @@ struct donor_failure {
     double until; /* loop time */
 };
 
-/* --- the parts of an averager ------------------------------------------------------------------- */
-
-/* The way into a group (averager_join.c). */
-struct averager_search {
-    struct matchmaking mm;
-    struct timer timer, reach_timer;
-    struct dht_task *lookup;
-    struct rpc_stream *asking; /* to the leader that we have asked */
-    struct {
-        struct peer_id leader;
-        struct bytes request;
-        struct dht_task *proof;
-    } ask; /* not sent yet */
-    int ask_failed;
-    struct pl_err ask_why; /* of the last leader that could not be asked */
-    struct asker *askers;
-    size_t asker_count;
-    struct bytes gather; /* our own gather message, for groupmates */
-    uint64_t number; /* in a round that may be verified: drawn for each search, part of `gather` */
-    int hidden;      /* 1: `gather` states that we are behind NAT */
-    int found, status; /* 1: the search is over, with that status */
-};
-
-/* A group and its all-reduce (averager_round.c, averager_parts.c). */
-struct averager_round {
-    struct group group;
-    struct meeting *meetings; /* groupmates' tokens, before the round begins */
-    size_t meeting_count, meetings_left;
-    struct allreduce *x;            /* NULL: none */
-    struct allreduce_memory memory; /* its, from one round to the next */
-    struct timer timer;
-    double began;              /* s */
-    double *share;             /* (group) values that each reduces */
-    struct out_stream *out;    /* (group) */
-    struct part_stream **in;   /* (group) */
-    struct part_stream *parts; /* all of them, parked ones too */
-    size_t parked_bytes;
-    struct allreduce_patience *patience; /* (group) */
-    struct allreduce_job *done_here;     /* jobs that no helper thread could take */
-    struct peer_id *protected_peers;     /* of the newest group; see host_protect */
-    size_t protected_count;
-    struct verify_call *verify_calls;      /* calls of verification that are under way */
-    struct equivocation_log equivocations; /* rounds whose proofs are still heard */
-    int is_over, status;
-};
-
-/* Our state for newcomers (averager_share.c). */
-struct averager_shared {
-    struct state_snapshot *snapshot;
-    double priority;
-    int is_on; /* it is announced, and given */
-    struct timer announce_timer;
-    struct giving *givings;
-    size_t giving_count;
-    struct {
-        struct peer_id peer;
-        double at;
-    } sampled[STATE_ANSWERS_A_SECOND]; /* to whom samples were given */
-    size_t sampled_next;
-};
-
-/* Others' state for us (averager_load.c). */
 struct averager_loading {
+    int busy;
     struct dht_task *task, *proof;
     struct rpc_stream *stream;
     struct state_load load;
@@ -164,11 +236,9 @@ struct averager_loading {
     size_t count, at;
     struct state_load kept; /* the first that nobody has confirmed, while others are asked */
     struct peer_id kept_donor;
-    struct state_claim given[STATE_TWICE_TRIES]; /* those given so far, sampled by our own seed */
+    struct state_claim given[STATE_TWICE_TRIES]; /* those given so far, sampled by own_seed */
     size_t given_count;
-    struct witness *witness;
-    size_t witness_count, witnesses_left;
-    uint8_t own_seed[STATE_SEED], seed[STATE_SEED];
+    uint8_t own_seed[STATE_SEED];
     size_t arrived, misfits; /* states that came; of another model */
     struct state_pace pace;
     averager_check *check;
@@ -176,56 +246,53 @@ struct averager_loading {
     void *context;
     struct pl_err why;
     struct timer next;
-    int busy;
+    struct donor_failure failures[DONOR_FAILURES_MAX];
+    size_t failure_count;
+};
+
+/* --- samples of states (averager_witness.c) ----------------------------------------------------- */
+
+/* A donor that is asked whether its state is the one that we were given. */
+struct witness {
+    struct averager *a;
+    struct peer_id peer;
+    struct dht_task *proof;
+    struct rpc_request *request;
+    struct state_claim claim; /* samples NULL: no answer yet */
+};
+
+struct averager_witnesses {
+    struct witness *asked;
+    size_t count, left;
+    uint8_t seed[STATE_SEED];
+    struct {
+        struct peer_id peer;
+        double at;
+    } given[STATE_ANSWERS_A_SECOND]; /* to which peers samples were given */
+    size_t given_next;
 };
 
 /* --- the averager ------------------------------------------------------------------------------- */
-
-/* How much of the step is still wanted. */
-enum averager_ending {
-    ENDING_IN_TIME,     /* groups are searched until the deadline */
-    ENDING_AFTER_GROUP, /* the group that is there may end its round, but no other follows */
-    ENDING_NOW          /* cancelled */
-};
 
 struct averager {
     struct averager_options o;
     struct host *host;
     struct dht_node *node;
     struct loop *loop;
-    char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
-    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
-    char rpc_samples[GROUP_NAME_MAX];
-    char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
-    struct dht_id key_id, state_id;
-    struct bytes subkey; /* our peer ID, as it stands in the DHT */
-    size_t *elements;
-    enum pl_compression *method;
-    struct schema_tensor *schema;
-    uint8_t schema_hash[SCHEMA_HASH_BYTES];
-    int closing;
-    loop_fn *closed;
-    void *closed_context;
-    struct timer closing_timer;
     struct bans bans;
     struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
-    struct donor_failure failed[DONOR_FAILURES_MAX];
-    size_t failed_count;
-
-    /* the caller's step */
-    int busy, triggered;
-    enum averager_ending ending;
-    struct averager_step step;
-    averager_done *done;
-    void *done_context;
-    struct averager_result result;
-    struct pl_err why, caught, differs, left_out;
-    struct timer turn; /* goes on with the step from the loop itself */
-
+    struct averager_names names;
+    struct averager_tensors tensors;
+    struct averager_call call;
     struct averager_search search;
+    struct averager_admission admission;
     struct averager_round round;
+    struct averager_parts parts;
+    struct averager_verify verify;
     struct averager_shared shared;
     struct averager_loading load;
+    struct averager_witnesses witnesses;
+    struct averager_end end;
 };
 
 double averager_now(const struct averager *a); /* DHT time */
@@ -238,16 +305,17 @@ int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_t
 void averager_refuse_caller(struct rpc_stream *s);
 /* 1: before we call this peer dht_node_admit comes first. */
 int averager_must_ask(const struct averager *a, const struct peer_id *peer);
-/* Asks all of a->group who are not known yet; averager_turn follows when a->meetings_left is 0. */
-void averager_meet(struct averager *a);
-void averager_meet_cancel(struct averager *a);
+/* Asks all of the group that are not known yet for their tokens; averager_turn follows when all have
+ * answered. */
+void averager_admit_group(struct averager *a);
+void averager_admit_cancel(struct averager *a);
 
 int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
 /* The gather message has changed: for leaders that are asked from now on, and for our followers. */
 void averager_search_gather(struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. */
-void averager_check_reach(struct averager *a);
+void averager_check_reachability(struct averager *a);
 int averager_cannot_be_called(
     const struct averager *a);            /* not even through a relay; 0 for a client */
 void averager_search(struct averager *a); /* begins one */

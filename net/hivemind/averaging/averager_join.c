@@ -25,8 +25,9 @@ static void on_declare(void *context, double expiration, int active)
     /* Subkey: our peer ID. Value: true while we search. Expiration: by when we want to
      * begin. One key holds all declarations as a dictionary. [spec hivemind-protocol 4.1] */
     if (!mp_bool(&value, active))
-        dht_node_store(a->node, &a->key_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
-                       bytes_at(&value), bytes_length(&value), expiration, on_stored, NULL);
+        dht_node_store(a->node, &a->names.key_id, bytes_at(&a->names.subkey),
+                       bytes_length(&a->names.subkey), bytes_at(&value), bytes_length(&value),
+                       expiration, on_stored, NULL);
     bytes_clear(&value);
 }
 
@@ -101,8 +102,8 @@ static void on_got(void *context, int status, const struct dht_result *r)
 static void on_look_up(void *context)
 {
     struct averager *a = context;
-    averager_check_reach(a);
-    a->search.lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
+    averager_check_reachability(a);
+    a->search.lookup = dht_node_get(a->node, &a->names.key_id, 1, on_got, a);
 }
 
 /* --- our question ----------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static void asking_failed(void *context, struct rpc_stream *s, int status, const
 {
     struct averager *a = context;
     /* Kept for the sentence of a search that finds nobody. */
-    pl_fail(&a->search.ask_why, status, "who was there could not be asked: %.250s", why);
+    pl_fail(&a->search.ask.why, status, "who was there could not be asked: %.250s", why);
     asking_end(context, s);
 }
 
@@ -138,14 +139,14 @@ static void open_asking(struct averager *a)
     static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
                                                      NULL };
     /* The time limit is for opening it; the engine has limits of its own for the answers. */
-    a->search.asking = rpc_open(a->host, &a->search.ask.leader, a->rpc[AVERAGER_JOIN],
-                                LEADER_MESSAGE_MAX, a->o.request_timeout, &events, a);
-    a->search.ask_failed = !a->search.asking;
-    if (!a->search.asking) return;
-    rpc_send(a->search.asking, bytes_at(&a->search.ask.request),
+    a->search.ask.stream = rpc_open(a->host, &a->search.ask.leader, a->names.rpc[AVERAGER_JOIN],
+                                    LEADER_MESSAGE_MAX, a->o.request_timeout, &events, a);
+    a->search.ask.failed = !a->search.ask.stream;
+    if (!a->search.ask.stream) return;
+    rpc_send(a->search.ask.stream, bytes_at(&a->search.ask.request),
              bytes_length(&a->search.ask.request));
     /* One request, then our side ends, as hivemind's streaming call wants it. */
-    rpc_end(a->search.asking);
+    rpc_end(a->search.ask.stream);
 }
 
 static void on_leader_admitted(void *context, int status)
@@ -154,10 +155,10 @@ static void on_leader_admitted(void *context, int status)
     a->search.ask.proof = NULL;
     if (!status) {
         open_asking(a);
-        if (a->search.ask_failed) drive(a);
+        if (a->search.ask.failed) drive(a);
         return;
     }
-    pl_fail(&a->search.ask_why, status, "who was there has shown no valid access token");
+    pl_fail(&a->search.ask.why, status, "who was there has shown no valid access token");
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }
@@ -169,14 +170,14 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *r
      * ask_failed, and drive() tells it a moment later. */
     a->search.ask.leader = *leader;
     bytes_clear(&a->search.ask.request);
-    a->search.ask_failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
-    if (a->search.ask_failed) return;
+    a->search.ask.failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
+    if (a->search.ask.failed) return;
     if (!averager_must_ask(a, leader)) {
         open_asking(a);
         return;
     }
     a->search.ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
-    a->search.ask_failed = !a->search.ask.proof;
+    a->search.ask.failed = !a->search.ask.proof;
 }
 
 /* Closing the stream is the only word of goodbye: the leader drops us from its followers. */
@@ -185,9 +186,9 @@ static void on_leave(void *context)
     struct averager *a = context;
     if (a->search.ask.proof) dht_node_cancel(a->search.ask.proof);
     a->search.ask.proof = NULL;
-    rpc_close(a->search.asking);
-    a->search.asking = NULL;
-    a->search.ask_failed = 0;
+    rpc_close(a->search.ask.stream);
+    a->search.ask.stream = NULL;
+    a->search.ask.failed = 0;
 }
 
 /* --- others' questions ------------------------------------------------------------------------ */
@@ -279,7 +280,7 @@ static void on_over(void *context, int status)
     struct averager *a = context;
     if (a->search.lookup) dht_node_cancel(a->search.lookup);
     a->search.lookup = NULL;
-    a->search.found = 1;
+    a->call.phase = AVERAGER_SEARCHED;
     a->search.status = status;
     averager_turn(a);
 }
@@ -317,7 +318,8 @@ static int is_paused(void *context, const struct peer_id *peer)
     const int reports = is_expected(a, peer);
     /* Strangers under ever new names could spoil each try of a round. So from the second try on only
      * peers that are proven or report progress are taken. */
-    if (a->result.attempts && !reports && !reliability_is_proven(a->reliability, peer)) return 1;
+    if (a->call.result.attempts && !reports && !reliability_is_proven(a->reliability, peer))
+        return 1;
     averager_see(a, peer); /* its failure counts for those that it was taken for */
     return reliability_is_paused(a->reliability, loop_now(a->loop), peer, reports);
 }
@@ -345,8 +347,8 @@ static void on_time(void *context)
 {
     struct averager *a = context;
     double now = averager_now(a);
-    if (a->search.ask_failed) {
-        a->search.ask_failed = 0;
+    if (a->search.ask.failed) {
+        a->search.ask.failed = 0;
         matchmaking_leader_gone(&a->search.mm, now);
     }
     if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.looking_up && !a->search.lookup)
@@ -360,7 +362,7 @@ static void drive(struct averager *a)
 {
     /* The engine says when it wants to be called; one timer serves all its deadlines. */
     double wake = matchmaking_wake(&a->search.mm);
-    int at_once = a->search.ask_failed || (a->search.mm.looking_up && !a->search.lookup);
+    int at_once = a->search.ask.failed || (a->search.mm.looking_up && !a->search.lookup);
     if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
     else
         timer_start(a->loop, &a->search.timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
@@ -380,21 +382,21 @@ static void on_reach(void *context) { averager_search(context); }
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
-    a->search.found = 0;
+    a->call.phase = AVERAGER_SEARCHING;
     if (!dht_node_knows_reachability(a->node)) {
         /* Dial-backs by other peers take a moment after the start; there is no event for
          * their end. */
         timer_start(a->loop, &a->search.reach_timer, REACH_EVERY, on_reach, a);
         return;
     }
-    averager_check_reach(a);
+    averager_check_reachability(a);
     averager_search_gather(a);
     matchmaking_hide(&a->search.mm, now, averager_cannot_be_called(a));
-    matchmaking_begin(&a->search.mm, now, a->step.scheduled, a->step.deadline);
+    matchmaking_begin(&a->search.mm, now, a->call.step.scheduled, a->call.step.deadline);
     /* Before the trigger an early group gains nothing: it would wait for our values. */
-    if (a->triggered) {
-        matchmaking_patience(&a->search.mm, a->step.patience);
-        matchmaking_expect(&a->search.mm, now, a->step.expected);
+    if (a->call.triggered) {
+        matchmaking_patience(&a->search.mm, a->call.step.patience);
+        matchmaking_expect(&a->search.mm, now, a->call.step.expected);
     }
     drive(a);
 }
@@ -406,7 +408,6 @@ void averager_search_cancel(struct averager *a)
     a->search.ask.proof = NULL;
     if (a->search.lookup) dht_node_cancel(a->search.lookup);
     a->search.lookup = NULL;
-    a->search.found = 0;
     timer_stop(&a->search.timer);
     timer_stop(&a->search.reach_timer);
 }
@@ -414,7 +415,7 @@ void averager_search_cancel(struct averager *a)
 int averager_join_open(struct averager *a, struct pl_err *err)
 {
     struct matchmaking_options o = { .self = *host_id(a->host),
-                                     .key = a->key,
+                                     .key = a->names.key,
                                      .min_time = a->o.min_matchmaking_time,
                                      .request_timeout = a->o.request_timeout,
                                      .verify = a->o.verify,
@@ -422,18 +423,19 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .min_size = a->o.min_size,
                                      .client_mode = a->o.client_mode,
                                      .chance = a->o.chance };
-    memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
+    memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
     matchmaking_init(&a->search.mm, &o, &port, a);
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_JOIN]);
+    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_JOIN]);
     return PL_OK;
 }
 
 void averager_join_close(struct averager *a)
 {
-    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_JOIN]);
+    if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_JOIN]);
     while (a->search.askers) {
         matchmaking_asker_gone(&a->search.mm, a->search.askers);
         free_asker(a->search.askers);

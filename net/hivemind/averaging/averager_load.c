@@ -82,8 +82,8 @@ static void end_load(struct averager *a, int status)
  * if nobody else is left. */
 static struct donor_failure *find_failure(struct averager *a, const struct peer_id *peer)
 {
-    for (size_t i = 0; i < a->failed_count; i++)
-        if (peer_id_equal(&a->failed[i].peer, peer)) return &a->failed[i];
+    for (size_t i = 0; i < a->load.failure_count; i++)
+        if (peer_id_equal(&a->load.failures[i].peer, peer)) return &a->load.failures[i];
     return NULL;
 }
 
@@ -91,11 +91,12 @@ static void note_failure(struct averager *a, const struct peer_id *peer)
 {
     struct donor_failure *f = find_failure(a, peer);
     if (!f) {
-        f = &a->failed[0];
-        if (a->failed_count < DONOR_FAILURES_MAX) f = &a->failed[a->failed_count++];
+        f = &a->load.failures[0];
+        if (a->load.failure_count < DONOR_FAILURES_MAX)
+            f = &a->load.failures[a->load.failure_count++];
         else
-            for (size_t i = 1; i < a->failed_count; i++)
-                if (a->failed[i].until < f->until) f = &a->failed[i];
+            for (size_t i = 1; i < a->load.failure_count; i++)
+                if (a->load.failures[i].until < f->until) f = &a->load.failures[i];
         *f = (struct donor_failure){ .peer = *peer };
     }
     /* 15 s, 30 s, 60 s, ... up to 10 minutes. */
@@ -113,7 +114,7 @@ int averager_is_doubted(struct averager *a, const struct peer_id *donor)
 static void forget_failure(struct averager *a, const struct peer_id *peer)
 {
     struct donor_failure *f = find_failure(a, peer);
-    if (f) *f = a->failed[--a->failed_count];
+    if (f) *f = a->load.failures[--a->load.failure_count];
 }
 
 static void next_donor(struct averager *a, int status)
@@ -180,7 +181,7 @@ static int was_given(struct averager *a)
     int same = 0;
     if (!c.samples) return 0;
     for (size_t i = 0; i < a->load.given_count; i++)
-        same |= state_claims_match(&c, &a->load.given[i], a->elements, a->o.tensors) ==
+        same |= state_claims_match(&c, &a->load.given[i], a->tensors.elements, a->o.tensors) ==
                 STATE_AGREES;
     if (a->load.given_count < STATE_TWICE_TRIES) a->load.given[a->load.given_count++] = c;
     else free(c.samples);
@@ -205,11 +206,12 @@ void averager_state_judged(struct averager *a)
     size_t count = 1, agree = 1, other = 0;
     /* Ours first, then each witness that has answered; the verdict counts donors, not
      * epochs. */
-    claims[0] = averager_claim(a, &a->load.load, a->load.seed);
-    for (size_t i = 0; i < a->load.witness_count; i++)
-        if (a->load.witness[i].claim.samples) claims[count++] = a->load.witness[i].claim;
+    claims[0] = averager_claim(a, &a->load.load, a->witnesses.seed);
+    for (size_t i = 0; i < a->witnesses.count; i++)
+        if (a->witnesses.asked[i].claim.samples) claims[count++] = a->witnesses.asked[i].claim;
     if (claims[0].samples)
-        verdict = state_claims_judge(&agree, &other, claims, count, a->elements, a->o.tensors);
+        verdict = state_claims_judge(&agree, &other, claims, count, a->tensors.elements,
+                                     a->o.tensors);
     free(claims[0].samples);
     averager_witnesses_clear(a);
     /* More donors agree with one another on other samples than agree with this state. */
@@ -256,8 +258,8 @@ static void open_donor(struct averager *a)
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
     averager_pace_begin(&a->load.pace, loop_now(a->loop));
-    state_load_expect(&a->load.load, a->schema, a->o.tensors);
-    a->load.stream = rpc_open(a->host, donor, a->rpc[AVERAGER_DOWNLOAD],
+    state_load_expect(&a->load.load, a->tensors.schema, a->o.tensors);
+    a->load.stream = rpc_open(a->host, donor, a->names.rpc[AVERAGER_DOWNLOAD],
                               state_load_message_max(&a->load.load), limit, &events, a);
     if (!a->load.stream) {
         pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
@@ -373,7 +375,8 @@ static void on_donors(void *context, int status, const struct dht_result *r)
 {
     struct averager *a = context;
     a->load.task = NULL;
-    pl_fail(&a->load.why, PL_ENOTFOUND, "state: nobody shares one under %.100s", a->state_key);
+    pl_fail(&a->load.why, PL_ENOTFOUND, "state: nobody shares one under %.100s",
+            a->names.state_key);
     if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count) {
         size_t most = r->dictionary.count < DONORS_MAX ? r->dictionary.count : DONORS_MAX;
         a->load.donors = malloc(most * sizeof *a->load.donors);
@@ -387,8 +390,8 @@ static void on_donors(void *context, int status, const struct dht_result *r)
 
 int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded, void *context)
 {
-    if (a->load.busy || a->closing) return PL_EUSE;
-    a->load.task = dht_node_get(a->node, &a->state_id, 1, on_donors, a);
+    if (a->load.busy || a->end.begun) return PL_EUSE;
+    a->load.task = dht_node_get(a->node, &a->names.state_id, 1, on_donors, a);
     if (!a->load.task) return PL_ENOMEM;
     a->load.busy = 1;
     /* This seed is never sent: it samples states that were downloaded, so no donor can

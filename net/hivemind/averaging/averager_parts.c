@@ -15,11 +15,11 @@
 void averager_part_free(struct part_stream *p)
 {
     struct averager *a = p->a;
-    struct part_stream **at = &a->round.parts;
+    struct part_stream **at = &a->parts.all;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
-    if (p->attached && a->round.in) a->round.in[p->place] = NULL;
-    a->round.parked_bytes -= p->first_n;
+    if (p->state == PART_STREAM_ATTACHED && a->round.in) a->round.in[p->place] = NULL;
+    a->parts.parked_bytes -= p->first_n;
     free(p->first);
     if (p->proof) dht_node_cancel(p->proof);
     rpc_close(p->stream);
@@ -55,7 +55,7 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
         /* One stream a sender and round: a second one could only overwrite the first one's. */
         refuse(p, MSG_INTERNAL_ERROR);
     } else {
-        p->attached = 1;
+        p->state = PART_STREAM_ATTACHED;
         p->place = (size_t)place;
         a->round.in[place] = p;
         /* The first part has used one of the window's credits already. */
@@ -70,13 +70,14 @@ static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = p->a;
     /* The limit is for all senders together: 128 first parts of half a megabyte. */
-    if (a->round.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
+    if (a->parts.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
         return;
     }
     memcpy(p->first, data, n);
     p->first_n = n;
-    a->round.parked_bytes += n;
+    p->state = PART_STREAM_PARKED;
+    a->parts.parked_bytes += n;
 }
 
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
@@ -84,7 +85,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     struct part_stream *p = context;
     struct averager *a = p->a;
     (void)s;
-    if (p->attached) {
+    if (p->state == PART_STREAM_ATTACHED) {
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
         return;
@@ -92,10 +93,10 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     /* It has sent something in time; from here the round's own limits hold, or, while it is
      * parked, ours: we are the one that is late. */
     rpc_deadline(p->stream, 0);
-    if (a->round.x && !a->round.is_over) averager_part_attach(p, data, n);
+    if (a->call.phase == AVERAGER_REDUCING) averager_part_attach(p, data, n);
     /* The group ID can't be judged yet: we may be about to hear BEGIN_ALLREDUCE. hivemind's
      * peers wait in the same place. [spec hivemind-protocol 5.4] */
-    else if (a->busy) park(p, data, n);
+    else if (a->call.phase != AVERAGER_IDLE) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
 
@@ -104,7 +105,7 @@ static void part_end(void *context, struct rpc_stream *s)
     struct part_stream *p = context;
     struct averager *a = p->a;
     (void)s;
-    if (!p->attached) return;
+    if (p->state != PART_STREAM_ATTACHED) return;
     allreduce_ended(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN);
     averager_drive(a);
 }
@@ -114,7 +115,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
     struct part_stream *p = context;
     struct averager *a = p->a;
     (void)s, (void)status;
-    if (!p->attached) {
+    if (p->state != PART_STREAM_ATTACHED) {
         averager_part_free(p);
         return;
     }
@@ -153,7 +154,7 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     size_t open = 0;
     /* Two streams for each peer of the largest group: one of this round, one that comes
      * early for the next. */
-    for (struct part_stream *q = a->round.parts; q; q = q->next) open++;
+    for (struct part_stream *q = a->parts.all; q; q = q->next) open++;
     if (!p || open >= 2 * GROUP_PEERS_MAX) {
         free(p);
         rpc_close(s);
@@ -162,8 +163,8 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     p->a = a;
     p->stream = s;
     p->peer = *rpc_peer(s);
-    p->next = a->round.parts;
-    a->round.parts = p;
+    p->next = a->parts.all;
+    a->parts.all = p;
     rpc_listen(s, &events, p);
     averager_part_limit(p);
     rpc_pause(s);
@@ -174,9 +175,9 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
 void averager_refuse_parked(struct averager *a)
 {
     struct part_stream *p, *next;
-    for (p = a->round.parts; p; p = next) {
+    for (p = a->parts.all; p; p = next) {
         next = p->next;
         /* The step is over: whatever group they belong to, it is none of ours. */
-        if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
+        if (p->state == PART_STREAM_PARKED) refuse(p, MSG_BAD_GROUP_ID);
     }
 }

@@ -27,7 +27,7 @@ static void out_end(void *context, struct rpc_stream *s)
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
-    out->is_finished = 0; /* nothing more will come: no use in lingering */
+    out->state = OUT_STREAM_OPEN; /* nothing more will come: no use in lingering */
     allreduce_ended(a->round.x, now_of(a), out->place, ALLREDUCE_OUT);
     averager_drive(a);
 }
@@ -37,7 +37,7 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s, (void)status;
-    out->is_finished = 0;
+    out->state = OUT_STREAM_OPEN;
     allreduce_failed(a->round.x, now_of(a), out->place, ALLREDUCE_OUT, why);
     averager_drive(a);
 }
@@ -58,8 +58,8 @@ static size_t message_max(const struct averager *a)
     for (size_t t = 0; t < a->o.tensors; t++) {
         /* The limit of a message is the memory that a groupmate can make us spend on one:
          * our longest part as float32, with the tables of any compression. */
-        size_t n = pl_part_values(a->method[t], a->o.part_bytes);
-        if (n > a->elements[t]) n = a->elements[t];
+        size_t n = pl_part_values(a->tensors.method[t], a->o.part_bytes);
+        if (n > a->tensors.elements[t]) n = a->tensors.elements[t];
         if (n > values) values = n;
     }
     values = ALLREDUCE_HEADERS + (PL_CODES + values) * sizeof(float);
@@ -75,10 +75,11 @@ static void on_open(void *context, size_t peer)
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
     if (dht_node_admits(a->node, &a->round.group.members[peer].peer))
         out->stream = rpc_open(a->host, &a->round.group.members[peer].peer,
-                               a->rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events, out);
+                               a->names.rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events,
+                               out);
     /* No stream at all is told by the timer: the engine has called us, and must not be
      * called back. */
-    out->is_dead = !out->stream;
+    out->state = out->stream ? OUT_STREAM_OPEN : OUT_STREAM_DEAD;
 }
 
 /* --- the port --------------------------------------------------------------------------------- */
@@ -119,7 +120,7 @@ static int is_busy(void *context, size_t peer)
 static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
 {
     const struct peer_id *id = &a->round.group.members[peer].peer;
-    for (struct part_stream *p = a->round.parts; p; p = p->next)
+    for (struct part_stream *p = a->parts.all; p; p = p->next)
         if (peer_id_equal(&p->peer, id)) return p->stream;
     return NULL;
 }
@@ -140,7 +141,7 @@ static void on_finish(void *context, size_t peer, enum allreduce_way way)
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
     if (s) rpc_end(s);
-    if (way == ALLREDUCE_OUT) a->round.out[peer].is_finished = 1;
+    if (way == ALLREDUCE_OUT && s) a->round.out[peer].state = OUT_STREAM_FINISHED;
 }
 
 static void on_close(void *context, size_t peer, enum allreduce_way way)
@@ -152,10 +153,10 @@ static void on_close(void *context, size_t peer, enum allreduce_way way)
         return;
     }
     /* Everything was sent and answered: the other side's end mark is still to come. */
-    if (out->stream && out->is_finished) averager_linger(out->stream);
+    if (out->state == OUT_STREAM_FINISHED) averager_linger(out->stream);
     else rpc_close(out->stream);
     out->stream = NULL;
-    out->is_dead = 0;
+    out->state = OUT_STREAM_CLOSED;
 }
 
 static void on_credit(void *context, size_t peer, size_t messages)
@@ -191,9 +192,9 @@ static void on_work(void *context, struct allreduce_job *job)
 static void on_over(void *context, int status, const struct pl_err *err)
 {
     struct averager *a = context;
-    a->round.is_over = 1;
+    a->call.phase = AVERAGER_REDUCED;
     a->round.status = status;
-    if (status) a->why = *err;
+    if (status) a->call.why = *err;
     averager_turn(a);
 }
 
@@ -212,10 +213,10 @@ static void on_time(void *context)
         a->round.done_here = job->next;
         allreduce_done(a->round.x, now_of(a), job);
     }
-    if (!a->round.x || a->round.is_over) return;
+    if (a->call.phase != AVERAGER_REDUCING) return;
     for (size_t p = 0; p < a->round.group.count; p++)
-        if (a->round.out[p].is_dead) {
-            a->round.out[p].is_dead = 0;
+        if (a->round.out[p].state == OUT_STREAM_DEAD) {
+            a->round.out[p].state = OUT_STREAM_CLOSED;
             allreduce_failed(a->round.x, now_of(a), p, ALLREDUCE_OUT,
                              "no stream to it can be opened");
         }
@@ -226,14 +227,14 @@ static void on_time(void *context)
 void averager_drive(struct averager *a)
 {
     double wake, in_s;
-    if (!a->round.x || (a->round.is_over && !a->round.done_here)) {
+    if (a->call.phase != AVERAGER_REDUCING && !a->round.done_here) {
         timer_stop(&a->round.timer);
         return;
     }
     wake = allreduce_wake(a->round.x);
     in_s = a->round.done_here ? 0 : fmax(0, wake - now_of(a));
     for (size_t p = 0; p < a->round.group.count; p++)
-        if (a->round.out[p].is_dead) in_s = 0;
+        if (a->round.out[p].state == OUT_STREAM_DEAD) in_s = 0;
     if (isfinite(in_s)) timer_start(a->loop, &a->round.timer, in_s, on_time, a);
     else timer_stop(&a->round.timer);
 }
@@ -316,9 +317,9 @@ static int prepare(struct averager *a)
     a->round.in = calloc(n, sizeof *a->round.in);
     a->round.share = pl_alloc(n, sizeof *a->round.share);
     a->round.patience = pl_alloc(n, sizeof *a->round.patience);
-    for (size_t t = 0; t < a->o.tensors; t++) total += a->elements[t];
+    for (size_t t = 0; t < a->o.tensors; t++) total += a->tensors.elements[t];
     if (share && a->round.out && a->round.in && a->round.share && a->round.patience)
-        rc = group_shares(share, &a->round.group, total, &a->why);
+        rc = group_shares(share, &a->round.group, total, &a->call.why);
     for (size_t i = 0; !rc && i < n; i++) {
         a->round.share[i] = (double)share[i];
         a->round.out[i].a = a;
@@ -334,10 +335,10 @@ void averager_round_begin(struct averager *a)
     struct allreduce_options o = { .be = a->o.be,
                                    .group = &a->round.group,
                                    .tensors = a->o.tensors,
-                                   .elements = a->elements,
-                                   .method = a->method,
-                                   .tensor = a->step.tensor,
-                                   .weight = a->o.auxiliary ? 0 : a->step.weight,
+                                   .elements = a->tensors.elements,
+                                   .method = a->tensors.method,
+                                   .tensor = a->call.step.tensor,
+                                   .weight = a->o.auxiliary ? 0 : a->call.step.weight,
                                    .part_bytes = a->o.part_bytes,
                                    .sender_timeout = a->o.sender_timeout,
                                    .reducer_timeout = a->o.reducer_timeout,
@@ -346,14 +347,14 @@ void averager_round_begin(struct averager *a)
                                    .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
                                    .verify = averager_can_verify(a),
                                    .me = host_identity(a->host),
-                                   .claim = a->step.claim,
+                                   .claim = a->call.step.claim,
                                    .validation = a->o.validation,
                                    .chance = a->o.chance,
                                    .memory = &a->round.memory };
     struct part_stream *p, *next;
     int rc = prepare(a);
-    a->result.verified = o.verify;
-    a->round.is_over = 0;
+    a->call.result.verified = o.verify;
+    a->call.phase = AVERAGER_REDUCING;
     a->round.began = now_of(a);
     /* Followers of another leader may be new to us. */
     for (size_t i = 0; i < a->round.group.count; i++)
@@ -364,23 +365,23 @@ void averager_round_begin(struct averager *a)
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     /* Our own parts leave at once; groupmates that have begun earlier are parked, and
      * attached below. */
-    if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->why);
+    if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->call.why);
     if (rc) {
         averager_round_clear(a);
-        a->search.found = 1; /* ends the step: the same would happen in any group */
+        a->call.phase = AVERAGER_SEARCHED; /* ends the step: the same would happen in any group */
         a->search.status = rc;
         averager_turn(a);
         return;
     }
     /* Without memory for it only proofs that come late are lost. */
     if (o.verify)
-        (void)equivocation_log_add(&a->round.equivocations, a->round.began, &verifier_rules,
-                                   &a->round.group, allreduce_round(a->round.x));
+        (void)equivocation_log_add(&a->verify.log, a->round.began, &verifier_rules, &a->round.group,
+                                   allreduce_round(a->round.x));
     averager_protect(a, &a->round.group);
-    for (p = a->round.parts; p; p = next) {
+    for (p = a->parts.all; p; p = next) {
         next = p->next;
-        if (p->attached) continue;
-        if (!p->first) {
+        if (p->state == PART_STREAM_ATTACHED) continue;
+        if (p->state == PART_STREAM_NEW) {
             averager_part_limit(
                 p); /* when its stream began, its group may not have been known here */
             continue;
@@ -388,7 +389,7 @@ void averager_round_begin(struct averager *a)
         /* Taken out of the stream first: attaching may refuse it and free the stream. */
         uint8_t *first = p->first;
         size_t n = p->first_n;
-        a->round.parked_bytes -= n;
+        a->parts.parked_bytes -= n;
         p->first = NULL;
         p->first_n = 0;
         averager_part_attach(p, first, n);
@@ -400,13 +401,12 @@ void averager_round_begin(struct averager *a)
 void averager_round_clear(struct averager *a)
 {
     /* Streams that wait for the next round stay; those of this round end with it. */
-    for (struct part_stream *p = a->round.parts, *next; p; p = next) {
+    for (struct part_stream *p = a->parts.all, *next; p; p = next) {
         next = p->next;
-        if (p->attached) averager_part_free(p);
+        if (p->state == PART_STREAM_ATTACHED) averager_part_free(p);
     }
     allreduce_close(a->round.x);
     a->round.x = NULL;
-    a->round.is_over = 0;
     free(a->round.out);
     free(a->round.in);
     pl_free(a->round.share);
@@ -421,16 +421,17 @@ void averager_round_clear(struct averager *a)
 int averager_round_open(struct averager *a, struct pl_err *err)
 {
     if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_AGGREGATE], message_max(a),
+    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_AGGREGATE], message_max(a),
                          averager_on_part_stream, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_AGGREGATE]);
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_AGGREGATE]);
     return averager_verify_open(a, err);
 }
 
 void averager_round_close(struct averager *a)
 {
     averager_verify_close(a);
-    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
-    while (a->round.parts) averager_part_free(a->round.parts);
+    if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_AGGREGATE]);
+    while (a->parts.all) averager_part_free(a->parts.all);
     timer_stop(&a->round.timer);
 }

@@ -34,8 +34,8 @@ static void announce(void *context)
     if (a->shared.is_on) mp_float(&value, a->shared.priority);
     else mp_nil(&value);
     if (!value.failed)
-        dht_node_store(a->node, &a->state_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
-                       bytes_at(&value), bytes_length(&value),
+        dht_node_store(a->node, &a->names.state_id, bytes_at(&a->names.subkey),
+                       bytes_length(&a->names.subkey), bytes_at(&value), bytes_length(&value),
                        averager_now(a) + STATE_PRIORITY_LIFE, on_stored, NULL);
     bytes_clear(&value);
     if (a->shared.is_on)
@@ -212,10 +212,11 @@ int averager_state_open(struct averager *a, struct pl_err *err)
 {
     /* A client can't be called, and so can't be a donor. */
     if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_DOWNLOAD]);
+    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_DOWNLOAD]);
     if (!averager_witness_open(a, err)) return PL_OK;
-    rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+    rpc_unserve(a->host, a->names.rpc[AVERAGER_DOWNLOAD]);
     return PL_EUSE;
 }
 
@@ -223,7 +224,7 @@ void averager_state_close(struct averager *a)
 {
     averager_share(a, NULL, a->shared.priority);
     if (!a->o.client_mode) {
-        rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+        rpc_unserve(a->host, a->names.rpc[AVERAGER_DOWNLOAD]);
         averager_witness_close(a);
     }
     while (a->shared.givings) free_giving(a->shared.givings);

@@ -116,7 +116,7 @@ int averager_can_verify(const struct averager *a)
 
 static void forget(struct verify_call *t)
 {
-    struct verify_call **at = &t->a->round.verify_calls;
+    struct verify_call **at = &t->a->verify.calls;
     while (*at != t) at = &(*at)->next;
     *at = t->next;
     free(t);
@@ -136,13 +136,13 @@ static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : VERIFY_CALL_LIMIT;
     if (!t) return;
     t->a = a;
-    t->request = rpc_call_unary(a->host, peer, a->rpc_verify, data, n, limit, on_answered, t);
+    t->request = rpc_call_unary(a->host, peer, a->names.rpc_verify, data, n, limit, on_answered, t);
     if (!t->request) {
         free(t);
         return;
     }
-    t->next = a->round.verify_calls;
-    a->round.verify_calls = t;
+    t->next = a->verify.calls;
+    a->verify.calls = t;
 }
 
 void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n)
@@ -170,11 +170,11 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
     const struct peer_id *caller = rpc_caller(call);
     /* The packet goes to the running round and to the log of earlier ones: it may concern
      * either. */
-    int place = a->round.x && !a->round.is_over ? group_find(&a->round.group, caller) : -1;
+    int place = a->call.phase == AVERAGER_REDUCING ? group_find(&a->round.group, caller) : -1;
     int is_taken = place >= 0 &&
                    !allreduce_verify_message(a->round.x, loop_now(a->loop), (size_t)place, data, n);
-    if (!equivocation_log_hear(&a->round.equivocations, loop_now(a->loop), caller, data, n,
-                               on_convicted, a) &&
+    if (!equivocation_log_hear(&a->verify.log, loop_now(a->loop), caller, data, n, on_convicted,
+                               a) &&
         !is_taken)
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
     else rpc_reply(call, "", 0);
@@ -184,17 +184,17 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
 int averager_verify_open(struct averager *a, struct pl_err *err)
 {
     if (!a->o.verify || a->o.client_mode) return PL_OK;
-    if (rpc_serve_unary(a->host, a->rpc_verify, on_verify_message, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
+    if (rpc_serve_unary(a->host, a->names.rpc_verify, on_verify_message, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->names.rpc_verify);
     return PL_OK;
 }
 
 void averager_verify_close(struct averager *a)
 {
-    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
-    while (a->round.verify_calls) {
-        rpc_cancel(a->round.verify_calls->request);
-        forget(a->round.verify_calls);
+    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->names.rpc_verify);
+    while (a->verify.calls) {
+        rpc_cancel(a->verify.calls->request);
+        forget(a->verify.calls);
     }
-    equivocation_log_clear(&a->round.equivocations);
+    equivocation_log_clear(&a->verify.log);
 }

@@ -12,7 +12,7 @@
 static size_t samples(const struct averager *a)
 {
     /* The number is the same for all peers of a run: it follows from the shapes. */
-    return state_samples_count(a->elements, a->o.tensors);
+    return state_samples_count(a->tensors.elements, a->o.tensors);
 }
 
 static size_t answer_bytes(const struct averager *a) { return 8 + 4 * samples(a); }
@@ -27,14 +27,14 @@ static int is_too_soon(struct averager *a, const struct peer_id *peer)
     /* A ring of the last answers: it is full for a second exactly if that many were given
      * within it. */
     for (size_t i = 0; i < STATE_ANSWERS_A_SECOND; i++)
-        if (a->shared.sampled[i].peer.length && now - a->shared.sampled[i].at < 1) {
+        if (a->witnesses.given[i].peer.length && now - a->witnesses.given[i].at < 1) {
             all++;
-            own += peer_id_equal(&a->shared.sampled[i].peer, peer);
+            own += peer_id_equal(&a->witnesses.given[i].peer, peer);
         }
     if (all == STATE_ANSWERS_A_SECOND || own >= STATE_ANSWERS_A_PEER) return 1;
-    a->shared.sampled[a->shared.sampled_next].peer = *peer;
-    a->shared.sampled[a->shared.sampled_next].at = now;
-    a->shared.sampled_next = (a->shared.sampled_next + 1) % STATE_ANSWERS_A_SECOND;
+    a->witnesses.given[a->witnesses.given_next].peer = *peer;
+    a->witnesses.given[a->witnesses.given_next].at = now;
+    a->witnesses.given_next = (a->witnesses.given_next + 1) % STATE_ANSWERS_A_SECOND;
     return 0;
 }
 
@@ -47,7 +47,7 @@ static int has_parameters(const struct averager *a)
     for (size_t t = 0; t < a->o.tensors; t++) {
         size_t n;
         if (s->tensors[t].type.dtype != PL_F32 || pl_wire_elements(&n, &s->tensors[t].type, NULL) ||
-            n != a->elements[t])
+            n != a->tensors.elements[t])
             return 0;
     }
     return 1;
@@ -69,8 +69,8 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
         return;
     }
     for (size_t t = 0; t < a->o.tensors; t++)
-        at += state_samples_take(values + at, a->shared.snapshot->tensors[t].data, a->elements,
-                                 a->o.tensors, t, seed);
+        at += state_samples_take(values + at, a->shared.snapshot->tensors[t].data,
+                                 a->tensors.elements, a->o.tensors, t, seed);
     /* The priority is the epoch of the snapshot: states of other epochs differ honestly. */
     for (int i = 0; i < 8; i++) bytes_u8(&answer, (uint8_t)((uint64_t)a->shared.priority >> 8 * i));
     for (size_t i = 0; i < at; i++) {
@@ -86,12 +86,12 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
 
 int averager_witness_open(struct averager *a, struct pl_err *err)
 {
-    if (rpc_serve_unary(a->host, a->rpc_samples, on_asked, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_samples);
+    if (rpc_serve_unary(a->host, a->names.rpc_samples, on_asked, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->names.rpc_samples);
     return PL_OK;
 }
 
-void averager_witness_close(struct averager *a) { rpc_unserve(a->host, a->rpc_samples); }
+void averager_witness_close(struct averager *a) { rpc_unserve(a->host, a->names.rpc_samples); }
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
@@ -106,10 +106,11 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
         /* Decoded one tensor at a time: the state is compressed, and twice a model may not
          * fit into memory. */
         const struct tensor_message *m = &l->tensors[i];
-        float *values = pl_alloc(a->elements[i], sizeof *values);
+        float *values = pl_alloc(a->tensors.elements[i], sizeof *values);
         if (values &&
             !pl_wire_decode(values, a->o.be, m->method, &m->type, m->buffer, m->bytes, NULL))
-            at += state_samples_take(c.samples + at, values, a->elements, a->o.tensors, i, seed);
+            at += state_samples_take(c.samples + at, values, a->tensors.elements, a->o.tensors, i,
+                                     seed);
         pl_free(values);
     }
     if (at != samples(a)) {
@@ -125,7 +126,7 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
 
 static void witness_answered(struct averager *a)
 {
-    if (!--a->load.witnesses_left) averager_state_judged(a);
+    if (!--a->witnesses.left) averager_state_judged(a);
 }
 
 static void on_samples(void *context, const struct rpc_result *r)
@@ -151,8 +152,8 @@ static void on_samples(void *context, const struct rpc_result *r)
 static void ask(struct witness *w)
 {
     struct averager *a = w->a;
-    w->request = rpc_call_unary(a->host, &w->peer, a->rpc_samples, a->load.seed, STATE_SEED,
-                                STATE_WITNESS_LIMIT, on_samples, w);
+    w->request = rpc_call_unary(a->host, &w->peer, a->names.rpc_samples, a->witnesses.seed,
+                                STATE_SEED, STATE_WITNESS_LIMIT, on_samples, w);
     if (!w->request) witness_answered(a);
 }
 
@@ -172,17 +173,17 @@ void averager_ask_witnesses(struct averager *a)
     averager_witnesses_clear(a);
     /* Drawn after the state has come: a donor that gives a false one can't know who will be
      * asked, nor for which samples. */
-    a->load.witness = calloc(STATE_WITNESSES, sizeof *a->load.witness);
-    if (a->load.witness && RAND_bytes(a->load.seed, STATE_SEED) == 1)
-        for (size_t i = 0; i < a->load.count && a->load.witness_count < STATE_WITNESSES; i++) {
+    a->witnesses.asked = calloc(STATE_WITNESSES, sizeof *a->witnesses.asked);
+    if (a->witnesses.asked && RAND_bytes(a->witnesses.seed, STATE_SEED) == 1)
+        for (size_t i = 0; i < a->load.count && a->witnesses.count < STATE_WITNESSES; i++) {
             const struct peer_id *peer = &a->load.donors[i].peer;
             if (peer_id_equal(peer, donor) || averager_is_doubted(a, peer)) continue;
-            a->load.witness[a->load.witness_count++] = (struct witness){ .a = a, .peer = *peer };
+            a->witnesses.asked[a->witnesses.count++] = (struct witness){ .a = a, .peer = *peer };
         }
     /* One more than there are, so that answers which come at once can't end it in the loop. */
-    a->load.witnesses_left = a->load.witness_count + 1;
-    for (size_t i = 0; i < a->load.witness_count; i++) {
-        struct witness *w = &a->load.witness[i];
+    a->witnesses.left = a->witnesses.count + 1;
+    for (size_t i = 0; i < a->witnesses.count; i++) {
+        struct witness *w = &a->witnesses.asked[i];
         if (!averager_must_ask(a, &w->peer)) ask(w);
         else if (!(w->proof = dht_node_admit(a->node, &w->peer, on_witness_admitted, w)))
             witness_answered(a);
@@ -192,13 +193,13 @@ void averager_ask_witnesses(struct averager *a)
 
 void averager_witnesses_clear(struct averager *a)
 {
-    for (size_t i = 0; i < a->load.witness_count; i++) {
-        struct witness *w = &a->load.witness[i];
+    for (size_t i = 0; i < a->witnesses.count; i++) {
+        struct witness *w = &a->witnesses.asked[i];
         if (w->proof) dht_node_cancel(w->proof);
         if (w->request) rpc_cancel(w->request);
         free(w->claim.samples);
     }
-    free(a->load.witness);
-    a->load.witness = NULL;
-    a->load.witness_count = a->load.witnesses_left = 0;
+    free(a->witnesses.asked);
+    a->witnesses.asked = NULL;
+    a->witnesses.count = a->witnesses.left = 0;
 }
