@@ -138,8 +138,9 @@ static void on_over(void *context, int status, const struct pl_err *err)
     p->status = status;
     p->err = *err;
 }
-static const struct allreduce_port port = { on_peer, on_send, is_busy, on_way, on_way, on_credit,
-                                            on_work, on_over, NULL,    NULL,   NULL };
+static const struct allreduce_callbacks port = { on_peer, on_send,   is_busy, on_way,
+                                                 on_way,  on_credit, on_work, on_over,
+                                                 NULL,    NULL,      NULL };
 
 static void work(struct replay *p)
 {

@@ -43,7 +43,7 @@ static void on_over(void *context, int status)
 {
     ((struct leader *)context)->over = status == PL_OK;
 }
-static const struct matchmaking_port port = {
+static const struct matchmaking_callbacks port = {
     nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL, NULL,
     on_over
 };
@@ -188,10 +188,10 @@ static void ignore_over(void *context, int status, const struct pl_err *err)
 {
     (void)context, (void)status, (void)err;
 }
-static const struct allreduce_port reducer_port = { ignore_peer, reducer_send,  never_busy,
-                                                    ignore_way,  reducer_close, ignore_credit,
-                                                    queue_job,   ignore_over,   NULL,
-                                                    NULL,        NULL };
+static const struct allreduce_callbacks reducer_port = { ignore_peer, reducer_send,  never_busy,
+                                                         ignore_way,  reducer_close, ignore_credit,
+                                                         queue_job,   ignore_over,   NULL,
+                                                         NULL,        NULL };
 
 static void run_jobs(struct reducer *r)
 {

@@ -41,9 +41,9 @@ static void on_over(void *c, int status, const struct pl_err *err)
     (void)status, (void)err;
     ((struct target *)c)->over = 1;
 }
-static const struct allreduce_port allreduce_port = { on_peer, on_send,   is_busy, on_way,
-                                                      on_way,  on_credit, on_work, on_over,
-                                                      NULL,    NULL,      NULL };
+static const struct allreduce_callbacks allreduce_port = { on_peer, on_send,   is_busy, on_way,
+                                                           on_way,  on_credit, on_work, on_over,
+                                                           NULL,    NULL,      NULL };
 static void on_declare(void *c, double e, int a) { (void)c, (void)e, (void)a; }
 static void on_nothing(void *c) { (void)c; }
 static void on_ask(void *c, const struct peer_id *p, const uint8_t *d, size_t n)
@@ -55,10 +55,10 @@ static void on_answer(void *c, void *s, const uint8_t *d, size_t n, int l)
     (void)c, (void)s, (void)d, (void)n, (void)l;
 }
 static void on_found(void *c, int status) { (void)c, (void)status; }
-static const struct matchmaking_port matchmaking_port = { on_declare, on_nothing, on_ask,
-                                                          on_nothing, on_answer,  NULL,
-                                                          NULL,       NULL,       NULL,
-                                                          NULL,       NULL,       on_found };
+static const struct matchmaking_callbacks matchmaking_port = { on_declare, on_nothing, on_ask,
+                                                               on_nothing, on_answer,  NULL,
+                                                               NULL,       NULL,       NULL,
+                                                               NULL,       NULL,       on_found };
 
 static void work(struct target *t)
 {

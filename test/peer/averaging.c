@@ -287,9 +287,9 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
         mine = group_find(&a->group, host_id(a->w->talk.host));
         if (mine < 0 || group_find(&a->group, &a->w->talk.peer) < 0)
             rc = pl_fail(err, PL_EPROTO, "it or we are not in it");
-        else if (a->group.members[mine].said_n != bytes_length(&a->gather) ||
-                 memcmp(a->group.members[mine].said, bytes_at(&a->gather),
-                        a->group.members[mine].said_n))
+        else if (a->group.members[mine].gathered_n != bytes_length(&a->gather) ||
+                 memcmp(a->group.members[mine].gathered, bytes_at(&a->gather),
+                        a->group.members[mine].gathered_n))
             rc = pl_fail(err, PL_EPROTO, "what we said of ourselves has been changed");
         else a->group.self = (size_t)mine;
     }

@@ -68,18 +68,18 @@ static void on_over(void *context, int status)
     if (!g->seen++) world_begin_exchange(w, g);
 }
 
-static const struct matchmaking_port port = { world_on_declare,
-                                              world_on_look_up,
-                                              world_on_ask,
-                                              world_on_leave,
-                                              world_on_answer,
-                                              NULL,
-                                              NULL,
-                                              NULL,
-                                              NULL,
-                                              NULL,
-                                              NULL,
-                                              on_over };
+static const struct matchmaking_callbacks port = { world_on_declare,
+                                                   world_on_look_up,
+                                                   world_on_ask,
+                                                   world_on_leave,
+                                                   world_on_answer,
+                                                   NULL,
+                                                   NULL,
+                                                   NULL,
+                                                   NULL,
+                                                   NULL,
+                                                   NULL,
+                                                   on_over };
 
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)
 {

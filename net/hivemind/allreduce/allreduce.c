@@ -64,7 +64,7 @@ struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind ki
 void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job)
 {
     x->jobs++;
-    x->port->work(x->context, &job->job);
+    x->callbacks->work(x->context, &job->job);
 }
 
 void allreduce_job_free(struct allreduce_job_of *job)
@@ -76,8 +76,8 @@ void allreduce_job_free(struct allreduce_job_of *job)
 /* A part is half a megabyte: where the stream can take the buffer itself, nothing is copied. */
 void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message)
 {
-    if (x->port->give) x->port->give(x->context, peer, way, message);
-    else x->port->send(x->context, peer, way, bytes_at(message), bytes_length(message));
+    if (x->callbacks->give) x->callbacks->give(x->context, peer, way, message);
+    else x->callbacks->send(x->context, peer, way, bytes_at(message), bytes_length(message));
     buffer_pool_give(&x->pool, message);
 }
 
@@ -90,7 +90,7 @@ static void close_streams(struct allreduce *x)
     for (size_t p = 0; p < x->count; p++)
         if (x->sending.peer[p].open) {
             x->sending.peer[p].open = 0;
-            x->port->close(x->context, p, ALLREDUCE_OUT);
+            x->callbacks->close(x->context, p, ALLREDUCE_OUT);
         }
     allreduce_receive_stop(x);
 }
@@ -220,7 +220,7 @@ static void go(struct allreduce *x, double now)
     }
     if (x->jobs || x->phase == ALLREDUCE_EXCHANGING) return;
     x->phase = ALLREDUCE_ENDED;
-    x->port->over(x->context, x->status, &x->err);
+    x->callbacks->over(x->context, x->status, &x->err);
 }
 
 void allreduce_cancel(struct allreduce *x, double now)
@@ -296,8 +296,8 @@ int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_w
      * count: at the rate so far, moved / elapsed, the part would take bytes * elapsed /
      * moved seconds. */
     double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
-    if (!x->port->moved || timeout <= 0) return 0;
-    moved = (double)x->port->moved(x->context, peer, way);
+    if (!x->callbacks->moved || timeout <= 0) return 0;
+    moved = (double)x->callbacks->moved(x->context, peer, way);
     return moved > 0 && moved >= bytes * elapsed / (2 * timeout);
 }
 
@@ -402,7 +402,8 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
 }
 
 int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
-                   const struct allreduce_port *port, void *context, double now, struct pl_err *err)
+                   const struct allreduce_callbacks *callbacks, void *context, double now,
+                   struct pl_err *err)
 {
     struct allreduce *x = calloc(1, sizeof *x);
     int rc = PL_ENOMEM;
@@ -410,7 +411,7 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     if (!x) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     x->o = *o;
     x->memory = o->memory ? o->memory : &x->own_memory;
-    x->port = port;
+    x->callbacks = callbacks;
     x->context = context;
     x->count = o->group->count;
     x->self = o->group->self;
@@ -444,7 +445,7 @@ done:
          * Our own list is empty by now. */
         if (!x->sending.peer[p].parts) continue;
         x->sending.peer[p].open = 1;
-        port->open(context, p);
+        callbacks->open(context, p);
     }
     *out = x;
     go(x, now);

@@ -1,5 +1,5 @@
 /* allreduce.h - one all-reduce of a group: an engine without sockets, clock or threads. Messages
- * and the time come in; messages, and work for helper threads, go out through a port. [TTT 2.1,
+ * and the time come in; messages, and work for helper threads, go out through callbacks. [TTT 2.1,
  * communication] [spec hivemind-protocol 5]
  *
  *   to each other peer that reduces something ("out"):  encode - send - ... - take its answers
@@ -36,7 +36,7 @@ struct allreduce_validation {
 };
 
 #define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
-#define ALLREDUCE_HEADERS 512       /* bytes of a message beside the part's values and tables */
+#define ALLREDUCE_HEADERS 512       /* bytes of a message apart from the part's values and tables */
 
 /* s that a groupmate may be silent while most of the others go on; the timeouts hold in any
  * case. It waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
@@ -75,12 +75,12 @@ struct allreduce;
 /* the engine's; a helper thread calls run(job), then the engine wants it back */
 struct allreduce_job {
     void (*run)(struct allreduce_job *job);
-    void *owner; /* these two are the port's */
+    void *owner; /* these two are the callbacks' */
     struct allreduce_job *next;
 };
 
 /* What the engine wants done; `peer` is a place in the group. None of these may call the engine. */
-struct allreduce_port {
+struct allreduce_callbacks {
     /* Open the stream to a reducer. */
     void (*open)(void *context, size_t peer);
     /* Send a message on a stream, or on our answering side of it. */
@@ -99,7 +99,7 @@ struct allreduce_port {
     void (*over)(void *context, int status, const struct pl_err *err);
     /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL where
      * nobody does. */
-    void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
+    void (*send_packet)(void *context, size_t peer, const uint8_t *data, size_t n);
     /* In place of send for what is long; takes the memory, too, and may leave in *data another's
      * for what comes next. May be NULL. */
     void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
@@ -112,7 +112,7 @@ struct allreduce_port {
  * proof. NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and
  * costs nobody a round. */
 const char *allreduce_proof(const struct allreduce *x, size_t peer);
-/* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
+/* 1: it has cost us the round, or it or one other peer has; nothing proves which. */
 int allreduce_is_charged(const struct allreduce *x, size_t peer);
 
 /* What a groupmate has done of its part in the round, once that is over. */
@@ -148,7 +148,7 @@ struct allreduce_report {
 
 /* Begins at once. The options' pointers are borrowed until `over`. */
 int allreduce_open(struct allreduce **x, const struct allreduce_options *o,
-                   const struct allreduce_port *port, void *context, double now,
+                   const struct allreduce_callbacks *callbacks, void *context, double now,
                    struct pl_err *err);
 /* After `over`, or before anything else was called. NULL may be closed. */
 void allreduce_close(struct allreduce *x);

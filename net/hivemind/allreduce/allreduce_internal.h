@@ -61,7 +61,7 @@ enum allreduce_phase {
 
 struct allreduce {
     struct allreduce_options o;
-    const struct allreduce_port *port;
+    const struct allreduce_callbacks *callbacks;
     void *context;
     size_t count, self; /* of the group */
     struct pl_part *parts;
@@ -90,7 +90,7 @@ void allreduce_give_up(struct allreduce *x, int status, const char *why);
 struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind);
 void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job);
 void allreduce_job_free(struct allreduce_job_of *job);
-/* Sends it; the memory that the port leaves in *message goes to the pool. */
+/* Sends it; the memory that the callback leaves in *message goes to the pool. */
 void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way,
                     struct bytes *message);
 /* Our own values of a part, in the caller's tensor. */

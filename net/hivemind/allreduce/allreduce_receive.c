@@ -34,7 +34,7 @@ void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
     if (x->o.verify) x->receiving.is_missing = 1;
 }
 
-void allreduce_drop_sender(struct allreduce *x, size_t peer, int tell)
+void allreduce_drop_sender(struct allreduce *x, size_t peer, int report)
 {
     struct in_peer *in = &x->receiving.peer[peer];
     struct bytes code = { 0 };
@@ -46,12 +46,12 @@ void allreduce_drop_sender(struct allreduce *x, size_t peer, int tell)
     in->state = IN_OVER;
     if (!was_open) return;
     /* The sender hears it, so that it need not wait for its reducer_timeout. */
-    if (tell && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
-        x->port->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
-        x->port->finish(x->context, peer, ALLREDUCE_IN);
+    if (report && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
+        x->callbacks->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+        x->callbacks->finish(x->context, peer, ALLREDUCE_IN);
     }
     bytes_clear(&code);
-    x->port->close(x->context, peer, ALLREDUCE_IN);
+    x->callbacks->close(x->context, peer, ALLREDUCE_IN);
 }
 
 void allreduce_receive_stop(struct allreduce *x)
@@ -62,11 +62,11 @@ void allreduce_receive_stop(struct allreduce *x)
         if (!is_open(in)) continue;
         in->state = IN_OVER;
         if (!part_message_code(&code, MSG_CANCELLED)) {
-            x->port->send(x->context, p, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
-            x->port->finish(x->context, p, ALLREDUCE_IN);
+            x->callbacks->send(x->context, p, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+            x->callbacks->finish(x->context, p, ALLREDUCE_IN);
         }
         bytes_clear(&code);
-        x->port->close(x->context, p, ALLREDUCE_IN);
+        x->callbacks->close(x->context, p, ALLREDUCE_IN);
     }
 }
 
@@ -76,8 +76,8 @@ static void complete(struct allreduce *x, size_t peer)
     struct in_peer *in = &x->receiving.peer[peer];
     if (in->answered < x->reducing.own_count) return;
     in->state = IN_OVER; /* nothing more is expected from it, or sent */
-    x->port->finish(x->context, peer, ALLREDUCE_IN);
-    x->port->close(x->context, peer, ALLREDUCE_IN);
+    x->callbacks->finish(x->context, peer, ALLREDUCE_IN);
+    x->callbacks->close(x->context, peer, ALLREDUCE_IN);
 }
 
 static void send_answer(struct allreduce *x, size_t peer, struct bytes *answer)
@@ -191,7 +191,8 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     /* 4. After the last part its answers may flow. */
     if (in->next < x->reducing.own_count) return;
     in->state = IN_COMPLETE;
-    x->port->credit(x->context, peer, 1); /* for its end mark; another part would be one too many */
+    x->callbacks->credit(x->context, peer,
+                         1); /* for its end mark; another part would be one too many */
     send_held(x, peer);
 }
 

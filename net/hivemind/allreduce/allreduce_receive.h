@@ -41,8 +41,8 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
 void allreduce_receive_ended(struct allreduce *x, size_t peer);
 /* The answer to a sender's oldest part without one; takes its memory. */
 void allreduce_receive_answer(struct allreduce *x, size_t peer, struct bytes *reply);
-/* No more is taken from this sender. tell: 1 to report an error to it. */
-void allreduce_drop_sender(struct allreduce *x, size_t peer, int tell);
+/* No more is taken from this sender. report: 1 to report an error to it. */
+void allreduce_drop_sender(struct allreduce *x, size_t peer, int report);
 /* Its values are missing in the means. */
 void allreduce_lose_sender(struct allreduce *x, struct in_peer *in);
 void allreduce_receive_stop(struct allreduce *x); /* closes all streams of senders */

@@ -74,7 +74,7 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
 #define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */
 
 /* By our own compression; a message of another method that is longer lies elsewhere. */
-static size_t kept_room(const struct allreduce *x, size_t k)
+static size_t kept_message_max(const struct allreduce *x, size_t k)
 {
     return allreduce_part_bytes(x, &x->parts[x->reducing.own[k]]) + KEPT_HEADER;
 }
@@ -82,10 +82,10 @@ static size_t kept_room(const struct allreduce *x, size_t k)
 /* Where a peer's message of our k-th part stays; NULL: it needs memory of its own. */
 uint8_t *allreduce_kept_place(const struct allreduce *x, size_t k, size_t peer, size_t n)
 {
-    if (!x->reducing.kept_bytes || n > kept_room(x, k)) return NULL;
+    if (!x->reducing.kept_bytes || n > kept_message_max(x, k)) return NULL;
     /* We send nothing to ourselves, so peers behind us in the group move up by one place. */
     return x->reducing.kept_bytes + x->reducing.kept_at[k] +
-           (peer - (peer > x->self)) * kept_room(x, k);
+           (peer - (peer > x->self)) * kept_message_max(x, k);
 }
 
 static int make_kept(struct allreduce *x)
@@ -99,7 +99,7 @@ static int make_kept(struct allreduce *x)
     for (size_t k = 0; k < x->reducing.own_count; k++) {
         /* One block, part by part: (count - 1) messages each. */
         x->reducing.kept_at[k] = all;
-        all += kept_room(x, k) * (x->count - 1);
+        all += kept_message_max(x, k) * (x->count - 1);
     }
     return (x->reducing.kept_bytes = allreduce_block_reserve(&x->memory->messages, all))
                ? PL_OK
@@ -248,7 +248,7 @@ static void advance(struct allreduce *x, double now)
             if (in->next == x->reducing.own_done + ALLREDUCE_WINDOW) in->since = now;
             if (in->state == IN_SENDING &&
                 x->reducing.own_done + ALLREDUCE_WINDOW < x->reducing.own_count)
-                x->port->credit(x->context, p, 1);
+                x->callbacks->credit(x->context, p, 1);
         }
         x->reducing.own_done++;
         slot_open(x, x->reducing.own_done + ALLREDUCE_WINDOW - 1);

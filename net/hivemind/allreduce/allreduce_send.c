@@ -58,7 +58,7 @@ static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
     x->report.reducers_lost++;
     if (out->open) {
         out->open = 0;
-        x->port->close(x->context, peer, ALLREDUCE_OUT);
+        x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
     }
 }
 
@@ -68,14 +68,14 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
     if (out->failed || !out->open) return;
     /* 1. Send what is encoded, once the last message has left: a queue behind it would only
      * grow. */
-    if (out->is_ready && !x->port->is_busy(x->context, peer)) {
+    if (out->is_ready && !x->callbacks->is_busy(x->context, peer)) {
         x->report.bytes_out += bytes_length(&out->ready);
         x->report.values_out += x->parts[out->part[out->sent]].length;
         out->is_ready = 0;
         out->sent++;
         out->since = now;
         allreduce_send(x, peer, ALLREDUCE_OUT, &out->ready);
-        if (out->sent == out->parts) x->port->finish(x->context, peer, ALLREDUCE_OUT);
+        if (out->sent == out->parts) x->callbacks->finish(x->context, peer, ALLREDUCE_OUT);
     }
     /* 2. Encode the next part meanwhile. At most one is ready and one is being encoded, so
      * memory does not grow with the number of parts. */
@@ -138,7 +138,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     /* Reducers answer in the compression of our part, so an answer fits its place; one in
      * another method may be longer, and is still understood. */
     a = &x->sending.answers[out->part[out->answered]];
-    if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
+    if (m.bytes > a->capacity && !(a->data = a->other = malloc(m.bytes))) {
         x->own_trouble = 1;
         lose_reducer(x, peer, "no memory");
         return;
@@ -160,7 +160,7 @@ void allreduce_send_lost(struct allreduce *x, size_t peer, const char *why)
 {
     if (!x->sending.peer[peer].open) return;
     lose_reducer(x, peer, why); /* unless all answers are there */
-    if (x->sending.peer[peer].open) x->port->close(x->context, peer, ALLREDUCE_OUT);
+    if (x->sending.peer[peer].open) x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
     x->sending.peer[peer].open = 0;
 }
 
@@ -236,12 +236,12 @@ int allreduce_send_open(struct allreduce *x, struct pl_err *err)
     for (size_t i = 0; i < x->part_count; i++)
         /* One block for all answers of the round, so that nothing is allocated while they
          * arrive, and the next round finds the same pages. */
-        all += x->sending.answers[i].room = answer_bytes(x, &x->parts[i]);
+        all += x->sending.answers[i].capacity = answer_bytes(x, &x->parts[i]);
     if (!(at = allreduce_block_reserve(&x->memory->answers, all)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++) {
         x->sending.answers[i].data = at;
-        at += x->sending.answers[i].room;
+        at += x->sending.answers[i].capacity;
     }
     return PL_OK;
 }

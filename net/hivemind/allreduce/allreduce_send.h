@@ -32,7 +32,7 @@ struct out_peer {
 
 struct answer {    /* what a reducer sent for one of its parts */
     uint8_t *data; /* its place in the block of all answers, or `other` */
-    size_t n, room;
+    size_t n, capacity;
     uint8_t *other; /* owned: of an answer that is longer than our method makes it */
     enum pl_compression method;
     double weight; /* in a verified round: the radius */

@@ -104,7 +104,8 @@ static int received(void *context, size_t number, size_t peer, struct bytes *out
 
 /* From another peer's message of the verification: as untrusted as a part. The same checks
  * as for a part apply, so what opens here is what could have been reduced. */
-static const float *decode(void *context, size_t number, const uint8_t *data, size_t n, float *room)
+static const float *decode(void *context, size_t number, const uint8_t *data, size_t n,
+                           float *decoded)
 {
     struct allreduce *x = context;
     const struct pl_part *part = &x->parts[number];
@@ -117,20 +118,20 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
     m.bytes = n - 1;
     if (pl_wire_check(&elements, m.method, &type, m.buffer, m.bytes, NULL) ||
         !part_message_is_sound(&m) ||
-        pl_wire_decode(room, x->o.be, m.method, &type, m.buffer, m.bytes, NULL))
+        pl_wire_decode(decoded, x->o.be, m.method, &type, m.buffer, m.bytes, NULL))
         return NULL;
-    return room;
+    return decoded;
 }
 
 /* A validator computes a target's gradient exactly; the reducer saw it compressed. To be
  * compared it goes the same way, Q(x). */
-static const float *travel(void *context, size_t number, const float *values, float *room)
+static const float *travel(void *context, size_t number, const float *values, float *decoded)
 {
     struct allreduce *x = context;
     struct bytes out = { 0 };
     const float *there = NULL;
     if (encode(&out, x, &x->parts[number], values) == 1)
-        there = decode(x, number, bytes_at(&out), bytes_length(&out), room);
+        there = decode(x, number, bytes_at(&out), bytes_length(&out), decoded);
     bytes_clear(&out);
     return there;
 }
@@ -234,7 +235,8 @@ void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job
     for (struct packet *l = r->b.out; l; l = l->next)
         for (size_t p = 0; p < x->count; p++)
             if (p != x->self && (l->to == p || l->to == SIZE_MAX))
-                x->port->tell(x->context, p, bytes_at(&l->data), bytes_length(&l->data));
+                x->callbacks->send_packet(x->context, p, bytes_at(&l->data),
+                                          bytes_length(&l->data));
     broadcast_sent(&r->b);
     if (x->phase == ALLREDUCE_CANCELLED) return;
     /* Holds: `go` applies the round next. Void: nothing is applied, and the verifier's

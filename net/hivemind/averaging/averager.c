@@ -106,9 +106,9 @@ static void ban_proven(struct averager *a)
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct peer_id *peer = &a->round.group.members[i].peer;
         /* A proof comes before a charge: what is proven needs no doubt. */
-        const char *lie = allreduce_proof(a->round.x, i);
-        if (!lie && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
-        if (lie) averager_ban(a, peer, lie);
+        const char *proof = allreduce_proof(a->round.x, i);
+        if (!proof && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
+        if (proof) averager_ban(a, peer, proof);
     }
 }
 
@@ -226,21 +226,21 @@ static int write_gather(struct averager *a, const struct averager_step *s)
 {
     /* msgpack's nil, as hivemind's gradient averager sends it. [spec hivemind-protocol 4.3] */
     static const uint8_t nil[] = { 0xc0 };
-    struct gather said = { .bandwidth = stated_bandwidth(a),
-                           .user = s->gather ? s->gather : nil,
-                           .user_n = s->gather ? s->gather_n : sizeof nil };
+    struct gather gather = { .bandwidth = stated_bandwidth(a),
+                             .user = s->gather ? s->gather : nil,
+                             .user_n = s->gather ? s->gather_n : sizeof nil };
     struct bytes verifies = { 0 };
     int rc = PL_OK;
     if (may_verify(a, s)) {
         /* hivemind's peers don't read what another peer's user has put here, so terms harm
          * nobody. */
         rc = averager_write_terms(&verifies, a, s->claim.epoch);
-        said.user = bytes_at(&verifies);
-        said.user_n = bytes_length(&verifies);
+        gather.user = bytes_at(&verifies);
+        gather.user_n = bytes_length(&verifies);
     }
-    said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
+    gather.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
     bytes_clear(&a->search.gather);
-    if (!rc) rc = gather_write(&a->search.gather, &said);
+    if (!rc) rc = gather_write(&a->search.gather, &gather);
     bytes_clear(&verifies);
     return rc;
 }
@@ -258,15 +258,15 @@ int averager_cannot_be_called(const struct averager *a)
 void averager_check_reachability(struct averager *a)
 {
     struct bytes fresh = { 0 };
-    struct gather said;
+    struct gather gather;
     /* Only the bandwidth in the message changes: a peer that others can't call reduces
      * nothing. */
     if (is_hidden(a) == a->search.behind_nat ||
-        gather_read(&said, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
+        gather_read(&gather, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
         return;
     a->search.behind_nat = !a->search.behind_nat;
-    said.bandwidth = stated_bandwidth(a);
-    if (gather_write(&fresh, &said)) {
+    gather.bandwidth = stated_bandwidth(a);
+    if (gather_write(&fresh, &gather)) {
         bytes_clear(&fresh);
         return;
     }

@@ -92,14 +92,14 @@ static void on_got(void *context, int status, const struct dht_result *r)
     for (size_t i = 0; i < n; i++) averager_see(a, &found[i].peer);
     /* A poll is as good a moment as any to notice that we have become reachable, or have
      * ceased to be. */
-    matchmaking_hide(&a->search.mm, averager_now(a), averager_cannot_be_called(a));
+    matchmaking_set_behind_nat(&a->search.mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->search.mm, averager_now(a), found, n);
     free(found);
     free(claims);
     drive(a);
 }
 
-static void on_look_up(void *context)
+static void on_poll(void *context)
 {
     struct averager *a = context;
     averager_check_reachability(a);
@@ -339,9 +339,10 @@ static void on_abandoned(void *context, const struct peer_id *leader)
     reliability_failed(a->reliability, now, now - a->o.min_matchmaking_time, leader);
 }
 
-static const struct matchmaking_port port = { on_declare, on_look_up, on_ask,       on_leave,
-                                              on_answer,  refuses,    is_absent,    is_expected,
-                                              is_paused,  is_proven,  on_abandoned, on_over };
+static const struct matchmaking_callbacks callbacks = { on_declare, on_poll,      on_ask,
+                                                        on_leave,   on_answer,    refuses,
+                                                        is_absent,  is_expected,  is_paused,
+                                                        is_proven,  on_abandoned, on_over };
 
 static void on_time(void *context)
 {
@@ -351,7 +352,7 @@ static void on_time(void *context)
         a->search.ask.failed = 0;
         matchmaking_leader_gone(&a->search.mm, now);
     }
-    if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.looking_up && !a->search.lookup)
+    if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.polling && !a->search.lookup)
         matchmaking_found(&a->search.mm, now, NULL, 0); /* the poll could not be begun */
     matchmaking_tick(&a->search.mm, now);
     drive(a);
@@ -362,7 +363,7 @@ static void drive(struct averager *a)
 {
     /* The engine says when it wants to be called; one timer serves all its deadlines. */
     double wake = matchmaking_wake(&a->search.mm);
-    int at_once = a->search.ask.failed || (a->search.mm.looking_up && !a->search.lookup);
+    int at_once = a->search.ask.failed || (a->search.mm.polling && !a->search.lookup);
     if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
     else
         timer_start(a->loop, &a->search.timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
@@ -378,7 +379,7 @@ void averager_search_gather(struct averager *a)
 static void on_reach(void *context) { averager_search(context); }
 
 /* A first search does not begin before we know whether others can call us: they would give us a
- * share that nobody can bring, or follow somebody whom they cannot reach. */
+ * share that nobody can bring, or follow a leader that they cannot reach. */
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
@@ -391,7 +392,7 @@ void averager_search(struct averager *a)
     }
     averager_check_reachability(a);
     averager_search_gather(a);
-    matchmaking_hide(&a->search.mm, now, averager_cannot_be_called(a));
+    matchmaking_set_behind_nat(&a->search.mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->search.mm, now, a->call.step.scheduled, a->call.step.deadline);
     /* Before the trigger an early group gains nothing: it would wait for our values. */
     if (a->call.triggered) {
@@ -424,7 +425,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .client_mode = a->o.client_mode,
                                      .chance = a->o.chance };
     memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
-    matchmaking_init(&a->search.mm, &o, &port, a);
+    matchmaking_init(&a->search.mm, &o, &callbacks, a);
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))

@@ -82,7 +82,7 @@ static void on_open(void *context, size_t peer)
     out->state = out->stream ? OUT_STREAM_OPEN : OUT_STREAM_DEAD;
 }
 
-/* --- the port --------------------------------------------------------------------------------- */
+/* --- the callbacks ---------------------------------------------------------------------------- */
 
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
 {
@@ -198,10 +198,10 @@ static void on_over(void *context, int status, const struct pl_err *err)
     averager_turn(a);
 }
 
-static const struct allreduce_port port = { on_open,   on_send,  is_busy,
-                                            on_finish, on_close, on_credit,
-                                            on_work,   on_over,  averager_verify_send,
-                                            on_give,   moved };
+static const struct allreduce_callbacks callbacks = { on_open,   on_send,  is_busy,
+                                                      on_finish, on_close, on_credit,
+                                                      on_work,   on_over,  averager_verify_send,
+                                                      on_give,   moved };
 
 /* --- time ------------------------------------------------------------------------------------- */
 
@@ -365,7 +365,7 @@ void averager_round_begin(struct averager *a)
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     /* Our own parts leave at once; groupmates that have begun earlier are parked, and
      * attached below. */
-    if (!rc) rc = allreduce_open(&a->round.x, &o, &port, a, now_of(a), &a->call.why);
+    if (!rc) rc = allreduce_open(&a->round.x, &o, &callbacks, a, now_of(a), &a->call.why);
     if (rc) {
         averager_round_clear(a);
         a->call.phase = AVERAGER_SEARCHED; /* ends the step: the same would happen in any group */

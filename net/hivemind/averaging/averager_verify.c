@@ -74,11 +74,11 @@ static int is_same_but_data(const struct gather *a, const struct gather *b)
 
 /* 1: the group's leader has passed on our gather message of this search: its number makes sure
  * that no message that we have signed in another round is valid in this one. */
-static int is_ours(const struct averager *a, const struct gather *said)
+static int is_ours(const struct averager *a, const struct gather *gather)
 {
     struct mp_value *v;
     char number[17];
-    size_t n = read_terms(&v, said);
+    size_t n = read_terms(&v, gather);
     int same;
     /* A leader that passed on an older message of ours could replay our signatures of that
      * round. */
@@ -93,22 +93,23 @@ static int is_ours(const struct averager *a, const struct gather *said)
  * vote, but compute nothing again. */
 int averager_can_verify(const struct averager *a)
 {
-    const struct gather *says = NULL;
+    const struct gather *terms = NULL;
     size_t trainers = 0;
     /* Every member computes this from the same gather messages, so all come to the same
      * answer: either the whole group verifies, or nobody does. */
     if (!a->o.verify || a->o.client_mode || a->round.group.count > VERIFIER_PEERS_MAX) return 0;
     for (size_t i = 0; i < a->round.group.count; i++)
         if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
-            says = &a->round.group.members[i].gather;
+            terms = &a->round.group.members[i].gather;
     if (trainers < AVERAGER_VERIFY_MIN ||
         !is_ours(a, &a->round.group.members[a->round.group.self].gather))
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
-        const struct gather *said = &a->round.group.members[i].gather;
+        const struct gather *gather = &a->round.group.members[i].gather;
         /* A peer that can't be called can't be told what others have signed. */
-        if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* behind NAT */
-            !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
+        if (gather->mode == GROUP_CLIENT || gather->bandwidth == 0 || /* behind NAT */
+            !(gather->mode == GROUP_AUXILIARY ? is_same_but_data(gather, terms)
+                                              : is_same(gather, terms)))
             return 0;
     }
     return 1;
@@ -129,7 +130,8 @@ static void on_answered(void *context, const struct rpc_result *r)
     forget(context);
 }
 
-static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *data, size_t n)
+static void send_packet(struct averager *a, const struct peer_id *peer, const uint8_t *data,
+                        size_t n)
 {
     struct verify_call *t = calloc(1, sizeof *t);
     /* A call that fails is not repeated: the broadcast asks for what is missing (NEED). */
@@ -148,7 +150,7 @@ static void tell(struct averager *a, const struct peer_id *peer, const uint8_t *
 void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
-    tell(a, &a->round.group.members[peer].peer, data, n);
+    send_packet(a, &a->round.group.members[peer].peer, data, n);
 }
 
 /* A proof may come when our own part in its round has ended: it bans all the same, and goes on
@@ -161,7 +163,7 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
     if (peer_id_equal(&peers[author], me)) return;
     averager_ban(a, &peers[author], "it has signed two messages that contradict each other");
     for (size_t i = 0; n && i < round->scope.count; i++)
-        if (i != author && !peer_id_equal(&peers[i], me)) tell(a, &peers[i], packet, n);
+        if (i != author && !peer_id_equal(&peers[i], me)) send_packet(a, &peers[i], packet, n);
 }
 
 static void on_verify_message(void *context, struct rpc_call *call, const uint8_t *data, size_t n)

@@ -156,31 +156,31 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
 
 /* The leader's list may hold a thousand peers. Each member keeps the bytes of its message,
  * since a leader passes them on unchanged and a verified round hashes them. */
-int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
                  struct pl_err *err)
 {
-    struct group_member m = { .peer = *peer, .said_n = n }, *more;
+    struct group_member m = { .peer = *peer, .gathered_n = n }, *more;
     int rc;
     if (g->count == GROUP_PEERS_MAX)
         return pl_fail(err, PL_ELIMIT, "group: more than %d peers", GROUP_PEERS_MAX);
     more = realloc(g->members, (g->count + 1) * sizeof *more);
     if (!more) return pl_fail(err, PL_ENOMEM, "group: no memory");
     g->members = more;
-    if (!(m.said = malloc(n + 1))) return pl_fail(err, PL_ENOMEM, "group: no memory");
-    if (n) memcpy(m.said, said, n);
-    if ((rc = gather_read(&m.gather, m.said, n, err))) {
-        free(m.said);
+    if (!(m.gathered = malloc(n + 1))) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    if (n) memcpy(m.gathered, gather, n);
+    if ((rc = gather_read(&m.gather, m.gathered, n, err))) {
+        free(m.gathered);
         return rc;
     }
     g->members[g->count++] = m;
     return PL_OK;
 }
 
-int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
               struct pl_err *err)
 {
     if (group_find(g, peer) >= 0) return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
-    return group_append(g, peer, said, n, err);
+    return group_append(g, peer, gather, n, err);
 }
 
 /* Twice in a group, a peer would count twice in the mean and take two shares. Sorting finds
@@ -211,25 +211,25 @@ int group_check_peers(const struct group *g, struct pl_err *err)
  * number. */
 int group_set_bandwidth(struct group_member *m, double bandwidth)
 {
-    struct bytes said = { 0 };
+    struct bytes message = { 0 };
     struct gather gather = m->gather;
     uint8_t *copy = NULL;
     size_t n;
     gather.bandwidth = bandwidth;
-    if (!gather_write(&said, &gather) && (copy = malloc((n = bytes_length(&said)) + 1))) {
-        memcpy(copy, bytes_at(&said), n);
-        free(m->said);
-        m->said = copy;
-        m->said_n = n;
+    if (!gather_write(&message, &gather) && (copy = malloc((n = bytes_length(&message)) + 1))) {
+        memcpy(copy, bytes_at(&message), n);
+        free(m->gathered);
+        m->gathered = copy;
+        m->gathered_n = n;
         gather_read(&m->gather, copy, n, NULL); /* its views were of the old copy */
     }
-    bytes_clear(&said);
+    bytes_clear(&message);
     return copy ? PL_OK : PL_ENOMEM;
 }
 
 void group_clear(struct group *g)
 {
-    for (size_t i = 0; i < g->count; i++) free(g->members[i].said);
+    for (size_t i = 0; i < g->count; i++) free(g->members[i].gathered);
     free(g->members);
     memset(g, 0, sizeof *g);
 }
@@ -243,10 +243,10 @@ int group_find(const struct group *g, const struct peer_id *peer)
 
 /* Peers behind NAT state 0. If all of them do, they may still reach each other behind the same
  * router: then all share alike, clients apart. */
-static double bandwidth_of(const struct gather *said, int all_hidden)
+static double bandwidth_of(const struct gather *gather, int all_behind_nat)
 {
-    if (said->mode == GROUP_CLIENT) return 0;
-    return all_hidden ? PL_BANDWIDTH_UNKNOWN : said->bandwidth;
+    if (gather->mode == GROUP_CLIENT) return 0;
+    return all_behind_nat ? PL_BANDWIDTH_UNKNOWN : gather->bandwidth;
 }
 
 /* Bandwidth b_i gives a share of about b_i / sum b; with unequal bandwidths a linear program
@@ -256,10 +256,11 @@ static double bandwidth_of(const struct gather *said, int all_hidden)
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err)
 {
     double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
-    int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory"), all_hidden = 1;
-    for (size_t i = 0; i < g->count; i++) all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
+    int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory"), all_behind_nat = 1;
+    for (size_t i = 0; i < g->count; i++)
+        all_behind_nat &= bandwidth_of(&g->members[i].gather, 0) == 0;
     for (size_t i = 0; !rc && i < g->count; i++)
-        bandwidth[i] = bandwidth_of(&g->members[i].gather, all_hidden);
+        bandwidth[i] = bandwidth_of(&g->members[i].gather, all_behind_nat);
     /* The 0 is the least share that is worth a reducer: none is too small. */
     if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
     pl_free(bandwidth);

@@ -50,8 +50,8 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
 /* A group that has been found, in the order that all of its peers know. */
 struct group_member {
     struct peer_id peer;
-    uint8_t *said; /* its gather message, read without error */
-    size_t said_n;
+    uint8_t *gathered; /* its gather message, read without error */
+    size_t gathered_n;
     struct gather gather; /* points into it */
 };
 struct group {
@@ -60,11 +60,11 @@ struct group {
     size_t count, self;
 };
 /* Appends a copy; checks its gather message. */
-int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
               struct pl_err *err);
 /* The same for many at once: who is in it twice is found at the end, by sorting, not by looking
  * through all of them for each. */
-int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
                  struct pl_err *err);
 int group_check_peers(const struct group *g, struct pl_err *err);
 /* Has it state another bandwidth. PL_OK or PL_ENOMEM, with the member as it was. */

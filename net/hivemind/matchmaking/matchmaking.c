@@ -47,11 +47,11 @@
 #include <string.h>
 
 void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
-                      const struct matchmaking_port *port, void *context)
+                      const struct matchmaking_callbacks *callbacks, void *context)
 {
     memset(m, 0, sizeof *m);
     m->o = *o;
-    m->port = port;
+    m->callbacks = callbacks;
     m->context = context;
 }
 
@@ -69,12 +69,12 @@ void matchmaking_clear(struct matchmaking *m)
 
 int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer)
 {
-    return m->port->paused && m->port->paused(m->context, peer);
+    return m->callbacks->paused && m->callbacks->paused(m->context, peer);
 }
 
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
 {
-    return m->port->refuses && m->port->refuses(m->context, peer);
+    return m->callbacks->refuses && m->callbacks->refuses(m->context, peer);
 }
 
 /* --- the end of a search ---------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void withdraw(struct matchmaking *m)
     /* In the DHT a record wins by its later expiration, so the withdrawal takes the next
      * float64 above the declaration's: it overrides that one, and any later declaration
      * overrides it. [spec hivemind-protocol 4.1] */
-    if (m->declared) m->port->declare(m->context, nextafter(m->begin, INFINITY), 0);
+    if (m->declared) m->callbacks->declare(m->context, nextafter(m->begin, INFINITY), 0);
     m->declared = 0;
 }
 
@@ -94,7 +94,7 @@ static void stop(struct matchmaking *m, double now)
 {
     int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
     m->state = MATCHMAKING_IDLE;
-    if (asked) m->port->leave(m->context);
+    if (asked) m->callbacks->leave(m->context);
     withdraw(m);
     matchmaking_disband(m, NULL);
     matchmaking_judge_waiting(m, now); /* not looking for a group any more */
@@ -103,7 +103,7 @@ static void stop(struct matchmaking *m, double now)
 void matchmaking_end(struct matchmaking *m, double now, int status)
 {
     stop(m, now);
-    m->port->over(m->context, status);
+    m->callbacks->over(m->context, status);
 }
 
 void matchmaking_cancel(struct matchmaking *m)
@@ -143,7 +143,7 @@ static void declare(struct matchmaking *m, double now)
      * until the next declaration. */
     m->begin = m->window_ends = end_of_window(m, now);
     m->declared = 1;
-    m->port->declare(m->context, m->begin, 1);
+    m->callbacks->declare(m->context, m->begin, 1);
 }
 
 /* Without a declaration E is infinite: every other peer is earlier, and so a possible
@@ -156,16 +156,16 @@ static void only_ask(struct matchmaking *m, double now)
     m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
 }
 
-void matchmaking_hide(struct matchmaking *m, double now, int hidden)
+void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_nat)
 {
-    if (hidden == m->hidden || m->o.client_mode) return;
+    if (behind_nat == m->behind_nat || m->o.client_mode) return;
     if (m->state == MATCHMAKING_LOOKING && !m->followers.count) {
-        if (hidden) withdraw(m), only_ask(m, now);
+        if (behind_nat) withdraw(m), only_ask(m, now);
         else if (!m->declared) declare(m, now);
     } else if (m->state != MATCHMAKING_IDLE) {
         return; /* until it is LOOKING again, without followers */
     }
-    m->hidden = hidden;
+    m->behind_nat = behind_nat;
 }
 
 /* --- asking ----------------------------------------------------------------------------------- */
@@ -178,7 +178,7 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     /* The expiration says how long we can wait. A leader refuses a peer whose time is
      * earlier than its own: that one should lead itself. */
     m->asked = m->declared ? m->begin : end_of_window(m, now);
-    if (m->hidden && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
+    if (m->behind_nat && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
     request.expiration = m->asked;
     request.gather = message_bytes(m->o.gather, m->o.gather_n);
@@ -191,7 +191,7 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     /* A peer that may not exist gets an eighth of a window, so three silent ones leave most
      * of it. */
     if (m->is_doubtful) m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
-    m->port->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
+    m->callbacks->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
 done:
     bytes_clear(&out);
 }
@@ -227,15 +227,15 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
     for (size_t i = 0; i < m->tried_count; i++)
         if (m->tried[i].of.expiration > now) m->tried[kept++] = m->tried[i];
     m->tried_count = kept;
-    if (kept == m->tried_room) {
-        size_t room = kept ? 2 * kept : 16;
+    if (kept == m->tried_capacity) {
+        size_t capacity = kept ? 2 * kept : 16;
         struct matchmaking_attempt *more;
         /* Each poll may report other peers with later expirations; four polls' worth is more
          * than one window can ask. */
         if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
-        if (!(more = realloc(m->tried, room * sizeof *more))) return PL_ENOMEM;
+        if (!(more = realloc(m->tried, capacity * sizeof *more))) return PL_ENOMEM;
         m->tried = more;
-        m->tried_room = room;
+        m->tried_capacity = capacity;
     }
     m->tried[m->tried_count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
     return PL_OK;
@@ -283,7 +283,7 @@ static void try_next(struct matchmaking *m, double now)
 static void give_up_leader(struct matchmaking *m, double now)
 {
     m->state = MATCHMAKING_LOOKING;
-    m->port->leave(m->context);
+    m->callbacks->leave(m->context);
     matchmaking_judge_waiting(m, now);
     if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
 }
@@ -303,7 +303,7 @@ void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
     else if (m->state == MATCHMAKING_FOLLOWING) {
-        if (m->port->abandoned) m->port->abandoned(m->context, &m->leader);
+        if (m->callbacks->abandoned) m->callbacks->abandoned(m->context, &m->leader);
         give_up_leader(m, now);
     }
 }
@@ -322,12 +322,12 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
                  : PL_EPROTO;
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
-                                  *said = &message->gathered[i];
+                                  *gather = &message->gathered[i];
         /* A banned member is refused by the whole list: the leader may not know of the ban,
          * but a round with that peer would fail again. */
         rc = peer_id_parse(&peer, id->data, id->len);
         if (!rc && matchmaking_refuses(m, &peer)) rc = PL_EPROTO;
-        if (!rc) rc = group_append(&g, &peer, said->data, said->len, NULL);
+        if (!rc) rc = group_append(&g, &peer, gather->data, gather->len, NULL);
     }
     if (!rc) rc = group_check_peers(&g, NULL);
     if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader) < 0)) rc = PL_EPROTO;
@@ -355,7 +355,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
         matchmaking_is_paused(m, &next) || m->hops++ >= MATCHMAKING_HOPS_MAX)
         return 0;
     m->state = MATCHMAKING_LOOKING;
-    m->port->leave(m->context);
+    m->callbacks->leave(m->context);
     m->is_doubtful = 0; /* a leader that has answered knows it */
     ask(m, now, &next, 0);
     return m->state == MATCHMAKING_ASKING;
@@ -402,8 +402,8 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
 
 static void poll(struct matchmaking *m)
 {
-    m->looking_up = 1;
-    m->port->look_up(m->context);
+    m->polling = 1;
+    m->callbacks->poll(m->context);
 }
 
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline)
@@ -417,7 +417,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->patience = m->lonely = 0;
     m->candidate_count = m->tried_count = 0;
     group_clear(&m->group);
-    if (m->o.client_mode || m->hidden) only_ask(m, now);
+    if (m->o.client_mode || m->behind_nat) only_ask(m, now);
     else declare(m, now);
     poll(m);
 }
@@ -436,7 +436,7 @@ double matchmaking_wake(const struct matchmaking *m)
     case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
     case MATCHMAKING_LOOKING: break;
     }
-    return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->poll_at));
+    return fmin(m->deadline, fmin(m->window_ends, m->polling ? INFINITY : m->poll_at));
 }
 
 /* Somebody has declared who is known to exist. */
@@ -464,7 +464,7 @@ static void end_window(struct matchmaking *m, double now)
     }
     /* Behind NAT windows alternate: one that only asks, one that declares, in case that all
      * peers are behind the same router and can reach each other after all. */
-    if (m->hidden && m->declared) only_ask(m, now);
+    if (m->behind_nat && m->declared) only_ask(m, now);
     else declare(m, now);
     try_next(m, now);
 }
@@ -474,12 +474,12 @@ void matchmaking_tick(struct matchmaking *m, double now)
     if (now >= m->until) matchmaking_leader_gone(m, now);
     if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
-    if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->poll_at) poll(m);
+    if (m->state == MATCHMAKING_LOOKING && !m->polling && now >= m->poll_at) poll(m);
 }
 
 static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
 {
-    return m->port->absent && m->port->absent(m->context, peer);
+    return m->callbacks->absent && m->callbacks->absent(m->context, peer);
 }
 
 static void choose_candidates(struct matchmaking *m, double now,
@@ -495,7 +495,7 @@ static void choose_candidates(struct matchmaking *m, double now,
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n)
 {
-    m->looking_up = 0;
+    m->polling = 0;
     m->poll_at = now + MATCHMAKING_POLL_EVERY;
     if (m->state == MATCHMAKING_IDLE) return;
     if (!m->candidates &&

@@ -1,5 +1,5 @@
 /* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and
- * the time come in, what to do goes out through a port. [spec hivemind-protocol 4.4] [Moshpit SGD
+ * the time come in, what to do goes out through callbacks. [spec hivemind-protocol 4.4] [Moshpit SGD
  * 3.2]
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
@@ -59,11 +59,11 @@ struct matchmaking_options {
 };
 
 /* What the engine wants done. None of these may call the engine. */
-struct matchmaking_port {
+struct matchmaking_callbacks {
     /* Store under the key: we want to begin at `expiration` (1), or: not any more (0). */
     void (*declare)(void *context, double expiration, int active);
     /* Get the key's newest; then matchmaking_found, also if there is nothing. */
-    void (*look_up)(void *context);
+    void (*poll)(void *context);
     /* Open rpc_join_group, send this, end our side. There is one such stream at a time. */
     void (*ask)(void *context, const struct peer_id *leader, const uint8_t *request, size_t n);
     /* Close that stream. Nothing more is expected from it. */
@@ -105,7 +105,7 @@ struct matchmaking_candidate {
 
 struct matchmaking {
     struct matchmaking_options o;
-    const struct matchmaking_port *port;
+    const struct matchmaking_callbacks *callbacks;
     void *context;
 
     struct group group; /* after a good end; the caller may take it (and leave zeros) */
@@ -120,7 +120,7 @@ struct matchmaking {
     double asked;       /* the expiration in our last request */
     double until;       /* ASKING, FOLLOWING: not longer than that */
     double poll_at;
-    int declared, looking_up, seen, hops, hidden;
+    int declared, polling, seen, hops, behind_nat;
     size_t expected;
     int patience,
         lonely; /* times that our own time may pass, or has passed, without anybody else */
@@ -136,7 +136,7 @@ struct matchmaking {
         double again; /* INFINITY: it has answered */
         int count;
     } * tried;
-    size_t candidate_count, tried_count, tried_room;
+    size_t candidate_count, tried_count, tried_capacity;
     struct matchmaking_waiting {
         void *stream;
         struct peer_id peer;
@@ -146,9 +146,9 @@ struct matchmaking {
     size_t waiting_count;
 };
 
-/* o's borrowed parts and the port outlive the engine. */
+/* o's borrowed parts and the callbacks outlive the engine. */
 void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
-                      const struct matchmaking_port *port, void *context);
+                      const struct matchmaking_callbacks *callbacks, void *context);
 /* Sends nothing to anybody: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
@@ -164,7 +164,7 @@ void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
 /* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who
  * follow us already still do. */
-void matchmaking_hide(struct matchmaking *m, double now, int hidden);
+void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_nat);
 
 /* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other
  * declaration. 0: go on to the deadline. */

@@ -1,7 +1,7 @@
 /* matchmaking_internal.h - what the two sides of a search share: looking for a leader
  * (matchmaking.c), being one (matchmaking_lead.c). */
-#ifndef PL_MATCHMAKING_INSIDE_H
-#define PL_MATCHMAKING_INSIDE_H
+#ifndef PL_MATCHMAKING_INTERNAL_H
+#define PL_MATCHMAKING_INTERNAL_H
 
 #include "matchmaking.h"
 

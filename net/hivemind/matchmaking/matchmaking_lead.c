@@ -42,7 +42,7 @@ static void send_code(struct matchmaking *m, void *stream, enum averaging_code c
     if (suggested && suggested->length)
         message.suggested_leader = message_bytes(suggested->bytes, suggested->length);
     message_pack(&out, &message.base);
-    m->port->answer(m->context, stream, bytes_at(&out), bytes_length(&out), last);
+    m->callbacks->answer(m->context, stream, bytes_at(&out), bytes_length(&out), last);
     bytes_clear(&out);
 }
 
@@ -57,9 +57,9 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 
 /* Clients can't be called, so no sender could bring them its part; a bandwidth of 0 states
  * that a peer only sends. */
-static int reduces(const struct gather *said)
+static int reduces(const struct gather *gather)
 {
-    return said->mode != GROUP_CLIENT && said->bandwidth != 0;
+    return gather->mode != GROUP_CLIENT && gather->bandwidth != 0;
 }
 
 static int by_peer(const void *a, const void *b)
@@ -87,15 +87,15 @@ static void shuffle(struct group *g, const struct random_source *chance)
 static int demote_unproven(struct matchmaking *m)
 {
     struct group *g = &m->followers;
-    struct gather said;
+    struct gather own;
     /* A verified group needs every peer as a reducer, and finds one that does not deliver by
      * itself. */
     size_t proven = 0, unproven = 0;
-    if (m->o.verify || !m->port->proven) return PL_OK;
-    if (!gather_read(&said, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&said);
+    if (m->o.verify || !m->callbacks->proven) return PL_OK;
+    if (!gather_read(&own, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&own);
     for (size_t i = 0; i < g->count; i++) {
         if (!reduces(&g->members[i].gather)) continue;
-        if (m->port->proven(m->context, &g->members[i].peer)) proven++;
+        if (m->callbacks->proven(m->context, &g->members[i].peer)) proven++;
         else unproven++;
     }
     /* With p proven and u unproven reducers the proven ones take (p + u) / p times their
@@ -105,7 +105,7 @@ static int demote_unproven(struct matchmaking *m)
         return PL_OK;
     for (size_t i = 0; i < g->count; i++) {
         struct group_member *f = &g->members[i];
-        int rc = reduces(&f->gather) && !m->port->proven(m->context, &f->peer)
+        int rc = reduces(&f->gather) && !m->callbacks->proven(m->context, &f->peer)
                      ? group_set_bandwidth(f, 0)
                      : PL_OK;
         if (rc) return rc;
@@ -134,7 +134,7 @@ static int begin_message(struct bytes *out, const struct group *g)
         /* Two lists of one length, IDs and gather messages in the same order. Views only:
          * the members own the bytes until the message has been packed. */
         views[i] = message_bytes(g->members[i].peer.bytes, g->members[i].peer.length);
-        views[g->count + i] = message_bytes(g->members[i].said, g->members[i].said_n);
+        views[g->count + i] = message_bytes(g->members[i].gathered, g->members[i].gathered_n);
     }
     message.code = MSG_BEGIN_ALLREDUCE;
     message.group_id = message_bytes(g->id, sizeof g->id);
@@ -163,7 +163,7 @@ void matchmaking_assemble(struct matchmaking *m, double now)
         rc = begin_message(&out, &m->group);
     }
     for (size_t i = 0; !rc && i < followers; i++)
-        m->port->answer(m->context, m->streams[i], bytes_at(&out), bytes_length(&out), 1);
+        m->callbacks->answer(m->context, m->streams[i], bytes_at(&out), bytes_length(&out), 1);
     bytes_clear(&out);
     if (rc) group_clear(&m->group);
     matchmaking_end(m, now, rc);
@@ -188,9 +188,9 @@ size_t matchmaking_averaging(const struct matchmaking *m)
 static size_t count_expected(const struct matchmaking *m)
 {
     size_t n = matchmaking_averaging(m);
-    for (size_t i = 0; m->port->expected && i < m->followers.count; i++)
+    for (size_t i = 0; m->callbacks->expected && i < m->followers.count; i++)
         n -= m->followers.members[i].gather.mode != GROUP_AUXILIARY &&
-             !m->port->expected(m->context, &m->followers.members[i].peer);
+             !m->callbacks->expected(m->context, &m->followers.members[i].peer);
     return n;
 }
 
@@ -237,12 +237,12 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
                                  const Hivemind__JoinRequest *r)
 {
     double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: for ever */
-    struct gather said;
+    struct gather theirs;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
     /* PROTOCOL_VIOLATION is for what no honest peer sends, and for banned peers. */
     if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) ||
         m->o.client_mode || matchmaking_refuses(m, peer) ||
-        gather_read(&said, r->gather.data, r->gather.len, NULL))
+        gather_read(&theirs, r->gather.data, r->gather.len, NULL))
         return MSG_PROTOCOL_VIOLATION;
     if (r->schema_hash.len != SCHEMA_HASH_BYTES ||
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
@@ -337,7 +337,7 @@ void matchmaking_asker_gone(struct matchmaking *m, void *stream)
     for (size_t i = 0; i < m->followers.count; i++)
         if (m->streams[i] == stream) {
             size_t behind = --m->followers.count - i;
-            free(m->followers.members[i].said);
+            free(m->followers.members[i].gathered);
             memmove(&m->followers.members[i], &m->followers.members[i + 1],
                     behind * sizeof *m->followers.members);
             memmove(&m->streams[i], &m->streams[i + 1], behind * sizeof *m->streams);

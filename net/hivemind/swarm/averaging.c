@@ -322,8 +322,8 @@ static void on_round(void *context, const struct averager_result *r)
     pl_fail(&to->left_out, PL_OK, "%s", r->left_out);
     to->result.left_out = to->left_out.text;
     for (size_t i = 0; r->group && i < r->group->count; i++)
-        group_add(&to->group, &r->group->members[i].peer, r->group->members[i].said,
-                  r->group->members[i].said_n, NULL);
+        group_add(&to->group, &r->group->members[i].peer, r->group->members[i].gathered,
+                  r->group->members[i].gathered_n, NULL);
     /* The id names the round: it is the same at all of its members. */
     if (r->group) {
         memcpy(to->group.id, r->group->id, sizeof to->group.id);

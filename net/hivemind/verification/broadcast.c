@@ -254,7 +254,7 @@ static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
 static void pass_proof(struct broadcast *b, size_t peer, const uint8_t *proof, size_t n)
 {
     if (b->guilty[peer]) return;
-    /* Each honest peer passes a proof on once, whoever brought it: so all have it, and it
+    /* Each honest peer passes a proof on once, from any sender: so all have it, and it
      * costs each peer n packets. */
     b->guilty[peer] = 1;
     send_frame(b, SIZE_MAX, FRAME_PROOF, proof, n, NULL, 0);

@@ -107,8 +107,8 @@ static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v
         const struct group_member *m = &v->group->members[i];
         bytes_u8(&all, m->peer.length);
         bytes_add(&all, m->peer.bytes, m->peer.length);
-        bytes_be32(&all, (uint32_t)m->said_n);
-        bytes_add(&all, m->said, m->said_n);
+        bytes_be32(&all, (uint32_t)m->gathered_n);
+        bytes_add(&all, m->gathered, m->gathered_n);
     }
     for (size_t p = 0; p < v->part_count; p++) {
         const struct pl_part *part = &v->parts[p];
@@ -343,8 +343,8 @@ static void report(struct verifier *r, struct bytes *out)
 {
     struct bytes own = { 0 };
     double *z = pl_alloc(r->longest, sizeof *z);
-    float *room = pl_alloc(r->longest, sizeof *room);
-    if (!z || !room) verifier_give_up(r, PL_ENOMEM, "no memory");
+    float *decoded = pl_alloc(r->longest, sizeof *decoded);
+    if (!z || !decoded) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
         const float *a = verifier_part(r, p, z, &tau), *x = NULL;
@@ -354,14 +354,14 @@ static void report(struct verifier *r, struct bytes *out)
         rc = r->v.sent(r->v.context, p, &own);
         /* What has travelled is what counts: the values after compression, as the reducer
          * decoded them. */
-        if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
+        if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), decoded);
         if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
         t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
         bytes_add(out, &t, sizeof t);
     }
     bytes_clear(&own);
     pl_free(z);
-    pl_free(room);
+    pl_free(decoded);
 }
 
 /* --- OPEN and AGREE --------------------------------------------------------------------------- */

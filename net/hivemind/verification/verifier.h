@@ -96,9 +96,10 @@ struct verifier_view {
     /* The same of another peer, for a part of our own. */
     int (*received)(void *context, size_t part, size_t peer, struct bytes *out);
     /* What travelled, as values of that part. NULL: it is none. */
-    const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n, float *room);
+    const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n,
+                           float *decoded);
     /* What is left of values of a part on their way to its reducer. NULL: no memory. */
-    const float *(*travel)(void *context, size_t part, const float *values, float *room);
+    const float *(*travel)(void *context, size_t part, const float *values, float *decoded);
     /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next
      * call. PL_OK; any error: unknown. May take as long as its gradient did. NULL:
      * never. */

@@ -96,14 +96,14 @@ int verifier_has_all_pairs(const struct verifier *r)
 static int accepts(struct verifier *r, size_t peer)
 {
     /* The receiver's side of a dispute: it denies what is missing, and what it did not get. */
-    const uint8_t *said = verifier_message(r, VERIFIER_SENT, peer);
+    const uint8_t *sent = verifier_message(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;
     /* No SENT by the limit: it is denied, like one that does not fit. */
-    if (!said) return 0;
+    if (!sent) return 0;
     digest_pair(r, peer, r->v.self, digest);
-    return !memcmp(said, digest, sizeof digest) &&
-           !memcmp(said + PL_HASH_BYTES, r->own_hash + peer * PL_HASH_BYTES, PL_HASH_BYTES);
+    return !memcmp(sent, digest, sizeof digest) &&
+           !memcmp(sent + PL_HASH_BYTES, r->own_hash + peer * PL_HASH_BYTES, PL_HASH_BYTES);
 }
 
 void verifier_commit(struct verifier *r, struct bytes *out)
@@ -159,7 +159,7 @@ void verifier_judge_commitments(struct verifier *r)
     uint8_t elsewhere[VERIFIER_PEERS_MAX] = { 0 }, *edge;
     int is_denied = 0, is_apart = 0;
     for (size_t i = 0; i < n; i++) {
-        /* Denials: a matrix of who denies whom. Nobody else can tell which of a pair is
+        /* Denials: a matrix of which peer denies which. Nobody else can tell which of a pair is
          * right. [BTARD 3, ELIMINATE(i, j)] */
         const uint8_t *committed = verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
         for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];

@@ -1,8 +1,8 @@
 /* verifier_internal.h - what the parts of BTARD's verification share: the order of stages
  * (verifier.c), its first two stages (verifier_commit.c), and what comes of the others
  * (verifier_judge.c). */
-#ifndef PL_VERIFIER_INSIDE_H
-#define PL_VERIFIER_INSIDE_H
+#ifndef PL_VERIFIER_INTERNAL_H
+#define PL_VERIFIER_INTERNAL_H
 
 #include "verifier.h"
 
@@ -69,7 +69,7 @@ size_t verifier_place(const struct verifier *r, size_t part, size_t *of);
 
 /* --- judging ---------------------------------------------------------------------------------- */
 
-/* From everybody's random numbers: who validates whom. */
+/* From everybody's random numbers: which peer validates which. */
 void verifier_draw(struct verifier *r);
 /* Into our own message: who has reported falsely of the parts that we have reduced; as a validator,
  * what we find. */

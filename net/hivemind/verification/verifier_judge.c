@@ -49,7 +49,7 @@ static struct pl_btard checks(double tau, double tolerance)
 /* What a judge needs for a part at a time. */
 struct scratch {
     double *z, *norm;
-    float *room;
+    float *decoded;
     struct bytes raw;
 };
 
@@ -58,8 +58,8 @@ static int scratch_open(struct scratch *d, struct verifier *r)
     memset(d, 0, sizeof *d);
     d->z = pl_alloc(r->longest, sizeof *d->z);
     d->norm = pl_alloc(r->v.count, sizeof *d->norm);
-    d->room = pl_alloc(r->longest, sizeof *d->room);
-    if (!d->z || !d->norm || !d->room) verifier_give_up(r, PL_ENOMEM, "no memory");
+    d->decoded = pl_alloc(r->longest, sizeof *d->decoded);
+    if (!d->z || !d->norm || !d->decoded) verifier_give_up(r, PL_ENOMEM, "no memory");
     return !r->over;
 }
 
@@ -68,7 +68,7 @@ static void scratch_close(struct scratch *d)
     bytes_clear(&d->raw);
     pl_free(d->z);
     pl_free(d->norm);
-    pl_free(d->room);
+    pl_free(d->decoded);
 }
 
 /* --- what is drawn ---------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static enum verifier_opinion computed(struct verifier *r, size_t peer, double sh
         const float *a = verifier_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
         if (reported.norm == VERIFIER_ABSENT) continue;
         /* Its own part did not travel. */
-        if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
+        if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.decoded);
         if (!x) return scratch_close(&d), VERIFIER_UNKNOWN;
         own = verifier_measure(x, a, tau, d.z, part->length);
         /* s is clipped by tau / |x - a|; multiplied back it is the plain inner product <z, x
@@ -148,8 +148,8 @@ static size_t target_of(const struct verifier *r, size_t k)
 /* 1: the k-th validator reports that its target's values are false. */
 static int is_doubted(const struct verifier *r, size_t k)
 {
-    const uint8_t *said = verifier_message(r, VERIFIER_ACCUSE, (size_t)r->order[k]);
-    return said[r->v.count * ACCUSATION_BYTES] == VERIFIER_FALSE;
+    const uint8_t *message = verifier_message(r, VERIFIER_ACCUSE, (size_t)r->order[k]);
+    return message[r->v.count * ACCUSATION_BYTES] == VERIFIER_FALSE;
 }
 
 /* --- accusing --------------------------------------------------------------------------------- */
@@ -185,7 +185,8 @@ static enum accusation check_sender(struct verifier *r, struct scratch *d, size_
     }
     /* [BTARD 3, verification 1] The reducer holds what its senders have sent, so it computes
      * their reports itself. */
-    if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
+    if (rc)
+        x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->decoded);
     own = verifier_measure(x, a, tau, d->z, r->v.parts[part].length);
     return report_error(verifier_report(r, peer, part), own, tau) <= ACCUSER_FACTOR
                ? ACCUSES_NOBODY
@@ -334,7 +335,7 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
 /* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
  * to this reducer, as it was committed to them, and these values. NULL: nothing. *bad: it shows
  * another. */
-static const float *shown(const struct verifier *r, size_t peer, float *room, int *bad)
+static const float *shown(const struct verifier *r, size_t peer, float *decoded, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
     size_t of, place = verifier_place(r, r->opened, &of), n;
@@ -359,7 +360,7 @@ static const float *shown(const struct verifier *r, size_t peer, float *room, in
     }
     signed_hash(hash, raw, n);
     if (memcmp(hash, hashes, sizeof hash)) return NULL;
-    x = r->v.decode(r->v.context, r->opened, raw, n, room);
+    x = r->v.decode(r->v.context, r->opened, raw, n, decoded);
     *bad = !x;
     return x;
 }
@@ -372,7 +373,7 @@ static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const
     size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
     struct part_report t;
     int bad;
-    const float *x = shown(r, peer, d->room, &bad);
+    const float *x = shown(r, peer, d->decoded, &bad);
     if (bad) {
         verifier_ban(r, peer, "a peer shows other values than it was committed to");
         return 0;

@@ -138,9 +138,9 @@ static inline size_t on_moved(void *context, size_t peer, enum allreduce_way way
     (void)way;
     return ((struct peer *)context)->moved[peer];
 }
-static const struct allreduce_port port = { on_open,  on_send,   is_busy, on_finish,
-                                            on_close, on_credit, on_work, on_over,
-                                            on_tell,  on_give,   on_moved };
+static const struct allreduce_callbacks port = { on_open,  on_send,   is_busy, on_finish,
+                                                 on_close, on_credit, on_work, on_over,
+                                                 on_tell,  on_give,   on_moved };
 
 static inline void work(struct world *w)
 {

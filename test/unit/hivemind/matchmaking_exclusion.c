@@ -12,11 +12,11 @@ static void hidden_ones_follow(void **state)
     for (int late = 0; late <= 1; late++) {
         make(&w, 3, 0, 0);
         for (size_t i = 0; i < 2; i++) w.peer[i].unreachable = 1;
-        matchmaking_hide(&w.peer[0].m, w.now, !late);
-        matchmaking_hide(&w.peer[1].m, w.now, 1);
+        matchmaking_set_behind_nat(&w.peer[0].m, w.now, !late);
+        matchmaking_set_behind_nat(&w.peer[1].m, w.now, 1);
         matchmaking_begin(&w.peer[0].m, w.now, 1006, 1100);
         run_until(&w, 1000.5);
-        matchmaking_hide(&w.peer[0].m, w.now, 1);
+        matchmaking_set_behind_nat(&w.peer[0].m, w.now, 1);
         assert_true(w.peer[0].declared == 0);
         run_until(&w, 1001);
         matchmaking_begin(&w.peer[2].m, w.now, 1007, 1100);
@@ -35,7 +35,7 @@ static void only_hidden_ones(void **state)
     (void)state;
     make(&w, 3, 0, 0);
     for (size_t i = 0; i < 3; i++) {
-        matchmaking_hide(&w.peer[i].m, w.now, 1);
+        matchmaking_set_behind_nat(&w.peer[i].m, w.now, 1);
         matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
     }
     run_until(&w, 1004);
@@ -43,7 +43,7 @@ static void only_hidden_ones(void **state)
     run_until(&w, 1011);
     same_group(&w, 0, 3, 3);
     matchmaking_begin(&w.peer[0].m, w.now, 0, 1100); /* as callable again */
-    matchmaking_hide(&w.peer[0].m, w.now, 0);
+    matchmaking_set_behind_nat(&w.peer[0].m, w.now, 0);
     assert_true(w.peer[0].declared > 1011);
     clear(&w);
 }

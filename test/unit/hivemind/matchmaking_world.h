@@ -158,9 +158,10 @@ static inline void on_abandoned(void *context, const struct peer_id *leader)
     p->abandoned++;
     p->abandoned_by = *leader;
 }
-static const struct matchmaking_port port = { on_declare, on_look_up, on_ask,       on_leave,
-                                              on_answer,  refuses,    is_absent,    is_expected,
-                                              is_paused,  is_proven,  on_abandoned, on_over };
+static const struct matchmaking_callbacks port = { on_declare, on_look_up,   on_ask,
+                                                   on_leave,   on_answer,    refuses,
+                                                   is_absent,  is_expected,  is_paused,
+                                                   is_proven,  on_abandoned, on_over };
 
 static inline void make(struct world *w, size_t count, size_t clients, size_t target)
 {
