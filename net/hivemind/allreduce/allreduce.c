@@ -87,11 +87,7 @@ void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, st
  * trouble and need not wait for a timeout. */
 static void close_streams(struct allreduce *x)
 {
-    for (size_t p = 0; p < x->count; p++)
-        if (x->sending.peer[p].open) {
-            x->sending.peer[p].open = 0;
-            x->callbacks->close(x->context, p, ALLREDUCE_OUT);
-        }
+    for (size_t p = 0; p < x->count; p++) allreduce_send_end(x, p);
     allreduce_receive_stop(x);
 }
 
@@ -185,7 +181,8 @@ static void apply(struct allreduce *x)
 static int all_answered(const struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
-        if (!x->sending.peer[p].failed && x->sending.peer[p].answered < x->sending.peer[p].parts)
+        if (x->sending.peer[p].state != OUT_LOST &&
+            x->sending.peer[p].answered < x->sending.peer[p].parts)
             return 0;
     return x->reducing.own_done == x->reducing.own_count;
 }
@@ -200,7 +197,7 @@ static void go(struct allreduce *x, double now)
     if (x->phase == ALLREDUCE_EXCHANGING) {
         for (size_t p = 0; p < x->count; p++) allreduce_send_go(x, now, p);
         allreduce_reduce_go(x);
-        if (x->receiving.is_missing)
+        if (x->o.verify && x->report.senders_lost)
             allreduce_give_up(x, PL_EIO,
                               "a peer's values are missing, and a round without them can't be "
                               "verified");
@@ -268,7 +265,7 @@ void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allredu
  * when the message was queued. A slow uplink of ours is not its fault. */
 void allreduce_drained(struct allreduce *x, double now, size_t peer)
 {
-    x->sending.peer[peer].since = now;
+    x->sending.peer[peer].wait.since = now;
     go(x, now);
 }
 
@@ -289,16 +286,30 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
     go(x, now);
 }
 
-int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
-                        double elapsed, double timeout)
+struct allreduce_deadline allreduce_deadline(const struct allreduce *x,
+                                             const struct allreduce_wait *wait, double timeout,
+                                             double others_at, double patience)
 {
-    /* A slow link and a silent peer look alike until a whole message is there. So bytes
-     * count: at the rate so far, moved / elapsed, the part would take bytes * elapsed /
-     * moved seconds. */
+    double until = timeout > 0 ? wait->since + timeout : INFINITY;
+    /* Three times the slowest part so far is what this group's links take. */
+    double early = fmax(fmax(wait->since, wait->checked), others_at) +
+                   fmax(patience, 3 * x->receiving.slowest);
+    return (struct allreduce_deadline){ fmin(early, until), early < until };
+}
+
+/* A slow link and a silent peer look alike until a whole message is there. So bytes count: at the
+ * rate so far, moved / elapsed, the part must take no longer than twice the timeout. The timeout
+ * itself is not prolonged. */
+int allreduce_may_wait(const struct allreduce *x, double now, struct allreduce_wait *wait,
+                       struct allreduce_deadline d, size_t peer, enum allreduce_way way,
+                       size_t part, double timeout)
+{
     double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
-    if (!x->callbacks->moved || timeout <= 0) return 0;
+    if (!d.is_early || !x->callbacks->moved || timeout <= 0) return 0;
     moved = (double)x->callbacks->moved(x->context, peer, way);
-    return moved > 0 && moved >= bytes * elapsed / (2 * timeout);
+    if (!(moved > 0 && moved >= bytes * (now - wait->since) / (2 * timeout))) return 0;
+    wait->checked = now;
+    return 1;
 }
 
 double allreduce_wake(const struct allreduce *x)
@@ -312,11 +323,12 @@ double allreduce_wake(const struct allreduce *x)
 
 void allreduce_tick(struct allreduce *x, double now)
 {
-    if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit) {
+    if (x->phase == ALLREDUCE_EXCHANGING && x->o.time_limit > 0 &&
+        now >= x->began + x->o.time_limit) {
         /* The senders that this round waits for are noted first: they, not the reducers that
          * wait for them too, have withheld something. */
-        x->is_late = x->phase == ALLREDUCE_EXCHANGING;
-        if (x->is_late) allreduce_receive_late(x);
+        if (x->cause == CAUSE_THEIRS) x->cause = CAUSE_TIME;
+        allreduce_receive_late(x);
         allreduce_verify_expire(x, now);
         allreduce_give_up(x, PL_EAGAIN,
                           x->notes.misfit.text[0]
@@ -439,12 +451,12 @@ done:
         return rc;
     }
     for (size_t p = 0; p < x->count; p++) {
-        x->sending.peer[p].since = now;
+        x->sending.peer[p].wait.since = now;
         x->sending.asked += x->sending.peer[p].parts;
         /* A stream to each reducer; a peer without a share reduces nothing and needs none.
          * Our own list is empty by now. */
         if (!x->sending.peer[p].parts) continue;
-        x->sending.peer[p].open = 1;
+        x->sending.peer[p].state = OUT_OPEN;
         callbacks->open(context, p);
     }
     *out = x;

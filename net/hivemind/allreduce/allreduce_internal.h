@@ -59,6 +59,13 @@ enum allreduce_phase {
     ALLREDUCE_ENDED      /* `over` has been called */
 };
 
+/* Why groupmates have no answer, if it is not their doing alone. */
+enum allreduce_cause {
+    CAUSE_THEIRS,
+    CAUSE_TIME, /* the time limit has ended the round */
+    CAUSE_OURS  /* we have had no memory: no groupmate is to blame */
+};
+
 struct allreduce {
     struct allreduce_options o;
     const struct allreduce_callbacks *callbacks;
@@ -67,10 +74,9 @@ struct allreduce {
     struct pl_part *parts;
     size_t part_count, values, values_max; /* of all parts; of the longest */
     enum allreduce_phase phase;
-    double began;    /* s */
-    size_t jobs;     /* with helper threads */
-    int is_late;     /* the time limit has ended it */
-    int own_trouble; /* we have had no memory: nobody else is to blame */
+    double began; /* s */
+    size_t jobs;  /* with helper threads */
+    enum allreduce_cause cause;
     int status;
     struct pl_err err;
     struct allreduce_report report;
@@ -99,10 +105,15 @@ float *allreduce_values(const struct allreduce *x, const struct pl_part *part);
 enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part);
 /* Bytes of a part's values as they travel. */
 size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part);
-/* 1: so much of a part's message has moved in `elapsed` s that all of it takes at most twice
- * `timeout`. */
-int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
-                        double elapsed, double timeout);
+/* When a groupmate that is silent since `wait` is given up: by the timeout, or by its patience,
+ * counted from `others_at` when the others have done the same. patience: INFINITY for none. */
+struct allreduce_deadline allreduce_deadline(const struct allreduce *x,
+                                             const struct allreduce_wait *wait, double timeout,
+                                             double others_at, double patience);
+/* 1: it is given another term, since enough of the part's message has moved. */
+int allreduce_may_wait(const struct allreduce *x, double now, struct allreduce_wait *wait,
+                       struct allreduce_deadline d, size_t peer, enum allreduce_way way,
+                       size_t part, double timeout);
 
 int allreduce_verify_open(struct allreduce *x, struct pl_err *err);
 void allreduce_verify_close(struct allreduce *x);

@@ -120,7 +120,7 @@ const char *allreduce_proof(const struct allreduce *x, size_t peer)
     /* Unlike a missing message, these can't come from a bad link: streams are authenticated,
      * and bytes arrive as they were sent. */
     if (x->sending.peer[peer].fault == FAULT_FALSE) return "it answers with what no reducer gives";
-    return x->receiving.peer[peer].is_false ? "it sends what no part is" : NULL;
+    return x->receiving.peer[peer].fault == IN_FAULT_FALSE ? "it sends what no part is" : NULL;
 }
 
 int allreduce_is_charged(const struct allreduce *x, size_t peer)
@@ -131,7 +131,7 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer)
 /* As a sender to us. */
 static enum allreduce_conduct sender_conduct(const struct allreduce *x, const struct in_peer *in)
 {
-    if (in->lost) return ALLREDUCE_WITHHELD;
+    if (in->fault != IN_FAULT_NONE) return ALLREDUCE_WITHHELD;
     /* A peer that reduces nothing expects no parts, so it can tell nothing about senders. */
     if (!x->reducing.own_count) return ALLREDUCE_UNKNOWN;
     return in->next == x->reducing.own_count ? ALLREDUCE_DELIVERED : ALLREDUCE_UNKNOWN;
@@ -142,12 +142,13 @@ enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer,
     const struct out_peer *out = &x->sending.peer[peer];
     enum allreduce_conduct sender = sender_conduct(x, &x->receiving.peer[peer]);
     *latest = x->receiving.peer[peer].latest;
-    if (peer == x->self || x->own_trouble) return ALLREDUCE_UNKNOWN;
+    if (peer == x->self || x->cause == CAUSE_OURS) return ALLREDUCE_UNKNOWN;
     if (sender == ALLREDUCE_WITHHELD || out->fault == FAULT_FALSE) return ALLREDUCE_WITHHELD;
     /* A reducer with all answers has delivered. One that reduces nothing is judged as a
      * sender alone. */
     if (out->answered == out->parts) return out->parts ? ALLREDUCE_DELIVERED : sender;
     if (x->report.senders_lost) return ALLREDUCE_UNKNOWN;
     if (out->fault == FAULT_REFUSED) return ALLREDUCE_REFUSED;
-    return out->failed || x->is_late ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN;
+    return out->state == OUT_LOST || x->cause == CAUSE_TIME ? ALLREDUCE_WITHHELD
+                                                            : ALLREDUCE_UNKNOWN;
 }

@@ -29,9 +29,9 @@ static int is_open(const struct in_peer *in)
 /* A sender counts once, however often it fails. */
 void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
 {
-    if (!in->lost) x->report.senders_lost++;
-    in->lost = 1;
-    if (x->o.verify) x->receiving.is_missing = 1;
+    if (in->fault != IN_FAULT_NONE) return;
+    in->fault = IN_FAULT_LOST;
+    x->report.senders_lost++;
 }
 
 void allreduce_drop_sender(struct allreduce *x, size_t peer, int report)
@@ -185,9 +185,9 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     in->next++;
     /* How long it took is what reliability.h learns about the peer, and what the others'
      * patience is measured by. */
-    in->latest = fmax(in->latest, now - in->since);
-    x->receiving.slowest = fmax(x->receiving.slowest, now - in->since);
-    in->since = now;
+    in->latest = fmax(in->latest, now - in->wait.since);
+    x->receiving.slowest = fmax(x->receiving.slowest, now - in->wait.since);
+    in->wait.since = now;
     /* 4. After the last part its answers may flow. */
     if (in->next < x->reducing.own_count) return;
     in->state = IN_COMPLETE;
@@ -206,46 +206,37 @@ static int is_awaited(const struct allreduce *x, const struct in_peer *in)
            in->next < x->reducing.own_count && in->next < x->reducing.own_done + ALLREDUCE_WINDOW;
 }
 
-/* When a sender is given up; *patience: before its timeout, unless something moves. */
-static double sender_until(const struct allreduce *x, size_t peer, int *patience)
+/* When a sender is given up. */
+static struct allreduce_deadline sender_deadline(const struct allreduce *x, size_t peer)
 {
     const struct in_peer *in = &x->receiving.peer[peer];
     const struct slot *s = &x->reducing.slot[in->next % ALLREDUCE_WINDOW];
-    double until = x->o.sender_timeout > 0 ? in->since + x->o.sender_timeout : INFINITY, early;
-    size_t others;
-    *patience = 0;
-    if (!is_awaited(x, in)) return INFINITY;
-    /* Patience ends earlier than the timeout, if at least half of the other senders have
-     * sent this very part: then the part is due, and this sender is the one that is late. It
-     * still has three times as long as the slowest part so far has taken. */
-    others = x->count - 2 - x->report.senders_lost; /* than it and us */
-    if (!x->o.patience || s->k != in->next || !s->arrived || 2 * s->arrived < others) return until;
-    early = fmax(fmax(in->since, in->checked), s->first_at) +
-            fmax(x->o.patience[peer].sender, 3 * x->receiving.slowest);
-    *patience = early < until;
-    return fmin(early, until);
+    struct allreduce_deadline d = { .at = INFINITY };
+    size_t others = x->count - 2 - x->report.senders_lost; /* than it and us */
+    int is_due;
+    if (!is_awaited(x, in)) return d;
+    /* Patience counts once at least half of the other senders have sent this very part: then
+     * the part is due, and this sender is the one that is late. */
+    is_due = s->k == in->next && s->arrived && 2 * s->arrived >= others;
+    return allreduce_deadline(x, &in->wait, x->o.sender_timeout, s->first_at,
+                              x->o.patience && is_due ? x->o.patience[peer].sender : INFINITY);
 }
 
 double allreduce_receive_wake(const struct allreduce *x)
 {
     double at = INFINITY;
-    int patience;
-    for (size_t p = 0; p < x->count; p++) at = fmin(at, sender_until(x, p, &patience));
+    for (size_t p = 0; p < x->count; p++) at = fmin(at, sender_deadline(x, p).at);
     return at;
 }
 
 void allreduce_receive_tick(struct allreduce *x, double now)
 {
     for (size_t p = 0; p < x->count; p++) {
+        struct allreduce_deadline d = sender_deadline(x, p);
         struct in_peer *in = &x->receiving.peer[p];
-        int patience;
-        if (now < sender_until(x, p, &patience)) continue;
-        /* A message that moves earns one more term of patience, but never more than the
-         * timeout. */
-        if (patience && allreduce_is_moving(x, p, ALLREDUCE_IN, x->reducing.own[in->next],
-                                            now - in->since, x->o.sender_timeout))
-            in->checked = now;
-        else allreduce_drop_sender(x, p, 1);
+        if (now >= d.at && !allreduce_may_wait(x, now, &in->wait, d, p, ALLREDUCE_IN,
+                                               x->reducing.own[in->next], x->o.sender_timeout))
+            allreduce_drop_sender(x, p, 1);
     }
 }
 
@@ -266,7 +257,7 @@ int allreduce_receive_open(struct allreduce *x)
         /* Everybody sends to every reducer, auxiliary peers with weight 0, too.
          * [spec hivemind-protocol 5.2] */
         in->state = x->reducing.own_count && p != x->self ? IN_AWAITED : IN_COMPLETE;
-        in->since = x->began;
+        in->wait.since = x->began;
         in->holds = x->o.share[p] == 0;
         if (in->holds && in->state == IN_AWAITED &&
             !(in->held = calloc(x->reducing.own_count, sizeof *in->held)))

@@ -245,7 +245,7 @@ static void advance(struct allreduce *x, double now)
             /* Time that a sender spent without credit is not its silence. */
             struct in_peer *in = &x->receiving.peer[p];
             /* it had to wait for us */
-            if (in->next == x->reducing.own_done + ALLREDUCE_WINDOW) in->since = now;
+            if (in->next == x->reducing.own_done + ALLREDUCE_WINDOW) in->wait.since = now;
             if (in->state == IN_SENDING &&
                 x->reducing.own_done + ALLREDUCE_WINDOW < x->reducing.own_count)
                 x->callbacks->credit(x->context, p, 1);
@@ -274,8 +274,8 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
         struct contribution *c = &s->from[i];
         if (!c->bad) continue;
         allreduce_note_left_out(x, c);
-        x->receiving.peer[c->peer].is_false = x->o.verify;
         allreduce_lose_sender(x, &x->receiving.peer[c->peer]);
+        if (x->o.verify) x->receiving.peer[c->peer].fault = IN_FAULT_FALSE;
         allreduce_drop_sender(x, c->peer, 1);
     }
     /* Answers exist; they leave when all earlier parts have left. */

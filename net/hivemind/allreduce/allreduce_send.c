@@ -47,8 +47,9 @@ static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
     char name[PEER_ID_TEXT_MAX];
     /* A reducer that has answered everything may close its stream: that is its end, not a
      * loss. */
-    if (out->failed || out->answered == out->parts) return;
-    out->failed = 1;
+    if (out->state == OUT_LOST || out->answered == out->parts) return;
+    if (out->state == OUT_OPEN) x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
+    out->state = OUT_LOST;
     /* The first loss is the reason; others of this round often follow from it. */
     if (!x->notes.lost.text[0]) {
         peer_id_text(name, &x->o.group->members[peer].peer);
@@ -56,16 +57,12 @@ static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
                 name, why);
     }
     x->report.reducers_lost++;
-    if (out->open) {
-        out->open = 0;
-        x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
-    }
 }
 
 void allreduce_send_go(struct allreduce *x, double now, size_t peer)
 {
     struct out_peer *out = &x->sending.peer[peer];
-    if (out->failed || !out->open) return;
+    if (out->state != OUT_OPEN) return;
     /* 1. Send what is encoded, once the last message has left: a queue behind it would only
      * grow. */
     if (out->is_ready && !x->callbacks->is_busy(x->context, peer)) {
@@ -73,7 +70,7 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
         x->report.values_out += x->parts[out->part[out->sent]].length;
         out->is_ready = 0;
         out->sent++;
-        out->since = now;
+        out->wait.since = now;
         allreduce_send(x, peer, ALLREDUCE_OUT, &out->ready);
         if (out->sent == out->parts) x->callbacks->finish(x->context, peer, ALLREDUCE_OUT);
     }
@@ -81,7 +78,7 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
      * memory does not grow with the number of parts. */
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
         if (!(out->job = allreduce_job_new(x, JOB_ENCODE))) {
-            x->own_trouble = 1;
+            x->cause = CAUSE_OURS;
             lose_reducer(x, peer, "no memory");
             return;
         }
@@ -100,7 +97,7 @@ void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job)
     /* Without this part its reducer can't finish, so the round has no result. The fault is
      * ours: no reducer is held responsible (allreduce_conduct). */
     if (job->status) {
-        x->own_trouble = 1;
+        x->cause = CAUSE_OURS;
         lose_reducer(x, job->peer, "no memory");
         return;
     }
@@ -116,7 +113,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     struct part_message m;
     struct answer *a;
     int broken;
-    if (!out->open || out->failed) return;
+    if (out->state != OUT_OPEN) return;
     /* Answers are matched by their order: the n-th message belongs to the n-th part sent. */
     broken = part_message_read(&m, data, n, NULL);
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
@@ -139,7 +136,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
      * another method may be longer, and is still understood. */
     a = &x->sending.answers[out->part[out->answered]];
     if (m.bytes > a->capacity && !(a->data = a->other = malloc(m.bytes))) {
-        x->own_trouble = 1;
+        x->cause = CAUSE_OURS;
         lose_reducer(x, peer, "no memory");
         return;
     }
@@ -150,18 +147,24 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     a->weight = m.weight;
     out->answered++;
     /* Progress: its time starts anew. */
-    out->since = now;
+    out->wait.since = now;
     if (!x->sending.answered++) x->sending.first_answer = now;
     x->report.received += m.elements;
     x->report.bytes_in += n;
 }
 
+void allreduce_send_end(struct allreduce *x, size_t peer)
+{
+    struct out_peer *out = &x->sending.peer[peer];
+    if (out->state != OUT_OPEN) return;
+    out->state = OUT_CLOSED;
+    x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
+}
+
 void allreduce_send_lost(struct allreduce *x, size_t peer, const char *why)
 {
-    if (!x->sending.peer[peer].open) return;
-    lose_reducer(x, peer, why); /* unless all answers are there */
-    if (x->sending.peer[peer].open) x->callbacks->close(x->context, peer, ALLREDUCE_OUT);
-    x->sending.peer[peer].open = 0;
+    if (x->sending.peer[peer].state == OUT_OPEN) lose_reducer(x, peer, why);
+    allreduce_send_end(x, peer); /* all answers are there */
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -175,45 +178,35 @@ static int is_behind(const struct allreduce *x, const struct out_peer *out)
     return (double)answered * (double)out->parts > (double)out->answered * (double)parts;
 }
 
-/* When a reducer is given up; *patience: before its timeout, unless something moves. */
-static double reducer_until(const struct allreduce *x, size_t peer, int *patience)
+/* When a reducer is given up. */
+static struct allreduce_deadline reducer_deadline(const struct allreduce *x, size_t peer)
 {
     const struct out_peer *out = &x->sending.peer[peer];
-    double until = x->o.reducer_timeout > 0 ? out->since + x->o.reducer_timeout : INFINITY, early;
-    *patience = 0;
-    if (out->failed || out->answered == out->parts) return INFINITY;
+    struct allreduce_deadline d = { .at = INFINITY };
+    if (out->state == OUT_LOST || out->answered == out->parts) return d;
     /* All reducers of a group wait for its slowest sender, so a silent reducer means
      * something only if the others are answering. */
-    if (!x->o.patience || !is_behind(x, out)) return until;
-    early = fmax(fmax(out->since, out->checked), x->sending.first_answer) +
-            fmax(x->o.patience[peer].reducer, 3 * x->receiving.slowest);
-    *patience = early < until;
-    return fmin(early, until);
+    return allreduce_deadline(x, &out->wait, x->o.reducer_timeout, x->sending.first_answer,
+                              x->o.patience && is_behind(x, out) ? x->o.patience[peer].reducer
+                                                                 : INFINITY);
 }
 
 double allreduce_send_wake(const struct allreduce *x)
 {
-    /* Timers are not exact, so every deadline is compared anew when one fires. */
     double at = INFINITY;
-    int patience;
-    for (size_t p = 0; p < x->count; p++) at = fmin(at, reducer_until(x, p, &patience));
+    for (size_t p = 0; p < x->count; p++) at = fmin(at, reducer_deadline(x, p).at);
     return at;
-}
-
-static void check_reducer(struct allreduce *x, double now, size_t peer)
-{
-    struct out_peer *out = &x->sending.peer[peer];
-    int patience;
-    if (now < reducer_until(x, peer, &patience)) return;
-    if (patience && allreduce_is_moving(x, peer, ALLREDUCE_OUT, out->part[out->answered],
-                                        now - out->since, x->o.reducer_timeout))
-        out->checked = now;
-    else lose_reducer(x, peer, "no answer in time");
 }
 
 void allreduce_send_tick(struct allreduce *x, double now)
 {
-    for (size_t p = 0; p < x->count; p++) check_reducer(x, now, p);
+    for (size_t p = 0; p < x->count; p++) {
+        struct allreduce_deadline d = reducer_deadline(x, p);
+        struct out_peer *out = &x->sending.peer[p];
+        if (now >= d.at && !allreduce_may_wait(x, now, &out->wait, d, p, ALLREDUCE_OUT,
+                                               out->part[out->answered], x->o.reducer_timeout))
+            lose_reducer(x, p, "no answer in time");
+    }
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */

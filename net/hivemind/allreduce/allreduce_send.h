@@ -5,6 +5,7 @@
 
 #include "net/bytes.h"
 #include "ref/wire.h"
+#include "allreduce_wait.h"
 
 struct allreduce;
 struct allreduce_job_of;
@@ -16,18 +17,21 @@ enum reducer_fault {
     FAULT_FALSE    /* an answer that no honest reducer gives: a proof against it */
 };
 
+enum out_state {
+    OUT_CLOSED, /* it reduces nothing, or its stream has done its work */
+    OUT_OPEN,
+    OUT_LOST /* it will not answer in full: the round has no result */
+};
 struct out_peer {
+    enum out_state state;
     size_t *part, parts;   /* its parts, as numbers into allreduce.parts; owned */
     size_t encoding;       /* the next to be encoded */
     size_t sent, answered; /* parts */
     struct allreduce_job_of *job;
     struct bytes ready; /* encoded, waits for the last message to have left */
     int is_ready;       /* `ready` holds a message */
-    int open;           /* its stream */
-    int failed;         /* it will not answer in full: the round has no result */
     enum reducer_fault fault;
-    double since;   /* s: of its last progress */
-    double checked; /* s: when enough of a message had moved; see allreduce_is_moving */
+    struct allreduce_wait wait; /* for its answer */
 };
 
 struct answer {    /* what a reducer sent for one of its parts */
@@ -56,6 +60,8 @@ void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job);
 /* An answer has arrived; the stream has ended or failed. */
 void allreduce_send_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
                             size_t n);
+/* Its stream has done its work. */
+void allreduce_send_end(struct allreduce *x, size_t peer);
 void allreduce_send_lost(struct allreduce *x, size_t peer, const char *why);
 double allreduce_send_wake(const struct allreduce *x);
 void allreduce_send_tick(struct allreduce *x, double now);
