@@ -6,23 +6,45 @@
 
 #include <stdlib.h>
 
-void averager_refuse_caller(struct rpc_stream *s)
+/* --- callers ---------------------------------------------------------------------------------- */
+
+void averager_caller_add(struct caller_list *l, struct caller *c, struct averager *a,
+                         struct rpc_stream *s, const struct rpc_stream_events *events)
 {
-    rpc_fail(s,
+    *c = (struct caller){ .a = a, .stream = s, .next = l->first };
+    l->first = c;
+    l->count++;
+    rpc_listen(s, events, c);
+}
+
+void averager_caller_refuse(struct caller *c)
+{
+    rpc_fail(c->stream,
              "PermissionError('this run is moderated, and you have shown no valid access token')");
 }
 
-int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
-                          dht_admitted *admitted, void *context)
+int averager_caller_admit(struct caller *c, dht_admitted *admitted)
 {
     /* In a run without moderation everybody is admitted, and nothing is asked. */
-    if (dht_node_admits(a->node, rpc_peer(s))) return 1;
-    *proof = dht_node_admit(a->node, rpc_peer(s), admitted, context);
+    if (dht_node_admits(c->a->node, rpc_peer(c->stream))) return 1;
+    c->proof = dht_node_admit(c->a->node, rpc_peer(c->stream), admitted, c);
     /* A paused stream reads nothing: a stranger can't make us buffer its messages meanwhile. */
-    if (*proof) rpc_pause(s);
-    else averager_refuse_caller(s);
-    return *proof != NULL;
+    if (c->proof) rpc_pause(c->stream);
+    else averager_caller_refuse(c);
+    return c->proof != NULL;
 }
+
+void averager_caller_remove(struct caller_list *l, struct caller *c)
+{
+    struct caller **at = &l->first;
+    while (*at != c) at = &(*at)->next;
+    *at = c->next;
+    l->count--;
+    if (c->proof) dht_node_cancel(c->proof);
+    rpc_close(c->stream);
+}
+
+/* --- peers that we call ----------------------------------------------------------------------- */
 
 int averager_must_ask(const struct averager *a, const struct peer_id *peer)
 {

@@ -76,15 +76,25 @@ struct averager_end {
     struct timer timer;
 };
 
+/* --- streams that peers open to us (averager_admit.c) ------------------------------------------- */
+
+struct caller {
+    struct averager *a;
+    struct rpc_stream *stream;
+    struct dht_task *proof; /* its token is being asked for */
+    struct caller *next;
+};
+struct caller_list { /* the newest first */
+    struct caller *first;
+    size_t count;
+};
+
 /* --- the way into a group (averager_join.c) ----------------------------------------------------- */
 
 /* A peer that asks us to lead. */
 struct asker {
-    struct averager *a;
-    struct rpc_stream *stream;
+    struct caller caller; /* first */
     int has_asked;
-    struct dht_task *proof; /* its token is being asked for; of the other streams, too */
-    struct asker *next;
 };
 
 struct averager_search {
@@ -100,8 +110,7 @@ struct averager_search {
         int failed;                /* the engine has still to be told */
         struct pl_err why;         /* of the last leader that could not be asked */
     } ask;                         /* our request to a leader */
-    struct asker *askers;
-    size_t asker_count;
+    struct caller_list askers;
     struct bytes gather; /* our own gather message, for groupmates */
     uint64_t number; /* in a round that may be verified: drawn for each search, part of `gather` */
     int behind_nat;  /* as `gather` states it */
@@ -160,19 +169,15 @@ enum part_stream_state {
     PART_STREAM_ATTACHED /* to a place in the round */
 };
 struct part_stream {
-    struct averager *a;
+    struct caller caller; /* first */
     enum part_stream_state state;
-    struct rpc_stream *stream;
-    struct dht_task *proof;
-    struct peer_id peer;
     uint8_t *first; /* PARKED */
     size_t first_n;
     size_t place; /* ATTACHED */
-    struct part_stream *next;
 };
 
 struct averager_parts {
-    struct part_stream *all;
+    struct caller_list all;
     size_t parked_bytes;
 };
 
@@ -193,14 +198,11 @@ struct state_pace {
 
 /* A newcomer that is being given our state, or waits. */
 struct giving {
-    struct averager *a;
-    struct rpc_stream *stream;
-    struct dht_task *proof;
+    struct caller caller;            /* first */
     struct state_snapshot *snapshot; /* NULL: waits */
     struct state_source source;
     struct state_pace pace;
     struct timer watch;
-    struct giving *next;
 };
 
 struct averager_shared {
@@ -208,8 +210,7 @@ struct averager_shared {
     double priority;
     int is_on; /* it is announced, and given */
     struct timer announce_timer;
-    struct giving *givings;
-    size_t giving_count;
+    struct caller_list givings;
 };
 
 /* --- others' state for us (averager_load.c) ----------------------------------------------------- */
@@ -298,11 +299,15 @@ struct averager {
 double averager_now(const struct averager *a); /* DHT time */
 void averager_turn(struct averager *a);        /* goes on soon */
 
-/* A stream that a peer has opened. 1: it may go on; if *proof is set, when `admitted` has said so, and until
- * then it is paused. 0: it has been refused; the caller closes it. */
-int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
-                          dht_admitted *admitted, void *context);
-void averager_refuse_caller(struct rpc_stream *s);
+/* Puts a stream that a peer has opened into a list; the caller is the events' context. */
+void averager_caller_add(struct caller_list *l, struct caller *c, struct averager *a,
+                         struct rpc_stream *s, const struct rpc_stream_events *events);
+/* 1: it may go on; if c->proof is set, when `admitted` has been called with PL_OK, and until then it
+ * is paused. 0: it has been refused; close it. */
+int averager_caller_admit(struct caller *c, dht_admitted *admitted);
+void averager_caller_refuse(struct caller *c);
+/* Closes the stream; the memory is its owner's to free. */
+void averager_caller_remove(struct caller_list *l, struct caller *c);
 /* 1: before we call this peer dht_node_admit comes first. */
 int averager_must_ask(const struct averager *a, const struct peer_id *peer);
 /* Asks all of the group that are not known yet for their tokens; averager_turn follows when all have
@@ -328,9 +333,7 @@ void averager_round_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
 /* Others' streams to us (averager_parts.c). */
 void averager_on_part_stream(void *context, struct rpc_stream *s);
-/* Hands a first part of n bytes to the round that runs, or refuses it. */
-void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n);
-void averager_part_limit(struct part_stream *p); /* the time limit of its first part */
+void averager_attach_parked(struct averager *a); /* to the round that has begun */
 void averager_part_free(struct part_stream *p);
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
 

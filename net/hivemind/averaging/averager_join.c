@@ -195,13 +195,7 @@ static void on_leave(void *context)
 
 static void free_asker(struct asker *asker)
 {
-    struct averager *a = asker->a;
-    struct asker **at = &a->search.askers;
-    while (*at != asker) at = &(*at)->next;
-    *at = asker->next;
-    a->search.asker_count--;
-    if (asker->proof) dht_node_cancel(asker->proof);
-    rpc_close(asker->stream);
+    averager_caller_remove(&asker->caller.a->search.askers, &asker->caller);
     free(asker);
 }
 
@@ -209,16 +203,16 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
 {
     struct asker *asker = stream;
     (void)context;
-    rpc_send(asker->stream, data, n);
+    rpc_send(asker->caller.stream, data, n);
     if (!last) return;
-    rpc_end(asker->stream);
+    rpc_end(asker->caller.stream);
     free_asker(asker);
 }
 
 static void asker_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct asker *asker = context;
-    struct averager *a = asker->a;
+    struct averager *a = asker->caller.a;
     if (asker->has_asked) return; /* one question a stream */
     asker->has_asked = 1;
     rpc_deadline(s, 0);
@@ -233,19 +227,19 @@ static void asker_failed(void *context, struct rpc_stream *s, int status, const 
 {
     struct asker *asker = context;
     (void)s, (void)status, (void)why;
-    matchmaking_asker_gone(&asker->a->search.mm, asker);
+    matchmaking_asker_gone(&asker->caller.a->search.mm, asker);
     free_asker(asker);
 }
 
 static void on_asker_admitted(void *context, int status)
 {
     struct asker *asker = context;
-    asker->proof = NULL;
+    asker->caller.proof = NULL;
     if (!status) {
-        rpc_credit(asker->stream, RPC_ALWAYS);
+        rpc_credit(asker->caller.stream, RPC_ALWAYS);
         return;
     }
-    averager_refuse_caller(asker->stream);
+    averager_caller_refuse(&asker->caller);
     free_asker(asker);
 }
 
@@ -255,21 +249,16 @@ static void on_asker(void *context, struct rpc_stream *s)
     struct averager *a = context;
     /* All followers of the largest group, and all that wait at once: more askers can't be of
      * use. */
-    struct asker *asker = a->search.asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker)
-                                                                      : NULL;
+    struct asker *asker = a->search.askers.count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker)
+                                                                       : NULL;
     if (!asker) {
         rpc_close(s);
         return;
     }
-    asker->a = a;
-    asker->stream = s;
-    asker->next = a->search.askers;
-    a->search.askers = asker;
-    a->search.asker_count++;
-    rpc_listen(s, &events, asker);
+    averager_caller_add(&a->search.askers, &asker->caller, a, s, &events);
     /* A stream without a request holds a place; ten seconds are enough to send one. */
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
-    if (!averager_admit_caller(a, s, &asker->proof, on_asker_admitted, asker)) free_asker(asker);
+    if (!averager_caller_admit(&asker->caller, on_asker_admitted)) free_asker(asker);
 }
 
 /* --- the search ------------------------------------------------------------------------------- */
@@ -437,8 +426,8 @@ int averager_join_open(struct averager *a, struct pl_err *err)
 void averager_join_close(struct averager *a)
 {
     if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_JOIN]);
-    while (a->search.askers) {
-        matchmaking_asker_gone(&a->search.mm, a->search.askers);
-        free_asker(a->search.askers);
+    while (a->search.askers.first) {
+        matchmaking_asker_gone(&a->search.mm, a->search.askers.first);
+        free_asker((struct asker *)a->search.askers.first);
     }
 }

@@ -14,42 +14,39 @@
 
 void averager_part_free(struct part_stream *p)
 {
-    struct averager *a = p->a;
-    struct part_stream **at = &a->parts.all;
-    while (*at != p) at = &(*at)->next;
-    *at = p->next;
+    struct averager *a = p->caller.a;
     if (p->state == PART_STREAM_ATTACHED && a->round.in) a->round.in[p->place] = NULL;
     a->parts.parked_bytes -= p->first_n;
     free(p->first);
-    if (p->proof) dht_node_cancel(p->proof);
-    rpc_close(p->stream);
+    averager_caller_remove(&a->parts.all, &p->caller);
     free(p);
 }
 
 static void refuse(struct part_stream *p, enum averaging_code code)
 {
     struct bytes out = { 0 };
-    if (!part_message_code(&out, code)) rpc_send(p->stream, bytes_at(&out), bytes_length(&out));
+    if (!part_message_code(&out, code))
+        rpc_send(p->caller.stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     /* A message with only a code, then the end: the sender counts a refusal, not a loss. */
-    rpc_end(p->stream);
+    rpc_end(p->caller.stream);
     averager_part_free(p);
 }
 
 /* A first part names its group. [spec hivemind-protocol 5] */
-void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
+static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
-    struct averager *a = p->a;
+    struct averager *a = p->caller.a;
     struct part_message m;
     /* Bytes first, then the sender: its ID is the stream's, so it can only take its own
      * place. */
-    int place = group_find(&a->round.group, &p->peer);
+    int place = group_find(&a->round.group, rpc_peer(p->caller.stream));
     if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->round.group.id ||
         memcmp(m.group_id, a->round.group.id, sizeof a->round.group.id)) {
         refuse(p, MSG_BAD_GROUP_ID);
     } else if (place < 0) {
         /* hivemind answers a stranger with an error of the call instead of a message. */
-        rpc_fail(p->stream, "ValueError('not a member of this group')");
+        rpc_fail(p->caller.stream, "ValueError('not a member of this group')");
         averager_part_free(p);
     } else if (!allreduce_awaits(a->round.x, (size_t)place) || a->round.in[place]) {
         /* One stream a sender and round: a second one could only overwrite the first one's. */
@@ -59,7 +56,7 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
         p->place = (size_t)place;
         a->round.in[place] = p;
         /* The first part has used one of the window's credits already. */
-        rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
+        rpc_credit(p->caller.stream, ALLREDUCE_WINDOW - 1);
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
     }
@@ -68,7 +65,7 @@ void averager_part_attach(struct part_stream *p, const uint8_t *data, size_t n)
 /* Faster groupmates wait until we have our trigger. */
 static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
-    struct averager *a = p->a;
+    struct averager *a = p->caller.a;
     /* The limit is for all senders together: 128 first parts of half a megabyte. */
     if (a->parts.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
@@ -83,7 +80,7 @@ static void park(struct part_stream *p, const uint8_t *data, size_t n)
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct part_stream *p = context;
-    struct averager *a = p->a;
+    struct averager *a = p->caller.a;
     (void)s;
     if (p->state == PART_STREAM_ATTACHED) {
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
@@ -92,8 +89,8 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     }
     /* It has sent something in time; from here the round's own limits hold, or, while it is
      * parked, ours: we are the one that is late. */
-    rpc_deadline(p->stream, 0);
-    if (a->call.phase == AVERAGER_REDUCING) averager_part_attach(p, data, n);
+    rpc_deadline(p->caller.stream, 0);
+    if (a->call.phase == AVERAGER_REDUCING) attach(p, data, n);
     /* The group ID can't be judged yet: we may be about to hear BEGIN_ALLREDUCE. hivemind's
      * peers wait in the same place. [spec hivemind-protocol 5.4] */
     else if (a->call.phase != AVERAGER_IDLE) park(p, data, n);
@@ -103,7 +100,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
 static void part_end(void *context, struct rpc_stream *s)
 {
     struct part_stream *p = context;
-    struct averager *a = p->a;
+    struct averager *a = p->caller.a;
     (void)s;
     if (p->state != PART_STREAM_ATTACHED) return;
     allreduce_ended(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN);
@@ -113,7 +110,7 @@ static void part_end(void *context, struct rpc_stream *s)
 static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct part_stream *p = context;
-    struct averager *a = p->a;
+    struct averager *a = p->caller.a;
     (void)s, (void)status;
     if (p->state != PART_STREAM_ATTACHED) {
         averager_part_free(p);
@@ -125,24 +122,25 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
 
 /* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
  * with parts for others, half a megabyte takes its time. */
-void averager_part_limit(struct part_stream *p)
+static void limit_first_part(struct part_stream *p)
 {
-    const struct averager *a = p->a;
+    const struct averager *a = p->caller.a;
     double limit = AVERAGER_FIRST_MESSAGE;
-    if (group_find(&a->round.group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
-    rpc_deadline(p->stream, limit);
+    if (group_find(&a->round.group, rpc_peer(p->caller.stream)) >= 0)
+        limit = fmax(limit, a->o.sender_timeout);
+    rpc_deadline(p->caller.stream, limit);
 }
 
 static void on_part_admitted(void *context, int status)
 {
     struct part_stream *p = context;
-    p->proof = NULL;
+    p->caller.proof = NULL;
     if (!status) {
         /* One message: the first part. More credit comes with a place in the round. */
-        rpc_credit(p->stream, 1);
+        rpc_credit(p->caller.stream, 1);
         return;
     }
-    averager_refuse_caller(p->stream);
+    averager_caller_refuse(&p->caller);
     averager_part_free(p);
 }
 
@@ -150,33 +148,45 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
     struct averager *a = context;
-    struct part_stream *p = calloc(1, sizeof *p);
-    size_t open = 0;
-    /* Two streams for each peer of the largest group: one of this round, one that comes
-     * early for the next. */
-    for (struct part_stream *q = a->parts.all; q; q = q->next) open++;
-    if (!p || open >= 2 * GROUP_PEERS_MAX) {
-        free(p);
+    /* Two streams for each peer of the largest group: one of this round, one that comes early
+     * for the next. */
+    struct part_stream *p = a->parts.all.count < 2 * GROUP_PEERS_MAX ? calloc(1, sizeof *p) : NULL;
+    if (!p) {
         rpc_close(s);
         return;
     }
-    p->a = a;
-    p->stream = s;
-    p->peer = *rpc_peer(s);
-    p->next = a->parts.all;
-    a->parts.all = p;
-    rpc_listen(s, &events, p);
-    averager_part_limit(p);
+    averager_caller_add(&a->parts.all, &p->caller, a, s, &events);
+    limit_first_part(p);
     rpc_pause(s);
-    if (!averager_admit_caller(a, s, &p->proof, on_part_admitted, p)) averager_part_free(p);
-    else if (!p->proof) rpc_credit(s, 1);
+    if (!averager_caller_admit(&p->caller, on_part_admitted)) averager_part_free(p);
+    else if (!p->caller.proof) rpc_credit(s, 1);
+}
+
+/* The round has begun. A stream without a first part yet may be of a group that was not known here
+ * when the stream began: its limit is set anew. */
+void averager_attach_parked(struct averager *a)
+{
+    for (struct caller *c = a->parts.all.first, *next; c; c = next) {
+        struct part_stream *p = (struct part_stream *)c;
+        next = c->next;
+        if (p->state == PART_STREAM_NEW) limit_first_part(p);
+        if (p->state != PART_STREAM_PARKED) continue;
+        /* Taken out of the stream first: attaching may refuse it and free the stream. */
+        uint8_t *first = p->first;
+        size_t n = p->first_n;
+        a->parts.parked_bytes -= n;
+        p->first = NULL;
+        p->first_n = 0;
+        attach(p, first, n);
+        free(first);
+    }
 }
 
 void averager_refuse_parked(struct averager *a)
 {
-    struct part_stream *p, *next;
-    for (p = a->parts.all; p; p = next) {
-        next = p->next;
+    for (struct caller *c = a->parts.all.first, *next; c; c = next) {
+        struct part_stream *p = (struct part_stream *)c;
+        next = c->next;
         /* The step is over: whatever group they belong to, it is none of ours. */
         if (p->state == PART_STREAM_PARKED) refuse(p, MSG_BAD_GROUP_ID);
     }

@@ -87,7 +87,7 @@ static void on_open(void *context, size_t peer)
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
 {
     if (way == ALLREDUCE_OUT) return a->round.out[peer].stream;
-    return a->round.in[peer] ? a->round.in[peer]->stream : NULL;
+    return a->round.in[peer] ? a->round.in[peer]->caller.stream : NULL;
 }
 
 static void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
@@ -120,8 +120,8 @@ static int is_busy(void *context, size_t peer)
 static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
 {
     const struct peer_id *id = &a->round.group.members[peer].peer;
-    for (struct part_stream *p = a->parts.all; p; p = p->next)
-        if (peer_id_equal(&p->peer, id)) return p->stream;
+    for (struct caller *c = a->parts.all.first; c; c = c->next)
+        if (peer_id_equal(rpc_peer(c->stream), id)) return c->stream;
     return NULL;
 }
 
@@ -351,7 +351,6 @@ void averager_round_begin(struct averager *a)
                                    .validation = a->o.validation,
                                    .chance = a->o.chance,
                                    .memory = &a->round.memory };
-    struct part_stream *p, *next;
     int rc = prepare(a);
     a->call.result.verified = o.verify;
     a->call.phase = AVERAGER_REDUCING;
@@ -378,32 +377,17 @@ void averager_round_begin(struct averager *a)
         (void)equivocation_log_add(&a->verify.log, a->round.began, &verifier_rules, &a->round.group,
                                    allreduce_round(a->round.x));
     averager_protect(a, &a->round.group);
-    for (p = a->parts.all; p; p = next) {
-        next = p->next;
-        if (p->state == PART_STREAM_ATTACHED) continue;
-        if (p->state == PART_STREAM_NEW) {
-            averager_part_limit(
-                p); /* when its stream began, its group may not have been known here */
-            continue;
-        }
-        /* Taken out of the stream first: attaching may refuse it and free the stream. */
-        uint8_t *first = p->first;
-        size_t n = p->first_n;
-        a->parts.parked_bytes -= n;
-        p->first = NULL;
-        p->first_n = 0;
-        averager_part_attach(p, first, n);
-        free(first);
-    }
+    averager_attach_parked(a);
     averager_drive(a);
 }
 
 void averager_round_clear(struct averager *a)
 {
     /* Streams that wait for the next round stay; those of this round end with it. */
-    for (struct part_stream *p = a->parts.all, *next; p; p = next) {
-        next = p->next;
-        if (p->state == PART_STREAM_ATTACHED) averager_part_free(p);
+    for (struct caller *c = a->parts.all.first, *next; c; c = next) {
+        next = c->next;
+        if (((struct part_stream *)c)->state == PART_STREAM_ATTACHED)
+            averager_part_free((struct part_stream *)c);
     }
     allreduce_close(a->round.x);
     a->round.x = NULL;
@@ -432,6 +416,6 @@ void averager_round_close(struct averager *a)
 {
     averager_verify_close(a);
     if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_AGGREGATE]);
-    while (a->parts.all) averager_part_free(a->parts.all);
+    while (a->parts.all.first) averager_part_free((struct part_stream *)a->parts.all.first);
     timer_stop(&a->round.timer);
 }

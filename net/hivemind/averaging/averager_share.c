@@ -63,37 +63,31 @@ static void give_next(struct averager *a);
 
 static void free_giving(struct giving *g)
 {
-    struct averager *a = g->a;
-    struct giving **at = &a->shared.givings;
-    while (*at != g) at = &(*at)->next;
-    *at = g->next;
-    a->shared.giving_count--;
-    if (g->proof) dht_node_cancel(g->proof);
     timer_stop(&g->watch);
     state_source_clear(&g->source);
     drop_snapshot(g->snapshot);
-    rpc_close(g->stream);
+    averager_caller_remove(&g->caller.a->shared.givings, &g->caller);
     free(g);
 }
 
 /* The next messages, as many as the connection takes at once. */
 static void give(struct giving *g)
 {
-    struct averager *a = g->a;
+    struct averager *a = g->caller.a;
     int rc = PL_OK;
     /* One message at a time: the next is encoded when the connection has taken the last, so
      * a slow reader holds one message of ours, not a model. */
-    while (!rc && !rpc_queued(g->stream)) {
+    while (!rc && !rpc_queued(g->caller.stream)) {
         struct bytes out = { 0 };
         rc = state_source_next(&g->source, &out, a->o.be, NULL);
-        if (!rc) rc = rpc_send(g->stream, bytes_at(&out), bytes_length(&out));
+        if (!rc) rc = rpc_send(g->caller.stream, bytes_at(&out), bytes_length(&out));
         g->pace.bytes += bytes_length(&out);
         bytes_clear(&out);
     }
     if (!rc) return;
     /* PL_ENOTFOUND: the last tensor has been sent. */
-    if (rc == PL_ENOTFOUND) rpc_end(g->stream);
-    else rpc_fail(g->stream, "RuntimeError('the state could not be read')");
+    if (rc == PL_ENOTFOUND) rpc_end(g->caller.stream);
+    else rpc_fail(g->caller.stream, "RuntimeError('the state could not be read')");
     free_giving(g);
     give_next(a);
 }
@@ -111,7 +105,7 @@ static void giving_drained(void *context, struct rpc_stream *s)
 static void giving_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct giving *g = context;
-    struct averager *a = g->a;
+    struct averager *a = g->caller.a;
     (void)s, (void)status, (void)why;
     free_giving(g);
     give_next(a);
@@ -130,27 +124,27 @@ static size_t snapshot_bytes(const struct state_snapshot *s)
 static void watch_giving(void *context)
 {
     struct giving *g = context;
-    struct averager *a = g->a;
+    struct averager *a = g->caller.a;
     if (!averager_pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
         timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
         return;
     }
-    rpc_fail(g->stream, "TimeoutError('the state is read too slowly')");
+    rpc_fail(g->caller.stream, "TimeoutError('the state is read too slowly')");
     free_giving(g);
     give_next(a);
 }
 
 static void begin_giving(struct giving *g)
 {
-    struct state_snapshot *s = g->a->shared.snapshot;
+    struct state_snapshot *s = g->caller.a->shared.snapshot;
     g->snapshot = s;
     s->users++;
     g->source = (struct state_source){ .metadata = s->metadata,
                                        .metadata_n = s->metadata_n,
                                        .tensors = s->tensors,
                                        .count = s->count };
-    averager_pace_begin(&g->pace, loop_now(g->a->loop));
-    timer_start(g->a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+    averager_pace_begin(&g->pace, loop_now(g->caller.a->loop));
+    timer_start(g->caller.a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
     give(g);
 }
 
@@ -159,9 +153,10 @@ static void give_next(struct averager *a)
 {
     struct giving *first = NULL;
     size_t running = 0;
-    for (struct giving *g = a->shared.givings; g; g = g->next) {
+    for (struct caller *c = a->shared.givings.first; c; c = c->next) {
+        struct giving *g = (struct giving *)c;
         if (g->snapshot) running++;
-        else if (!g->proof) first = g;
+        else if (!c->proof) first = g;
     }
     if (first && a->shared.snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
 }
@@ -169,11 +164,11 @@ static void give_next(struct averager *a)
 static void on_giving_admitted(void *context, int status)
 {
     struct giving *g = context;
-    struct averager *a = g->a;
-    g->proof = NULL;
-    rpc_credit(g->stream, RPC_ALWAYS);
+    struct averager *a = g->caller.a;
+    g->caller.proof = NULL;
+    rpc_credit(g->caller.stream, RPC_ALWAYS);
     if (status) {
-        averager_refuse_caller(g->stream);
+        averager_caller_refuse(&g->caller);
         free_giving(g);
     }
     give_next(a);
@@ -186,23 +181,18 @@ static void on_giving(void *context, struct rpc_stream *s)
     struct averager *a = context;
     struct giving *g;
     size_t own = 0;
-    for (g = a->shared.givings; g; g = g->next)
+    for (struct caller *c = a->shared.givings.first; c; c = c->next)
         /* The queue has 64 places, and one peer two of them: newcomers can't keep each other
          * out. */
-        own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
+        own += peer_id_equal(rpc_peer(c->stream), rpc_peer(s));
     if (!a->shared.is_on || own == AVERAGER_QUEUE_PEER ||
-        a->shared.giving_count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
+        a->shared.givings.count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
         rpc_end(s); /* without a message: nothing to be had here */
         rpc_close(s);
         return;
     }
-    g->a = a;
-    g->stream = s;
-    g->next = a->shared.givings;
-    a->shared.givings = g;
-    a->shared.giving_count++;
-    rpc_listen(s, &events, g);
-    if (!averager_admit_caller(a, s, &g->proof, on_giving_admitted, g)) free_giving(g);
+    averager_caller_add(&a->shared.givings, &g->caller, a, s, &events);
+    if (!averager_caller_admit(&g->caller, on_giving_admitted)) free_giving(g);
     give_next(a);
 }
 
@@ -227,6 +217,6 @@ void averager_state_close(struct averager *a)
         rpc_unserve(a->host, a->names.rpc[AVERAGER_DOWNLOAD]);
         averager_witness_close(a);
     }
-    while (a->shared.givings) free_giving(a->shared.givings);
+    while (a->shared.givings.first) free_giving((struct giving *)a->shared.givings.first);
     averager_load_close(a);
 }
