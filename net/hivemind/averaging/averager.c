@@ -32,6 +32,7 @@ int averager_has_group(const struct averager *a)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
+/* Every step ends here, exactly once, with the sentences that its rounds have left. */
 static void finish(struct averager *a, int status)
 {
     /* IDLE before the callback: it may begin the next step from inside. */
@@ -186,6 +187,8 @@ static void on_turn(void *context)
     /* 3. A search has ended: with a group, or without one at the deadline. */
     if (a->call.phase == AVERAGER_SEARCHED) {
         if (a->search.status) {
+            /* After a group that fell apart its reason says more than that no second one was
+             * found. */
             if (a->call.result.attempts == 0 || !a->call.why.text[0]) no_group(a);
             finish(a, a->search.status);
             return;
@@ -196,6 +199,8 @@ static void on_turn(void *context)
         memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
         a->call.phase = AVERAGER_GROUPED;
         a->call.result.attempts++;
+        /* Bits move on with every group, also with one whose round fails later: all its
+         * members do the same, so they stay on one grid. */
         next_key(a);
         averager_admit_group(a);
     }
@@ -245,6 +250,8 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     return rc;
 }
 
+/* Behind NAT a peer may still be reachable through a relay, which is enough for calls and
+ * for matchmaking, but not for parts. A peer that has no relay either can only ask (below). */
 static int is_hidden(const struct averager *a)
 {
     return !a->o.client_mode && dht_node_is_behind_nat(a->node);
@@ -312,6 +319,9 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     a->call.step.weight = weight;
     a->call.step.tensor = tensor;
     if (claim) {
+        /* The terms of verification hold the epoch. If the values are of a later one than
+         * was said when the search began, groupmates have to hear that before the group is
+         * there. */
         int moved = claim->epoch != a->call.step.claim.epoch;
         a->call.step.claim = *claim;
         if (moved) { /* for leaders that this search asks from now on, and for another search */
@@ -379,6 +389,7 @@ void averager_linger(struct rpc_stream *s)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+/* The caller's texts and arrays may end with the call, so all of them are copied. */
 static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
 {
     int rc;
@@ -500,6 +511,8 @@ static void on_closing(void *context)
 void averager_close(struct averager *a, loop_fn *closed, void *context)
 {
     assert(!a->end.begun);
+    /* From here on nothing of the caller's is called but `closed`: turns, searches and state
+     * end first, the all-reduce when its helper threads are back. */
     a->end.begun = 1;
     a->end.closed = closed;
     a->end.context = context;

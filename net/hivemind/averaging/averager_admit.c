@@ -12,6 +12,8 @@ void averager_caller_add(struct caller_list *l, struct caller *c, struct average
                          struct rpc_stream *s, const struct rpc_stream_events *events)
 {
     *c = (struct caller){ .a = a, .stream = s, .next = l->first };
+    /* In a list, since streams of unknown callers come and go; each list has a limit of its
+     * own. */
     l->first = c;
     l->count++;
     rpc_listen(s, events, c);
@@ -37,6 +39,8 @@ int averager_caller_admit(struct caller *c, dht_admitted *admitted)
 void averager_caller_remove(struct caller_list *l, struct caller *c)
 {
     struct caller **at = &l->first;
+    /* A search through the list: it is at most as long as the limit, and each stream leaves
+     * once. */
     while (*at != c) at = &(*at)->next;
     *at = c->next;
     l->count--;

@@ -59,7 +59,9 @@ static int by_tellers(const void *a_, const void *b_)
     return (a->reports < b->reports) - (a->reports > b->reports);
 }
 
-/* The peers that search a group. Of the doubtful ones those that most nodes report. */
+/* The peers that search a group. Of the doubtful ones those that most nodes report. By what
+ * is known: own word first, then what most nodes report. Later the engine's order is by
+ * expiration; here it is decided which candidates it hears of at all. */
 static size_t read_claims(struct matchmaking_candidate *found, const struct averager *a,
                           struct dht_claim *claims, size_t count)
 {
@@ -103,6 +105,8 @@ static void on_poll(void *context)
 {
     struct averager *a = context;
     averager_check_reachability(a);
+    /* "Latest": from all nodes that answer, not from the first, since each holds other
+     * declarations. */
     a->search.lookup = dht_node_get(a->node, &a->names.key_id, 1, on_got, a);
 }
 
@@ -122,6 +126,7 @@ static void asking_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
     (void)s;
+    /* An end before BEGIN_ALLREDUCE means that the leader does not lead us any more. */
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }
@@ -158,6 +163,8 @@ static void on_leader_admitted(void *context, int status)
         if (a->search.ask.failed) drive(a);
         return;
     }
+    /* In a moderated run a leader without a token would be asked for nothing: no groupmate
+     * of it may send it a part. */
     pl_fail(&a->search.ask.why, status, "who was there has shown no valid access token");
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
@@ -172,6 +179,8 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *r
     bytes_clear(&a->search.ask.request);
     a->search.ask.failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
     if (a->search.ask.failed) return;
+    /* A token is asked for over the DHT before the first call to that peer; it holds for
+     * later ones. */
     if (!averager_must_ask(a, leader)) {
         open_asking(a);
         return;
@@ -203,6 +212,8 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
 {
     struct asker *asker = stream;
     (void)context;
+    /* The first answer leaves the stream open if it was ACCEPTED; the group's begin, or its
+     * end, follows. */
     rpc_send(asker->caller.stream, data, n);
     if (!last) return;
     rpc_end(asker->caller.stream);
@@ -215,6 +226,7 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     struct averager *a = asker->caller.a;
     if (asker->has_asked) return; /* one question a stream */
     asker->has_asked = 1;
+    /* The request is here; how long the peer waits for the answer is up to it. */
     rpc_deadline(s, 0);
     averager_see(a, rpc_peer(s));
     /* The peer's ID is the stream's, authenticated by Noise: nobody can ask in another's
@@ -223,6 +235,7 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     drive(a);
 }
 
+/* A follower that has gone must not be in the group: its share would have no reducer. */
 static void asker_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct asker *asker = context;
@@ -290,6 +303,8 @@ static int is_absent(void *context, const struct peer_id *peer)
     return a->o.absent && a->o.absent(a->o.absent_context, peer);
 }
 
+/* Expected are the peers that report progress under this run: a stranger can't be waited
+ * for, nor make the group begin early. */
 static int is_expected(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
@@ -333,6 +348,8 @@ static const struct matchmaking_callbacks callbacks = { on_declare, on_poll,    
                                                         is_absent,  is_expected,  is_paused,
                                                         is_proven,  on_abandoned, on_over };
 
+/* Timer of the search: errors that the engine could not be told from inside its own callback
+ * come first, then its deadlines. */
 static void on_time(void *context)
 {
     struct averager *a = context;
@@ -361,6 +378,8 @@ static void drive(struct averager *a)
 
 void averager_search_gather(struct averager *a)
 {
+    /* The engine borrows the message, and reads it when it asks and when it assembles a
+     * group. */
     a->search.mm.o.gather = bytes_at(&a->search.gather);
     a->search.mm.o.gather_n = bytes_length(&a->search.gather);
 }
@@ -394,6 +413,7 @@ void averager_search(struct averager *a)
 void averager_search_cancel(struct averager *a)
 {
     matchmaking_cancel(&a->search.mm);
+    /* Nothing of this search may call back any more: a token, a poll, timers. */
     if (a->search.ask.proof) dht_node_cancel(a->search.ask.proof);
     a->search.ask.proof = NULL;
     if (a->search.lookup) dht_node_cancel(a->search.lookup);
@@ -414,6 +434,8 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .client_mode = a->o.client_mode,
                                      .chance = a->o.chance };
     memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
+    /* One engine for the averager's life: what it knows of one search is cleared by the next
+     * one. */
     matchmaking_init(&a->search.mm, &o, &callbacks, a);
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;

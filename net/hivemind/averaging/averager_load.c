@@ -48,6 +48,7 @@ int averager_pace_check(struct state_pace *p, double now, size_t most, struct pl
 
 static void try_donor(struct averager *a);
 
+/* What was kept to compare states with; before the next load it means nothing. */
 static void clear_doubts(struct averager *a)
 {
     averager_witnesses_clear(a);
@@ -61,6 +62,7 @@ static void end_load(struct averager *a, int status)
     /* Everything is cleared before the callback: it may begin another load. */
     averager_loaded *loaded = a->load.loaded;
     struct state_load state = a->load.load;
+    /* An unconfirmed state is another donor's than the last one asked. */
     const struct peer_id donor = a->load.kept_donor.length ? a->load.kept_donor
                                  : a->load.at              ? a->load.donors[a->load.at - 1].peer
                                                            : (struct peer_id){ 0 };
@@ -91,6 +93,7 @@ static void note_failure(struct averager *a, const struct peer_id *peer)
 {
     struct donor_failure *f = find_failure(a, peer);
     if (!f) {
+        /* A full memory drops the failure that would be over first. */
         f = &a->load.failures[0];
         if (a->load.failure_count < DONOR_FAILURES_MAX)
             f = &a->load.failures[a->load.failure_count++];
@@ -102,6 +105,7 @@ static void note_failure(struct averager *a, const struct peer_id *peer)
     /* 15 s, 30 s, 60 s, ... up to 10 minutes. */
     f->until = loop_now(a->loop) +
                fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
+    /* 2^30 * 15 s is beyond any limit; the number itself must not overflow. */
     if (f->failures < 30) f->failures++;
 }
 
@@ -123,9 +127,11 @@ static void next_donor(struct averager *a, int status)
     /* States of another model are counted: if all are, it is our model that differs. */
     a->load.misfits += status == PL_EUSE;
     note_failure(a, donor);
+    /* The user sees why each donor was left, since a newcomer that can't join wants to know. */
     if (a->o.donor_failed) a->o.donor_failed(a->o.donor_context, donor, status, &a->load.why);
     rpc_close(a->load.stream);
     a->load.stream = NULL;
+    /* A state that is half there is worth nothing: donors' snapshots differ. */
     state_load_clear(&a->load.load);
     try_donor(a);
 }
@@ -160,6 +166,7 @@ static void check_state(void *context)
 static void load_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
+    /* Whole: metadata, and as many tensors with as many values as announced. */
     int rc = state_load_finish(&a->load.load, &a->load.why);
     (void)s;
     if (rc) {
@@ -181,6 +188,8 @@ static int was_given(struct averager *a)
     int same = 0;
     if (!c.samples) return 0;
     for (size_t i = 0; i < a->load.given_count; i++)
+        /* Agreement means nearly equal values: a donor trains on while the other one is
+         * asked. */
         same |= state_claims_match(&c, &a->load.given[i], a->tensors.elements, a->o.tensors) ==
                 STATE_AGREES;
     if (a->load.given_count < STATE_TWICE_TRIES) a->load.given[a->load.given_count++] = c;
@@ -190,7 +199,9 @@ static int was_given(struct averager *a)
 
 static void take_state(struct averager *a, size_t confirmed)
 {
+    /* A donor whose state was taken is as good as any other again. */
     forget_failure(a, &a->load.donors[a->load.at - 1].peer);
+    /* How many donors have the same parameters, itself included: the caller reports it. */
     a->load.load.confirmed = confirmed;
     a->load.kept_donor.length = 0;
     end_load(a, PL_OK);
@@ -220,6 +231,8 @@ void averager_state_judged(struct averager *a)
                               "state: %zu other donors agree on other parameters", other));
         return;
     }
+    /* As many donors agree with it as with any other state, and at least one besides its
+     * giver does. */
     if (verdict == STATE_CONFIRMED) {
         take_state(a, agree);
         return;
@@ -245,6 +258,7 @@ void averager_state_judged(struct averager *a)
     try_donor(a);
 }
 
+/* Any trouble on the stream is the donor's, as far as a newcomer can tell. */
 static void load_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct averager *a = context;
@@ -256,6 +270,7 @@ static void open_donor(struct averager *a)
 {
     static const struct rpc_stream_events events = { load_message, load_end, load_failed, NULL };
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    /* A donor may keep us waiting between messages as long as a groupmate between parts. */
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
     averager_pace_begin(&a->load.pace, loop_now(a->loop));
     state_load_expect(&a->load.load, a->tensors.schema, a->o.tensors);
@@ -303,6 +318,7 @@ static void ask_donor(void *context)
         return;
     }
     donor = &a->load.donors[a->load.at++].peer;
+    /* Parameters come from members of a moderated run alone. */
     if (!averager_must_ask(a, donor)) {
         open_donor(a);
         return;
@@ -316,6 +332,7 @@ static void try_donor(struct averager *a) { timer_start(a->loop, &a->load.next, 
 
 static int by_priority(const void *a_, const void *b_)
 {
+    /* Descending: the highest epoch first. */
     const struct donor *a = a_, *b = b_;
     return (a->priority < b->priority) - (a->priority > b->priority);
 }
@@ -323,6 +340,7 @@ static int by_priority(const void *a_, const void *b_)
 static int by_rank(const void *a_, const void *b_)
 {
     const struct donor *a = a_, *b = b_;
+    /* Rank 0: the better half; 1: the others; 2: donors that failed lately. */
     if (a->rank != b->rank) return a->rank - b->rank;
     if (a->priority != b->priority) return by_priority(a_, b_);
     return (a->lot > b->lot) - (a->lot < b->lot);
@@ -349,12 +367,16 @@ static void order_donors(struct averager *a)
         RAND_bytes((uint8_t *)&d[i].lot, sizeof d[i].lot);
     }
     qsort(d, n, sizeof *d, by_rank);
+    /* Each donor may take its whole time limit, so invented ones could keep a newcomer for
+     * hours. */
     if (n > DONORS_ASKED_MAX) a->load.count = DONORS_ASKED_MAX;
 }
 
 static int read_donor(struct donor *d, const struct dht_item *item, const struct peer_id *self)
 {
     struct mp_value *subkey = NULL, *value = NULL;
+    /* A record of 30 s that anybody may write: what can't be a donor's is skipped, and the
+     * others stay. */
     int good = !mp_read(&subkey, item->subkey, item->subkey_n, NULL) &&
                !mp_read(&value, item->value, item->n, NULL) && subkey->kind == MP_BIN &&
                !peer_id_parse(&d->peer, subkey->bytes, subkey->n) &&
@@ -378,6 +400,8 @@ static void on_donors(void *context, int status, const struct dht_result *r)
     pl_fail(&a->load.why, PL_ENOTFOUND, "state: nobody shares one under %.100s",
             a->names.state_key);
     if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count) {
+        /* Sorting announcements costs time that their authors don't pay, so no more than
+         * this are read. */
         size_t most = r->dictionary.count < DONORS_MAX ? r->dictionary.count : DONORS_MAX;
         a->load.donors = malloc(most * sizeof *a->load.donors);
         for (size_t i = 0; a->load.donors && i < most; i++)

@@ -15,6 +15,8 @@
 void averager_part_free(struct part_stream *p)
 {
     struct averager *a = p->caller.a;
+    /* The place in the round is empty again: the engine's callbacks then find no stream to
+     * send on. */
     if (p->state == PART_STREAM_ATTACHED && a->round.in) a->round.in[p->place] = NULL;
     a->parts.parked_bytes -= p->first_n;
     free(p->first);
@@ -97,6 +99,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     else refuse(p, MSG_BAD_GROUP_ID);
 }
 
+/* After its last part a sender ends its side; the answers still flow on the other. */
 static void part_end(void *context, struct rpc_stream *s)
 {
     struct part_stream *p = context;
@@ -107,6 +110,8 @@ static void part_end(void *context, struct rpc_stream *s)
     averager_drive(a);
 }
 
+/* A connection that breaks takes the sender's remaining parts with it. An unattached stream
+ * leaves no trace: no round knows of it yet. */
 static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct part_stream *p = context;
@@ -125,6 +130,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
 static void limit_first_part(struct part_stream *p)
 {
     const struct averager *a = p->caller.a;
+    /* A caller that is in no group of ours has ten seconds for one message, and is no loss. */
     double limit = AVERAGER_FIRST_MESSAGE;
     if (group_find(&a->round.group, rpc_peer(p->caller.stream)) >= 0)
         limit = fmax(limit, a->o.sender_timeout);
@@ -157,6 +163,7 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
     }
     averager_caller_add(&a->parts.all, &p->caller, a, s, &events);
     limit_first_part(p);
+    /* Nothing is read before it is known whether the caller is a member, and then one part. */
     rpc_pause(s);
     if (!averager_caller_admit(&p->caller, on_part_admitted)) averager_part_free(p);
     else if (!p->caller.proof) rpc_credit(s, 1);

@@ -9,10 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Durations are measured by the loop's clock, which never jumps; only expirations are DHT
+ * times. */
 static double now_of(const struct averager *a) { return loop_now(a->loop); }
 
 /* --- our streams to reducers ------------------------------------------------------------------ */
 
+/* Each event goes to the engine, then averager_drive sets the timer for what the engine
+ * waits for. */
 static void out_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct out_stream *out = context;
@@ -22,6 +26,7 @@ static void out_message(void *context, struct rpc_stream *s, const uint8_t *data
     averager_drive(a);
 }
 
+/* A reducer ends after its last answer; before that, it has left the round. */
 static void out_end(void *context, struct rpc_stream *s)
 {
     struct out_stream *out = context;
@@ -47,6 +52,7 @@ static void out_drained(void *context, struct rpc_stream *s)
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
+    /* The connection has taken all bytes: the next part may go. */
     allreduce_drained(a->round.x, now_of(a), out->place);
     averager_drive(a);
 }
@@ -59,9 +65,11 @@ static size_t message_max(const struct averager *a)
         /* The limit of a message is the memory that a groupmate can make us spend on one:
          * our longest part as float32, with the tables of any compression. */
         size_t n = pl_part_values(a->tensors.method[t], a->o.part_bytes);
+        /* A part ends with its tensor. */
         if (n > a->tensors.elements[t]) n = a->tensors.elements[t];
         if (n > values) values = n;
     }
+    /* More than one message of libp2p's calls can't be, whatever --part-bytes says. */
     values = ALLREDUCE_HEADERS + (PL_CODES + values) * sizeof(float);
     return values < RPC_MESSAGE_MAX ? values : RPC_MESSAGE_MAX;
 }
@@ -73,6 +81,8 @@ static void on_open(void *context, size_t peer)
     struct averager *a = context;
     struct out_stream *out = &a->round.out[peer];
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
+    /* In a moderated run no values go to a peer without a token, even if the leader has let
+     * it in. */
     if (dht_node_admits(a->node, &a->round.group.members[peer].peer))
         out->stream = rpc_open(a->host, &a->round.group.members[peer].peer,
                                a->names.rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events,
@@ -86,6 +96,8 @@ static void on_open(void *context, size_t peer)
 
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
 {
+    /* A pair of peers that both reduce has two streams, one opened by each: answers travel
+     * on the stream on which the part came. */
     if (way == ALLREDUCE_OUT) return a->round.out[peer].stream;
     return a->round.in[peer] ? a->round.in[peer]->caller.stream : NULL;
 }
@@ -105,6 +117,7 @@ static void on_give(void *context, size_t peer, enum allreduce_way way, struct b
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
     if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = bytes_length(data);
+    /* The message becomes the stream's own buffer: half a megabyte is not copied. */
     if (s) rpc_give(s, data);
 }
 
@@ -129,6 +142,8 @@ static size_t moved(void *context, size_t peer, enum allreduce_way way)
 {
     const struct averager *a = context;
     struct rpc_stream *s = way == ALLREDUCE_OUT ? a->round.out[peer].stream : stream_from(a, peer);
+    /* Of a message of ours: its length less what is still queued. Of one that comes: what
+     * has arrived of it so far. */
     size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
     if (!s) return 0;
     /* Nothing of ours is on its way, so it is an answer's bytes that count. */
@@ -162,9 +177,12 @@ static void on_close(void *context, size_t peer, enum allreduce_way way)
 static void on_credit(void *context, size_t peer, size_t messages)
 {
     struct rpc_stream *s = stream_of(context, peer, ALLREDUCE_IN);
+    /* Credit is this averager's flow control on top of libp2p's: in messages, so that the
+     * engine decides how many parts a sender may be ahead. */
     if (s) rpc_credit(s, messages);
 }
 
+/* On a helper thread of the loop: compression, sums, CenteredClip, verification. */
 static void run_job(void *context)
 {
     struct allreduce_job *job = context;
@@ -175,6 +193,7 @@ static void job_done(void *context)
 {
     struct allreduce_job *job = context;
     struct averager *a = job->owner;
+    /* Back on the loop's thread: from here the job's memory is the engine's again. */
     allreduce_done(a->round.x, now_of(a), job);
     averager_drive(a);
 }
@@ -183,12 +202,15 @@ static void on_work(void *context, struct allreduce_job *job)
 {
     struct averager *a = context;
     job->owner = a;
+    /* A full queue is no reason to fail: the loop's thread then does the work itself, a
+     * little late. */
     if (!loop_work(a->loop, run_job, job_done, job)) return;
     job->run(job); /* here, without memory for more; the engine hears of it from the timer */
     job->next = a->round.done_here;
     a->round.done_here = job;
 }
 
+/* Called from inside the engine, so it only notes the end; on_turn frees the round. */
 static void on_over(void *context, int status, const struct pl_err *err)
 {
     struct averager *a = context;
@@ -209,11 +231,15 @@ static void on_time(void *context)
 {
     struct averager *a = context;
     struct allreduce_job *job;
+    /* 1. Jobs that ran here for lack of memory. 2. Streams that could not be opened. 3. The
+     * engine's own deadlines. */
     while ((job = a->round.done_here)) {
         a->round.done_here = job->next;
         allreduce_done(a->round.x, now_of(a), job);
     }
     if (a->call.phase != AVERAGER_REDUCING) return;
+    /* A stream that could not even be opened loses its reducer: the engine decides what that
+     * means. */
     for (size_t p = 0; p < a->round.group.count; p++)
         if (a->round.out[p].state == OUT_STREAM_DEAD) {
             a->round.out[p].state = OUT_STREAM_CLOSED;
@@ -231,6 +257,7 @@ void averager_drive(struct averager *a)
         timer_stop(&a->round.timer);
         return;
     }
+    /* Nothing to wait for by time: packets and jobs come with their own events. */
     wake = allreduce_wake(a->round.x);
     in_s = a->round.done_here ? 0 : fmax(0, wake - now_of(a));
     for (size_t p = 0; p < a->round.group.count; p++)
@@ -247,6 +274,8 @@ static void set_patience(struct averager *a)
 {
     double slowest = 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
+        /* By what this peer has shown in earlier rounds: the slower it was, the longer it is
+         * waited for. */
         a->round.patience[i].sender = reliability_silence(a->reliability,
                                                           &a->round.group.members[i].peer,
                                                           a->o.sender_timeout);
@@ -280,6 +309,7 @@ void averager_note_conduct(struct averager *a)
     failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
     spare = failed > 1 && failed == a->round.group.count - 1;
     for (size_t i = 0; i < a->round.group.count; i++)
+        /* A charge was noted by ban_proven already, as more than a failure. */
         if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
             allreduce_conduct(a->round.x, i, &latest) >= worst &&
             !(spare && reliability_is_proven(a->reliability, &a->round.group.members[i].peer)))
@@ -287,6 +317,7 @@ void averager_note_conduct(struct averager *a)
                                &a->round.group.members[i].peer);
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
+            /* `latest` feeds the patience of later rounds. */
             allreduce_conduct(a->round.x, i, &latest) == ALLREDUCE_DELIVERED)
             reliability_delivered(a->reliability, now, &a->round.group.members[i].peer, latest);
 }
@@ -308,6 +339,7 @@ void averager_protect(struct averager *a, const struct group *g)
             a->round.protected_peers[a->round.protected_count++] = g->members[i].peer;
 }
 
+/* What a round needs for each member of its group, before the first part travels. */
 static int prepare(struct averager *a)
 {
     /* Shares follow from the gather messages, so every member computes the same ones. */
@@ -321,6 +353,8 @@ static int prepare(struct averager *a)
     if (share && a->round.out && a->round.in && a->round.share && a->round.patience)
         rc = group_shares(share, &a->round.group, total, &a->call.why);
     for (size_t i = 0; !rc && i < n; i++) {
+        /* In values, not in fractions: pl_partition scales them anyway, and integers are
+         * exact. */
         a->round.share[i] = (double)share[i];
         a->round.out[i].a = a;
         a->round.out[i].place = i;
@@ -351,6 +385,8 @@ void averager_round_begin(struct averager *a)
                                    .validation = a->o.validation,
                                    .chance = a->o.chance,
                                    .memory = &a->round.memory };
+    /* All peers of the group call this with the same gather messages, so they cut the
+     * tensors alike; nothing about parts is ever announced. */
     int rc = prepare(a);
     a->call.result.verified = o.verify;
     a->call.phase = AVERAGER_REDUCING;
@@ -405,6 +441,8 @@ void averager_round_clear(struct averager *a)
 int averager_round_open(struct averager *a, struct pl_err *err)
 {
     if (a->o.client_mode) return PL_OK;
+    /* Served for the averager's whole life: groupmates that are faster call before our round
+     * begins. */
     if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_AGGREGATE], message_max(a),
                          averager_on_part_stream, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served",

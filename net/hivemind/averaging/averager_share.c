@@ -51,6 +51,8 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
     a->shared.snapshot = s;
     if (s) s->users = 1;
     a->shared.priority = priority;
+    /* Auxiliary peers have no data of their own, and clients can't be called.
+     * [spec hivemind-protocol 7] */
     a->shared.is_on = s && !a->o.client_mode && !a->o.auxiliary;
     /* At once when something changed, else by the timer. */
     if (a->shared.is_on ? !was || changed : was) announce(a);
@@ -100,8 +102,10 @@ static void giving_drained(void *context, struct rpc_stream *s)
 {
     struct giving *g = context;
     (void)s;
+    /* The connection has taken the last message: encode the next. */
     if (g->snapshot) give(g);
 }
+/* A newcomer that has gone frees its place for the one that waits longest. */
 static void giving_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct giving *g = context;
@@ -125,6 +129,8 @@ static void watch_giving(void *context)
 {
     struct giving *g = context;
     struct averager *a = g->caller.a;
+    /* The same limits as a newcomer has for its donor (averager_load.c), seen from the other
+     * end. */
     if (!averager_pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
         timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
         return;
@@ -138,6 +144,8 @@ static void begin_giving(struct giving *g)
 {
     struct state_snapshot *s = g->caller.a->shared.snapshot;
     g->snapshot = s;
+    /* Shared by all downloads of this snapshot: memory holds one copy of the model, not one
+     * a newcomer. */
     s->users++;
     g->source = (struct state_source){ .metadata = s->metadata,
                                        .metadata_n = s->metadata_n,
@@ -154,6 +162,8 @@ static void give_next(struct averager *a)
     struct giving *first = NULL;
     size_t running = 0;
     for (struct caller *c = a->shared.givings.first; c; c = c->next) {
+        /* Only those that were admitted wait in the queue; a token that is being asked for
+         * may never come. */
         struct giving *g = (struct giving *)c;
         if (g->snapshot) running++;
         else if (!c->proof) first = g;
@@ -161,6 +171,7 @@ static void give_next(struct averager *a)
     if (first && a->shared.snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
 }
 
+/* In a moderated run parameters go to members alone. */
 static void on_giving_admitted(void *context, int status)
 {
     struct giving *g = context;
@@ -212,6 +223,8 @@ int averager_state_open(struct averager *a, struct pl_err *err)
 
 void averager_state_close(struct averager *a)
 {
+    /* The nil announcement tells newcomers at once; the record would live for 30 s
+     * otherwise. */
     averager_share(a, NULL, a->shared.priority);
     if (!a->o.client_mode) {
         rpc_unserve(a->host, a->names.rpc[AVERAGER_DOWNLOAD]);

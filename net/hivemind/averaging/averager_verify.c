@@ -36,6 +36,8 @@ static size_t read_terms(struct mp_value **v, const struct gather *g)
 {
     size_t n;
     *v = NULL;
+    /* hivemind's peers send nil or a number here, so a text of this form marks a potluck
+     * peer. */
     if (mp_read(v, g->user, g->user_n, NULL) || (*v)->kind != MP_STR) return 0;
     for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--)
         ;
@@ -98,6 +100,7 @@ int averager_can_verify(const struct averager *a)
     /* Every member computes this from the same gather messages, so all come to the same
      * answer: either the whole group verifies, or nobody does. */
     if (!a->o.verify || a->o.client_mode || a->round.group.count > VERIFIER_PEERS_MAX) return 0;
+    /* The first trainer's terms are what all others are compared with. */
     for (size_t i = 0; i < a->round.group.count; i++)
         if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
             terms = &a->round.group.members[i].gather;
@@ -115,6 +118,7 @@ int averager_can_verify(const struct averager *a)
     return 1;
 }
 
+/* Calls outlive their round: the last packets are for peers that have not ended yet. */
 static void forget(struct verify_call *t)
 {
     struct verify_call **at = &t->a->verify.calls;
@@ -138,6 +142,8 @@ static void send_packet(struct averager *a, const struct peer_id *peer, const ui
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : VERIFY_CALL_LIMIT;
     if (!t) return;
     t->a = a;
+    /* A call of its own for each packet: a unary call has an answer, so it is known whether
+     * it came. */
     t->request = rpc_call_unary(a->host, peer, a->names.rpc_verify, data, n, limit, on_answered, t);
     if (!t->request) {
         free(t);
@@ -160,6 +166,7 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
 {
     struct averager *a = context;
     const struct peer_id *me = host_id(a->host), *peers = round->scope.peers;
+    /* A proof against ourselves: we know better, and the others act on it without us. */
     if (peer_id_equal(&peers[author], me)) return;
     averager_ban(a, &peers[author], "it has signed two messages that contradict each other");
     for (size_t i = 0; n && i < round->scope.count; i++)
@@ -175,6 +182,8 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
     int place = a->call.phase == AVERAGER_REDUCING ? group_find(&a->round.group, caller) : -1;
     int is_taken = place >= 0 &&
                    !allreduce_verify_message(a->round.x, loop_now(a->loop), (size_t)place, data, n);
+    /* An error tells an honest sender that it is too late, or that this peer does not
+     * verify. */
     if (!equivocation_log_hear(&a->verify.log, loop_now(a->loop), caller, data, n, on_convicted,
                                a) &&
         !is_taken)
@@ -185,6 +194,8 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
 
 int averager_verify_open(struct averager *a, struct pl_err *err)
 {
+    /* A peer that does not verify serves no such call; its gather message does not offer it
+     * either. */
     if (!a->o.verify || a->o.client_mode) return PL_OK;
     if (rpc_serve_unary(a->host, a->names.rpc_verify, on_verify_message, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->names.rpc_verify);

@@ -15,6 +15,7 @@ static size_t samples(const struct averager *a)
     return state_samples_count(a->tensors.elements, a->o.tensors);
 }
 
+/* 64 KiB at most, whatever the model's size (state_claim.h). */
 static size_t answer_bytes(const struct averager *a) { return 8 + 4 * samples(a); }
 
 /* --- answering -------------------------------------------------------------------------------- */
@@ -31,7 +32,9 @@ static int is_too_soon(struct averager *a, const struct peer_id *peer)
             all++;
             own += peer_id_equal(&a->witnesses.given[i].peer, peer);
         }
+    /* Both limits: one peer can't take all answers, and many together can't take the CPU. */
     if (all == STATE_ANSWERS_A_SECOND || own >= STATE_ANSWERS_A_PEER) return 1;
+    /* Refused requests are not entered: asking too often does not make the pause longer. */
     a->witnesses.given[a->witnesses.given_next].peer = *peer;
     a->witnesses.given[a->witnesses.given_next].at = now;
     a->witnesses.given_next = (a->witnesses.given_next + 1) % STATE_ANSWERS_A_SECOND;
@@ -65,6 +68,8 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
     if (!dht_node_admits(a->node, caller) || !a->shared.is_on || !has_parameters(a) ||
         n != STATE_SEED || is_too_soon(a, caller) ||
         !(values = pl_alloc(samples(a) + 1, sizeof *values))) {
+        /* One refusal for all reasons: the newcomer asks another donor, whatever this one's
+         * reason is. */
         rpc_reply_error(call, "ValueError('no samples of our state now')");
         return;
     }
@@ -113,10 +118,14 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
                                      seed);
         pl_free(values);
     }
+    /* A tensor that can't be decoded, or no memory: without all samples there is no claim to
+     * compare. */
     if (at != samples(a)) {
         free(c.samples);
         c.samples = NULL;
     }
+    /* The epoch is part of the claim: donors of neighbouring epochs may differ a little,
+     * honestly. */
     if (!training_state_read(&t, l->metadata, l->metadata_n, NULL)) {
         c.epoch = t.epoch;
         training_state_clear(&t);
@@ -124,6 +133,8 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
     return c;
 }
 
+/* The verdict needs all answers, or their time limit: judging early would favour the
+ * quickest donors, and these can be the attacker's. */
 static void witness_answered(struct averager *a)
 {
     if (!--a->witnesses.left) averager_state_judged(a);
@@ -134,6 +145,7 @@ static void on_samples(void *context, const struct rpc_result *r)
     struct witness *w = context;
     struct averager *a = w->a;
     uint64_t epoch = 0;
+    /* A donor that does not answer, or answers otherwise, is a witness for neither side. */
     w->request = NULL;
     if (!r->status && r->n == answer_bytes(a) && (w->claim.samples = malloc(r->n))) {
         for (int i = 0; i < 8; i++) epoch |= (uint64_t)r->data[i] << 8 * i;
@@ -177,6 +189,7 @@ void averager_ask_witnesses(struct averager *a)
     if (a->witnesses.asked && RAND_bytes(a->witnesses.seed, STATE_SEED) == 1)
         for (size_t i = 0; i < a->load.count && a->witnesses.count < STATE_WITNESSES; i++) {
             const struct peer_id *peer = &a->load.donors[i].peer;
+            /* A donor can't confirm itself; one that failed lately is no good witness. */
             if (peer_id_equal(peer, donor) || averager_is_doubted(a, peer)) continue;
             a->witnesses.asked[a->witnesses.count++] = (struct witness){ .a = a, .peer = *peer };
         }
@@ -191,6 +204,7 @@ void averager_ask_witnesses(struct averager *a)
     witness_answered(a);
 }
 
+/* Calls and token requests may still be under way when a load ends. */
 void averager_witnesses_clear(struct averager *a)
 {
     for (size_t i = 0; i < a->witnesses.count; i++) {

@@ -67,6 +67,8 @@ static struct reliability_peer *add(struct reliability *r, double now, const str
 
 void reliability_see(struct reliability *r, double now, const struct peer_id *peer, int reports)
 {
+    /* It stays a reporter: otherwise it could withdraw its report before it fails, and be
+     * counted among the strangers. */
     add(r, now, peer)->reports |= reports != 0;
 }
 
@@ -118,6 +120,7 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     p->reports |= !is_known; /* it may have reported before it was evicted */
     for (int i = 0; !p->proven && i <= p->reports; i++)
         fail_unproven(r, &r->unproven[i], now, began);
+    /* A failure makes a proven peer unproven: it has to deliver again. */
     r->proven -= (size_t)p->proven;
     p->proven = 0;
     p->failures = fmin(fmax(p->failures + 1, least), RELIABILITY_FAILURES_MAX);

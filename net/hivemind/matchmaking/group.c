@@ -124,6 +124,8 @@ static int read_bandwidth(double *bandwidth, const struct mp_value *v)
     else if (v->kind == MP_FLOAT) *bandwidth = v->real;
     else if (v->kind == MP_INT && !v->negative) *bandwidth = (double)v->number;
     else return 0;
+    /* Unknown (nil) counts as the mean of the known ones; 0 means that the peer reduces
+     * nothing. */
     return *bandwidth == PL_BANDWIDTH_UNKNOWN || (*bandwidth >= 0 && isfinite(*bandwidth));
 }
 
@@ -179,6 +181,7 @@ int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gat
 int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
               struct pl_err *err)
 {
+    /* For one peer at a time, as followers come: here a search is cheaper than sorting. */
     if (group_find(g, peer) >= 0) return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
     return group_append(g, peer, gather, n, err);
 }

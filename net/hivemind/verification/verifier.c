@@ -317,6 +317,7 @@ struct part_report verifier_measure(const float *x, const float *a, double tau, 
     return t;
 }
 
+/* The direction depends on seed and part alone, so each peer computes the same z for itself. */
 const float *verifier_part(const struct verifier *r, size_t part, double *z, double *tau)
 {
     /* z is a random unit vector, unknown while values and aggregates could still be chosen. */
@@ -378,6 +379,7 @@ static void open_part(struct verifier *r, struct bytes *out)
          * values can be checked against it without the other parts. */
         if (r->v.parts[p].owner == r->v.parts[r->opened].owner)
             bytes_add(out, r->sent_hash + p * PL_HASH_BYTES, PL_HASH_BYTES);
+    /* Each peer shows one part of its values a round: what privacy there is ends there. */
     if (r->v.sent(r->v.context, r->opened, out) < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
 }
 
