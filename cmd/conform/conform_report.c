@@ -1,6 +1,7 @@
 /* conform_report.c - collects what `potluck conform` measured, as JSON. The page
  * (conform_page.c) shows the same report. */
 #include "conform_report.h"
+#include "data/files/json.h"
 #include "data/files/file.h"
 
 #include <errno.h>
@@ -135,7 +136,7 @@ int conform_report_write(const struct conform_report *r, const char *path, struc
     char *text = NULL;
     int rc;
     if (r->root)
-        text = ends_with(path, ".json") ? json_dumps(r->root, JSON_INDENT(1))
+        text = ends_with(path, ".json") ? pl_json_text(r->root, JSON_INDENT(1))
                                         : conform_page(r->root);
     rc = text ? pl_file_write(path, text, strlen(text), err)
               : pl_fail(err, PL_ENOMEM, "report: out of memory");

@@ -40,12 +40,17 @@ struct state {
 /* Most memory that was resident. Not getrusage's figure: that begins with what the parent had. */
 static double peak_bytes(void) { return proc_bytes("/proc/self/status", "VmHWM"); }
 
-/* Names the text: a checkpoint of another text cannot be resumed. */
+/* Names the text: a checkpoint of another text cannot be resumed. NULL: no memory. */
 static json_t *text_json(const struct finetune_job *job)
 {
     json_t *files = json_array();
-    for (size_t i = 0; i < job->corpus.paths; i++)
-        json_array_append_new(files, json_string(job->corpus.path[i]));
+    int failed = !files;
+    for (size_t i = 0; !failed && i < job->corpus.paths; i++)
+        failed = json_array_append_new(files, json_string(job->corpus.path[i]));
+    if (failed) {
+        json_decref(files);
+        return NULL;
+    }
     return json_pack("{s:o, s:i, s:i, s:I}", "files", files, "window", job->corpus.window, "batch",
                      job->batch, "seed", (json_int_t)job->corpus.seed);
 }

@@ -189,17 +189,17 @@ static int run_generate(int argc, char **argv)
 {
     struct requests w = { .job = { .draw = pl_generate_options() } };
     struct pl_err err;
-    int words, status, rc = PL_OK;
+    int words, status, rc = PL_OK, added = PL_OK;
     if (options_parse(&command_generate, &w, argc, argv, &words, &status)) return status;
     for (int i = 1; i <= words && !rc; i++)
-        if ((rc = add_caption(&w, argv[i], "caption", &err)))
+        if ((rc = added = add_caption(&w, argv[i], "caption", &err)))
             fprintf(stderr, "potluck generate: %s\n", err.text);
     if (!rc && !w.job.count && !w.captions)
         rc = command_misused("generate", "no caption was given");
     if (!rc && w.job.draw.greedy && w.sampled_by)
         rc = command_misused("generate", "--greedy samples nothing: --%s does not go with it",
                              w.sampled_by);
-    status = rc ? 2 : run(&w);
+    status = added == PL_ENOMEM ? 1 : rc ? 2 : run(&w);
     for (size_t i = 0; i < w.job.count; i++) free(w.job.caption[i]);
     free(w.job.caption);
     return status;

@@ -7,6 +7,7 @@
  * Decoding twice costs little compared with sampling and keeps memory bounded: only image tokens
  * are kept for all samples, never all of their pixels. */
 #include "generate_job.h"
+#include "data/files/json.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"
 #include "data/files/file.h"
@@ -107,13 +108,15 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
     const struct generate_job *job = s->job;
     const char *text = job->caption[caption];
     size_t cells = (size_t)s->cells;
-    json_t *numbers = json_array(), *entry, *words;
+    json_t *numbers, *entry, *words;
     char name[120], *path;
     int rc;
     file_name(name, sizeof name, caption, place, places, text);
     path = pl_path_join(job->out, name);
     rc = path ? pl_image_write_png(path, image, err) : pl_fail(err, PL_ENOMEM, "no memory");
     free(path);
+    pl_json_begin();
+    numbers = json_array();
     for (size_t k = 0; k < cells; k++) json_array_append_new(numbers, json_integer(codes[k]));
     entry = json_pack("{s:s, s:I, s:o}", "file", name, "stream",
                       (json_int_t)((int64_t)caption * job->n + drawn), "codes", numbers);
@@ -124,7 +127,7 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "share", json_real(*share));
     }
     if (entry && job->references) look_around(s, entry, text, image);
-    if (!entry || json_array_append_new(s->list, entry))
+    if (json_array_append_new(s->list, entry) || pl_json_failed())
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
     s->written++;
     if (s->sheets < SHEET_MAX) {
@@ -224,7 +227,7 @@ static int write_sheet(struct state *s, struct pl_err *err)
 static int write_json(const struct generate_job *job, const char *name, json_t *root,
                       struct pl_err *err)
 {
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = root ? pl_json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     char *path = pl_path_join(job->out, name);
     int rc = text && path ? pl_file_write(path, text, strlen(text), err)
                           : pl_fail(err, PL_ENOMEM, "no memory");

@@ -6,6 +6,7 @@
  *   stream    batches in an order that depends on seed and position alone, so that training resumes
  *             bit for bit, and a validator can draw a peer's samples again */
 #include "train_data.h"
+#include "data/files/json.h"
 #include "cmd/common/environment.h"
 #include "cmd/common/interrupt.h"
 #include "data/files/file.h"
@@ -181,7 +182,7 @@ static json_t *position(void *context)
 {
     struct train_data *d = context;
     char *text = d->is_shuffled ? NULL : pl_batch_stream_position(d->stream);
-    json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *value = text ? pl_json_load(text, strlen(text), 0, NULL) : NULL;
     if (d->is_shuffled)
         value = json_pack("{s:b}", "dealt", 1); /* each step has an order of its own */
     free(text);
@@ -194,7 +195,7 @@ static int seek(void *context, const json_t *value, struct pl_err *err)
     char *text;
     int rc;
     if (json_object_get(value, "dealt")) return PL_OK;
-    text = json_is_object(value) ? json_dumps(value, JSON_COMPACT) : NULL;
+    text = json_is_object(value) ? pl_json_text(value, JSON_COMPACT) : NULL;
     rc = text ? pl_batch_stream_restore(d->stream, text, err)
               : pl_fail(err, PL_EFORMAT, "the checkpoint holds no data position");
     free(text);
@@ -216,15 +217,17 @@ static int shuffle(void *context, uint64_t seed, struct pl_err *err)
 static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
 {
     struct train_data *d = context;
-    json_t *at = position(d), *data = json_object_get(at, "data"), *without = json_array();
+    json_t *at = position(d), *data = json_object_get(at, "data"), *without;
     uint8_t hash[32];
     char *what;
+    pl_json_begin();
+    without = json_array();
     json_object_del(data, "seed");
     json_object_set_new(data, "tokens", json_integer(pl_unigram_size(d->tokenizer)));
     for (size_t i = 0; i < d->without_count; i++)
         json_array_append_new(without, json_string(d->without[i]));
     json_object_set_new(data, "without", without);
-    what = data ? json_dumps(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    what = data && !pl_json_failed() ? pl_json_text(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (what) EVP_Digest(what, strlen(what), hash, NULL, EVP_sha256(), NULL);
     for (int i = 0; what && i < (TRAIN_DATA_NAME - 1) / 2; i++)
         snprintf(text + 2 * i, 3, "%02x", hash[i]);

@@ -54,18 +54,20 @@ int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
 }
 
 /* The state_dict's names that share a tensor with an earlier one: a checkpoint stores it once, and
- * readers find it by each name. */
+ * readers find it by each name. NULL: no memory. */
 static json_t *aliases(const struct pl_dalle *m)
 {
     size_t count;
     struct pl_dalle_entry *entries = pl_dalle_state_dict(m, &count);
     json_t *alias = json_object();
-    for (size_t i = 0; entries && i < count; i++)
+    int failed = !entries || !alias;
+    for (size_t i = 0; !failed && i < count; i++)
         if (entries[i].first != (long)i && entries[i].param >= 0)
-            json_object_set_new(alias, entries[i].name,
-                                json_string(entries[entries[i].first].name));
+            failed = json_object_set_new(alias, entries[i].name,
+                                         json_string(entries[entries[i].first].name));
     free(entries);
-    return alias;
+    if (failed) json_decref(alias);
+    return failed ? NULL : alias;
 }
 
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,

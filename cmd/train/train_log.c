@@ -4,6 +4,7 @@
  * resuming, lines after the checkpoint's step are removed: those steps are made again. The file is
  * rewritten under another name and then renamed, so that it is never half a log. */
 #include "train_log.h"
+#include "data/files/json.h"
 #include "data/files/file.h"
 #include "data/images/plot.h"
 
@@ -15,19 +16,21 @@
 
 #define LOG_MAX (1u << 30) /* bytes: five million steps */
 
-/* Reads the next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that
- * was killed while writing) are skipped. */
-static json_t *next_line(const char *text, size_t bytes, size_t *at)
+/* Reads the next line of a log as JSON, *entry is NULL at the end; *at moves on. Broken lines (a run
+ * that was killed while writing) are skipped. Returns PL_OK or PL_ENOMEM. */
+static int next_line(json_t **entry, const char *text, size_t bytes, size_t *at)
 {
     while (*at < bytes) {
         const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
         size_t n = end ? (size_t)(end - line) : bytes - *at;
-        json_t *entry = json_loadb(line, n, 0, NULL);
+        *entry = pl_json_load(line, n, 0, NULL);
         *at += n + 1;
-        if (json_is_object(entry)) return entry;
-        json_decref(entry);
+        if (json_is_object(*entry)) return PL_OK;
+        if (!*entry && pl_json_status() == PL_ENOMEM) return PL_ENOMEM;
+        json_decref(*entry);
     }
-    return NULL;
+    *entry = NULL;
+    return PL_OK;
 }
 
 /* Removes the lines after a step: a resumed run writes them again. */
@@ -39,11 +42,15 @@ static int cut(const char *path, uint64_t step, struct pl_err *err)
     json_t *entry;
     int rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
     if (rc) return rc;
-    rc = pl_file_create(&out, path, err);
-    while (!rc && (entry = next_line(text, bytes, &at))) {
+    if ((rc = pl_file_create(&out, path, err))) {
+        free(text);
+        return rc;
+    }
+    while (!rc && !(rc = next_line(&entry, text, bytes, &at)) && entry) {
         char *line = NULL;
-        if ((uint64_t)json_integer_value(json_object_get(entry, "step")) <= step)
-            line = json_dumps(entry, JSON_COMPACT | JSON_PRESERVE_ORDER);
+        int kept = (uint64_t)json_integer_value(json_object_get(entry, "step")) <= step;
+        if (kept && !(line = pl_json_text(entry, JSON_COMPACT | JSON_PRESERVE_ORDER)))
+            rc = PL_ENOMEM;
         if (line) {
             rc = pl_file_append(&out, line, strlen(line), err);
             if (!rc) rc = pl_file_append(&out, "\n", 1, err);
@@ -52,6 +59,7 @@ static int cut(const char *path, uint64_t step, struct pl_err *err)
         json_decref(entry);
     }
     free(text);
+    if (rc == PL_ENOMEM) pl_fail(err, rc, "%s: no memory", path);
     if (!rc) return pl_file_commit(&out, err);
     pl_file_discard(&out);
     return rc;
@@ -74,9 +82,12 @@ int train_log_open(struct train_log *log, const char *folder, uint64_t step, str
 /* Takes the entry. An entry that is NULL (no memory) is an error as well. */
 int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err)
 {
-    int failed = !entry || json_dumpf(entry, log->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
-                 fputc('\n', log->file) == EOF || fflush(log->file);
+    char *line = entry ? pl_json_text(entry, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    int failed;
     json_decref(entry);
+    if (!line) return pl_fail(err, PL_ENOMEM, "%s: no memory for a line", log->path);
+    failed = fprintf(log->file, "%s\n", line) < 0 || fflush(log->file);
+    free(line);
     return failed ? pl_fail(err, PL_EIO, "%s: cannot write: %s", log->path, strerror(errno))
                   : PL_OK;
 }
@@ -136,7 +147,7 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
     c->image = calloc(room + 1, sizeof(double));
     c->text = calloc(room + 1, sizeof(double));
     if (!c->step || !c->image || !c->text) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    while (!rc && (entry = next_line(text, bytes, &at))) {
+    while (!rc && !(rc = next_line(&entry, text, bytes, &at)) && entry) {
         /* Steps have a loss; events and held-out losses are other lines. */
         const json_t *loss = json_object_get(entry, "loss_image");
         if (loss && c->count <= room) {
@@ -147,6 +158,7 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
         json_decref(entry);
     }
     free(text);
+    if (rc == PL_ENOMEM) pl_fail(err, rc, "%s: no memory", path);
     if (rc) train_curve_clear(c);
     return rc;
 }

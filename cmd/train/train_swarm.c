@@ -8,6 +8,7 @@
  * When to step, with whom, and what to do when that fails is the optimizer's matter. Parameters stay
  * in the device's memory: the hooks pass pointers, not copies. */
 #include "train_swarm.h"
+#include "data/files/json.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/optimizer/collaborative_trainer.h"
@@ -192,7 +193,7 @@ static void print_json(const struct pl_collaborative_event *e)
                      "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
                      "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
                      e->round.banned ? e->round.caught : NULL, "text", e->text);
-    text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    text = line ? pl_json_text(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
     fflush(stdout);
     free(text);

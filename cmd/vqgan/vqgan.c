@@ -1,5 +1,6 @@
 /* vqgan.c - `potluck vqgan`: a codec of pictures - train a small one, use any. */
 #include "vqgan.h"
+#include "data/files/json.h"
 #include "cmd/cmd.h"
 #include "data/files/file.h"
 #include "data/models/vqgan_file.h"
@@ -73,12 +74,14 @@ static int write_codes(const char *path, const int32_t *code, const struct pl_pi
 {
     int64_t shape[3] = { (int64_t)p->count, side, side };
     struct st_writer *w = pl_safetensors_writer_new();
-    json_t *names = json_array();
+    json_t *names;
     char *text;
     int rc;
+    pl_json_begin();
+    names = json_array();
     for (size_t i = 0; i < p->count; i++) json_array_append_new(names, json_string(p->name[i]));
-    text = json_dumps(names, JSON_COMPACT);
-    rc = w && text ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
+    text = pl_json_text(names, JSON_COMPACT);
+    rc = w && text && !pl_json_failed() ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_add(w, "codes", PL_I32, 3, shape, code);
     rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc))
             : pl_safetensors_write(w, path, err);

@@ -2,6 +2,7 @@
  * with type, shape and byte range of each tensor, then the data. jansson parses the JSON; every
  * number in it is checked before it is used as an address. */
 #include "safetensors.h"
+#include "data/files/json.h"
 #include "file.h"
 
 #include <jansson.h>
@@ -135,9 +136,10 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
     if (header > HEADER_MAX || header > o->map.bytes - 8)
         return pl_fail(err, PL_ELIMIT, "%s: header of %llu bytes in a file of %zu", f->path,
                        (unsigned long long)header, o->map.bytes);
-    o->header = json_loadb((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
+    o->header = pl_json_load((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(o->header))
-        return pl_fail(err, PL_EFORMAT, "%s: header is no JSON object: %s", f->path,
+        return pl_fail(err, o->header ? PL_EFORMAT : pl_json_status(),
+                       "%s: header is no JSON object: %s", f->path,
                        o->header ? "another type" : why.text);
     f->tensors = calloc(json_object_size(o->header) + 1, sizeof *f->tensors);
     if (!f->tensors) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
@@ -298,7 +300,7 @@ static char *header_text(struct st_writer *w, size_t *bytes)
         failed |= !entry || json_object_set_new(root, t->name, entry);
         at += (json_int_t)t->bytes;
     }
-    if (!failed) text = json_dumps(root, JSON_COMPACT);
+    if (!failed) text = pl_json_text(root, JSON_COMPACT);
     json_decref(root);
     if (!text) return NULL;
     n = strlen(text);

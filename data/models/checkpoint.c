@@ -1,6 +1,7 @@
 /* checkpoint.c - saves and loads parameters, optimizer state and progress as one safetensors file;
  * finds and prunes the numbered checkpoints of a folder. */
 #include "checkpoint.h"
+#include "data/files/json.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +21,7 @@ static void state_name(char *name, const struct pl_params *p, const struct pl_op
 
 static int add_json(struct st_writer *w, const char *key, json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = value ? pl_json_text(value, JSON_COMPACT) : NULL;
     int rc;
     if (!value) return PL_OK;
     if (!text) return PL_ENOMEM;
@@ -218,8 +219,8 @@ json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_e
     json_error_t why;
     json_t *root = NULL;
     if (!text) pl_fail(err, PL_EFORMAT, "%s: no metadata entry '%s'", f->path, key);
-    else if (!(root = json_loads(text, 0, &why)))
-        pl_fail(err, PL_EFORMAT, "%s: metadata '%s' is no JSON: %s", f->path, key, why.text);
+    else if (!(root = pl_json_load(text, strlen(text), 0, &why)))
+        pl_fail(err, pl_json_status(), "%s: metadata '%s' is no JSON: %s", f->path, key, why.text);
     return root;
 }
 
@@ -276,7 +277,8 @@ int pl_checkpoint_prune(const char *folder, int keep, struct pl_err *err)
     if (rc) return rc;
     for (int i = 0; keep > 0 && i < n - keep; i++) {
         char *path = pl_path_join(folder, entries[i]->d_name);
-        if (path && unlink(path)) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        if (!path) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", folder);
+        else if (unlink(path)) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
         free(path);
     }
     free_list(entries, n);

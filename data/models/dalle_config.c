@@ -1,6 +1,7 @@
 /* dalle_config.c - reads a transformer's configuration from JSON and checks every key, so that a
  * misspelled one is reported instead of ignored. */
 #include "dalle_config.h"
+#include "data/files/json.h"
 #include "data/files/file.h"
 
 #include <stdio.h>
@@ -210,9 +211,10 @@ int pl_dalle_config_read(struct pl_dalle_config *c, const char *path, struct pl_
     void *text;
     int rc = pl_file_read(&text, &bytes, path, CONFIG_BYTES, err);
     if (rc) return rc;
-    root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    root = pl_json_load(text, bytes, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root) return pl_fail(err, PL_EFORMAT, "%.200s: line %d: %.120s", path, why.line, why.text);
+    if (!root)
+        return pl_fail(err, pl_json_status(), "%.200s: line %d: %.120s", path, why.line, why.text);
     rc = pl_dalle_config_from_json(c, root, 1, path, err);
     json_decref(root);
     return rc;

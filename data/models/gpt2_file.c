@@ -1,6 +1,7 @@
 /* gpt2_file.c - loads and saves GPT-2. The published files store linear weights transposed (Conv1D
  * layers), and repeat masks and the tied output layer, which are skipped. */
 #include "gpt2_file.h"
+#include "data/files/json.h"
 #include "data/files/file.h"
 #include "weights.h"
 #include "../../runtime/models.h"
@@ -137,37 +138,41 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
     return rc;
 }
 
-/* The metadata "config", or config.json in the same folder; NULL if there is neither. *source names
- * it in messages. */
-static json_t *find_config(const struct st_file *f, char **source)
+/* The metadata "config", or config.json in the same folder; *json is NULL if there is neither.
+ * *source names it in messages. */
+static int find_config(json_t **json, char **source, const struct st_file *f, struct pl_err *err)
 {
     const char *text = pl_safetensors_meta(f, "config"), *slash = strrchr(f->path, '/');
     char *folder = slash ? strndup(f->path, (size_t)(slash - f->path)) : strdup(".");
     char *path = folder ? pl_path_join(folder, "config.json") : NULL;
-    json_t *json = text ? json_loads(text, 0, NULL) : NULL, *model = json_object_get(json, "model");
+    json_t *root = text ? pl_json_load(text, strlen(text), 0, NULL) : NULL, *model;
     void *data;
     size_t n;
+    int rc = path && (!text || root || pl_json_status() != PL_ENOMEM) ? PL_OK : PL_ENOMEM;
     free(folder);
+    *json = NULL;
     *source = NULL;
-    if (model) {
+    if ((model = json_object_get(root, "model"))) {
         json_incref(model);
-        json_decref(json);
-        json = model;
+        json_decref(root);
+        root = model;
     }
-    if (json_object_get(json, "n_layer")) {
+    if (!rc && json_object_get(root, "n_layer")) {
         free(path);
-        *source = strdup(f->path);
-        return json;
+        *json = root;
+        return (*source = strdup(f->path)) ? PL_OK : PL_ENOMEM;
     }
-    json_decref(json);
-    if (!path || access(path, R_OK) || pl_file_read(&data, &n, path, CONFIG_BYTES_MAX, NULL)) {
-        free(path);
-        return NULL;
+    json_decref(root);
+    if (!rc && !access(path, R_OK) &&
+        !(rc = pl_file_read(&data, &n, path, CONFIG_BYTES_MAX, err))) {
+        if (!(*json = pl_json_load(data, n, 0, NULL)) && pl_json_status() == PL_ENOMEM)
+            rc = PL_ENOMEM;
+        free(data);
+        *source = path;
+        path = NULL;
     }
-    json = json_loadb(data, n, 0, NULL);
-    free(data);
-    *source = path;
-    return json;
+    free(path);
+    return rc == PL_ENOMEM ? pl_fail(err, rc, "%s: no memory", f->path) : rc;
 }
 
 int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *be, int with_grad,
@@ -180,9 +185,10 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
     int rc = pl_weights_open(&f, path, err);
     memset(m, 0, sizeof *m);
     if (rc) return rc;
-    json = find_config(f, &source);
-    rc = json && source ? pl_gpt2_config_parse(&config, json, source, err)
-                        : pl_gpt2_config_find(&config, f, 0, err);
+    rc = find_config(&json, &source, f, err);
+    if (!rc)
+        rc = json ? pl_gpt2_config_parse(&config, json, source, err)
+                  : pl_gpt2_config_find(&config, f, 0, err);
     json_decref(json);
     free(source);
     if (!rc) {
@@ -263,7 +269,7 @@ int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct 
     if (!rc &&
         json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end)))
         rc = PL_ENOMEM;
-    if (!rc && !(text = json_dumps(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
+    if (!rc && !(text = pl_json_text(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: no memory", folder);
     if (!rc) rc = pl_gpt2_save(m, weights, err);
     if (!rc) rc = pl_file_write(path, text, strlen(text), err);

@@ -1,6 +1,7 @@
 /* vqgan_file.c - VQGAN's configuration from and to JSON, and its weights from and to files,
  * optionally as float16. */
 #include "vqgan_file.h"
+#include "data/files/json.h"
 #include "checkpoint.h"
 #include "weights.h"
 #include "../../runtime/models.h"
@@ -167,7 +168,7 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
     void **copy = calloc(p->count, sizeof *copy);
     struct st_writer *w = pl_safetensors_writer_new();
     json_t *json = pl_vqgan_config_json(&m->config);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json ? pl_json_text(json, JSON_COMPACT) : NULL;
     int rc = copy && w && text ? PL_OK : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt");
     if (!rc) rc = pl_safetensors_writer_meta(w, "config", text);

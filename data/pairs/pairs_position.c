@@ -2,6 +2,7 @@
  * shuffled stream is its buffer's content, stored as a list of (shard, row): restoring it reads
  * just those rows again, not the data before them. */
 #include "pairs_internal.h"
+#include "data/files/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -81,7 +82,7 @@ char *pl_pairs_save(const struct pairs *p, const struct pairs_position *position
                      (json_int_t)position->at_shard, "at_row", (json_int_t)position->at_row, "rng",
                      rng, "now", save_counts(&position->now), "last", save_counts(&position->last),
                      "places", locations);
-    text = root ? json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    text = root ? pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(root);
     return text;
 }
@@ -173,18 +174,23 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
 int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
 {
     static const char malformed[] = "data position: malformed";
-    json_t *root = json_loads(json, 0, NULL), *locations, *same = identity(p);
+    json_t *root = pl_json_load(json, strlen(json), 0, NULL), *locations, *same = identity(p);
     struct want *want = NULL;
     uint64_t at_shard, at_row, epoch, given;
     size_t n;
     int rc = PL_OK;
-    if (!root || !load_count(root, "given", &given) || !load_count(root, "epoch", &epoch) ||
+    if (!same || !root) {
+        rc = pl_fail(err, same ? pl_json_status() : PL_ENOMEM, "data position: %s",
+                     same && pl_json_status() == PL_EFORMAT ? "malformed" : "no memory");
+        goto done;
+    }
+    if (!load_count(root, "given", &given) || !load_count(root, "epoch", &epoch) ||
         !load_count(root, "at_shard", &at_shard) || !load_count(root, "at_row", &at_row) ||
         !load_rng(root, &p->rng)) {
         rc = pl_fail(err, PL_EFORMAT, malformed);
         goto done;
     }
-    if (!same || !json_equal(same, json_object_get(root, "data"))) {
+    if (!json_equal(same, json_object_get(root, "data"))) {
         rc = pl_fail(err, PL_EUSE,
                      "data position: saved for other shards, seed, buffer, limit or "
                      "held-out captions");

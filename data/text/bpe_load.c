@@ -1,6 +1,7 @@
 /* bpe_load.c - builds a tokenizer's tables from the published files: CLIP's list of merges, or
  * GPT-2's vocab.json and merges.txt. */
 #include "bpe.h"
+#include "data/files/json.h"
 #include "bpe_table.h"
 #include "data/files/file.h"
 #include "code_points.h"
@@ -340,11 +341,12 @@ int pl_bpe_open_gpt2(struct bpe **b, const char *vocab, const char *merges, stru
     int rc = pl_file_read(&text, &n, vocab, FILE_BYTES_MAX, err);
     *b = NULL;
     if (rc) return rc;
-    root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    root = pl_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
     if (!json_is_object(root) || !json_object_size(root) || json_object_size(root) > IDS_MAX) {
-        rc = pl_fail(err, PL_EFORMAT, "%s: no JSON object of 1 to %d symbols%s%s", vocab, IDS_MAX,
-                     root ? "" : ": ", root ? "" : why.text);
+        rc = pl_fail(err, root ? PL_EFORMAT : pl_json_status(),
+                     "%s: no JSON object of 1 to %d symbols%s%s", vocab, IDS_MAX, root ? "" : ": ",
+                     root ? "" : why.text);
         json_decref(root);
         return rc;
     }

@@ -3,6 +3,7 @@
  * is the number of windows given: reading them again is much faster than training on them, and
  * needs no other state. */
 #include "corpus.h"
+#include "data/files/json.h"
 #include "ref/rng.h"
 
 #include <errno.h>
@@ -144,11 +145,11 @@ char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char 
                           struct pl_err *err)
 {
     json_error_t why;
-    json_t *root = json_loadb(line, n, JSON_ALLOW_NUL, &why);
+    json_t *root = pl_json_load(line, n, JSON_ALLOW_NUL, &why);
     const json_t *text = json_object_get(root, "text");
     char *out = NULL;
     *bytes = 0;
-    if (!root) pl_fail(err, PL_EFORMAT, "%s: no JSON: %.120s", where, why.text);
+    if (!root) pl_fail(err, pl_json_status(), "%s: no JSON: %.120s", where, why.text);
     else if (!json_is_string(text))
         pl_fail(err, PL_EFORMAT, "%s: no object with a string \"text\"", where);
     else {

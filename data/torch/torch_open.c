@@ -1,6 +1,7 @@
 /* torch_open.c - opens PyTorch checkpoints: recognizes the kind of file, finds its pickle and its
  * storages, and selects the weights among everything the pickle contains. */
 #include "torch_reader.h"
+#include "data/files/json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -196,11 +197,12 @@ static int read_metadata(struct torch_reader *r)
     if ((rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, METADATA_BYTES_MAX,
                                   r->err)))
         return rc;
-    root = json_loadb(text, n, 0, NULL);
+    root = pl_json_load(text, n, 0, NULL);
     free(text);
     f->meta_key = calloc(json_object_size(root) + 1, sizeof *f->meta_key);
     f->meta_value = calloc(json_object_size(root) + 1, sizeof *f->meta_value);
-    if (!f->meta_key || !f->meta_value) rc = pl_torch_no_memory(r);
+    if (!f->meta_key || !f->meta_value || (!root && pl_json_status() == PL_ENOMEM))
+        rc = pl_torch_no_memory(r);
     else if (!json_is_object(root))
         rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is no JSON object", f->path, name);
     else json_object_foreach(root, key, value)

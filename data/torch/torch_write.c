@@ -1,6 +1,7 @@
 /* torch_write.c - writes a state dict as torch.save does: a pickle of protocol 2 with only those
  * names that torch.load(weights_only=True) accepts, and one archive member per tensor. */
 #include "torch.h"
+#include "data/files/json.h"
 #include "zip_archive.h"
 #include "data/files/buffer.h"
 
@@ -75,7 +76,7 @@ static char *metadata_of(const struct st_file *f)
     int failed = !root;
     for (size_t i = 0; !failed && i < f->metas; i++)
         failed = json_object_set_new(root, f->meta_key[i], json_string(f->meta_value[i]));
-    if (!failed) s = json_dumps(root, JSON_COMPACT);
+    if (!failed) s = pl_json_text(root, JSON_COMPACT);
     json_decref(root);
     return s;
 }

@@ -29,7 +29,7 @@ int pair_push(struct pair *p, struct buffer *b, int side, const uint8_t *from)
 void *pair_must(void *memory)
 {
     if (memory) return memory;
-    fputs("conform: out of memory\n", stderr);
+    fputs("potluck conform: no memory\n", stderr);
     exit(1);
 }
 

@@ -7,6 +7,7 @@
  * The form is found from the content, since servers' content types are often wrong. Relative
  * names are resolved against the list's own URL. */
 #include "shard_list.h"
+#include "data/files/json.h"
 #include "folder_index.h"
 
 #include <ctype.h>
@@ -146,9 +147,11 @@ static int from_page(struct http_list *l, const char *text, size_t bytes, const 
 int http_list_parse(struct http_list *l, const char *text, size_t bytes, const char *url,
                     struct pl_err *err)
 {
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    json_t *root = pl_json_load(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     int rc;
     memset(l, 0, sizeof *l);
+    if (!root && pl_json_status() == PL_ENOMEM)
+        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
     rc = root                         ? from_json(l, root, url, err)
          : http_index_is(text, bytes) ? from_page(l, text, bytes, url, err)
                                       : from_lines(l, text, bytes, url, err);

@@ -4,6 +4,7 @@
 #include "data/text/bpe.h"
 #include "data/text/clean.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "data/images/plot.h"
 #include "data/images/resize.h"
 #include "data/files/safetensors.h"
@@ -266,6 +267,26 @@ static int settings(void)
     return rc;
 }
 
+/* jansson by itself would read 37 as 7, or leave out a name. */
+static int documents(void)
+{
+    static const char text[] =
+        "{\"a name of forty bytes, and a few more\":[37,-0.045,123456789012]}";
+    json_error_t why;
+    json_t *root = pl_json_load(text, sizeof text - 1, 0, &why);
+    char *again;
+    if (!root) {
+        assert_string_equal(why.text, "no memory");
+        return pl_json_status();
+    }
+    again = pl_json_text(root, JSON_COMPACT | JSON_REAL_PRECISION(2));
+    json_decref(root);
+    if (!again) return PL_ENOMEM;
+    assert_string_equal(again, text);
+    free(again);
+    return PL_OK;
+}
+
 static int codec_sizes(void)
 {
     struct pl_vqgan_config config;
@@ -304,6 +325,11 @@ static void settings_read(void **state)
 {
     (void)state;
     each_failing(settings, 0);
+}
+static void documents_read(void **state)
+{
+    (void)state;
+    each_failing(documents, 0);
 }
 static void codecs_sized(void **state)
 {
@@ -390,6 +416,7 @@ int main(void)
         cmocka_unit_test(torch_files),
         cmocka_unit_test(cleaned_texts),
         cmocka_unit_test(settings_read),
+        cmocka_unit_test(documents_read),
         cmocka_unit_test(codecs_sized),
         cmocka_unit_test(gradients_taken),
     };
