@@ -7,6 +7,7 @@
 #include <stdio.h> /* jpeglib.h needs it */
 
 #include <jpeglib.h>
+#include <jerror.h>
 #include <setjmp.h>
 #include <string.h>
 
@@ -82,7 +83,10 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
 {
     struct jpeg_decompress_struct *d = &j->d;
     int rc, print;
-    if (setjmp(j->out)) return pl_fail(err, PL_EFORMAT, "%s: damaged JPEG: %s", name, j->why);
+    if (setjmp(j->out))
+        return d->err->msg_code == JERR_OUT_OF_MEMORY
+                   ? pl_fail(err, PL_ENOMEM, "%s: no memory", name)
+                   : pl_fail(err, PL_EFORMAT, "%s: damaged JPEG: %s", name, j->why);
     jpeg_create_decompress(d);
     d->src = &j->source;
     d->progress = &j->progress;

@@ -13,6 +13,7 @@ struct input {
     const uint8_t *data;
     size_t bytes, at;
     char why[160];
+    int no_memory; /* an allocation failed: the picture may be sound */
     png_bytep *rows;
 };
 
@@ -27,6 +28,20 @@ static void on_warning(png_structp png, png_const_charp text)
 {
     (void)png;
     (void)text;
+}
+
+static png_voidp allocate(png_structp png, png_alloc_size_t n)
+{
+    struct input *in = png_get_mem_ptr(png);
+    void *p = malloc(n);
+    in->no_memory |= !p;
+    return p;
+}
+
+static void release(png_structp png, png_voidp p)
+{
+    (void)png;
+    free(p);
 }
 
 static void take(png_structp png, png_bytep out, png_size_t n)
@@ -45,7 +60,9 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     png_uint_32 width, height;
     int depth, type, rc;
     if (setjmp(png_jmpbuf(png)))
-        return pl_fail(err, PL_EFORMAT, "%s: damaged PNG at byte %zu: %s", name, in->at, in->why);
+        return in->no_memory ? pl_fail(err, PL_ENOMEM, "%s: no memory", name)
+                             : pl_fail(err, PL_EFORMAT, "%s: damaged PNG at byte %zu: %s", name,
+                                       in->at, in->why);
     png_set_read_fn(png, in, take);
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* our limits have better error messages */
     png_read_info(png, info);
@@ -75,7 +92,8 @@ int pl_image_decode_png(struct pl_image *image, const uint8_t *data, size_t byte
                         struct pl_err *err)
 {
     struct input in = { .data = data, .bytes = bytes };
-    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &in, on_error, on_warning);
+    png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &in, on_error, on_warning,
+                                               &in, allocate, release);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     int rc = info ? decode(png, info, &in, image, name, err)
                   : pl_fail(err, PL_ENOMEM, "%s: no memory", name);

@@ -1,6 +1,7 @@
 /* captions.c - collects (picture, caption) pairs from lists, folders, tar archives and Parquet
  * tables, and reads a picture from wherever it is stored. */
 #include "captions.h"
+#include "data/files/json.h"
 #include "data/files/file.h"
 #include "data/files/tar.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utf8proc.h>
 
 #define DEPTH_MAX 16 /* of nested folders; also ends a loop of links */
@@ -90,13 +92,13 @@ static int add_tsv_line(struct captions *c, char *line, const char *folder, cons
 static int add_json_line(struct captions *c, char *line, const char *folder, const char *path,
                          size_t number, struct pl_err *err)
 {
-    json_t *object = json_loads(line, 0, NULL);
+    json_t *object = pl_json_load(line, strlen(line), 0, NULL);
     const char *name = json_string_value(json_object_get(object, "file_name"));
     const char *caption = json_string_value(json_object_get(object, "caption"));
     int rc = PL_OK;
     if (!caption) caption = json_string_value(json_object_get(object, "text"));
     if (!name || !caption)
-        rc = pl_fail(err, PL_EFORMAT,
+        rc = pl_fail(err, object ? PL_EFORMAT : pl_json_status(),
                      "%s: line %zu: an object with \"file_name\" and \"caption\" or "
                      "\"text\" was expected",
                      path, number);
@@ -160,9 +162,12 @@ static int add_picture(struct captions *c, const char *path, struct pl_err *err)
     if (!caption_path) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     memcpy(caption_path, path, stem);
     memcpy(caption_path + stem, ".txt", sizeof ".txt");
-    if (pl_file_read((void **)&text, &bytes, caption_path, CAPTIONS_CAPTION_MAX, NULL))
+    rc = pl_file_read((void **)&text, &bytes, caption_path, CAPTIONS_CAPTION_MAX, err);
+    /* A caption that is there but cannot be read is no missing caption. */
+    if (rc == PL_ELIMIT || (rc == PL_EIO && access(caption_path, F_OK) && errno == ENOENT)) {
         c->uncaptioned++;
-    else {
+        rc = PL_OK;
+    } else if (!rc) {
         one_line(text);
         if (!*text || !is_utf8(text)) c->uncaptioned++;
         else if (add(c, strdup(path), strdup(text), OWN_FILE))
@@ -207,19 +212,22 @@ static int end_sample(struct captions *c, struct sample *s, const char *archive,
     return rc;
 }
 
-/* A member's text, or its "caption" if it is JSON; NULL: too long, or none. */
-static char *caption_of(const struct tar_file *file, int is_json)
+/* A member's text, or its "caption" if it is JSON. *text is NULL if it is too long, or none.
+ * Returns PL_OK or PL_ENOMEM. */
+static int caption_of(char **text, const struct tar_file *file, int is_json)
 {
-    char *text = NULL;
-    if (file->bytes > CAPTIONS_CAPTION_MAX) return NULL;
+    int rc = PL_OK;
+    *text = NULL;
+    if (file->bytes > CAPTIONS_CAPTION_MAX) return PL_OK;
     if (is_json) {
-        json_t *root = json_loadb((const char *)file->data, file->bytes, 0, NULL);
+        json_t *root = pl_json_load((const char *)file->data, file->bytes, 0, NULL);
         const char *caption = json_string_value(json_object_get(root, "caption"));
-        if (caption) text = strdup(caption);
+        if (caption && !(*text = strdup(caption))) rc = PL_ENOMEM;
+        if (!root && pl_json_status() == PL_ENOMEM) rc = PL_ENOMEM;
         json_decref(root);
-    } else text = strndup((const char *)file->data, file->bytes);
-    if (text) one_line(text);
-    return text;
+    } else if (!(*text = strndup((const char *)file->data, file->bytes))) rc = PL_ENOMEM;
+    if (*text) one_line(*text);
+    return rc;
 }
 
 static int read_archive(struct captions *c, const char *path, struct pl_err *err)
@@ -227,7 +235,7 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
     struct pl_mapping *more = realloc(c->archive, (c->archives + 1) * sizeof *more);
     struct sample s = { 0 };
     struct tar_file file;
-    int rc, last;
+    int rc, member = PL_OK, last;
     if (!more) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     c->archive = more;
     if ((rc = pl_mapping_open(&more[c->archives], path, err))) return rc;
@@ -242,12 +250,16 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
             snprintf(s.key, sizeof s.key, "%.*s", (int)n, file.name);
         }
         if (is_picture(file.name) && !s.picture) {
-            s.picture = strdup(file.name);
+            if (!(s.picture = strdup(file.name))) member = PL_ENOMEM;
             s.location = (struct picture_location){ CAPTIONS_TAR, archive, file.at, file.bytes };
         } else if (!strcasecmp(ending, ".txt")) {
             free(s.caption); /* the text file takes precedence over the JSON */
-            s.caption = caption_of(&file, 0);
-        } else if (is_json && !s.caption) s.caption = caption_of(&file, 1);
+            member = caption_of(&s.caption, &file, 0);
+        } else if (is_json && !s.caption) member = caption_of(&s.caption, &file, 1);
+        if (member) {
+            rc = pl_fail(err, member, "%s: no memory", path);
+            break;
+        }
     }
     last = end_sample(c, &s, path, err);
     return rc == PL_ENOTFOUND ? last : rc;
@@ -330,7 +342,9 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
         char *inner = rc ? NULL : pl_path_join(path, entry[i]->d_name);
         struct stat st;
         if (!rc && !inner) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-        else if (!rc && !stat(inner, &st)) {
+        else if (!rc && stat(inner, &st)) { /* a link to nowhere is no picture */
+            if (errno != ENOENT) rc = pl_fail(err, PL_EIO, "%s: %s", inner, strerror(errno));
+        } else if (!rc) {
             if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
             else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
             else if (S_ISREG(st.st_mode) && ends_in(inner, ".tar"))
@@ -356,6 +370,7 @@ static int read_list_of(struct captions *c, const char *folder, const char *name
     int rc = PL_ENOTFOUND;
     if (!path) return pl_fail(err, PL_ENOMEM, "%s: no memory", folder);
     if (!stat(path, &st)) rc = read_lines(c, path, take, err);
+    else if (errno != ENOENT) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     free(path);
     return rc;
 }
