@@ -111,6 +111,13 @@ for t in test/program/*.sh; do
     suite "$(queue_of "$name")" counted "$name" "POTLUCK=$BUILD/potluck sh $t"
 done
 
+# --- calls that fail: a sample; `make fault-injection` plays all
+if [ -f "$BUILD/faults/inject.so" ] && have python3; then
+    suite cpu counted "calls that fail" "python3 test/faults/inject.py $BUILD/potluck $BUILD/faults/inject.so --runs 6"
+else
+    suite cpu skip "calls that fail" "no python3 found, or test/faults not built"
+fi
+
 # --- attacks on a living peer
 if python3 -c 'import cryptography' 2>/dev/null; then
     for t in test/attack/attack_*.py; do

@@ -1,7 +1,7 @@
 # test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(FAULTS)
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # A unit test's program is called like its file, whatever folder it mirrors.
@@ -33,6 +33,25 @@ soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and
 # Links between network namespaces: libc is all that it takes.
 $(BUILD)/links: $(BUILD)/obj/test/soak/links.o
 	$(CC) $(SANITIZE) -o $@ $^
+
+# Libraries that are preloaded into a program: calls that fail.
+FAULTS = $(BUILD)/faults/inject.so
+fault-injection: all $(FAULTS) ## every allocation and file operation of the main commands fails once (hours; FAULT_RUNS=N: a sample)
+	python3 test/faults/inject.py $(BUILD)/potluck $(BUILD)/faults/inject.so $(if $(FAULT_RUNS),--runs $(FAULT_RUNS))
+$(BUILD)/faults/%.so: test/faults/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g1 -Wall -Wextra -fPIC -ftls-model=initial-exec -shared -o $@ $< -ldl
+
+# Lines and branches of ref/, data/ and net/ that the suites run, as a table in paper/results.md. The backends are built
+# as always, by gcc, which they are written for.
+COVERAGE = CC="$(if $(findstring ccache,$(CC)),ccache )$(CLANG)" OPT=-O2 CFLAGS="-g1 -w" LDFLAGS=-Wno-unused-command-line-argument \
+	SANITIZE="-fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
+coverage: all cuda-on-cpu ## lines and branches that the suites run, into paper/results.md (SUITES=PATTERN: only those)
+	$(MAKE) BUILD=$(BUILD)/coverage $(COVERAGE) coverage-programs
+	cp $(BUILD)/libpl_*.so $(BUILD)/coverage
+	BUILD=$(BUILD)/coverage sh test/line_coverage.sh '$(SUITES)'
+coverage-programs: $(BUILD)/potluck $(BUILD)/libpotluck.so $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(FAULTS) \
+	$(patsubst %.c,$(BUILD)/test/%,$(notdir $(filter-out test/unit/fast/%,$(UNIT_C))))
 
 # Swarms larger than any machine, on a virtual clock: paper/scaling.md.
 SIM_O = $(call obj,$(filter-out %/main.c,$(wildcard test/simulator/*.c)))

@@ -1,0 +1,304 @@
+"""inject.py - each command with one allocation or file operation that fails: the first, the second, ... all of them.
+
+    python3 test/faults/inject.py PROGRAM LIBRARY              every call of every scenario: hours
+    python3 test/faults/inject.py PROGRAM LIBRARY --runs N     so many calls of each scenario and kind of fault, at most
+    python3 test/faults/inject.py PROGRAM LIBRARY --only NAME --kind KIND --at N [--lasts] [--trace]   one again
+
+LIBRARY is inject.c, preloaded. What a failing call may lead to:
+
+  - the command succeeds, and its output is that of an undisturbed run, byte for byte; or
+  - it ends with status 1 and one line that begins with its name. Every file that it leaves is whole: as before, or as the
+    undisturbed run has it. No temporary file stays, and no file that was there is lost.
+
+A sample takes calls with different stacks first: a loop that allocates a thousand times is one place in the code."""
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+LIMIT = 60  # s: each takes a tenth of a second; a command that hangs is a fault
+STACKS_AT = 48  # struct report: two counters and the name of a function, then a number for each call's stack
+KINDS = ("memory", "file", "full")
+
+
+class Scenario:
+    """A command in a folder of its own. `prepare` makes what it needs there, `kept` names its earlier outputs."""
+
+    def __init__(self, name, arguments, prepare=None, more=None):
+        self.name, self.arguments, self.prepare, self.more = name, arguments, prepare, more or []
+
+
+def train(*more):
+    return ["train", "--config", "test/program/tiny.json", "--data", "data/demo/emoji-00001.parquet", "--limit", "8",
+            "--target-batch", "4", "--batch", "4", "--save-every", "1", "--evaluate-every", "0", "--backend", "fast",
+            "--threads", "1", "--quiet", *more]
+
+
+def one_checkpoint(folder):
+    """A training that has stopped after its first step."""
+    run(train("--steps", "1", "--keep", "0", "--out", folder + "/out"))
+
+
+def model(folder):
+    run(train("--steps", "1", "--out", folder + "/model"))
+
+
+def converted(folder):
+    model(folder)
+    run(["convert", folder + "/model/checkpoint-000001.safetensors", folder + "/old.pt"])
+    shutil.copy(folder + "/old.pt", folder + "/new.pt")
+    shutil.copy("test/golden/quant/codebooks.safetensors" if os.path.exists("test/golden/quant/codebooks.safetensors")
+                else folder + "/model/checkpoint-000001.safetensors", folder + "/new.safetensors")
+
+
+def pictures(folder):
+    os.mkdir(folder + "/pictures")
+    for name in ("gray", "rgba"):
+        shutil.copy(f"test/golden/clip/images/{name}.png", folder + "/pictures")
+        with open(f"{folder}/pictures/{name}.txt", "w") as f:
+            f.write(f"a {name} picture\n")
+
+
+def text(folder):
+    with open(folder + "/text.jsonl", "w") as f:
+        for i in range(40):
+            f.write(json.dumps({"text": f"red green blue {i * i} apples and pears, likes and sees a yellow dog"}) + "\n")
+
+
+FOLDER = "FOLDER"  # stands for the scenario's folder in its arguments
+CODEC = "data/demo/codec.safetensors"
+BACKEND = ["--backend", "fast", "--threads", "1"]
+SCENARIOS = [
+    Scenario("train", train("--steps", "2", "--keep", "1", "--out", FOLDER + "/out"), None,
+             train("--steps", "2", "--keep", "0", "--out", FOLDER + "/out")),
+    Scenario("resume", train("--steps", "2", "--keep", "1", "--resume", "--out", FOLDER + "/out"), one_checkpoint,
+             train("--steps", "2", "--keep", "0", "--resume", "--out", FOLDER + "/out")),
+    Scenario("generate", ["generate", "--model", FOLDER + "/model", "--n", "1", "--quiet", "--out", FOLDER + "/drawn",
+                          *BACKEND, "red apple"], model),
+    Scenario("prepare", ["prepare", "--data", FOLDER + "/pictures", "--codec", CODEC, "--out", FOLDER + "/shards",
+                         *BACKEND], pictures),
+    Scenario("vqgan", ["vqgan", "train", "--data", FOLDER + "/pictures", "--out", FOLDER + "/codec.safetensors", "--steps",
+                       "1", "--batch", "1", "--sheet", FOLDER + "/sheet.png", *BACKEND], pictures),
+    Scenario("encode", ["vqgan", "encode", "--weights", CODEC, "--data", FOLDER + "/pictures", "--out",
+                        FOLDER + "/codes.safetensors", *BACKEND], pictures),
+    Scenario("finetune", ["finetune", "--data", FOLDER + "/text.jsonl", "--length", "16", "--batch", "2", "--held-out", "2",
+                          "--steps", "2", "--save-every", "1", "--evaluate-every", "0", "--quiet", "--out",
+                          FOLDER + "/out", *BACKEND], text,
+             ["finetune", "--data", FOLDER + "/text.jsonl", "--length", "16", "--batch", "2", "--held-out", "2",
+              "--steps", "2", "--save-every", "1", "--evaluate-every", "0", "--keep", "0", "--quiet", "--out",
+              FOLDER + "/out", *BACKEND]),
+    Scenario("convert", ["convert", FOLDER + "/model/checkpoint-000001.safetensors", FOLDER + "/new.pt"], converted),
+    Scenario("convert-back", ["convert", FOLDER + "/old.pt", FOLDER + "/new.safetensors"], converted),
+    Scenario("show-table", ["show", "--rows", "2", "test/interop/pyarrow/v2_dictionary_zstd.parquet"]),
+    Scenario("show-tensors", ["show", "test/golden/clip/resample.safetensors"]),
+    Scenario("show-torch", ["show", "test/golden/vqgan/container_mixed_legacy.pt"]),
+    Scenario("show-tokenizer", ["show", "data/demo/t5_2k.model", "--caption", "grinning face"]),
+    Scenario("conform", ["conform", "--quick", "--filter", "layer_norm", *BACKEND]),
+    Scenario("calc", ["calc", "run"]),
+]
+
+options = None
+passed = failed = 0
+
+
+def run(arguments, environment=None, **others):
+    return subprocess.run([options.program, *arguments], env={**os.environ, **(environment or {})}, check=not others,
+                          timeout=LIMIT, stdin=subprocess.DEVNULL, **others)
+
+
+def digest(path):
+    """Of a file's content; a log's rates and times are left out."""
+    with open(path, "rb") as f:
+        data = f.read()
+    if path.endswith(".jsonl"):
+        lines = []
+        for line in data.split(b"\n")[:-1]:  # what follows the last end of a line is none yet
+            entry = json.loads(line)
+            lines.append({k: v for k, v in entry.items() if "second" not in k and k != "peak_bytes"})
+        data = json.dumps(lines).encode()
+    return hashlib.sha1(data).hexdigest()
+
+
+def contents(folder):
+    """Path -> digest of every file in a folder."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            found[os.path.relpath(path, folder)] = digest(path)
+    return found
+
+
+def without_times(said):
+    """What a command printed, without what a clock has to do with."""
+    return re.sub(r"\(?[0-9.e-]+ (ms|s|pictures/s)\)?", "TIME", said)
+
+
+def without_numbers(line):
+    return re.sub(r"[0-9.]+", "N", line)
+
+
+def is_step(name):
+    return os.path.basename(name).startswith("checkpoint-")
+
+
+class Trial:
+    """A scenario, prepared, with what an undisturbed run leaves."""
+
+    def __init__(self, scenario, work):
+        self.scenario, self.template, self.folder = scenario, work + "/template", work + "/run"
+        self.report = work + "/report"
+        os.mkdir(self.template)
+        if scenario.prepare:
+            scenario.prepare(self.template)
+        self.before = contents(self.template)
+        self.allowed = {}
+        for arguments in ([scenario.more] if scenario.more else []) + [scenario.arguments]:
+            done = self.play(arguments)
+            if done.returncode:
+                raise SystemExit(f"{scenario.name}: does not even run undisturbed: {done.stderr}")
+            self.usual = {without_numbers(line) for line in done.stderr.splitlines()}
+            self.after, self.said = contents(self.folder), without_times(done.stdout)
+            for name, value in self.after.items():
+                self.allowed.setdefault(name, set()).add(value)
+        for name, value in self.before.items():
+            self.allowed.setdefault(name, set()).add(value)
+
+    def play(self, arguments, **environment):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.template, self.folder)
+        environment["TMPDIR"] = self.folder
+        arguments = [a.replace(FOLDER, self.folder) for a in arguments]
+        return run(arguments, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+
+    def inject(self, kind, at, lasts=False, trace=False):
+        """Plays it with a fault; returns the completed process, the number of calls, those that failed, and the first."""
+        if os.path.exists(self.report):
+            os.remove(self.report)
+        environment = {"LD_PRELOAD": options.library, "FAULT_KIND": kind, "FAULT_AT": str(at),
+                       "FAULT_LASTS": "1" if lasts else "0", "FAULT_REPORT": self.report}
+        if trace:
+            environment["FAULT_TRACE"] = "1"
+        done = self.play(self.scenario.arguments, **environment)
+        with open(self.report, "rb") as f:
+            calls, hit, what = struct.unpack("<QQ32s", f.read(STACKS_AT))
+        return done, calls, hit, what.rstrip(b"\0").decode()
+
+    def places(self, kind):
+        """The number of calls, and those which are the first of their stack."""
+        _, calls, _, _ = self.inject(kind, 0)
+        seen, first = set(), []
+        with open(self.report, "rb") as f:
+            f.seek(STACKS_AT)
+            for n, (stack,) in enumerate(struct.iter_unpack("<Q", f.read(8 * calls)), 1):
+                if stack not in seen:
+                    seen.add(stack)
+                    first.append(n)
+        return calls, first
+
+    def wrong(self, done, hit, what):
+        """What is wrong with the end of a run in which something failed, or None."""
+        if done.returncode < 0:
+            return f"killed by signal {-done.returncode}"
+        found, lines = {}, []
+        for line in done.stderr.splitlines():
+            if without_numbers(line) not in self.usual and not line.startswith(("/", "_")):  # those are of --trace
+                lines.append(line)
+        left_out = [line for line in lines if line.startswith("left out: ")]  # pictures that could not be read
+        lines = [line for line in lines if line not in left_out]
+        try:
+            found = contents(self.folder)
+        except ValueError:
+            return "a log with a line that is no JSON"
+        for name, value in found.items():
+            if name not in self.allowed:
+                if what != "unlink":
+                    return f"leaves {name}"
+            elif value not in self.allowed[name] and not name.endswith(".jsonl") and not left_out:
+                return f"{name} is damaged"
+        if done.returncode == 0 and left_out:
+            return None
+        if not hit or done.returncode == 0:
+            missing = [n for n, v in self.after.items() if found.get(n) != v]
+            if missing:
+                return f"succeeds, but {missing[0]} is {'not as it should be' if missing[0] in found else 'missing'}"
+            if done.returncode == 0 and without_times(done.stdout) != self.said:
+                return "succeeds, but prints something else"
+            return "fails without a fault" if done.returncode else None
+        if done.returncode != 1:
+            return f"exit status {done.returncode}"
+        if len(lines) != 1 or not lines[0].startswith("potluck " + self.scenario.arguments[0] + ": "):
+            return f"{len(lines)} lines of error, not one that begins with the command"
+        for name in self.before:
+            if name not in found and not (is_step(name) and any(is_step(n) for n in found)):
+                return f"lost {name}"
+        return None
+
+    def check(self, kind, at, lasts, trace=False):
+        global passed, failed
+        try:
+            done, _, hit, what = self.inject(kind, at, lasts, trace)
+            why = self.wrong(done, hit, what)
+        except subprocess.TimeoutExpired:
+            done, what, why = None, "", f"hangs for {LIMIT} s"
+        if trace and done:
+            print(done.stderr, end="")
+        if not why:
+            passed += 1
+            return
+        failed += 1
+        print(f"FAIL {self.scenario.name}: {what} fails: {why}\n     python3 test/faults/inject.py {options.program} "
+              f"{options.library} --only {self.scenario.name} --kind {kind} --at {at}{' --lasts' if lasts else ''}")
+        for line in (done.stderr.splitlines()[:4] if done and not trace else []):
+            print("     | " + line[:200])
+        sys.stdout.flush()
+
+
+def sample(calls, first, runs):
+    """At most so many calls, spread over those of different stacks."""
+    if not runs or runs >= calls:
+        return range(1, calls + 1)
+    return first if runs >= len(first) else [first[i * len(first) // runs] for i in range(runs)]
+
+
+def main():
+    global options
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("library")
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--only")
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--at", type=int)
+    parser.add_argument("--lasts", action="store_true")
+    parser.add_argument("--trace", action="store_true")
+    options = parser.parse_args()
+    options.program, options.library = os.path.abspath(options.program), os.path.abspath(options.library)
+    for scenario in SCENARIOS:
+        if options.only and options.only != scenario.name:
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            trial, before = Trial(scenario, work), failed
+            counts = []
+            for kind in [options.kind] if options.kind else KINDS:
+                if options.at:
+                    trial.check(kind, options.at, options.lasts, options.trace)
+                    continue
+                calls, first = trial.places(kind)
+                chosen = sample(calls, first, options.runs)
+                counts.append(f"{len(chosen)} of {calls} calls ({kind})")
+                for i, n in enumerate(chosen):
+                    for lasts in (False, True) if not options.runs else (i % 2 == 1,):
+                        trial.check(kind, n, lasts)
+            print(f"{'ok  ' if failed == before else 'FAIL'} {scenario.name}: {', '.join(counts)}", flush=True)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return failed != 0
+
+
+sys.exit(main())
