@@ -67,12 +67,6 @@ void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job)
     x->callbacks->work(x->context, &job->job);
 }
 
-void allreduce_job_free(struct allreduce_job_of *job)
-{
-    bytes_clear(&job->message);
-    free(job);
-}
-
 /* A part is half a megabyte: where the stream can take the buffer itself, nothing is copied. */
 void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message)
 {
@@ -282,7 +276,8 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
     case JOB_REDUCE: allreduce_reduce_done(x, now, job); break;
     case JOB_VERIFY: allreduce_verify_done(x, now, job); break;
     }
-    allreduce_job_free(job);
+    bytes_clear(&job->message);
+    free(job);
     go(x, now);
 }
 

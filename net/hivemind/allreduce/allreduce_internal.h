@@ -95,7 +95,6 @@ void allreduce_give_up(struct allreduce *x, int status, const char *why);
 /* NULL: no memory. */
 struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind);
 void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job);
-void allreduce_job_free(struct allreduce_job_of *job);
 /* Sends it; the memory that the callback leaves in *message goes to the pool. */
 void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way,
                     struct bytes *message);

@@ -34,40 +34,35 @@ void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
     x->report.senders_lost++;
 }
 
+/* An error code is the last message: the sender hears why, and need not wait for its timeout. */
+static void close_stream(struct allreduce *x, size_t peer, enum averaging_code code)
+{
+    struct bytes message = { 0 };
+    x->receiving.peer[peer].state = IN_OVER;
+    if (code != MSG_NO_CODE && !part_message_code(&message, code)) {
+        x->callbacks->send(x->context, peer, ALLREDUCE_IN, bytes_at(&message),
+                           bytes_length(&message));
+        x->callbacks->finish(x->context, peer, ALLREDUCE_IN);
+    }
+    bytes_clear(&message);
+    x->callbacks->close(x->context, peer, ALLREDUCE_IN);
+}
+
 void allreduce_drop_sender(struct allreduce *x, size_t peer, int report)
 {
     struct in_peer *in = &x->receiving.peer[peer];
-    struct bytes code = { 0 };
-    int was_open = is_open(in);
     if (in->state == IN_OVER || peer == x->self) return;
     /* Parts that have arrived stay in their means; from the next part on the denominator is
      * smaller by its weight. [spec hivemind-protocol 5.5] */
     if (in->next < x->reducing.own_count) allreduce_lose_sender(x, in);
+    if (is_open(in)) close_stream(x, peer, report ? MSG_INTERNAL_ERROR : MSG_NO_CODE);
     in->state = IN_OVER;
-    if (!was_open) return;
-    /* The sender hears it, so that it need not wait for its reducer_timeout. */
-    if (report && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
-        x->callbacks->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
-        x->callbacks->finish(x->context, peer, ALLREDUCE_IN);
-    }
-    bytes_clear(&code);
-    x->callbacks->close(x->context, peer, ALLREDUCE_IN);
 }
 
 void allreduce_receive_stop(struct allreduce *x)
 {
-    struct bytes code = { 0 };
-    for (size_t p = 0; p < x->count; p++) {
-        struct in_peer *in = &x->receiving.peer[p];
-        if (!is_open(in)) continue;
-        in->state = IN_OVER;
-        if (!part_message_code(&code, MSG_CANCELLED)) {
-            x->callbacks->send(x->context, p, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
-            x->callbacks->finish(x->context, p, ALLREDUCE_IN);
-        }
-        bytes_clear(&code);
-        x->callbacks->close(x->context, p, ALLREDUCE_IN);
-    }
+    for (size_t p = 0; p < x->count; p++)
+        if (is_open(&x->receiving.peer[p])) close_stream(x, p, MSG_CANCELLED);
 }
 
 /* Everything answered: the stream is done with. */

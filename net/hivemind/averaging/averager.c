@@ -401,17 +401,11 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
         rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
                      o->target_size);
-    for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
+    /* Two of the calls only potluck's peers serve. libp2p lets a peer ask for a protocol that the
+     * other one does not know, so hivemind's peers are not disturbed by them. */
+    for (int i = 0; !rc && i < AVERAGER_ALL_RPCS; i++)
         rc = group_rpc_name(a->names.rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
-    /* Two calls that only potluck's peers serve. libp2p lets a peer ask for a protocol that
-     * the other one does not know, so hivemind's peers are not disturbed by them. */
-    if (snprintf(a->names.rpc_verify, sizeof a->names.rpc_verify, "%s::%s.rpc_btard", o->prefix,
-                 o->class_name) >= (int)sizeof a->names.rpc_verify)
-        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
-    if (snprintf(a->names.rpc_samples, sizeof a->names.rpc_samples, "%s::%s.rpc_state_samples",
-                 o->prefix, o->class_name) >= (int)sizeof a->names.rpc_samples)
-        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     if (snprintf(a->names.state_key, sizeof a->names.state_key, "%s.all_averagers", o->prefix) >=
         (int)sizeof a->names.state_key)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);

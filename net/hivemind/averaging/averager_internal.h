@@ -55,8 +55,7 @@ struct averager_call {
 struct averager_names {
     char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
     char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
-    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX];
-    char rpc_verify[GROUP_NAME_MAX], rpc_samples[GROUP_NAME_MAX];
+    char rpc[AVERAGER_ALL_RPCS][GROUP_NAME_MAX];
     struct dht_id key_id, state_id;
     struct bytes subkey; /* our peer ID, as it stands in the DHT */
 };

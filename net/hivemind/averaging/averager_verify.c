@@ -144,7 +144,8 @@ static void send_packet(struct averager *a, const struct peer_id *peer, const ui
     t->a = a;
     /* A call of its own for each packet: a unary call has an answer, so it is known whether
      * it came. */
-    t->request = rpc_call_unary(a->host, peer, a->names.rpc_verify, data, n, limit, on_answered, t);
+    t->request = rpc_call_unary(a->host, peer, a->names.rpc[AVERAGER_VERIFY], data, n, limit,
+                                on_answered, t);
     if (!t->request) {
         free(t);
         return;
@@ -197,14 +198,15 @@ int averager_verify_open(struct averager *a, struct pl_err *err)
     /* A peer that does not verify serves no such call; its gather message does not offer it
      * either. */
     if (!a->o.verify || a->o.client_mode) return PL_OK;
-    if (rpc_serve_unary(a->host, a->names.rpc_verify, on_verify_message, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->names.rpc_verify);
+    if (rpc_serve_unary(a->host, a->names.rpc[AVERAGER_VERIFY], on_verify_message, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_VERIFY]);
     return PL_OK;
 }
 
 void averager_verify_close(struct averager *a)
 {
-    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->names.rpc_verify);
+    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_VERIFY]);
     while (a->verify.calls) {
         rpc_cancel(a->verify.calls->request);
         forget(a->verify.calls);

@@ -91,12 +91,16 @@ static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, 
 
 int averager_witness_open(struct averager *a, struct pl_err *err)
 {
-    if (rpc_serve_unary(a->host, a->names.rpc_samples, on_asked, a))
-        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->names.rpc_samples);
+    if (rpc_serve_unary(a->host, a->names.rpc[AVERAGER_SAMPLES], on_asked, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_SAMPLES]);
     return PL_OK;
 }
 
-void averager_witness_close(struct averager *a) { rpc_unserve(a->host, a->names.rpc_samples); }
+void averager_witness_close(struct averager *a)
+{
+    rpc_unserve(a->host, a->names.rpc[AVERAGER_SAMPLES]);
+}
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
@@ -164,8 +168,8 @@ static void on_samples(void *context, const struct rpc_result *r)
 static void ask(struct witness *w)
 {
     struct averager *a = w->a;
-    w->request = rpc_call_unary(a->host, &w->peer, a->names.rpc_samples, a->witnesses.seed,
-                                STATE_SEED, STATE_WITNESS_LIMIT, on_samples, w);
+    w->request = rpc_call_unary(a->host, &w->peer, a->names.rpc[AVERAGER_SAMPLES],
+                                a->witnesses.seed, STATE_SEED, STATE_WITNESS_LIMIT, on_samples, w);
     if (!w->request) witness_answered(a);
 }
 

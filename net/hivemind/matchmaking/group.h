@@ -24,7 +24,15 @@ int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, str
 int group_key_is_valid(const char *key);
 
 /* What an averager serves: "PREFIX::CLASS.rpc_join_group" and so on. */
-enum averager_rpc { AVERAGER_JOIN, AVERAGER_AGGREGATE, AVERAGER_DOWNLOAD, AVERAGER_RPCS };
+enum averager_rpc {
+    AVERAGER_JOIN,
+    AVERAGER_AGGREGATE,
+    AVERAGER_DOWNLOAD,
+    AVERAGER_RPCS,                   /* those that hivemind's peers serve */
+    AVERAGER_VERIFY = AVERAGER_RPCS, /* between potluck's peers alone */
+    AVERAGER_SAMPLES,
+    AVERAGER_ALL_RPCS
+};
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
                    enum averager_rpc rpc, struct pl_err *err);
 

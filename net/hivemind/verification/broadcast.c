@@ -55,14 +55,20 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
     return PL_OK;
 }
 
-void broadcast_sent(struct broadcast *b)
+void packets_free(struct packet *l)
 {
-    while (b->out) {
-        struct packet *l = b->out;
-        b->out = l->next;
+    while (l) {
+        struct packet *next = l->next;
         bytes_clear(&l->data);
         free(l);
+        l = next;
     }
+}
+
+void broadcast_sent(struct broadcast *b)
+{
+    packets_free(b->out);
+    b->out = NULL;
     b->out_end = &b->out;
 }
 

@@ -54,6 +54,7 @@ struct packet {
     struct bytes data;
     struct packet *next;
 };
+void packets_free(struct packet *l); /* all of the list */
 
 struct broadcast {
     struct broadcast_options o;

@@ -177,22 +177,12 @@ int verifier_open(struct verifier **out, const struct verifier_view *v, struct p
     return PL_OK;
 }
 
-static void free_packets(struct packet *l)
-{
-    while (l) {
-        struct packet *next = l->next;
-        bytes_clear(&l->data);
-        free(l);
-        l = next;
-    }
-}
-
 void verifier_close(struct verifier *r)
 {
     if (!r) return;
     broadcast_close(&r->b);
-    free_packets(r->inbox);
-    free_packets(r->batch);
+    packets_free(r->inbox);
+    packets_free(r->batch);
     bytes_clear(&r->body);
     free(r->waiting);
     free(r->own_hash);
@@ -478,7 +468,7 @@ void verifier_step(struct verifier *r)
     for (struct packet *l = r->batch; l; l = l->next)
         broadcast_hear(&r->b, r->now, limit_of(r), l->to, bytes_at(&l->data),
                        bytes_length(&l->data));
-    free_packets(r->batch);
+    packets_free(r->batch);
     r->batch = NULL;
     /* Each turn ends at most one stage; several may be complete already. */
     while (goes_on && !r->over) {
