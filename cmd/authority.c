@@ -2,6 +2,7 @@
  * peers get tokens that expire soon; a user who is removed from the list is excluded once the last
  * token has expired. */
 #include "cmd.h"
+#include "cmd/common/json_event.h"
 
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
@@ -167,15 +168,6 @@ static int invite(const struct requests *w, struct pl_err *err)
 
 /* --- serving ---------------------------------------------------------------------------------- */
 
-static void say(json_t *line)
-{
-    char *text = json_dumps(line, JSON_COMPACT);
-    if (text) puts(text);
-    free(text);
-    json_decref(line);
-    fflush(stdout);
-}
-
 /* Until a signal; says what has happened when something has. */
 static void watch(struct authority_server *s, const struct requests *w, const sigset_t *ends)
 {
@@ -193,8 +185,8 @@ static void watch(struct authority_server *s, const struct requests *w, const si
         issued = now_issued;
         refused = now_refused;
         if (w->json)
-            say(json_pack("{s:s,s:I,s:I}", "event", "served", "issued", (json_int_t)issued,
-                          "refused", (json_int_t)refused));
+            json_event_print(json_pack("{s:s,s:I,s:I}", "event", "served", "issued",
+                                       (json_int_t)issued, "refused", (json_int_t)refused));
         else {
             printf("%zu tokens issued, %zu requests refused\n", issued, refused);
             fflush(stdout);
@@ -234,8 +226,9 @@ static int serve(const struct requests *w, struct pl_err *err)
     if (!rc)
         rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);
     if (!rc && w->json)
-        say(json_pack("{s:s,s:i,s:s,s:I}", "event", "listening", "port", authority_server_port(s),
-                      "certificate", crt_path, "users", (json_int_t)a.user_count));
+        json_event_print(json_pack("{s:s,s:i,s:s,s:I}", "event", "listening", "port",
+                                   authority_server_port(s), "certificate", crt_path, "users",
+                                   (json_int_t)a.user_count));
     else if (!rc) {
         printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d "
                "--authority-ca %s --token-file THEIRS\n",

@@ -6,6 +6,7 @@
 #include "cmd/common/compute.h"
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -128,12 +129,9 @@ static int check(struct requests *w)
 
 static void say(const struct requests *w, json_t *line, const char *text)
 {
-    char *json = w->json ? json_dumps(line, JSON_COMPACT) : NULL;
-    if (w->json && json) puts(json);
     if (!w->json && text) puts(text);
-    fflush(stdout);
-    free(json);
-    json_decref(line);
+    if (!w->json) json_decref(line), line = NULL;
+    json_event_print(line);
 }
 
 static double cpu_seconds(void)

@@ -5,6 +5,7 @@
 #include "dht_json.h"
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,15 +27,6 @@ static int pack(struct bytes *out, const char *text)
     int rc = v ? dht_json_write(out, v) : mp_text(out, text);
     json_decref(v);
     return rc;
-}
-
-static void say(json_t *line)
-{
-    char *text = json_dumps(line, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text) puts(text);
-    free(text);
-    json_decref(line);
-    fflush(stdout);
 }
 
 /* A value alone, for people. */
@@ -65,12 +57,13 @@ static json_t *dictionary_json(const struct dht_dictionary *d)
 static void print_result(const struct dht_options *o, const struct dht_result *r, double now)
 {
     if (o->json && r->type == DHT_FOUND_REGULAR) {
-        say(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "value",
-                      dht_json_of(bytes_at(&r->value), bytes_length(&r->value)), "expiration",
-                      r->expiration));
+        json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "value",
+                                   dht_json_of(bytes_at(&r->value), bytes_length(&r->value)),
+                                   "expiration", r->expiration));
     } else if (o->json) {
-        say(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "dictionary",
-                      dictionary_json(&r->dictionary), "expiration", r->expiration));
+        json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key,
+                                   "dictionary", dictionary_json(&r->dictionary), "expiration",
+                                   r->expiration));
     } else if (r->type == DHT_FOUND_REGULAR) {
         show("", bytes_at(&r->value), bytes_length(&r->value));
     } else {
@@ -90,7 +83,7 @@ static int get(const struct dht_options *o, struct swarm *s)
     int rc = dht_id_of_text(&key, o->key);
     if (!rc) rc = swarm_get(s, &r, &key, o->latest);
     if (rc) {
-        if (o->json) say(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
+        if (o->json) json_event_print(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
         else fprintf(stderr, "potluck dht: no peer has a record '%.200s'\n", o->key);
         return 1;
     }
@@ -122,9 +115,11 @@ static int put(const struct dht_options *o, struct swarm *s, const struct rsa_ke
     if (!rc) rc = pack(&value, o->value);
     if (!rc) rc = swarm_store(s, &key, has_subkey ? &subkey : NULL, &value, expiration);
     if (o->json && rc)
-        say(json_pack("{s:s,s:s,s:s}", "event", "refused", "key", o->key, "why", refusal(rc)));
+        json_event_print(
+            json_pack("{s:s,s:s,s:s}", "event", "refused", "key", o->key, "why", refusal(rc)));
     else if (o->json)
-        say(json_pack("{s:s,s:s,s:f}", "event", "stored", "key", o->key, "expiration", expiration));
+        json_event_print(
+            json_pack("{s:s,s:s,s:f}", "event", "stored", "key", o->key, "expiration", expiration));
     else if (rc) fprintf(stderr, "potluck dht: '%.200s': %s\n", o->key, refusal(rc));
     bytes_clear(&subkey);
     bytes_clear(&value);
@@ -147,14 +142,16 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
     if (rc) {
         const struct swarm_options one = { .cmd = "dht", .join = &address, .join_count = 1 };
         if (o->json)
-            say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
+            json_event_print(
+                json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
         if (rc != PL_EUSE) preflight_explain(s, &one, &err);
         if (!o->json) fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
         return 1;
     }
     peer_id_text(peer, &target.peer);
     if (o->json)
-        say(json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds",
+        json_event_print(
+            json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds",
                       pong.seconds, "clock_error",
                       !isfinite(pong.clock_error) ? json_null() : json_real(pong.clock_error),
                       "available", pong.available));
@@ -190,8 +187,8 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
     swarm_close(&reader);
     for (int i = 0; i < DHT_BENCH_RATES; i++) {
         if (o->json)
-            say(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
-                          "per_second", rates[i]));
+            json_event_print(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
+                                       "per_second", rates[i]));
         else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
     }
     if (failed)

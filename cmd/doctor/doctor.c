@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -56,12 +57,9 @@ static void print(void *context, const struct finding *f)
     struct doctor_options *o = context;
     o->bad |= f->level == FINDING_BAD;
     if (o->json) {
-        json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:s}", "event", "finding", "what", f->what,
-                                 "level", levels[f->level], "text", f->text, "advice", f->advice);
-        char *text = json_dumps(line, JSON_COMPACT);
-        if (text) puts(text);
-        free(text);
-        json_decref(line);
+        json_event_print(json_pack("{s:s,s:s,s:s,s:s,s:s}", "event", "finding", "what", f->what,
+                                   "level", levels[f->level], "text", f->text, "advice",
+                                   f->advice));
     } else {
         printf("%s %-10s %s\n", marks[f->level], f->what, f->text);
         if (f->advice[0]) printf("     %-10s -> %s\n", "", f->advice);

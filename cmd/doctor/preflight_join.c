@@ -3,6 +3,7 @@
  * PREFLIGHT_PATIENCE at most and then joins; remaining checks continue in the background. */
 #include "preflight_internal.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -45,21 +46,15 @@ static void keep(void *context, const struct finding *f)
 static void say_json(const struct preflight_join *c, enum finding_level worst)
 {
     static const char *const levels[] = { "ok", "warning", "bad" };
-    json_t *list = json_array(), *line;
-    char *text;
+    json_t *list = json_array();
     for (size_t i = 0; i < c->count; i++) {
         const struct finding *f = &c->found[i];
         json_array_append_new(list,
                               json_pack("{s:s,s:s,s:s,s:s}", "what", f->what, "level",
                                         levels[f->level], "text", f->text, "advice", f->advice));
     }
-    line = json_pack("{s:s,s:s,s:f,s:o}", "event", "check", "level", levels[worst], "seconds",
-                     pl_seconds() - c->began, "findings", list);
-    text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-    if (text) puts(text);
-    fflush(stdout);
-    free(text);
-    json_decref(line);
+    json_event_print(json_pack("{s:s,s:s,s:f,s:o}", "event", "check", "level", levels[worst],
+                               "seconds", pl_seconds() - c->began, "findings", list));
 }
 
 /* One write for each: training prints at the same time. */

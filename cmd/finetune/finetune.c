@@ -1,6 +1,7 @@
 /* finetune.c - `potluck finetune`: GPT-2 with 8-bit Adam on streamed text: the paper's tutorial.
  * [TTT 2.3] */
 #include "cmd/cmd.h"
+#include "cmd/common/checkpoint_options.h"
 #include "cmd/common/compute.h"
 #include "finetune_job.h"
 #include "data/text/bpe.h"
@@ -247,13 +248,7 @@ static const struct option_row rows[] = {
       "sequences on which perplexity is measured, taken from every 20th document" },
     { "evaluate-every", "N", "50", OPT_INTEGER(job.evaluate_every, 0, 1000000000),
       "steps between measurements; 0 measures only at the beginning and the end" },
-    { "save-every", "N", "100", OPT_INTEGER(job.save_every, 0, 1000000000),
-      "steps between checkpoints; 0 saves only at the end" },
-    { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
-      "newest checkpoints that are kept; 0 keeps all" },
-    { "resume", NULL, NULL, OPT_FLAG(job.resume),
-      "continue from the newest checkpoint in --out. Repeat the other options: only some are "
-      "compared with the checkpoint" },
+    CHECKPOINT_ROWS(job),
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },

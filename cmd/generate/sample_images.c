@@ -39,8 +39,10 @@ static int find_model(char **file, const char *path, struct pl_err *err)
     return rc;
 }
 
-int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                             const char *name, struct pl_err *err)
+/* Reads the configuration that a checkpoint carries in its metadata, or `name`; opens the model and
+ * loads it. */
+static int load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
+                      const char *name, struct pl_err *err)
 {
     struct pl_dalle_config config;
     struct st_file *f = NULL;
@@ -71,7 +73,7 @@ int image_sampler_open(struct image_sampler *p, const struct pl_backend *be, con
 {
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
-    if (model) rc = image_sampler_load_model(&p->model, be, model, config, err);
+    if (model) rc = load_model(&p->model, be, model, config, err);
     if (!rc && tokenizer) rc = pl_unigram_open(&p->tokenizer, tokenizer, err);
     if (!rc && codec) {
         rc = pl_vqgan_open(&p->codec, codec, be, 0, err);

@@ -30,9 +30,4 @@ int image_sampler_tokens(const struct image_sampler *p, int32_t *tokens, const c
 int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes,
                          int n, struct pl_err *err);
 
-/* Reads the configuration that a checkpoint carries in its metadata, or `config`; opens the model,
- * loads it. */
-int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                             const char *config, struct pl_err *err);
-
 #endif

@@ -5,6 +5,7 @@
 #include "cmd/cmd.h"
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 #include "cmd/dash/own_page.h"
 #include "peer_auxiliary.h"
 #include "peer_save.h"
@@ -85,26 +86,17 @@ static int check(struct peer_options *o)
     return PL_OK;
 }
 
-static void say(json_t *line)
-{
-    char *text = json_dumps(line, JSON_COMPACT);
-    if (text) puts(text);
-    free(text);
-    json_decref(line);
-    fflush(stdout);
-}
-
 static void announce(const struct peer_options *o, struct swarm *s)
 {
     char text[MULTIADDR_TEXT_MAX];
     if (!o->json) cmd_show_addresses(s, stdout, "listening: others join with\n", "  --join ");
     else if (!swarm_address_for_others(s, text))
-        say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
+        json_event_print(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
 }
 
 static void report_failure(const struct peer_options *o, const struct pl_err *err)
 {
-    if (o->json) say(json_pack("{s:s,s:s}", "event", "alone", "why", err->text));
+    if (o->json) json_event_print(json_pack("{s:s,s:s}", "event", "alone", "why", err->text));
     else fprintf(stderr, "potluck peer: %s; trying again\n", err->text);
 }
 
@@ -113,8 +105,9 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     struct dht_status status;
     swarm_status(s, &status);
     if (o->json) {
-        say(json_pack("{s:s,s:I,s:b,s:f}", "event", "joined", "nodes", (json_int_t)status.nodes,
-                      "reachable", status.reachable, "clock_offset", status.clock_offset));
+        json_event_print(json_pack("{s:s,s:I,s:b,s:f}", "event", "joined", "nodes",
+                                   (json_int_t)status.nodes, "reachable", status.reachable,
+                                   "clock_offset", status.clock_offset));
         return;
     }
     if (o->join.join.count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
@@ -142,9 +135,9 @@ static void report_resources(struct swarm *s, size_t *limited)
     swarm_resources(s, &r);
     if (r.limited == *limited) return;
     *limited = r.limited;
-    say(json_pack("{s:s,s:I,s:o,s:o,s:o}", "event", "resources", "limited", (json_int_t)r.limited,
-                  "system", sums(&r.system), "reserved", sums(&r.reserved), "transient",
-                  sums(&r.transient)));
+    json_event_print(json_pack("{s:s,s:I,s:o,s:o,s:o}", "event", "resources", "limited",
+                               (json_int_t)r.limited, "system", sums(&r.system), "reserved",
+                               sums(&r.reserved), "transient", sums(&r.transient)));
 }
 
 /* The jobs of --save and --auxiliary. */

@@ -1,6 +1,7 @@
 /* peer_auxiliary.c - joins the run's rounds of averaging with tensors of zeros that weigh nothing,
  * and reduces a share of the others' gradients. */
 #include "peer_auxiliary.h"
+#include "cmd/common/json_event.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 #include "net/hivemind/training/collaboration.h"
@@ -32,8 +33,6 @@ const struct option_row peer_help_rows[] = {
 
 static void say(const struct peer_help *p, const struct collaboration_round *r)
 {
-    json_t *line;
-    char *text;
     if (!p->json) {
         if (r->banned) fprintf(stderr, "potluck peer: %s\n", r->caught.text);
         if (r->status) fprintf(stderr, "potluck peer: %s\n", r->why.text);
@@ -43,15 +42,10 @@ static void say(const struct peer_help *p, const struct collaboration_round *r)
         fflush(stdout);
         return;
     }
-    line = json_pack("{s:s,s:i,s:I,s:i,s:f,s:s?,s:s?}", "event", "helped", "status", r->status,
-                     "peers", (json_int_t)r->peers, "verified", r->verified, "seconds", r->seconds,
-                     "why", r->status ? r->why.text : NULL, "caught",
-                     r->banned ? r->caught.text : NULL);
-    text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-    if (text) puts(text);
-    fflush(stdout);
-    free(text);
-    json_decref(line);
+    json_event_print(json_pack("{s:s,s:i,s:I,s:i,s:f,s:s?,s:s?}", "event", "helped", "status",
+                               r->status, "peers", (json_int_t)r->peers, "verified", r->verified,
+                               "seconds", r->seconds, "why", r->status ? r->why.text : NULL,
+                               "caught", r->banned ? r->caught.text : NULL));
 }
 
 void peer_help_turn(struct peer_help *p)

@@ -1,6 +1,7 @@
 /* peer_save.c - the state is downloaded and checked on the network's thread; the caller's thread
  * polls, takes a complete state, and writes it. */
 #include "peer_save.h"
+#include "cmd/common/json_event.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
 #include "cmd/train/train_job.h"
@@ -56,23 +57,14 @@ const struct option_row peer_save_rows[] = {
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static void print(json_t *line)
-{
-    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-    if (text) puts(text);
-    fflush(stdout);
-    free(text);
-    json_decref(line);
-}
-
 /* who: whose state could not be had; NULL: nobody's in particular. Called on both threads. */
 static void say_trouble(const struct peer_save *p, const struct peer_id *who, const char *why)
 {
     char id[PEER_ID_TEXT_MAX] = "";
     if (who) peer_id_text(id, who);
     if (p->json)
-        print(json_pack("{s:s,s:s?,s:s}", "event", "not_saved", "donor", who ? id : NULL, "why",
-                        why));
+        json_event_print(json_pack("{s:s,s:s?,s:s}", "event", "not_saved", "donor", who ? id : NULL,
+                                   "why", why));
     else fprintf(stderr, "potluck peer: %s%s%s\n", who ? id : "", who ? ": " : "", why);
 }
 
@@ -84,9 +76,9 @@ static void say_saved(const struct peer_save *p, const char *path)
     double seconds = pl_seconds() - p->began;
     peer_id_text(id, &p->donor);
     if (p->json)
-        print(json_pack("{s:s,s:I,s:s,s:I,s:s,s:f}", "event", "checkpoint", "epoch",
-                        (json_int_t)p->epoch, "path", path, "bytes", (json_int_t)bytes, "donor", id,
-                        "seconds", seconds));
+        json_event_print(json_pack("{s:s,s:I,s:s,s:I,s:s,s:f}", "event", "checkpoint", "epoch",
+                                   (json_int_t)p->epoch, "path", path, "bytes", (json_int_t)bytes,
+                                   "donor", id, "seconds", seconds));
     else {
         printf("step %lld: %s, %lld bytes, from %s, in %.1f s\n", (long long)p->epoch, path, bytes,
                id, seconds);

@@ -9,6 +9,7 @@
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
+#include "cmd/common/checkpoint_options.h"
 #include "cmd/common/averaging_options.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/join_options.h"
@@ -109,13 +110,7 @@ static const struct option_row rows[] = {
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed)" },
-    { "save-every", "N", "100", OPT_INTEGER(job.save_every, 0, 1000000000),
-      "steps between checkpoints; 0 saves only at the end" },
-    { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000),
-      "newest checkpoints that are kept; 0 keeps all" },
-    { "resume", NULL, NULL, OPT_FLAG(job.resume),
-      "continue from the newest checkpoint in --out. Repeat the other options: only some are "
-      "compared with the checkpoint" },
+    CHECKPOINT_ROWS(job),
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { NULL, NULL, NULL, OPT_HEADING,

@@ -8,8 +8,8 @@
  * When to step, with whom, and what to do when that fails is the optimizer's matter. Parameters stay
  * in the device's memory: the hooks pass pointers, not copies. */
 #include "train_swarm.h"
-#include "data/files/json.h"
 #include "cmd/common/swarm_messages.h"
+#include "cmd/common/json_event.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/optimizer/collaborative_trainer.h"
 #include "net/hivemind/training/peer_report.h"
@@ -180,24 +180,18 @@ static void print_json(const struct pl_collaborative_event *e)
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
     char round[2 * DHT_ID_BYTES + 1];
-    json_t *line;
-    char *text;
     for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
-    line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
-                     "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
-                     (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers,
-                     "global_samples", (json_int_t)e->status.global_samples, "local_samples",
-                     (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
-                     isfinite(e->status.eta_s) ? e->status.eta_s : -1, "samples_per_second",
-                     e->status.samples_per_second, "round", round, "round_status", e->round.status,
-                     "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
-                     "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
-                     e->round.banned ? e->round.caught : NULL, "text", e->text);
-    text = line ? pl_json_text(line, JSON_COMPACT) : NULL;
-    if (text) puts(text);
-    fflush(stdout);
-    free(text);
-    json_decref(line);
+    json_event_print(
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
+                  "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
+                  (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers,
+                  "global_samples", (json_int_t)e->status.global_samples, "local_samples",
+                  (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
+                  isfinite(e->status.eta_s) ? e->status.eta_s : -1, "samples_per_second",
+                  e->status.samples_per_second, "round", round, "round_status", e->round.status,
+                  "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
+                  "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
+                  e->round.banned ? e->round.caught : NULL, "text", e->text));
 }
 
 /* Batches and good rounds are the progress line's matter: here is only what a user may act on. */

@@ -2,12 +2,6 @@
  * memory is allowed, in every order that streams permit, from more threads than there are
  * pipelines, and on the host when there is no memory at all. Values are chosen so that sums are
  * exact in every order: all results but CenteredClip's equal the reference's bit for bit. */
-#include "ref/backend.h"
-#include "ref/rng.h"
-#include "runtime/backend_open.h"
-
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "devices.h"
+
 enum {
     N = 20001,
     PEERS = 5,
@@ -28,28 +24,7 @@ enum {
 };                               /* several chunks of what is allowed below, and a remainder */
 #define LITTLE ((size_t)4 << 20) /* bytes: a pipeline stage then has 64 KiB */
 
-static struct pl_backend be, host;
-static void (*set_streams)(long when);
 static const long orders[] = { -1, -2, 1, 2, 3 }; /* early, late, seeds */
-
-static int open_device(void **state)
-{
-    char path[PATH_MAX + 64] = "";
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-    char *slash;
-    void *lib;
-    (void)state;
-    path[n > 0 ? n : 0] = 0;
-    slash = strrchr(path, '/');
-    if (!slash) return -1;
-    strcpy(slash, "/../libpl_cuda_on_cpu.so");
-    pl_backend_ref(&host);
-    if (access(path, R_OK)) return 0; /* each test reports that it is skipped */
-    if (pl_backend_open(&be, path, NULL)) return -1;
-    lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    *(void **)&set_streams = lib ? dlsym(lib, "cuda_on_cpu_streams") : NULL;
-    return set_streams ? 0 : -1;
-}
 
 /* What a round does with one part. */
 struct part {

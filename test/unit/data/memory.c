@@ -67,20 +67,26 @@ static int files(void)
 
 /* Runs `what` with its first allocation failing, its second, ... until none is left to fail.
  * may_pass: the one that fails may be for something that is not needed in the end. */
-static void each_failing(int (*what)(void), int may_pass)
+struct work {
+    int (*what)(void);
+    int may_pass;
+};
+
+static void each_failing(void **state)
 {
+    const struct work *work = *state;
     for (long n = 0;; n++) {
         int rc, before = files();
         fail_at = n;
         calls = 0;
-        rc = what();
+        rc = work->what();
         fail_at = -1;
         if (calls <= n) {
             assert_int_equal(rc, PL_OK);
             assert_true(n > 0);
             return;
         }
-        if (!may_pass) assert_int_not_equal(rc, PL_OK);
+        if (!work->may_pass) assert_int_not_equal(rc, PL_OK);
         assert_int_equal(files(), before);
     }
 }
@@ -311,72 +317,6 @@ static int gradients(void)
     return rc;
 }
 
-static void torch_files(void **state)
-{
-    (void)state;
-    each_failing(checkpoints, 1);
-}
-static void cleaned_texts(void **state)
-{
-    (void)state;
-    each_failing(texts, 0);
-}
-static void settings_read(void **state)
-{
-    (void)state;
-    each_failing(settings, 0);
-}
-static void documents_read(void **state)
-{
-    (void)state;
-    each_failing(documents, 0);
-}
-static void codecs_sized(void **state)
-{
-    (void)state;
-    each_failing(codec_sizes, 0);
-}
-static void gradients_taken(void **state)
-{
-    (void)state;
-    each_failing(gradients, 0);
-}
-static void shards_written(void **state)
-{
-    (void)state;
-    each_failing(writing_a_shard, 0);
-}
-static void shards_read(void **state)
-{
-    (void)state;
-    each_failing(reading_a_shard, 0);
-}
-static void dictionaries_read(void **state)
-{
-    (void)state;
-    each_failing(read_dictionaries, 0);
-}
-static void streams(void **state)
-{
-    (void)state;
-    each_failing(streaming, 1);
-}
-static void images(void **state)
-{
-    (void)state;
-    each_failing(pictures, 0);
-}
-static void plots(void **state)
-{
-    (void)state;
-    each_failing(plotting, 0);
-}
-static void safetensors(void **state)
-{
-    (void)state;
-    each_failing(tensors, 0);
-}
-
 static int setup(void **state)
 {
     (void)state;
@@ -403,22 +343,30 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
+#define EACH_FAILING(function, passes) \
+    { \
+        .name = #function, .test_func = each_failing, .initial_state = &(struct work) \
+        { \
+            .what = function, .may_pass = passes \
+        } \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_written),
-        cmocka_unit_test(shards_read),
-        cmocka_unit_test(dictionaries_read),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(images),
-        cmocka_unit_test(plots),
-        cmocka_unit_test(safetensors),
-        cmocka_unit_test(torch_files),
-        cmocka_unit_test(cleaned_texts),
-        cmocka_unit_test(settings_read),
-        cmocka_unit_test(documents_read),
-        cmocka_unit_test(codecs_sized),
-        cmocka_unit_test(gradients_taken),
+        EACH_FAILING(writing_a_shard, 0),
+        EACH_FAILING(reading_a_shard, 0),
+        EACH_FAILING(read_dictionaries, 0),
+        EACH_FAILING(streaming, 1),
+        EACH_FAILING(pictures, 0),
+        EACH_FAILING(plotting, 0),
+        EACH_FAILING(tensors, 0),
+        EACH_FAILING(checkpoints, 1),
+        EACH_FAILING(texts, 0),
+        EACH_FAILING(settings, 0),
+        EACH_FAILING(documents, 0),
+        EACH_FAILING(codec_sizes, 0),
+        EACH_FAILING(gradients, 0),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

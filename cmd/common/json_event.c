@@ -1,0 +1,16 @@
+/* json_event.c - an event as a line: written in one piece, so that threads do not mix their lines,
+ * and flushed, since standard output may be a pipe. */
+#include "json_event.h"
+#include "data/files/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void json_event_print(json_t *event)
+{
+    char *text = event ? pl_json_text(event, JSON_COMPACT) : NULL;
+    if (text) puts(text);
+    fflush(stdout);
+    free(text);
+    json_decref(event);
+}

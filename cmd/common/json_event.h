@@ -1,0 +1,11 @@
+/* json_event.h - the lines of --json: one event, one line of JSON on standard output. */
+#ifndef PL_CMD_JSON_EVENT_H
+#define PL_CMD_JSON_EVENT_H
+
+#include <jansson.h>
+
+/* Prints the event, a new reference, at once, for programs that read our output. NULL (no memory)
+ * prints nothing. */
+void json_event_print(json_t *event);
+
+#endif
