@@ -46,7 +46,8 @@ static void texts_are_cleaned(void **state)
         { "&EACUTE;", "\xc3\xa9" },               /* in capitals, then lower case */
         { "&#233; &#xE9; &#59 &#0;", "\xc3\xa9 \xc3\xa9 ; \xef\xbf\xbd" },
         { "&#x110000; &#150;", "\xef\xbf\xbd \xe2\x80\x93" },
-        { "&#18446744073709551681;", "\xef\xbf\xbd" }, /* 2^64 + 65 is no A */
+        { "&#18446744073709551681;", "\xef\xbf\xbd" },    /* 2^64 + 65 is no A */
+        { "&#18446744073709551681 x", "\xef\xbf\xbd x" }, /* 2^64 + 65 is no A */
         { "&#x100000041;&#x41g", "\xef\xbf\xbd"
                                  "ag" },
         { "&#xd800;&#1114111;x", "\xef\xbf\xbdx" },

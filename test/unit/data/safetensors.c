@@ -208,6 +208,7 @@ static void headers_that_lie(void **state)
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [4, 12]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [-1, 0], \"data_offsets\": [0, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [0, -1], \"data_offsets\": [0, 0]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [-4, -4]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [9, 9]}}",
         "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4.0]}}",

@@ -311,6 +311,8 @@ static void reducer_refuses(void **state)
     assert_int_equal(pl_reducer_begin(&r, &be, 4), PL_OK);
     assert_int_equal(pl_reducer_add(&r, x, -1, &err), PL_EUSE);
     assert_int_equal(pl_reducer_add(&r, x, NAN, &err), PL_EUSE);
+    assert_int_equal(pl_reducer_add(&r, x, INFINITY, &err), PL_EUSE);
+    assert_int_equal(pl_reducer_add(&r, x, -INFINITY, &err), PL_EUSE);
     assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_FLOAT16, half, 7, 1, &err), PL_EFORMAT);
     assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_UNIFORM8, half, 8, 1, &err),
                      PL_EFORMAT);

@@ -230,6 +230,11 @@ static void refusals(void **state)
     type.size[0] = 0; /* empty, whatever the other axis says */
     assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_OK);
     assert_int_equal(n, 0);
+    type = (struct pl_wire_type){ .dims = 3, .size = { 1ll << 62, 1ll << 62, 0 } };
+    assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_OK);
+    assert_int_equal(n, 0);
+    type.size[2] = -1;
+    assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
     type.dims = PL_WIRE_DIMS_MAX + 1;
     assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
     type = (struct pl_wire_type){ .dtype = PL_F32, .dims = 1, .size = { 4 } };
@@ -250,6 +255,35 @@ static void refusals(void **state)
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_NONE, &type, buffer, 8, NULL),
                      PL_OK); /* widened */
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_FLOAT16, &type, buffer, 4, NULL), PL_EFORMAT);
+}
+
+/* Every method's buffer at its own length, one byte shorter, one longer, and with another number of
+ * table entries. */
+static void lengths_and_tables(void **state)
+{
+    static const float x[6] = { 1, -2, 3, 4, -5, 6 };
+    const struct pl_wire_type type = { .dtype = PL_F32, .dims = 2, .size = { 2, 3 } };
+    (void)state;
+    for (int method = 0; method < PL_COMPRESSIONS; method++) {
+        enum pl_compression how = (enum pl_compression)method;
+        uint8_t buffer[2048] = { 0 };
+        size_t bytes, n;
+        assert_int_equal(pl_wire_bytes(&bytes, how, &type, NULL), PL_OK);
+        assert_int_equal(pl_wire_encode(buffer, &be, how, &type, x, NULL), PL_OK);
+        assert_int_equal(pl_wire_check(&n, how, &type, buffer, bytes, NULL), PL_OK);
+        assert_int_equal(n, 6);
+        assert_int_equal(pl_wire_check(&n, how, &type, buffer, bytes - 1, NULL), PL_EFORMAT);
+        assert_int_equal(pl_wire_check(&n, how, &type, buffer, bytes + 1, NULL), PL_EFORMAT);
+        for (size_t at = 0; at < 16; at++) { /* of the counts in front, every byte */
+            int counts = how == PL_COMPRESS_BLOCKWISE8                                 ? 16
+                         : how == PL_COMPRESS_UNIFORM8 || how == PL_COMPRESS_QUANTILE8 ? 8
+                                                                                       : 0;
+            buffer[at] ^= 3;
+            assert_int_equal(pl_wire_check(&n, how, &type, buffer, bytes, NULL),
+                             (int)at < counts ? PL_EFORMAT : PL_OK);
+            buffer[at] ^= 3;
+        }
+    }
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -384,6 +418,7 @@ int main(void)
         cmocka_unit_test(adaptive),
         cmocka_unit_test(buffers),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(lengths_and_tables),
         cmocka_unit_test(messages),
         cmocka_unit_test(streams),
         cmocka_unit_test(empty_and_scalar),

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -97,6 +98,58 @@ static void assert_same_gradient(const struct pl_dalle *m, const float *a, const
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */
+
+static double largest_of(const struct pl_dalle *m, const char *end)
+{
+    double largest = 0;
+    for (size_t i = 0; i < m->params.count; i++) {
+        const struct pl_param *t = &m->params.list[i];
+        size_t n = strlen(t->name), k = strlen(end);
+        if (n < k || strcmp(t->name + n - k, end)) continue;
+        for (size_t j = 0; j < t->n; j++)
+            largest = fmax(largest, fabs((double)m->params.value[t->offset + j]));
+    }
+    return largest;
+}
+
+/* PyTorch draws a layer's weight and bias from +-1/sqrt(inputs): D, H d or 4 D. Among that many values
+ * some are near the bound. */
+static void initial_values(void **state)
+{
+    struct pl_dalle_config c = { .name = "test",
+                                 .T = 60,
+                                 .F = 3,
+                                 .D = 16,
+                                 .H = 4,
+                                 .d = 25,
+                                 .L = 3,
+                                 .V = 200,
+                                 .Vi = 100,
+                                 .pad = 1,
+                                 .image_weight = 7 };
+    struct pl_dalle *m;
+    int checked = 0;
+    (void)state;
+    pl_backend_ref(&be);
+    pl_dalle_config_pattern(&c, 3, 1);
+    assert_int_equal(pl_dalle_open(&m, &c, &be, 0, NULL), PL_OK);
+    assert_int_equal(pl_dalle_init(m, 5), PL_OK);
+    for (size_t i = 0; i < m->params.count; i++) {
+        const struct pl_param *t = &m->params.list[i];
+        size_t n = strlen(t->name);
+        if (t->dims != 2) continue;
+        char bias[PL_NAME_MAX];
+        double bound = 1 / sqrt((double)t->shape[1]), most = largest_of(m, t->name);
+        assert_true(most <= bound * 1.000001 && most > 0.95 * bound);
+        snprintf(bias, sizeof bias, "%.*sbias", (int)(n - strlen("weight")), t->name);
+        if (strcmp(t->name + n - 6, "weight") || pl_params_find(&m->params, bias) < 0) continue;
+        most = largest_of(m, bias);
+        assert_true(most <= bound * 1.000001 && most > 0.7 * bound);
+        checked++;
+    }
+    assert_true(checked >= 4);
+    pl_dalle_close(m);
+}
 
 static void three_modes_agree(void **state)
 {
@@ -279,6 +332,7 @@ static void refuses_ids_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(initial_values),
         cmocka_unit_test(three_modes_agree),
         cmocka_unit_test(parts_add_up_to_the_batch),
         cmocka_unit_test(gradient_is_the_slope),

@@ -51,6 +51,28 @@ static void initial_values(void **state)
     assert_true(sum == 0);
 }
 
+/* As many tokens as there are positions, and not one more. */
+static void positions_are_a_limit(void **state)
+{
+    int n = config.positions;
+    float *logits = malloc((size_t)(n + 1) * 40 * sizeof *logits);
+    int32_t *row = calloc((size_t)n + 1, sizeof *row);
+    double loss;
+    (void)state;
+    assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n), PL_OK);
+    assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n + 1), PL_EUSE);
+    assert_int_equal(pl_gpt2_loss(&m, &loss, row, row, NULL, 1, n, 1), PL_OK);
+    assert_int_equal(pl_gpt2_loss(&m, &loss, row, row, NULL, 1, n + 1, 1), PL_EUSE);
+    for (int bad = -1; bad <= 40; bad += 41) {
+        row[n - 1] = bad;
+        assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n), PL_EUSE);
+    }
+    row[n - 1] = 39;
+    assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n), PL_OK);
+    free(logits);
+    free(row);
+}
+
 static void stored_is_recomputed(void **state)
 {
     size_t n = m.params.total;
@@ -150,9 +172,8 @@ static void shared_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(initial_values),
-        cmocka_unit_test(stored_is_recomputed),
-        cmocka_unit_test(a_checkpoint),
+        cmocka_unit_test(initial_values),       cmocka_unit_test(positions_are_a_limit),
+        cmocka_unit_test(stored_is_recomputed), cmocka_unit_test(a_checkpoint),
         cmocka_unit_test(shared_layers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

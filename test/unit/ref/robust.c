@@ -71,6 +71,31 @@ static void equal_inputs_stay(void **state)
     assert_true(result.step == 0 && far(v, x[0]) == 0);
 }
 
+/* Inputs are counted as clipped beyond tau, not at it; one that is no number is. Either limit ends the
+ * iteration, at the limit already. */
+static void clipped_and_stopped(void **state)
+{
+    struct pl_clip how = { 4, NULL, 9, -1, -1, 0 };
+    struct pl_clip_result result;
+    static const float x[4][1] = { { 4 }, { -4 }, { 5 }, { NAN } };
+    double v[1] = { 0 };
+    (void)state;
+    how.iterations = 1;
+    assert_int_equal(ref_centered_clip(v, &result, x[0], NULL, 4, 1, &how), PL_OK);
+    assert_int_equal(result.clipped, 2);
+    assert_true(v[0] == 1 && result.step == 1); /* (4 - 4 + 4 + nothing) / 4 */
+    for (int limit = 0; limit < 4; limit++) {   /* of the norm, of the largest; met, just missed */
+        struct pl_clip stop = { 100, NULL, 9, -1, -1, 0 };
+        static const float near[2][2] = { { 2, 2 }, { 4, 6 } };
+        double w[2] = { 0 }, norm = sqrt(9 + 16), least = limit % 2 ? 1 - 1e-9 : 1;
+        if (limit < 2) stop.stop_norm = least * norm;
+        else stop.stop_largest = least * 4;
+        assert_int_equal(ref_centered_clip(w, &result, near[0], NULL, 2, 2, &stop), PL_OK);
+        assert_true(w[0] == 3 && w[1] == 4);
+        assert_int_equal(result.iterations, limit % 2 ? 2 : 1);
+    }
+}
+
 static void weights_of_nothing(void **state)
 {
     const double none[PEERS] = { 0 };
@@ -231,6 +256,26 @@ static void votes_for_recomputing(void **state)
     assert_true(recompute);
 }
 
+/* Half of the votes is no majority; of an even number of inputs the lower median is where it begins. */
+static void votes_that_tie(void **state)
+{
+    static const double norms[2][4] = { { 13, 12, 12, 12 }, { 12, 12, 12, 13 } };
+    static const float x[4][1] = { { 1 }, { 2 }, { 1e6f }, { 3e6f } };
+    struct pl_btard from_median = btard;
+    float aggregate[1];
+    int recompute;
+    (void)state;
+    for (int part = 0; part < 2; part++) {
+        assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 2, part), part == 0);
+        assert_false(recompute);
+    }
+    from_median.iterations = 0;
+    assert_int_equal(pl_btard_aggregate(aggregate, &from_median, ref_centered_clip, ref_median,
+                                        x[0], 4, 1),
+                     PL_OK);
+    assert_true(aggregate[0] == 2);
+}
+
 static void directions(void **state)
 {
     double z[D], y[D], product = 0, length = 0;
@@ -268,12 +313,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_radius_is_the_mean),
         cmocka_unit_test(equal_inputs_stay),
+        cmocka_unit_test(clipped_and_stopped),
         cmocka_unit_test(weights_of_nothing),
         cmocka_unit_test(outliers_do_not_drag),
         cmocka_unit_test(medians),
         cmocka_unit_test(honest_peers_pass),
         cmocka_unit_test(cheaters_are_found),
         cmocka_unit_test(votes_for_recomputing),
+        cmocka_unit_test(votes_that_tie),
         cmocka_unit_test(directions),
         cmocka_unit_test(validators),
     };
