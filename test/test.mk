@@ -143,3 +143,13 @@ bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1
 $(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
+
+# Whole swarms in one process, from one seed each: the C library's calls go to the simulation.
+SIMULATION_O    = $(call obj,$(wildcard test/simulation/*.c))
+SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_destroy pthread_mutex_lock \
+	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
+	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
+	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
+	scandir rsa_key_make pl_backend_open
+$(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
+	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))

@@ -1,0 +1,75 @@
+/* plan.h - what a seed decides: the swarm, its settings, and which faults it meets. */
+#ifndef PL_SIMULATION_PLAN_H
+#define PL_SIMULATION_PLAN_H
+
+#include "simulation.h"
+
+#include "net/hivemind/optimizer.h"
+#include "net/libp2p/peer/multiaddr.h"
+
+#define PLAN_TENSORS 3
+#define PLAN_VALUES 4096 /* room for all tensors of the model */
+#define PLAN_PORT 4001   /* everybody listens there */
+
+enum plan_method { METHOD_ADAM, METHOD_OWN_STEP };
+
+struct plan {
+    uint64_t seed;
+    int honest, byzantine; /* peers; Byzantine ones have the last indices */
+    int64_t epochs;        /* the run is over when everybody has made so many */
+    int64_t target_batch, batch;
+    double batch_seconds, matchmaking_time, averaging_timeout, allreduce_timeout;
+    const char *compression;
+    enum pl_collaborative_delay delay;
+    enum plan_method method;
+    double clip;
+    int verify, clients;      /* the last `clients` honest peers only dial */
+    int64_t checkpoint_every; /* epochs */
+    double calm_at, end_at;   /* s: faults end; the run must be over */
+    /* Faults that this seed has. */
+    struct {
+        int links, cuts, breaks, crashes, power, stops, slow, skew, disk, memory;
+    } faults;
+    int64_t rows[PLAN_TENSORS], columns[PLAN_TENSORS];
+    float optimum[PLAN_VALUES];
+};
+extern struct plan plan;
+void plan_draw(uint64_t seed);
+void plan_describe(char *text, size_t n);
+
+/* --- trainer.c: an honest peer ---------------------------------------------------------------- */
+
+struct trainer {
+    struct sim_peer *peer;
+    char address[MULTIADDR_TEXT_MAX];
+    int is_client, is_running, is_done; /* done: has made plan.epochs */
+    unsigned boot;
+    struct pl_collaborative *collaborative;
+    int64_t epoch;                         /* as of its last event */
+    int64_t epochs_averaged, epochs_alone; /* of this boot */
+    double distance;                       /* of its parameters from the optimum */
+};
+extern struct trainer trainers[SIM_PEERS_MAX];
+struct trainer *trainer_here(void);
+/* The RSA keys of all peers: from the file, or made and stored there. */
+void trainers_make_keys(const char *path);
+/* Draws its keys; boots it: opens the newest checkpoint, joins, trains, saves, leaves. */
+void trainer_prepare(struct trainer *t, struct sim_peer *p);
+void trainer_boot(struct trainer *t);
+
+/* --- faults.c --------------------------------------------------------------------------------- */
+
+/* Schedules everything that will go wrong, all of it before plan.calm_at. */
+void faults_schedule(void);
+/* The computer loses its power, or the process is killed; it boots again after `pause` s. */
+void faults_crash(struct trainer *t, int power, double pause);
+
+/* --- checks.c: the invariants ----------------------------------------------------------------- */
+
+void checks_event(struct trainer *t, const struct pl_collaborative_event *e);
+void checks_boot(struct trainer *t, int64_t epoch);
+void checks_error(struct trainer *t, int status, const char *why);
+void checks_begin(void); /* every second of virtual time from now on */
+void checks_end(void);   /* the run is over */
+
+#endif
