@@ -8,6 +8,7 @@
 #include "loop_uv.h"
 
 #include <assert.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -72,7 +73,9 @@ static void sink(struct loop *l, size_t place, struct timer *t)
 
 static void on_alarm(uv_timer_t *alarm);
 
-/* The one libuv timer follows the heap's first. */
+/* The one libuv timer follows the heap's first. Rounded up: a timer comes up to a millisecond late,
+ * never early. A callback that came early would start its timer again for the rest of the time, and
+ * would be called again and again, since the loop's clock stands still meanwhile. */
 static void set_alarm(struct loop *l)
 {
     double wait;
@@ -81,14 +84,14 @@ static void set_alarm(struct loop *l)
         return;
     }
     wait = (l->heap[1]->at - loop_now(l)) * 1e3;
-    uv_timer_start(&l->alarm, on_alarm, wait > 0 ? (uint64_t)(wait + 0.999) : 0, 0);
+    uv_timer_start(&l->alarm, on_alarm, wait > 0 ? (uint64_t)ceil(wait) : 0, 0);
 }
 
 static void on_alarm(uv_timer_t *alarm)
 {
     struct loop *l = alarm->data;
     double now = loop_now(l);
-    while (l->count && l->heap[1]->at <= now + 5e-4) {
+    while (l->count && l->heap[1]->at <= now) {
         struct timer *t = l->heap[1];
         timer_stop(t);
         t->fn(t->context); /* t may be gone now */
