@@ -150,6 +150,7 @@ SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_d
 	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
 	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
 	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
-	scandir rsa_key_make pl_backend_open
+	scandir rsa_key_make pl_backend_open bans_add collaboration_average collaboration_depart \
+	collaboration_returned
 $(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))

@@ -1,23 +1,249 @@
+/* checks.c - the invariants. Each is checked at the event that could break it; what takes time to
+ * come about is checked every second. */
 #include "plan.h"
+#include "threads.h"
+
+#include "net/hivemind/moderation/bans.h"
+#include "net/hivemind/training/collaboration.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMORY_MAX (64u << 20) /* bytes of one peer; a quiet one has two MB */
+#define ALONE_MAX 8            /* steps with our own gradient in a row, once faults have ended */
+#define APART_MAX 120.0        /* s that two connected peers are more than one epoch apart */
+#define JOIN_MAX 90.0          /* s after which every peer can join again */
+#define GROUPS_MAX 4096        /* all-reduces of a run, each as seen by one peer */
+
+static int is_calm(double for_s) { return (double)sim_now() * 1e-9 > plan.calm_at + for_s; }
+
+/* Failed allocations excuse an end by PL_ENOMEM, nothing else. */
+static int lacked_memory(const struct trainer *t)
+{
+    return t->peer->malloc_failures > t->failures_at_boot;
+}
+
+/* --- no honest process ends or bans an honest one --------------------------------------------- */
+
+void checks_error(struct trainer *t, int status, const char *why)
+{
+    sim_log("peer %d ends: %d %s", t->peer->index, status, why);
+    if (lacked_memory(t)) return;
+    /* An initial peer that cannot be reached is the one error that others may cause. */
+    if (status == PL_EIO && !t->has_joined && !is_calm(JOIN_MAX)) return;
+    sim_fail("peer %d has ended: %d, %s", t->peer->index, status, why);
+}
+
+int __real_bans_add(struct bans *b, double now, const struct peer_id *peer);
+int __wrap_bans_add(struct bans *b, double now, const struct peer_id *peer);
+int __wrap_bans_add(struct bans *b, double now, const struct peer_id *peer)
+{
+    struct sim_peer *p = sim_peer_here();
+    for (int i = 0; i < plan.honest; i++)
+        if (p && p->index < plan.honest && peer_id_equal(peer, &trainers[i].id))
+            sim_fail("peer %d bans peer %d, which is honest", p->index, i);
+    return __real_bans_add(b, now, peer);
+}
+
+/* --- epochs ----------------------------------------------------------------------------------- */
+
+void checks_boot(struct trainer *t, int64_t epoch)
+{
+    t->failures_at_boot = t->peer->malloc_failures;
+    t->has_joined = 0;
+    t->epoch = epoch;
+    if (epoch >= 0 && epoch < t->saved)
+        sim_fail("peer %d boots with the checkpoint of epoch %lld, and had one of %lld",
+                 t->peer->index, (long long)epoch, (long long)t->saved);
+}
+
+void checks_crash(struct trainer *t) { t->taking = NULL; }
+
+static void check_epoch(struct trainer *t, const struct pl_collaborative_event *e)
+{
+    int64_t epoch = e->status.epoch;
+    if (epoch < t->epoch)
+        sim_fail("peer %d goes back from epoch %lld to %lld", t->peer->index, (long long)t->epoch,
+                 (long long)epoch);
+    if (e->kind == PL_COLLABORATIVE_EPOCH && epoch != t->epoch + 1)
+        sim_fail("peer %d steps from epoch %lld to %lld", t->peer->index, (long long)t->epoch,
+                 (long long)epoch);
+    /* Nobody has trained an epoch beyond the furthest peer's next one. */
+    if (epoch > plan.furthest + 1)
+        sim_fail("peer %d is at epoch %lld, which nobody has trained: the furthest is %lld",
+                 t->peer->index, (long long)epoch, (long long)plan.furthest);
+    t->epoch = epoch;
+    if (epoch > plan.furthest) plan.furthest = epoch;
+}
+
+static void check_averaging(struct trainer *t, const struct pl_collaborative_event *e)
+{
+    if (e->kind != PL_COLLABORATIVE_EPOCH) return;
+    if (!e->round.status && e->round.peers > 1) {
+        t->epochs_averaged++;
+        t->alone = 0;
+    } else if (is_calm(0) && ++t->alone > ALONE_MAX)
+        sim_fail("peer %d has made %d steps alone since faults have ended", t->peer->index,
+                 t->alone);
+}
+
 void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "warning", "end" };
+    if (e->kind == PL_COLLABORATIVE_READY) t->has_joined = 1;
     if (e->kind == PL_COLLABORATIVE_BATCH) return;
-    t->epoch = e->status.epoch;
-    sim_log("%.1f peer %d %s epoch %lld peers %zu round %d of %zu in %.1f s %s distance %.3f %s",
-            (double)sim_now() * 1e-9, t->peer->index, names[e->kind], (long long)e->status.epoch,
-            e->status.peers, e->round.status, e->round.peers, e->round.seconds,
-            e->round.why ? e->round.why : "", t->distance, e->text ? e->text : "");
+    sim_log("peer %d %s: epoch %lld of %lld, %zu peers; round %d of %zu in %.1f s%s%s%s%s; at %.3f",
+            t->peer->index, names[e->kind], (long long)e->status.epoch,
+            (long long)e->status.global_epoch, e->status.peers, e->round.status, e->round.peers,
+            e->round.seconds, e->round.status ? ", " : "", e->round.status ? e->round.why : "",
+            e->text ? ", " : "", e->text ? e->text : "", t->distance);
+    check_epoch(t, e);
+    check_averaging(t, e);
+    if (!isfinite(t->distance))
+        sim_fail("peer %d has parameters that are not finite", t->peer->index);
 }
-void checks_boot(struct trainer *t, int64_t epoch)
+
+/* --- all-reduce: wholly or not at all, and all that apply agree ------------------------------- */
+
+struct applied {
+    uint8_t group[DHT_ID_BYTES];
+    int peer;
+    float *value; /* the mean as this peer has it */
+};
+static struct applied applied[GROUPS_MAX];
+static size_t applied_count;
+
+static size_t copy_values(float *to, float *const *from)
 {
-    (void)t;
-    (void)epoch;
+    size_t n = 0;
+    for (int i = 0; i < PLAN_TENSORS; i++) {
+        /* the swarm's order is that of the tensors: all have weight decay */
+        size_t some = (size_t)(plan.rows[i] * plan.columns[i]);
+        memcpy(to + n, from[i], some * sizeof *to);
+        n += some;
+    }
+    return n;
 }
-void checks_error(struct trainer *t, int status, const char *why)
+
+/* Member k has x_k + Q(mean - Q(x_k)): the mean and the rounding of its own values, 2^-11 of them as
+ * float16. 8 bits have 256 steps for six standard deviations, and one mean for all beyond. So they
+ * are compared by the root of the mean square. */
+static int are_equal(const float *a, const float *b, size_t n)
 {
-    sim_fail("peer %d: %d %s", t->peer->index, status, why);
+    double difference = 0, sum = 0;
+    float most = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - b[i];
+        difference += d * d;
+        sum += (double)a[i] * a[i];
+        most = fmaxf(most, fabsf(a[i] - b[i]) / (1 + fabsf(a[i])));
+    }
+    if (!strcmp(plan.compression, "uniform8")) return difference <= 0.05 * 0.05 * sum;
+    return most <= (strcmp(plan.compression, "none") ? 4e-3f : 1e-5f);
 }
-void checks_begin(void) {}
-void checks_end(void) {}
+
+static void check_applied(struct trainer *t, const float *before, float *const *after_,
+                          const struct collaboration_round *r)
+{
+    static const uint8_t none[DHT_ID_BYTES];
+    static float after[PLAN_VALUES];
+    size_t n = copy_values(after, after_);
+    struct applied *a;
+    if (r->status || r->peers < 2 || !memcmp(r->group, none, sizeof none)) {
+        if (memcmp(before, after, n * sizeof *after))
+            sim_fail("peer %d: a round failed and has changed values", t->peer->index);
+        return;
+    }
+    for (size_t k = 0; k < applied_count; k++)
+        if (!memcmp(applied[k].group, r->group, sizeof r->group) &&
+            !are_equal(after, applied[k].value, n))
+            sim_fail("peers %d and %d have applied different means in one group", t->peer->index,
+                     applied[k].peer);
+    if (applied_count == GROUPS_MAX) sim_fail("more than %d rounds", GROUPS_MAX);
+    a = &applied[applied_count++];
+    memcpy(a->group, r->group, sizeof a->group);
+    a->peer = t->peer->index;
+    a->value = __real_malloc(n * sizeof *a->value);
+    memcpy(a->value, after, n * sizeof *a->value);
+}
+
+void __real_collaboration_average(struct collaboration *c, float *const *gradient,
+                                  struct collaboration_round *r);
+void __wrap_collaboration_average(struct collaboration *c, float *const *gradient,
+                                  struct collaboration_round *r);
+void __wrap_collaboration_average(struct collaboration *c, float *const *gradient,
+                                  struct collaboration_round *r)
+{
+    struct trainer *t = trainer_here();
+    if (t) copy_values(t->before, gradient);
+    __real_collaboration_average(c, gradient, r);
+    if (t) check_applied(t, t->before, gradient, r);
+}
+
+void __real_collaboration_depart(struct collaboration *c, float *const *gradient);
+void __wrap_collaboration_depart(struct collaboration *c, float *const *gradient);
+void __wrap_collaboration_depart(struct collaboration *c, float *const *gradient)
+{
+    struct trainer *t = trainer_here();
+    if (t) {
+        t->taking = gradient;
+        copy_values(t->before, gradient);
+    }
+    __real_collaboration_depart(c, gradient);
+}
+
+int __real_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
+int __wrap_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
+int __wrap_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
+{
+    struct trainer *t = trainer_here();
+    int has = __real_collaboration_returned(c, r, wait);
+    if (has && t && t->taking) {
+        check_applied(t, t->before, t->taking, r);
+        t->taking = NULL;
+    }
+    return has;
+}
+
+/* --- every second ----------------------------------------------------------------------------- */
+
+/* Peers that can talk are at most one epoch apart, but for the time that a download takes. */
+static void check_apart(void)
+{
+    static double since;
+    double now = (double)sim_now() * 1e-9;
+    int64_t least = INT64_MAX, most = 0;
+    for (int i = 0; i < plan.honest; i++) {
+        if (!trainers[i].is_running || !trainers[i].has_joined) continue;
+        if (trainers[i].epoch < least) least = trainers[i].epoch;
+        if (trainers[i].epoch > most) most = trainers[i].epoch;
+    }
+    if (least == INT64_MAX || most - least <= 1 || !is_calm(0)) since = now;
+    if (now - since > APART_MAX)
+        sim_fail("peers are %lld epochs apart for %.0f s", (long long)(most - least), APART_MAX);
+}
+
+static void check_now(void *context, uint64_t argument)
+{
+    (void)context, (void)argument;
+    for (int i = 0; i < plan.honest; i++)
+        if (sim_peers[i].bytes > MEMORY_MAX)
+            sim_fail("peer %d holds %zu bytes", i, sim_peers[i].bytes);
+    check_apart();
+    sim_after(SIM_S, check_now, NULL, 0);
+}
+
+void checks_begin(void) { check_now(NULL, 0); }
+
+void checks_end(void)
+{
+    for (int i = 0; i < plan.honest; i++) {
+        const struct trainer *t = &trainers[i];
+        if (!t->is_done) sim_fail("peer %d is not done: epoch %lld", i, (long long)t->epoch);
+        if (!t->epochs_averaged) sim_fail("peer %d has never averaged", i);
+        if (t->distance > 0.5 * plan.first_distance)
+            sim_fail("peer %d has not learned: %.3f of %.3f", i, t->distance, plan.first_distance);
+    }
+}

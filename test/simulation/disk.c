@@ -157,7 +157,7 @@ static void lose_bytes(struct inode *x, struct sim_random *r)
     x->safe = after;
 }
 
-void sim_disk_power_failure(struct sim_disk *d, struct sim_random *r)
+static void lose_power(struct sim_disk *d, struct sim_random *r)
 {
     size_t kept = sim_random_below(r, d->change_count + 1);
     for (size_t i = 0; i < d->now.count; i++) lose_bytes(d->now.list[i].inode, r);
@@ -166,6 +166,11 @@ void sim_disk_power_failure(struct sim_disk *d, struct sim_random *r)
     d->change_count = 0;
     for (size_t i = 0; i < d->now.count; i++)
         copy_bytes(&d->now.list[i].inode->now, &d->now.list[i].inode->safe);
+}
+
+void sim_disk_crash(struct sim_disk *d, int power, struct sim_random *r)
+{
+    if (power) lose_power(d, r);
     for (size_t i = 0; i < OPEN_MAX_FILES; i++)
         if (files[i].disk == d) files[i].disk = NULL;
 }

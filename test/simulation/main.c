@@ -2,6 +2,7 @@
 #include "memory.h"
 #include "plan.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,11 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define EPOCHS_AFTER 8  /* after the last fault, for all */
+#define SECONDS_MAX 120 /* of real time for a seed; one takes one or two */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
 
 struct sim_peer sim_peers[SIM_PEERS_MAX];
 int sim_peer_count;
@@ -59,15 +65,26 @@ _Noreturn void sim_fail(const char *format, ...)
     _exit(1);
 }
 
+/* --- one seed --------------------------------------------------------------------------------- */
+
 static void boot(void *context, uint64_t argument)
 {
     (void)argument;
     trainer_boot(context);
 }
 
+/* Faults have ended: so many epochs more, and the run is over. */
+static void on_calm(void *context, uint64_t argument)
+{
+    (void)context, (void)argument;
+    plan.goal = plan.furthest + EPOCHS_AFTER;
+    sim_log("calm; the goal is epoch %lld", (long long)plan.goal);
+}
+
 static void look_for_end(void *context, uint64_t argument)
 {
     int left = 0;
+    (void)argument;
     for (int i = 0; i < plan.honest; i++) left += trainers[i].is_running || !trainers[i].is_done;
     if (!left) sim_stop();
     else sim_after(SIM_S, look_for_end, context, argument);
@@ -79,27 +96,81 @@ static void play(uint64_t seed)
     sim_random_install();
     plan_draw(seed);
     for (int i = 0; i < plan.honest; i++) trainer_prepare(&trainers[i], &sim_peers[i]);
-    sim_after(0, look_for_end, NULL, 0);
+    sim_run(SIM_S / 2);
     for (int i = 0; i < plan.honest; i++)
         sim_at(SIM_S + (uint64_t)(i ? sim_random_uniform(&sim_order) * 20e9 : 0), boot,
                &trainers[i], 0);
+    faults_schedule();
+    checks_begin();
+    sim_at((uint64_t)(plan.calm_at * 1e9), on_calm, NULL, 0);
+    sim_at(SIM_S, look_for_end, NULL, 0);
     sim_run((uint64_t)(plan.end_at * 1e9));
+    checks_end();
     plan_describe(text, sizeof text);
-    printf("seed %llu: %s: %.1f s, %llu events, hash %016llx\n", (unsigned long long)seed, text,
-           (double)sim_now() * 1e-9, (unsigned long long)events, (unsigned long long)hash);
+    printf("seed %llu: %s: %.0f s, epoch %lld, %llu events, hash %016llx\n",
+           (unsigned long long)seed, text, (double)sim_now() * 1e-9, (long long)plan.furthest,
+           (unsigned long long)events, (unsigned long long)hash);
     fflush(stdout);
     _exit(0);
 }
 
+/* --- many seeds ------------------------------------------------------------------------------- */
+
+static const char usage[] =
+    "usage: simulate_faults [--first SEED] [--seeds N] [--seconds S] [--verbose | --packets]\n";
+
+/* A process of its own for each seed: an abort, a hang or a leak is that seed's alone. */
+static int play_apart(uint64_t seed, const char *program)
+{
+    int status = 0, bad;
+    pid_t child = fork();
+    if (!child) {
+        alarm(SECONDS_MAX);
+        play(seed);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        perror("simulate_faults");
+        exit(2);
+    }
+    bad = !WIFEXITED(status) || WEXITSTATUS(status);
+    if (WIFSIGNALED(status))
+        printf("seed %llu: ended by signal %d%s\n", (unsigned long long)seed, WTERMSIG(status),
+               WTERMSIG(status) == SIGALRM ? ", it took too long" : "");
+    if (bad) printf("  replay: %s --first %llu --verbose\n", program, (unsigned long long)seed);
+    fflush(stdout);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    sim_verbose = argc > 2 ? atoi(argv[2]) : 0;
+    uint64_t first = 1, seeds = 1, played = 0, failed = 0;
+    double seconds = 0;
+    time_t began = 0;
+    struct timespec now;
     char path[512];
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--verbose")) sim_verbose = 1;
+        else if (!strcmp(argv[i], "--packets")) sim_verbose = 2;
+        else if (!strcmp(argv[i], "--first")) first = strtoull(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--seeds")) seeds = strtoull(value, NULL, 10), i++;
+        else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
+        else {
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     sim_memory_install();
     sim_random_install();
     snprintf(path, sizeof path, "%s.keys", argv[0]);
     trainers_make_keys(path);
-    play(seed);
+    for (; played < seeds; played++) {
+        __real_clock_gettime(CLOCK_MONOTONIC, &now);
+        if (!began) began = now.tv_sec;
+        if (seconds > 0 && (double)(now.tv_sec - began) >= seconds) break;
+        failed += (uint64_t)play_apart(first + played, argv[0]);
+    }
+    printf("%llu seeds, %llu failed\n", (unsigned long long)played, (unsigned long long)failed);
+    return failed != 0;
 }

@@ -13,10 +13,26 @@
 
 enum plan_method { METHOD_ADAM, METHOD_OWN_STEP };
 
+enum fault {
+    FAULT_CUT,   /* a partition, or one direction of it */
+    FAULT_BREAK, /* a connection is reset, or passes nothing any more */
+    FAULT_KILL,
+    FAULT_POWER,
+    FAULT_STOP,
+    FAULT_SLOW,
+    FAULT_CLOCK,
+    FAULT_DISK,
+    FAULT_MEMORY,
+    FAULT_KINDS
+};
+
 struct plan {
     uint64_t seed;
     int honest, byzantine; /* peers; Byzantine ones have the last indices */
-    int64_t epochs;        /* the run is over when everybody has made so many */
+    int64_t
+        goal; /* the run is over when everybody has made so many epochs; known once it is calm */
+    int64_t furthest;      /* epoch of all that there have been */
+    double first_distance; /* of the first parameters from the optimum */
     int64_t target_batch, batch;
     double batch_seconds, matchmaking_time, averaging_timeout, allreduce_timeout;
     const char *compression;
@@ -26,10 +42,7 @@ struct plan {
     int verify, clients;      /* the last `clients` honest peers only dial */
     int64_t checkpoint_every; /* epochs */
     double calm_at, end_at;   /* s: faults end; the run must be over */
-    /* Faults that this seed has. */
-    struct {
-        int links, cuts, breaks, crashes, power, stops, slow, skew, disk, memory;
-    } faults;
+    int faults[FAULT_KINDS];  /* how many of each kind */
     int64_t rows[PLAN_TENSORS], columns[PLAN_TENSORS];
     float optimum[PLAN_VALUES];
 };
@@ -41,13 +54,18 @@ void plan_describe(char *text, size_t n);
 
 struct trainer {
     struct sim_peer *peer;
+    struct peer_id id;
     char address[MULTIADDR_TEXT_MAX];
-    int is_client, is_running, is_done; /* done: has made plan.epochs */
+    int is_client, is_running, is_done; /* done: has made plan.goal epochs */
     unsigned boot;
-    struct pl_collaborative *collaborative;
-    int64_t epoch;                         /* as of its last event */
-    int64_t epochs_averaged, epochs_alone; /* of this boot */
-    double distance;                       /* of its parameters from the optimum */
+    int64_t saved;   /* epoch of the newest checkpoint that was reported as saved */
+    double distance; /* of its parameters from the optimum */
+    /* checks.c */
+    int has_joined, alone;
+    int64_t epoch, epochs_averaged;
+    uint64_t failures_at_boot;
+    float *const *taking; /* the gradient of a delayed round */
+    float before[PLAN_VALUES];
 };
 extern struct trainer trainers[SIM_PEERS_MAX];
 struct trainer *trainer_here(void);
@@ -61,14 +79,14 @@ void trainer_boot(struct trainer *t);
 
 /* Schedules everything that will go wrong, all of it before plan.calm_at. */
 void faults_schedule(void);
-/* The computer loses its power, or the process is killed; it boots again after `pause` s. */
-void faults_crash(struct trainer *t, int power, double pause);
+void faults_boot_after(struct trainer *t, double pause); /* unless it runs by then */
 
 /* --- checks.c: the invariants ----------------------------------------------------------------- */
 
 void checks_event(struct trainer *t, const struct pl_collaborative_event *e);
 void checks_boot(struct trainer *t, int64_t epoch);
 void checks_error(struct trainer *t, int status, const char *why);
+void checks_crash(struct trainer *t);
 void checks_begin(void); /* every second of virtual time from now on */
 void checks_end(void);   /* the run is over */
 

@@ -252,6 +252,7 @@ void sim_run(uint64_t until)
             resume(t);
             continue;
         }
+        if (!heap_count && !thread_count) break;
         if (!heap_count) sim_fail("nobody can go on: all threads wait for each other");
         if (heap[1].when > until) break;
         if (heap[1].when > now) now = heap[1].when;

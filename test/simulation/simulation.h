@@ -132,6 +132,7 @@ struct sim_disk_faults {
 };
 struct sim_disk *sim_disk_new(void);
 struct sim_disk_faults *sim_disk_faults(struct sim_disk *d);
-void sim_disk_power_failure(struct sim_disk *d, struct sim_random *r);
+/* The process has ended. power: what was not synced is lost or torn. */
+void sim_disk_crash(struct sim_disk *d, int power, struct sim_random *r);
 
 #endif

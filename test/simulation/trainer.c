@@ -19,8 +19,8 @@
 #include <time.h>
 
 #define IDENTITY DISK_ROOT "identity"
-#define NOISE 0.05f /* of a batch's gradient */
-#define KEYS 24     /* RSA keys for records: peers and their boots share them in turn */
+#define NOISE 0.5f /* of a batch's gradient */
+#define KEYS 24    /* RSA keys for records: peers and their boots share them in turn */
 
 struct trainer trainers[SIM_PEERS_MAX];
 
@@ -82,13 +82,12 @@ static void *make_identity(void *argument)
     struct identity me;
     char id[PEER_ID_TEXT_MAX];
     uint32_t ip = sim_address(t->peer);
-    int fd;
     if (identity_file(&me, IDENTITY, NULL)) sim_fail("no identity");
     peer_id_text(id, &me.id);
+    t->id = me.id;
     identity_clear(&me);
     snprintf(t->address, sizeof t->address, "/ip4/%u.%u.%u.%u/tcp/%d/p2p/%s", ip >> 24,
              ip >> 16 & 255, ip >> 8 & 255, ip & 255, PLAN_PORT, id);
-    (void)fd;
     return NULL;
 }
 
@@ -106,7 +105,6 @@ struct session {
     struct pl_backend be;
     struct pl_params params;
     struct pl_collaborative *c;
-    int64_t saved; /* epoch of the last checkpoint */
 };
 
 static int declare(struct session *s)
@@ -155,7 +153,7 @@ static void save(struct session *s, int64_t epoch)
     if (!rc) rc = pl_checkpoint_prune(DISK_ROOT, 2, &err);
     json_decref(c.training);
     sim_log("peer %d saves epoch %lld: %d %s", s->t->peer->index, (long long)epoch, rc, err.text);
-    if (!rc) s->saved = epoch;
+    if (!rc) s->t->saved = epoch;
 }
 
 static void measure_distance(struct session *s)
@@ -221,7 +219,8 @@ static int train(struct session *s, struct pl_err *err)
     const float *gradient[PLAN_TENSORS];
     struct trainer *t = s->t;
     int rc = PL_OK;
-    while (!rc && pl_collaborative_epoch(s->c) < plan.epochs) {
+    while (!rc && (!plan.goal || pl_collaborative_epoch(s->c) < plan.goal)) {
+        /* Who has made the last epoch goes on helping until all have. */
         double loss = compute_gradient(s, gradient);
         double pause = plan.batch_seconds * t->peer->slowness *
                        sim_random_between(&t->peer->random, 0.8, 1.2);
@@ -248,8 +247,7 @@ static void *run_session(void *argument)
                                           .averaging_timeout = plan.averaging_timeout,
                                           .allreduce_timeout = plan.allreduce_timeout,
                                           .clip = plan.clip,
-                                          .verify = plan.verify,
-                                          .epochs = plan.epochs };
+                                          .verify = plan.verify };
     const char *others[SIM_PEERS_MAX], *listen = "/ip4/0.0.0.0/tcp/4001";
     struct pl_collaborative_run run = { .name = "sim",
                                         .initial_peers = others,
@@ -267,8 +265,10 @@ static void *run_session(void *argument)
     if (plan.method == METHOD_OWN_STEP) o.step = take_own_step;
     rc = declare(s);
     if (!rc) rc = load_newest(s, &o.epoch, &err);
+    if (!rc) measure_distance(s);
+    if (!plan.first_distance) plan.first_distance = t->distance;
     checks_boot(t, rc ? -1 : o.epoch);
-    if (rc == PL_EFORMAT || rc == PL_EIO)
+    if (rc && rc != PL_ENOMEM)
         sim_fail("peer %d: the newest checkpoint cannot be loaded: %s", t->peer->index, err.text);
     for (size_t i = 0; !rc && i < PLAN_TENSORS; i++)
         tensors[i] = (struct pl_collaborative_tensor){ .name = s->params.list[i].name,
@@ -276,26 +276,18 @@ static void *run_session(void *argument)
                                                        .shape = { plan.rows[i], plan.columns[i] },
                                                        .value = pl_params_value(&s->params, i) };
     if (!rc) rc = pl_collaborative_open(&s->c, &run, tensors, PLAN_TENSORS, &o, &err);
-    t->collaborative = s->c;
     if (!rc) rc = train(s, &err);
     if (!rc) rc = pl_collaborative_finish(s->c, &err);
     if (!rc) {
-        t->is_done = 1;
         save(s, pl_collaborative_epoch(s->c));
-        /* Others may still need us: who is done stays until all are. */
-        while (sim_now() < (uint64_t)(plan.end_at * 1e9) && s->c) {
-            int left = 0;
-            for (int i = 0; i < plan.honest; i++) left += !trainers[i].is_done;
-            if (!left) break;
-            sleep_for(1);
-        }
+        t->is_done = 1;
     } else checks_error(t, rc, err.text);
-    t->collaborative = NULL;
     pl_collaborative_close(s->c);
     pl_params_clear(&s->params);
     __real_free(s);
     t->is_running = 0;
-    sim_log("peer %d ends with %d", t->peer->index, rc);
+    sim_log("peer %d has ended", t->peer->index);
+    if (rc) faults_boot_after(t, sim_random_between(&sim_order, 1, 15));
     return NULL;
 }
 
@@ -304,7 +296,6 @@ void trainer_boot(struct trainer *t)
     t->peer->is_on = 1;
     t->boot++;
     t->is_running = 1;
-    t->epochs_averaged = t->epochs_alone = 0;
     sim_log("peer %d boots", t->peer->index);
     sim_thread_new(t->peer, run_session, t);
 }
