@@ -137,6 +137,9 @@ else
     suite peers skip churn "no python3 found"
 fi
 
+# --- whole swarms in one process, from seeds: two minutes of them
+suite cpu exit "swarms from seeds, under faults" "$BUILD/simulate_faults --seeds 100000 --seconds ${SIMULATE_S:-120}"
+
 # --- with other programs
 for name in $(sh test/interop/run.sh --list); do
     case $name in

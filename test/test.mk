@@ -1,7 +1,7 @@
 # test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(FAULTS)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(BUILD)/simulate_faults $(FAULTS)
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # A unit test's program is called like its file, whatever folder it mirrors.
@@ -63,6 +63,22 @@ $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluc
 $(BUILD)/test/simulator: $(SIM_O)
 $(BUILD)/test/demo_view: $(call obj,cmd/demo/demo_view.c cmd/common/progress_line.c)
 $(BUILD)/test/options: $(call obj,cmd/common/options.c cmd/common/options_help.c)
+
+# Whole swarms in one process, one from each seed, under faults: test/simulation/README.md. The calls of the code under
+# test that would leave the process go to the simulation, as does all of libuv.
+SEEDS ?= 100
+FIRST ?= 1
+simulate-faults: $(BUILD)/simulate_faults ## swarms on a virtual clock, network and disk, under faults (SEEDS=100 FIRST=1; VERBOSE=1: each event)
+	$(BUILD)/simulate_faults --first $(FIRST) --seeds $(SEEDS) $(if $(VERBOSE),--verbose)
+SIMULATION_O    = $(call obj,$(wildcard test/simulation/*.c))
+SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_destroy pthread_mutex_lock \
+	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
+	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
+	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
+	scandir rsa_key_make pl_backend_open bans_add collaboration_average collaboration_depart \
+	collaboration_returned
+$(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
+	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)
@@ -143,14 +159,3 @@ bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1
 $(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
-
-# Whole swarms in one process, from one seed each: the C library's calls go to the simulation.
-SIMULATION_O    = $(call obj,$(wildcard test/simulation/*.c))
-SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_destroy pthread_mutex_lock \
-	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
-	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
-	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
-	scandir rsa_key_make pl_backend_open bans_add collaboration_average collaboration_depart \
-	collaboration_returned
-$(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
-	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))

@@ -62,7 +62,7 @@ struct trainer {
     double distance; /* of its parameters from the optimum */
     /* checks.c */
     int has_joined, alone;
-    int64_t epoch, epochs_averaged;
+    int64_t epoch;
     uint64_t failures_at_boot;
     float *const *taking; /* the gradient of a delayed round */
     float before[PLAN_VALUES];

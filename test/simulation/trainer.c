@@ -258,9 +258,10 @@ static void *run_session(void *argument)
     struct pl_err err = { "" };
     int rc;
     s->t = t;
-    /* Up to three that accept connections; the first peer's first boot begins the run. */
+    /* Up to three that accept connections. The first peer begins the run, and does it again if it
+     * has found nobody: else peers that all start at once could wait for each other. */
     for (int i = 0; i < plan.honest && run.initial_peer_count < 3; i++)
-        if (&trainers[i] != t && !trainers[i].is_client && (t->peer->index || t->boot > 1))
+        if (&trainers[i] != t && !trainers[i].is_client && (t->peer->index || t->has_joined))
             others[run.initial_peer_count++] = trainers[i].address;
     if (plan.method == METHOD_OWN_STEP) o.step = take_own_step;
     rc = declare(s);
