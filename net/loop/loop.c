@@ -13,19 +13,13 @@
 #include <signal.h>
 #include <stdlib.h>
 
-struct job {
-    loop_fn *fn;
-    void *context;
-    struct job *next;
-};
-
 struct loop {
     uv_loop_t uv;
     uv_async_t wake;
     uv_timer_t alarm;
     pthread_t thread;
     pthread_mutex_t lock; /* guards jobs, last, closing */
-    struct job *jobs, **last;
+    struct loop_job *jobs, **last;
     int closing;
     struct timer **heap; /* heap[1] is the earliest */
     size_t count, room;
@@ -133,16 +127,17 @@ void timer_stop(struct timer *t)
 /* Taken off under the lock, run without it: a job may post the next. */
 static void run_jobs(struct loop *l)
 {
-    struct job *job, *next;
+    struct loop_job *job, *next;
     pthread_mutex_lock(&l->lock);
     job = l->jobs;
     l->jobs = NULL;
     l->last = &l->jobs;
     pthread_mutex_unlock(&l->lock);
     for (; job; job = next) {
+        const struct loop_job now = *job; /* a submitted one may be gone once its fn runs */
         next = job->next;
-        job->fn(job->context);
-        free(job);
+        if (job->is_allocated) free(job);
+        now.fn(now.context);
     }
 }
 
@@ -159,22 +154,33 @@ static void on_wake(uv_async_t *async)
     uv_close((uv_handle_t *)&l->alarm, NULL);
 }
 
-int loop_post(struct loop *l, loop_fn *fn, void *context)
+static void append_job(struct loop *l, const struct loop_job *filled, struct loop_job *job)
 {
-    struct job *job = malloc(sizeof *job);
-    if (!job) return PL_ENOMEM;
-    *job = (struct job){ fn, context, NULL };
     pthread_mutex_lock(&l->lock);
+    *job = *filled;
     *l->last = job;
     l->last = &job->next;
     uv_async_send(&l->wake);
     pthread_mutex_unlock(&l->lock);
+}
+
+int loop_post(struct loop *l, loop_fn *fn, void *context)
+{
+    struct loop_job *job = malloc(sizeof *job);
+    if (!job) return PL_ENOMEM;
+    append_job(l, &(struct loop_job){ .fn = fn, .context = context, .is_allocated = 1 }, job);
     return PL_OK;
+}
+
+void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context)
+{
+    append_job(l, &(struct loop_job){ .fn = fn, .context = context }, job);
 }
 
 struct call {
     loop_fn *fn;
     void *context;
+    struct loop_job job;
     int done;
     pthread_mutex_t lock;
     pthread_cond_t over;
@@ -195,21 +201,19 @@ static void run_call(void *context)
 int loop_call(struct loop *l, loop_fn *fn, void *context)
 {
     struct call e = { .fn = fn, .context = context };
-    int rc;
     if (loop_is_here(l)) {
         fn(context);
         return PL_OK;
     }
     pthread_mutex_init(&e.lock, NULL);
     pthread_cond_init(&e.over, NULL);
-    if (!(rc = loop_post(l, run_call, &e))) {
-        pthread_mutex_lock(&e.lock);
-        while (!e.done) pthread_cond_wait(&e.over, &e.lock);
-        pthread_mutex_unlock(&e.lock);
-    }
+    loop_submit(l, &e.job, run_call, &e);
+    pthread_mutex_lock(&e.lock);
+    while (!e.done) pthread_cond_wait(&e.over, &e.lock);
+    pthread_mutex_unlock(&e.lock);
     pthread_cond_destroy(&e.over);
     pthread_mutex_destroy(&e.lock);
-    return rc;
+    return PL_OK;
 }
 
 struct work {

@@ -17,8 +17,17 @@ void loop_close(struct loop *l);
 /* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or
  * PL_OK. */
 int loop_post(struct loop *l, loop_fn *fn, void *context);
+/* The same in the caller's memory, so that it cannot fail: for a thread that waits for the end of
+ * what it has begun. The job is free again when fn is called. */
+struct loop_job {
+    loop_fn *fn;
+    void *context;
+    int is_allocated; /* private from here */
+    struct loop_job *next;
+};
+void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context);
 /* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
- * once. */
+ * once. Returns PL_OK. */
 int loop_call(struct loop *l, loop_fn *fn, void *context);
 /* From the loop's thread: `work` runs on a helper thread (encoding, hashing: what takes more than a
  * millisecond), then `done` on the loop's. PL_ENOMEM or PL_OK. */

@@ -244,6 +244,7 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
  * the caller, who sleeps until `done`. */
 struct call {
     struct swarm *s;
+    struct loop_job job;
     struct averager **out, *a;
     const struct averager_options *options;
     const struct averager_step *step;
@@ -271,8 +272,7 @@ static void end_call(struct call *c, int rc)
 /* The caller's side: post, sleep until end_call(). */
 static int wait_for_call(struct call *c, loop_fn *begin)
 {
-    int rc = loop_post(c->s->loop, begin, c);
-    if (rc) return rc;
+    loop_submit(c->s->loop, &c->job, begin, c);
     /* Without a limit of its own: every activity of the averager has one. */
     pthread_mutex_lock(&c->s->lock);
     while (!c->done) pthread_cond_wait(&c->s->changed, &c->s->lock);

@@ -316,6 +316,7 @@ double swarm_time(struct swarm *s)
 /* A call of the DHT for a thread that waits: arguments, result, and the flag that wakes it. */
 struct request {
     struct swarm *s;
+    struct loop_job job;
     /* Only what this kind of request needs is set. */
     const struct dht_id *key;
     const struct peer_id *peer;
@@ -383,8 +384,7 @@ static void begin_ping(void *context)
  * DHT's own timeouts end every task. */
 static int complete_request(struct request *w, loop_fn *begin)
 {
-    int rc = loop_post(w->s->loop, begin, w);
-    if (rc) return rc;
+    loop_submit(w->s->loop, &w->job, begin, w);
     wait_for_flag(w->s, &w->done);
     return w->status;
 }

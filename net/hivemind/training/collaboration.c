@@ -42,8 +42,7 @@ void request_complete(struct request *w, int status)
 int request_wait(struct request *w, loop_fn *begin)
 {
     struct collaboration *c = w->c;
-    int rc = loop_post(c->loop, begin, w);
-    if (rc) return rc;
+    loop_submit(c->loop, &w->job, begin, w);
     pthread_mutex_lock(&c->lock);
     while (!w->done) pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);

@@ -146,6 +146,7 @@ static inline int collaboration_is_averaging(const struct collaboration *c)
  * fields are used. */
 struct request {
     struct collaboration *c;
+    struct loop_job job;
     int done, status;
     int64_t number;
     double seconds;
