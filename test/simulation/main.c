@@ -96,6 +96,8 @@ static void play(uint64_t seed)
     char text[512];
     sim_random_install();
     plan_draw(seed);
+    plan_describe(text, sizeof text);
+    sim_log("%s", text);
     for (int i = 0; i < plan.honest; i++) trainer_prepare(&trainers[i], &sim_peers[i]);
     sim_run(SIM_S / 2);
     for (int i = 0; i < plan.honest; i++)
