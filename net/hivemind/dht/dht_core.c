@@ -4,13 +4,25 @@
 
 #include <time.h>
 
+static double seconds_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* Expirations are absolute times, so peers must agree on the time to some seconds. The offset comes
  * from the initial peers' clocks (dht_join.c); the machine's clock itself is never set. */
 double dht_core_time(const struct dht_core *c)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + c->clock_offset;
+    double now = c->clock_base != 0 ? seconds_of(CLOCK_BOOTTIME) + c->clock_base
+                                    : seconds_of(CLOCK_REALTIME);
+    return now + c->clock_offset;
+}
+
+void dht_core_hold_clock(struct dht_core *c)
+{
+    if (c->clock_base == 0) c->clock_base = seconds_of(CLOCK_REALTIME) - seconds_of(CLOCK_BOOTTIME);
 }
 
 /* Joining went on without this initial peer's answer: it may be down, so searches skip it. */
@@ -42,6 +54,7 @@ uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer)
 /* An exponential moving average with factor 1/8, as TCP smooths its round-trip time (RFC 6298). */
 void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds)
 {
+    dht_core_hold_clock(c);
     c->round_trip += c->round_trip > 0 ? (seconds - c->round_trip) / 8 : seconds;
     dht_blacklist_answered(&c->blacklist, peer);
 }

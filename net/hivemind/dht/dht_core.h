@@ -34,6 +34,7 @@ struct dht_core {
     struct auth *auth;          /* NULL: the swarm is not moderated */
     double call_limit;          /* s */
     double clock_offset;        /* s that DHT time is ahead of the machine's clock */
+    double clock_base;          /* s from the time since boot to the machine's clock; 0: not held */
     double round_trip;          /* s that answers take, smoothed; 0: none has come yet */
     int wants_client_mode;      /* as opened; state.client_mode also depends on reachability */
     struct dht_blacklist blacklist;
@@ -47,6 +48,10 @@ struct dht_core {
 };
 
 double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
+/* From the first exchange with another node on, DHT time follows the time since boot: the machine's
+ * clock may be set while we run, and a peer whose time jumps would no longer see the others' records,
+ * nor they its own. */
+void dht_core_hold_clock(struct dht_core *c);
 /* 1: do not ask this peer, nor believe those that report it. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
 /* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from; 0: not known. */

@@ -128,6 +128,7 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
     double now = dht_core_time(n);
     int rc = PL_OK;
     n->calls_served++;
+    dht_core_hold_clock(n);
     /* Token, signature, time and nonce first: an outsider gets an error and no work is done for it
      * [spec hivemind-protocol 3]. Then the message is the part behind field 1. */
     if (n->auth || kind == DHT_STORE) caller.subnet = dht_core_subnet(n, &caller.peer);
