@@ -202,7 +202,7 @@ void sim_threads_end(struct sim_peer *p)
     if (running && running->peer == p) leave();
 }
 
-/* Threads that are over leave the list; whoever joined one may still ask for its result, so their
+/* Threads that are over leave the list. Another may still join one and ask for its result, so their
  * structs stay until the process ends. */
 static void sweep_threads(void)
 {
