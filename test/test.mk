@@ -34,13 +34,17 @@ soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and
 $(BUILD)/links: $(BUILD)/obj/test/soak/links.o
 	$(CC) $(SANITIZE) -o $@ $^
 
-# Libraries that are preloaded into a program: calls that fail.
-FAULTS = $(BUILD)/faults/inject.so
+# Libraries that are preloaded into a program: calls that fail; a journal of what it does to its files.
+FAULTS = $(BUILD)/faults/inject.so $(BUILD)/faults/journal.so $(BUILD)/faults/store
 fault-injection: all $(FAULTS) ## every allocation and file operation of the main commands fails once (hours; FAULT_RUNS=N: a sample)
 	python3 test/faults/inject.py $(BUILD)/potluck $(BUILD)/faults/inject.so $(if $(FAULT_RUNS),--runs $(FAULT_RUNS))
 $(BUILD)/faults/%.so: test/faults/%.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g1 -Wall -Wextra -fPIC -ftls-model=initial-exec -shared -o $@ $< -ldl
+
+$(BUILD)/faults/store: $(call obj,test/faults/store.c) $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # Lines and branches of ref/, data/ and net/ that the suites run, as a table in paper/results.md. The backends are built
 # as always, by gcc, which they are written for.

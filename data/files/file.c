@@ -121,7 +121,7 @@ int pl_file_append(struct pl_file_out *out, const void *data, size_t bytes, stru
     return PL_OK;
 }
 
-static void sync_folder(const char *path)
+void pl_folder_sync(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
@@ -143,7 +143,7 @@ int pl_file_commit(struct pl_file_out *out, struct pl_err *err)
     if (!rc && rename(out->temporary, out->path))
         rc = pl_fail(err, PL_EIO, "%s: cannot replace: %s", out->path, strerror(errno));
     if (!rc) {
-        sync_folder(out->path);
+        pl_folder_sync(out->path);
         free(out->temporary);
         out->temporary = NULL;
     }

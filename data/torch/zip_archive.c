@@ -2,6 +2,7 @@
  * inconsistent headers) but does not tell where a member's bytes are. It reads through our source,
  * however: the position of its last read is the answer. */
 #include "zip_archive.h"
+#include "data/files/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -259,6 +260,7 @@ int pl_zip_archive_write(struct archive_out *out, struct pl_err *err)
         unlink(out->temporary);
         return rc;
     }
+    pl_folder_sync(out->path);
     return PL_OK;
 }
 

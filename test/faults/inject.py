@@ -202,7 +202,7 @@ class Trial:
                     first.append(n)
         return calls, first
 
-    def wrong(self, done, hit, what):
+    def wrong(self, done, kind, hit, what):
         """What is wrong with the end of a run in which something failed, or None."""
         if done.returncode < 0:
             return f"killed by signal {-done.returncode}"
@@ -228,7 +228,10 @@ class Trial:
             missing = [n for n, v in self.after.items() if found.get(n) != v]
             if missing:
                 return f"succeeds, but {missing[0]} is {'not as it should be' if missing[0] in found else 'missing'}"
-            if done.returncode == 0 and without_times(done.stdout) != self.said:
+            said, usual = without_times(done.stdout), self.said
+            if kind != "memory":  # a file's size that could not be asked for may be missing in a sum
+                said, usual = without_numbers(said), without_numbers(usual)
+            if done.returncode == 0 and said != usual:
                 return "succeeds, but prints something else"
             return "fails without a fault" if done.returncode else None
         if done.returncode != 1:
@@ -244,7 +247,7 @@ class Trial:
         global passed, failed
         try:
             done, _, hit, what = self.inject(kind, at, lasts, trace)
-            why = self.wrong(done, hit, what)
+            why = self.wrong(done, kind, hit, what)
         except subprocess.TimeoutExpired:
             done, what, why = None, "", f"hangs for {LIMIT} s"
         if trace and done:
