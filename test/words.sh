@@ -34,14 +34,11 @@ lanes\.h            simd.inc
 # In identifiers words are joined by underscores.
 pattern="(^|[^A-Za-z])($(echo "$words" | sed -n 's/   *.*//p' | paste -sd '|'))([^A-Za-z]|\$)"
 
-# Words that folders in the list below still have to lose; the others are refused there as well.
-elder='liars?|remarks?|entry peers?|wish(es|ed)?|referees?|attendance|checkups?|stairs?|door-?keepers?|nobody can call'
-
 # Where a word may stay: the specifications and a licence quote others, a title is a title, a
 # recorded value is what it is.
 excepted() { # file
     case $1 in
-    test/words.sh | paper/spec/* | paper/bibliography.md | data/demo/* | test/golden/* | test/fuzz/corpus/*) ;;
+    test/words.sh | paper/spec/* | paper/bibliography.md | paper/security.md | data/demo/* | test/golden/* | test/fuzz/corpus/*) ;;
     *) return 1 ;;
     esac
 }
@@ -50,12 +47,8 @@ failed=0
 # shellcheck disable=SC2086
 for file in $(grep -rlIEi "$pattern" $places | sort); do
     excepted "$file" && continue
-    refused=$pattern
-    case $file in
-    net/* | test/unit/hivemind/* | test/unit/libp2p/* | cmd/train/* | paper/security.md) refused="(^|[^A-Za-z_])($elder)([^A-Za-z_]|\$)" ;;
-    esac
     # A stored picture is no text.
-    grep -nEi "$refused" "$file" | grep -v '"image/png"' | cut -c1-200 | sed "s|^|$file:|" >"${TMPDIR:-/tmp}/words.$$"
+    grep -nEi "$pattern" "$file" | grep -v '"image/png"' | cut -c1-200 | sed "s|^|$file:|" >"${TMPDIR:-/tmp}/words.$$"
     [ -s "${TMPDIR:-/tmp}/words.$$" ] && cat "${TMPDIR:-/tmp}/words.$$" && failed=1
 done
 rm -f "${TMPDIR:-/tmp}/words.$$"

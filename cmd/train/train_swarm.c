@@ -5,7 +5,7 @@
  *   hooks   the optimizer asks this trainer for its gradient, for a step, for a peer's state
  *   report  its events become lines for the user, log entries and checkpoints
  *
- * When to step, with whom, and what to do when that fails is the optimizer's matter. Parameters stay
+ * The optimizer decides when to step and with which peers, and handles failures. Parameters stay
  * in the device's memory: the hooks pass pointers, not copies. */
 #include "train_swarm.h"
 #include "cmd/common/swarm_messages.h"
@@ -35,7 +35,7 @@ struct swarm_trainer {
     double seconds_a_sample;       /* ours, running */
 };
 
-/* --- batches ----------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 #define PATIENCE 0.5 /* of an all-reduce's time limit: to compute a groupmate's gradient */
 #define SHARE 0.2    /* of the last batch in our speed */
@@ -81,10 +81,10 @@ static int add_batch(struct swarm_trainer *l, double *loss, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- the trainer's hooks, see collaborative_trainer.h ------------------------------------------- */
+/* --- the trainer's hooks, see collaborative_trainer.h ----------------------------------------- */
 
-/* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient buffer,
- * so that the next batches accumulate in another one. */
+/* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient
+ * buffer, so that the next batches accumulate in another one. */
 static int take_gradient(void *context, int delayed, float **gradient)
 {
     struct swarm_trainer *l = context;
@@ -97,8 +97,8 @@ static int take_gradient(void *context, int delayed, float **gradient)
     return rc;
 }
 
-/* The step from `epoch` to the next. The trainer's own counter follows, since the learning rate of the
- * schedule depends on it. */
+/* The step from `epoch` to the next. The trainer's own counter follows, since the learning rate of
+ * the schedule depends on it. */
 static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
 {
     struct swarm_trainer *l = context;
@@ -124,8 +124,8 @@ static int loaded(void *context, int64_t epoch)
     return pl_trainer_snapshot(l->t);
 }
 
-/* The order begins anew as well: a validator draws the first samples of an epoch, so ours have to be
- * those. */
+/* The order begins anew as well: a validator draws the first samples of an epoch, so ours have to
+ * be those. */
 static void drop(void *context)
 {
     struct swarm_trainer *l = context;
@@ -135,8 +135,8 @@ static void drop(void *context)
     l->shuffled_epoch = -1;
 }
 
-/* A validator's part in BTARD: the peer's first samples of this epoch, in batches of our own size. It
- * must end well before the all-reduce's time limit, while the whole group waits for it. */
+/* A validator's part in BTARD: the peer's first samples of this epoch, in batches of our own size.
+ * It must end well before the all-reduce's time limit, while the whole group waits for it. */
 static int recompute(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
                      float **gradient)
 {
@@ -164,8 +164,8 @@ static int recompute(void *context, const struct peer_id *peer, int64_t epoch, u
     return rc;
 }
 
-/* lr(e) rises to the peak during warmup, then falls to 0 at the last step, for all peers alike. [spec
- * hivemind-protocol 10] */
+/* lr(e) rises to the peak during warmup, then falls to 0 at the last step, for all peers alike.
+ * [spec hivemind-protocol 10] */
 static double learning_rate(void *context, int64_t epoch)
 {
     const struct pl_train_options *o = &((struct swarm_trainer *)context)->t->options;

@@ -1,7 +1,8 @@
 /* group.c - what the peers of a group have to agree on, computed equally by each of them.
  * [spec hivemind-protocol 4.1 to 4.5]
  *
- *   group key    "PREFIX.0bBITS": who averages with whom; hivemind parses it, so its form is fixed
+ *   group key    "PREFIX.0bBITS": which peers average together; hivemind parses it, so its form is
+ *                fixed
  *   schema hash  SHA-1 over a text that describes each tensor as Python prints it: peers with other
  *                shapes can't be in one group
  *   gather       (bandwidth, mode, user data) as msgpack: what each peer states about itself

@@ -255,7 +255,7 @@ void claims_doubt(struct claims *c, int64_t own, double now)
     }
 }
 
-/* Whoever claims no more than the epoch that we have loaded was right. */
+/* A peer that claims no more than the epoch that we have loaded was right. */
 void claims_shown(struct claims *c, int64_t own)
 {
     for (size_t i = 0; i < c->count; i++)

@@ -63,7 +63,7 @@ static int warn_early(struct target_watch *w, double most, double samples, int64
         warning, PL_OK,
         "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
         "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
-        "to be theirs; else that of whoever steps first and takes all along",
+        "to be theirs; otherwise the first peer to step steps for all",
         w->steps, fmin(w->seen, about), about, (long long)target);
     return 1;
 }

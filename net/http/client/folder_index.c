@@ -214,7 +214,7 @@ static int finish(struct names *l)
     return rc;
 }
 
-/* The page's folder. 0: the address is none that a file can lie beside. */
+/* The page's folder. 0: the address has no folder. */
 static int folder_of(char folder[HTTP_URL_MAX], const char *url, size_t *host)
 {
     const char *behind = strstr(url, "://");

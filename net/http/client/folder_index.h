@@ -9,8 +9,8 @@
 int http_index_is(const char *text, size_t bytes);
 
 /* The page's links to *.parquet in its own folder or below, each once, in the order of the
- * alphabet as a folder on the disk has them; escaped and relative to the page, so that they lie
- * beside `url`, the page's own. Links that lead out of the folder, to another server, or that ask
+ * alphabet as a folder on the disk has them; escaped and relative to the page, so that `url`
+ * resolves them. Links that lead out of the folder, to another server, or that ask
  * something (?) are left out. The caller frees each name and the list; on error *name is NULL.
  * PL_ENOTFOUND where there is none, PL_ELIMIT for more than `most`. */
 int http_index_read(char ***name, size_t *count, const char *page, size_t bytes, size_t most,

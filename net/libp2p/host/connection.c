@@ -43,7 +43,8 @@ void connection_end(struct connection *c, int status, const char *format, ...)
     vsnprintf(c->why.text, sizeof c->why.text, format, args);
     va_end(args);
     timer_stop(&c->timer);
-    resources_close(&c->account); /* at once: whoever is admitted in its place counts on it */
+    /* at once: the connection admitted in its place needs the budget */
+    resources_close(&c->account);
     c->next_ending = c->of->ending;
     c->of->ending = c;
 }
@@ -90,8 +91,8 @@ static int write_socket(struct connection *c)
     if (n > 0) bytes_take(wire, (size_t)n);
     k->progress_at = loop_time(c);
     if (!bytes_length(wire)) return 0;
-    /* libuv needs the bytes where they are until on_written: the engine goes on with the buffer that
-     * was sent before. */
+    /* libuv needs the bytes where they are until on_written: the engine goes on with the buffer
+     * that was sent before. */
     spare.limit = wire->limit;
     k->sending = *wire;
     *wire = spare;

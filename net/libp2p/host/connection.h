@@ -104,7 +104,7 @@ struct connection {
 /* Makes one without a socket yet. NULL: no memory. */
 struct connection *connection_new(struct connections *of, int inbound);
 /* Begins the handshakes over c->socket.tcp, initialized and connected by the caller, or over the
- * carrier. expected: whom we dialed, or NULL for anybody. PL_OK, PL_ENOMEM or PL_EIO. */
+ * carrier. expected: the peer that we dialed, or NULL for any. PL_OK, PL_ENOMEM or PL_EIO. */
 int connection_start(struct connection *c, const struct peer_id *expected);
 /* Bytes that came through the carrier. */
 void connection_receive(struct connection *c, const uint8_t *data, size_t n);

@@ -235,7 +235,7 @@ static void dial_circuit(struct dial *d)
     d->state = DIAL_RELAYING;
     if (circuits)
         d->circuit = circuits->dial(d->of->core->host, &d->at, &d->expected, on_circuit, d);
-    if (!d->circuit) fail(d, PL_EUSE, "a relayed address that does not name whom to reach");
+    if (!d->circuit) fail(d, PL_EUSE, "a relayed address that does not name its peer");
 }
 
 /* --- begin ------------------------------------------------------------------------------------ */

@@ -28,7 +28,7 @@ struct dial;
 /* status PL_OK: connected to `peer`. d is gone afterwards. */
 typedef void dial_done(void *context, struct dial *d, int status, const struct peer_id *peer,
                        const char *why);
-/* expected: whom we want there, or NULL. done is called later, never from in here. NULL: no
+/* expected: the peer that must answer, or NULL. done is called later, never from in here. NULL: no
  * memory. */
 struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struct peer_id *expected,
                       dial_done *done, void *context);

@@ -86,7 +86,8 @@ const struct resources *host_resources(const struct host *h); /* who uses how mu
  * asking connected peers. NULL: no memory (done is not called then). */
 struct host_wait *host_connect(struct host *h, const struct peer_id *peer, double timeout_s,
                                host_done *done, void *context);
-/* Dials an address, whatever is open already; it names its peer or else takes whoever answers. */
+/* Dials an address, whatever is open already. If it names no peer, any peer that answers will
+ * do. */
 struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double timeout_s,
                             host_done *done, void *context);
 

@@ -126,7 +126,7 @@ static void begin_close(struct host *h)
     h->core.state = HOST_CLOSING;
     timer_stop(&h->sweep);
     turns_stop(&h->streams);
-    /* Protocols first: they may still use streams. Then whoever waits, then what is left over. */
+    /* Protocols first: they may still use streams. Then callers that wait, then what is left. */
     host_stop_protocols(h);
     routing_close(&h->routing);
     streams_close_all(&h->streams);
@@ -263,8 +263,8 @@ static void open_here(void *context)
     struct host *h = o->host;
     const struct host_options *options = o->options;
     o->rc = PL_ENOMEM;
-    /* libuv runs prepare callbacks right before it waits for events: there all writes of an iteration
-     * go out together. */
+    /* libuv runs prepare callbacks right before it waits for events: there all writes of an
+     * iteration go out together. */
     uv_prepare_init(loop_uv(h->core.loop), &h->settle);
     h->settle.data = h;
     h->core.handles = 1;

@@ -67,8 +67,8 @@ void host_unwatch(struct host *h, struct host_watch *w) { watches_remove(&h->wat
 
 /* --- the peerstore ---------------------------------------------------------------------------- */
 
-/* The peerstore believes its caller; who may tell what about whom is checked before
- * (multiaddr_believable). */
+/* The peerstore believes its caller, which checks before which addresses a peer may claim for
+ * another (multiaddr_believable). */
 int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr *a, double ttl_s)
 {
     struct peer *p = peers_get(&h->core.peers, id, now_of(h));

@@ -23,7 +23,7 @@ enum search_state { SEARCH_DIALING, SEARCH_ASKING, SEARCH_ASKED };
 
 struct host_wait {
     struct routing *of;
-    struct peer_id peer;        /* length 0: whoever answers */
+    struct peer_id peer;        /* length 0: any that answers */
     struct peer_search *search; /* waits for a search ... */
     enum routing_effort effort;
     struct dial *dial; /* ... or for one address */

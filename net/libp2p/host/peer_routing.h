@@ -35,7 +35,7 @@ struct host_wait *routing_connect(struct routing *r, const struct peer_id *id, d
 /* Dials one address, whatever is open already. */
 struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, double timeout_s,
                                host_done *done, void *context);
-/* There is a new connection to the peer, or an address, whoever looked for it. */
+/* The peer has a new connection or address, whether or not we searched for it. */
 void routing_news(const struct peer *p);
 /* Every wait ends with PL_EIO. */
 void routing_close(struct routing *r);

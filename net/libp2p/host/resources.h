@@ -4,7 +4,8 @@
  * Each connection has an account. Its use is charged to several scopes at once:
  *
  *   system     all strangers together, or
- *   reserved   peers that we dialed or protect: groupmates, bootstrap peers. Strangers cannot use it up
+ *   reserved   peers that we dialed or protect: groupmates, bootstrap peers. Strangers cannot use
+ *              it up
  *   transient  connections that have not proven an identity yet
  *   subnet     an IPv4 /24 or an IPv6 /64: one owner may have many addresses of it
  *   machine    in place of a subnet: one loopback address, behind which test swarms live
@@ -112,7 +113,7 @@ struct account *resources_largest(struct resources *r, const struct scope *full,
                                   enum resource kind);
 
 /* Time on the loop. Unlike the others it is not held and given back: each second every scope may
- * use its limit anew, and whoever used more waits. So it is charged to the scopes, and stays
+ * use its limit anew, and one that used more waits. So it is charged to the scopes, and stays
  * there when the account is closed: a peer that connects again has not paid. */
 struct handler_charge {
     struct scope *peer, *subnet, *root; /* kept until resources_end_handler */

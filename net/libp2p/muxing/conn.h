@@ -1,7 +1,8 @@
 /* conn.h - one connection's layers put together, still without a socket: negotiation,
  * encryption, streams. [spec libp2p-wire 0, 4, 7]
  *
- *                  /noise or /tls agreed      handshake done         yamux agreed (if it was not yet)
+ *                  /noise or /tls agreed      handshake done         yamux agreed (if it was not
+ *                                             yet)
  *   SECURITY ----------------------> HANDSHAKE --------> MUXER ------------------> OPEN
  *                                                 \___ agreed in the handshake ___/
  *   Any fault: CLOSED, with a sentence. */
@@ -49,7 +50,7 @@ struct conn {
     int dialer, securities;
 };
 
-/* securities: CONN_NOISE | CONN_TLS, Noise preferred. expected: whom we dial, or NULL. me is
+/* securities: CONN_NOISE | CONN_TLS, Noise preferred. expected: the dialed peer, or NULL. me is
  * borrowed. The dialer's first bytes lie in c->wire afterwards. */
 int conn_init(struct conn *c, const struct identity *me, int dialer, int securities,
               const struct peer_id *expected, const struct conn_events *events, void *context);

@@ -81,7 +81,7 @@ static int on_proposal(struct multistream *m, const char *text, size_t n, struct
     return multistream_token(out, "na", 2) ? PL_ENOMEM : PL_EAGAIN;
 }
 
-/* Its first byte is the length, so whoever begins otherwise speaks another protocol: an ssh or mail
+/* Its first byte is the length, so other beginnings belong to another protocol: an ssh or mail
  * server sends a line and waits, and would not end what looks like a long token. */
 static int begins_well(const struct cursor *c)
 {

@@ -264,7 +264,7 @@ int identity_serialize(const struct identity *me, struct bytes *out)
     return rc;
 }
 
-/* Mode 0400: whoever reads the file is this peer. */
+/* Mode 0400: anyone who can read the file can act as this peer. */
 int identity_file(struct identity *me, const char *path, struct pl_err *err)
 {
     struct bytes out = { 0 };

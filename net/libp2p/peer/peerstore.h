@@ -52,7 +52,7 @@ struct peer *peers_get(struct peers *t, const struct peer_id *id, double now);
 void peer_place(uint8_t place[32], const uint8_t *id, size_t n);
 /* Visits all; fn must not change the table. */
 void peers_each(const struct peers *t, void (*fn)(void *context, struct peer *p), void *context);
-/* Drops addresses that are over, and peers of whom nothing is left. */
+/* Drops addresses that are over, and peers without any. */
 void peers_expire(struct peers *t, double now);
 
 /* An address without any last /p2p, or with the peer's own. Known ones live on at least till
@@ -68,7 +68,7 @@ int peer_serves(const struct peer *p, const char *protocol);
 /* Who can reach an address: this machine, this network, or anybody. */
 enum reach { REACH_LOOPBACK, REACH_PRIVATE, REACH_PUBLIC };
 enum reach multiaddr_reach(const struct multiaddr *a);
-/* Whether an address told by a peer, with whom we talk over `over`, is worth keeping: public peers
+/* Whether an address `told` by a peer, connected over `over`, is worth keeping: public peers
  * cannot know anything of our loopback or private network. [spec libp2p-wire 9, 16] */
 int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over);
 

@@ -108,7 +108,7 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
         self->connection = 0;
         self->address_count = host_own_addresses(h, self->addresses, KAD_ADDRESSES_MAX);
     } else {
-        /* Whoever is asked for, also if it serves no look-ups itself. */
+        /* The requested peer itself, also if it serves no look-ups. */
         if (known && !peer_id_equal(&id, asker)) target = host_find_peer(h, &id);
         if (target && target->address_count) describe(&reply.closer[reply.closer_count++], target);
         peers_each(host_peerstore(h), consider, &near);

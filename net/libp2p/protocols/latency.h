@@ -19,8 +19,8 @@ struct distance {
 struct latency;
 /* From any thread but the loop's. h is borrowed. PL_OK or PL_ENOMEM. */
 int latency_open(struct latency **d, struct host *h);
-/* These are the peers now, at most LATENCY_MAX of them; others are forgotten. Whoever is due is
- * pinged. Stores in out (room for LATENCY_MAX) what is known and returns how many that are: a
+/* These are the peers now, at most LATENCY_MAX of them; others are forgotten. Peers that are due
+ * are pinged. Stores in out (capacity LATENCY_MAX) what is known and returns how many that are: a
  * peer that was not tried yet is not among them. From any thread but the loop's. */
 size_t latency_update(struct latency *d, struct distance *out, const struct peer_id *peers,
                       size_t count);

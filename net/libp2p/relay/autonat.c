@@ -189,7 +189,7 @@ static void dial_next(struct dial_back_job *j)
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
 
-/* Only where the asker itself is seen: nobody can make us knock at somebody else's door. */
+/* Only the asker's own address: no peer can make us dial a third party. */
 static void keep_own_addresses(struct autonat_message *m, const struct multiaddr *seen)
 {
     struct multiaddr_target from, to;

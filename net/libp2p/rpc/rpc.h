@@ -2,9 +2,9 @@
  * [spec libp2p-wire 12, 13]
  *
  * All on the loop's thread (host.h). A call finds or makes the connection by itself. The peer on
- * the other side is whoever the connection has proven it to be; nothing in a message counts. Data
- * given to a callback are borrowed for that call. No callback comes from inside the function that
- * asked. */
+ * the other side is the one that the connection has authenticated; nothing in a message counts.
+ * Data given to a callback are borrowed for that call. No callback comes from inside the function
+ * that asked. */
 #ifndef PL_RPC_H
 #define PL_RPC_H
 

@@ -181,7 +181,7 @@ static SSL_CTX *make_context(const struct identity *me)
     return ctx;
 }
 
-/* The identity's, made by whoever needs it first. */
+/* The identity's, made at its first use. */
 static SSL_CTX *context_of(const struct identity *me)
 {
     _Atomic(SSL_CTX *) *place = &((struct identity *)(uintptr_t)me)->tls;

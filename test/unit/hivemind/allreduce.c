@@ -107,7 +107,7 @@ static double dragged(double clip)
     return sqrt(far / VALUES);
 }
 
-static void a_liar_drags_little(void **state)
+static void a_byzantine_peer_moves_little(void **state)
 {
     double mean, usual, fixed;
     (void)state;
@@ -284,8 +284,8 @@ static void bad_messages(void **state)
     }
 }
 
-/* Answers that no honest reducer gives: the round is lost, and everybody knows by whom. Codes of
- * trouble are no lies. */
+/* Answers that no honest reducer gives: the round is lost, and every peer knows who caused it.
+ * Error codes are honest answers. */
 static void lying_reducer(void **state)
 {
     static const float values[] = { 0, NAN, INFINITY, 2 * PART_VALUE_MAX };
@@ -327,7 +327,7 @@ static void lying_reducer(void **state)
 #define MESSAGES 5
 
 /* Whether its memory is new or a round's before, and wherever its pages begin: what is kept is what
- * came, and nothing beside it changes. */
+ * came, and nothing around it changes. */
 static void kept_as_it_came(void **state)
 {
     struct allreduce_block room = { 0 };
@@ -355,7 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_reference),
-        cmocka_unit_test(a_liar_drags_little),
+        cmocka_unit_test(a_byzantine_peer_moves_little),
         cmocka_unit_test(nobody_weighs_anything),
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(frozen_client),

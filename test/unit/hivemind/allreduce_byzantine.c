@@ -1,5 +1,5 @@
-/* allreduce_byzantine.c - Byzantine peers of each kind at each place among seven whose all-reduce is
- * verified: honest peers never ban or charge one another, all of them come to the same, and who
+/* allreduce_byzantine.c - Byzantine peers of each kind at each place among seven whose all-reduce
+ * is verified: honest peers never ban or charge one another, all of them come to the same, and who
  * has lied pays for it. */
 #define PEERS 7
 #define MOST 600
@@ -382,8 +382,8 @@ static void nobody_pays_for_the_network(void **state)
     end(&w);
 }
 
-/* Of two of whom one denies to have been sent what the other signs, nobody else knows which lies:
- * both are charged, and nobody is banned. Who knows charges the other. */
+/* One peer denies to have received what the other has signed. No third peer knows which one lies:
+ * both are charged, and neither is banned. A peer that knows charges the other. */
 static void of_two_words_none_counts(void **state)
 {
     (void)state;

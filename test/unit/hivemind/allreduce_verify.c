@@ -1,5 +1,5 @@
 /* allreduce_verify.c - BTARD's verification in whole groups of exchanges: honest rounds hold, and
- * whoever lies, about whatever, is found. */
+ * every false message is traced to its sender. */
 #include "allreduce_world.h"
 
 static struct world *the_world;
@@ -15,7 +15,7 @@ static void make_verified(struct world *w)
             w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
 }
 
-/* Who found whom: nobody has changed anything, and everybody but the Byzantine peers bans these, and nobody
+/* No values change, and everybody but the Byzantine peers bans these, and nobody
  * else. */
 static void is_void(struct world *w, float before[PEERS][VALUES], const char *byzantine)
 {

@@ -1,5 +1,5 @@
-/* attacks.c - a swarm with Byzantine peers in it learns, or not: linear regression by peers that average
- * their gradients over real connections, while some of them send what no honest peer would.
+/* attacks.c - a swarm with Byzantine peers in it learns, or not: linear regression by peers that
+ * average their gradients over real connections, while some of them send what no honest peer would.
  *
  *   attacks            asserts what has to hold
  *   attacks --table    measures every attack, with and without protection, as in
@@ -47,7 +47,7 @@ static const char *const names[ATTACKS] = {
     "that of the first round",
     "the opposite, of the largest weight",
     "the truth, but answer with the opposite, times 10, of what they reduce",
-    "the truth, but accuse falsely whom they validate"
+    "the truth, but accuse the peers that they validate falsely"
 };
 
 static const struct schema_tensor model[1] = {
@@ -55,13 +55,13 @@ static const struct schema_tensor model[1] = {
 };
 static const double weight_max = 64, usual_weight = 16;
 
-struct learner {
+struct trainer {
     float value[D], grad[D], first[D], *tensor[1];
     enum attack attack;
     int applied;
     struct pl_rng lots;
 };
-static struct learner learners[PEERS];
+static struct trainer trainers[PEERS];
 static struct pl_backend byzantine_be; /* what they reduce with */
 static struct pl_rng places;           /* in the group that is being put together */
 static uint64_t groups;                /* so far */
@@ -89,11 +89,11 @@ static void gradient(float *grad, const float *value, size_t peer, int round)
     for (int k = 0; k < D; k++) grad[k] = (float)sum[k];
 }
 
-/* Byzantine peers validate nobody, or accuse whomever they validate. */
+/* Byzantine peers validate nobody, or accuse every peer that they validate. */
 static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
-    const struct learner *judge = context;
+    const struct trainer *judge = context;
     if (judge->attack && judge->attack != ACCUSE) return PL_ENOTFOUND;
     for (size_t i = 0; i < count; i++)
         if (peer_id_equal(peer, &peers[i].me.id))
@@ -102,7 +102,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return PL_OK;
 }
 
-static void lie(struct learner *l, struct peer *p)
+static void lie(struct trainer *l, struct peer *p)
 {
     double length = 0;
     for (int k = 0; k < D; k++) length += (double)l->grad[k] * l->grad[k];
@@ -145,7 +145,7 @@ static int shifting_delta(float *delta, const float *sum, float weight, const st
 static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
-    const struct learner *l = r->v.chance.context;
+    const struct trainer *l = r->v.chance.context;
     uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT };
     (void)n;
     if (l->attack == ACCUSE_ALL && stage == VERIFIER_ACCUSE) {
@@ -172,7 +172,7 @@ void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data
 {
     struct averager *a = context;
     struct bytes out = { 0 };
-    if (((struct learner *)a->o.chance.context)->attack < ATTACKS) {
+    if (((struct trainer *)a->o.chance.context)->attack < ATTACKS) {
         __real_averager_verify_send(context, peer, data, n);
         return;
     }
@@ -182,12 +182,12 @@ void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data
     bytes_clear(&out);
 }
 
-/* Whoever leads a group draws what any other would have drawn; lots are each peer's own. So the
- * same command gives the same swarm, whoever of it is fastest. Only one group is put together at a
+/* Any leader of a group draws what any other would have drawn; lots are each peer's own. So the
+ * same command gives the same swarm, whichever peer is fastest. Only one group is put together at a
  * time: all of this is the loop's thread's. */
 static int draw(void *context, uint8_t *bytes, size_t n)
 {
-    struct learner *l = context;
+    struct trainer *l = context;
     if (n == DHT_ID_BYTES) pl_rng_init(&places, 3, ++groups); /* a new group's name */
     for (size_t i = 0; i < n; i++)
         bytes[i] = (uint8_t)pl_rng_below(n == PL_HASH_BYTES ? &l->lots : &places, 256);
@@ -200,9 +200,9 @@ static double loss(void)
     double sum = 0;
     int honest = 0;
     for (size_t i = 0; i < count; i++) {
-        if (learners[i].attack) continue;
+        if (trainers[i].attack) continue;
         honest++;
-        for (int k = 0; k < D; k++) sum += 0.5 * pow(learners[i].value[k] - truth[k], 2) / D;
+        for (int k = 0; k < D; k++) sum += 0.5 * pow(trainers[i].value[k] - truth[k], 2) / D;
     }
     return sum / honest;
 }
@@ -212,7 +212,7 @@ static void cancel(void *context) { averager_cancel(((struct peer *)context)->a)
 static void round_of_all(size_t byzantine)
 {
     for (size_t i = 0; i < count; i++) {
-        struct learner *l = &learners[i];
+        struct trainer *l = &trainers[i];
         gradient(l->grad, l->value, i, l->applied);
         peers[i].step.claim = (struct verifier_claim){ l->applied, BATCH };
         if (!l->applied++) memcpy(l->first, l->grad, sizeof l->first);
@@ -226,10 +226,10 @@ static void round_of_all(size_t byzantine)
         assert_true(await_noted(&peers[i].done, 1, PATIENCE));
     }
     for (size_t i = 0; i < count; i++) {
-        if (peers[i].status && !learners[i].attack) fail_msg("peer %zu: %s", i, peers[i].err.text);
-        for (int k = 0; k < D && (!peers[i].status || learners[i].attack); k++)
-            learners[i].value[k] -= (float)(RATE * (learners[i].attack ? learners[count - 1].grad[k]
-                                                                       : learners[i].grad[k]));
+        if (peers[i].status && !trainers[i].attack) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        for (int k = 0; k < D && (!peers[i].status || trainers[i].attack); k++)
+            trainers[i].value[k] -= (float)(RATE * (trainers[i].attack ? trainers[count - 1].grad[k]
+                                                                       : trainers[i].grad[k]));
     }
 }
 
@@ -240,8 +240,9 @@ static void round_of_all(size_t byzantine)
 /* So many peers, the first of them byzantine, so many rounds. The loss at the end. */
 static double train(size_t n, size_t byzantine, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of an attacker's mean too; and verification finds Byzantine peers. Such groups
-     * fail until these are in none. Otherwise groups are whole, however slow the machine. */
+    /* What is no number comes out of an attacker's mean too; and verification finds Byzantine
+     * peers. Such groups fail until these are in none. Otherwise groups are whole, however slow the
+     * machine. */
     int fails = way == BTARD ? attack != HONEST : way == MEAN && attack == NOT_A_NUMBER;
     struct pl_rng rng;
     double end;
@@ -257,7 +258,7 @@ static double train(size_t n, size_t byzantine, enum attack attack, int way, int
     for (int k = 0; k < D; k++) truth[k] = pl_rng_normal(&rng);
     for (size_t i = 0; i < n; i++) {
         struct peer *p = add(0, 0);
-        struct learner *l = &learners[i];
+        struct trainer *l = &trainers[i];
         memset(l, 0, sizeof *l);
         l->attack = i < byzantine ? attack : HONEST;
         l->tensor[0] = l->grad;
@@ -323,8 +324,8 @@ static void clipped_it_learns(void **state)
     assert_true(train(5, 1, HEAVY, CLIP, 5) < 0.3);
 }
 
-/* Protected or not. In the mean of an attacker it comes out again: a round is lost, and the attacker in no
- * group. */
+/* Protected or not. In the mean of an attacker it comes out again: a round is lost, and the
+ * attacker in no group. */
 static void what_is_no_number_is_refused(void **state)
 {
     int banned = 0;
@@ -336,11 +337,11 @@ static void what_is_no_number_is_refused(void **state)
     assert_true(train(7, 2, NOT_A_NUMBER, CLIP, 4) < 0.1);
 }
 
-/* Of n peers, of whom the first lie, so many. */
+/* Of n peers, so many; the first are Byzantine. */
 static void all_have_banned(size_t n, size_t banned)
 {
     for (size_t i = 0; i < n; i++)
-        if (!learners[i].attack && (size_t)peers[i].banned != banned)
+        if (!trainers[i].attack && (size_t)peers[i].banned != banned)
             fail_msg("peer %zu has banned %d: %s", i, peers[i].banned, peers[i].caught);
 }
 
@@ -359,7 +360,7 @@ static void verified_it_learns(void **state)
 
 /* Validators that are drawn by lot find who sends what its data don't give; and who accuses
  * falsely is found by those who compute it, too. Everybody else comes to the same. */
-static void liars_are_drawn_and_banned(void **state)
+static void byzantine_peers_are_drawn_and_banned(void **state)
 {
     (void)state;
     assert_true(train(7, 2, FLIP_10, BTARD, UNTIL_CAUGHT) < 0.5);
@@ -417,9 +418,12 @@ static int table(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_peers_learn),      cmocka_unit_test(the_mean_is_lost),
-        cmocka_unit_test(clipped_it_learns),       cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(verified_it_learns),      cmocka_unit_test(liars_are_drawn_and_banned),
+        cmocka_unit_test(honest_peers_learn),
+        cmocka_unit_test(the_mean_is_lost),
+        cmocka_unit_test(clipped_it_learns),
+        cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(verified_it_learns),
+        cmocka_unit_test(byzantine_peers_are_drawn_and_banned),
         cmocka_unit_test(false_words_part_nobody),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();

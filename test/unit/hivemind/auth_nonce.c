@@ -1,5 +1,5 @@
-/* auth_nonce.c - each signed request once, and room for every member: one key that floods, one user with
- * many keys, replays at any age, and who may hand on a signed request. */
+/* auth_nonce.c - each signed request once, and room for every member: one key that floods, one user
+ * with many keys, replays at any age, and who may hand on a signed request. */
 #include "net/hivemind/moderation/auth.h"
 
 #include <setjmp.h>
@@ -69,7 +69,7 @@ static void replays(void **state)
     auth_nonces_clear(&table);
 }
 
-/* A request names its sender: whoever receives it cannot send it as its own. */
+/* A request names its sender: its receiver cannot send it as its own. */
 static void handed_on(void **state)
 {
     struct rsa_key authority, key;

@@ -58,7 +58,7 @@ static void all_kinds_together(void **state)
     }
 }
 
-/* Groups of two, by bits: whoever has been in one group is in different ones next, so after two
+/* Groups of two, by bits: peers of one group are in different groups next, so after two
  * rounds everybody has the mean of all four. */
 static void groups_by_bits(void **state)
 {
@@ -191,8 +191,8 @@ static void meet_strangers(void *context)
     }
 }
 
-/* Strangers under new names have spoiled rounds: the next stranger is held back, and a newcomer that
- * reports progress is not. */
+/* Strangers under new names have spoiled rounds: the next stranger is held back, and a newcomer
+ * that reports progress is not. */
 static void newcomer_among_strangers(void **state)
 {
     (void)state;

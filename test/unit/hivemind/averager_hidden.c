@@ -129,7 +129,7 @@ static void known_before_the_search(void **state)
 
 static void hush(void *context) { host_unserve(((struct peer *)context)->host, "/ipfs/id/1.0.0"); }
 
-/* Whoever serves less than before tells everybody who it is. */
+/* A peer that serves fewer protocols than before identifies itself to all again. */
 static void tell_all(void *context) { host_unserve(((struct peer *)context)->host, "/none"); }
 static void no_upkeep(void *context)
 {

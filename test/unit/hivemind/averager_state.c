@@ -1,4 +1,5 @@
-/* averager_state.c - the state of one peer given to another: whole, checked, from donors that fail or cheat. */
+/* averager_state.c - the state of one peer given to another: whole, checked, from donors that fail
+ * or cheat. */
 #include "loopback.h"
 
 #include <unistd.h>
@@ -117,7 +118,7 @@ static void newcomers_take_over(void **state)
     await_announcements(&peers[3]);
     for (int i = 3; i < 7; i++) loop_call(loop, load, &peers[i]); /* more at once than are served */
     loop_call(loop, share_more,
-              &peers[2]); /* the donor goes on: whoever waits gets the newer one */
+              &peers[2]); /* the donor goes on: waiting peers get the newer state */
     for (int i = 3; i < 7; i++) {
         assert_true(await(&peers[i].loaded, 1));
         assert_int_equal(peers[i].load_status, PL_OK);
@@ -154,7 +155,8 @@ static void load_once(struct peer *p)
     assert_true(await(&p->loaded, 1));
 }
 
-/* An attacker's state is taken while nobody can tell, and never once two others agree on another. */
+/* An attacker's state is taken while nobody can tell, and never once two others agree on
+ * another. */
 static void one_byzantine_donor(void **state)
 {
     const double until = pl_seconds() + LIMIT;

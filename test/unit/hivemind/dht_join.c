@@ -276,7 +276,7 @@ static void answer_kept(void *context)
     bytes_clear(&yes);
 }
 
-/* Whoever takes its time with a record is passed over, but stays in the table. */
+/* A node that is slow to store a record is passed over, but stays in the table. */
 static void late_store(void **state)
 {
     struct node n[3];
@@ -307,8 +307,8 @@ static void put_clock(void *context)
     n->dht->core.clock_offset = n->clock;
 }
 
-/* A swarm whose clocks, from ours, are at `clock` but for the last node's; what one that joins by that
- * adds to its own. */
+/* A swarm whose clocks, from ours, are at `clock` but for the last node's; what one that joins by
+ * that adds to its own. */
 static double joins_with(int count, double clock, double last)
 {
     struct node n[6], late = { .dht = NULL };
@@ -330,7 +330,7 @@ static double joins_with(int count, double clock, double last)
     return offset;
 }
 
-/* Whoever's clock is wrong follows the others', of whom one cannot lead it astray. */
+/* A node with a wrong clock follows the others' clocks; a single one of them cannot mislead it. */
 static void clocks(void **state)
 {
     (void)state;

@@ -87,8 +87,8 @@ static struct dht_item item_of(enum dht_class class, uint64_t subnet, uint64_t c
                               .from = { subnet, caller, 0, class } };
 }
 
-/* 72 MB of plain values, from one caller or from several of one address, longer- or shorter-lived than
- * the honest records: none of these has to go, of whatever kind. */
+/* 72 MB of plain values, from one caller or from several of one address, longer- or shorter-lived
+ * than the honest records: none of these has to go, of whatever kind. */
 static void floods(void **state)
 {
     static const struct {
@@ -199,8 +199,8 @@ static void one_owner_has_few_items(void **state)
     dht_dictionary_clear(&d);
 }
 
-/* Whoever holds most loses first, a subnet before a caller; our own goes last; equal holders lose no
- * more than is needed. */
+/* The largest holder loses first, a subnet before a caller; our own goes last; equal holders lose
+ * no more than is needed. */
 static void shares(void **state)
 {
     struct dht_origin from[4] = { { 1, 1, 0, DHT_PLAIN },

@@ -64,8 +64,8 @@ static void others_do_not_count(void **state)
     clear(&w);
 }
 
-/* An auxiliary peer and one other are no group, whoever leads; with a second one they are, as soon
- * as those two are there. */
+/* An auxiliary peer and one other are no group, whichever leads; with a second one they are, as
+ * soon as those two are there. */
 static void helpers_make_no_group(void **state)
 {
     static const uint8_t auxiliary[] = { 0x93, 0xc0, 0x02, 0xc4, 0x01, 0xc0 };
@@ -183,7 +183,7 @@ static void cancelled(void **state)
     clear(&w);
 }
 
-/* Whoever had a group of its own writes a zero, too: bin(0) has a digit. */
+/* A peer that was a group of one writes a zero, too: bin(0) has a digit. */
 static void bits_after_a_group_of_one(void **state)
 {
     const uint8_t id[DHT_ID_BYTES] = { 7 };

@@ -1,11 +1,12 @@
-/* matchmaking_exclusion.c - peers that matchmaking treats apart: behind NAT, banned, absent, on back-off, unproven. */
+/* matchmaking_exclusion.c - peers that matchmaking treats apart: behind NAT, banned, absent, on
+ * back-off, unproven. */
 #include "matchmaking_world.h"
 
 static struct world w;
 
-/* Two peers behind NAT, reachable only over connections that they have made, and an open one, which comes
- * when one of them has looked for a while: it leads both, though its time is later. The second knows
- * from the beginning how it stands, the first finds out in the search. */
+/* Two peers behind NAT, reachable only over connections that they have made, and an open one, which
+ * comes when one of them has looked for a while: it leads both, though its time is later. The
+ * second knows from the beginning how it stands, the first finds out in the search. */
 static void hidden_ones_follow(void **state)
 {
     (void)state;
@@ -29,7 +30,8 @@ static void hidden_ones_follow(void **state)
     }
 }
 
-/* Where nobody is to be followed they meet each other, a window later: one router may be before all. */
+/* Where nobody is to be followed they meet each other, a window later: one router may be before
+ * all. */
 static void only_hidden_ones(void **state)
 {
     (void)state;
@@ -125,8 +127,8 @@ static void paused(void **state)
     }
 }
 
-/* The views differ: a leader that has seen no fault in it takes it, and those who have go on with the
- * group. If they left it, it is they whom the leader would find silent. */
+/* The views differ: a leader that has seen no fault in it takes it, and those who have go on with
+ * the group. If they left it, the leader would find them silent. */
 static void paused_by_some(void **state)
 {
     (void)state;
@@ -162,8 +164,8 @@ static void abandoned(void **state)
     clear(&w);
 }
 
-/* Who has not delivered yet reduces nothing, as all of the group agree: but not where too few would be
- * left to reduce, nor where all have to. */
+/* Who has not delivered yet reduces nothing, as all of the group agree: but not where too few would
+ * be left to reduce, nor where all have to. */
 static void unproven_reduce_nothing(void **state)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* membership.c - peers of a moderated run beside an authority of their own process: a token is renewed when a minute of it
- * is left and not before, a failure is tried again only later, and the public optimizer does all of that by itself. */
+/* membership.c - peers of a moderated run and its authority in one process: a token is renewed when
+ * a minute of it is left and not before, a failure is tried again only later, and the public
+ * optimizer does all of that by itself. */
 #include "net/hivemind/optimizer/collaborative_internal.h"
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
@@ -104,7 +105,8 @@ static void tokens_are_renewed_in_time(void **state)
     membership_close(&m);
 }
 
-/* While the authority is away the old token stays, and it is not asked again for 15 seconds: each time training waits. */
+/* While the authority is away the old token stays, and it is not asked again for 15 seconds: each
+ * time training waits. */
 static void failed_renewals_wait(void **state)
 {
     struct membership m = { .authority = url, .token_file = secret, .ca_file = ca };
@@ -128,7 +130,7 @@ static void failed_renewals_wait(void **state)
     membership_close(&m);
 }
 
-/* --- by the public header ---------------------------------------------------------------------- */
+/* --- by the public header --------------------------------------------------------------------- */
 
 static float value[4], gradient[4] = { 1, 1, 1, 1 };
 static char warning[512];

@@ -37,7 +37,7 @@ static void refused(void **state)
     assert_int_equal(READ("\xd5\x40\x90\x90"), PL_EFORMAT); /* and one with something after it */
 }
 
-static void liars_cost_nothing(void **state)
+static void false_lengths_cost_nothing(void **state)
 {
     (void)state;
     assert_int_equal(READ("\xdd\xff\xff\xff\xff"), PL_EFORMAT);
@@ -155,7 +155,7 @@ static void canonical(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),   cmocka_unit_test(liars_cost_nothing),
+        cmocka_unit_test(refused),   cmocka_unit_test(false_lengths_cost_nothing),
         cmocka_unit_test(depth),     cmocka_unit_test(integers),
         cmocka_unit_test(lengths),   cmocka_unit_test(maps),
         cmocka_unit_test(canonical),

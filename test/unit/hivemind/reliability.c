@@ -1,5 +1,5 @@
-/* reliability.c - back-off of groupmates that do not deliver: how long, for whom, and for how many
- * names at once. */
+/* reliability.c - back-off of groupmates that do not deliver: how long, for which peers, and for
+ * how many names at once. */
 #include "net/hivemind/averaging/reliability.h"
 
 #include <setjmp.h>
@@ -146,8 +146,8 @@ static void honest_newcomers(void **state)
     assert_true(is_paused(101, 6));
 }
 
-/* Strangers that report no progress hold back each other, before any peer is proven, too. A newcomer
- * that reports does not wait for them. */
+/* Strangers that report no progress hold back each other, before any peer is proven, too. A
+ * newcomer that reports does not wait for them. */
 static void strangers_and_newcomers(void **state)
 {
     (void)state;
@@ -164,7 +164,8 @@ static void strangers_and_newcomers(void **state)
     assert_false(is_held_back(112 + 1.25 * RELIABILITY_UNPROVEN_MAX, 50)); /* but not for ever */
 }
 
-/* Strangers that report hold newcomers back, within the bound that strangers without reports have. */
+/* Strangers that report hold newcomers back, within the bound that strangers without reports
+ * have. */
 static void strangers_that_report(void **state)
 {
     (void)state;
@@ -185,8 +186,8 @@ static void strangers_that_report(void **state)
     assert_true(is_paused(123, 51));
 }
 
-/* A peer that reports, is taken for that, and withdraws its report fails as one that reports; so does
- * one that other names have pushed out meanwhile. */
+/* A peer that reports, is taken for that, and withdraws its report fails as one that reports; so
+ * does one that other names have pushed out meanwhile. */
 static void withdrawn_reports(void **state)
 {
     (void)state;
@@ -201,7 +202,8 @@ static void withdrawn_reports(void **state)
     assert_true(is_paused(103, 51));
 }
 
-/* As many new names as there are push out neither who has proven itself, nor who was there before. */
+/* As many new names as there are push out neither who has proven itself, nor who was there
+ * before. */
 static void bounded(void **state)
 {
     struct peer_id old = id_of(50);

@@ -1,5 +1,5 @@
-/* target_watch.c - swarms on a virtual clock: those that step at one target are never suspected,
- * whoever has another one is. */
+/* target_watch.c - swarms on a virtual clock: peers that step at one target are never suspected,
+ * a peer with another one is. */
 #include "net/hivemind/training/target_watch.h"
 #include "ref/rng.h"
 
@@ -15,10 +15,10 @@
 #define PEERS 8
 #define TICK 0.05    /* s */
 #define GATHER 0.4   /* s that a group waits for more */
-#define PATIENCE 2.0 /* s; then whoever is alone steps alone */
+#define PATIENCE 2.0 /* s; then a peer without others steps alone */
 
-/* Each peer adds batches at its own pace; whoever sees its target waits for the others and steps with
- * those who came; who is behind takes the state over. Peer 0 is us. */
+/* Each peer adds batches at its own pace; a peer that sees its target waits for the others and
+ * steps with those that came; a peer that is behind loads the state. Peer 0 is us. */
 struct peer {
     int64_t epoch, samples, target, batch;
     double speed, next, told; /* told: its record's time */
@@ -83,7 +83,7 @@ static void batch(struct world *w, struct peer *p)
     if (sum_at(w, p->epoch) >= p->target) p->waits = w->now;
 }
 
-/* The group of whoever waits at p's epoch; 1: we were in it. */
+/* The group of the peers that wait at p's epoch; 1: we were in it. */
 static int step(struct world *w, struct peer *p)
 {
     int64_t epoch = p->epoch;
@@ -201,7 +201,8 @@ static void one_others_is_less(void **state)
     }
 }
 
-/* A half that was away comes back many epochs ahead; records that vanish; one look in a long time. */
+/* A half that was away comes back many epochs ahead; records that vanish; one look in a long
+ * time. */
 static void leaps(void **state)
 {
     struct target_watch w = { 0 };

@@ -55,7 +55,7 @@ static void who_answers_and_who_does_not(void **state)
     close_side(&there);
 }
 
-/* More than there are places for, none of whom anybody knows; closed while pings are under way. */
+/* More peers than there are places for, all unknown; closed while pings are under way. */
 static void a_crowd_is_bounded(void **state)
 {
     static struct peer_id crowd[LATENCY_MAX + 50];

@@ -144,7 +144,7 @@ static void largest(void **state)
         open_account(&a[i], "/ip4/6.6.6.6/tcp/1", i == 3 ? 3 : 2, 0);
         resources_count(&a[i], RESOURCE_HELD, (size_t)(3 + i) * MIB);
     }
-    open_account(&a[4], "/ip4/6.6.6.7/tcp/1", 4, 0); /* a newcomer beside them */
+    open_account(&a[4], "/ip4/6.6.6.7/tcp/1", 4, 0); /* a newcomer */
     resources_count(&a[4], RESOURCE_HELD, 1);
     assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD),
                      &a[2]); /* of 4 + 5, not 6 */
@@ -156,8 +156,8 @@ static void largest(void **state)
     finish(a, 6);
 }
 
-/* Of connections: in the largest subnet the one that has been idle longest; never whom we have
- * dialled or protect. */
+/* Of connections: in the largest subnet the one that has been idle longest; never a peer that we
+ * have dialled or protect. */
 static void idle(void **state)
 {
     struct account a[6];
