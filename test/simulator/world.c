@@ -183,7 +183,8 @@ static void die(struct world *w, struct peer *p)
     if (g) world_lose_member(w, g, p, silent);
     /* Followers, waiting askers and the leader see the connection end, or nothing at all. */
     for (size_t i = 0; !silent && i < p->m.followers.count; i++) hang_up(w, p->m.streams[i]);
-    for (size_t i = 0; !silent && i < p->m.waiting_count; i++) hang_up(w, p->m.waiting[i].stream);
+    for (size_t i = 0; !silent && i < p->m.waiting.count; i++)
+        hang_up(w, p->m.waiting.list[i].stream);
     if (!silent) world_on_leave(p);
     p->asked = NULL;
     if (silent) {

@@ -358,7 +358,8 @@ static void on_time(void *context)
         a->search.ask.failed = 0;
         matchmaking_leader_gone(&a->search.mm, now);
     }
-    if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.polling && !a->search.lookup)
+    if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.polls.under_way &&
+        !a->search.lookup)
         matchmaking_found(&a->search.mm, now, NULL, 0); /* the poll could not be begun */
     matchmaking_tick(&a->search.mm, now);
     drive(a);
@@ -369,7 +370,7 @@ static void drive(struct averager *a)
 {
     /* The engine says when it wants to be called; one timer serves all its deadlines. */
     double wake = matchmaking_wake(&a->search.mm);
-    int at_once = a->search.ask.failed || (a->search.mm.polling && !a->search.lookup);
+    int at_once = a->search.ask.failed || (a->search.mm.polls.under_way && !a->search.lookup);
     if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
     else
         timer_start(a->loop, &a->search.timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),

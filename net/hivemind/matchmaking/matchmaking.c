@@ -59,11 +59,11 @@ void matchmaking_clear(struct matchmaking *m)
 {
     group_clear(&m->group);
     group_clear(&m->followers);
-    while (m->waiting_count) free(matchmaking_take_waiting(m, m->waiting_count - 1).request);
+    while (m->waiting.count) free(matchmaking_take_waiting(m, m->waiting.count - 1).request);
     free(m->streams);
-    free(m->candidates);
-    free(m->tried);
-    free(m->waiting);
+    free(m->polls.candidates);
+    free(m->attempts.list);
+    free(m->waiting.list);
     memset(m, 0, sizeof *m);
 }
 
@@ -123,7 +123,7 @@ static double end_of_window(const struct matchmaking *m, double now)
 
 static int doubtful_asks(const struct matchmaking *m)
 {
-    return m->distrust ? 1 : MATCHMAKING_DOUBTFUL_ASKS;
+    return m->attempts.distrust ? 1 : MATCHMAKING_DOUBTFUL_ASKS;
 }
 
 static void begin_window(struct matchmaking *m)
@@ -131,8 +131,8 @@ static void begin_window(struct matchmaking *m)
     /* Invented candidates cost their author nothing, and each costs us an eighth of a
      * window. A window in which all of them were silent lowers their number to one in the
      * windows that follow. */
-    m->distrust |= m->unanswered >= doubtful_asks(m);
-    m->unanswered = 0;
+    m->attempts.distrust |= m->attempts.unanswered >= doubtful_asks(m);
+    m->attempts.unanswered = 0;
 }
 
 static void declare(struct matchmaking *m, double now)
@@ -177,20 +177,22 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     struct bytes out = { 0 };
     /* The expiration says how long we can wait. A leader refuses a peer whose time is
      * earlier than its own: that one should lead itself. */
-    m->asked = m->declared ? m->begin : end_of_window(m, now);
-    if (m->behind_nat && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
+    m->leader.asked = m->declared ? m->begin : end_of_window(m, now);
+    if (m->behind_nat && !m->declared)
+        m->leader.asked = fmin(fmax(m->leader.asked, begin), m->deadline);
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
-    request.expiration = m->asked;
+    request.expiration = m->leader.asked;
     request.gather = message_bytes(m->o.gather, m->o.gather_n);
     request.client_mode = m->o.client_mode;
     request.group_key = (char *)(uintptr_t)m->o.key; /* only read */
     if (message_pack(&out, &request.base)) goto done;
-    m->leader = *leader;
+    m->leader.peer = *leader;
     m->state = MATCHMAKING_ASKING;
-    m->until = now + m->o.request_timeout;
+    m->leader.until = now + m->o.request_timeout;
     /* A peer that may not exist gets an eighth of a window, so three silent ones leave most
      * of it. */
-    if (m->is_doubtful) m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
+    if (m->leader.is_doubtful)
+        m->leader.until = fmin(m->leader.until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
     m->callbacks->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
 done:
     bytes_clear(&out);
@@ -207,10 +209,10 @@ static int earlier(const struct matchmaking_candidate *a, const struct matchmaki
 static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
                                               const struct matchmaking_candidate *c)
 {
-    for (size_t i = 0; i < m->tried_count; i++)
-        if (m->tried[i].of.expiration == c->expiration &&
-            peer_id_equal(&m->tried[i].of.peer, &c->peer))
-            return &m->tried[i];
+    for (size_t i = 0; i < m->attempts.count; i++)
+        if (m->attempts.list[i].of.expiration == c->expiration &&
+            peer_id_equal(&m->attempts.list[i].of.peer, &c->peer))
+            return &m->attempts.list[i];
     return NULL;
 }
 
@@ -224,20 +226,20 @@ static int note_tried(struct matchmaking *m, double now, const struct matchmakin
         before->again = INFINITY;
         return PL_OK;
     }
-    for (size_t i = 0; i < m->tried_count; i++)
-        if (m->tried[i].of.expiration > now) m->tried[kept++] = m->tried[i];
-    m->tried_count = kept;
-    if (kept == m->tried_capacity) {
+    for (size_t i = 0; i < m->attempts.count; i++)
+        if (m->attempts.list[i].of.expiration > now) m->attempts.list[kept++] = m->attempts.list[i];
+    m->attempts.count = kept;
+    if (kept == m->attempts.capacity) {
         size_t capacity = kept ? 2 * kept : 16;
         struct matchmaking_attempt *more;
         /* Each poll may report other peers with later expirations; four polls' worth is more
          * than one window can ask. */
         if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
-        if (!(more = realloc(m->tried, capacity * sizeof *more))) return PL_ENOMEM;
-        m->tried = more;
-        m->tried_capacity = capacity;
+        if (!(more = realloc(m->attempts.list, capacity * sizeof *more))) return PL_ENOMEM;
+        m->attempts.list = more;
+        m->attempts.capacity = capacity;
     }
-    m->tried[m->tried_count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
+    m->attempts.list[m->attempts.count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
     return PL_OK;
 }
 
@@ -261,20 +263,20 @@ static void try_next(struct matchmaking *m, double now)
     const struct matchmaking_candidate me = { m->o.self, m->begin, 0 }, *best = NULL;
     int best_rank = 0;
     if (m->state != MATCHMAKING_LOOKING) return;
-    for (size_t i = 0; i < m->candidate_count; i++) {
-        const struct matchmaking_candidate *c = &m->candidates[i];
+    for (size_t i = 0; i < m->polls.count; i++) {
+        const struct matchmaking_candidate *c = &m->polls.candidates[i];
         const struct matchmaking_attempt *before = attempt_at(m, c);
         int is_rank = rank(c, before);
         /* A peer asks only those earlier than itself, so requests among peers that read the
          * same declarations form no circle. */
         if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
-        if (c->doubtful && m->unanswered >= doubtful_asks(m)) continue;
+        if (c->doubtful && m->attempts.unanswered >= doubtful_asks(m)) continue;
         if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
         best = c;
         best_rank = is_rank;
     }
-    m->hops = 0;
-    m->is_doubtful = best && best->doubtful;
+    m->leader.hops = 0;
+    m->leader.is_doubtful = best && best->doubtful;
     if (best && !note_tried(m, now, best)) ask(m, now, &best->peer, best->expiration);
     else matchmaking_consider_leading(m, now);
 }
@@ -292,10 +294,11 @@ static void give_up_leader(struct matchmaking *m, double now)
  * that. The n-th pause is 2^n s. */
 static void no_answer(struct matchmaking *m, double now)
 {
-    if (m->state == MATCHMAKING_ASKING) m->unanswered += m->is_doubtful;
-    for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->tried_count; i++)
-        if (peer_id_equal(&m->tried[i].of.peer, &m->leader))
-            m->tried[i].again = now + ldexp(MATCHMAKING_AGAIN, m->tried[i].count - 1);
+    if (m->state == MATCHMAKING_ASKING) m->attempts.unanswered += m->leader.is_doubtful;
+    for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->attempts.count; i++)
+        if (peer_id_equal(&m->attempts.list[i].of.peer, &m->leader.peer))
+            m->attempts.list[i].again = now +
+                                        ldexp(MATCHMAKING_AGAIN, m->attempts.list[i].count - 1);
     give_up_leader(m, now);
 }
 
@@ -303,7 +306,7 @@ void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
     else if (m->state == MATCHMAKING_FOLLOWING) {
-        if (m->callbacks->abandoned) m->callbacks->abandoned(m->context, &m->leader);
+        if (m->callbacks->abandoned) m->callbacks->abandoned(m->context, &m->leader.peer);
         give_up_leader(m, now);
     }
 }
@@ -330,7 +333,8 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
         if (!rc) rc = group_append(&g, &peer, gather->data, gather->len, NULL);
     }
     if (!rc) rc = group_check_peers(&g, NULL);
-    if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader) < 0)) rc = PL_EPROTO;
+    if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader.peer) < 0))
+        rc = PL_EPROTO;
     if (rc) {
         group_clear(&g);
         return rc;
@@ -352,11 +356,11 @@ static int follow_suggestion(struct matchmaking *m, double now,
     if ((message->code != MSG_GROUP_DISBANDED && message->code != MSG_CANCELLED) ||
         peer_id_parse(&next, message->suggested_leader.data, message->suggested_leader.len) ||
         peer_id_equal(&next, &m->o.self) || matchmaking_refuses(m, &next) ||
-        matchmaking_is_paused(m, &next) || m->hops++ >= MATCHMAKING_HOPS_MAX)
+        matchmaking_is_paused(m, &next) || m->leader.hops++ >= MATCHMAKING_HOPS_MAX)
         return 0;
     m->state = MATCHMAKING_LOOKING;
     m->callbacks->leave(m->context);
-    m->is_doubtful = 0; /* a leader that has answered knows it */
+    m->leader.is_doubtful = 0; /* a leader that has answered knows it */
     ask(m, now, &next, 0);
     return m->state == MATCHMAKING_ASKING;
 }
@@ -377,14 +381,15 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     /* Remembered for the sentence that a user reads when no group was found. */
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
-    if (m->state == MATCHMAKING_ASKING && m->is_doubtful && message) m->distrust = 0;
+    if (m->state == MATCHMAKING_ASKING && m->leader.is_doubtful && message)
+        m->attempts.distrust = 0;
     /* ASKING -> FOLLOWING: our followers and those who wait are sent on to our leader. */
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
         /* The leader begins at its own time, which is not later than the one that we asked
          * for. */
-        m->until = m->asked + m->o.request_timeout;
-        matchmaking_disband(m, &m->leader);
+        m->leader.until = m->leader.asked + m->o.request_timeout;
+        matchmaking_disband(m, &m->leader.peer);
         matchmaking_judge_waiting(m, now);
     } else {
         /* FOLLOWING -> over; any other message, or a group that can't be right, -> LOOKING. */
@@ -402,7 +407,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
 
 static void poll(struct matchmaking *m)
 {
-    m->polling = 1;
+    m->polls.under_way = 1;
     m->callbacks->poll(m->context);
 }
 
@@ -411,11 +416,11 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->scheduled = scheduled;
     m->deadline = deadline;
     m->state = MATCHMAKING_LOOKING;
-    m->seen = 0;
+    m->polls.seen = 0;
     m->met = m->met_misfits = m->met_refusals = 0;
     m->expected = 0;
     m->patience = m->lonely = 0;
-    m->candidate_count = m->tried_count = 0;
+    m->polls.count = m->attempts.count = 0;
     group_clear(&m->group);
     if (m->o.client_mode || m->behind_nat) only_ask(m, now);
     else declare(m, now);
@@ -433,17 +438,17 @@ double matchmaking_wake(const struct matchmaking *m)
     switch (m->state) {
     case MATCHMAKING_IDLE: return INFINITY;
     case MATCHMAKING_ASKING:
-    case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
+    case MATCHMAKING_FOLLOWING: return fmin(m->leader.until, m->deadline);
     case MATCHMAKING_LOOKING: break;
     }
-    return fmin(m->deadline, fmin(m->window_ends, m->polling ? INFINITY : m->poll_at));
+    return fmin(m->deadline, fmin(m->window_ends, m->polls.under_way ? INFINITY : m->polls.next));
 }
 
 /* Somebody has declared who is known to exist. */
 static int has_others(const struct matchmaking *m)
 {
-    for (size_t i = 0; i < m->candidate_count; i++)
-        if (!m->candidates[i].doubtful) return 1;
+    for (size_t i = 0; i < m->polls.count; i++)
+        if (!m->polls.candidates[i].doubtful) return 1;
     return 0;
 }
 
@@ -471,10 +476,10 @@ static void end_window(struct matchmaking *m, double now)
 
 void matchmaking_tick(struct matchmaking *m, double now)
 {
-    if (now >= m->until) matchmaking_leader_gone(m, now);
+    if (now >= m->leader.until) matchmaking_leader_gone(m, now);
     if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
-    if (m->state == MATCHMAKING_LOOKING && !m->polling && now >= m->poll_at) poll(m);
+    if (m->state == MATCHMAKING_LOOKING && !m->polls.under_way && now >= m->polls.next) poll(m);
 }
 
 static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
@@ -485,27 +490,27 @@ static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
 static void choose_candidates(struct matchmaking *m, double now,
                               const struct matchmaking_candidate *found, size_t n, int absent)
 {
-    for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
+    for (size_t i = 0; i < n && m->polls.count < MATCHMAKING_CANDIDATES_MAX; i++)
         if (found[i].expiration > now && isfinite(found[i].expiration) &&
             !peer_id_equal(&found[i].peer, &m->o.self) && !matchmaking_refuses(m, &found[i].peer) &&
             !matchmaking_is_paused(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
-            m->candidates[m->candidate_count++] = found[i];
+            m->polls.candidates[m->polls.count++] = found[i];
 }
 
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n)
 {
-    m->polling = 0;
-    m->poll_at = now + MATCHMAKING_POLL_EVERY;
+    m->polls.under_way = 0;
+    m->polls.next = now + MATCHMAKING_POLL_EVERY;
     if (m->state == MATCHMAKING_IDLE) return;
-    if (!m->candidates &&
-        !(m->candidates = malloc(MATCHMAKING_CANDIDATES_MAX * sizeof *m->candidates)))
+    if (!m->polls.candidates &&
+        !(m->polls.candidates = malloc(MATCHMAKING_CANDIDATES_MAX * sizeof *m->polls.candidates)))
         return;
-    m->candidate_count = 0;
-    m->seen = 1;
+    m->polls.count = 0;
+    m->polls.seen = 1;
     /* Peers that declare and never come are taken only if there is nobody else. */
     choose_candidates(m, now, found, n, 0);
-    if (!m->candidate_count && !m->followers.count) choose_candidates(m, now, found, n, 1);
-    m->met |= m->candidate_count > 0;
+    if (!m->polls.count && !m->followers.count) choose_candidates(m, now, found, n, 1);
+    m->met |= m->polls.count > 0;
     try_next(m, now);
 }

@@ -103,6 +103,47 @@ struct matchmaking_candidate {
     int doubtful; /* 1: it may not exist. It is asked after the others, and nobody waits for it */
 };
 
+/* Declarations, as the last poll has shown them (matchmaking.c). */
+struct matchmaking_polls {
+    struct matchmaking_candidate *candidates;
+    size_t count;
+    double next; /* when to poll again */
+    int under_way;
+    int seen; /* there was one in this search */
+};
+
+/* Leaders that were asked in this search, each at one of its declarations (matchmaking.c). */
+struct matchmaking_attempts {
+    struct matchmaking_attempt {
+        struct matchmaking_candidate of;
+        double again; /* INFINITY: it has answered */
+        int count;
+    } * list;
+    size_t count, capacity;
+    int unanswered; /* doubtful ones that have not answered in this window */
+    int distrust;   /* 1: none has answered in an earlier one */
+};
+
+/* Of ASKING and FOLLOWING (matchmaking.c). */
+struct matchmaking_leader {
+    struct peer_id peer;
+    double asked; /* the expiration in our request */
+    double until; /* not longer than that */
+    int is_doubtful;
+    int hops; /* leaders that have sent us on to this one */
+};
+
+/* Join requests that wait for our own leader's answer (matchmaking_lead.c). */
+struct matchmaking_queue {
+    struct matchmaking_waiting {
+        void *stream;
+        struct peer_id peer;
+        uint8_t *request;
+        size_t n;
+    } * list;
+    size_t count;
+};
+
 struct matchmaking {
     struct matchmaking_options o;
     const struct matchmaking_callbacks *callbacks;
@@ -117,33 +158,16 @@ struct matchmaking {
     double scheduled, deadline;
     double begin;       /* E: when we would lead; INFINITY while we have not declared */
     double window_ends; /* the same; without a declaration, when we had hoped to have a leader */
-    double asked;       /* the expiration in our last request */
-    double until;       /* ASKING, FOLLOWING: not longer than that */
-    double poll_at;
-    int declared, polling, seen, hops, behind_nat;
+    int declared, behind_nat;
     size_t expected;
-    int patience,
-        lonely; /* times that our own time may pass, or has passed, without anybody else */
-    struct peer_id leader;  /* of ASKING, FOLLOWING */
-    int is_doubtful;        /* of ASKING: the leader */
-    int unanswered;         /* doubtful ones that have not answered in this window */
-    int distrust;           /* 1: none has answered in an earlier one */
+    int patience; /* times that our own time may pass without anybody else */
+    int lonely;   /* times that it has */
+    struct matchmaking_polls polls;
+    struct matchmaking_attempts attempts;
+    struct matchmaking_leader leader;
     struct group followers; /* in the order in which they came */
     void **streams;         /* of the followers */
-    struct matchmaking_candidate *candidates;
-    struct matchmaking_attempt { /* at a declaration */
-        struct matchmaking_candidate of;
-        double again; /* INFINITY: it has answered */
-        int count;
-    } * tried;
-    size_t candidate_count, tried_count, tried_capacity;
-    struct matchmaking_waiting {
-        void *stream;
-        struct peer_id peer;
-        uint8_t *request;
-        size_t n;
-    } * waiting;
-    size_t waiting_count;
+    struct matchmaking_queue waiting;
 };
 
 /* o's borrowed parts and the callbacks outlive the engine. */

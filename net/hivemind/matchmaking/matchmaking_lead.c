@@ -22,10 +22,11 @@
 
 struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_t i)
 {
-    struct matchmaking_waiting w = m->waiting[i];
+    struct matchmaking_waiting w = m->waiting.list[i];
     /* In the order of arrival: a peer that asked first is judged first, so it gets in before
      * a group is full. */
-    memmove(&m->waiting[i], &m->waiting[i + 1], (--m->waiting_count - i) * sizeof *m->waiting);
+    memmove(&m->waiting.list[i], &m->waiting.list[i + 1],
+            (--m->waiting.count - i) * sizeof *m->waiting.list);
     return w;
 }
 
@@ -200,10 +201,10 @@ static size_t count_expected(const struct matchmaking *m)
  * difference. [spec hivemind-protocol 12] */
 static int all_here(const struct matchmaking *m, double now)
 {
-    if (!m->expected || count_expected(m) < m->expected || !m->seen) return 0;
-    for (size_t i = 0; i < m->candidate_count; i++)
-        if (m->candidates[i].expiration > now && !m->candidates[i].doubtful &&
-            !is_follower(m, &m->candidates[i].peer))
+    if (!m->expected || count_expected(m) < m->expected || !m->polls.seen) return 0;
+    for (size_t i = 0; i < m->polls.count; i++)
+        if (m->polls.candidates[i].expiration > now && !m->polls.candidates[i].doubtful &&
+            !is_follower(m, &m->polls.candidates[i].peer))
             return 0;
     return 1;
 }
@@ -279,13 +280,14 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
         else m->streams[m->followers.count - 1] = stream;
     }
     if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
-    send_code(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader : NULL, code != MSG_ACCEPTED);
+    send_code(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader.peer : NULL,
+              code != MSG_ACCEPTED);
     if (code == MSG_ACCEPTED) matchmaking_consider_leading(m, now);
 }
 
 void matchmaking_judge_waiting(struct matchmaking *m, double now)
 {
-    while (m->waiting_count && m->state != MATCHMAKING_ASKING) {
+    while (m->waiting.count && m->state != MATCHMAKING_ASKING) {
         /* taken out first: judging may end the search, and come here */
         struct matchmaking_waiting w = matchmaking_take_waiting(m, 0);
         decide(m, now, w.stream, &w.peer, w.request, w.n);
@@ -299,16 +301,16 @@ static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
                 const uint8_t *data, size_t n)
 {
     struct matchmaking_waiting *more, w = { .stream = stream, .peer = *peer, .n = n };
-    if (m->waiting_count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
+    if (m->waiting.count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
         return PL_ELIMIT;
     if (n) memcpy(w.request, data, n);
-    more = realloc(m->waiting, (m->waiting_count + 1) * sizeof *more);
+    more = realloc(m->waiting.list, (m->waiting.count + 1) * sizeof *more);
     if (!more) {
         free(w.request);
         return PL_ENOMEM;
     }
-    m->waiting = more;
-    m->waiting[m->waiting_count++] = w;
+    m->waiting.list = more;
+    m->waiting.list[m->waiting.count++] = w;
     return PL_OK;
 }
 
@@ -318,7 +320,8 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
     /* While we ask somebody it is open whether we lead, so others wait, as hivemind's do. The peer
      * that we are asking would wait for us, too: it gets its answer at once. If it is accepted, it
      * follows us, and answers our own request with that. Nobody waits for a doubtful leader. */
-    if (m->state == MATCHMAKING_ASKING && !m->is_doubtful && !peer_id_equal(peer, &m->leader)) {
+    if (m->state == MATCHMAKING_ASKING && !m->leader.is_doubtful &&
+        !peer_id_equal(peer, &m->leader.peer)) {
         if (wait(m, stream, peer, data, n)) send_code(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
     } else {
         decide(m, now, stream, peer, data, n);
@@ -329,8 +332,8 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
  * reducer that nobody can reach. */
 void matchmaking_asker_gone(struct matchmaking *m, void *stream)
 {
-    for (size_t i = 0; i < m->waiting_count; i++)
-        if (m->waiting[i].stream == stream) {
+    for (size_t i = 0; i < m->waiting.count; i++)
+        if (m->waiting.list[i].stream == stream) {
             free(matchmaking_take_waiting(m, i).request);
             return;
         }
