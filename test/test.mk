@@ -1,11 +1,11 @@
 # test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(BUILD)/simulate_faults $(FAULTS)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(FAULTS)
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # A unit test's program is called like its file, whatever folder it mirrors.
-unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C)))
+unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C))) $(BUILD)/simulate_faults
 $(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(BUILD)/obj/%.o)))
 $(BUILD)/test/%: $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
@@ -79,8 +79,9 @@ SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_d
 	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
 	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
 	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
-	scandir rsa_key_make pl_backend_open bans_add collaboration_average collaboration_depart \
-	collaboration_returned
+	scandir rsa_key_make pl_backend_open bans_add progress_write dht_node_store allreduce_message pl_reducer_reply pl_wire_encode \
+	averager_begin averager_share training_state_write state_source_next collaboration_average collaboration_begin_average \
+	collaboration_end_average
 $(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))
 

@@ -29,7 +29,7 @@ static int lacked_memory(const struct trainer *t)
 void checks_error(struct trainer *t, int status, const char *why)
 {
     sim_log("peer %d ends: %d %s", t->peer->index, status, why);
-    if (lacked_memory(t)) return;
+    if (lacked_memory(t) || is_byzantine(t)) return;
     /* An initial peer that cannot be reached is the one error that others may cause. */
     if (status == PL_EIO && !t->has_joined && !is_calm(JOIN_MAX)) return;
     sim_fail("peer %d has ended: %d, %s", t->peer->index, status, why);
@@ -98,6 +98,11 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
             (long long)e->status.global_epoch, e->status.peers, e->round.status, e->round.peers,
             e->round.seconds, e->round.status ? ", " : "", e->round.status ? e->round.why : "",
             e->text ? ", " : "", e->text ? e->text : "", t->distance);
+    if (is_byzantine(t)) {
+        /* What it has trained exists, whatever it says. */
+        if (e->status.epoch > plan.furthest) plan.furthest = e->status.epoch;
+        return;
+    }
     check_epoch(t, e);
     check_averaging(t, e);
     if (!isfinite(t->distance))
@@ -154,6 +159,14 @@ static int are_equal(const float *a, const float *b, size_t n, double change)
     return apart <= (is_uniform8 ? n / 10 : 0);
 }
 
+/* 1: a Byzantine peer of this kind takes part. */
+static int has_kind(enum byzantine kind)
+{
+    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++)
+        if (plan.kinds[i] == kind) return 1;
+    return 0;
+}
+
 static void check_applied(struct trainer *t, const float *before, float *const *after_,
                           const struct collaboration_round *r)
 {
@@ -167,6 +180,8 @@ static void check_applied(struct trainer *t, const float *before, float *const *
             sim_fail("peer %d: a round failed and has changed values", t->peer->index);
         return;
     }
+    /* Only verification finds a reducer that gives everybody another mean. */
+    if (has_kind(BYZANTINE_FALSE_SUM)) return;
     change = distance_of(after, before, n);
     for (size_t k = 0; k < applied_count; k++)
         if (!memcmp(applied[k].group, r->group, sizeof r->group) &&
@@ -197,24 +212,27 @@ void __wrap_collaboration_average(struct collaboration *c, float *const *gradien
     if (t) check_applied(t, t->before, gradient, r);
 }
 
-void __real_collaboration_depart(struct collaboration *c, float *const *gradient);
-void __wrap_collaboration_depart(struct collaboration *c, float *const *gradient);
-void __wrap_collaboration_depart(struct collaboration *c, float *const *gradient)
+void __real_collaboration_begin_average(struct collaboration *c, float *const *gradient);
+void __wrap_collaboration_begin_average(struct collaboration *c, float *const *gradient);
+void __wrap_collaboration_begin_average(struct collaboration *c, float *const *gradient)
 {
     struct trainer *t = trainer_here();
     if (t) {
         t->taking = gradient;
         copy_values(t->before, gradient);
     }
-    __real_collaboration_depart(c, gradient);
+    __real_collaboration_begin_average(c, gradient);
 }
 
-int __real_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
-int __wrap_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
-int __wrap_collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
+int __real_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
+                                     int wait);
+int __wrap_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
+                                     int wait);
+int __wrap_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
+                                     int wait)
 {
     struct trainer *t = trainer_here();
-    int has = __real_collaboration_returned(c, r, wait);
+    int has = __real_collaboration_end_average(c, r, wait);
     if (has && t && t->taking) {
         check_applied(t, t->before, t->taking, r);
         t->taking = NULL;
@@ -252,12 +270,19 @@ static void check_now(void *context, uint64_t argument)
 
 void checks_begin(void) { check_now(NULL, 0); }
 
+/* A mean without CenteredClip or BTARD follows whatever one member gives. */
+static int is_poisoned(void)
+{
+    return has_kind(BYZANTINE_GRADIENT) || has_kind(BYZANTINE_WEIGHT) ||
+           has_kind(BYZANTINE_FALSE_SUM);
+}
+
 void checks_end(void)
 {
     for (int i = 0; i < plan.honest; i++) {
         const struct trainer *t = &trainers[i];
         if (!t->is_done) sim_fail("peer %d is not done: epoch %lld", i, (long long)t->epoch);
-        if (t->distance > 0.5 * plan.first_distance)
+        if (t->distance > 0.5 * plan.first_distance && !is_poisoned())
             sim_fail("peer %d has not learned: %.3f of %.3f", i, t->distance, plan.first_distance);
     }
 }

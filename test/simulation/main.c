@@ -98,9 +98,9 @@ static void play(uint64_t seed)
     plan_draw(seed);
     plan_describe(text, sizeof text);
     sim_log("%s", text);
-    for (int i = 0; i < plan.honest; i++) trainer_prepare(&trainers[i], &sim_peers[i]);
+    for (int i = 0; i < sim_peer_count; i++) trainer_prepare(&trainers[i], &sim_peers[i]);
     sim_run(SIM_S / 2);
-    for (int i = 0; i < plan.honest; i++)
+    for (int i = 0; i < sim_peer_count; i++)
         sim_at(SIM_S + (uint64_t)(i ? sim_random_uniform(&sim_order) * 20e9 : 0), boot,
                &trainers[i], 0);
     faults_schedule();

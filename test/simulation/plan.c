@@ -6,6 +6,15 @@
 
 struct plan plan;
 
+/* Fewer than a third of the peers: two of them if there are five honest ones. */
+static void draw_byzantine(struct sim_random *r)
+{
+    if (!sim_random_happens(r, 0.4)) return;
+    plan.byzantine = 1 + (plan.honest > 4 && sim_random_happens(r, 0.3));
+    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++)
+        plan.kinds[i] = (enum byzantine)(1 + sim_random_below(r, BYZANTINE_KINDS - 1));
+}
+
 /* A third of all seeds have one kind of faults only: what fails then is easier to understand. */
 static void draw_faults(struct sim_random *r)
 {
@@ -34,6 +43,9 @@ void plan_draw(uint64_t seed)
     p->compression = methods[sim_random_below(&r, 4)];
     p->delay = (enum pl_collaborative_delay)sim_random_below(&r, 3);
     p->method = (enum plan_method)sim_random_below(&r, 2);
+    p->clients = sim_random_happens(&r, 0.2);
+    if (sim_random_happens(&r, 0.15)) p->verify = 1;
+    else if (sim_random_happens(&r, 0.15)) p->clip = 1;
     p->checkpoint_every = 1 + (int64_t)sim_random_below(&r, 3);
     p->calm_at = sim_random_between(&r, 40, 120);
     p->end_at = p->calm_at + 600;
@@ -49,6 +61,7 @@ void plan_draw(uint64_t seed)
     sim_links.retransmit = 0.2;
     sim_links.window = 65536u << sim_random_below(&r, 5);
     sim_order.state = sim_random_next(&r);
+    draw_byzantine(&r);
     sim_peer_count = p->honest + p->byzantine;
     for (int i = 0; i < sim_peer_count; i++) {
         struct sim_peer *x = &sim_peers[i];
@@ -64,8 +77,18 @@ void plan_describe(char *text, size_t n)
 {
     static const char *const names[] = { "cuts", "breaks", "kills", "power", "stops",
                                          "slow", "clocks", "disk",  "memory" };
+    static const char *const kinds[BYZANTINE_KINDS] = {
+        "",       "epoch-far", "epoch-near", "samples",       "for-ever",       "flood",
+        "nested", "overwrite", "unread",     "silent",        "silent-reducer", "false-sum",
+        "nan",    "ahead",     "state",      "state-endless", "gradient",       "weight"
+    };
     size_t used = (size_t)snprintf(text, n, "%d peers, %s, delay %d", plan.honest, plan.compression,
                                    (int)plan.delay);
+    for (int i = plan.honest; i < plan.honest + plan.byzantine && used < n; i++)
+        used += (size_t)snprintf(text + used, n - used, ", %s", kinds[plan.kinds[i]]);
+    if (plan.verify && used < n) used += (size_t)snprintf(text + used, n - used, ", btard");
+    if (plan.clip > 0 && used < n) used += (size_t)snprintf(text + used, n - used, ", clip");
+    if (plan.clients && used < n) used += (size_t)snprintf(text + used, n - used, ", client");
     for (int i = 0; i < FAULT_KINDS && used < n; i++)
         if (plan.faults[i])
             used += (size_t)snprintf(text + used, n - used, ", %s %d", names[i], plan.faults[i]);

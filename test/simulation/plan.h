@@ -26,6 +26,28 @@ enum fault {
     FAULT_KINDS
 };
 
+enum byzantine {
+    BYZANTINE_NOT,
+    BYZANTINE_EPOCH_FAR,      /* reports an epoch that nobody can have reached, */
+    BYZANTINE_EPOCH_NEAR,     /* or one that is a few ahead */
+    BYZANTINE_SAMPLES,        /* reports more samples than there are */
+    BYZANTINE_FOR_EVER,       /* records that never expire */
+    BYZANTINE_FLOOD,          /* records without end, under any key */
+    BYZANTINE_NESTED,         /* records that take long to parse */
+    BYZANTINE_OVERWRITE,      /* writes over others' records */
+    BYZANTINE_UNREAD,         /* requests without end, and reads no answer */
+    BYZANTINE_SILENT,         /* joins groups, and ignores all messages of the all-reduce, */
+    BYZANTINE_SILENT_REDUCER, /* or those to be reduced */
+    BYZANTINE_FALSE_SUM,      /* replies wrong means */
+    BYZANTINE_NAN,            /* sends values that are not numbers */
+    BYZANTINE_AHEAD,          /* says in rounds that it is ahead */
+    BYZANTINE_STATE,          /* shares a false state with the first priority, */
+    BYZANTINE_STATE_ENDLESS,  /* or one without end */
+    BYZANTINE_GRADIENT,       /* gives gradients that point elsewhere */
+    BYZANTINE_WEIGHT,         /* gives few samples the weight of many */
+    BYZANTINE_KINDS
+};
+
 struct plan {
     uint64_t seed;
     int honest, byzantine; /* peers; Byzantine ones have the last indices */
@@ -42,7 +64,8 @@ struct plan {
     int verify, clients;      /* the last `clients` honest peers only dial */
     int64_t checkpoint_every; /* epochs */
     double calm_at, end_at;   /* s: faults end; the run must be over */
-    int faults[FAULT_KINDS];  /* how many of each kind */
+    enum byzantine kinds[SIM_PEERS_MAX];
+    int faults[FAULT_KINDS]; /* how many of each kind */
     int64_t rows[PLAN_TENSORS], columns[PLAN_TENSORS];
     float optimum[PLAN_VALUES];
 };
@@ -68,7 +91,8 @@ struct trainer {
     float before[PLAN_VALUES];
 };
 extern struct trainer trainers[SIM_PEERS_MAX];
-struct trainer *trainer_here(void);
+struct trainer *trainer_here(void); /* NULL: none, or a Byzantine one */
+int is_byzantine(const struct trainer *t);
 /* The RSA keys of all peers: from the file, or made and stored there. */
 void trainers_make_keys(const char *path);
 /* Draws its keys; boots it: opens the newest checkpoint, joins, trains, saves, leaves. */
@@ -80,6 +104,11 @@ void trainer_boot(struct trainer *t);
 /* Schedules everything that will go wrong, all of it before plan.calm_at. */
 void faults_schedule(void);
 void faults_boot_after(struct trainer *t, double pause); /* unless it runs by then */
+
+/* --- byzantine.c ------------------------------------------------------------------------------- */
+
+float byzantine_gradient(void);  /* factor of the running peer's gradient */
+int64_t byzantine_samples(void); /* that it says are in a batch */
 
 /* --- checks.c: the invariants ----------------------------------------------------------------- */
 

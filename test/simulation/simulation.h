@@ -46,6 +46,7 @@ struct sim_peer {
     unsigned boots;           /* threads of an earlier boot never run again */
     uint64_t stopped_until;   /* virtual ns: its threads do not run before, as after SIGSTOP */
     double slowness;          /* factor of its processor time */
+    int reads_nothing;        /* its sockets are never read, as a Byzantine peer may do it */
     double skew;              /* s that its wall clock is ahead */
     struct sim_random random; /* its keys, nonces and decisions */
     struct sim_disk *disk;

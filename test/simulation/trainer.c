@@ -30,6 +30,8 @@ struct trainer *trainer_here(void)
     return p && p->index < plan.honest ? &trainers[p->index] : NULL;
 }
 
+int is_byzantine(const struct trainer *t) { return t->peer->index >= plan.honest; }
+
 /* --- keys ------------------------------------------------------------------------------------- */
 
 /* Making an RSA key takes a hundred times as long as all else a peer does to join. So they are made
@@ -193,6 +195,7 @@ static int take_own_step(void *context, const float *const *gradient, int64_t ep
 static double compute_gradient(struct session *s, const float **gradient)
 {
     struct sim_random *r = &s->t->peer->random;
+    const float factor = byzantine_gradient();
     double loss = 0;
     size_t at = 0;
     for (size_t i = 0; i < s->params.count; i++) {
@@ -202,7 +205,7 @@ static double compute_gradient(struct session *s, const float **gradient)
         for (size_t k = 0; k < s->params.list[i].n; k++, at++) {
             float d = x[k] - plan.optimum[at];
             loss += 0.5 * d * d;
-            g[k] = d + NOISE * (float)(2 * sim_random_uniform(r) - 1);
+            g[k] = factor * (d + NOISE * (float)(2 * sim_random_uniform(r) - 1));
         }
     }
     return loss;
@@ -219,13 +222,13 @@ static int train(struct session *s, struct pl_err *err)
     const float *gradient[PLAN_TENSORS];
     struct trainer *t = s->t;
     int rc = PL_OK;
-    while (!rc && (!plan.goal || pl_collaborative_epoch(s->c) < plan.goal)) {
+    while (!rc && (!plan.goal || is_byzantine(t) || pl_collaborative_epoch(s->c) < plan.goal)) {
         /* Who has made the last epoch goes on helping until all have. */
         double loss = compute_gradient(s, gradient);
         double pause = plan.batch_seconds * t->peer->slowness *
                        sim_random_between(&t->peer->random, 0.8, 1.2);
         sleep_for(pause);
-        rc = pl_collaborative_step(s->c, gradient, plan.batch, loss, err);
+        rc = pl_collaborative_step(s->c, gradient, byzantine_samples(), loss, err);
     }
     return rc;
 }
@@ -269,7 +272,7 @@ static void *run_session(void *argument)
     if (!rc) measure_distance(s);
     if (!plan.first_distance) plan.first_distance = t->distance;
     checks_boot(t, rc ? -1 : o.epoch);
-    if (rc && rc != PL_ENOMEM)
+    if (rc && rc != PL_ENOMEM && !is_byzantine(t))
         sim_fail("peer %d: the newest checkpoint cannot be loaded: %s", t->peer->index, err.text);
     for (size_t i = 0; !rc && i < PLAN_TENSORS; i++)
         tensors[i] = (struct pl_collaborative_tensor){ .name = s->params.list[i].name,

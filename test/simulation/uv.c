@@ -407,7 +407,7 @@ static void serve_socket(uv_stream_t *s)
         if (!(s->queued_fds = sim_socket_accept(socket_of(s)))) return;
         s->connection_cb(s, 0);
     }
-    for (int i = 0; i < READS_MAX && (s->flags & READING); i++) {
+    for (int i = 0; i < READS_MAX && (s->flags & READING) && !sim_peer_here()->reads_nothing; i++) {
         uv_buf_t buf = { NULL, 0 };
         ssize_t n;
         s->alloc_cb((uv_handle_t *)s, 65536, &buf);
