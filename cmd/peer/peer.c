@@ -114,17 +114,19 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     fflush(stdout);
 }
 
-static json_t *sums(const struct scope *s)
+/* One number for each resource, 0 for no limit. */
+static json_t *by_resource(const size_t n[RESOURCES])
 {
     static const char *const names[RESOURCES] = {
         [RESOURCE_CONNECTIONS] = "connections",   [RESOURCE_STREAMS] = "streams",
         [RESOURCE_HELD] = "held_bytes",           [RESOURCE_UNSENT] = "unsent_bytes",
         [RESOURCE_RESERVATIONS] = "reservations", [RESOURCE_CIRCUITS] = "circuits",
-        [RESOURCE_DIAL_BACKS] = "dial_backs",     [RESOURCE_HANDLER_US] = "handler_us"
+        [RESOURCE_DIAL_BACKS] = "dial_backs",     [RESOURCE_RECORDS] = "record_bytes",
+        [RESOURCE_HANDLER_US] = "handler_us"
     };
     json_t *o = json_object();
     for (int k = 0; o && k < RESOURCES; k++)
-        json_object_set_new(o, names[k], json_integer((json_int_t)s->used[k]));
+        json_object_set_new(o, names[k], json_integer((json_int_t)n[k]));
     return o;
 }
 
@@ -135,9 +137,12 @@ static void report_resources(struct swarm *s, size_t *limited)
     swarm_resources(s, &r);
     if (r.limited == *limited) return;
     *limited = r.limited;
-    json_event_print(json_pack("{s:s,s:I,s:o,s:o,s:o}", "event", "resources", "limited",
-                               (json_int_t)r.limited, "system", sums(&r.system), "reserved",
-                               sums(&r.reserved), "transient", sums(&r.transient)));
+    json_event_print(
+        json_pack("{s:s,s:I,s:o,s:o,s:o,s:{s:o,s:o,s:o}}", "event", "resources", "limited",
+                  (json_int_t)r.limited, "system", by_resource(r.system.used), "reserved",
+                  by_resource(r.reserved.used), "transient", by_resource(r.transient.used),
+                  "limits", "system", by_resource(r.limits[SCOPE_SYSTEM]), "subnet",
+                  by_resource(r.limits[SCOPE_SUBNET]), "peer", by_resource(r.limits[SCOPE_PEER])));
 }
 
 /* The jobs of --save and --auxiliary. */

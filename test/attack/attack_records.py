@@ -115,6 +115,15 @@ check("nobody who is made up has declared", not any(isinstance(k, bytes) and len
 check("and the honest metrics", honest.tag in entries(c, metrics_key))
 found = find(c, [plain_key])[0]
 check("an honest plain value is there", found["type"] == 1 and unpack(found["value"]) == "kept", found["type"])
+victim.wait_for("resources", 30)
+most = [e for e in victim.lines() if e["event"] == "resources"]
+check("what records take is shown, with its limits", most and 0 < most[-1]["system"]["record_bytes"] <= most[-1]["limits"]["system"]["record_bytes"]
+      and most[-1]["limits"]["peer"]["record_bytes"] == 12 << 20, most[-1:])
+greedy = Peer(source="127.0.7.1").dial(second.address)
+taken = sum(sum(store(greedy, [(os.urandom(20), PLAIN, value, time.time() + 600)], timeout=60)) for _ in range(20))
+check("one peer stores no more than 12 MiB", taken == 11, taken)
+check("another one is not refused for that", store(Peer(source="127.0.8.1").dial(second.address),
+                                                   [(os.urandom(20), PLAIN, b"\x01", time.time() + 600)]) == [True])
 check("72 MiB took no more than their share of memory", victim.peak() < 160, victim.peak())
 check("the floods cost the node little", victim.cpu() - before < 10, victim.cpu() - before)
 check("newcomers are answered", latency(victim) < 10)

@@ -1,6 +1,7 @@
 /* dht_core.c - DHT time, and which nodes are worth asking. */
 #include "dht_core.h"
 #include "net/hivemind/records/hash_index.h"
+#include "net/libp2p/host/host_protocol.h"
 
 #include <time.h>
 
@@ -39,6 +40,22 @@ static int is_late_initial(const struct dht_core *c, const struct peer_id *peer)
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
 {
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
+}
+
+/* One table has all limits of what strangers may use (resources.c). The system's is shared out as the
+ * engine's own defaults are: four fifths for the storage, the rest for the cache. */
+void dht_core_count_records(struct dht_core *c)
+{
+    struct resources *r = host_accounts(c->host);
+    const size_t all = resources_limit(r, SCOPE_SYSTEM, RESOURCE_RECORDS);
+    struct dht_state *s = &c->state;
+    s->storage.bytes_max = all / 5 * 4;
+    s->cache.bytes_max = all / 5;
+    s->quota.peer_max = resources_limit(r, SCOPE_PEER, RESOURCE_RECORDS);
+    s->quota.subnet_max = resources_limit(r, SCOPE_SUBNET, RESOURCE_RECORDS);
+    r->limited += s->quota.refused;
+    s->quota.refused = 0;
+    resources_report(r, RESOURCE_RECORDS, s->storage.bytes + s->cache.bytes);
 }
 
 /* Who pays, besides the peer: identities cost nothing, addresses do. One customer of a provider

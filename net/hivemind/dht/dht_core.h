@@ -54,6 +54,8 @@ double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
 void dht_core_hold_clock(struct dht_core *c);
 /* 1: do not ask this peer, nor believe those that report it. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
+/* Tells the host what the records take, and takes its limits over. */
+void dht_core_count_records(struct dht_core *c);
 /* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from; 0: not known. */
 uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer);
 /* A peer answered, after so many seconds. */

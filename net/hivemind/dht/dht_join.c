@@ -325,6 +325,7 @@ static void on_upkeep(void *context)
     /* Reads and stores prune as well; this is for a node that nobody calls. */
     dht_store_prune(&n->state.storage, dht_now);
     dht_store_prune(&n->state.cache, dht_now);
+    dht_core_count_records(n);
     ping_silent(j, now);
     if (j->phase == JOIN_JOINED) dht_reachability_check(j->reachability);
     if (j->phase == JOIN_JOINED && now - j->refreshed > SELF_EVERY) {

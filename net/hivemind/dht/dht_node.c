@@ -79,6 +79,7 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
         dht_state_init(&c->state, &self, o->client_mode,
                        o->validators ? o->validators : &c->fallback))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
+    dht_core_count_records(c);
     return PL_OK;
 }
 

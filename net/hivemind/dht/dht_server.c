@@ -134,6 +134,7 @@ static void serve(struct dht_server *s, enum dht_call kind, struct rpc_call *cal
     if (n->auth || kind == DHT_STORE) caller.subnet = dht_core_subnet(n, &caller.peer);
     if (n->auth) rc = check_member(n, &caller, &data, &length, nonce, now, &err);
     if (!rc) rc = dht_serve(&n->state, kind, now, &caller, data, length, &answer, &r, &err);
+    if (kind == DHT_STORE) dht_core_count_records(n);
     if (rc) {
         refuse(call, &err);
     } else if (bytes_length(&answer)) {

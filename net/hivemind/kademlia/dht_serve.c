@@ -24,6 +24,7 @@ int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mo
     dht_checks_init(&s->checks);
     dht_store_init(&s->storage, DHT_STORE_MAX);
     dht_store_init(&s->cache, DHT_CACHE_MAX);
+    s->storage.quota = s->cache.quota = &s->quota;
     return dht_routing_init(&s->routing, self, DHT_BUCKET_SIZE, DHT_DEPTH_MODULO);
 }
 
@@ -32,6 +33,7 @@ void dht_state_clear(struct dht_state *s)
     dht_routing_clear(&s->routing);
     dht_store_clear(&s->storage);
     dht_store_clear(&s->cache);
+    dht_quota_clear(&s->quota);
 }
 
 const struct dht_id *dht_state_self(const struct dht_state *s)

@@ -22,6 +22,7 @@ struct dht_state {
     size_t replicas;
     struct dht_routing routing;
     struct dht_store storage, cache;
+    struct dht_quota quota; /* of peers and subnets in both; its limits are 0 until they are set */
     const struct validators *validators; /* borrowed */
     struct dht_checks checks;            /* of records that others store or report */
 };

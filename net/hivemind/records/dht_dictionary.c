@@ -21,20 +21,26 @@ void dht_dictionary_init(struct dht_dictionary *d)
     d->earliest = d->size_max = INFINITY; /* empty: nothing expires; no limit of items */
 }
 
-void dht_dictionary_clear(struct dht_dictionary *d)
-{
-    for (size_t i = 0; i < d->count; i++) free(d->items[i].subkey);
-    free(d->items);
-    hash_index_clear(&d->by_subkey);
-    hash_index_clear(&d->by_owner);
-    dht_dictionary_init(d);
-}
-
 /* What an item is charged for: its content and the memory around it. Without the latter, a million
  * empty items would be free. */
 static size_t cost(const struct dht_item *item)
 {
     return DHT_RECORD_COST + item->subkey_n + item->n;
+}
+
+static void free_item(struct dht_dictionary *d, struct dht_item *item)
+{
+    if (d->quota) dht_quota_release(d->quota, &item->from, cost(item));
+    free(item->subkey);
+}
+
+void dht_dictionary_clear(struct dht_dictionary *d)
+{
+    for (size_t i = 0; i < d->count; i++) free_item(d, &d->items[i]);
+    free(d->items);
+    hash_index_clear(&d->by_subkey);
+    hash_index_clear(&d->by_owner);
+    dht_dictionary_init(d);
 }
 
 /* --- the indices ------------------------------------------------------------------------------ */
@@ -95,7 +101,7 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *conte
     d->earliest = INFINITY;
     for (size_t i = 0; i < d->count; i++) {
         if (is_dropped(context, i)) {
-            free(d->items[i].subkey);
+            free_item(d, &d->items[i]);
             continue;
         }
         d->items[kept] = d->items[i];
@@ -223,6 +229,7 @@ static int reserve_item(struct dht_dictionary *d)
         d->capacity = capacity;
     }
     if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
+    if (d->quota && dht_quota_reserve(d->quota)) return PL_ENOMEM;
     return hash_index_reserve(&d->by_owner, 1);
 }
 
@@ -234,7 +241,7 @@ static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_i
     if (old->from.owner) hash_index_remove(&d->by_owner, old->from.owner, at);
     d->bytes -= cost(old);
     d->class_bytes[old->from.class] -= cost(old);
-    free(old->subkey);
+    free_item(d, old);
     *old = *item;
     count_item(d, at);
 }
@@ -261,6 +268,7 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
     /* What is read from another node has passed no limit yet; sums of lengths must not overflow. */
     if (item->subkey_n > DHT_DICTIONARY_MAX || item->n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
     if (reserve_item(d) || copy_item(&copy, item, hash)) return PL_ENOMEM;
+    if (d->quota) dht_quota_charge(d->quota, &copy.from, cost(&copy));
     if (at != HASH_INDEX_END) {
         replace_item(d, at, &copy);
         return PL_OK;

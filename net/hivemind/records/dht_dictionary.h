@@ -4,8 +4,7 @@
 #define PL_DHT_DICTIONARY_H
 
 #include "net/bytes.h"
-#include "dht_share.h"
-#include "hash_index.h"
+#include "dht_quota.h"
 
 /* Bytes of one dictionary by the kind of its items, with DHT_RECORD_COST for each: a found one has
  * to fit into an answer (RPC_UNARY_MAX) together with others. Each kind has its own limit. */
@@ -33,9 +32,10 @@ struct dht_dictionary {
     size_t count, capacity;
     size_t bytes, class_bytes[DHT_CLASSES];
     struct hash_index by_subkey, by_owner; /* private */
-    double latest;   /* greatest expiration ever offered, -INFINITY before the first */
-    double earliest; /* a bound: no item expires before */
-    double size_max; /* items; INFINITY: no limit */
+    struct dht_quota *quota; /* borrowed; its holders are charged for items; NULL: nobody is */
+    double latest;           /* greatest expiration ever offered, -INFINITY before the first */
+    double earliest;         /* a bound: no item expires before */
+    double size_max;         /* items; INFINITY: no limit */
 };
 
 void dht_dictionary_init(struct dht_dictionary *d);

@@ -15,15 +15,13 @@ struct holder {
     size_t first, count, bytes;
 };
 
-/* What we stored ourselves has neither a subnet nor a caller. */
-static int is_own(const struct dht_origin *o) { return !o->subnet && !o->caller; }
-
 /* By subnet, then caller, then what would stay longest; our own at the end. */
 static int by_holder(const void *a_, const void *b_)
 {
     const struct dht_stake *a = a_, *b = b_;
     const struct dht_origin *x = a->from, *y = b->from;
-    if (is_own(x) != is_own(y)) return is_own(x) - is_own(y);
+    if (dht_origin_is_own(x) != dht_origin_is_own(y))
+        return dht_origin_is_own(x) - dht_origin_is_own(y);
     if (x->subnet != y->subnet) return x->subnet < y->subnet ? -1 : 1;
     if (x->caller != y->caller) return x->caller < y->caller ? -1 : 1;
     return (a->expiration < b->expiration) - (a->expiration > b->expiration);
@@ -90,7 +88,7 @@ int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess)
     size_t others = 0, held = 0, subnet_count, level;
     if (!subnets) return PL_ENOMEM;
     qsort(stakes, n, sizeof *stakes, by_holder);
-    while (others < n && !is_own(stakes[others].from)) held += stakes[others++].bytes;
+    while (others < n && !dht_origin_is_own(stakes[others].from)) held += stakes[others++].bytes;
     subnet_count = split(subnets, stakes, 0, others, 0);
     level = find_level(subnets, subnet_count, held > excess ? held - excess : 0);
     for (size_t i = 0; i < subnet_count && excess; i++) {

@@ -24,6 +24,9 @@ struct dht_origin {
     enum dht_class class;
 };
 
+/* Ourselves: the run's own records, and copies of what our searches found. */
+static inline int dht_origin_is_own(const struct dht_origin *o) { return !o->subnet && !o->caller; }
+
 struct dht_stake {
     const struct dht_origin *from;
     double expiration;

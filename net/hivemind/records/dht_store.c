@@ -41,8 +41,9 @@ static void add_cost(struct dht_store *s, const struct dht_entry *e)
     for (int i = 0; i < DHT_CLASSES; i++) s->class_bytes[i] += e->dictionary.class_bytes[i];
 }
 
-static void free_entry(struct dht_entry *e)
+static void free_entry(struct dht_store *s, struct dht_entry *e)
 {
+    if (s->quota && e->value) dht_quota_release(s->quota, &e->from, entry_cost(e));
     free(e->value);
     dht_dictionary_clear(&e->dictionary);
     free(e);
@@ -50,11 +51,11 @@ static void free_entry(struct dht_entry *e)
 
 void dht_store_clear(struct dht_store *s)
 {
-    for (size_t i = 0; i < s->count; i++) free_entry(s->entries[i]);
+    for (size_t i = 0; i < s->count; i++) free_entry(s, s->entries[i]);
     free(s->entries);
     free(s->heap);
     hash_index_clear(&s->by_key);
-    dht_store_init(s, s->bytes_max);
+    dht_store_init(s, s->bytes_max); /* without a quota */
 }
 
 /* --- the heap --------------------------------------------------------------------------------- */
@@ -123,7 +124,7 @@ static void remove_entry(struct dht_store *s, struct dht_entry *e)
         restore_heap(s, late);
     }
     subtract_cost(s, e);
-    free_entry(e);
+    free_entry(s, e);
 }
 
 void dht_store_remove(struct dht_store *s, const struct dht_id *key)
@@ -163,6 +164,7 @@ static struct dht_entry *insert_entry(struct dht_store *s, const struct dht_id *
     struct dht_entry *e;
     if (reserve_entry(s) || !(e = calloc(1, sizeof *e))) return NULL;
     dht_dictionary_init(&e->dictionary);
+    e->dictionary.quota = s->quota;
     e->key = *key;
     e->expiration = item->expiration;
     e->from = item->from;
@@ -326,6 +328,7 @@ static int store_value(struct dht_store *s, double now, const struct dht_id *key
     if (item->expiration < now || item->n > DHT_VALUE_MAX) return PL_EAGAIN;
     if (e && !replaces(s, now, e, item)) return PL_EAGAIN;
     /* The copy before the entry: out of memory, the old value stays. */
+    if (s->quota && dht_quota_reserve(s->quota)) return PL_ENOMEM;
     if (!(copy = malloc(item->n + 1))) return PL_ENOMEM;
     if (item->n) memcpy(copy, item->value, item->n);
     if (is_new && !(e = insert_entry(s, key, item))) {
@@ -334,12 +337,14 @@ static int store_value(struct dht_store *s, double now, const struct dht_id *key
     }
     subtract_cost(s, e);
     dht_dictionary_clear(&e->dictionary);
+    if (s->quota && e->value) dht_quota_release(s->quota, &e->from, entry_cost(e));
     free(e->value);
     e->value = copy;
     e->n = item->n;
     e->from = item->from;
     e->expiration = item->expiration;
     add_cost(s, e);
+    if (s->quota) dht_quota_charge(s->quota, &e->from, entry_cost(e));
     restore_heap(s, e);
     if (is_new) dht_store_prune(s, now);
     return PL_OK;
@@ -405,6 +410,10 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     int rc;
     /* NaN compares with nothing: such a record would never expire and never be evicted. */
     if (isnan(item->expiration)) return PL_EAGAIN;
+    /* A holder that has used up its share is refused, whoever else has records here. */
+    if (s->quota &&
+        !dht_quota_allows(s->quota, &item->from, DHT_RECORD_COST + item->subkey_n + item->n))
+        return PL_EAGAIN;
     /* Stored first, then weighed with all others: the newcomer may be what has to go. */
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;

@@ -32,7 +32,8 @@ struct dht_store {
     size_t count, capacity;
     struct hash_index by_key;
     size_t bytes, class_bytes[DHT_CLASSES], bytes_max;
-    double size_max; /* keys; INFINITY: no limit */
+    double size_max;         /* keys; INFINITY: no limit */
+    struct dht_quota *quota; /* borrowed; of this store's and others' records; NULL: none */
 };
 
 void dht_store_init(struct dht_store *s, size_t bytes_max);
@@ -40,7 +41,7 @@ void dht_store_clear(struct dht_store *s);
 
 /* Stores a copy: a regular value when the item's subkey is NULL, else one item of a dictionary (its
  * subkey from dht_subkey_write). PL_OK: stored. PL_EAGAIN: refused (expired, not newer, of a lesser
- * kind than what is there, or no space). PL_ENOMEM. */
+ * kind than what is there, or no space for it or its holder). PL_ENOMEM. */
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
                   const struct dht_item *item);
 /* 1: dht_store_put would refuse the item of a dictionary, since what is there is as new, and of no

@@ -18,25 +18,28 @@
  * system     1,024 connections, twice the number at which hivemind's daemon trims; 256 MiB
  *            half-sent, four of the largest messages; as much on its way out, 64 of the largest
  *            responses. Reservations and circuits as go-libp2p's relay. A dial-back costs one TCP
- *            connection. Half of the loop: the other half is for training peers
+ *            connection. 64 MiB of records and 16 MiB of cached ones: a run of 1,000 peers needs 2.
+ *            Half of the loop: the other half is for training peers
  * reserved   groupmates send the large messages: 1 GiB is the gradients of the reference run,
- *            uncompressed, twice over. Their time is not bounded: without it there is no averaging
- * transient  a handshake takes two round trips: 128 at once are hundreds a second subnet     a
- * quarter of all connections, half or three quarters of all bytes, half of the time:
+ *            uncompressed, twice over. Their time is not bounded: without it there is no averaging.
+ *            Their records are bounded as everybody's
+ * transient  a handshake takes two round trips: 128 at once are hundreds a second
+ * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
  *            one owner fills none
- * machine    the same, but more dial-backs and time, for a swarm that begins on one machine peer
- * eight connections; one large message and a half; 16 of the largest responses; a fifth
- *            of a second: 2,000 look-ups
+ * machine    the same, but more dial-backs and time, for a swarm that begins on one machine
+ * peer       eight connections; one large message and a half; 16 of the largest responses; 12 MiB of
+ *            records: half as much again as a node hands over at once, and less than any kind of
+ *            them may take together; a fifth of a second: 2,000 look-ups
  * protocol   half of all streams, so that other protocols can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
-    /* connections, streams, held, unsent, reservations, circuits, dial-backs, handler us */
-    [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240, 500000 },
-    [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240, 0 },
-    [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0, 0 },
-    [SCOPE_SUBNET] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 20, 250000 },
-    [SCOPE_MACHINE] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 40, 500000 },
-    [SCOPE_PEER] = { 8, 2048, 96 * MIB, 64 * MIB, 1, 16, 3, 200000 },
-    [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0, 0 },
+    /* connections, streams, held, unsent, reservations, circuits, dial-backs, records, handler us */
+    [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240, 80 * MIB, 500000 },
+    [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240, 0, 0 },
+    [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0, 0, 0 },
+    [SCOPE_SUBNET] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 20, 32 * MIB, 250000 },
+    [SCOPE_MACHINE] = { 256, 8192, 192 * MIB, 128 * MIB, 32, 32, 40, 32 * MIB, 500000 },
+    [SCOPE_PEER] = { 8, 2048, 96 * MIB, 64 * MIB, 1, 16, 3, 12 * MIB, 200000 },
+    [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0, 0, 0 },
 };
 
 void resources_init(struct resources *r, size_t descriptors)
@@ -259,6 +262,11 @@ const struct scope *resources_charge(struct account *a, enum resource kind, size
 void resources_release(struct account *a, enum resource kind, size_t n)
 {
     if (a->of) add(a, kind, -n);
+}
+
+void resources_report(struct resources *r, enum resource kind, size_t n)
+{
+    r->system.used[kind] = n;
 }
 
 const struct scope *resources_count(struct account *a, enum resource kind, size_t n)

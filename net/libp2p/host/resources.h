@@ -27,7 +27,9 @@ enum resource {
     RESOURCE_RESERVATIONS, /* with us as a relay */
     RESOURCE_CIRCUITS,     /* that it has asked for through us */
     RESOURCE_DIAL_BACKS,   /* that AutoNAT makes for it, each for a minute */
-    RESOURCE_HANDLER_US,   /* microseconds of its handlers on the loop, in this second */
+    RESOURCE_RECORDS,    /* bytes of the DHT's that it has stored; they outlive its connections, so
+                            * the DHT counts them by itself (records/dht_quota.h) */
+    RESOURCE_HANDLER_US, /* microseconds of its handlers on the loop, in this second */
     RESOURCES
 };
 
@@ -104,6 +106,8 @@ void resources_close(struct account *a);
 /* Charges n more and returns NULL, or charges nothing and returns the scope that is full. */
 const struct scope *resources_charge(struct account *a, enum resource kind, size_t n);
 void resources_release(struct account *a, enum resource kind, size_t n);
+/* What is counted elsewhere, but limited here: sets the system scope's sum. */
+void resources_report(struct resources *r, enum resource kind, size_t n);
 /* Sets the use to n, which exists already. Returns a scope that is above its limit now, or NULL. */
 const struct scope *resources_count(struct account *a, enum resource kind, size_t n);
 /* The largest holder within a full scope: in the subnet that uses the most, the peer that does, and

@@ -230,6 +230,105 @@ static void shares(void **state)
     for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].evicted, s[i].expiration >= 37);
 }
 
+static struct dht_item held_by(struct dht_origin from, const char *subkey, size_t n, double until)
+{
+    static uint8_t value[4096];
+    assert_true(n <= sizeof value);
+    return (struct dht_item){ .subkey = (uint8_t *)(uintptr_t)subkey,
+                              .subkey_n = subkey ? strlen(subkey) : 0,
+                              .value = value,
+                              .n = n,
+                              .expiration = until,
+                              .from = from };
+}
+
+/* A peer that has stored as much as it may is refused; others are not, and it gets space again when
+ * its records expire. New names of one subnet share the subnet's limit. */
+static void a_peer_has_a_quota(void **state)
+{
+    const struct dht_origin greedy = { 1, 7, 0, DHT_PLAIN }, other = { 2, 8, 0, DHT_PLAIN };
+    const struct dht_origin own = { 0, 0, 0, DHT_PLAIN };
+    struct dht_quota q = { .peer_max = 10 * 1000, .subnet_max = 25 * 1000 };
+    struct dht_store s;
+    int taken = 0;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    s.quota = &q;
+    for (uint32_t i = 0; i < 20; i++) {
+        struct dht_id k = key_of(i);
+        struct dht_item item = held_by(greedy, i % 2 ? "x" : NULL, 1000 - DHT_RECORD_COST - i % 2,
+                                       50);
+        taken += dht_store_put(&s, 0, &k, &item) == PL_OK;
+    }
+    assert_int_equal(taken, 10);
+    assert_int_equal(dht_quota_of_peer(&q, 7), 10 * 1000);
+    assert_int_equal(q.refused, 10);
+    for (uint64_t peer = 100; peer < 120; peer++) {
+        struct dht_id k = key_of((uint32_t)peer);
+        struct dht_item item = held_by((struct dht_origin){ 1, peer, 0, DHT_PLAIN }, NULL,
+                                       1000 - DHT_RECORD_COST, 60);
+        taken += dht_store_put(&s, 0, &k, &item) == PL_OK;
+    }
+    assert_int_equal(taken, 25);
+    assert_int_equal(dht_quota_of_subnet(&q, 1), 25 * 1000);
+    {
+        struct dht_id k = key_of(900), l = key_of(901);
+        struct dht_item theirs = held_by(other, NULL, 4000, 60),
+                        ours = held_by(own, NULL, 4000, 60);
+        assert_int_equal(dht_store_put(&s, 0, &k, &theirs), PL_OK);
+        assert_int_equal(dht_store_put(&s, 0, &l, &ours), PL_OK);
+        theirs = held_by(greedy, NULL, 800, 90);
+        l = key_of(902);
+        assert_int_equal(dht_store_put(&s, 0, &l, &theirs), PL_EAGAIN);
+        dht_store_prune(&s, 51); /* its first ten have expired */
+        assert_int_equal(dht_quota_of_peer(&q, 7), 0);
+        assert_int_equal(dht_store_put(&s, 51, &l, &theirs), PL_OK);
+    }
+    dht_store_clear(&s);
+    assert_int_equal(q.peers.count + q.subnets.count, 0);
+    dht_quota_clear(&q);
+}
+
+/* Stored, replaced, expired, evicted, a value in place of a dictionary: each holder's sum is always
+ * that of its records. */
+static void sums_are_those_of_the_records(void **state)
+{
+    static const char *const names[] = { NULL, "a", "b", "c" };
+    struct dht_quota q = { 0 };
+    struct dht_store s;
+    struct pl_rng rng;
+    (void)state;
+    pl_rng_init(&rng, 11, 0);
+    dht_store_init(&s, 60000);
+    s.quota = &q;
+    for (int turn = 0; turn < 20000; turn++) {
+        double now = turn * 0.01;
+        size_t sum[8] = { 0 };
+        struct dht_id k = key_of((uint32_t)pl_rng_below(&rng, 24));
+        uint64_t who = 1 + pl_rng_below(&rng, 7);
+        struct dht_item item =
+            held_by((struct dht_origin){ who % 3, who, 0,
+                                         pl_rng_below(&rng, 2) ? DHT_PLAIN : DHT_DECLARATION },
+                    names[pl_rng_below(&rng, 4)], pl_rng_below(&rng, 2000),
+                    now + (double)pl_rng_below(&rng, 30));
+        dht_store_put(&s, now, &k, &item);
+        if (turn % 50) continue;
+        for (size_t i = 0; i < s.count; i++) {
+            const struct dht_entry *e = s.entries[i];
+            if (e->value) sum[e->from.caller] += DHT_RECORD_COST + e->n;
+            for (size_t j = 0; j < e->dictionary.count; j++) {
+                const struct dht_item *at = &e->dictionary.items[j];
+                sum[at->from.caller] += DHT_RECORD_COST + at->subkey_n + at->n;
+            }
+        }
+        for (uint64_t w = 1; w < 8; w++) assert_int_equal(dht_quota_of_peer(&q, w), sum[w]);
+        assert_int_equal(dht_quota_of_subnet(&q, 1), sum[1] + sum[4] + sum[7]);
+    }
+    dht_store_clear(&s);
+    assert_int_equal(q.peers.count + q.subnets.count, 0);
+    dht_quota_clear(&q);
+}
+
 static void too_large(void **state)
 {
     struct dht_id k = key_of(1);
@@ -326,6 +425,8 @@ int main(void)
         cmocka_unit_test(lesser_kinds_replace_nothing),
         cmocka_unit_test(one_owner_has_few_items),
         cmocka_unit_test(shares),
+        cmocka_unit_test(a_peer_has_a_quota),
+        cmocka_unit_test(sums_are_those_of_the_records),
         cmocka_unit_test(too_large),
         cmocka_unit_test(like_a_plain_table),
         cmocka_unit_test(dictionaries_from_outside),
