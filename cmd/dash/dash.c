@@ -144,11 +144,14 @@ static int look(struct dash *o, struct pl_err *err)
     struct distance distance[LATENCY_MAX];
     struct dht_status status;
     struct dashboard_snapshot at = { 0 };
+    struct resources resources;
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
     if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
     if (!rc) rc = fetch(o, &l, &o->report_key, dht_look_report);
     if (!rc) rc = fetch(o, &l, &o->group_key, dht_look_group);
     swarm_status(&o->swarm, &status);
+    swarm_resources(&o->swarm, &resources);
+    at.resources = &resources;
     at.time = swarm_time(&o->swarm);
     at.metrics = l.metrics;
     at.metrics_count = l.metrics_count;

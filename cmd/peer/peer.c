@@ -7,6 +7,7 @@
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/dash/own_page.h"
+#include "net/http/dashboard/feeds.h"
 #include "peer_auxiliary.h"
 #include "peer_save.h"
 #include "cmd/train/train_job.h"
@@ -114,35 +115,19 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     fflush(stdout);
 }
 
-/* One number for each resource, 0 for no limit. */
-static json_t *by_resource(const size_t n[RESOURCES])
-{
-    static const char *const names[RESOURCES] = {
-        [RESOURCE_CONNECTIONS] = "connections",   [RESOURCE_STREAMS] = "streams",
-        [RESOURCE_HELD] = "held_bytes",           [RESOURCE_UNSENT] = "unsent_bytes",
-        [RESOURCE_RESERVATIONS] = "reservations", [RESOURCE_CIRCUITS] = "circuits",
-        [RESOURCE_DIAL_BACKS] = "dial_backs",     [RESOURCE_RECORDS] = "record_bytes",
-        [RESOURCE_HANDLER_US] = "handler_us"
-    };
-    json_t *o = json_object();
-    for (int k = 0; o && k < RESOURCES; k++)
-        json_object_set_new(o, names[k], json_integer((json_int_t)n[k]));
-    return o;
-}
-
 /* Who uses how much of this peer: at first, and when somebody has met a limit since. */
 static void report_resources(struct swarm *s, size_t *limited)
 {
     struct resources r;
+    json_t *line, *sums;
     swarm_resources(s, &r);
     if (r.limited == *limited) return;
     *limited = r.limited;
-    json_event_print(
-        json_pack("{s:s,s:I,s:o,s:o,s:o,s:{s:o,s:o,s:o}}", "event", "resources", "limited",
-                  (json_int_t)r.limited, "system", by_resource(r.system.used), "reserved",
-                  by_resource(r.reserved.used), "transient", by_resource(r.transient.used),
-                  "limits", "system", by_resource(r.limits[SCOPE_SYSTEM]), "subnet",
-                  by_resource(r.limits[SCOPE_SUBNET]), "peer", by_resource(r.limits[SCOPE_PEER])));
+    line = json_pack("{s:s}", "event", "resources");
+    sums = feed_resources_json(&r);
+    if (!json_object_update(line, sums)) json_event_print(line);
+    else json_decref(line);
+    json_decref(sums);
 }
 
 /* The jobs of --save and --auxiliary. */

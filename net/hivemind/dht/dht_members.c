@@ -27,6 +27,7 @@ static struct dht_member *find(const struct dht_members *m, const struct peer_id
     return NULL;
 }
 
+/* Each signed message renews it: until the token's own end, which the authority has set. */
 void dht_members_add(struct dht_members *m, const struct peer_id *peer, double until)
 {
     struct dht_member *e = find(m, peer);
@@ -47,6 +48,8 @@ int dht_members_has(const struct dht_members *m, const struct peer_id *peer, dou
     return e && e->until >= dht_now;
 }
 
+/* A ring: strangers can only push out other refusals, and then are asked again, which is
+ * rationed. */
 void dht_members_refuse(struct dht_members *m, const struct peer_id *peer, double now)
 {
     m->refusals[m->refusal_next] = (struct dht_member){ *peer, now + DHT_REFUSAL_TIME };
@@ -63,7 +66,8 @@ int dht_members_may_try(const struct dht_members *m, const struct peer_id *peer,
             rate_limit_has(&m->failures[1], subnet, 1, dht_now));
 }
 
-/* Counted afterwards, so that a valid token never costs anything. Without memory nothing is counted. */
+/* Counted afterwards, so that a valid token never costs anything. Without memory nothing is
+ * counted. */
 void dht_members_failed(struct dht_members *m, const struct peer_id *peer, uint64_t subnet,
                         double dht_now)
 {

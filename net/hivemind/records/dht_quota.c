@@ -1,9 +1,9 @@
-/* dht_quota.c - two ledgers, of peers and of subnets, by the hashes that a record's origin has. Every
- * record is charged to both when it is stored and released when it goes, whatever the reason: replaced,
- * expired, evicted. So a sum is exactly the bytes that the holder has in the stores now.
+/* dht_quota.c - two ledgers, of peers and of subnets, by the hashes that a record's origin has.
+ * Every record is charged to both when it is stored and released when it goes, whatever the reason:
+ * replaced, expired, evicted. So a sum is exactly the bytes that the holder has in the stores now.
  *
- * A limit refuses the requester before anything of others' is touched. Below the limits the stores fill
- * up and evict by max-min fairness (dht_share.c): there the largest holder loses first. */
+ * A limit refuses the requester before anything of others' is touched. Below the limits the stores
+ * fill up and evict by max-min fairness (dht_share.c): there the largest holder loses first. */
 #include "dht_quota.h"
 
 #include <stdlib.h>
@@ -29,6 +29,7 @@ static size_t find_holding(const struct dht_ledger *l, uint64_t holder)
     return hash_index_next(&l->by_holder, holder, &probe);
 }
 
+/* 0 for a holder that the ledger does not know: it has no records. */
 static size_t bytes_of(const struct dht_ledger *l, uint64_t holder)
 {
     size_t i = find_holding(l, holder);
@@ -45,12 +46,15 @@ size_t dht_quota_of_subnet(const struct dht_quota *q, uint64_t subnet)
     return bytes_of(&q->subnets, subnet);
 }
 
+/* Subtraction, not addition: sums of what strangers claim must not overflow. */
 static int fits(const struct dht_ledger *l, uint64_t holder, size_t bytes, size_t most)
 {
     size_t held = bytes_of(l, holder);
     return !most || (held <= most && bytes <= most - held);
 }
 
+/* Both limits: one peer of a laboratory must not use up all that its neighbours may store, and an
+ * owner of many identities not more than one network may. */
 int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_t bytes)
 {
     if (dht_origin_is_own(holder) || (fits(&q->peers, holder->caller, bytes, q->peer_max) &&
@@ -60,6 +64,8 @@ int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_
     return 0;
 }
 
+/* Before a record is stored, so that a failure leaves ledger and store in step. Capacity doubles: n
+ * holders cost O(n) copies. */
 static int reserve_holding(struct dht_ledger *l)
 {
     if (l->count == l->capacity) {
@@ -77,6 +83,8 @@ int dht_quota_reserve(struct dht_quota *q)
     return reserve_holding(&q->peers) || reserve_holding(&q->subnets) ? PL_ENOMEM : PL_OK;
 }
 
+/* O(1), as is releasing: a store of 4,096 records must not take longer because many peers have
+ * some. */
 static void charge(struct dht_ledger *l, uint64_t holder, size_t bytes)
 {
     size_t i = find_holding(l, holder);
@@ -93,6 +101,7 @@ static void release(struct dht_ledger *l, uint64_t holder, size_t bytes)
 {
     size_t i = find_holding(l, holder), last = l->count - 1;
     if ((l->of[i].bytes -= bytes)) return;
+    /* The last holding fills the gap; the index follows it. */
     hash_index_remove(&l->by_holder, holder, i);
     if (i != last) {
         l->of[i] = l->of[last];

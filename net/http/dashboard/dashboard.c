@@ -292,6 +292,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snaps
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
     }
     now.problem = snapshot->problem;
+    now.resources = snapshot->resources;
     now.files_version = d->files_version;
     if (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9) {
         rc = remember(d, &now, &s, err);

@@ -47,6 +47,24 @@ static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
                                                 (double)total[COUNT_SENT])));
 }
 
+static json_t *by_resource(const size_t n[RESOURCES])
+{
+    json_t *o = json_object();
+    for (enum resource k = 0; o && k < RESOURCES; k++)
+        json_object_set_new(o, resource_name(k), json_integer((json_int_t)n[k]));
+    return o;
+}
+
+json_t *feed_resources_json(const struct resources *r)
+{
+    return json_pack("{s:I, s:o, s:o, s:o, s:{s:o, s:o, s:o}}", "limited", (json_int_t)r->limited,
+                     "system", by_resource(r->system.used), "reserved",
+                     by_resource(r->reserved.used), "transient", by_resource(r->transient.used),
+                     "limits", "system", by_resource(r->limits[SCOPE_SYSTEM]), "subnet",
+                     by_resource(r->limits[SCOPE_SUBNET]), "peer",
+                     by_resource(r->limits[SCOPE_PEER]));
+}
+
 json_t *feed_state_json(const struct feed_state *s)
 {
     static const char *const phase[] = { "accumulating", "matching", "averaging" };
@@ -64,6 +82,8 @@ json_t *feed_state_json(const struct feed_state *s)
               json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
               json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
               json_object_set_new(o, "banned", json_integer((json_int_t)s->banned)) ||
+              json_object_set_new(o, "resources",
+                                  s->resources ? feed_resources_json(s->resources) : json_null()) ||
               json_object_set_new(o, "rounds", totals_json(s->total)))) {
         json_decref(o);
         return NULL;

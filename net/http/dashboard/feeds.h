@@ -29,16 +29,19 @@ struct feed_state {
     int64_t history_version, files_version;   /* change when there is more to fetch */
     size_t peers, clients;
     enum feed_phase phase;
-    size_t searching;              /* peers that look for a group */
-    int64_t banned;                /* groupmates caught lying, as present peers count */
-    double held_out;               /* mean over the peers that measure it; NAN: none does */
-    int64_t total[HISTORY_COUNTS]; /* since the history began */
+    size_t searching;                  /* peers that look for a group */
+    int64_t banned;                    /* groupmates caught lying, as present peers count */
+    double held_out;                   /* mean over the peers that measure it; NAN: none does */
+    int64_t total[HISTORY_COUNTS];     /* since the history began */
+    const struct resources *resources; /* of the page's own peer; borrowed; NULL: it has none */
 };
 /* How many times less was sent than four bytes a value would have been; NAN: nothing was. */
 double feed_compression(double uncompressed, double sent);
 
 /* Each returns NULL without memory. */
 json_t *feed_state_json(const struct feed_state *s);
+/* Who uses how much of a peer, by scope, and the limits; 0: none. */
+json_t *feed_resources_json(const struct resources *r);
 json_t *feed_peers_json(const struct feed_peer *peers, size_t count);
 json_t *feed_history_json(const struct history_point *points, size_t count);
 json_t *feed_board_json(const struct history_account *accounts, size_t count);

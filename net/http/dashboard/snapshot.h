@@ -6,6 +6,7 @@
 #include "net/hivemind/training/metrics.h"
 #include "net/hivemind/training/progress.h"
 #include "net/hivemind/training/peer_report.h"
+#include "net/libp2p/host/resources.h"
 #include "net/libp2p/protocols/latency.h"
 
 #define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */
@@ -39,6 +40,7 @@ struct dashboard_snapshot {
     double step_s;       /* that a step takes, where no peers report their progress; 0: not known */
     size_t searching;    /* peers that look for a group to average gradients in */
     const char *problem; /* a sentence for the page, or NULL */
+    const struct resources *resources; /* of the page's own peer; NULL: it has none */
 };
 
 #endif

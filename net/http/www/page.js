@@ -185,6 +185,7 @@ function showState(state) {
         else at("phase-" + phase).removeAttribute("aria-current");
     }
     showTraffic(state.rounds || {});
+    showResources(state.resources);
     at("t-banned-box").hidden = !state.banned;
     at("t-banned").textContent = figure(state.banned, 9);
     sayCommunication(state.rounds || {}, state.step);
@@ -215,6 +216,23 @@ function sayDevices(peers) {
     say("live-devices", rates.length > 1 ? "The run on this page: the slowest of " + rates.length + " peers computes " + figure(rates[0], 3) +
         " samples a second, the fastest " + figure(rates[rates.length - 1], 3) + ", " +
         figure(rates[rates.length - 1] / rates[0], 2) + " times as many." : "");
+}
+
+function showResources(r) {
+    at("resources").hidden = !r;
+    if (!r) return;
+    const of = (id, name, text) => {
+        const most = r.limits.system[name];
+        at(id).textContent = text(r.system[name]) + (most ? " of " + text(most) : "");
+    };
+    const count = (x) => figure(x, 9);
+    of("t-connections", "connections", count);
+    of("t-streams", "streams", count);
+    of("t-held-bytes", "held_bytes", bytes);
+    of("t-unsent-bytes", "unsent_bytes", bytes);
+    of("t-record-bytes", "record_bytes", bytes);
+    of("t-reservations", "reservations", count);
+    at("t-limited").textContent = count(r.limited);
 }
 
 function showTraffic(r) {

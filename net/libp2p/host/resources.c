@@ -42,6 +42,18 @@ static const size_t table[SCOPES][RESOURCES] = {
     [SCOPE_PROTOCOL] = { 0, 8192, 0, 0, 0, 0, 0, 0, 0 },
 };
 
+const char *resource_name(enum resource kind)
+{
+    static const char *const names[RESOURCES] = {
+        [RESOURCE_CONNECTIONS] = "connections",   [RESOURCE_STREAMS] = "streams",
+        [RESOURCE_HELD] = "held_bytes",           [RESOURCE_UNSENT] = "unsent_bytes",
+        [RESOURCE_RESERVATIONS] = "reservations", [RESOURCE_CIRCUITS] = "circuits",
+        [RESOURCE_DIAL_BACKS] = "dial_backs",     [RESOURCE_RECORDS] = "record_bytes",
+        [RESOURCE_HANDLER_US] = "handler_us"
+    };
+    return names[kind];
+}
+
 void resources_init(struct resources *r, size_t descriptors)
 {
     size_t most = descriptors / 2; /* the others are for peers that we dial, and for files */

@@ -33,6 +33,8 @@ enum resource {
     RESOURCES
 };
 
+const char *resource_name(enum resource kind); /* "held_bytes": as reports call it */
+
 enum scope_kind {
     SCOPE_SYSTEM,
     SCOPE_RESERVED,

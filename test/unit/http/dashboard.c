@@ -204,11 +204,16 @@ static void feeds_say_what_was_seen(void **state)
     char folder[] = "/tmp/potluck-page-XXXXXX", command[100], *text;
     struct http_server *s;
     struct dashboard *d;
-    json_t *list;
+    json_t *list, *used;
+    struct resources peer;
     void *data;
     size_t n;
     int port;
     (void)state;
+    resources_init(&peer, 4096);
+    peer.limited = 3;
+    peer.system.used[RESOURCE_RECORDS] = 1234;
+    look.resources = &peer;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     port = http_server_port(s);
@@ -224,6 +229,15 @@ static void feeds_say_what_was_seen(void **state)
     assert_true(real(text, "clients") == 1);
     assert_true(fabs(real(text, "eta") - 100) < 1e-6); /* 400 at 4 a second */
     assert_true(real(text, "schedule_eta") == 20000);
+    list = json_loads(text, 0, NULL);
+    used = json_object_get(list, "resources");
+    assert_int_equal(json_integer_value(json_object_get(used, "limited")), 3);
+    assert_int_equal(json_integer_value(
+                         json_object_get(json_object_get(used, "system"), "record_bytes")),
+                     1234);
+    used = json_object_get(json_object_get(used, "limits"), "peer");
+    assert_int_equal(json_integer_value(json_object_get(used, "connections")), 8);
+    json_decref(list);
     free(text);
     text = feed(port, "/api/peers.json");
     list = json_loads(text, 0, NULL);
