@@ -410,7 +410,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     int rc;
     /* NaN compares with nothing: such a record would never expire and never be evicted. */
     if (isnan(item->expiration)) return PL_EAGAIN;
-    /* A holder that has used up its share is refused, whoever else has records here. */
+    /* A holder that has used up its share is refused, whatever others have stored. */
     if (s->quota &&
         !dht_quota_allows(s->quota, &item->from, DHT_RECORD_COST + item->subkey_n + item->n))
         return PL_EAGAIN;
