@@ -75,7 +75,7 @@ struct pl_collaborative_run {
     const char *const *listen; /* multiaddrs; none: /ip4/0.0.0.0/tcp/0, any free port */
     size_t listen_count;
     const char *const
-        *announce; /* what others are told to dial in place of `listen`, behind a router */
+        *announce; /* advertised to others in place of `listen`, for a peer behind a router */
     size_t announce_count;
     const char *identity; /* file of the private key, made if it is not there; NULL: a fresh key */
     int client_mode;      /* 1: accepts no connections, only dials */
@@ -127,8 +127,8 @@ struct pl_collaborative_options {
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
     size_t group_size;           /* a group of so many begins at once; 0: all that come in time */
     const char *group_bits; /* zeros and ones: several groups a round; NULL: one group of all */
-    /* Told to groupmates, in any unit that all share: who has more reduces more; 0: not told;
-     * negative: we reduce nothing. */
+    /* Relative bandwidth, in a unit that all peers share: peers with more reduce a larger share;
+     * 0: not reported; negative: this peer reduces nothing. */
     double bandwidth;
     /* Against Byzantine peers. clip: the radius of CenteredClip; negative: one that is
      * estimated; 0: the mean. verify 1: BTARD. */
@@ -138,7 +138,7 @@ struct pl_collaborative_options {
     int64_t epoch;  /* where the given values are: after a restart from a checkpoint; 0 */
     int64_t epochs; /* where training ends, beyond which no peer is believed; 0: it does not end */
     int fresh;      /* 1: open downloads no state, though a peer may have one */
-    const char *device; /* what computes, for the dashboard; NULL: not told */
+    const char *device; /* what computes, for the dashboard; NULL: not reported */
     /* Parameters in a device's memory, accumulation of your own:
      * optimizer/collaborative_trainer.h. NULL: tensors. */
     const struct pl_collaborative_trainer *trainer;

@@ -217,7 +217,7 @@ int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *send
 {
     struct cursor c = { plain, n };
     struct field f;
-    /* All fields are looked at: a second one of this number must not contradict the first. */
+    /* All fields are read: a second one of this number must not contradict the first. */
     while (c.left) {
         if (field_next(&c, &f)) return pl_fail(err, PL_EPROTO, "request: no message");
         if (f.number == AUTH_SENDER && (f.type != FIELD_DELIMITED || f.n != sender->length ||

@@ -213,7 +213,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
         else if (!all_sound(s, m, -FLT_MAX))
             rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not finite", i);
     }
-    if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* only looks */
+    if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* checks only */
     training_state_clear(&t);
     return rc;
 }

@@ -128,7 +128,7 @@ static int fetch(struct auth *auth, const struct membership *m, int tries, long 
 }
 
 /* An authority that refuses connections may be about to start: it gets two more tries. One that is
- * silent gets a longer wait, which the user is told of. */
+ * silent gets a longer wait, which the user can see. */
 static int fetch_first(struct membership *m, struct pl_err *err)
 {
     double began = pl_seconds();

@@ -6,7 +6,7 @@
  *   close   node - host - loop: each before what it uses
  *
  * Host and node live on the network's thread alone, without locks: no other thread ever reads
- * their state. One lock and one condition serve all callers that wait; each wakes, looks at its
+ * their state. One lock and one condition serve all callers that wait; each wakes, reads its
  * own flag, and sleeps again if it is another's. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
@@ -20,7 +20,7 @@
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-/* The flag changes under the lock, or a waiter could look, miss the signal, and sleep for ever. */
+/* The flag changes under the lock, or a waiter could read it, miss the signal, and sleep for ever. */
 static void raise_flag(struct swarm *s, int *flag)
 {
     pthread_mutex_lock(&s->lock);

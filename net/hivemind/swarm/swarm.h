@@ -55,7 +55,7 @@ int swarm_address_for_others(struct swarm *s, char *text);
 /* All of them, at most `max`; returns how many. */
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max);
 void swarm_status(struct swarm *s, struct dht_status *status);
-void swarm_resources(struct swarm *s, struct resources *copy); /* only its sums may be looked at */
+void swarm_resources(struct swarm *s, struct resources *copy); /* only its sums may be read */
 
 /* As dht_node_get, _store, _ping; *r is cleared with dht_result_clear. */
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest);

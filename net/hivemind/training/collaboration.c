@@ -102,14 +102,14 @@ void collaboration_poll_now(void *context) { collaboration_poll_for(context); }
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds)
 {
-    struct request w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
+    struct request w = { .c = c, .number = samples, .seconds = seconds }, poll = { .c = c },
                    again = { .c = c };
     /* First by the view that we have, without waiting for the network: most batches end here. */
     if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
-    /* Before a step, look once more: a peer that steps by an old view while the others have just
+    /* Before a step, poll once more: a peer that steps by an old view while the others have just
      * stepped stays one epoch behind them. [spec hivemind-protocol 8] */
-    if (request_wait(&look, collaboration_poll_now) || request_wait(&again, begin_add))
+    if (request_wait(&poll, collaboration_poll_now) || request_wait(&again, begin_add))
         return COLLABORATION_GO_ON;
     return again.advice;
 }

@@ -158,7 +158,7 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
 {
     int rc = PL_EIO, is_beyond = 1;
     for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
-        struct request look = { .c = c };
+        struct request poll = { .c = c };
         struct request w = { .c = c,
                              .number = most,
                              .check = check,
@@ -167,7 +167,7 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
                              .err = err };
         memset(state, 0, sizeof *state);
         /* Check the state against a lead that is as new as possible. */
-        request_wait(&look, collaboration_poll_now);
+        request_wait(&poll, collaboration_poll_now);
         rc = request_wait(&w, begin_load);
         is_beyond = rc && w.is_beyond;
     }

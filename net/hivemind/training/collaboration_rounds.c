@@ -53,7 +53,7 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
 }
 
 /* A delayed round has ended. Only now does the swarm see us at the next epoch: reported earlier,
- * it would tell slower peers that the round was waiting for, that they are late. */
+ * it would show the slower peers, which the round is waiting for, that they are late. */
 static void end_delayed_round(struct collaboration *c)
 {
     c->own.phase = EPOCH_BEGUN;
@@ -291,13 +291,13 @@ static void check_returned(void *context)
 
 int collaboration_end_average(struct collaboration *c, struct collaboration_round *r, int wait)
 {
-    struct request end = { .c = c }, finish = { .c = c }, look = { .c = c };
+    struct request end = { .c = c }, finish = { .c = c }, check = { .c = c };
     if (wait) {
         request_wait(&end, wait_gradient_round);
         request_wait(&finish, finish_state_round);
     } else {
-        request_wait(&look, check_returned);
-        if (!look.number) return 0;
+        request_wait(&check, check_returned);
+        if (!check.number) return 0;
     }
     *r = c->gradient.result;
     explain_failure(c, r, c->gradient.is_bad);

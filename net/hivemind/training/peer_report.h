@@ -22,7 +22,7 @@ enum report_reach {
 /* All counts since the peer began. */
 struct report_record {
     char version[REPORT_VERSION_MAX + 1]; /* printable ASCII; others' letters become '?' */
-    char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not told */
+    char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not reported */
     enum report_reach reach; /* how others call it; a number from the future is REPORT_UNKNOWN */
     int64_t rounds;          /* of gradients and parameters that gave a mean */
     int64_t failed;  /* for which there was a group, or should have been one, and which did not */
@@ -30,7 +30,7 @@ struct report_record {
     int64_t banned;  /* groupmates that were caught lying, and refused for a while */
     int64_t sent, received; /* bytes of these rounds' messages */
     int64_t uncompressed;   /* what `sent` would have been with four bytes a value */
-    int64_t target_batch;   /* samples that it steps at; 0: not told */
+    int64_t target_batch;   /* samples that it steps at; 0: not reported */
     double held_out;        /* loss on pairs that nobody trains on; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);

@@ -24,26 +24,26 @@ static double samples_at(const struct progress_record *r, int64_t epoch, double 
     return (double)r->samples + fmax(0, now - r->time) * r->samples_per_second;
 }
 
-struct look {
+struct survey {
     int64_t epoch;         /* the others' newest */
     double reported;       /* samples of that epoch, by the records */
     double samples, speed; /* the same, with what came since; of all */
 };
 
-static struct look look_at(const struct progress_record *others, size_t count,
-                           const struct progress_record *own, double now)
+static struct survey survey_records(const struct progress_record *others, size_t count,
+                                    const struct progress_record *own, double now)
 {
-    struct look l = { .epoch = -1, .speed = own->samples_per_second };
+    struct survey s = { .epoch = -1, .speed = own->samples_per_second };
     for (size_t i = 0; i < count; i++) /* clients lead nobody, as in progress_update */
-        if (!others[i].client_mode && others[i].epoch > l.epoch) l.epoch = others[i].epoch;
+        if (!others[i].client_mode && others[i].epoch > s.epoch) s.epoch = others[i].epoch;
     for (size_t i = 0; i < count; i++) {
-        l.speed += others[i].samples_per_second;
-        l.samples += samples_at(&others[i], l.epoch, now);
-        if (others[i].epoch == l.epoch) l.reported += (double)others[i].samples;
+        s.speed += others[i].samples_per_second;
+        s.samples += samples_at(&others[i], s.epoch, now);
+        if (others[i].epoch == s.epoch) s.reported += (double)others[i].samples;
     }
-    l.samples += samples_at(own, l.epoch, now);
-    if (own->epoch == l.epoch) l.reported += (double)own->samples;
-    return l;
+    s.samples += samples_at(own, s.epoch, now);
+    if (own->epoch == s.epoch) s.reported += (double)own->samples;
+    return s;
 }
 
 static void forget(struct target_watch *w)
@@ -72,10 +72,10 @@ static int warn_early(struct target_watch *w, double most, double samples, int64
  * own step; samples / epochs is about their target batch. A poll may see several epochs at once
  * if it comes late, but more than four times as many as the one before is a peer that has come
  * back from far ahead: counting begins anew. */
-static int check_early(struct target_watch *w, const struct look *l, int64_t target, double now,
+static int check_early(struct target_watch *w, const struct survey *s, int64_t target, double now,
                        struct pl_err *warning)
 {
-    double steps = (double)(l->epoch - w->epoch), most;
+    double steps = (double)(s->epoch - w->epoch), most;
     /* Our own step came in time, or the records went back: no sign. */
     if (w->has_stepped || steps < 0) {
         w->has_stepped = 0;
@@ -84,12 +84,12 @@ static int check_early(struct target_watch *w, const struct look *l, int64_t tar
         return 0;
     }
     /* Samples since the last poll, by everybody's speeds. */
-    w->came += l->speed * fmax(0, now - w->at);
-    w->seen = fmax(w->seen, l->reported);
+    w->came += s->speed * fmax(0, now - w->at);
+    w->seen = fmax(w->seen, s->reported);
     if (steps == 0) return 0;
     if (!(w->last_steps > 0) || steps > TARGET_WATCH_LEAP * w->last_steps) {
         forget(w);
-        w->base = l->samples;
+        w->base = s->samples;
     } else {
         w->early++;
         w->steps += steps;
@@ -99,7 +99,7 @@ static int check_early(struct target_watch *w, const struct look *l, int64_t tar
     /* The most that each of their steps can have had, if all were 1.5 times as fast as reported. */
     most = (w->base + TARGET_WATCH_FASTER * w->came) / w->steps;
     return most < TARGET_WATCH_EARLY * (double)target
-               ? warn_early(w, most, l->samples, target, warning)
+               ? warn_early(w, most, s->samples, target, warning)
                : 0;
 }
 
@@ -145,14 +145,14 @@ int target_watch_update(struct target_watch *w, const struct progress_record *ot
                         const struct progress_record *own, int64_t target, double now,
                         struct pl_err *warning)
 {
-    struct look l = look_at(others, count, own, now);
+    struct survey s = survey_records(others, count, own, now);
     int warned = 0;
     /* Our last step had no groupmates: what do the others' records say now? */
     if (w->alone_since > 0 && count) warned = check_late(w, others, count, own, target, warning);
-    if (l.epoch < 0) forget(w);
-    else if (w->has_last && !warned) warned = check_early(w, &l, target, now, warning);
-    w->has_last = l.epoch >= 0;
-    w->epoch = l.epoch;
+    if (s.epoch < 0) forget(w);
+    else if (w->has_last && !warned) warned = check_early(w, &s, target, now, warning);
+    w->has_last = s.epoch >= 0;
+    w->epoch = s.epoch;
     w->at = now;
     return warned;
 }
