@@ -1,6 +1,7 @@
 /* claims.c - which progress records count: leads that few claim, that nobody shows, that a second
  * key claims for somebody else; and sums of what strangers may claim. */
 #include "net/hivemind/training/claims.h"
+#include "net/hivemind/messages/msgpack.h"
 
 #include <float.h>
 #include <math.h>
@@ -30,7 +31,7 @@ static struct progress_record client_at(uint8_t who, int64_t epoch)
 }
 
 /* Everybody has just reported. How many count. */
-static size_t look(struct claims *c, struct progress_record *records, size_t count, double now)
+static size_t poll(struct claims *c, struct progress_record *records, size_t count, double now)
 {
     size_t counted;
     for (size_t i = 0; i < count; i++) records[i].time = now;
@@ -63,7 +64,7 @@ static int64_t lead_of(struct progress_record *records, size_t count, int64_t ow
 {
     struct claims c = { 0 };
     int64_t lead;
-    look(&c, records, count, 100);
+    poll(&c, records, count, 100);
     lead = claims_lead(&c, own, 100);
     claims_clear(&c);
     return lead;
@@ -102,32 +103,32 @@ static void groupmates_have_a_say(void **state)
     struct progress_record all[] = { at(1, 5), at(2, 5), at(7, 35), at(8, 35), at(9, 35) };
     struct claims c = { 0 };
     (void)state;
-    assert_int_equal(look(&c, all, 5, 100), 5);
+    assert_int_equal(poll(&c, all, 5, 100), 5);
     assert_int_equal(claims_lead(&c, 5, 100), 35); /* no groupmates yet: as for a straggler */
     meet(&c, all, 2);
     assert_int_equal(claims_lead(&c, 5, 100), 5);
     sort_by_peer(all, 5);
     all[0].epoch = all[1].epoch = 7; /* these have stepped without us */
-    assert_int_equal(look(&c, all, 5, 101), 5);
+    assert_int_equal(poll(&c, all, 5, 101), 5);
     assert_int_equal(claims_lead(&c, 5, 101), 7);
     sort_by_peer(all, 5);
     for (int i = 2; i < 5; i++) all[i].epoch = 3; /* strangers hold no straggler back */
-    assert_int_equal(look(&c, all, 5, 102), 5);
+    assert_int_equal(poll(&c, all, 5, 102), 5);
     assert_int_equal(claims_lead(&c, 5, 102), 7);
     claims_doubt(&c, 5, 102); /* nor does a download that failed */
     assert_int_equal(claims_lead(&c, 5, 102), 7);
     assert_true(claims_can_be_shown(&c, 5, 102));
     sort_by_peer(all, 5);
     for (int i = 0; i < 5; i++) all[i].epoch = i < 2 ? 5 : 35;
-    assert_int_equal(look(&c, all, 3, 140), 3); /* two strangers have gone */
+    assert_int_equal(poll(&c, all, 3, 140), 3); /* two strangers have gone */
     meet(&c, all + 2, 1);
     assert_int_equal(claims_lead(&c, 5, 140), 5);
     meet(&c, all, 1);
     all[1].epoch = 35;
-    assert_int_equal(look(&c, all, 3, 141), 3);
+    assert_int_equal(poll(&c, all, 3, 141), 3);
     assert_int_equal(claims_lead(&c, 5, 141), 5);
     all[0] = all[1];
-    assert_int_equal(look(&c, all, 1, 150), 1); /* a groupmate that has left has no say */
+    assert_int_equal(poll(&c, all, 1, 150), 1); /* a groupmate that has left has no say */
     assert_int_equal(claims_lead(&c, 5, 150), 35);
     claims_clear(&c);
 }
@@ -140,22 +141,22 @@ static void doubts(void **state)
     struct claims c = { 0 };
     double now = 100, life = CLAIMS_DOUBT_MIN;
     (void)state;
-    look(&c, r, 1, now);
+    poll(&c, r, 1, now);
     for (int i = 0; i < 8; i++, life = fmin(2 * life, CLAIMS_DOUBT_MAX)) {
         assert_int_equal(claims_lead(&c, 5, now), 35);
         claims_doubt(&c, 5, now);
         assert_int_equal(claims_lead(&c, 5, now), -1);
         assert_false(claims_can_be_shown(&c, 5, now));
-        look(&c, r, 1, now += 0.99 * life);
+        poll(&c, r, 1, now += 0.99 * life);
         assert_int_equal(claims_lead(&c, 5, now), -1);
         r[0].epoch = 5;
-        look(&c, r, 1, now);
+        poll(&c, r, 1, now);
         assert_int_equal(claims_lead(&c, 5, now), 5);
         r[0].epoch = i % 2 ? 35 : 6; /* always one more */
-        look(&c, r, 1, now += 0.02 * life);
+        poll(&c, r, 1, now += 0.02 * life);
         assert_int_equal(claims_lead(&c, 5, now), r[0].epoch);
         r[0].epoch = 35;
-        look(&c, r, 1, now);
+        poll(&c, r, 1, now);
     }
     claims_doubt(&c, 5, now);
     claims_shown(&c, 34);
@@ -173,11 +174,11 @@ static void clients_have_no_state(void **state)
     struct progress_record r[] = { client_at(1, 9), client_at(2, 9), at(3, 5) };
     struct claims c = { 0 };
     (void)state;
-    look(&c, r, 3, 100);
+    poll(&c, r, 3, 100);
     assert_int_equal(claims_lead(&c, 5, 100), 9);
     assert_false(claims_can_be_shown(&c, 5, 100));
     r[0].client_mode = r[1].client_mode = r[2].client_mode = 0;
-    look(&c, r, 3, 100);
+    poll(&c, r, 3, 100);
     assert_true(claims_can_be_shown(&c, 5, 100));
     claims_clear(&c);
 }
@@ -207,7 +208,7 @@ static void the_silent_have_no_say(void **state)
     assert_int_equal(claims_to_ping(&c, asked, HUGE_EPOCH, 102), 2);
     assert_int_equal(claims_lead(&c, 0, 102), 9); /* these have answered */
     sort_by_peer(r, PL_COUNT(r));
-    look(&c, r, 3, 103); /* they live */
+    poll(&c, r, 3, 103); /* they live */
     assert_int_equal(claims_lead(&c, 0, 103), 3);
     claims_silent(&c, &r[0].peer, 100); /* it has reported since then */
     assert_int_equal(claims_lead(&c, 0, 103), 3);
@@ -223,7 +224,7 @@ static void pings_are_bounded(void **state)
     struct claims c = { 0 };
     (void)state;
     for (int i = 0; i < MANY; i++) r[i] = at((uint8_t)i, 3);
-    look(&c, r, MANY, 100);
+    poll(&c, r, MANY, 100);
     for (int i = 0; i < 3; i++)
         assert_int_equal(claims_to_ping(&c, asked, 9, 100 + i), CLAIMS_PINGS);
     assert_int_equal(claims_to_ping(&c, asked, 9, 103), 0);
@@ -237,23 +238,23 @@ static void one_owner_for_each_peer(void **state)
     struct progress_record r[3] = { at(1, 5), at(2, 5) };
     struct claims c = { 0 };
     (void)state;
-    assert_int_equal(look(&c, r, 2, 100), 2);
+    assert_int_equal(poll(&c, r, 2, 100), 2);
     for (double now = 101; now < 140; now += 13) { /* the owner goes on: no other key is its */
         r[0] = at(1, 5), r[1] = at(2, 5), r[2] = at(1, 35);
         r[2].owner[0] = 9;
-        assert_int_equal(look(&c, r, 3, now), 2);
+        assert_int_equal(poll(&c, r, 3, now), 2);
         for (int i = 0; i < 2; i++) assert_int_equal(r[i].epoch, 5);
     }
     r[0] = at(1, 35), r[1] = at(2, 5);
     r[0].owner[0] = 9;
-    assert_int_equal(look(&c, r, 2, 150), 1); /* it may be late */
+    assert_int_equal(poll(&c, r, 2, 150), 1); /* it may be late */
     assert_int_equal(r[0].peer.bytes[2], 2);
     r[0] = at(1, 35), r[1] = at(2, 5);
     r[0].owner[0] = 9;
-    assert_int_equal(look(&c, r, 2, 150 + CLAIMS_SILENT), 2); /* it began anew, with another key */
+    assert_int_equal(poll(&c, r, 2, 150 + CLAIMS_SILENT), 2); /* it began anew, with another key */
     r[0] = at(3, 35), r[1] = at(3, 5); /* two at first sight: the smaller claim */
     r[0].owner[0] = 9;
-    assert_int_equal(look(&c, r, 2, 300), 1);
+    assert_int_equal(poll(&c, r, 2, 300), 1);
     assert_int_equal(r[0].epoch, 5);
     claims_clear(&c);
 }
@@ -267,7 +268,7 @@ static void memory_is_bounded(void **state)
     (void)state;
     assert_non_null(r);
     r[0] = at(255, 5);
-    look(&c, r, 1, 99);
+    poll(&c, r, 1, 99);
     for (int round = 0; round < 3; round++) {
         size_t n, known = 0;
         for (size_t i = 1; i < MANY; i++) {
@@ -276,14 +277,135 @@ static void memory_is_bounded(void **state)
             r[i].peer.bytes[4] = (uint8_t)round;
         }
         r[0] = at(255, 5);
-        n = look(&c, r, MANY, 100 + round);
+        n = poll(&c, r, MANY, 100 + round);
         assert_true(n && n <= CLAIMS_MAX && c.count <= CLAIMS_MAX);
         for (size_t i = 0; i < n; i++) known += r[i].peer.bytes[2] == 255;
         assert_int_equal(known, 1);
     }
-    look(&c, r, 0, 200 + CLAIMS_DOUBT_MAX);
+    poll(&c, r, 0, 200 + CLAIMS_DOUBT_MAX);
     assert_int_equal(c.count, 0);
     free(r);
+    claims_clear(&c);
+}
+
+/* --- bounds ----------------------------------------------------------------------------------- */
+
+/* Of a dictionary's items those that can be read, each with the hash of its subkey as owner. */
+static void records_are_read_with_their_owners(void **state)
+{
+    static uint8_t first[] = "first", second[] = "second", broken[] = "\xc1";
+    struct progress_record r[4], one = at(7, 3), two = at(8, 4);
+    struct bytes a = { 0 }, b = { 0 }, nil = { 0 };
+    struct dht_id owner;
+    (void)state;
+    progress_write(&a, &one);
+    progress_write(&b, &two);
+    mp_nil(&nil);
+    {
+        const struct dht_item items[] = {
+            { .value = nil.data, .n = bytes_length(&nil), .subkey = first, .subkey_n = 5 },
+            { .value = a.data, .n = bytes_length(&a), .subkey = first, .subkey_n = 5 },
+            { .value = broken, .n = 1, .subkey = first, .subkey_n = 5 },
+            { .value = b.data, .n = bytes_length(&b), .subkey = second, .subkey_n = 6 }
+        };
+        assert_int_equal(claims_read(r, items, 4), 2);
+    }
+    assert_int_equal(r[0].epoch, 3);
+    assert_int_equal(r[1].epoch, 4);
+    dht_id_of(&owner, first, 5);
+    assert_memory_equal(r[0].owner, owner.bytes, sizeof owner.bytes);
+    dht_id_of(&owner, second, 6);
+    assert_memory_equal(r[1].owner, owner.bytes, sizeof owner.bytes);
+    bytes_clear(&a);
+    bytes_clear(&b);
+    bytes_clear(&nil);
+}
+
+/* From 0 to a target batch between two polls. */
+static void speeds_are_bounded(void **state)
+{
+    static const struct {
+        double claimed, counted;
+    } speeds[] = {
+        { -1, 0 }, { 0, 0 }, { 7, 7 }, { 2 * TARGET, 2 * TARGET }, { 1e300, 2 * TARGET }
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(speeds); i++) {
+        struct progress_record r = at(1, 5);
+        struct claims c = { 0 };
+        r.samples_per_second = speeds[i].claimed;
+        assert_int_equal(poll(&c, &r, 1, 100), 1);
+        assert_true(r.samples_per_second == speeds[i].counted);
+        claims_clear(&c);
+    }
+}
+
+/* Another key's record counts from CLAIMS_SILENT after the owner's last report on, not before. */
+static void owner_is_believed_until_it_is_silent(void **state)
+{
+    for (int late = 0; late <= 1; late++) {
+        struct progress_record r = at(1, 5);
+        struct claims c = { 0 };
+        poll(&c, &r, 1, 100);
+        r = at(1, 35);
+        r.owner[0] = 9;
+        assert_int_equal(poll(&c, &r, 1, 100 + CLAIMS_SILENT - !late), late);
+        claims_clear(&c);
+    }
+    (void)state;
+}
+
+/* A silent peer's old record, read again, shows no life; a new one does. An unknown peer is ignored. */
+static void silence_ends_with_a_new_record(void **state)
+{
+    const struct peer_id unknown = at(77, 0).peer;
+    struct progress_record r[] = { at(1, 5), at(2, 9) };
+    struct claims c = { 0 };
+    size_t counted;
+    (void)state;
+    poll(&c, r, 2, 100);
+    claims_silent(&c, &unknown, 100);
+    claims_silent(&c, &r[0].peer, 99); /* has reported since that ping */
+    assert_false(c.list[0].is_silent);
+    claims_silent(&c, &r[0].peer, 100);
+    assert_true(c.list[0].is_silent);
+    claims_update(&c, r, 2, TARGET, 101, &counted); /* the same time stamps */
+    assert_true(c.list[0].is_silent);
+    assert_true(c.list[0].renewed == 100);
+    assert_int_equal(claims_lead(&c, 0, 101), 9);
+    r[0].time = 90; /* of a clock that was set back: another record all the same */
+    claims_update(&c, r, 2, TARGET, 102, &counted);
+    assert_false(c.list[0].is_silent);
+    assert_true(c.list[0].renewed == 102);
+    claims_clear(&c);
+}
+
+/* A peer that leaves and comes back keeps its doubt, for as long as doubts last. Peers at our epoch
+ * are not doubted, and a doubted peer not twice. */
+static void doubts_outlive_absence(void **state)
+{
+    struct progress_record r[] = { at(1, 35), at(2, 5) }, back[] = { at(1, 35) };
+    struct claims c = { 0 };
+    (void)state;
+    poll(&c, r, 2, 100);
+    assert_true(claims_can_be_shown(&c, 5, 100)); /* the first of the list alone */
+    claims_doubt(&c, 5, 100);
+    assert_int_equal(c.list[0].doubts, 1);
+    assert_int_equal(c.list[1].doubts, 0);
+    assert_true(c.list[1].doubted_until == 0);
+    claims_doubt(&c, 5, 101);
+    assert_int_equal(c.list[0].doubts, 1);
+    assert_true(c.list[0].doubted_until == 100 + CLAIMS_DOUBT_MIN);
+    poll(&c, NULL, 0, 102);
+    assert_int_equal(c.count, 2);
+    assert_int_equal(claims_lead(&c, 5, 102), -1); /* neither is there */
+    poll(&c, back, 1, 103);
+    assert_int_equal(claims_lead(&c, 5, 103), -1);
+    assert_int_equal(claims_lead(&c, 5, 100 + CLAIMS_DOUBT_MIN), 35); /* over at that moment */
+    poll(&c, NULL, 0, 103 + CLAIMS_DOUBT_MAX - 1);
+    assert_int_equal(c.count, 1);
+    poll(&c, NULL, 0, 103 + CLAIMS_DOUBT_MAX);
+    assert_int_equal(c.count, 0);
     claims_clear(&c);
 }
 
@@ -339,6 +461,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(one_owner_for_each_peer),
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(records_are_read_with_their_owners),
+        cmocka_unit_test(speeds_are_bounded),
+        cmocka_unit_test(owner_is_believed_until_it_is_silent),
+        cmocka_unit_test(silence_ends_with_a_new_record),
+        cmocka_unit_test(doubts_outlive_absence),
         cmocka_unit_test(sums_saturate),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -261,7 +261,7 @@ static void *train_loop(void *context)
     return NULL;
 }
 
-static void begin_training(struct peer *p)
+static inline void begin_training(struct peer *p)
 {
     assert_int_equal(pthread_create(&p->thread, NULL, train_loop, p), 0);
     p->trains = 1;

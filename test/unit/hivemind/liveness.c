@@ -130,12 +130,58 @@ static void unmet_peer_has_no_samples(void **state)
     group_clear(&with);
 }
 
+/* At the bounds: a record as old as a miss, a record's life, a peer that is unknown. */
+static void reports_count_until_they_are_missed(void **state)
+{
+    static const uint8_t gathered[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct progress_record r[2] = { report_of(1, 100), report_of(2, 100) };
+    const struct peer_id first = r[0].peer, second = r[1].peer, unknown = report_of(3, 0).peer;
+    struct liveness a = { 0 };
+    struct group g = { 0 };
+    size_t n;
+    (void)state;
+    assert_false(liveness_reports(&a, &first));
+    liveness_update(&a, r, 2, 100, &n);
+    assert_true(liveness_reports(&a, &first) && liveness_reports(&a, &second));
+    assert_false(liveness_reports(&a, &unknown) || liveness_is_absent(&a, &unknown));
+    assert_int_equal(group_add(&g, &second, gathered, sizeof gathered, NULL), PL_OK);
+    liveness_note_group(&a, &g);
+    assert_false(a.list[0].is_met);
+    assert_true(a.list[1].is_met);
+    liveness_round(&a, &g, 100); /* triggered at the very time of its report */
+    assert_int_equal(a.list[0].misses, 1);
+    liveness_round(&a, &g, 101); /* it has reported nothing since: no second miss */
+    assert_int_equal(a.list[0].misses, 1);
+    r[0] = report_of(1, 101); /* as old as the miss */
+    liveness_update(&a, r, 1, 102, &n);
+    assert_int_equal(n, 0);
+    for (int i = 2; i <= LIVENESS_MISSES; i++) {
+        r[0] = report_of(1, 100 + 2 * i);
+        liveness_update(&a, r, 1, 100 + 2 * i, &n);
+        assert_int_equal(n, 1);
+        assert_true(liveness_reports(&a, &first));
+        liveness_round(&a, &g, 101 + 2 * i);
+    }
+    assert_true(liveness_is_absent(&a, &first));
+    assert_false(liveness_reports(&a, &first));
+    liveness_clear(&a);
+    r[0] = report_of(1, 100);
+    liveness_update(&a, r, 1, 100, &n);
+    liveness_update(&a, r, 0, 100 + PROGRESS_LIFE - 1, &n);
+    assert_int_equal(a.count, 1);
+    liveness_update(&a, r, 0, 100 + PROGRESS_LIFE, &n);
+    assert_int_equal(a.count, 0);
+    group_clear(&g);
+    liveness_clear(&a);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_peer_does_not_count),
         cmocka_unit_test(peer_that_never_comes_is_absent),
         cmocka_unit_test(unmet_peer_has_no_samples),
+        cmocka_unit_test(reports_count_until_they_are_missed),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,213 @@
+/* collaboration_step.c - the decision to step and what a step does, peer by peer: when the target batch counts as reached, whose
+ * samples weigh how much, which epochs average parameters, and what a correction leaves alone. */
+#include "collaboration_world.h"
+#include "net/hivemind/training/collaboration_internal.h"
+
+static void nap(double s)
+{
+    nanosleep(&(struct timespec){ (time_t)s, (long)((s - (double)(time_t)s) * 1e9) }, NULL);
+}
+
+static void fill(float *const *tensor, float x)
+{
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = 0; i < sizes[peers[0].state.order[t]]; i++) tensor[t][i] = x;
+}
+
+/* Either is enough: the samples that were reported, or the time at which they are expected. */
+static void target_is_reached_by_samples_or_by_time(void **state)
+{
+    struct peer *p = &peers[0];
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
+    /* A slow peer alone: the estimate is far away, the samples decide, at the target and not before. */
+    collaboration_enter(p->c, 0);
+    assert_int_equal(collaboration_add(p->c, 8, 1000), COLLABORATION_GO_ON);
+    assert_int_equal(collaboration_add(p->c, TARGET - 9, 1000), COLLABORATION_GO_ON);
+    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_UPDATE);
+    /* Another peer reports 50 samples a second: after one second the target is there by the estimate. */
+    collaboration_set_epoch(p->c, 0);
+    collaboration_enter(peers[1].c, 0);
+    assert_int_equal(collaboration_add(peers[1].c, 1, 0.02), COLLABORATION_GO_ON);
+    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_GO_ON);
+    for (int i = 0; i < 200; i++) {
+        struct collaboration_view v;
+        collaboration_get_view(p->c, &v);
+        if (v.peers == 2 && v.eta_s == 0) break;
+        nap(0.05);
+    }
+    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_UPDATE);
+}
+
+/* A gradient that is not finite is never given; a finite one finds nobody here. */
+static void bad_gradients_stay_here(void **state)
+{
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    struct peer *p = &peers[0];
+    struct collaboration_round r;
+    (void)state;
+    pl_backend_ref(&be);
+    open_peer(p, 0);
+    collaboration_enter(p->c, 0);
+    for (size_t i = 0; i <= PL_COUNT(bad); i++) {
+        fill(p->host_tensor, 1);
+        if (i < PL_COUNT(bad))
+            p->host_tensor[TENSORS - 1][sizes[p->state.order[TENSORS - 1]] - 1] = bad[i];
+        collaboration_add(p->c, TARGET, 1);
+        collaboration_average(p->c, p->host_tensor, &r);
+        assert_true(r.status != PL_OK);
+        assert_int_equal(r.peers, 1);
+        if (!strstr(r.why.text, i < PL_COUNT(bad) ? "not finite" : "alone"))
+            fail_msg("%s", r.why.text);
+        collaboration_advance(p->c, p->host_tensor);
+    }
+}
+
+/* The parameters' round belongs to the epochs that average_state_every divides, counted after the step. */
+static void every_second_epoch_averages_parameters(void **state)
+{
+    struct peer *p = &peers[0];
+    struct collaboration_round r;
+    (void)state;
+    pl_backend_ref(&be);
+    open_peer(p, 0);
+    p->c->o.average_state_every = 2;
+    collaboration_enter(p->c, 0);
+    for (int epoch = 1; epoch <= 4; epoch++) {
+        fill(p->host_tensor, (float)epoch);
+        collaboration_add(p->c, TARGET, 1);
+        collaboration_average(p->c, p->host_tensor, &r);
+        collaboration_advance(p->c, p->host_tensor);
+        if (epoch == 1) assert_null(p->c->state.before[0]);
+        else assert_float_equal(p->c->state.before[0][0], (epoch / 2 * 2), 0);
+    }
+}
+
+/* x += averaged - given: what training has changed meanwhile stays. */
+static void correction_keeps_progress(void **state)
+{
+    struct peer *p = &peers[0];
+    (void)state;
+    pl_backend_ref(&be);
+    open_peer(p, 0);
+    for (size_t t = 0; t < TENSORS; t++) {
+        const size_t n = sizes[p->state.order[t]];
+        p->c->state.before[t] = pl_alloc(n, sizeof(float));
+        p->c->state.after[t] = pl_alloc(n, sizeof(float));
+    }
+    fill(p->c->state.before, 10);
+    fill(p->c->state.after, 12);
+    fill(p->host_tensor, 7); /* was 10 when the round began */
+    collaboration_correct(p->c, p->host_tensor);
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t i = 0; i < sizes[p->state.order[t]]; i++)
+            assert_float_equal(p->host_tensor[t][i], 9, 0);
+}
+
+/* --- a common round ----------------------------------------------------------------------------- */
+
+static struct collaboration_round rounds[2];
+
+static void *average_once(void *context)
+{
+    struct peer *p = context;
+    collaboration_average(p->c, p->host_tensor, &rounds[p->number]);
+    return NULL;
+}
+
+/* Two peers with so many samples and these gradients: a round of both. */
+static void average_two(int64_t first, float of_first, int64_t second, float of_second)
+{
+    const int64_t samples[2] = { first, second };
+    const float gradient[2] = { of_first, of_second };
+    pthread_t thread[2];
+    struct collaboration_view v;
+    for (int i = 0; i < 2; i++) {
+        collaboration_set_epoch(peers[i].c, 0);
+        collaboration_add(peers[i].c, samples[i], 1);
+        fill(peers[i].host_tensor, gradient[i]);
+    }
+    for (int i = 0; i < 2; i++) do {
+            collaboration_enter(peers[i].c, 0); /* a fresh view */
+            collaboration_add(peers[i].c, samples[i], 1);
+            collaboration_get_view(peers[i].c, &v);
+        } while (v.peers < 2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, average_once, &peers[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+}
+
+/* Both have averaged, and have the same mean everywhere. */
+static void assert_mean(double mean)
+{
+    for (int i = 0; i < 2; i++) {
+        if (rounds[i].status) fail_msg("peer %d: %s", i, rounds[i].why.text);
+        assert_int_equal(rounds[i].peers, 2);
+        for (size_t t = 0; t < TENSORS; t++)
+            for (size_t k = 0; k < sizes[peers[i].state.order[t]]; k++)
+                assert_float_equal(peers[i].host_tensor[t][k], mean, 2e-3);
+    }
+}
+
+/* g = sum_k n_k g_k / sum_k n_k, and n_k is four target batches at most. */
+static void samples_are_weights_up_to_four_targets(void **state)
+{
+    float least = 6;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) {
+        open_peer(&peers[i], i);
+        collaboration_enter(peers[i].c, 0);
+    }
+    average_two(40, 1, 8, 7); /* (40 * 1 + 8 * 7) / 48 */
+    assert_mean(2);
+    average_two(40 * TARGET, 1, TARGET, 6); /* (4 * 1 + 1 * 6) / 5 */
+    assert_mean(2);
+    /* A peer that gives itself more is not believed in what we reduce: 1, or its share up to the limit. */
+    peers[1].c->o.target_batch = 100 * TARGET;
+    average_two(TARGET, 1, 40 * TARGET, 6);
+    for (size_t t = 0; t < TENSORS; t++)
+        for (size_t k = 0; k < sizes[peers[0].state.order[t]]; k++)
+            least = fminf(least, peers[0].host_tensor[t][k]);
+    assert_true(least <= 5.01f);
+}
+
+/* A peer without samples in this epoch or the one before would be waited for, so it is not reported. */
+static void only_peers_with_samples_report(void **state)
+{
+    const struct claims *claims;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
+    claims = &peers[0].c->poll.claims;
+    collaboration_enter(peers[1].c, 0);
+    assert_int_equal(collaboration_add(peers[1].c, 0, 1), COLLABORATION_GO_ON);
+    collaboration_enter(peers[0].c, 0);
+    assert_int_equal(claims->count, 0);
+    collaboration_add(peers[1].c, 1, 1);
+    for (int64_t epoch = 0; epoch <= 3; epoch++) {
+        for (int i = 0; i < 100; i++) {
+            collaboration_enter(peers[0].c, 0);
+            if (claims->count && claims->list[0].epoch == epoch) break;
+            nap(epoch <= 1 ? 0.05 : 0.01);
+        }
+        assert_int_equal(claims->count, 1);
+        assert_int_equal(claims->list[0].epoch, epoch <= 1 ? epoch : 1);
+        collaboration_advance(peers[1].c, peers[1].host_tensor);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(target_is_reached_by_samples_or_by_time, close_all),
+        cmocka_unit_test_teardown(bad_gradients_stay_here, close_all),
+        cmocka_unit_test_teardown(every_second_epoch_averages_parameters, close_all),
+        cmocka_unit_test_teardown(correction_keeps_progress, close_all),
+        cmocka_unit_test_teardown(only_peers_with_samples_report, close_all),
+        cmocka_unit_test_teardown(samples_are_weights_up_to_four_targets, close_all),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
