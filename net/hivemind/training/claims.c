@@ -145,6 +145,8 @@ int claims_update(struct claims *c, struct progress_record *records, size_t coun
             next.list[next.count++].is_listed = 0;
         }
     qsort(next.list, next.count, sizeof *next.list, by_peer);
+    next.displayed = c->displayed;
+    next.displayed_at = c->displayed_at;
     claims_clear(c);
     *c = next;
     return PL_OK;
@@ -190,6 +192,15 @@ int64_t claims_lead(const struct claims *c, int64_t own, double now)
     free(epochs);
     /* Two groupmates or more decide. One alone may only hold the lead back, never raise it. */
     return m >= CLAIMS_MATES_MIN || (m && of_mates < all) ? of_mates : all;
+}
+
+int64_t claims_displayed(struct claims *c, int64_t lead, double now)
+{
+    if (lead >= c->displayed || now >= c->displayed_at + CLAIMS_DOUBT_MAX) {
+        c->displayed = lead;
+        c->displayed_at = now;
+    }
+    return c->displayed;
 }
 
 /* Clients accept no connections, so they cannot serve a state: a lead of clients alone stays a
@@ -243,6 +254,7 @@ void claims_round(struct claims *c, const struct group *g)
 
 void claims_doubt(struct claims *c, int64_t own, double now)
 {
+    c->displayed_at = -INFINITY; /* the next lead is shown, though it is lower */
     for (size_t i = 0; i < c->count; i++) {
         struct claimant *p = &c->list[i];
         double life = CLAIMS_DOUBT_MIN;

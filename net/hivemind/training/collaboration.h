@@ -67,7 +67,7 @@ void collaboration_close(struct collaboration *c);
 
 struct collaboration_view {
     int64_t epoch, samples;    /* ours */
-    int64_t global_epoch;      /* the lead of the others (claims.h) if it is beyond ours */
+    int64_t global_epoch;      /* the highest lead of the others (claims.h), or ours */
     int is_unshown;            /* 1: several downloads have not shown the lead */
     int64_t global_samples;    /* of our epoch, everybody's */
     size_t peers;              /* ourselves included */

@@ -54,9 +54,10 @@ struct others_progress {
     struct timer timer;
     struct request *waiter; /* to be completed by the next view */
     struct progress_view view;
-    size_t others; /* peers that count, without us */
-    size_t paused; /* of those: on back-off, in no group of ours for now */
-    int64_t lead;  /* see claims.h */
+    size_t others;     /* peers that count, without us */
+    size_t paused;     /* of those: on back-off, in no group of ours for now */
+    int64_t lead;      /* see claims.h */
+    int64_t displayed; /* the same for people */
     struct claims claims;
     struct liveness liveness;
     struct target_watch watch;

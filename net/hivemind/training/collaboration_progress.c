@@ -97,6 +97,7 @@ void collaboration_update_lead(struct collaboration *c)
     /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
      * the lead over as it is. */
     c->poll.lead = claims_lead(&c->poll.claims, c->own.epoch, collaboration_now(c));
+    c->poll.displayed = claims_displayed(&c->poll.claims, c->poll.lead, collaboration_now(c));
     if (c->o.auxiliary)
         c->own.epoch = c->poll.lead < 0 ? 0 : c->poll.lead; /* it has no model: it follows */
 }

@@ -184,7 +184,7 @@ static void copy_view(void *context)
     *w->view = (struct collaboration_view){
         .epoch = c->own.epoch,
         .samples = c->own.samples,
-        .global_epoch = c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch,
+        .global_epoch = c->poll.displayed > c->own.epoch ? c->poll.displayed : c->own.epoch,
         .is_unshown = c->load.failures == LOAD_FAILURES_MAX,
         .global_samples = c->poll.view.samples,
         .peers = c->poll.others + 1,

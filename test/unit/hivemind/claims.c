@@ -409,6 +409,28 @@ static void doubts_outlive_absence(void **state)
     claims_clear(&c);
 }
 
+/* Peers that leave do not take the epoch back that people see; a doubt does, or a long time. */
+static void displayed_epoch_does_not_fall(void **state)
+{
+    struct progress_record two[] = { at(1, 9), at(2, 9) }, one[] = { at(3, 6) };
+    struct claims c = { 0 };
+    (void)state;
+    assert_int_equal(claims_displayed(&c, -1, 100), 0);
+    poll(&c, two, 2, 100);
+    assert_int_equal(claims_displayed(&c, claims_lead(&c, 5, 100), 100), 9);
+    poll(&c, one, 1, 101);
+    assert_int_equal(claims_lead(&c, 5, 101), 6);
+    assert_int_equal(claims_displayed(&c, 6, 101), 9);
+    assert_int_equal(claims_displayed(&c, -1, 99 + CLAIMS_DOUBT_MAX), 9);
+    assert_int_equal(claims_displayed(&c, 6, 100 + CLAIMS_DOUBT_MAX), 6);
+    assert_int_equal(claims_displayed(&c, 8, 101 + CLAIMS_DOUBT_MAX), 8);
+    assert_int_equal(claims_displayed(&c, 7, 100 + 2 * CLAIMS_DOUBT_MAX), 8);
+    claims_doubt(&c, 5, 1100);
+    assert_int_equal(claims_displayed(&c, 6, 1100), 6);
+    assert_int_equal(claims_displayed(&c, 5, 1101), 6);
+    claims_clear(&c);
+}
+
 /* --- sums of claims --------------------------------------------------------------------------- */
 
 static void check_view(struct progress_record *records, size_t count, int soon)
@@ -466,6 +488,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(owner_is_believed_until_it_is_silent),
         cmocka_unit_test(silence_ends_with_a_new_record),
         cmocka_unit_test(doubts_outlive_absence),
+        cmocka_unit_test(displayed_epoch_does_not_fall),
         cmocka_unit_test(sums_saturate),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

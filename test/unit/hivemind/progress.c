@@ -73,6 +73,11 @@ static void samples_of_one_epoch_speeds_of_all(void **state)
     assert_float_equal(v.eta, NOW, 1e-9);
     v = view_of(r, 2, 1);
     assert_int_equal(v.epoch, 6);
+    r[1].epoch = 5;
+    v = view_of(r, 2, 1); /* the first record alone is ahead */
+    assert_int_equal(v.epoch, 6);
+    r[0].client_mode = r[1].client_mode = 1;
+    assert_int_equal(view_of(r, 4, 1).clients, 2);
     r[0].epoch = r[1].epoch = 4; /* behind us: ours is the global epoch, without a record in it */
     v = view_of(r, 2, 1);
     assert_int_equal(v.epoch, 5);
@@ -166,10 +171,16 @@ static void progress_there_and_back(void **state)
     assert_int_equal(progress_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
     assert_memory_equal(&back, &r, sizeof r);
     bytes_clear(&b);
+    r.epoch = r.samples = 0; /* a peer that has just begun */
+    assert_int_equal(progress_write(&b, &r), PL_OK);
+    assert_int_equal(progress_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
+    assert_int_equal(back.epoch, 0);
+    bytes_clear(&b);
     mp_nil(&b);
     assert_int_equal(progress_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_ENOTFOUND);
     bytes_clear(&b);
     assert_int_equal(progress_read(&back, (const uint8_t *)"\xc1", 1, NULL), PL_EFORMAT);
+    assert_int_equal(progress_read(&back, (const uint8_t *)"\x07", 1, NULL), PL_EPROTO);
 }
 
 /* msgpack's integers reach 2^64 - 1, its floats NaN: neither gets into a sum. */
@@ -237,6 +248,26 @@ static void metrics_are_summed(void **state)
     assert_memory_equal(&back, &r[1], sizeof back);
     bytes_clear(&b);
     assert_int_equal(metrics_read(&back, (const uint8_t *)"\xc0", 1, NULL), PL_EPROTO);
+    assert_int_equal(metrics_read(&back, (const uint8_t *)"\xc1", 1, NULL), PL_EFORMAT);
+    {
+        const struct metrics_record zeros = { .step = 0 };
+        assert_int_equal(metrics_write(&b, &zeros), PL_OK);
+        assert_int_equal(metrics_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
+        bytes_clear(&b);
+    }
+    for (int k = 0; k < 3; k++) { /* 2^63 as one of the counts */
+        static const uint8_t large[] = { 0xcf, 0x80, 0, 0, 0, 0, 0, 0, 0 };
+        static const int counts[] = { 0, 2, 4 };
+        mp_map(&b, schema_metrics.count);
+        for (int i = 0; i < 5; i++) {
+            mp_text(&b, schema_metrics.fields[i].name);
+            if (i == counts[k]) bytes_add(&b, large, sizeof large);
+            else if (i % 2) mp_float(&b, 1);
+            else mp_int(&b, 1);
+        }
+        assert_int_equal(metrics_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_EPROTO);
+        bytes_clear(&b);
+    }
 }
 
 int main(int argc, char **argv)

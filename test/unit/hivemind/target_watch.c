@@ -226,11 +226,179 @@ static void leaps(void **state)
     assert_int_equal(target_watch_update(&w, &other, 1, &own, 4096, 701, &say), 0);
 }
 
+/* --- by hand: one other peer, ten seconds from poll to poll -------------------------------------- */
+
+struct hand {
+    struct target_watch watch;
+    struct progress_record own, other;
+    double now;
+    struct pl_err warning;
+};
+
+static struct hand begin_by_hand(void)
+{
+    return (struct hand){ .own = { .peer = { 2, { 0, 1 } } },
+                          .other = { .peer = { 2, { 0, 2 } }, .samples_per_second = 10 } };
+}
+
+/* The other one has gone so many epochs on since the last poll. */
+static int poll_after(struct hand *h, int64_t epochs, int64_t target)
+{
+    h->now += 10;
+    h->other.epoch += epochs;
+    h->other.time = h->now;
+    return target_watch_update(&h->watch, &h->other, 1, &h->own, target, h->now, &h->warning);
+}
+
+/* The first poll that finds a step begins the count, the fourth after it may warn: 400 samples came
+ * at the reported speed, 600 at 1.5 times of it, so 150 a step at most. Returns the poll that warned. */
+static int polls_until_warning(struct hand *h, const int *epochs, int count, int64_t target)
+{
+    assert_false(poll_after(h, 0, target));
+    for (int i = 0; i < count; i++)
+        if (poll_after(h, epochs[i], target)) return i + 1;
+    return 0;
+}
+
+static void early_steps_are_counted(void **state)
+{
+    static const int ones[] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    struct hand h = begin_by_hand();
+    (void)state;
+    assert_int_equal(polls_until_warning(&h, ones, 5, 201), 5);
+    assert_non_null(
+        strstr(h.warning.text, "stepped 4 times without us, at about 0 to 100 samples"));
+    for (int i = 0; i < 20; i++) assert_false(poll_after(&h, 1, 201)); /* once */
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, ones, 5, 200), 0); /* 150 is three quarters of it */
+    h = begin_by_hand();
+    h.other.samples = 40; /* 40 at the first poll, and 40 of the last step not stepped yet */
+    assert_int_equal(polls_until_warning(&h, ones, 5, 214), 5); /* (40 + 600) / 4 < 160.5 */
+    assert_non_null(strstr(h.warning.text, "at about 40 to 100 samples"));
+    h = begin_by_hand();
+    h.other.samples = 40;
+    assert_int_equal(polls_until_warning(&h, ones, 5, 213), 0);
+    h = begin_by_hand();
+    h.other.samples = 155; /* more than the speeds give: what records show is the least */
+    assert_int_equal(polls_until_warning(&h, ones, 5, 1000), 5);
+    assert_non_null(strstr(h.warning.text, "at about 155 to 155 samples"));
+}
+
+/* A leap of four times the last steps counts, of five begins anew; so do records that go back, a
+ * step of our own, and a poll that finds no peer at all. A poll without a step does not. */
+static void counting_begins_anew(void **state)
+{
+    static const int four[] = { 1, 1, 4, 4, 4 }, five[] = { 1, 1, 5, 5, 5, 5, 5 },
+                     back[] = { 1, 1, -1, 1, 1, 1, 1, 1 }, none[] = { 1, 1, 0, 1, 1, 1 },
+                     ones[] = { 1, 1, 1, 1, 1, 1 };
+    struct hand h = begin_by_hand();
+    (void)state;
+    assert_int_equal(polls_until_warning(&h, four, 5, 4096), 5);
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, five, 7, 4096), 7);
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, back, 8, 4096), 8);
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, none, 6, 4096), 6);
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, ones, 4, 4096), 0);
+    target_watch_step(&h.watch, h.now, 0);
+    assert_false(poll_after(&h, 1, 4096)); /* that was ours */
+    for (int i = 0; i < 4; i++) assert_false(poll_after(&h, 1, 4096));
+    assert_true(poll_after(&h, 1, 4096));
+    h = begin_by_hand();
+    assert_int_equal(polls_until_warning(&h, ones, 4, 4096), 0);
+    assert_int_equal(target_watch_update(&h.watch, NULL, 0, &h.own, 4096, h.now, &h.warning), 0);
+    assert_int_equal(polls_until_warning(&h, ones, 5, 4096), 4); /* known since: four steps */
+}
+
+/* Ours and every other's samples of the epoch, each as old as its record; clients lead nobody. */
+static void samples_are_those_of_one_epoch(void **state)
+{
+    struct progress_record others[3] = { { .samples = 10, .samples_per_second = 1 },
+                                         { .samples = 20, .samples_per_second = 2 },
+                                         { .samples = 4000, .samples_per_second = 3 } };
+    struct progress_record own = { .samples = 5, .samples_per_second = 4 };
+    struct target_watch w = { 0 };
+    struct pl_err warning;
+    (void)state;
+    others[2].client_mode = 1;
+    for (int i = 0; i < 2; i++) {
+        const double now = 100 + 10 * i;
+        others[0].epoch = others[1].epoch = own.epoch = 7 + i;
+        others[2].epoch = 100;
+        others[0].time = now - 3, others[1].time = now, others[2].time = now, own.time = now + 9;
+        assert_int_equal(target_watch_update(&w, others, 3, &own, 64, now, &warning), 0);
+        assert_int_equal(w.epoch, 7 + i);
+    }
+    assert_float_equal(w.base, 10 + 3 * 1 + 20 + 5, 1e-9);
+    assert_int_equal(target_watch_update(&w, others, 3, &own, 64, 110, &warning), 0);
+    assert_float_equal(w.seen, 35, 0);
+    w.came = w.seen = 0;
+    own.epoch = 6; /* only the others' count now */
+    assert_int_equal(target_watch_update(&w, others, 3, &own, 64, 115, &warning), 0);
+    assert_float_equal(w.came, 5 * (1 + 2 + 3 + 4), 1e-9);
+    assert_float_equal(w.seen, 30, 0);
+}
+
+/* Our step found nobody. The others, at the epoch before it, have reported since. */
+static int step_alone(struct hand *h, int64_t samples, double since, int64_t target)
+{
+    h->now += 10;
+    h->own.epoch++;
+    target_watch_step(&h->watch, h->now, 1);
+    h->other.epoch = h->own.epoch - 1;
+    h->other.samples = samples;
+    h->other.time = h->now + since;
+    return target_watch_update(&h->watch, &h->other, 1, &h->own, target, h->now, &h->warning);
+}
+
+static void steps_without_groupmates_are_counted(void **state)
+{
+    struct hand h = begin_by_hand();
+    (void)state;
+    for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100)); /* just twice ours */
+    assert_true(step_alone(&h, 200, 1, 100));
+    assert_non_null(strstr(h.warning.text,
+                           "our last 3 steps, at --target-batch 100, though the others "
+                           "had 200 samples"));
+    for (int i = 0; i < 9; i++) assert_false(step_alone(&h, 200, 1, 100)); /* once */
+    /* less than twice, a report from before, a step with groupmates: counting begins anew */
+    for (int sign = 0; sign < 4; sign++) {
+        h = begin_by_hand();
+        for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100));
+        if (sign == 0) assert_false(step_alone(&h, 199, 1, 100));
+        if (sign == 1) assert_false(step_alone(&h, 200, 0, 100));
+        if (sign == 2) target_watch_step(&h.watch, h.now, 0);
+        if (sign == 3) { /* without a peer nothing is judged yet */
+            target_watch_step(&h.watch, h.now, 1);
+            target_watch_update(&h.watch, NULL, 0, &h.own, 100, h.now, &h.warning);
+            assert_true(step_alone(&h, INT64_MAX, 1, 100));
+            continue;
+        }
+        for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100));
+        assert_true(step_alone(&h, INT64_MAX, 1, 100));
+    }
+    h = begin_by_hand(); /* a step is judged once, by the first poll after it */
+    for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100));
+    for (int i = 0; i < 5; i++) assert_false(poll_after(&h, 0, 100));
+    h.other.epoch--; /* an older epoch's samples are of another step */
+    target_watch_step(&h.watch, h.now, 1);
+    assert_int_equal(target_watch_update(&h.watch, &h.other, 1, &h.own, 100, h.now, &h.warning), 0);
+    assert_int_equal(h.watch.late, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_target),   cmocka_unit_test(ours_is_more),
-        cmocka_unit_test(ours_is_less), cmocka_unit_test(one_others_is_less),
+        cmocka_unit_test(early_steps_are_counted),
+        cmocka_unit_test(counting_begins_anew),
+        cmocka_unit_test(samples_are_those_of_one_epoch),
+        cmocka_unit_test(steps_without_groupmates_are_counted),
+        cmocka_unit_test(one_target),
+        cmocka_unit_test(ours_is_more),
+        cmocka_unit_test(ours_is_less),
+        cmocka_unit_test(one_others_is_less),
         cmocka_unit_test(leaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
