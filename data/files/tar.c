@@ -11,7 +11,7 @@
 /* in a header */
 enum { NAME = 0, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
-/* A number in octal digits, or in binary if its first bit is set. UINT64_MAX: malformed. */
+/* A number in octal digits (twelve at most, so it fits), or in binary if its first bit is set. UINT64_MAX: malformed. */
 static uint64_t number(const uint8_t *p, size_t n)
 {
     uint64_t x = 0;
@@ -24,10 +24,7 @@ static uint64_t number(const uint8_t *p, size_t n)
         return p[0] == 0x80 ? x : UINT64_MAX;
     }
     while (i < n && p[i] == ' ') i++;
-    for (; i < n && p[i] >= '0' && p[i] <= '7'; i++) {
-        if (x >> 60) return UINT64_MAX;
-        x = x << 3 | (uint64_t)(p[i] - '0');
-    }
+    for (; i < n && p[i] >= '0' && p[i] <= '7'; i++) { x = x << 3 | (uint64_t)(p[i] - '0'); }
     return i == n || !p[i] || p[i] == ' ' ? x : UINT64_MAX;
 }
 

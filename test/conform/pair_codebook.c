@@ -45,6 +45,24 @@ static void nearest(struct pair *p, int B, int D, int P, int N)
     }
 }
 
+/* Small whole numbers, of which every product and sum is exact: rows that occur twice and points half
+ * way between two rows go to the first on every backend. */
+static void nearest_of_equals(struct pair *p, int B, int D, int P, int N)
+{
+    size_t positions = (size_t)B * (size_t)P;
+    if (!pair_case(p, "nearest_code", "B%d D%d P%d N%d ties", B, D, P, N)) return;
+    struct pair_f32 z = pair_poison(p, positions * (size_t)D);
+    struct pair_f32 table = pair_poison(p, (size_t)N * (size_t)D);
+    struct pair_i32 code = pair_ids(p, positions, -1, -1);
+    for (size_t i = 0; i < positions * (size_t)D; i++) z.at[0][i] = (float)pair_int(p, -2, 2);
+    for (size_t i = 0; i < (size_t)N * (size_t)D; i++) table.at[0][i] = (float)pair_int(p, -2, 2);
+    pair_share(p, z.any);
+    pair_share(p, table.any);
+    pair_work(p, 3.0 * (double)positions * D * N, 0);
+    PAIR(p, nearest_code, code.at[side], z.at[side], table.at[side], B, D, P, N);
+    pair_exact(p, "code", code.any);
+}
+
 static void rows(struct pair *p, int B, int D, int P, int N)
 {
     size_t positions = (size_t)B * (size_t)P;
@@ -107,11 +125,30 @@ static void gumbel(struct pair *p, int B, int N, int P, int with_noise)
     }
 }
 
+static void likeliest_of_equals(struct pair *p, int B, int N, int P)
+{
+    size_t n = (size_t)B * (size_t)N * (size_t)P;
+    if (!pair_case(p, "gumbel_code", "B%d N%d P%d ties", B, N, P)) return;
+    struct pair_f32 x = pair_poison(p, n), noise = pair_poison(p, n);
+    struct pair_i32 code = pair_ids(p, (size_t)B * (size_t)P, -1, -1);
+    for (size_t i = 0; i < n; i++) {
+        x.at[0][i] = (float)pair_int(p, -2, 2);
+        noise.at[0][i] = (float)pair_int(p, 0, 1);
+    }
+    pair_share(p, x.any);
+    pair_share(p, noise.any);
+    pair_work(p, 0, 8.0 * (double)n);
+    PAIR(p, gumbel_code, code.at[side], x.at[side], noise.at[side], B, N, P);
+    pair_exact(p, "code", code.any);
+}
+
 static void pixels(struct pair *p, size_t n)
 {
     if (!pair_case(p, "pixel_loss", "n%zu", n)) return;
     struct pair_f32 y = pair_normal(p, n, 1), x = pair_normal(p, n, 1), dy = pair_poison(p, n);
     struct pair_f64 loss = pair_host_f64(p, 2);
+    for (size_t i = 0; i < n; i += 3) y.at[0][i] = x.at[0][i];
+    pair_share(p, y.any);
     pair_work(p, 0, 12.0 * (double)n);
     PAIR(p, pixel_loss, loss.at[side], dy.at[side], y.at[side], x.at[side], 0.7f, 2, n);
     pair_of_largest(p, "dy", dy.any, 4 * 0x1p-24);
@@ -127,6 +164,11 @@ void pair_codebook(struct pair *p)
         gumbel(p, B, N, P, 0);
         gumbel(p, B, N, P, 1);
     }
+    nearest_of_equals(p, 2, 2, 65, 70);
+    nearest_of_equals(p, 1, 3, 40, 700);
+    nearest_of_equals(p, 1, 1, 300, 33);
+    likeliest_of_equals(p, 2, 70, 65);
+    likeliest_of_equals(p, 1, 700, 40);
     pixels(p, 1);
     pixels(p, 4099);
     pixels(p, 1 << 20);

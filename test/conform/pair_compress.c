@@ -179,6 +179,28 @@ static void meanstd16_back(struct pair *p, size_t rows, size_t D, enum pl_dtype 
     else pair_exact(p, "out", out.any);
 }
 
+/* Values that rise from the first to the last: the deviation lies between the pieces that a large
+ * tensor is cut into, hardly within them. */
+static void uniform8_ramp(struct pair *p, size_t n)
+{
+    if (!pair_case(p, "uniform8_encode", "n%zu ramp", n)) return;
+    struct pair_f32 x = pair_host_f32(p, n), table = pair_host_f32(p, PL_CODES);
+    struct pair_u8 codes = pair_host_u8(p, n);
+    size_t worst = 0;
+    for (size_t i = 0; i < n; i++) x.at[0][i] = (float)i / (float)n;
+    pair_share(p, x.any);
+    pair_work(p, 0, 5.0 * (double)n);
+    PAIR(p, uniform8_encode, codes.at[side], table.at[side], x.at[side], n);
+    const uint8_t *a = (const uint8_t *)pair_result(p, codes.any, 0);
+    const uint8_t *b = (const uint8_t *)pair_result(p, codes.any, 1);
+    for (size_t i = 0; i < n; i++) {
+        size_t d = a[i] > b[i] ? a[i] - b[i] : b[i] - a[i];
+        if (d > worst) worst = d;
+    }
+    pair_check(p, worst <= 1, "codes differ by up to %zu", worst);
+    pair_within(p, "table", table.any, 2.0 / PL_CODES, NULL);
+}
+
 /* ties: a fifth of the values, and zeros of either sign. */
 static void quantile8(struct pair *p, size_t n, int ties, float bad)
 {
@@ -243,6 +265,8 @@ void pair_compress(struct pair *p)
     uniform8(p, 70000, 3.7, 0, 1e6f);
     uniform8(p, 70000, 0, 1e-3, 1e12f);
     uniform8(p, 70000, 1e4, 1, 0);
+    uniform8_ramp(p, 4097);
+    uniform8_ramp(p, 3 * 524288);
     for (int i = 0; i < 4; i++) uniform8(p, (size_t)pair_int(p, 2, 300000), 0.1, 1, 0);
     quantiles_and_rows(p);
 }

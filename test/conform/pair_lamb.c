@@ -19,6 +19,7 @@ static const struct {
     { 70001, 4096, PL_RULE_RUN },
     { 30100, 100, PL_RULE_CUDA }, /* hundreds of blocks */
     { 200000, 150000, PL_RULE_RUN },
+    { 140003, 3000, PL_RULE_RUN },      /* blocks that do not divide a power of two */
     { 1024 * 4096, 4096, PL_RULE_RUN }, /* the reference run's largest matrices [TTT 3.1] */
 };
 

@@ -12,13 +12,14 @@ static const struct {
     int M, D;
     double mean;
 } shapes[] = {
-    { 1, 1, 0 },      { 3, 7, 0 },       { 5, 33, 100 }, /* a mean a hundred times the deviation */
-    { 130, 65, 0 },   { 17000, 3, 0 },                   /* many rows */
-    { 2, 20011, 0 },                                     /* long rows */
+    { 1, 1, 0 },       { 3, 7, 0 },       { 5, 33, 100 }, /* a mean a hundred times the deviation */
+    { 130, 65, 0 },    { 17000, 3, 0 },                   /* many rows */
+    { 2, 20011, 0 },                                      /* long rows */
     { 9, 36, 3 }, /* fours: fewer than a warp has threads, and more, and not as many each; */
-    { 77, 200, 0 },   { 35, 388, 1 },    { 130, 772, 0 },
-    { 19, 1028, 0 }, /* and more than a warp may want to hold */
-    { 5120, 128, 0 }, { 1280, 1024, 0 },
+    { 77, 200, 0 },    { 35, 388, 1 },    { 130, 772, 0 },
+    { 3, 4099, 1000 }, /* sums that need more than a float */
+    { 19, 1028, 0 },   /* and more than a warp may want to hold */
+    { 5120, 128, 0 },  { 1280, 1024, 0 },
 };
 
 /* One row's statistics in double: mean, 1/sqrt(var + eps), root of the mean square. */

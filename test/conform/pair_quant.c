@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum what { NORMAL, DECADES, BORDERS, QUOTIENTS, BITS, STRANGE };
-static const char *const names[] = {
-    "normal", "decades", "borders", "quotients", "bits", "strange"
-};
+enum what { NORMAL, DECADES, BORDERS, QUOTIENTS, BITS, STRANGE, NANS };
+static const char *const names[] = { "normal", "decades", "borders", "quotients",
+                                     "bits",   "strange", "nans" };
 
 #define A_LARGEST 256 /* quotients by one */
 
@@ -40,6 +39,9 @@ static float draw(struct pair *p, enum what what, size_t i, const float book[PL_
     case BITS: memcpy(&x, &bits, sizeof x); return x;
     case STRANGE:
         return bits % 4 ? (float)pl_rng_normal(&p->rng) : strange[bits / 4 % PL_COUNT(strange)];
+    case NANS: /* blocks of 64 without a number, of either sign, between others */
+        if (i / 64 % 3 < 2) return copysignf(NAN, bits % 2 || i / 64 % 3 ? -1 : 1);
+        return (float)pl_rng_normal(&p->rng);
     default: return (float)(0.02 * pl_rng_normal(&p->rng));
     }
 }
@@ -57,6 +59,7 @@ static const struct {
     { 100 * A_LARGEST, A_LARGEST, QUOTIENTS },
     { 100003, 1000, BITS },
     { 20000, 37, STRANGE },
+    { 4003, 64, NANS },
     { 8192, 100000, NORMAL },
     { 1024 * 4096, 4096, NORMAL }, /* the reference run's largest matrices [TTT 3.1] */
 };

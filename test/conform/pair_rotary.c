@@ -7,9 +7,11 @@
 static const struct {
     int B, n, G, d, R;
 } shapes[] = {
-    { 1, 1, 1, 2, 2 },   { 1, 3, 1, 5, 0 }, /* a head too narrow to turn */
-    { 2, 7, 3, 10, 6 },                     /* channels left alone */
-    { 1, 9, 2, 17, 12 }, { 64, 80, 12, 32, 30 }, { 1, 1280, 48, 64, 60 },
+    { 1, 1, 1, 2, 2 },      { 1, 3, 1, 5, 0 }, /* a head too narrow to turn */
+    { 2, 7, 3, 10, 6 },                        /* channels left alone */
+    { 1, 9, 2, 17, 12 },    { 1, 3, 2, 600, 514 },
+    { 2, 2, 1, 300, 300 }, /* more channels than a block of them */
+    { 64, 80, 12, 32, 30 }, { 1, 1280, 48, 64, 60 },
 };
 
 static void one(struct pair *p, int B, int n, int G, int d, int R, int inverse)

@@ -9,6 +9,8 @@ static const struct {
     { 2, 3 + 25, 7, 3, 5 }, { 2, 3 + 13, 9, 3, 5 }, /* one that ends within a row of the image */
     { 1, 4 + 1, 10, 4, 1 },                         /* a grid of one cell */
     { 3, 17, 8, 17, 0 },                            /* text alone */
+    { 2, 3 + 9, 1, 3, 3 },  { 2, 3 + 9, 2, 3, 3 },  /* no channel for each of the four parts */
+    { 2, 3 + 9, 3, 3, 3 },  { 2, 3 + 9, 5, 3, 3 },
     { 64, 80, 128, 17, 8 }, { 1, 1280, 1024, 257, 32 },
 };
 

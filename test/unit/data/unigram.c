@@ -338,6 +338,8 @@ static void fields_that_do_not_fit(void **state)
         FIELD("\x9A\x06\x02xy", 1),
         FIELD("\x9A\x06\x03xy", 0),
         FIELD("\x9A\x06\x00", 1),
+        /* 2^64 - 12, which would lead back to this field */
+        FIELD("\x9A\x06\xF4\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 0),
         FIELD("\x9A\x06", 0),
         FIELD("\x9D\x06wxyz", 1),
         FIELD("\x9D\x06wxy", 0),
