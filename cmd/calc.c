@@ -52,7 +52,7 @@ static const struct option_row rows[] = {
       "full (O0), mixed (O1, O2) or half (O3)" },
     { "fp16-level", "P", NULL, SETTING, "the same as --precision" },
     { "layers", "A", NULL, OPT_CALL_OF(take_setting, layer_names),
-      "what the backward pass reads: stored, checkpoint or reversible" },
+      "activations kept for the backward pass: stored, checkpoint or reversible" },
     { "checkpoint", NULL, NULL, SETTING, "the same as --layers checkpoint" },
     { "no-checkpoint", NULL, NULL, SETTING, "the same as --layers stored" },
     { "offload", NULL, NULL, SETTING, "optimizer in host memory" },

@@ -1,18 +1,17 @@
 /* average.c - butterfly all-reduce among the members of one group, in one process.
  * [TTT 2.1, communication; 3.3] [spec hivemind-protocol 5]
  *
- * The tensors are cut into parts, and every part has one reducer, a member with the bandwidth
- * for it.
- * For each part:
+ * The tensors are cut into parts. Each part has one reducer; members with more bandwidth reduce
+ * more parts. For each part:
  *
  *   1. scatter   each sender k sends Q(x_k), its values compressed, to the part's reducer
  *   2. reduce    mean = sum_k w_k Q(x_k) / sum_k w_k
  *   3. gather    the reducer answers Q(mean - Q(x_k)): a difference, not the mean
  *   4. apply     x_k += Q(mean - Q(x_k))
  *
- * A member sends and receives about two copies of its tensors, however many members there are; one
- * server for all would carry two copies for each of them. Why a difference: it is small, so its
- * quantization error is small too, and where it gets lost x_k stays as it was.
+ * A member sends about two copies of its tensors and receives about two, however many members there
+ * are; a parameter server would carry two copies per member. Why a difference: it is small, so its
+ * quantization error is small too, and if a difference is lost, x_k keeps its value.
  *
  * The reducer's own values never travel, so for them Q is the identity. */
 #include "average.h"
@@ -40,13 +39,15 @@ static int compress(float *y, const float *x, size_t n, enum pl_compression meth
     return rc ? rc : pl_wire_decode(y, be, method, &type, message, bytes, err);
 }
 
-static int reduce_part(const struct pl_group *g, const struct pl_part *part,
-                       const struct buffers *b, const struct pl_backend *be, struct pl_err *err)
+/* The four steps of one part, for all members. a = a + b is spelled out because float32 rounds each
+ * addition, as the networked reducer does: no sum is kept in a wider type. */
+static int average_part(const struct pl_group *g, const struct pl_part *part,
+                        const struct buffers *b, const struct pl_backend *be, struct pl_err *err)
 {
     size_t n = part->length;
-    /* 8-bit methods have no code for an empty tensor: it travels uncompressed. */
+    /* 8-bit methods have no code for an empty tensor: it travels uncompressed, as zero values. */
     enum pl_compression method = n ? g->method[part->tensor] : PL_COMPRESS_NONE;
-    double weights = 0;
+    double weight_sum = 0;
     int rc;
 
     for (size_t i = 0; i < n; i++) b->mean[i] = 0;
@@ -57,15 +58,15 @@ static int reduce_part(const struct pl_group *g, const struct pl_part *part,
         const float *x;
         if (member->role == PL_AUXILIARY) continue;
         x = member->tensor[part->tensor] + part->start;
-        /* 1. scatter */
+        /* 1. scatter; the reducer's own copy stays on its machine, so it is not encoded */
         for (size_t i = 0; i < n; i++) sent[i] = x[i];
         if (k != part->owner && (rc = compress(sent, x, n, method, be, b->message, err))) return rc;
         /* 2. reduce: float32 sums depend on the order, which is that of arrival */
         for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] + w * sent[i];
-        weights += member->weight;
+        weight_sum += member->weight;
     }
-    if (weights == 0) return PL_OK; /* a mean of nothing changes nothing */
-    for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] / (float)weights;
+    if (weight_sum == 0) return PL_OK; /* a mean of nothing changes nothing */
+    for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] / (float)weight_sum;
 
     for (int k = 0; k < g->members; k++) {
         const float *sent = b->sent + (size_t)k * n;
@@ -76,7 +77,8 @@ static int reduce_part(const struct pl_group *g, const struct pl_part *part,
         for (size_t i = 0; i < n; i++) b->delta[i] = b->mean[i] - sent[i];
         if (k != part->owner && (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
             return rc;
-        /* 4. apply: to x_k itself, not to Q(x_k), whose error stays with its sender */
+        /* 4. apply. Added to x_k, not to Q(x_k): so the sender keeps its own quantization error
+         * x_k - Q(x_k). */
         for (size_t i = 0; i < n; i++) x[i] = x[i] + b->delta[i];
     }
     return PL_OK;
@@ -98,11 +100,11 @@ int pl_average_group(const struct pl_group *g, const struct pl_backend *be, stru
 {
     struct buffers b = { 0 };
     struct pl_part *parts = NULL;
-    size_t count = 0, longest = 0, message = 0, bytes;
+    size_t count = 0, longest = 0, message_bytes = 0, bytes;
     double *fraction = pl_alloc((size_t)g->members, sizeof *fraction);
     int rc = fraction ? check_members(g, err) : PL_ENOMEM;
     for (int k = 0; !rc && k < g->members; k++) fraction[k] = g->member[k].fraction;
-    /* Every member computes the same parts and owners from the group's shares. */
+    /* Every member computes the same parts and reducers from the group's fractions. */
     if (!rc)
         rc = pl_partition(&parts, &count, g->elements, g->method, g->tensors, fraction, g->members,
                           g->part_bytes, err);
@@ -112,16 +114,16 @@ int pl_average_group(const struct pl_group *g, const struct pl_backend *be, stru
                                      .size = { (int64_t)parts[p].length } };
         if (parts[p].length > longest) longest = parts[p].length;
         if (parts[p].length) rc = pl_wire_bytes(&bytes, g->method[parts[p].tensor], &type, err);
-        if (!rc && parts[p].length && bytes > message) message = bytes;
+        if (!rc && parts[p].length && bytes > message_bytes) message_bytes = bytes;
     }
     if (!rc) {
         b.sent = pl_alloc((size_t)g->members * longest, sizeof *b.sent);
         b.mean = pl_alloc(longest, sizeof *b.mean);
         b.delta = pl_alloc(longest, sizeof *b.delta);
-        b.message = pl_alloc(message, 1);
+        b.message = pl_alloc(message_bytes, 1);
         if (!b.sent || !b.mean || !b.delta || !b.message) rc = PL_ENOMEM;
     }
-    for (size_t p = 0; !rc && p < count; p++) rc = reduce_part(g, &parts[p], &b, be, err);
+    for (size_t p = 0; !rc && p < count; p++) rc = average_part(g, &parts[p], &b, be, err);
     if (rc == PL_ENOMEM) pl_fail(err, rc, "average: no memory");
     pl_free(b.sent);
     pl_free(b.mean);

@@ -1,5 +1,5 @@
-/* average.h - butterfly all-reduce of a group's tensors, the whole group in one process: what the
- * all-reduce over sockets must give, bit for bit, for the same order of arrival.
+/* average.h - butterfly all-reduce of a group's tensors, the whole group in one process. The
+ * networked all-reduce must give the same bits for the same order of arrival.
  * [TTT 2.1, communication; 3.3] [spec numerics 8] */
 #ifndef PL_AVERAGE_H
 #define PL_AVERAGE_H
@@ -20,7 +20,7 @@ enum pl_role {
 struct pl_member {
     enum pl_role role;
     double weight;        /* >= 0: usually the samples in its gradient */
-    double fraction;      /* of the elements that it reduces; a client's is 0 */
+    double fraction;      /* share of all elements that it reduces; a client's is 0 */
     float *const *tensor; /* in: its values; out: the mean, up to Q's error; NULL: auxiliary */
 };
 struct pl_group {

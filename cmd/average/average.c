@@ -60,7 +60,7 @@ static const struct option_row rows[] = {
       "size of an encoded part; must be the same in the whole group" },
     { "group-size", "N", NULL, OPT_INTEGER(averager.target_size, 2, GROUP_PEERS_MAX),
       "begin a round as soon as this many peers have joined the group (default: wait for all "
-      "who come in time)" },
+      "that join in time)" },
     { "min-group-size", "N", "2", OPT_INTEGER(averager.min_size, 2, GROUP_PEERS_MAX),
       "smallest group that begins a round" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),

@@ -36,12 +36,12 @@ const struct option_row averaging_rows[] = {
     { "matchmaking-time", "SECONDS", "15", OPT_SECONDS(matchmaking_time, 0.1, 3600),
       "how long peers look for each other before a round of averaging" },
     { "averaging-timeout", "SECONDS", "180", OPT_SECONDS(averaging_timeout, 0.1, 86400),
-      "limit of a whole round; after it the peer steps with its own gradients" },
+      "limit of a whole round; after it a trainer steps with its own gradients" },
     { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(allreduce_timeout, 0.1, 86400),
       "limit of the all-reduce within a round" },
     { "group-size", "N", NULL, OPT_INTEGER(group_size, 2, GROUP_PEERS_MAX),
       "begin a round as soon as this many peers have joined the group (default: wait for all "
-      "who come in time)" },
+      "that join in time)" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
       "for runs of hundreds of peers, with --group-size: zeros and ones that name this peer's "
       "first group. N bits make 2^N groups, and each round moves peers to other groups "
@@ -55,7 +55,7 @@ const struct option_row averaging_rows[] = {
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
       "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
       "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of "
-      "VALIDATORS peers per round (0.25). It needs groups in which every peer asks for it and "
-      "has the same data (default: none)" },
+      "VALIDATORS peers per round (default: 0.25). btard needs groups in which every peer asks "
+      "for it and has the same data (default: none)" },
     { 0 },
 };

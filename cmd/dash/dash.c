@@ -36,7 +36,7 @@ struct dash {
 #define OPTIONS struct dash
 static const struct option_row rows[] = {
     { "join", "MULTIADDR", NULL, OPT_LIST(join),
-      "address of a peer of the swarm; may be repeated. Without it the page shows no swarm" },
+      "address of a peer of the swarm; may be repeated (default: no swarm)" },
     { "run", "ID", NULL, OPT_TEXT(run), "name of the run, under which its peers report" },
     { "folder", "DIR", NULL, OPT_PATH(folder),
       "output folder of a training on this machine: the page offers its checkpoints, shows its "
@@ -75,9 +75,9 @@ const struct command command_dash = {
                 "--folder DIR [OPTION ...]",
     .about =
         "Serves a web page about a run until interrupted: loss and peers over time, progress, "
-        "leaderboard, and how collaborative training works. It reads only signed records of the "
-        "DHT, so it works for swarms of any implementation. It writes nothing to the swarm and "
-        "uses no outside service.",
+        "leaderboard, and how collaborative training works. With --join it reads signed records of "
+        "the DHT, so it works for swarms of any implementation, and writes nothing to the swarm. "
+        "With --folder it shows a training on this machine. It uses no outside service.",
     .rows = rows,
     .run = run_dash,
 };

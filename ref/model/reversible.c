@@ -16,6 +16,8 @@
  *     2.  da += FFN_l'(a)^T (s_g db)            db stays
  *     1.  db += Attn_l'(b)^T (s_f da)           da stays
  *
+ * The gradients of s_f, s_g and the layers' parameters are added by the branches (branch.c).
+ *
  * Rounding: (b + y) - y is not always b, so a rebuilt input is off in its last bits, and more so
  * the more blocks there are. That is why PL_RECOMPUTED exists: it stores the streams. */
 #include "reversible.h"
@@ -32,22 +34,24 @@ static size_t stream_size(const struct pl_stack *s, int B, int n)
     return (size_t)B * (size_t)n * (size_t)s->blocks.config->D;
 }
 
-/* The stream before block l. A pass that saves nothing updates one buffer for each stream in place:
- * a[0], where the input is, and b[L], which is not a[0] in any mode. */
+/* The stream before block l. A pass that saves nothing updates one buffer per stream in place: a[0]
+ * and b[L]. Not b[0]: that is the same memory as a[0] in the modes that store streams
+ * (runtime/workspace.h). */
 static float *stream_a(const struct pl_stack *s, int l, int save) { return s->a[save ? l : 0]; }
 static float *stream_b(const struct pl_stack *s, int l, int save)
 {
     return s->b[save ? l : s->blocks.config->L];
 }
 
-/* next = stream + sign * scale * y; next may be the stream itself. */
+/* next = stream + sign * scale * y; next may be the stream itself. scale_param: the index of
+ * LayerScale's parameter, s_f or s_g. */
 static int couple(const struct pl_stack *s, float *next, const float *stream, const float *y,
-                  size_t scale, int B, int n, float sign)
+                  size_t scale_param, int B, int n, float sign)
 {
     const struct pl_backend *be = s->blocks.be;
     int rc = next == stream ? PL_OK : be->copy(next, stream, stream_size(s, B, n));
     if (rc) return rc;
-    return be->scale_add(next, y, pl_params_value(s->blocks.params, scale), B * n,
+    return be->scale_add(next, y, pl_params_value(s->blocks.params, scale_param), B * n,
                          s->blocks.config->D, sign);
 }
 
@@ -61,6 +65,7 @@ int pl_stack_block(struct pl_stack *s, int l, int B, int n, int save)
     float *a = stream_a(s, l, save), *b = stream_b(s, l, save);
     float *next_a = stream_a(s, l + 1, save), *next_b = stream_b(s, l + 1, save);
     int rc;
+    /* z = W1 h + b1 (M,8D) is the largest saved value; without backward it is not written. */
     if (!save) ffn.z = NULL;
     /* 1.  a += s_f Attn(b) */
     if ((rc = pl_attention_branch(&s->blocks, l, attn, &s->scratch, b, B, n)) ||
@@ -78,11 +83,14 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
     const struct pl_ffn_saved *ffn = &s->ffn[l];
     float *a = s->a[l + 1], *b = s->b[l]; /* what the two branches read */
     int undo = s->mode == PL_REVERSIBLE, rc;
-    /* 2.  da += gradient through FFN, which leaves y = FFN(a) on the way;  b -= s_g y */
+    /* 2.  da += gradient through FFN;  b -= s_g y. pl_ffn_branch_backward recomputes y = FFN(a)
+     *    into
+     * ffn->y, unless it is stored, and adds to da. */
     if ((rc = pl_ffn_branch_backward(&s->blocks, l, ffn, &s->scratch, s->da, s->db, a, B, n)) ||
         (undo && (rc = couple(s, b, b, ffn->y, block->g_scale, B, n, -1))))
         return rc;
-    /* 1.  y = Attn(b) once more;  db += gradient through it;  a -= s_f y */
+    /* 1.  y = Attn(b) once more, since attention's backward reads q, k, v and the rows' log sums;
+     * db += gradient through it;  a -= s_f y */
     if ((s->mode != PL_STORED &&
          (rc = pl_attention_branch(&s->blocks, l, attn, &s->scratch, b, B, n))) ||
         (rc = pl_attention_branch_backward(&s->blocks, l, attn, &s->scratch, s->db, s->da, b, B,
@@ -93,7 +101,8 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
 
 /* --- all blocks ------------------------------------------------------------------------------- */
 
-/* a = b = x */
+/* a = b = x. The input is in a[0]; in the modes that store streams, b[0] is the same buffer, which
+ * no block writes. */
 int pl_stack_begin(struct pl_stack *s, int B, int n, int save)
 {
     const float *x = pl_stack_input(s);
