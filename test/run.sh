@@ -6,14 +6,17 @@
 # is printed in one piece. A suite that ends by time-outs (queues "peers" and "idle") and fails is
 # played once more: a machine that stands still for seconds makes real peers give up, too. The first
 # play's failures are printed all the same, and the end counts every suite that was played twice:
-# more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine.
+# more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine. So does
+# what a script tries again by itself, or does not judge because the machine stood still: each is a
+# line at the end, with its reason, and more than RETRIES_MAX of them fail.
 cd "$(dirname "$0")/.." || exit 1
 export BUILD="${BUILD:-build}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # a waiting thread leaves its processor to others
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 REPLAYS_MAX=${REPLAYS_MAX:-5} # of some ninety suites with clocks
+RETRIES_MAX=${RETRIES_MAX:-10} # within scripts: calls among peers that end by a time-out
 IDLE_WORKERS=3 # each waits most of its time: together they need less than a processor
 work=$(mktemp -d) || exit 1
-export work
+export work RETRIES="$work/retries" # a line for each: suite, what, why
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
@@ -84,7 +87,7 @@ play() {
 
 suite() { # number queue kind name command
     n=$1 queue=$2 kind=$3 name=$4 command=$5
-    export log=$work/$n.log
+    export log=$work/$n.log SUITE="$name"
     started=$(date +%s)
     play >"$work/$n.out" 2>&1
     if [ "$failed" -ne 0 ] && [ "$queue" != cpu ]; then
@@ -144,6 +147,13 @@ echo "$replayed suites played twice, $REPLAYS_MAX allowed"
 if [ "$replayed" -gt "$REPLAYS_MAX" ]; then
     echo "FAIL more suites played twice than a slow machine explains:"
     sed 's/^/  /' "$work/replayed"
+    failed=$((failed + 1))
+fi
+retries=0
+[ -f "$RETRIES" ] && { retries=$(wc -l <"$RETRIES"); echo "what was tried again within a script, and why:"; sed 's/^/  /' "$RETRIES"; }
+echo "$retries tries again within scripts, $RETRIES_MAX allowed"
+if [ "$retries" -gt "$RETRIES_MAX" ]; then
+    echo "FAIL more tries again than a slow machine explains"
     failed=$((failed + 1))
 fi
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from steps import PATIENCE
+from steps import PATIENCE, retried
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # What a real peer says that has not started: hivemind's p2pd, torch's shared memory, have not
@@ -98,6 +98,7 @@ def start_original(script, options, folder, name):
         peer = Peer([sys.executable, os.path.join(HERE, script), *options], folder, name)
         if peer.wait("ready") or not left or not any(words in peer.said() for words in LATE):
             return peer
+        retried(f"start of {script}", next(words for words in LATE if words in peer.said()))
         peer.end()
 
 

@@ -127,6 +127,14 @@ def skip(what, why):
     print(f"skip {what}: {why}", flush=True)
 
 
+def retried(what, why):
+    """run.sh counts what is tried again, or not judged for a reason that is not ours, and allows
+    few of them in all its suites."""
+    if os.environ.get("RETRIES"):
+        with open(os.environ["RETRIES"], "a") as f:
+            f.write(f"{os.environ.get('SUITE', sys.argv[0])}: {what[:80]}: {' '.join(why.split())[:150]}\n")
+
+
 class StandsStill(threading.Thread):
     """How long this machine has given nobody a processor: a sleeping process is woken late."""
     MOMENT = 0.1  # s
@@ -170,10 +178,12 @@ def scenario(name, excuse, last=True):
     why = lines and (excuse() or last and stands_still.why())
     if why:
         skip(name, f"{why} (else: {lines[0][:200]})")
+        retried(name, f"not judged, for {why}")
         return
     if lines and not last:
         again = True
         print(f"once more, for it did not hold: {lines[0]}", flush=True)
+        retried(name, lines[0])
         return
     for line in lines:
         step(line, False)

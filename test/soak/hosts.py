@@ -40,6 +40,7 @@ def all_in(peers, start):
             if p.process.poll() is not None and not p.of("ready"):
                 again -= 1
                 print(f"     peer {p.number} could not enter, once more: {p.said()[-200:].strip()}", flush=True)
+                verdicts.retried(f"peer {p.number} could not enter", p.said()[-150:])
                 p.kill()
                 peers[i] = start(p.number)
         if not again or time.time() > end:
