@@ -35,8 +35,7 @@ struct peer_options {
 static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     { "run", "ID", NULL, OPT_TEXT(run),
-      "the run to serve: its malformed records are refused, and --save and --auxiliary are for "
-      "it" },
+      "the run to serve: its malformed records are refused. Required by --save and --auxiliary" },
     { "relay", NULL, NULL, OPT_FLAG(relay), "relay connections to peers that are behind NAT" },
     PREFLIGHT_ROW(no_check),
     { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },

@@ -1,6 +1,6 @@
 """adversary.py - a libp2p and hivemind peer from scratch, for attacks on a living peer of ours.
 
-It speaks the protocols and keeps none of their rules unless the test asks for it: frames can be
+It implements the protocols and follows their rules only where a test needs it: frames can be
 sent raw, streams left half open, windows exceeded, answers never read. Nothing here is shared with
 the program under test. Python's standard library, and Debian's python3-cryptography for Noise and
 the signatures.

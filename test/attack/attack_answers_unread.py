@@ -1,12 +1,12 @@
-"""Requests whose answers nobody reads. Each asks for many times its own size; a peer that answers
-them all the same fills its memory with what the asker never takes. So no request is read while
-answers wait, and others are served meanwhile."""
+"""Requests whose responses are never read. A response is many times as large as its request, so a
+peer that answered them all would fill its memory. So it reads no request while responses wait, and
+serves other peers meanwhile."""
 from adversary import *
 
 KAD = "/ipfs/kad/1.0.0"
 victim = peer("--relay")
 
-# Twenty peers with the longest addresses that identify can tell make each look-up's answer some 70
+# Twenty peers with the longest addresses that identify allows make each lookup's response about 70
 # kB.
 crowd = []
 for i in range(20):

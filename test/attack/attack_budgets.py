@@ -1,6 +1,6 @@
-"""Budgets that everybody shares, used up by one: connections, half-sent messages, streams,
-reservations, dial-backs. A stranger has four addresses here, and as many identities as it likes.
-Honest peers, known and new, from other addresses and from the same, are served all the same."""
+"""One attacker uses up shared budgets: connections, half-sent messages, streams, reservations,
+dial-backs. It has four addresses and any number of identities. Honest peers, known and new, from
+other addresses and from the same, are still served."""
 from adversary import *
 
 HOP = "/libp2p/circuit/relay/0.2.0/hop"

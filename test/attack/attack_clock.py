@@ -1,8 +1,8 @@
-"""Initial peers that lie about the time: one moves a newcomer's clock by seconds at most, and a
+"""Initial peers with a false clock: one moves a newcomer's clock by seconds at most, and a
 majority of honest ones keeps it."""
 from adversary import *
 
-BOUND = 5.5  # s; what nobody confirms, and what a call takes
+BOUND = 5.5  # s; an unconfirmed offset, and the time of a call
 
 
 def attacker(ahead):

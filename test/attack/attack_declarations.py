@@ -1,7 +1,7 @@
-"""Who looks for a group is declared in the DHT without a signature. A stranger stores "false" over
-everybody's declaration all the time and over the whole dictionary a value; a node of the DHT tells
-all who ask that nobody looks for a group; and it tells of hundreds of peers that are none, each at
-an address where nobody answers. Three honest peers average in every round."""
+"""Declarations of peers that look for a group have no signature. An attacker overwrites every
+declaration with "false", and the whole dictionary with a plain value. As a DHT node it answers that
+no peer looks for a group, or names hundreds of peers that do not exist. Three honest peers still
+average in every round."""
 from adversary import *
 
 PEERS, ROUNDS = 3, 10

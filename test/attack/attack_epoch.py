@@ -1,6 +1,6 @@
 """False progress: epochs that nobody has trained, samples and speeds that nobody has, reported in
-records of the DHT. Three trainers go on with their common steps as if nothing was said, at their
-own epoch; nobody ends before its own --steps, and nobody writes a checkpoint of another epoch."""
+records of the DHT. Three trainers continue their common steps unaffected, at their
+own epoch; none ends before its own --steps, and none writes a checkpoint of another epoch."""
 from false_progress import *
 
 # --- from the first moment to the end ------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""False progress with something to show for it: states of epochs that nobody has trained, served to
-trainers in step and to a newcomer; and groupmates that tell in rounds of the parameters that they
-are ahead."""
+"""False progress with a matching state: states of epochs that no peer has trained, served to
+trainers in step and to a newcomer; and groupmates that claim in parameter rounds to be ahead."""
 from false_progress import *
 
 STATE = "_state_averager::TrainingStateAverager"

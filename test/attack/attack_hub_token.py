@@ -1,6 +1,6 @@
-"""Servers that want a token that is not theirs: in the open, by redirects, by lists and pages that
-name them, by names that look alike, by upload addresses. Each of our programs has tokens and keys
-in its environment; what each server was shown is compared."""
+"""Servers that try to get tokens of other servers: over plain HTTP, by redirects, by lists and
+pages that name them, by similar host names, by upload addresses. Our programs have tokens and keys
+in their environment; the test compares what each server received."""
 import http.server
 import ssl
 

@@ -1,6 +1,5 @@
-"""A stranger in a run with access tokens: without one, with another's, and with a member's own
-signed request in its hands it is let into no group, sends no part and gets no state. A member
-is."""
+"""A stranger in a run with access tokens: without a token, with another user's token, or with a
+member's signed request, it joins no group, sends no part and gets no state. A member does."""
 import http.client
 import ssl
 
@@ -100,7 +99,8 @@ relay.unary.clear()
 time.sleep(10.5)  # a refusal is remembered for ten seconds
 refused("with a request that a member has signed", to_second)
 
-# Wrong tokens cost the trainer a signature check each: so many tries, then it does not look at them any more. Members go on.
+# Wrong tokens cost the trainer a signature check each: so many tries, then it does not look at them
+# any more. Members go on.
 def flood(connection, tries):
     """What the tries were answered with."""
     said = []

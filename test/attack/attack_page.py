@@ -1,6 +1,6 @@
-"""The page of a run (`potluck dash`): asked by other hosts' names, as a page of theirs would by DNS
-rebinding, and filled with connections that say nothing, say a byte now and then, watch, or never
-read. Honest browsers are timed meanwhile."""
+"""The page of a run (`potluck dash`): requests with other host names, as in DNS rebinding, and many
+connections that are silent, send a byte now and then, watch, or never read. Honest browsers are
+timed meanwhile."""
 import http.client
 
 from adversary import *

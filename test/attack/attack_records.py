@@ -1,6 +1,5 @@
-"""Records that live too long, that one key writes by the thousand, and floods of values that
-anybody may write. What honest peers have stored stays, and newcomers find nothing that nobody
-should keep."""
+"""Records with too long a life, thousands of records by one key, and floods of unsigned values.
+Honest peers' records stay, and newcomers find no record that should have been dropped."""
 from adversary import *
 
 RUN = "r"

@@ -1,6 +1,6 @@
-"""What a node has to look through before it knows whether a record is signed: tags without end,
-subkeys and dictionaries as long as a message may be. Each is one unsigned request of a stranger;
-the loop that reads it has all other peers to answer."""
+"""The cost of finding out whether a record is signed: many tags, and subkeys and dictionaries as
+long as a message allows. Each is one unsigned request, handled by the loop that serves all other
+peers."""
 from adversary import *
 
 RUN = "r"

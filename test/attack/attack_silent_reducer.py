@@ -1,7 +1,7 @@
-"""Groupmates that accept a share to reduce and do not answer: three trainers average most of their
-steps all the same, in at most about twice the time. The silent ones are there from the first round
-on; come later, two at once and under a new name whenever they are refused; answer some and not
-others; send a byte now and then."""
+"""Groupmates that accept a share to reduce and never respond: three trainers still average most of
+their steps, in at most about twice the time. The silent peers are present from the first round; or
+join later, two at once, with a new identity after each refusal; or respond to some peers only; or
+send a byte now and then."""
 import threading
 
 from adversary import *

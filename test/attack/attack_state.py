@@ -1,5 +1,5 @@
-"""Donors that lie: endless states, states of other shapes and values, and whole states that are not
-the swarm's. And newcomers that take more of a donor than their share."""
+"""Byzantine donors: endless states, states of other shapes and values, and whole states that are
+not the swarm's. And newcomers that use more of a donor than their share."""
 from adversary import *
 
 STATE = "_state_averager::TrainingStateAverager.rpc_download_state"

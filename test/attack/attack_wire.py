@@ -1,6 +1,5 @@
-"""The adversary as an honest peer: what it speaks is what a peer of ours speaks, against recorded
-values and a living peer. Then frames that no honest peer sends: each costs the connection, and
-nobody else."""
+"""First the adversary as an honest peer: its messages equal recorded values and are accepted by a
+living peer. Then frames that no honest peer sends: each costs its own connection and no other."""
 from adversary import *
 
 # --- recorded values -----------------------------------------------------------------------------

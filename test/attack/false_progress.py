@@ -1,5 +1,5 @@
-"""Three trainers that average, strangers that tell them of progress, and whether the trainers go on
-as if nothing was said: what attack_epoch.py and attack_epoch_state.py share."""
+"""Three trainers that average, attackers that report false progress, and whether the trainers
+continue unaffected: shared by attack_epoch.py and attack_epoch_state.py."""
 import glob
 
 from adversary import *

@@ -1,5 +1,5 @@
-"""Averaging in every mix of C peers and real hivemind averagers: who bootstraps, who leads, client
-mode, auxiliary peers, compressions, and the state that newcomers download.
+"""Averaging in every mix of C peers and real hivemind averagers: which kind bootstraps, which
+leads, client mode, auxiliary peers, compressions, and the state that newcomers download.
 
 usage: averager.py POTLUCK [SCENARIO ...]
 """

@@ -1,5 +1,5 @@
 """`potluck conform --peer` against real hivemind peers: a node that averages, and a training one.
-What the original is known to do otherwise is skipped there; anything else that fails is our reading
+Clauses that hivemind is known to break are skipped; any other failure is a mistake in our reading
 of the protocol.
 
 usage: conform_peer.py POTLUCK

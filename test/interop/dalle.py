@@ -1,7 +1,7 @@
 """DALLE-pytorch's transformer in real hivemind trainers and in our `potluck train`: on the demo's
-pairs, from the same parameters, with the run's optimizer and compression. One step of each alone is
-the same step; either takes the other's state over, bit for bit; together they come as far as ours
-do alone, and agree after the parameters' averaging.
+pairs, from the same parameters, with the run's optimizer and compression. One step of each alone
+gives the same parameters; each loads the other's state, bit for bit; together they learn as much as
+ours do alone, and agree after a parameter round.
 
 usage: dalle.py POTLUCK
 """

@@ -1,5 +1,5 @@
 """Averaging of many values among local peers, ours and hivemind's, with the run's compression: wall
-time of the exchange, the slowest peer's, without finding a group; CPU seconds of a peer. `make
+time of the slowest peer's all-reduce, without matchmaking; CPU seconds of a peer. `make
 bench` runs it last.
 
 usage: hivemind_bench.py POTLUCK [VALUES [PEERS ...]]       (default: 125000000, 2 and 4 peers)

@@ -2,13 +2,13 @@
 """A real hivemind.Optimizer peer that trains DALLE-pytorch's transformer with the run's LAMB,
 groups and compression.
 
-python hivemind_dalle.py --config model.json --pairs pairs.json --start checkpoint.safetensors
---run_id demo
-python hivemind_dalle.py ... --initial_peers MADDR --save DIR     (join; takes a peer's state over
-                                                                  at the start)
-python hivemind_dalle.py ... --step_from FILE --rows 0,57 --lr 0.01 --save DIR     (one step, alone)
-python hivemind_dalle.py ... --evaluate FILE ...                  (losses on the pairs that are held
-                                                                  out)
+    python hivemind_dalle.py --config model.json --pairs pairs.json --start checkpoint.safetensors
+        --run_id demo
+    python hivemind_dalle.py ... --initial_peers MADDR --save DIR     joins; first loads a peer's
+                                                                      state
+    python hivemind_dalle.py ... --step_from FILE --rows 0,57 --lr 0.01 --save DIR    one step,
+                                                                                      alone
+    python hivemind_dalle.py ... --evaluate FILE ...                  losses on the held-out pairs
 
 pairs.json: {"train": {"tokens": [[...]], "codes": [[...]]}, "held_out": the same}, captions cut and
 padded. Files of parameters are as `potluck train` writes them. Prints JSON lines.

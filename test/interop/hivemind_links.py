@@ -2,8 +2,8 @@
 % of packets lost each way (test/soak/links.py), each peer in a network namespace of its own; and
 over loopback.
 
-usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N] [--links loopback clean
-lossy uneven] [--control cubic bbr]
+usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N]
+                         [--links loopback clean lossy uneven] [--control cubic bbr]
                          [--kinds potluck hivemind] [--bandwidths]
 
 Links: clean loses nothing; uneven is lossy, with 2 Mbit/s for what the first peer sends. --control:

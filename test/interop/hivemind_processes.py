@@ -1,8 +1,8 @@
-"""Peers of either kind as processes, for the scripts here: what they print is JSON lines.
+"""Peers of both kinds as processes that print lines of JSON, for the scripts here.
 
-A real peer fails by itself now and then, most of all on a busy machine. What it breaks is tried
-again; or it is skipped, where its words show that nothing of ours had a part in it, or the kernel
-that it got no processor.
+A real peer sometimes fails by itself, mostly on a busy machine. The scenario is then repeated; or
+skipped, if its messages show that our peers had no part in it, or the kernel shows that it got no
+processor time.
 """
 import json
 import os

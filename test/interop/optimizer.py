@@ -1,5 +1,5 @@
 """One torch model, two loops: a real hivemind.Optimizer peer, and a potluck.Optimizer peer, which
-has torch but no hivemind. They take over each other's state, step together, and come to agree.
+has torch but no hivemind. They load each other's state, step together, and agree at the end.
 
 usage: optimizer.py POTLUCK [SCENARIO ...]
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """other_files.py - safetensors, transformers, Pillow, pyarrow and datasets against potluck: each
-reads what we write and we read what it writes."""
+reads our files and we read its files."""
 import io
 import json
 import os

@@ -1,21 +1,19 @@
-"""How the scripts here speak: a line a step, and a closing count.
+"""Output of the scripts here: one line per step, and a closing count.
 
-    steps.needs("hivemind")           before its imports: without it run.sh looks for another Python
-    steps.step(name, good, note)      one thing that must hold
-    steps.skip(what, why)             what could not be tried
-    for s in steps.part_of(scenarios):  every one; where INTEROP_PART is "2/3" the second, the
-    fifth, and so on for last in steps.attempts():
+    steps.needs("hivemind")           before importing it: without it run.sh tries another Python
+    steps.step(name, good, note)      one assertion
+    steps.skip(what, why)             an assertion that could not be tried
+    for s in steps.part_of(scenarios):  all of them; with INTEROP_PART "2/3" the second, fifth, ...
+    for last in steps.attempts():
         with steps.scenario(name, excuse, last):
-                                      steps that are skipped together where excuse() says that it
-                                      was not ours, and that are played once more where one does not
-                                      hold
-    steps.line(process)               what a program says next, with a limit
-    steps.end_together()              a signal that ends this program ends all that it has started
+                                      steps that are skipped together if excuse() finds a failure of
+                                      others, and run once more if one of them fails
+    steps.line(process)               the next line of a program, with a time limit
+    steps.end_together()              a signal that ends this program ends its children, too
     sys.exit(steps.closing())
 
 needs() also sets the script's limit: a script that still waits then is ended with one line that
-says where it is. Every limit is so many times as long where INTEROP_SLOW says that programs take so
-many times as long (sanitizers).
+says where it is. INTEROP_SLOW multiplies every limit, for sanitized programs.
 """
 import contextlib
 import importlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch_files.py - PyTorch reads what we write and we read what it writes: both kinds of file,
+"""torch_files.py - PyTorch reads our files and we read its files: both kinds of file,
 every type, views, names that are not ASCII, storages beyond 2 GiB (in a sparse file)."""
 import json
 import os

@@ -1,5 +1,5 @@
-# architectures.sh - for which devices the Makefile asks which nvcc to compile: nvcc's list of them
-# is made up, nothing is compiled. Run from the top of the tree.
+# architectures.sh - the GPU architectures that the Makefile compiles for, with several versions of
+# nvcc. nvcc's list of them is made up, nothing is compiled. Run from the top of the tree.
 . test/program/lib.inc
 
 # lists the compute_ of these as nvcc --list-gpu-arch does; nothing: knows no such option

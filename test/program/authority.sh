@@ -1,6 +1,6 @@
 #!/bin/sh
-# authority.sh - a moderated swarm: invited users get in, others don't, and those who were struck
-# off the list get no further token.
+# authority.sh - a moderated swarm: invited users join, others do not, and users removed from the
+# list get no further token.
 . "$(dirname "$0")/lib.inc"
 processes=
 trap 'kill $processes 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench.sh - `potluck bench` from the outside: what it prints, what it keeps, and a peer's script
-# that answers, is broken, or talks nonsense. No time is judged. Run from the top of the tree.
+# bench.sh - `potluck bench` from the outside: what it prints and saves, with a Python peer
+# that works, crashes, or prints nonsense. No time is judged. Run from the top of the tree.
 . test/program/lib.inc
 
 cat >"$work/peer.sh" <<'EOF'

@@ -1,5 +1,6 @@
 #!/bin/sh
-# conform_peer.sh - the walk through a live peer: an initial peer, an averager, and what is no peer.
+# conform_peer.sh - `conform --peer` against an initial peer, an averager, and servers that are not
+# peers.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill $peers 2>/dev/null; wait; rm -rf "$work"' EXIT

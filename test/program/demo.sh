@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh - the demo's whole way in a few steps: a swarm of processes, one of which is killed, a
-# model that they share, its figures and pictures. What it learns in so little is not looked at.
+# demo.sh - the whole demo with few steps: a swarm of processes, one of which is killed, their
+# common model, its figures and pictures. How well it learns is not tested.
 . "$(dirname "$0")/lib.inc"
 "$POTLUCK" demo --steps 8 --no-dash --out "$work/d" >"$work/out" 2>"$work/err"
 check "the swarm's demo ends well" test $? -eq 0

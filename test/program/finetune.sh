@@ -1,5 +1,5 @@
-# finetune.sh - GPT-2 on streamed text: learns, goes on as if nothing had happened, refuses in one
-# line.
+# finetune.sh - GPT-2 on streamed text: it learns, resumes with the same bits, and refuses wrong
+# options in one line.
 . test/program/lib.inc
 tune() { "$POTLUCK" finetune --backend fast --threads 1 --quiet "$@"; }
 quick="--length 32 --batch 4 --held-out 4 --data $work/text.jsonl.gz --evaluate-every 0"

@@ -1,5 +1,5 @@
-# gpu_memory.sh - --gpu-memory is kept, and what does not fit is named with something that does; on
-# the emulated device. Run from the top of the tree.
+# gpu_memory.sh - --gpu-memory is respected, and an error names a setting that would fit; on the
+# emulated device. Run from the top of the tree.
 . test/program/lib.inc
 
 if [ ! -f "$(dirname "$POTLUCK")/libpl_cuda_on_cpu.so" ]; then

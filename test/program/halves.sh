@@ -1,7 +1,7 @@
 #!/bin/sh
-# halves.sh - a swarm that begins in two halves, each with an entry of its own and parameters of its
-# own, is one swarm soon after the halves hear of one another: everybody averages with everybody,
-# nobody's epoch goes back or stays behind, and all end with the same parameters.
+# halves.sh - a swarm begins in two halves, each with its own bootstrap peer and parameters. Once
+# they are connected, all four trainers average together, no epoch decreases or stays behind, and
+# all end with the same parameters.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
-# hostile.sh - files made to hurt: each is refused in one line, with status 1, without the memory
-# that it asks for, and leaves nothing half-written. Unit tests and fuzzers try more kinds of
-# damage; this is what the user sees.
+# hostile.sh - malicious files: each is refused in one line with status 1, does not get the memory
+# that it claims, and leaves no partial output. Unit tests and fuzzers try more kinds of damage;
+# this is what the user sees.
 . test/program/lib.inc
 
 top=$PWD

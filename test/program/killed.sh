@@ -1,7 +1,7 @@
 #!/bin/sh
-# killed.sh - what the survivors of a swarm pay for one that is killed, and for one that freezes: a
-# matchmaking time or two, once. The last reports of both stay in the DHT for a minute. The frozen
-# one is among them again when it wakes up.
+# killed.sh - a peer that is killed, or that freezes, costs the others one or two matchmaking times,
+# once, although its last report stays in the DHT for a minute. The frozen peer takes part again
+# when it wakes up.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT

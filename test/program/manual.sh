@@ -1,8 +1,8 @@
 #!/bin/sh
-# manual.sh - the manual says what the program says: a page for each command with the options of its
-# --help and no others; --help lists each row of the command's table once. Completion offers the
-# same. The release has one number. Where Debian's mandoc, man or zsh is missing, what needs it is
-# skipped.
+# manual.sh - the manual agrees with the program: each command has a page with exactly the options
+# of its --help, and --help lists each row of the command's table once. Completion offers the same.
+# The release has one number. Checks that need mandoc, man or zsh are skipped where these are
+# missing.
 . "$(dirname "$0")/lib.inc"
 skipped=0
 pages=$work/man

@@ -1,5 +1,5 @@
-# models.sh - checkpoints change their kind of file, tokenizers read lines, pictures are drawn from
-# either.
+# models.sh - checkpoints are converted between formats, tokenizers read lines, and pictures are
+# drawn from each format.
 . test/program/lib.inc
 vocab=test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz
 

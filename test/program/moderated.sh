@@ -1,6 +1,6 @@
 #!/bin/sh
 # moderated.sh - a moderated run by the public API: a Python peer trains with `potluck train`, and
-# one without the right secret is told so in one line.
+# one without the right secret gets the reason in one line.
 . "$(dirname "$0")/lib.inc"
 peer=$PWD/test/program/moderated_peer.py config=$PWD/test/program/tiny.json
 case $POTLUCK in /*) ;; *) POTLUCK=$PWD/$POTLUCK ;; esac

@@ -1,5 +1,5 @@
-# opencl.sh - the third backend: goldens, pairs of what they leave out, and the demo's model trained
-# with it and with fast. Skipped where it was not built or where no device is.
+# opencl.sh - the OpenCL backend: golden values, pair tests of what these leave out, and the demo's
+# model trained with it and with fast. Skipped where it was not built or where no device is.
 . test/program/lib.inc
 
 library=$(dirname "$POTLUCK")/libpl_opencl.so

@@ -1,7 +1,6 @@
 #!/bin/sh
-# package.sh - what `make install` puts somewhere runs from there; `make dist` gives the same bytes
-# from a clone and from its own file unpacked. The Debian package takes minutes to build: DEB_TEST=1
-# asks for it.
+# package.sh - an installation runs from any prefix; `make dist` gives the same bytes from a clone
+# and from its own unpacked file. DEB_TEST=1 also builds the Debian package, which takes minutes.
 . "$(dirname "$0")/lib.inc"
 BUILD=${BUILD:-build}
 skipped=0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of
-# two who train, and the fourth in verified ones.
+# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third member of two
+# trainers' rounds, and the fourth member of verified rounds.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,7 +1,6 @@
 #!/bin/sh
-# peer_save.sh - a peer without data keeps a run's training: its checkpoints are those of the
-# trainers it takes them from, bit for bit, and good for whatever a checkpoint of train's is good
-# for.
+# peer_save.sh - a peer without data saves a run's checkpoints. They equal those of the trainers
+# that they come from, bit for bit, and can be used like them.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -1,8 +1,8 @@
 #!/bin/sh
-# peers_python.sh - the Pythons with hivemind, and with other people's file formats, that were made
-# once are found again: also where they lie in build/ because the user had no cache then, and
-# another program has begun one since. Otherwise the tests that need them are skipped, and all looks
-# well. Run from the top of the tree.
+# peers_python.sh - the Python environments with hivemind and with other packages are found again
+# after they were made: also in build/, if the user had no cache then and another program has made
+# one since. Otherwise the tests that need them would be skipped unnoticed. Run from the top of the
+# tree.
 . test/program/lib.inc
 
 made_in() { # folder, list

@@ -1,6 +1,6 @@
 #!/bin/sh
-# stream.sh - training on shards of a web server that is a trial, in the open and over HTTPS. Run
-# from the top of the tree.
+# stream.sh - training on shards of an unreliable web server, over HTTP and HTTPS. Run from the top
+# of the tree.
 . test/program/lib.inc
 if ! command -v python3 >/dev/null || ! command -v openssl >/dev/null; then
     echo "skip streaming: python3 or openssl is missing"

@@ -1,5 +1,5 @@
-# train.sh - training is resumable to the bit, survives a kill and a full disk, and refuses
-# nonsense.
+# train.sh - training resumes with the same bits, survives a kill and a full disk, and refuses wrong
+# options.
 . test/program/lib.inc
 train() {
     "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 12 --target-batch 16 --batch 8 \

@@ -1,5 +1,4 @@
-"""A swarm whose peers are hosts of their own, in network namespaces (links.py): for the scripts
-here."""
+"""A swarm of hosts, each a network namespace (links.py), for the scripts here."""
 import contextlib
 import os
 import tempfile

@@ -1,5 +1,5 @@
-"""Whether links.c's links are what they are said to be. Nothing here is judged by how fast this
-machine is: a packet may be late, never early; a link may carry less, never more.
+"""Tests the links of links.c. Nothing depends on the speed of this machine: a packet may be late,
+never early; a link may carry less, never more.
 
 usage: links_test.py LINKS
 """

@@ -4,12 +4,11 @@ lossy, uneven, and cut for a while (links.py).
 usage: namespaces.py POTLUCK
 
     entry   0   1         2   3        a peer a namespace
-      |     |   |         |   |        between any two: 100 Mbit/s, 50 ms there and back, 1 % of
-            packets lost each way
+      |     |   |         |   |        any two: 100 Mbit/s, 50 ms round trip, 1 % loss each way
       +-----+---+--[cut]--+---+        peer 1's uplink: 2 Mbit/s
 
-They train together; the link between the sides is cut, either side goes on by itself; it heals, and
-they are one swarm again. Where namespaces can't be made, a line says so.
+They train together. When the link between the sides is cut, each side goes on alone; when it is
+restored, they are one swarm again. Without the right to make namespaces a line says so.
 """
 import sys
 

@@ -1,17 +1,15 @@
-"""Peers behind routers, which let connections out alone and put their own address in place of the
-peer's (links.py): in network namespaces, with links of 100 Mbit/s, 50 ms there and back, 1 % of
-packets lost each way.
+"""Peers behind NAT: routers that allow outbound connections only and replace the peer's address
+(links.py). Network namespaces, links of 100 Mbit/s, 50 ms round trip, 1 % of packets lost each way.
 
 usage: routers.py POTLUCK
 
-    entry   0    [router]  [router]      the entry carries connections for those who cannot be
-            called
+    entry   0    [router]  [router]      the entry relays connections to peers behind NAT
       |     |       |         |
       |     |       1         2
       +-----+-------+---------+
 
-The two behind routers find each other through the entry and train with all others; `potluck doctor`
-tells them what stands in their way, and what to do. Where namespaces can't be made, a line says so.
+The two behind NAT find each other through the entry and train with all others; `potluck doctor`
+reports the NAT and what to do. Without the right to make namespaces a line says so.
 """
 import subprocess
 import sys

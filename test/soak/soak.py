@@ -1,10 +1,10 @@
-"""A swarm whose peers come and go at random: joins, SIGKILL, SIGSTOP, for as long as one likes.
+"""A swarm whose peers come and go at random: joins, SIGKILL, SIGSTOP, for SOAK_S seconds.
 
 usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16),
                               SOAK_SEED, SOAK_DELAYS
 
-One initial peer is left alone; every trainer's life is drawn at random. Verdicts are about what
-happened, never about how fast:
+The bootstrap peer always runs; every trainer's life is random. Verdicts are about what happened,
+never about how fast:
   - nobody's epoch goes back in its life, nor the swarm's by more than the one step that is lost
     with the peer that made it
   - the loss falls

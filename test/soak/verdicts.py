@@ -1,4 +1,4 @@
-"""What the scripts here say: a line a verdict, and a closing count."""
+"""Output of the scripts here: one line per verdict, and a closing count."""
 
 import os
 
