@@ -2,7 +2,7 @@
  * tensors and their hash, members and weights from the leader's message, shares from bandwidths. */
 #include "golden_allreduce_recording.h"
 #include "data/files/file.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "net/hivemind/messages/averaging_code.h"
 #include "net/hivemind/records/dht_dictionary.h"
 #include "net/hivemind/kademlia/dht_message.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "../../ref/wire.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 #include "net/hivemind/messages/dht.pb-c.h"

@@ -1,7 +1,7 @@
 /* golden_protocol_allreduce.c - recorded all-reduces, replayed: each peer in turn is our engine,
  * which receives the recorded messages of the others and must send what hivemind sent. */
 #include "golden_allreduce_recording.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* golden_protocol_groups.c - how groups are named, found, cut up, and what their leaders refuse. */
 #include "golden_protocol.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/tensor_message.h"
 #include "../../ref/partition.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

@@ -3,7 +3,7 @@
 #include "golden_protocol.h"
 #include "net/hivemind/allreduce/allreduce.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/state_message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 

@@ -3,7 +3,7 @@
  * changes, and nobody has to call us. */
 #include "averager_walk.h"
 #include "net/hivemind/swarm/swarm.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 

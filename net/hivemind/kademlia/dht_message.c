@@ -11,7 +11,7 @@
  * also updates the receiver's routing table; a client leaves the id empty. Reading gives views
  * of the received bytes, after checks of the lengths. */
 #include "dht_message.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/dht.pb-c.h"
 
 #include <assert.h>

@@ -39,7 +39,7 @@
  * them without an answer end that for this window. A chain of suggested leaders ends after eight.
  * Banned peers and peers on back-off (reliability.h) are not asked and not accepted. */
 #include "matchmaking_internal.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>

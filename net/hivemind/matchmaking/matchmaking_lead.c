@@ -13,7 +13,7 @@
  * Peers that have never delivered get no share to reduce while enough others can reduce it: a new
  * identity costs nothing, so a silent new reducer could otherwise cost the group its round. */
 #include "matchmaking_internal.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
  * request's nonce, so an old response cannot answer a new request. */
 #include "auth.h"
 #include "net/hivemind/messages/protobuf_fields.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/dht.pb-c.h"
 
 #include <math.h>

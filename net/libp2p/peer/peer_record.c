@@ -6,6 +6,7 @@
  * payload, so that a signature made for something else is none here. Identify carries the
  * envelope; anybody may pass it on, and nobody can change it. */
 #include "peer_record.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
@@ -107,13 +108,16 @@ static int check_envelope(struct peer_id *signer, const Libp2p__Envelope *e)
 /* Signature first, content afterwards: nothing unsigned is parsed further. */
 int record_get(struct record *r, const uint8_t *envelope, size_t n)
 {
-    Libp2p__Envelope *e = n <= ENVELOPE_MAX ? libp2p__envelope__unpack(NULL, n, envelope) : NULL;
+    Libp2p__Envelope *e = n <= ENVELOPE_MAX
+                              ? message_unpack(&libp2p__envelope__descriptor, envelope, n, NULL)
+                              : NULL;
     Libp2p__PeerRecord *p = NULL;
     struct peer_id signer;
     int rc = e ? check_envelope(&signer, e) : n > ENVELOPE_MAX ? PL_ELIMIT : PL_EFORMAT;
     if (rc) goto done;
     rc = PL_EFORMAT;
-    if (!(p = libp2p__peer_record__unpack(NULL, e->payload.len, e->payload.data)) ||
+    if (!(p = message_unpack(&libp2p__peer_record__descriptor, e->payload.data, e->payload.len,
+                             NULL)) ||
         !p->has_peer_id || !p->has_seq || peer_id_parse(&r->peer, p->peer_id.data, p->peer_id.len))
         goto done;
     rc = PL_EPROTO;

@@ -1,6 +1,7 @@
 /* identify_message.c - the bytes of identify. A message in parts is the parts' bodies one after the
  * other: that is how protobuf merges. */
 #include "identify.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
@@ -82,7 +83,8 @@ int identify_get(struct identify_message *m, const uint8_t *data, size_t n)
     int rc;
     memset(m, 0, sizeof *m);
     rc = join_parts(&whole, data, n);
-    if (!rc && !(pb = libp2p__identify__unpack(NULL, bytes_length(&whole), bytes_at(&whole))))
+    if (!rc && !(pb = message_unpack(&libp2p__identify__descriptor, bytes_at(&whole),
+                                     bytes_length(&whole), NULL)))
         rc = PL_EFORMAT;
     bytes_clear(&whole);
     if (rc) return rc;

@@ -1,6 +1,7 @@
 /* kad_message.c - FIND_NODE's bytes: protobuf with a varint length in front. [spec libp2p-wire
  * 11] */
 #include "kad.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static int get_peer(struct kad_peer *p, const Libp2p__KadPeer *pb)
 
 int kad_get(struct kad_message *m, const uint8_t *data, size_t n)
 {
-    Libp2p__KadMessage *pb = libp2p__kad_message__unpack(NULL, n, data);
+    Libp2p__KadMessage *pb = message_unpack(&libp2p__kad_message__descriptor, data, n, NULL);
     size_t count;
     int rc = PL_EFORMAT;
     memset(m, 0, sizeof *m);

@@ -12,6 +12,7 @@
 #include "autonat.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <math.h>
@@ -72,7 +73,8 @@ static void add_address(struct autonat_message *m, const ProtobufCBinaryData *a)
 /* Addresses that we cannot read are left out. */
 int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
 {
-    Libp2p__AutonatMessage *pb = libp2p__autonat_message__unpack(NULL, n, data);
+    Libp2p__AutonatMessage *pb = message_unpack(&libp2p__autonat_message__descriptor, data, n,
+                                                NULL);
     const Libp2p__RelayPeer *peer = pb && pb->dial ? pb->dial->peer : NULL;
     int rc = PL_EFORMAT;
     memset(m, 0, sizeof *m);

@@ -1,6 +1,7 @@
 /* relay_message.c - the bytes of circuit relay's messages. Hop and stop messages differ in their
  * numbering only: a stop message has no reservation. [spec libp2p-wire 14] */
 #include "relay_message.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <string.h>
@@ -119,14 +120,15 @@ int relay_get(struct relay_message *m, enum relay_protocol p, const uint8_t *dat
     int rc = PL_EFORMAT;
     memset(m, 0, sizeof *m);
     if (p == RELAY_HOP) {
-        Libp2p__HopMessage *hop = libp2p__hop_message__unpack(NULL, n, data);
+        Libp2p__HopMessage *hop = message_unpack(&libp2p__hop_message__descriptor, data, n, NULL);
         if (!hop) return rc;
         rc = get_parts(m, hop->peer, hop->reservation, hop->limit);
         m->type = hop->type;
         m->status = hop->has_status ? hop->status : 0;
         libp2p__hop_message__free_unpacked(hop, NULL);
     } else {
-        Libp2p__StopMessage *stop = libp2p__stop_message__unpack(NULL, n, data);
+        Libp2p__StopMessage *stop = message_unpack(&libp2p__stop_message__descriptor, data, n,
+                                                   NULL);
         if (!stop) return rc;
         rc = get_parts(m, stop->peer, NULL, stop->limit);
         m->type = stop->type;

@@ -14,6 +14,7 @@
  * so the responder acts on nothing before it. Afterwards each direction has a key of its own. */
 #include "noise.h"
 #include "noise_symmetric.h"
+#include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <openssl/crypto.h>
@@ -83,7 +84,8 @@ static int make_payload(const struct noise *z, struct bytes *out)
 /* The other side's proof: its identity key has signed this handshake's static key. */
 static int check_payload(struct noise *z, const uint8_t *data, size_t n, struct pl_err *err)
 {
-    Libp2p__NoiseHandshakePayload *payload = libp2p__noise_handshake_payload__unpack(NULL, n, data);
+    Libp2p__NoiseHandshakePayload *payload =
+        message_unpack(&libp2p__noise_handshake_payload__descriptor, data, n, NULL);
     uint8_t message[sizeof signed_prefix - 1 + 32];
     int rc = PL_OK;
     if (!payload || !payload->has_identity_key || !payload->has_identity_sig) {

@@ -1,24 +1,11 @@
-/* complexity.c - the DHT's parsers and stores take time in proportion to what a stranger sends: each
- * is run with n and with 2n, and with the longest message. What grows with the square of n takes four
- * times as long for twice as much; what is allowed here is three times. */
+/* complexity.c - the DHT's parsers and stores, with n and 2n and with the longest message. Those of the
+ * transport, of averaging and of HTTP are in complexity_wire.c. */
+#include "complexity_work.h"
 #include "net/hivemind/kademlia/dht_message.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/records/validate.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <cmocka.h>
-
-#define MESSAGE (4u << 20) /* bytes of the longest message */
-#define TRIES 5
-#define LIMIT 1.0 /* s of processor time for the longest message, with sanitizers ten times that */
 
 static struct validators guarded;
 
@@ -266,88 +253,37 @@ static void fill(const uint8_t *data, size_t n, int as_items)
 static void fill_with_values(const uint8_t *data, size_t n) { fill(data, n, 0); }
 static void fill_with_items(const uint8_t *data, size_t n) { fill(data, n, 1); }
 
-/* --- measuring -------------------------------------------------------------------------------- */
-
-struct work {
-    const char *name;
-    void (*make)(struct bytes *b, size_t n);
-    void (*run)(const uint8_t *data, size_t n);
-};
-
-static double processor_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* The shortest of some runs: other programs on the machine only make them longer. */
-static double measure(const struct work *w, size_t n, int tries)
-{
-    struct bytes b = { 0 };
-    double best = INFINITY;
-    w->make(&b, n);
-    assert_int_equal(b.failed, PL_OK);
-    for (int i = 0; i < tries; i++) {
-        double begun = processor_time();
-        w->run(bytes_at(&b), bytes_length(&b));
-        best = fmin(best, processor_time() - begun);
-    }
-    bytes_clear(&b);
-    return best;
-}
-
 static const struct work works[] = {
-    { "tags of signatures, stripped", make_signatures, strip },
-    { "tags with nothing inside, stripped", make_closed_signatures, strip },
-    { "broken tags, stripped", make_signature_lines, strip },
-    { "signatures, stripped", make_real_signatures, strip },
-    { "tags of signatures, checked", make_signatures, check },
-    { "broken tags, checked", make_signature_lines, check },
-    { "a long subkey", make_tuples, store_subkey },
-    { "maps in a list", make_maps, read_value },
-    { "tuples in each other", make_tuples, read_value },
-    { "a report's fields", make_fields, check_report },
-    { "a dictionary to keep", make_dictionary, store_dictionary },
-    { "a dictionary found", make_dictionary, find_dictionary },
-    { "declarations found", make_declarations, find_dictionary },
-    { "a request for keys", make_keys, serve_find },
-    { "a request to store", make_store, serve_store },
-    { "a caller said often", make_callers, serve_find },
-    { "values that fill the store", make_signatures, fill_with_values },
-    { "items that fill a dictionary", make_signatures, fill_with_items },
+    { "tags of signatures, stripped", make_signatures, strip, 0 },
+    { "tags with nothing inside, stripped", make_closed_signatures, strip, 0 },
+    { "broken tags, stripped", make_signature_lines, strip, 0 },
+    { "signatures, stripped", make_real_signatures, strip, 0 },
+    { "tags of signatures, checked", make_signatures, check, 0 },
+    { "broken tags, checked", make_signature_lines, check, 0 },
+    { "a long subkey", make_tuples, store_subkey, 0 },
+    { "maps in a list", make_maps, read_value, 0 },
+    { "tuples in each other", make_tuples, read_value, 0 },
+    { "a report's fields", make_fields, check_report, 0 },
+    { "a dictionary to keep", make_dictionary, store_dictionary, 0 },
+    { "a dictionary found", make_dictionary, find_dictionary, 0 },
+    { "declarations found", make_declarations, find_dictionary, 0 },
+    { "a request for keys", make_keys, serve_find, 0 },
+    { "a request to store", make_store, serve_store, 0 },
+    { "a caller said often", make_callers, serve_find, 0 },
+    { "values that fill the store", make_signatures, fill_with_values, 0 },
+    { "items that fill a dictionary", make_signatures, fill_with_items, 0 },
 };
 
 static void twice_as_much(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < PL_COUNT(works); i++) {
-        double once = 0, twice = 0;
-        size_t n = MESSAGE / 16;
-        while ((once = measure(&works[i], n, TRIES)) < 2e-3 && n < MESSAGE / 2) n *= 2;
-        for (int again = 0; again < 4; again++) { /* a machine that stands still may spoil a few */
-            twice = measure(&works[i], 2 * n, TRIES);
-            if (twice < 3 * once + 2e-4) break;
-            once = measure(&works[i], n, TRIES);
-        }
-        print_message("%-36s %8zu bytes: %7.3f ms, twice as many: %7.3f ms\n", works[i].name, n,
-                      1e3 * once, 1e3 * twice);
-        if (!(twice < 3 * once + 2e-4)) fail_msg("%s: more than linear", works[i].name);
-    }
+    for (size_t i = 0; i < PL_COUNT(works); i++) is_linear(&works[i]);
 }
 
 static void the_longest_message(void **state)
 {
-#ifdef __SANITIZE_ADDRESS__
-    const double limit = 10 * LIMIT;
-#else
-    const double limit = LIMIT;
-#endif
     (void)state;
-    for (size_t i = 0; i < PL_COUNT(works); i++) {
-        double took = measure(&works[i], MESSAGE, 2);
-        if (!(took < limit)) fail_msg("%s: %.1f s for 4 MiB", works[i].name, took);
-    }
+    for (size_t i = 0; i < PL_COUNT(works); i++) is_quick(&works[i]);
 }
 
 static int setup(void **state)

@@ -4,7 +4,7 @@
 #define PL_TEST_MATCHMAKING_WORLD_H
 
 #include "net/hivemind/matchmaking/matchmaking.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * allocates for every repeated element, and an empty element takes 2 bytes on the wire but some
  * 60 in memory: 4 MiB from a stranger could become 240 MiB. So allocation has a budget that is
  * proportional to the received bytes. */
-#include "message.h"
+#include "net/message.h"
 
 #include <stdlib.h>
 
