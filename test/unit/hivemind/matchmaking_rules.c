@@ -2,7 +2,7 @@
  * bound at n and n + 1. [spec hivemind-protocol 4.4] matchmaking.c has whole swarms. */
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
-#include "net/hivemind/messages/message.h"
+#include "net/message.h"
 
 #include <math.h>
 #include <setjmp.h>
