@@ -88,9 +88,68 @@ static void token_times(void **state)
     assert_int_equal(auth_time_write(text, 300000000000000000), PL_EUSE);
 }
 
+/* The bounds of what can be written: the first and the last day, minutes and seconds up to 59, every
+ * length of a week, a separator of one to four bytes, a fraction of any length. */
+static void bounds(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t micros;
+    } good[] = { { "0001-01-01", -62135596800000000 },
+                 { "0001-W01-1", -62135596800000000 },
+                 { "9999-12-31", 253402214400000000 },
+                 { "9999-W52-5", 253402214400000000 },
+                 { "9999-12-31 23:59:59.999999", 253402300799999999 },
+                 { "2027-06-01 12:59", 1811854740000000 },
+                 { "2027-06-01 12:34:56", 1811853296000000 },
+                 { "20270601 12:34", 1811853240000000 },
+                 { "2027-W01-1", 1799020800000000 },
+                 { "2026-W01-7", 1767484800000000 },
+                 { "2027-W22T12", 1811764800000000 },
+                 { "2027W22 12", 1811764800000000 },
+                 { "2027W221T10", 1811757600000000 },
+                 { "2027-06-01\x7f"
+                   "12",
+                   1811851200000000 },
+                 { "2027-06-01\xe2\x82\xac"
+                   "12",
+                   1811851200000000 },
+                 { "2027-06-01\xf0\x9f\x98\x80"
+                   "12",
+                   1811851200000000 },
+                 { "2027-06-01T12:34:56.12345", 1811853296123450 },
+                 { "2027-06-01 12:34:56.123456789", 1811853296123456 } };
+    static const char *const bad[] = {
+        "123456",     "1234567",    "202-06-01",  "2027060",          "2027W2",
+        "2027W2x",    "2027W2211",  "2027-W2",    "2027-W22-",        "2027-W22-x",
+        "2027-W22x1", "2027-W221",  "2027-W2211", "2027-W22-1T1",     "2027-13-01",
+        "2027-0x-01", "2027-06-0x", "2027-06x01", "2027-06-01 12:60", "2027-06-01 12:34:56.1234567x"
+    };
+    char text[AUTH_TIME_TEXT];
+    int64_t micros;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(good); i++) {
+        if (auth_time_parse(&micros, good[i].text, strlen(good[i].text)))
+            fail_msg("%s", good[i].text);
+        if (micros != good[i].micros) fail_msg("%s: %lld", good[i].text, (long long)micros);
+    }
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        if (auth_time_parse(&micros, bad[i], strlen(bad[i])) != PL_EFORMAT) fail_msg("%s", bad[i]);
+    /* The first and the last moment that have a text, and those next to them. */
+    assert_int_equal(auth_time_write(text, -62135596800000000), PL_OK);
+    assert_string_equal(text, "0001-01-01 00:00:00");
+    assert_int_equal(auth_time_write(text, 253402300799999999), PL_OK);
+    assert_string_equal(text, "9999-12-31 23:59:59.999999");
+    assert_int_equal(auth_time_write(text, -62135596800000001), PL_EUSE);
+    assert_string_equal(text, "");
+    assert_int_equal(auth_time_write(text, 253402300800000000), PL_EUSE);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds),
         cmocka_unit_test(token_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
