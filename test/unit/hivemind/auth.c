@@ -253,8 +253,20 @@ static int read_list(struct authority *a, const char *text, struct pl_err *err)
 
 static void allowlists(void **state)
 {
-    static const char *const bad[] = { "a",           "a " HEX "0", "a 0123", "a g" HEX,
-                                       "a " HEX " b", "a,b " HEX,   " " HEX };
+    static const char *const bad[] = {
+        "a",
+        "a " HEX "0",
+        "a 0123",
+        "a g" HEX,
+        "a " HEX " b",
+        "a,b " HEX,
+        ",a " HEX,
+        "a,"
+        " " HEX,
+        "a g123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdefABCD",
+        "a 0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdefABC:",
+        " " HEX
+    };
     char name[AUTHORITY_NAME_MAX + 2], line[256];
     struct authority a = { .key = &authority, .life_s = 60 };
     struct pl_err err;

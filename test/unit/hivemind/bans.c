@@ -25,6 +25,7 @@ static void a_ban_ends(void **state)
 {
     struct peer_id one = numbered(1), two = numbered(2);
     (void)state;
+    assert_float_equal(BANS_TIME, 600, 0);
     bans_add(&b, 100, &one);
     assert_true(bans_has(&b, 100, &one) && bans_has(&b, 100 + BANS_TIME - 1, &one));
     assert_false(bans_has(&b, 100 + BANS_TIME, &one));

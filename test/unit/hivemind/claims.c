@@ -380,6 +380,29 @@ static void silence_ends_with_a_new_record(void **state)
     claims_clear(&c);
 }
 
+/* 30 s, 60 s, ... 480 s; a living peer reports every 30 s, and is silent after 35. */
+static void durations(void **state)
+{
+    static const double lives[] = { 30, 60, 120, 240, 480, 480 };
+    struct progress_record r = at(9, 35);
+    struct peer_id asked[CLAIMS_PINGS];
+    struct claims c = { 0 };
+    double now = 100;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(lives); i++) {
+        poll(&c, &r, 1, now);
+        claims_doubt(&c, 5, now);
+        assert_int_equal(claims_lead(&c, 5, now + lives[i] - 0.5), -1);
+        assert_int_equal(claims_lead(&c, 5, now + lives[i]), 35);
+        now += lives[i];
+    }
+    assert_int_equal(claims_to_ping(&c, asked, 36, now), 1);
+    assert_int_equal(claims_to_ping(&c, asked, 36, now + 34.5), 0);
+    assert_int_equal(claims_to_ping(&c, asked, 36, now + 35), 1);
+    assert_int_equal(claims_to_ping(&c, asked, 35, now + 99), 0); /* it holds that lead itself */
+    claims_clear(&c);
+}
+
 /* A peer that leaves and comes back keeps its doubt, for as long as doubts last. Peers at our epoch
  * are not doubted, and a doubted peer not twice. */
 static void doubts_outlive_absence(void **state)
@@ -487,6 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(speeds_are_bounded),
         cmocka_unit_test(owner_is_believed_until_it_is_silent),
         cmocka_unit_test(silence_ends_with_a_new_record),
+        cmocka_unit_test(durations),
         cmocka_unit_test(doubts_outlive_absence),
         cmocka_unit_test(displayed_epoch_does_not_fall),
         cmocka_unit_test(sums_saturate),

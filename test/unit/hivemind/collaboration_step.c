@@ -40,6 +40,26 @@ static void target_is_reached_by_samples_or_by_time(void **state)
     assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_UPDATE);
 }
 
+/* The speed that is reported: e <- 0.1 dt / n + 0.9 e, corrected for its start. Empty calls don't count. */
+static void speed_is_that_of_batches(void **state)
+{
+    struct collaboration_view v;
+    (void)state;
+    pl_backend_ref(&be);
+    open_peer(&peers[0], 0);
+    collaboration_enter(peers[0].c, 0);
+    collaboration_add(peers[0].c, 2, 0.5);
+    collaboration_get_view(peers[0].c, &v);
+    assert_float_equal(v.samples_per_second, 4, 1e-5);
+    collaboration_add(peers[0].c, 0, 100);
+    collaboration_add(peers[0].c, 8, 0.5);
+    collaboration_get_view(peers[0].c, &v);
+    assert_float_equal(v.samples_per_second, (1 - 0.81) / (0.1 / 16 + 0.9 * 0.1 / 4), 1e-5);
+    assert_int_equal(v.samples, 10);
+    assert_int_equal(v.global_samples, 10);
+    assert_int_equal(v.peers, 1);
+}
+
 /* A gradient that is not finite is never given; a finite one finds nobody here. */
 static void bad_gradients_stay_here(void **state)
 {
@@ -202,6 +222,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(target_is_reached_by_samples_or_by_time, close_all),
+        cmocka_unit_test_teardown(speed_is_that_of_batches, close_all),
         cmocka_unit_test_teardown(bad_gradients_stay_here, close_all),
         cmocka_unit_test_teardown(every_second_epoch_averages_parameters, close_all),
         cmocka_unit_test_teardown(correction_keeps_progress, close_all),
