@@ -41,7 +41,7 @@ PC_LOADED  = libmicrohttpd libcurl # headers alone: net/http/libraries.c loads t
 PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I$(BUILD)/gen -iquote .
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
-REF_C     := $(wildcard ref/*.c ref/model/*.c)
+REF_C     := $(wildcard ref/*.c ref/model/*.c ref/outer/*.c)
 RUNTIME_C := $(wildcard runtime/*.c)
 DATA_C    := $(filter-out data/demo/%,$(wildcard data/*/*.c))
 NET_C     := $(wildcard net/*.c net/*/*.c net/*/*/*.c)

@@ -30,6 +30,7 @@ install: all man $(BUILD)/install/libpotluck.a ## into PREFIX (default /usr/loca
 	install -D -m 644 cmd/completion/potluck.zsh $(COMPLETE_ZSH)
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
 	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/potluck/ref/outer ref/outer/*.h
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/potluck/runtime/
 	install -D -m 644 net/hivemind/optimizer.h $(DESTDIR)$(PREFIX)/include/potluck/net/hivemind/optimizer.h
 	for h in $(filter-out data/demo/%,$(wildcard data/*/*.h)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/potluck/$$h; done

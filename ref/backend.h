@@ -20,6 +20,9 @@
 #include "quant.h"
 #include "reduce.h"
 #include "centered_clip.h"
+#include "outer/chunks.h"
+#include "outer/e3m0.h"
+#include "outer/step.h"
 #include "rotary.h"
 #include "shift.h"
 #include "vector.h"
@@ -101,7 +104,17 @@ extern "C" {
     X(meanstd16_encode, pl_meanstd16_encode_fn) \
     X(meanstd16_decode, pl_meanstd16_decode_fn) \
     X(quantile8_encode, pl_quantile8_encode_fn) \
-    X(average_reduce8, pl_average_reduce8_fn)
+    X(average_reduce8, pl_average_reduce8_fn) \
+    /* outer steps */ \
+    X(outer_nesterov, pl_outer_nesterov_fn) \
+    X(outer_mix, pl_outer_mix_fn) \
+    X(outer_gossip, pl_outer_gossip_fn) \
+    X(sign_step, pl_sign_step_fn) \
+    X(e3m0_encode, pl_e3m0_encode_fn) \
+    X(e3m0_decode, pl_e3m0_decode_fn) \
+    X(chunk_cut, pl_chunk_cut_fn) \
+    X(chunk_paste, pl_chunk_paste_fn) \
+    X(chunk_topk, pl_chunk_topk_fn)
 
 #define PL_OPERATIONS(X) PL_OPERATIONS_FIRST(X) PL_OPERATIONS_LATER(X)
 

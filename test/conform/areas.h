@@ -10,6 +10,7 @@
     X(dalle) \
     X(gpt2) \
     X(optim) \
+    X(outer) \
     X(protocol) \
     X(quant) \
     X(tokenizer) \

@@ -16,6 +16,7 @@
     X(linear) \
     X(loss) \
     X(norm) \
+    X(outer) \
     X(quant) \
     X(robust) \
     X(rotary) \

@@ -1,0 +1,114 @@
+/* delayed_nesterov.c - peers of unequal speed, and no barrier: each pseudo-gradient is applied when
+ * it comes. [Async local SGD: Liu et al. 2024, arXiv 2401.09135, alg. 3 with c = 0]
+ * [spec outer-steps 7]
+ *
+ *   each Delta_r           phi = phi - nu Delta_r / N,   a = a + Delta_r
+ *   each N-th, then        b = mu b + a / N,   phi = phi - nu mu b,   a = 0
+ *
+ * Plain Nesterov would multiply a momentum made of stale changes into every small step, and
+ * diverges. Here the momentum waits for N changes and moves phi once for them. N = 1 is Nesterov's
+ * step exactly; N = the number of peers is the paper's choice.
+ *
+ * Every peer applies every change, its own among them, in one order that all agree on, as a log
+ * gives it; so phi, b and a are equal everywhere. A peer begins again at phi when its own change is
+ * applied. Its staleness is the number of changes between. */
+#include "algorithms.h"
+
+enum { CHANGES = PL_OUTER_OWN }; /* applied so far */
+
+static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    float *phi, *start;
+    int rc;
+    if (o->setup.N < 1) return pl_fail(err, PL_EUSE, "N = %d: at least 1", o->setup.N);
+    phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
+    if (!phi || !pl_outer_add(o, "momentum", o->n * sizeof *phi, 0) ||
+        !pl_outer_add(o, "sum", o->n * sizeof *phi, 0) ||
+        !(start = pl_outer_add(o, "start", o->n * sizeof *start, 0)))
+        return PL_ENOMEM;
+    rc = o->setup.be->copy(phi, x, o->n);
+    return rc ? rc : o->setup.be->copy(start, x, o->n);
+}
+
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_STEP;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)x;
+    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+}
+
+/* Against the phi where this peer began: the others have moved it since. */
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *delta = be->alloc(o->n * sizeof *delta);
+    int rc = delta ? be->copy(delta, pl_outer_get(o, "start"), o->n) : PL_ENOMEM;
+    (void)g;
+    if (!rc) rc = be->axpy(delta, -1, x, o->n);
+    if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
+    be->free(delta);
+    out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+static int apply_change(struct pl_outer *o, const float *delta)
+{
+    const struct pl_outer_setup *s = &o->setup;
+    float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum");
+    float *a = pl_outer_get(o, "sum"), N = (float)s->N;
+    int rc = s->be->axpy(phi, (float)-s->nu / N, delta, o->n);
+    if (!rc) rc = s->be->axpy(a, 1, delta, o->n);
+    if (rc || ++o->counter[CHANGES] % (uint64_t)s->N) return rc;
+    rc = s->be->scale(b, (float)s->mu, o->n);
+    if (!rc) rc = s->be->axpy(b, 1 / N, a, o->n);
+    if (!rc) rc = s->be->axpy(phi, (float)(-s->nu * s->mu), b, o->n);
+    if (!rc) rc = s->be->fill(a, 0, o->n);
+    o->counter[PL_OUTER_ROUNDS]++;
+    return rc;
+}
+
+/* May be called at any time, for changes that others have made. */
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *delta;
+    size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    int rc;
+    (void)g;
+    delta = be->alloc(o->n * sizeof *delta);
+    rc = delta ? PL_OK : PL_ENOMEM;
+    for (int k = 0; !rc && k < count; k++) {
+        double total = 0;
+        rc = pl_outer_mean(o, delta, &total, &in[k], 1, bytes, 0, o->n);
+        if (!rc && total > 0) rc = apply_change(o, delta);
+        if (rc || in[k].rank != o->setup.rank) continue;
+        rc = be->copy(x, pl_outer_get(o, "phi"), o->n);
+        if (!rc) rc = be->copy(pl_outer_get(o, "start"), x, o->n);
+    }
+    be->free(delta);
+    return rc ? rc : PL_OUTER_GRADIENT;
+}
+
+static double bytes_per_step(const struct pl_outer *o)
+{
+    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
+}
+
+const struct pl_outer_algorithm pl_outer_delayed_nesterov = {
+    .name = "delayed_nesterov",
+    .summary = "each peer's change when it comes; momentum once in N changes",
+    .bytes = "4 n / H; (n / 2 + n / 1024) / H in E3M0",
+    .exchange = PL_OUTER_ONE,
+    .open = open_asynchronous,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

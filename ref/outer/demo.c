@@ -1,0 +1,186 @@
+/* demo.c - DeMo, decoupled momentum: only the fast part of each peer's momentum is exchanged, the
+ * slow part stays and grows. [DeMo: Peng et al. 2024, arXiv 2411.19870] [spec outer-steps 8]
+ *
+ *   1. x = (1 - eta lambda) x;  m_r = beta m_r + eta g_r
+ *   2. q_r = the k largest entries of the cosine transform of each chunk of m_r;  m_r = m_r - q_r
+ *   3. Q[i] = mean of q_r[i] over the peers that sent i
+ *   4. x = x - eta sign(inverse transform of Q)
+ *
+ * Every step is exchanged, but of 4096 entries 32: what a few coefficients describe is what the
+ * gradients of neighbouring weights have in common. m_r is different on each peer, and is never
+ * synchronized. The sign makes eta the size of every entry's step, as in Adam; eta is in m too.
+ *
+ * A prime side gives chunks of one row or column, down to single entries: then everything is sent.
+ * The published code sends 96 bits an entry; here an index takes 12 and a value 32. */
+#include "algorithms.h"
+#include "sparse.h"
+
+#include <math.h>
+#include <string.h>
+
+struct part {
+    struct pl_chunks chunks;
+    size_t count, kept; /* chunks; entries sent */
+    int m, k;
+    size_t bytes; /* indices, the last one paired with a 0 if their number is odd; then values */
+};
+
+static struct part part_of(const struct pl_outer *o, int i)
+{
+    const struct pl_outer_tensor *t = &o->setup.tensors[i];
+    struct part p = { .chunks = pl_chunks_of(t->shape, t->axes, (size_t)o->setup.chunk) };
+    p.count = pl_chunks_count(&p.chunks);
+    p.m = (int)pl_chunk_entries(&p.chunks);
+    p.k = o->setup.topk < p.m ? o->setup.topk : p.m;
+    p.kept = p.count * (size_t)p.k;
+    p.bytes = (p.kept + 1) / 2 * 3 + p.kept * sizeof(float);
+    return p;
+}
+
+static size_t all_bytes(const struct pl_outer *o)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < o->setup.count; i++) bytes += part_of(o, i).bytes;
+    return bytes;
+}
+
+static int open_demo(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    (void)x;
+    if (o->setup.chunk < 1 || o->setup.chunk > PL_CHUNK_SIDE_MAX || o->setup.topk < 1)
+        return pl_fail(err, PL_EUSE,
+                       "%d entries of chunks with sides of %d: at least 1, at most %d",
+                       o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
+    return pl_outer_add(o, "momentum", o->n * sizeof(float), 0) ? PL_OK : PL_ENOMEM;
+}
+
+/* 1. A gradient with a NaN leaves the momentum as it is. */
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *m = pl_outer_get(o, "momentum");
+    int rc = PL_OK;
+    if (o->setup.weight_decay != 0)
+        rc = be->scale(x, (float)(1 - lr * o->setup.weight_decay), o->n);
+    if (!rc && !o->skipped) rc = be->scale(m, (float)o->setup.beta, o->n);
+    if (!rc && !o->skipped) rc = be->axpy(m, (float)lr, g, o->n);
+    return rc ? rc : PL_OUTER_SEND;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
+}
+
+/* 2. for one tensor, m (n) on the device. Its transform is taken, what is sent is set to zero there,
+ * and the rest is transformed back: m - q_r in one go. */
+static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const struct part *p)
+{
+    const struct pl_backend *be = o->setup.be;
+    size_t n = p->count * (size_t)p->m, kept = p->kept;
+    float *coef = be->alloc(n * sizeof *coef), *values = be->alloc(kept * sizeof *values);
+    int32_t *index = be->alloc(kept * sizeof *index), *at = pl_alloc(kept + 1, sizeof *at);
+    float *rest = pl_alloc(n, sizeof *rest);
+    int rc = coef && values && index && at && rest ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = be->chunk_cut(coef, m, &p->chunks, 1);
+    if (!rc) rc = be->chunk_topk(index, values, coef, p->count, p->m, p->k);
+    if (!rc) rc = be->get(at, index, kept * sizeof *at);
+    if (!rc) rc = pl_pack12(out, at, (kept + 1) / 2 * 2);
+    if (!rc) rc = be->get(out + (kept + 1) / 2 * 3, values, kept * sizeof *values);
+    if (!rc) rc = be->get(rest, coef, n * sizeof *rest);
+    for (size_t i = 0; !rc && i < kept; i++)
+        rest[i / (size_t)p->k * (size_t)p->m + (size_t)at[i]] = 0;
+    if (!rc) rc = be->put(coef, rest, n * sizeof *rest);
+    if (!rc) rc = be->chunk_paste(m, coef, &p->chunks, 1);
+    be->free(coef), be->free(values), be->free(index);
+    pl_free(at), pl_free(rest);
+    return rc;
+}
+
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    float *m = pl_outer_get(o, "momentum");
+    size_t at = 0, all = all_bytes(o);
+    int rc = pl_outer_reserve(o, all);
+    (void)x, (void)g;
+    if (!rc && out->weight == 0) memset(o->out, 0, all);
+    for (int i = 0; !rc && out->weight > 0 && i < o->setup.count; i++) {
+        struct part p = part_of(o, i);
+        rc = send_part(o, o->out + at, m + o->setup.tensors[i].offset, &p);
+        at += p.bytes;
+    }
+    out->bytes = all;
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+/* PL_EPROTO for an index beyond the chunk, one twice, or a value that is no number. */
+static int read_part(int32_t *index, float *value, const uint8_t *in, const struct part *p)
+{
+    double sum = 0;
+    pl_unpack12(index, in, (p->kept + 1) / 2 * 2);
+    memcpy(value, in + (p->kept + 1) / 2 * 3, p->kept * sizeof *value);
+    for (size_t i = 0; i < p->kept; i++) {
+        if (index[i] >= p->m || (i % (size_t)p->k && index[i] <= index[i - 1])) return PL_EPROTO;
+        sum += fabs((double)value[i]);
+    }
+    return isfinite(sum) ? PL_OK : PL_EPROTO;
+}
+
+/* 3. for one tensor: Q's inverse transform in u (n), on the device. Peers in the order of ranks. */
+static int receive_part(const struct pl_outer *o, float *u, const struct pl_outer_message *in,
+                        int count, size_t at, const struct part *p)
+{
+    const struct pl_backend *be = o->setup.be;
+    size_t n = p->count * (size_t)p->m;
+    double *sum = pl_alloc(n, sizeof *sum);
+    uint16_t *senders = pl_alloc(n, sizeof *senders);
+    int32_t *index = pl_alloc(p->kept + 1, sizeof *index);
+    float *value = pl_alloc(p->kept, sizeof *value), *Q = pl_alloc(n, sizeof *Q);
+    float *coef = be->alloc(n * sizeof *coef);
+    int rc = sum && senders && index && value && Q && coef ? PL_OK : PL_ENOMEM;
+    for (int r = 0; !rc && r < count; r++) {
+        if (!(in[r].weight > 0) || in[r].bytes != all_bytes(o)) continue;
+        if (read_part(index, value, in[r].data + at, p)) continue;
+        pl_sparse_add(sum, senders, index, value, 1, p->count, p->m, p->k);
+    }
+    if (!rc) pl_sparse_mean(Q, sum, senders, n, 0);
+    if (!rc) rc = be->put(coef, Q, n * sizeof *Q);
+    if (!rc) rc = be->chunk_paste(u, coef, &p->chunks, 1);
+    be->free(coef);
+    pl_free(sum), pl_free(senders), pl_free(index), pl_free(value), pl_free(Q);
+    return rc;
+}
+
+/* 3., 4. A failed exchange moves nothing; what this peer sent is lost, as one step's gradient. */
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    const struct pl_backend *be = o->setup.be;
+    size_t at = 0;
+    int rc = be->fill(g, 0, o->n);
+    for (int i = 0; !rc && i < o->setup.count; i++) {
+        struct part p = part_of(o, i);
+        rc = receive_part(o, g + o->setup.tensors[i].offset, in, count, at, &p);
+        at += p.bytes;
+    }
+    if (!rc) rc = be->sign_step(x, g, o->n, (float)o->lr);
+    o->counter[PL_OUTER_ROUNDS]++;
+    return rc ? rc : PL_OUTER_GRADIENT;
+}
+
+static double bytes_per_step(const struct pl_outer *o) { return (double)all_bytes(o); }
+
+const struct pl_outer_algorithm pl_outer_demo = {
+    .name = "demo",
+    .summary = "the largest cosine coefficients of each peer's momentum, each step",
+    .bytes = "(12 + 32) / 8 of the coefficients sent",
+    .exchange = PL_OUTER_GATHER,
+    .sends_gradients = 1,
+    .open = open_demo,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

@@ -1,0 +1,164 @@
+/* dgc_rounds.c - Deep Gradient Compression behind the interface of outer.h. The mathematics is
+ * ref/dgc.c. [DGC: Lin et al. 2018, alg. 4] [spec numerics 14]
+ *
+ *   u_r, a_r += clipped g_r     what is not sent is accumulated, with its momentum
+ *   sent: the largest entries of a_r, which leave a_r and u_r
+ *   x = x - lr mean of what was sent
+ *
+ * Each step is exchanged, but of 1000 entries one. An entry waits until it has grown, so nothing is
+ * lost, only late. An index takes 32 bits, a value 32; what a value loses to float32 stays in a_r. */
+#include "../dgc.h"
+#include "algorithms.h"
+
+#include <math.h>
+#include <string.h>
+
+static double *state_of(const struct pl_outer *o, const char *name)
+{
+    return (double *)(void *)pl_outer_get(o, name);
+}
+
+static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
+
+static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    (void)x;
+    if (!(o->setup.share > 0) || o->setup.share > 1 || o->n > UINT32_MAX)
+        return pl_fail(err, PL_EUSE, "a share of %g of %zu entries: above 0, at most 1, of 2^32",
+                       o->setup.share, o->n);
+    return pl_outer_add(o, "momentum", o->n * sizeof(double), 1) &&
+                   pl_outer_add(o, "accumulated", o->n * sizeof(double), 1)
+               ? PL_OK
+               : PL_ENOMEM;
+}
+
+/* Each peer clips to its part of the limit: R independent gradients have sqrt(R) times the norm of
+ * their mean. */
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    const struct pl_outer_setup *s = &o->setup;
+    float *host = pl_alloc(o->n, sizeof *host);
+    double *wide = pl_alloc(o->n, sizeof *wide);
+    int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
+    (void)x, (void)lr;
+    for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
+    if (!rc && !o->skipped)
+        pl_dgc_accumulate(state_of(o, "momentum"), state_of(o, "accumulated"), wide, o->n, s->beta,
+                          s->limit / sqrt(s->peers));
+    pl_free(host);
+    pl_free(wide);
+    return rc ? rc : PL_OUTER_SEND;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
+}
+
+/* Indices, ascending, then values. */
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    size_t count = count_of(o);
+    uint32_t *index = pl_alloc(count, sizeof *index);
+    double *value = pl_alloc(count, sizeof *value), *a = state_of(o, "accumulated");
+    int rc = index && value ? PL_OK : PL_ENOMEM;
+    (void)x, (void)g;
+    out->bytes = count * 8;
+    if (!rc) rc = pl_outer_reserve(o, out->bytes);
+    if (!rc) memset(o->out, 0, out->bytes);
+    if (!rc && !o->skipped) {
+        rc = pl_dgc_take(index, value, a, state_of(o, "momentum"), o->n, count);
+        for (size_t k = 0; !rc && k < count; k++) {
+            float sent = (float)value[k];
+            a[index[k]] = value[k] - sent;
+            memcpy(o->out + 4 * k, &index[k], 4);
+            memcpy(o->out + 4 * (count + k), &sent, 4);
+        }
+    }
+    pl_free(index);
+    pl_free(value);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+/* PL_EPROTO for an index out of bounds, indices that do not ascend, or a value that is no number. */
+static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_t count, size_t n)
+{
+    for (size_t k = 0; k < count; k++) {
+        float v;
+        memcpy(&index[k], in + 4 * k, 4);
+        memcpy(&v, in + 4 * (count + k), 4);
+        if (index[k] >= n || (k && index[k] <= index[k - 1]) || !isfinite(v)) return PL_EPROTO;
+        value[k] = v;
+    }
+    return PL_OK;
+}
+
+/* update (n) = the sum of what was sent; returns how many peers sent it, or PL_ENOMEM. */
+static int sum_entries(const struct pl_outer *o, double *update, const struct pl_outer_message *in,
+                       int count)
+{
+    size_t entries = count_of(o);
+    uint32_t *index = pl_alloc(entries, sizeof *index);
+    double *value = pl_alloc(entries, sizeof *value);
+    int present = index && value ? 0 : PL_ENOMEM;
+    for (int r = 0; present >= 0 && r < count; r++) {
+        if (!(in[r].weight > 0) || in[r].bytes != entries * 8) continue;
+        if (read_entries(index, value, in[r].data, entries, o->n)) continue;
+        pl_dgc_add(update, index, value, entries, 1);
+        present++;
+    }
+    pl_free(index);
+    pl_free(value);
+    return present;
+}
+
+/* A failed exchange gives back what was taken. */
+static int take_back(struct pl_outer *o)
+{
+    size_t entries = o->skipped ? 0 : count_of(o);
+    for (size_t k = 0; k < entries; k++) {
+        uint32_t index;
+        float sent;
+        memcpy(&index, o->out + 4 * k, 4);
+        memcpy(&sent, o->out + 4 * (entries + k), 4);
+        state_of(o, "accumulated")[index] += sent;
+    }
+    return PL_OUTER_GRADIENT;
+}
+
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    const struct pl_backend *be = o->setup.be;
+    double *update = pl_alloc(o->n, sizeof *update);
+    float *step = pl_alloc(o->n, sizeof *step);
+    int present = update && step ? sum_entries(o, update, in, count) : PL_ENOMEM;
+    int rc = present < 0 ? present : PL_OK;
+    if (!rc && present) {
+        for (size_t i = 0; i < o->n; i++) step[i] = (float)(update[i] / present);
+        rc = be->put(g, step, o->n * sizeof *step);
+        if (!rc) rc = be->axpy(x, (float)-o->lr, g, o->n);
+        o->counter[PL_OUTER_ROUNDS]++;
+    }
+    pl_free(update);
+    pl_free(step);
+    if (rc) return rc;
+    return present ? PL_OUTER_GRADIENT : take_back(o);
+}
+
+static double bytes_per_step(const struct pl_outer *o) { return 8.0 * (double)count_of(o); }
+
+const struct pl_outer_algorithm pl_outer_dgc = {
+    .name = "dgc",
+    .summary = "the largest of many accumulated gradients, each step",
+    .bytes = "8 n share",
+    .exchange = PL_OUTER_GATHER,
+    .sends_gradients = 1,
+    .open = open_dgc,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

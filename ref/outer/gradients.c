@@ -1,0 +1,92 @@
+/* gradients.c - one gradient a step, averaged before anybody steps: as if one machine had the whole
+ * batch. The run of the paper does this, with the gradients of many batches summed. [TTT 2.1, 3.3]
+ * [spec outer-steps 1]
+ *
+ *   gradients            x_{t+1} = step(x_t, mean of the peers' g_t)
+ *   delayed_gradients    x_{t+1} = step(x_t, mean of the peers' g_{t-1})
+ *
+ * Delayed by one, an exchange may take as long as a gradient does, and costs no time: the step uses
+ * gradients of the parameters before the last step. [ZeRO-Offload: Ren et al. 2021]
+ *
+ * The inner optimizer steps with the mean, so all peers' moments and parameters stay equal. */
+#include "algorithms.h"
+
+static int open_nothing(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    (void)o, (void)x, (void)err;
+    return PL_OK;
+}
+
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_SEND;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
+}
+
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    int rc = pl_outer_encode(o, 0, g, o->n);
+    (void)x;
+    out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+/* The exchange of the first step has nothing before it to wait for. */
+static int message_ahead(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    int rc = message(o, out, x, g);
+    return rc == PL_OUTER_RECEIVE && o->counter[PL_OUTER_STEPS] == 1 ? PL_OUTER_GRADIENT : rc;
+}
+
+/* Without the others' gradients nobody steps: who stepped alone would leave the common parameters. */
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    double total = 0;
+    size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    int rc;
+    (void)x;
+    rc = pl_outer_mean(o, g, &total, in, count, bytes, 0, o->n);
+    if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
+    o->counter[PL_OUTER_ROUNDS]++;
+    return PL_OUTER_STEP;
+}
+
+static double bytes_per_step(const struct pl_outer *o)
+{
+    return (double)pl_outer_coded_bytes(o->setup.coding, o->n);
+}
+
+const struct pl_outer_algorithm pl_outer_gradients = {
+    .name = "gradients",
+    .summary = "the mean gradient of every step",
+    .bytes = "4 n; n + 1024 in 8 bits",
+    .exchange = PL_OUTER_MEAN,
+    .sends_gradients = 1,
+    .open = open_nothing,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};
+
+const struct pl_outer_algorithm pl_outer_delayed_gradients = {
+    .name = "delayed_gradients",
+    .summary = "the mean gradient of the step before",
+    .bytes = "4 n; n + 1024 in 8 bits",
+    .exchange = PL_OUTER_MEAN,
+    .sends_gradients = 1,
+    .open = open_nothing,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message_ahead,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

@@ -1,0 +1,117 @@
+/* local_steps.c - train alone for H steps, then agree: local SGD and DiLoCo.
+ * [Local SGD: Stich 2019] [DiLoCo: Douillard et al. 2023] [spec outer-steps 3]
+ *
+ *   every peer    theta_r = phi, then H steps of the inner optimizer on its own data
+ *   together      g = sum_r w_r (phi - theta_r), a pseudo-gradient
+ *   every peer    phi = outer step of (phi, g);  theta_r = phi
+ *
+ * H times fewer bytes than a gradient a step. The inner optimizer's moments stay with their peer:
+ * they go on over outer steps, and are neither averaged nor reset nor sent.
+ *
+ * Why the difference and not theta_r itself: the mathematics is the same, but differences are
+ * small, so rounding them costs little. */
+#include "algorithms.h"
+
+static int open_phi(struct pl_outer *o, const float *x)
+{
+    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
+    float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
+    return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
+}
+
+static int open_diloco(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    (void)err;
+    return open_phi(o, x);
+}
+
+/* mu = 0 and nu = 1: phi becomes the mean of the theta_r. */
+static int open_local_sgd(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    (void)err;
+    o->setup.mu = 0;
+    o->setup.nu = 1;
+    return open_phi(o, x);
+}
+
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_STEP;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)x;
+    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+}
+
+/* Delta_r = phi - theta_r. A peer that took no step sends zeros, with weight 0. */
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *delta = be->alloc(o->n * sizeof *delta);
+    int rc = delta ? be->copy(delta, pl_outer_get(o, "phi"), o->n) : PL_ENOMEM;
+    (void)g;
+    if (!rc) rc = be->axpy(delta, -1, x, o->n);
+    if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
+    be->free(delta);
+    out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+/* After a failed exchange the peer trains on: phi is the same, so its next Delta_r has this one in
+ * it, and nothing is lost. But for a NaN in theta_r, which would stay: that peer begins at phi. */
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum"), *mean;
+    double total = 0, squares = 0;
+    size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    int rc;
+    (void)g;
+    mean = be->alloc(o->n * sizeof *mean);
+    rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
+    if (!rc && total > 0) {
+        rc = be->outer_nesterov(phi, b, mean, o->n, (float)o->setup.mu, (float)o->setup.nu);
+        if (!rc) rc = be->copy(x, phi, o->n);
+        o->counter[PL_OUTER_ROUNDS]++;
+    } else if (!rc) {
+        rc = be->sumsq(&squares, x, o->n);
+        if (!rc && !(squares <= 1e300)) rc = be->copy(x, phi, o->n);
+    }
+    be->free(mean);
+    return rc ? rc : PL_OUTER_GRADIENT;
+}
+
+static double bytes_per_step(const struct pl_outer *o)
+{
+    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
+}
+
+const struct pl_outer_algorithm pl_outer_local_sgd = {
+    .name = "local_sgd",
+    .summary = "H local steps, then the mean of the parameters",
+    .bytes = "4 n / H",
+    .exchange = PL_OUTER_MEAN,
+    .open = open_local_sgd,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};
+
+const struct pl_outer_algorithm pl_outer_diloco = {
+    .name = "diloco",
+    .summary = "H local steps, then a Nesterov step along the mean change",
+    .bytes = "4 n / H; (n + 1024) / H in 8 bits; (n / 2 + n / 1024) / H in E3M0",
+    .exchange = PL_OUTER_MEAN,
+    .open = open_diloco,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

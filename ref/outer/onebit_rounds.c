@@ -1,0 +1,200 @@
+/* onebit_rounds.c - 1-bit Adam behind the interface of outer.h. The mathematics is ref/onebit.c.
+ * [1-bit Adam: Tang et al. 2021, alg. 1] [spec numerics 13]
+ *
+ *   the first warm_up steps   mean of the gradients in float32, Adam
+ *   then, twice a step        1. every peer sends the signs of its momentum, and one scale
+ *                             2. peer k, server of slice k, sends the signs of that slice's mean
+ *                             x = x - lr m / (sqrt(v) + eps), v as the warm-up left it
+ *
+ * Adam is not linear in the gradient, so signs of gradients would not do; with v frozen what is left
+ * is momentum, which is linear. Both roundings have error feedback. */
+#include "../onebit.h"
+#include "algorithms.h"
+
+#include <string.h>
+
+enum { PHASE = PL_OUTER_OWN }; /* 0: signs of all, 1: signs of the own slice */
+
+static size_t padded_of(const struct pl_outer *o) { return pl_onebit_padded(o->n, o->setup.peers); }
+static size_t slice_of(const struct pl_outer *o) { return padded_of(o) / (size_t)o->setup.peers; }
+static double *state_of(const struct pl_outer *o, const char *name)
+{
+    return (double *)(void *)pl_outer_get(o, name);
+}
+
+static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    size_t n = padded_of(o) * sizeof(double);
+    (void)x, (void)err;
+    o->setup.coding = PL_OUTER_FLOAT32; /* of the warm-up */
+    return pl_outer_add(o, "m", n, 1) && pl_outer_add(o, "v", n, 1) &&
+                   pl_outer_add(o, "worker error", n, 1) &&
+                   pl_outer_add(o, "server error", slice_of(o) * sizeof(double), 1) &&
+                   pl_outer_add(o, "mean", slice_of(o) * sizeof(double), 1)
+               ? PL_OK
+               : PL_ENOMEM;
+}
+
+static int is_warm(const struct pl_outer *o)
+{
+    return o->counter[PL_OUTER_STEPS] > (uint64_t)o->setup.warm_up;
+}
+
+static int before_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)x, (void)g, (void)lr;
+    o->counter[PHASE] = 0;
+    return PL_OUTER_SEND;
+}
+
+static int after_step(struct pl_outer *o, float *x)
+{
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
+}
+
+/* out (n) = x (n) of the device */
+static int get_doubles(const struct pl_outer *o, double *out, const float *x)
+{
+    float *host = pl_alloc(o->n, sizeof *host);
+    int rc = host ? o->setup.be->get(host, x, o->n * sizeof *host) : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < o->n; i++) out[i] = host[i];
+    pl_free(host);
+    return rc;
+}
+
+static int put_doubles(const struct pl_outer *o, float *x, const double *in)
+{
+    float *host = pl_alloc(o->n, sizeof *host);
+    int rc = host ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < o->n; i++) host[i] = (float)in[i];
+    if (!rc) rc = o->setup.be->put(x, host, o->n * sizeof *host);
+    pl_free(host);
+    return rc;
+}
+
+static size_t sign_bytes(size_t n) { return n / 8 + sizeof(double); }
+
+static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
+{
+    size_t padded = padded_of(o), slice = slice_of(o);
+    double *gradient, scale;
+    int rc;
+    (void)x;
+    if (!is_warm(o)) {
+        rc = pl_outer_encode(o, 0, g, o->n);
+        out->bytes = o->n * sizeof(float);
+        return rc ? rc : PL_OUTER_RECEIVE;
+    }
+    out->bytes = sign_bytes(o->counter[PHASE] ? slice : padded);
+    if ((rc = pl_outer_reserve(o, out->bytes))) return rc;
+    memset(o->out, 0, out->bytes);
+    if (o->counter[PHASE]) {
+        pl_onebit_compress(o->out + 8, &scale, state_of(o, "server error"), state_of(o, "mean"),
+                           slice);
+        out->weight = 1; /* the slice's mean is the others' */
+    } else {
+        if (o->skipped) return PL_OUTER_RECEIVE;
+        gradient = pl_alloc(o->n, sizeof *gradient);
+        rc = gradient ? get_doubles(o, gradient, g) : PL_ENOMEM;
+        if (!rc)
+            rc = pl_onebit_worker(o->out + 8, &scale, state_of(o, "worker error"), state_of(o, "m"),
+                                  gradient, o->n, padded, o->setup.adam.beta1);
+        pl_free(gradient);
+    }
+    if (!rc) memcpy(o->out, &scale, sizeof scale);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}
+
+/* A message's scale, or -1 if it is to be left out. */
+static double scale_of(const struct pl_outer_message *in, size_t n)
+{
+    double scale;
+    if (!(in->weight > 0) || in->bytes != sign_bytes(n)) return -1;
+    memcpy(&scale, in->data, sizeof scale);
+    return scale >= 0 && scale <= 1e300 ? scale : -1;
+}
+
+/* 1. What was sent and lost goes back into the error; else the mean of the own slice. */
+static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int count)
+{
+    size_t padded = padded_of(o), slice = slice_of(o), first = (size_t)o->setup.rank * slice;
+    double *mean = state_of(o, "mean"), *one = pl_alloc(padded, sizeof *one), scale;
+    int present = 0;
+    if (!one) return PL_ENOMEM;
+    if (count == 0 && !o->skipped) {
+        memcpy(&scale, o->out, sizeof scale);
+        pl_onebit_expand(one, o->out + 8, scale, padded);
+        for (size_t i = 0; i < padded; i++) state_of(o, "worker error")[i] += one[i];
+    }
+    memset(mean, 0, slice * sizeof *mean);
+    for (int k = 0; k < count; k++) {
+        if ((scale = scale_of(&in[k], padded)) < 0) continue;
+        pl_onebit_expand(one, in[k].data + 8 + first / 8, scale, slice);
+        for (size_t i = 0; i < slice; i++) mean[i] += one[i];
+        present++;
+    }
+    for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
+    pl_free(one);
+    o->counter[PHASE] = 1;
+    return present ? PL_OUTER_SEND : PL_OUTER_GRADIENT;
+}
+
+/* 2. Slices whose server is missing keep their momentum. */
+static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_message *in, int count,
+                       const struct pl_onebit *adam)
+{
+    size_t slice = slice_of(o);
+    double *m = state_of(o, "m"), *p = pl_alloc(o->n, sizeof *p), scale;
+    int rc = p ? get_doubles(o, p, x) : PL_ENOMEM;
+    for (int k = 0; !rc && k < count; k++) {
+        if (in[k].rank < 0 || in[k].rank >= o->setup.peers) continue;
+        if ((scale = scale_of(&in[k], slice)) < 0) continue;
+        pl_onebit_expand(m + (size_t)in[k].rank * slice, in[k].data + 8, scale, slice);
+    }
+    if (!rc) pl_onebit_step(p, m, state_of(o, "v"), o->n, adam);
+    if (!rc) rc = put_doubles(o, x, p);
+    pl_free(p);
+    o->counter[PL_OUTER_ROUNDS]++;
+    return rc ? rc : PL_OUTER_GRADIENT;
+}
+
+static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count)
+{
+    const struct pl_adam *a = &o->setup.adam;
+    const struct pl_onebit adam = { o->lr, a->beta1, a->beta2, a->eps };
+    double total = 0, *both;
+    int rc;
+    if (is_warm(o) && !o->counter[PHASE]) return take_signs(o, in, count);
+    if (is_warm(o)) return count ? take_slices(o, x, in, count, &adam) : PL_OUTER_GRADIENT;
+    rc = pl_outer_mean(o, g, &total, in, count, o->n * sizeof(float), 0, o->n);
+    if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
+    both = pl_alloc(2 * o->n, sizeof *both);
+    rc = both ? get_doubles(o, both, x) : PL_ENOMEM;
+    if (!rc) rc = get_doubles(o, both + o->n, g);
+    if (!rc) pl_onebit_warm_up(both, state_of(o, "m"), state_of(o, "v"), both + o->n, o->n, &adam);
+    if (!rc) rc = put_doubles(o, x, both);
+    pl_free(both);
+    return rc ? rc : PL_OUTER_GRADIENT;
+}
+
+/* Of a step after the warm-up. */
+static double bytes_per_step(const struct pl_outer *o)
+{
+    return (double)(sign_bytes(padded_of(o)) + sign_bytes(slice_of(o)));
+}
+
+const struct pl_outer_algorithm pl_outer_onebit_adam = {
+    .name = "onebit_adam",
+    .summary = "Adam's momentum in signs, its second moment frozen",
+    .bytes = "n / 8 + n / (8 R) + 16 after the warm-up, n padded to whole bytes a slice",
+    .exchange = PL_OUTER_GATHER,
+    .sends_gradients = 1,
+    .open = open_onebit,
+    .before_step = before_step,
+    .after_step = after_step,
+    .message = message,
+    .apply = apply,
+    .bytes_per_step = bytes_per_step,
+};

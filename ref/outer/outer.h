@@ -1,0 +1,195 @@
+/* outer.h - one interface for every way of training together: what a peer remembers, what it does
+ * around its own steps, what it sends, and what it does with what the others have sent.
+ * [spec outer-steps 1, 16] paper/algorithms.md places them all in one scheme.
+ *
+ * The algorithm decides, and the trainer acts: each call returns what comes next. This is the whole
+ * loop of a trainer, whatever the algorithm:
+ *
+ *   next = PL_OUTER_GRADIENT
+ *   for ever: switch (next)
+ *     GRADIENT   g = the gradient of this peer's batch at x;   next = pl_outer_before_step(o, x, g, lr)
+ *     STEP       the inner optimizer steps, x from g;          next = pl_outer_after_step(o, x)
+ *     SEND       next = pl_outer_message(o, &message, x, g);   the transport takes the message
+ *     RECEIVE    the transport brings the messages of the oldest exchange that is not applied yet;
+ *                                                              next = pl_outer_apply(o, x, g, in, count)
+ *
+ * Sending and receiving are apart, so an exchange may take as long as some local steps do. x and g
+ * are the backend's memory, messages the host's. Nothing here knows a network or a clock. */
+#ifndef PL_OUTER_H
+#define PL_OUTER_H
+
+#include "../backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_OUTER_AXES_MAX 16
+#define PL_OUTER_BUFFERS_MAX 8     /* SPARTA and NoLoCo need two, delayed Nesterov four */
+#define PL_OUTER_COUNTERS_MAX 8    /* steps, rounds, what is in flight */
+#define PL_OUTER_PEERS_MAX 65536   /* of one exchange; a sender's number travels in 16 bits */
+#define PL_OUTER_FRAGMENTS_MAX 256 /* of Streaming DiLoCo; the paper's largest model has 24 */
+
+/* What the trainer does next. Negative values are PL_E statuses. */
+enum pl_outer_next { PL_OUTER_GRADIENT, PL_OUTER_STEP, PL_OUTER_SEND, PL_OUTER_RECEIVE };
+
+/* Who needs a message. A sum can be made on the way, by a butterfly all-reduce: then apply takes
+ * one message, the mean. */
+enum pl_outer_exchange {
+    PL_OUTER_MEAN,   /* everybody the weighted mean of all */
+    PL_OUTER_GATHER, /* everybody each message */
+    PL_OUTER_GROUP,  /* the members of a group, drawn anew each time, each other's */
+    PL_OUTER_ONE     /* everybody each message, whenever it comes, all in the same order */
+};
+
+/* How values travel where a message is a vector: 4 bytes, 1 byte and a table, half a byte. */
+enum pl_outer_coding { PL_OUTER_FLOAT32, PL_OUTER_UNIFORM8, PL_OUTER_E3M0 };
+
+struct pl_outer_tensor {
+    size_t offset, n; /* of the buffers x and g; n >= 1 */
+    int axes;
+    int64_t shape[PL_OUTER_AXES_MAX];
+    int fragment; /* of Streaming DiLoCo */
+};
+
+struct pl_outer_setup {
+    const struct pl_backend *be;
+    const struct pl_outer_tensor *tensors; /* copied */
+    int count;
+    int rank, peers; /* this peer, of so many */
+    enum pl_outer_coding coding;
+
+    int H;         /* inner steps of an outer one */
+    double mu, nu; /* outer momentum and rate */
+    double gamma;  /* NoLoCo: pull towards the group */
+    int group;     /* NoLoCo: peers of a group */
+    int N;         /* delayed Nesterov: pseudo-gradients between updates of the momentum */
+    int fragments; /* Streaming DiLoCo */
+    int tau;       /* inner steps that an exchange takes */
+    double alpha;  /* weight of the local parameters when it ends */
+    const int
+        *offsets; /* (fragments), copied: inner step at which each is sent, modulo H; NULL: one
+                           after the other, H / fragments apart, applied on the grid */
+
+    int topk, chunk;     /* DeMo, SparseLoCo: entries sent of a chunk, and its side */
+    double beta;         /* decay of what is kept: momentum, error feedback, DGC's momentum */
+    double weight_decay; /* of DeMo */
+    int mean_over_all;   /* SparseLoCo: divide by all peers, not by those who sent an entry */
+    double share;        /* of partial averaging and of DGC: entries sent at a time */
+    int rank_r;          /* PowerSGD's rank */
+    int own_feedback;    /* PowerSGD: the textbook's rule, not hivemind's */
+    int refill;          /* PowerSGD: a Q of zeros is drawn anew; hivemind keeps it for ever */
+    double limit;        /* DGC: norm to which a peer's gradient is clipped */
+    int warm_up;         /* 1-bit Adam: steps of plain Adam before */
+    struct pl_adam adam; /* of 1-bit Adam */
+    uint64_t seed;       /* of what all peers draw alike */
+};
+
+/* Defaults from the papers, for these tensors and peers. */
+void pl_outer_defaults(struct pl_outer_setup *setup);
+
+struct pl_outer_message {
+    uint8_t *data;
+    size_t bytes;
+    double weight; /* 0: left out. A peer sends 1 or 0; the transport multiplies by its samples */
+    int rank;      /* of the sender */
+};
+
+/* Part of an algorithm's state: a buffer with a name, such as "phi" or "momentum". */
+struct pl_outer_buffer {
+    const char *name;
+    void *at;
+    size_t bytes;
+    int on_host; /* else the backend's memory */
+};
+
+struct pl_outer;
+struct pl_outer_algorithm {
+    const char *name, *summary;
+    const char *bytes; /* of all that a peer sends, a step: the formula in words */
+    enum pl_outer_exchange exchange;
+    int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
+    int (*open)(struct pl_outer *o, const float *x, struct pl_err *err);
+    void (*close)(struct pl_outer *o); /* what is not a buffer; or NULL */
+    int (*before_step)(struct pl_outer *o, float *x, float *g, double lr);
+    int (*after_step)(struct pl_outer *o, float *x);
+    int (*message)(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g);
+    int (*apply)(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                 int count);
+    double (*bytes_per_step)(const struct pl_outer *o);
+};
+
+/* One peer's state. */
+struct pl_outer {
+    const struct pl_outer_algorithm *algorithm;
+    struct pl_outer_setup setup;
+    size_t n; /* of x: all tensors */
+    struct pl_outer_buffer buffer[PL_OUTER_BUFFERS_MAX];
+    int buffers;
+    uint64_t counter[PL_OUTER_COUNTERS_MAX]; /* PL_OUTER_STEPS and so on, below */
+    void *work;                              /* the algorithm's own: nothing to remember */
+    double lr;                               /* of the step under way, */
+    int skipped;                             /* and whether its gradient had a NaN */
+    uint8_t *out;                            /* the latest message */
+    size_t out_capacity;
+};
+
+/* The algorithm of that name, or NULL; and the index'th, NULL past the last. */
+const struct pl_outer_algorithm *pl_outer_find(const char *name);
+const struct pl_outer_algorithm *pl_outer_at(int index);
+
+/* Starts from parameters x. PL_EUSE, with a sentence, for settings that make no sense. */
+int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algorithm,
+                  const struct pl_outer_setup *setup, const float *x, struct pl_err *err);
+void pl_outer_close(struct pl_outer *o);
+
+/* The loop's four calls. A gradient with a NaN or an infinity takes no inner step and touches no
+ * moment: before_step skips to what follows the step; where gradients travel, this one does with
+ * weight 0, and g becomes zero. lr is the inner rate, for the algorithms that make the step
+ * themselves. */
+int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr);
+int pl_outer_after_step(struct pl_outer *o, float *x);
+/* message->data is the state's, valid until the next call. */
+int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float *x, float *g);
+/* `in` in the order of ranks, the own one among them: sums have that order. Messages of weight 0, of
+ * a wrong length, with a NaN or with an index out of bounds are left out, by all peers alike: a
+ * broken one costs its sender its say, and the others nothing. count 0: the exchange has failed. */
+int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                   int count);
+
+/* Bytes that one peer sends, a step, exactly: the sum over a whole cycle, divided by its steps. */
+double pl_outer_bytes_per_step(const struct pl_outer *o);
+
+/* All of the state, for checkpoints and newcomers; bytes in flight are the transport's. load
+ * refuses (PL_EFORMAT) what another algorithm or other tensors have saved, and changes nothing. */
+size_t pl_outer_state_bytes(const struct pl_outer *o);
+int pl_outer_save(const struct pl_outer *o, uint8_t *out);
+int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err);
+
+/* --- for the algorithms ----------------------------------------------------------------------- */
+
+/* Counters: inner steps; outer steps; inner steps that were not skipped, and how many of them there
+ * were at the last message. From PL_OUTER_OWN on, an algorithm's own. */
+enum { PL_OUTER_STEPS, PL_OUTER_ROUNDS, PL_OUTER_TAKEN, PL_OUTER_SENT, PL_OUTER_OWN };
+
+/* Adds a zeroed buffer to the state; NULL without memory, so that open returns PL_ENOMEM. */
+void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_host);
+/* The buffer of that name, or NULL. */
+float *pl_outer_get(const struct pl_outer *o, const char *name);
+
+/* Bytes of n values as they travel. */
+size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
+/* o->out = x (n, the backend's), coded, from byte `at` on. */
+int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n);
+/* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the order
+ * of the messages; others are left out, and those with a NaN. With a coding of fewer bits the mean is coded again, and everybody uses what that
+ * gives. mean: the backend's. *total: the weights' sum; if it is 0, mean is not written. */
+int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
+                  int count, size_t bytes, size_t at, size_t n);
+/* Makes o->out hold at least so many bytes. */
+int pl_outer_reserve(struct pl_outer *o, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

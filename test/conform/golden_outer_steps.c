@@ -1,0 +1,572 @@
+/* golden_outer_steps.c - outer optimizers with local steps, replayed: torch's Nesterov, DiLoCo,
+ * torchft's streaming, delayed and eager steps, NoLoCo. */
+#include "golden_outer.h"
+#include "../../ref/outer/pairing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bounds of the area's README: AdamW's 1 - lr decay is rounded to float32 by torch. */
+static double tolerance(const json_t *inner)
+{
+    const char *kind = json_string_value(json_object_get(inner, "kind"));
+    return kind && !strcmp(kind, "adamw") ? 5e-6 : 1e-6;
+}
+
+static struct pl_outer_setup setup_of(const struct outer_file *r, int peers)
+{
+    struct pl_outer_setup s;
+    pl_outer_defaults(&s);
+    s.be = r->g->be;
+    s.tensors = r->tensors;
+    s.count = r->count;
+    s.peers = peers;
+    s.H = (int)outer_long(r, "H", 1);
+    s.mu = outer_real(r, "mu", 0);
+    s.nu = outer_real(r, "nu", 1);
+    return s;
+}
+
+/* init (peers, n): the same start for all. */
+static float *start_of(const struct outer_file *r, int peers)
+{
+    float *init = pl_alloc((size_t)peers * r->n, sizeof *init);
+    for (int k = 0; init && k < peers; k++)
+        if (!outer_read(r, init + (size_t)k * r->n, "", "init", -1)) {
+            pl_free(init);
+            return NULL;
+        }
+    return init;
+}
+
+/* ---- one outer step at a time ---- */
+
+/* A tensor without a gradient in a step is skipped, and its momentum begins later. Heavy ball is a
+ * step of gossip among peers that agree. */
+static int nesterov_step(const struct outer_file *r, long t, float *x, float *b, float *g)
+{
+    const struct pl_backend *be = r->g->be;
+    float mu = (float)outer_real(r, "mu", 0), nu = (float)outer_real(r, "nu", 1);
+    int heavy = json_is_true(json_object_get(r->config, "heavy_ball")), rc = PL_OK;
+    for (int i = 0; !rc && i < r->count; i++) {
+        size_t n = r->tensors[i].n, at = r->tensors[i].offset;
+        const struct st_tensor *grad = outer_find(r->f, "s%ld.p%d.grad", t, i);
+        float *host = grad && grad->n == n ? pl_alloc(n, sizeof *host) : NULL;
+        if (!host) continue;
+        pl_safetensors_to_float(host, grad);
+        rc = be->put(g, host, n * sizeof *host);
+        if (!rc && !heavy) rc = be->outer_nesterov(x + at, b + at, g, n, mu, nu);
+        else if (!rc && !(rc = be->scale(g, -1, n)))
+            rc = be->outer_gossip(x + at, b + at, g, x + at, n, mu, nu, 0);
+        pl_free(host);
+    }
+    return rc;
+}
+
+void golden_outer_nesterov(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    float *init = NULL, *x = NULL, *b = NULL, *grad = NULL;
+    char prefix[100];
+    if (outer_open(&r, g, path, "") && (init = start_of(&r, 1))) {
+        x = golden_up(g, init, r.n);
+        b = g->be->alloc(r.n * sizeof *b);
+        grad = g->be->alloc(r.n * sizeof *grad);
+        for (long t = 1; x && b && grad && t <= outer_long(&r, "steps", 0); t++) {
+            int rc = nesterov_step(&r, t, x, b, grad);
+            snprintf(prefix, sizeof prefix, "s%ld.", t);
+            if (rc) golden_fail(g, prefix, "%s", pl_status_name(rc));
+            outer_compare(&r, prefix, "param", -1, x, -1, 1e-6);
+            if (outer_find(r.f, "s%ld.p0.momentum", t))
+                outer_compare(&r, prefix, "momentum", -1, b, -1, 1e-6);
+        }
+    }
+    pl_free(init);
+    g->be->free(x);
+    g->be->free(b);
+    g->be->free(grad);
+    outer_close(&r);
+}
+
+/* ---- DiLoCo, and MuLoCo ---- */
+
+/* A config's entry for a round, by peers. */
+static double in_round(const struct outer_file *r, long t, const char *key, int k, double otherwise)
+{
+    const json_t *round = json_array_get(json_object_get(r->config, "rounds"), (size_t)t - 1);
+    const json_t *v = json_array_get(json_object_get(round, key), (size_t)k);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+static int is_left_out(const struct outer_file *r, long t, int k)
+{
+    const json_t *round = json_array_get(json_object_get(r->config, "rounds"), (size_t)t - 1);
+    const json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(round, "left_out"), i,
+                       v) if (json_integer_value(v) == k) return 1;
+    return 0;
+}
+
+/* A peer with fewer steps than H skips the rest, as after gradients with a NaN. A peer that the
+ * original's NaN has spoilt gets it here too, after its steps. */
+static int local_steps(struct outer_swarm *s, struct outer_inner *in, struct outer_file *r, long t,
+                       int k, int H)
+{
+    const json_t *rates = json_object_get(json_object_get(r->config, "inner"), "lr_steps");
+    long steps = (long)in_round(r, t, "steps", k, H);
+    float *g = pl_alloc(r->n, sizeof *g), nan = NAN;
+    char prefix[100];
+    int next = g ? PL_OUTER_GRADIENT : PL_ENOMEM;
+    snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
+    for (long h = 0; h < H && next >= 0; h++) {
+        if (json_is_array(rates))
+            in->lr = json_number_value(json_array_get(rates, (size_t)((t - 1) * H + h)));
+        if (h >= steps || !outer_read(r, g, prefix, "grads", h))
+            for (size_t i = 0; i < r->n; i++) g[i] = NAN;
+        next = outer_swarm_step(s, k, g, in->lr, outer_inner_step, in);
+    }
+    pl_free(g);
+    if (next >= 0 && is_left_out(r, t, k)) {
+        if (r->g->be->put(s->x[k], &nan, sizeof nan)) next = PL_EDEVICE;
+    } else if (next >= 0) {
+        outer_compare(r, prefix, "local", -1, s->x[k], -1,
+                      in->kind == INNER_MUON ? 5e-6
+                                             : tolerance(json_object_get(r->config, "inner")));
+    }
+    return next;
+}
+
+struct mean_check {
+    struct outer_swarm *s;
+    struct outer_file *r;
+    const char *prefix;
+    double allowed;
+};
+
+/* The mean pseudo-gradient, as the peers are about to compute it. */
+static void check_mean(void *context, const struct pl_outer_message *in)
+{
+    struct mean_check *c = context;
+    float *g = c->r->g->be->alloc(c->r->n * sizeof *g);
+    double total = 0;
+    if (g && !pl_outer_mean(c->s->o[0], g, &total, in, c->s->peers, in[0].bytes, 0, c->r->n))
+        outer_compare(c->r, c->prefix, "g", -1, g, -1, c->allowed);
+    c->r->g->be->free(g);
+}
+
+static int open_inner(struct outer_inner *in, const struct outer_file *r, int peers)
+{
+    const json_t *adam = json_object_get(r->config, "adam");
+    if (!adam) return outer_inner_open(in, r, json_object_get(r->config, "inner"), peers);
+    if (!outer_inner_open(in, r, adam, peers)) return 0;
+    in->kind = INNER_MUON;
+    in->lr = outer_real(r, "adam_lr", 0);
+    in->decay = outer_real(r, "adam_wd", outer_real(r, "wd", 0));
+    in->muon_lr = outer_real(r, "lr", 0);
+    in->muon_momentum = outer_real(r, "momentum", 0);
+    in->muon_decay = outer_real(r, "wd", 0);
+    in->matrices = -1;
+    return 1;
+}
+
+void golden_outer_diloco(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    struct outer_swarm s = { .g = g };
+    struct outer_inner in = { .be = NULL };
+    struct pl_outer_setup setup;
+    float *init = NULL;
+    char prefix[100];
+    int peers, next = 0;
+    if (!outer_open(&r, g, path, "")) {
+        outer_close(&r);
+        return;
+    }
+    peers = (int)outer_long(&r, "R", 1);
+    setup = setup_of(&r, peers);
+    init = start_of(&r, peers);
+    if (init && outer_swarm_open(&s, g, "diloco", &setup, init) && open_inner(&in, &r, peers)) {
+        double allowed = in.kind == INNER_MUON ? 5e-6
+                                               : tolerance(json_object_get(r.config, "inner"));
+        struct mean_check c = { &s, &r, prefix, allowed };
+        s.sent = check_mean;
+        s.context = &c;
+        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
+            snprintf(prefix, sizeof prefix, "t%ld.", t);
+            for (int k = 0; k < peers && next >= 0; k++) {
+                next = local_steps(&s, &in, &r, t, k, setup.H);
+                s.weight[k] = in_round(&r, t, "samples", k, 1);
+            }
+            if (next >= 0) next = outer_swarm_exchange(&s);
+            for (int k = 0; k < peers; k++)
+                outer_compare(&r, prefix, "param", -1, s.x[k], -1, allowed);
+            if (outer_find(r.f, "%sp0.momentum", prefix))
+                outer_compare(&r, prefix, "momentum", -1, pl_outer_get(s.o[0], "momentum"), -1,
+                              allowed);
+        }
+        if (next < 0) golden_fail(g, prefix, "%s", pl_status_name(next));
+    }
+    outer_inner_close(&in);
+    outer_swarm_close(&s);
+    pl_free(init);
+    outer_close(&r);
+}
+
+/* ---- fragments ---- */
+
+struct stream {
+    struct outer_file *r;
+    struct outer_swarm *s;
+    long events, exchanges; /* so far */
+    long step;
+    double allowed;
+};
+
+static void event(struct stream *c, const char *name, int fragment)
+{
+    const json_t *want = json_array_get(json_object_get(c->r->config, "events"), (size_t)c->events);
+    const char *their = json_string_value(json_object_get(want, "event"));
+    char what[100];
+    snprintf(what, sizeof what, "event %ld: %s", c->events, name);
+    golden_check(c->r->g, what,
+                 their && !strcmp(their, name) &&
+                     json_integer_value(json_object_get(want, "step")) == c->step &&
+                     json_integer_value(json_object_get(want, "fragment")) == fragment,
+                 "step %ld, fragment %d, where the file has another event", c->step, fragment);
+    c->events++;
+}
+
+static int fragment_of_event(const struct stream *c)
+{
+    const json_t *want = json_array_get(json_object_get(c->r->config, "events"), (size_t)c->events);
+    return (int)json_integer_value(json_object_get(want, "fragment"));
+}
+
+/* The mean of the fragment's tensors lies packed in the messages. Which fragment it is shows in what
+ * it equals. */
+static void fragment_sent(void *context, const struct pl_outer_message *in)
+{
+    struct stream *c = context;
+    size_t n = in[0].bytes / sizeof(float), at = 0;
+    const struct pl_backend *be = c->r->g->be;
+    float *packed = be->alloc(n * sizeof *packed), *g = be->alloc(c->r->n * sizeof *g);
+    int fragment = fragment_of_event(c), rc = packed && g ? PL_OK : PL_ENOMEM;
+    double total = 0;
+    char prefix[100];
+    if (!rc) rc = pl_outer_mean(c->s->o[0], packed, &total, in, c->s->peers, in[0].bytes, 0, n);
+    for (int i = 0; !rc && i < c->r->count; i++) {
+        const struct pl_outer_tensor *t = &c->r->tensors[i];
+        if (t->fragment != fragment || at + t->n > n) continue;
+        rc = be->copy(g + t->offset, packed + at, t->n);
+        at += t->n;
+    }
+    snprintf(prefix, sizeof prefix, "e%ld.", c->events);
+    if (rc || at != n) golden_fail(c->r->g, prefix, "a message of %zu values, not %zu", n, at);
+    else outer_compare(c->r, prefix, "g", -1, g, fragment, c->allowed);
+    be->free(packed);
+    be->free(g);
+    event(c, "send", fragment);
+}
+
+static int fragment_arrives(void *context)
+{
+    struct stream *c = context;
+    const json_t *failed = json_object_get(c->r->config, "failed"), *v;
+    size_t i;
+    int good = 1;
+    c->exchanges++;
+    json_array_foreach(failed, i, v) if (json_integer_value(v) == c->exchanges) good = 0;
+    event(c, good ? "apply" : "failed", fragment_of_event(c));
+    return good;
+}
+
+static int read_fragments(struct outer_file *r, struct pl_outer_setup *s, int *offsets)
+{
+    const json_t *members = json_object_get(r->config, "members"), *part, *block, *v;
+    const json_t *given = json_object_get(r->config, "offsets");
+    long each = outer_long(r, "per_block", 1);
+    size_t p, i;
+    s->fragments = (int)json_array_size(members);
+    if (s->fragments < 1 || s->fragments > OUTER_TENSORS_MAX) return 0;
+    json_array_foreach(members, p, part)
+        json_array_foreach(part, i, block) for (long m = 0; m < each; m++)
+    {
+        long tensor = (long)json_integer_value(block) * each + m;
+        if (tensor >= 0 && tensor < r->count) r->tensors[tensor].fragment = (int)p;
+    }
+    json_array_foreach(given, p, v) if (p < OUTER_TENSORS_MAX)
+        offsets[p] = (int)json_integer_value(v);
+    if (json_array_size(given)) s->offsets = offsets;
+    s->tau = (int)outer_long(r, "tau", 0);
+    s->alpha = outer_real(r, "alpha", 0);
+    return 1;
+}
+
+static int streaming_step(struct stream *c, struct outer_inner *in, float *g)
+{
+    struct outer_swarm *s = c->s;
+    char prefix[100];
+    int next = PL_OUTER_GRADIENT;
+    for (int k = 0; k < s->peers && next >= 0; k++) {
+        snprintf(prefix, sizeof prefix, "r%d.", k);
+        if (!outer_read(c->r, g, prefix, "grads", c->step - 1)) return PL_EFORMAT;
+        next = outer_swarm_step(s, k, g, in->lr, outer_inner_step, in);
+    }
+    if (next >= 0) next = outer_swarm_exchange(s);
+    for (int k = 0; k < s->peers && next >= 0; k++) {
+        snprintf(prefix, sizeof prefix, "r%d.", k);
+        outer_compare(c->r, prefix, "theta", c->step, s->x[k], -1, c->allowed);
+    }
+    outer_compare(c->r, "", "outer", c->step, pl_outer_get(s->o[0], "phi"), -1, c->allowed);
+    outer_compare(c->r, "", "momentum", c->step, pl_outer_get(s->o[0], "momentum"), -1, c->allowed);
+    return next;
+}
+
+void golden_outer_streaming(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    struct outer_swarm s = { .g = g };
+    struct outer_inner in = { .be = NULL };
+    struct pl_outer_setup setup;
+    int offsets[OUTER_TENSORS_MAX] = { 0 }, peers, next = 0;
+    float *init = NULL, *grad = NULL;
+    if (!outer_open(&r, g, path, "")) {
+        outer_close(&r);
+        return;
+    }
+    peers = (int)outer_long(&r, "R", 1);
+    setup = setup_of(&r, peers);
+    init = start_of(&r, peers);
+    grad = pl_alloc(r.n, sizeof *grad);
+    if (init && grad && read_fragments(&r, &setup, offsets) &&
+        outer_swarm_open(&s, g, "streaming", &setup, init) && open_inner(&in, &r, peers)) {
+        struct stream c = { .r = &r,
+                            .s = &s,
+                            .allowed = tolerance(json_object_get(r.config, "inner")) };
+        const json_t *weights = json_object_get(r.config, "weights");
+        s.sent = fragment_sent;
+        s.arrives = fragment_arrives;
+        s.context = &c;
+        for (int k = 0; k < peers && json_array_size(weights); k++)
+            s.weight[k] = json_number_value(json_array_get(weights, (size_t)k));
+        for (c.step = 1; c.step <= outer_long(&r, "steps", 0) && next >= 0; c.step++)
+            next = streaming_step(&c, &in, grad);
+        golden_check(g, "events",
+                     next >= 0 &&
+                         (size_t)c.events == json_array_size(json_object_get(r.config, "events")),
+                     "%ld, not all of the file's; status %d", c.events, next);
+    } else golden_fail(g, "fragments", "the file's cannot be replayed");
+    outer_inner_close(&in);
+    outer_swarm_close(&s);
+    pl_free(init);
+    pl_free(grad);
+    outer_close(&r);
+}
+
+/* ---- one step late ---- */
+
+void golden_outer_eager(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    struct outer_swarm s = { .g = g };
+    struct outer_inner in = { .be = NULL };
+    struct pl_outer_setup setup;
+    const char *mode;
+    float *init = NULL, *grad = NULL;
+    char prefix[100];
+    int peers, next = 0, one;
+    if (!outer_open(&r, g, path, "")) {
+        outer_close(&r);
+        return;
+    }
+    mode = json_string_value(json_object_get(r.config, "mode"));
+    one = mode && !strcmp(mode, "delayed");
+    peers = (int)outer_long(&r, "R", 1);
+    setup = setup_of(&r, peers);
+    init = start_of(&r, peers);
+    grad = pl_alloc(r.n, sizeof *grad);
+    if (init && grad && outer_swarm_open(&s, g, one ? "delayed" : "eager", &setup, init) &&
+        outer_inner_open(&in, &r, NULL, peers)) {
+        in.kind = INNER_SGD;
+        in.lr = outer_real(&r, "lr", 0);
+        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
+            for (int k = 0; k < peers; k++) {
+                snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
+                for (long h = 0; h < setup.H && next >= 0; h++)
+                    next = outer_read(&r, grad, prefix, "grads", h)
+                               ? outer_swarm_step(&s, k, grad, in.lr, outer_inner_step, &in)
+                               : PL_EFORMAT;
+                outer_compare(&r, prefix, "delta", -1, pl_outer_get(s.o[k], "delta"), -1, 1e-6);
+            }
+            if (next >= 0) next = outer_swarm_exchange(&s);
+            for (int k = 0; k < peers; k++) {
+                if (one) snprintf(prefix, sizeof prefix, "t%ld.", t);
+                else snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
+                outer_compare(&r, prefix, "param", -1, s.x[k], -1, 1e-6);
+                if (setup.mu != 0)
+                    outer_compare(&r, prefix, "momentum", -1, pl_outer_get(s.o[k], "momentum"), -1,
+                                  1e-6);
+            }
+        }
+        if (next < 0) golden_fail(g, "steps", "%s", pl_status_name(next));
+    }
+    outer_inner_close(&in);
+    outer_swarm_close(&s);
+    pl_free(init);
+    pl_free(grad);
+    outer_close(&r);
+}
+
+/* One submission of the file's order: the worker's H steps, from wherever it is; then every peer
+ * applies its change. */
+static int submit(struct outer_swarm *s, struct outer_inner *in, struct outer_file *r, long u,
+                  float *g)
+{
+    const json_t *order = json_array_get(json_object_get(r->config, "order"), (size_t)u - 1);
+    int worker = (int)json_integer_value(json_object_get(order, "worker")), next = 0;
+    struct pl_outer_message m;
+    float *delta = r->g->be->alloc(r->n * sizeof *delta);
+    char prefix[100];
+    snprintf(prefix, sizeof prefix, "u%ld.", u);
+    if (worker < 0 || worker >= s->peers || !delta) next = PL_EFORMAT;
+    for (long h = 0; h < outer_long(r, "H", 1) && next >= 0; h++)
+        next = outer_read(r, g, prefix, "grads", h)
+                   ? outer_swarm_step(s, worker, g, in->lr, outer_inner_step, in)
+                   : PL_EFORMAT;
+    if (next == PL_OUTER_SEND)
+        next = pl_outer_message(s->o[worker], &m, s->x[worker], s->grad[worker]);
+    if (next == PL_OUTER_RECEIVE) {
+        if (!r->g->be->put(delta, m.data, m.bytes))
+            outer_compare(r, prefix, "delta", -1, delta, -1, 2e-6);
+        for (int k = 0; k < s->peers && next >= 0; k++)
+            next = pl_outer_apply(s->o[k], s->x[k], s->grad[k], &m, 1);
+    }
+    r->g->be->free(delta);
+    for (int k = 0; k < s->peers && next >= 0; k += s->peers > 1 ? s->peers - 1 : 1) {
+        outer_compare(r, prefix, "param", -1, pl_outer_get(s->o[k], "phi"), -1, 2e-6);
+        outer_compare(r, prefix, "momentum", -1, pl_outer_get(s->o[k], "momentum"), -1, 2e-6);
+        /* N = 1 is recorded from torch.optim, which has no sum */
+        outer_compare(r, prefix, "sum", -1, pl_outer_get(s->o[k], "sum"), -1, 2e-6);
+    }
+    return next;
+}
+
+void golden_outer_delayed(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    struct outer_swarm s = { .g = g };
+    struct outer_inner in = { .be = NULL };
+    struct pl_outer_setup setup;
+    float *init = NULL, *grad = NULL;
+    int peers, next = 0;
+    if (!outer_open(&r, g, path, "")) {
+        outer_close(&r);
+        return;
+    }
+    peers = (int)outer_long(&r, "R", 1);
+    setup = setup_of(&r, peers);
+    setup.N = (int)outer_long(&r, "N", 1);
+    init = start_of(&r, peers);
+    grad = pl_alloc(r.n, sizeof *grad);
+    if (init && grad && outer_swarm_open(&s, g, "delayed_nesterov", &setup, init) &&
+        outer_inner_open(&in, &r, NULL, peers)) {
+        in.kind = INNER_SGD;
+        in.lr = outer_real(&r, "lr", 0);
+        for (long u = 1; u <= outer_long(&r, "submissions", 0) && next >= 0; u++)
+            next = submit(&s, &in, &r, u, grad);
+        if (next < 0) golden_fail(g, "submissions", "%s", pl_status_name(next));
+    }
+    outer_inner_close(&in);
+    outer_swarm_close(&s);
+    pl_free(init);
+    pl_free(grad);
+    outer_close(&r);
+}
+
+/* ---- NoLoCo ---- */
+
+/* The file's groups are those that we draw. */
+static void check_groups(struct outer_file *r, long t, int peers, int group, int H)
+{
+    const json_t *groups = json_array_get(json_object_get(r->config, "groups"), (size_t)t - 1);
+    const json_t *theirs, *v;
+    size_t a, i;
+    int good = 1, member[OUTER_PEERS_MAX] = { 0 }, n;
+    char what[100];
+    json_array_foreach(groups, a, theirs)
+    {
+        n = pl_noloco_group(member, (int)json_integer_value(json_array_get(theirs, 0)), peers,
+                            group, (uint64_t)(t * H));
+        good = good && n == (int)json_array_size(theirs);
+        json_array_foreach(theirs, i, v) good = good && member[i] == json_integer_value(v);
+    }
+    snprintf(what, sizeof what, "t%ld.groups", t);
+    golden_check(r->g, what, good && json_array_size(groups) > 0, "numpy draws others");
+}
+
+static int noloco_round(struct outer_swarm *s, struct outer_inner *in, struct outer_file *r, long t,
+                        const struct pl_outer_setup *setup, float *g)
+{
+    struct pl_outer_message all[OUTER_PEERS_MAX] = { { NULL, 0, 0, 0 } };
+    int next = 0, member[OUTER_PEERS_MAX] = { 0 };
+    char prefix[100];
+    for (int k = 0; k < s->peers && next >= 0; k++) {
+        snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
+        for (long h = 0; h < setup->H && next >= 0; h++)
+            next = outer_read(r, g, prefix, "grads", h)
+                       ? outer_swarm_step(s, k, g, in->lr, outer_inner_step, in)
+                       : PL_EFORMAT;
+        outer_compare(r, prefix, "local", -1, s->x[k], -1, 1e-6);
+        if (next >= 0) next = pl_outer_message(s->o[k], &all[k], s->x[k], s->grad[k]);
+    }
+    for (int k = 0; k < s->peers && next >= 0; k++) {
+        struct pl_outer_message in_group[OUTER_PEERS_MAX];
+        int n = pl_noloco_group(member, k, s->peers, setup->group, (uint64_t)(t * setup->H));
+        for (int i = 0; i < n; i++) in_group[i] = all[member[i]];
+        next = n < 0 ? n : pl_outer_apply(s->o[k], s->x[k], s->grad[k], in_group, n);
+        snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
+        outer_compare(r, prefix, "param", -1, s->x[k], -1, 1e-6);
+        outer_compare(r, prefix, "momentum", -1, pl_outer_get(s->o[k], "momentum"), -1, 1e-6);
+    }
+    return next;
+}
+
+void golden_outer_noloco(struct golden *g, const char *path)
+{
+    struct outer_file r;
+    struct outer_swarm s = { .g = g };
+    struct outer_inner in = { .be = NULL };
+    struct pl_outer_setup setup;
+    float *init = NULL, *grad = NULL;
+    char prefix[100];
+    int peers, next = 0, read = 1;
+    if (!outer_open(&r, g, path, "r0.")) {
+        outer_close(&r);
+        return;
+    }
+    peers = (int)outer_long(&r, "R", 1);
+    setup = setup_of(&r, peers);
+    setup.group = (int)outer_long(&r, "n", 2);
+    setup.gamma = outer_real(&r, "gamma", setup.nu);
+    init = pl_alloc((size_t)peers * r.n, sizeof *init);
+    grad = pl_alloc(r.n, sizeof *grad);
+    for (int k = 0; init && k < peers; k++) {
+        snprintf(prefix, sizeof prefix, "r%d.", k);
+        read = read && outer_read(&r, init + (size_t)k * r.n, prefix, "init", -1);
+    }
+    if (init && grad && read && outer_swarm_open(&s, g, "noloco", &setup, init) &&
+        outer_inner_open(&in, &r, json_object_get(r.config, "inner"), peers)) {
+        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
+            check_groups(&r, t, peers, setup.group, setup.H);
+            next = noloco_round(&s, &in, &r, t, &setup, grad);
+        }
+        if (next < 0) golden_fail(g, "steps", "%s", pl_status_name(next));
+    } else golden_fail(g, "peers", "the file's cannot be replayed");
+    outer_inner_close(&in);
+    outer_swarm_close(&s);
+    pl_free(init);
+    pl_free(grad);
+    outer_close(&r);
+}
