@@ -141,6 +141,15 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->dequantize = one_at_a_time<cuda_dequantize>::call;
     be->lamb = one_at_a_time<cuda_lamb>::call;
     be->adam = one_at_a_time<cuda_adam>::call;
+    be->outer_nesterov = one_at_a_time<cuda_outer_nesterov>::call;
+    be->outer_mix = one_at_a_time<cuda_outer_mix>::call;
+    be->outer_gossip = one_at_a_time<cuda_outer_gossip>::call;
+    be->sign_step = one_at_a_time<cuda_sign_step>::call;
+    be->e3m0_encode = one_at_a_time<cuda_e3m0_encode>::call;
+    be->e3m0_decode = one_at_a_time<cuda_e3m0_decode>::call;
+    be->chunk_cut = one_at_a_time<cuda_chunk_cut>::call;
+    be->chunk_paste = one_at_a_time<cuda_chunk_paste>::call;
+    be->chunk_topk = one_at_a_time<cuda_chunk_topk>::call;
 
 #define PIPELINED_OPERATIONS(op) be->op = set_pipelined_operations<cuda_##op, &pl_backend::op>::call
     PIPELINED_OPERATIONS(float16_encode);

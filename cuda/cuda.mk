@@ -19,7 +19,7 @@ CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Wno-deprecated-gpu-
 	$(foreach a,$(CUDA_WANT),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
 # What it asks the reference for: chunks of quantiles, code books, element types, status names.
-CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c)
+CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c outer/chunks.c)
 cuda: $(if $(CUDA_KNOWN),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
 cuda-left-out:
 	@echo "CUDA left out: $(if $(NVCC_PATH),$(NVCC) lists no device of sm_70 or later with --list-gpu-arch,no $(or $(NVCC),nvcc) on the PATH)"

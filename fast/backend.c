@@ -128,6 +128,16 @@ int pl_backend_v1(struct pl_backend *be)
     be->meanstd16_decode = fast_meanstd16_decode;
     be->quantile8_encode = fast_quantile8_encode;
 
+    be->outer_nesterov = fast_outer_nesterov;
+    be->outer_mix = fast_outer_mix;
+    be->outer_gossip = fast_outer_gossip;
+    be->sign_step = fast_sign_step;
+    be->e3m0_encode = fast_e3m0_encode;
+    be->e3m0_decode = fast_e3m0_decode;
+    be->chunk_cut = fast_chunk_cut;
+    be->chunk_paste = fast_chunk_paste;
+    be->chunk_topk = fast_chunk_topk;
+
     be->conv = fast_conv;
     be->conv_dx = fast_conv_dx;
     be->conv_dw = fast_conv_dw;

@@ -83,7 +83,7 @@ suite cpu pairs "pairs of fast" "$BUILD/potluck conform --backend fast"
 # other orders than the rising one: what is right then is right in any order.
 if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
     suite cpu counted "the emulated device finds what it should" "$BUILD/cuda_on_cpu_check"
-    for run in dalle:late:0 vqgan:late:1 quant:early:2 optim:early:3 aggregate:7:4 gpt2:late:5; do
+    for run in dalle:late:0 vqgan:late:1 quant:early:2 optim:early:3 aggregate:7:4 gpt2:late:5 outer:late:6; do
         area=${run%%:*} how=${run#*:}
         suite cpu counted "golden $area with cuda-on-cpu, $how" "CUDA_ON_CPU_STREAMS=${how%:*} CUDA_ON_CPU_ORDER=${how#*:} \
             $BUILD/potluck conform --golden test/golden/$area --backend cuda-on-cpu"

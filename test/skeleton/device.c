@@ -400,6 +400,52 @@ static int my_adam(float *p, const float *g, const struct pl_moments *moments, s
     return there(host.adam(here(p), here(g), &m, n, step));
 }
 
+static int my_outer_nesterov(float *phi, float *b, const float *g, size_t n, float mu, float nu)
+{
+    return there(host.outer_nesterov(here(phi), here(b), here(g), n, mu, nu));
+}
+
+static int my_outer_mix(float *theta, const float *phi, size_t n, float alpha)
+{
+    return there(host.outer_mix(here(theta), here(phi), n, alpha));
+}
+
+static int my_outer_gossip(float *phi, float *b, const float *change, const float *mean, size_t n,
+                           float mu, float nu, float gamma)
+{
+    return there(host.outer_gossip(here(phi), here(b), here(change), here(mean), n, mu, nu, gamma));
+}
+
+static int my_sign_step(float *x, const float *u, size_t n, float rate)
+{
+    return there(host.sign_step(here(x), here(u), n, rate));
+}
+
+static int my_e3m0_encode(uint8_t *out, const float *x, size_t n, size_t block)
+{
+    return there(host.e3m0_encode(here(out), here(x), n, block));
+}
+
+static int my_e3m0_decode(float *x, const uint8_t *in, size_t n, size_t block)
+{
+    return there(host.e3m0_decode(here(x), here(in), n, block));
+}
+
+static int my_chunk_cut(float *y, const float *x, const struct pl_chunks *c, int dct)
+{
+    return there(host.chunk_cut(here(y), here(x), c, dct));
+}
+
+static int my_chunk_paste(float *y, const float *x, const struct pl_chunks *c, int dct)
+{
+    return there(host.chunk_paste(here(y), here(x), c, dct));
+}
+
+static int my_chunk_topk(int32_t *index, float *value, const float *x, size_t chunks, int m, int k)
+{
+    return there(host.chunk_topk(here(index), here(value), here(x), chunks, m, k));
+}
+
 int pl_backend_v1(struct pl_backend *be)
 {
     host = *be;
@@ -457,5 +503,14 @@ int pl_backend_v1(struct pl_backend *be)
     be->dequantize = my_dequantize;
     be->lamb = my_lamb;
     be->adam = my_adam;
+    be->outer_nesterov = my_outer_nesterov;
+    be->outer_mix = my_outer_mix;
+    be->outer_gossip = my_outer_gossip;
+    be->sign_step = my_sign_step;
+    be->e3m0_encode = my_e3m0_encode;
+    be->e3m0_decode = my_e3m0_decode;
+    be->chunk_cut = my_chunk_cut;
+    be->chunk_paste = my_chunk_paste;
+    be->chunk_topk = my_chunk_topk;
     return PL_OK;
 }
