@@ -180,28 +180,28 @@ static void powersgd_rounds(struct powersgd *r, const json_t *config)
     pl_free(g);
 }
 
-/* Gradients may lie in a file beside it; the textbook's feedback has them there. */
+/* Gradients may lie in another file of the folder; the textbook's feedback has them there. */
 void golden_outer_powersgd(struct golden *g, const struct st_file *f, const json_t *config)
 {
     struct powersgd r = { .g = g, .f = f, .gradients = f };
     const char *other = json_string_value(json_object_get(config, "gradients_in"));
-    struct st_file *beside = NULL;
+    struct st_file *sibling = NULL;
     struct pl_err err;
     char name[300], *path;
     r.own = !outer_find(f, "r0.p0.grad0");
     if (r.own) {
         snprintf(name, sizeof name, "%s.safetensors", other ? other : "");
         path = pl_path_join(g->folder, name);
-        if (!path || pl_safetensors_open(&beside, path, &err)) {
+        if (!path || pl_safetensors_open(&sibling, path, &err)) {
             golden_fail(g, "gradients", "%s", path ? err.text : "out of memory");
             free(path);
             return;
         }
         free(path);
-        r.gradients = beside;
+        r.gradients = sibling;
     }
     powersgd_rounds(&r, config);
-    if (beside) pl_safetensors_close(beside);
+    if (sibling) pl_safetensors_close(sibling);
 }
 
 /* ---- a part of the parameters ---- */
