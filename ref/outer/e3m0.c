@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LEVELS 7 /* beside zero */
+#define LEVELS 7 /* and zero */
 
 size_t pl_e3m0_bytes(size_t n, size_t block)
 {

@@ -1,4 +1,4 @@
-/* pairing.h - who meets whom at an outer step of NoLoCo. [spec outer-steps 11] */
+/* pairing.h - the groups of an outer step of NoLoCo. [spec outer-steps 11] */
 #ifndef PL_PAIRING_H
 #define PL_PAIRING_H
 

@@ -48,7 +48,7 @@ int pl_sparse_write(uint8_t *out, const float level[4], const int32_t *index, co
  * number. value (n): the codes' levels. */
 int pl_sparse_read(int32_t *index, float *value, const uint8_t *in, size_t n, int m, int k);
 /* The published form (20 bits a value): indices in 12 bits, in any order within a chunk, one code a
- * byte, shift and table beside. Sorted by index in each chunk. PL_EPROTO as above, or for a code
+ * byte; shift and table are apart. Sorted by index in each chunk. PL_EPROTO as above, or for a code
  * that is not in the table. */
 int pl_sparse_read_published(int32_t *index, float *value, const uint8_t *wire_index,
                              const uint8_t *wire_codes, const float *table, int bins, float shift,

@@ -1,4 +1,4 @@
-/* golden_outer_muon.c - Muon: its polynomial, and whole steps beside AdamW. */
+/* golden_outer_muon.c - Muon: its polynomial, and whole steps, with AdamW for vectors. */
 #include "golden_outer.h"
 #include "../../ref/muon.h"
 
