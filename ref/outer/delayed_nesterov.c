@@ -18,28 +18,14 @@ enum { CHANGES = PL_OUTER_OWN }; /* applied so far */
 
 static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    float *phi, *start;
+    float *start;
     int rc;
     if (o->setup.N < 1) return pl_fail(err, PL_EUSE, "N = %d: at least 1", o->setup.N);
-    phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    if (!phi || !pl_outer_add(o, "momentum", o->n * sizeof *phi, 0) ||
-        !pl_outer_add(o, "sum", o->n * sizeof *phi, 0) ||
+    if (!pl_outer_add(o, "sum", o->n * sizeof *start, 0) ||
         !(start = pl_outer_add(o, "start", o->n * sizeof *start, 0)))
         return PL_ENOMEM;
-    rc = o->setup.be->copy(phi, x, o->n);
-    return rc ? rc : o->setup.be->copy(start, x, o->n);
-}
-
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+    rc = o->setup.be->copy(start, x, o->n);
+    return rc ? rc : pl_outer_open_phi(o, x);
 }
 
 /* Against the phi where this peer began: the others have moved it since. */
@@ -95,20 +81,15 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-static double bytes_per_step(const struct pl_outer *o)
-{
-    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
-}
-
 const struct pl_outer_algorithm pl_outer_delayed_nesterov = {
     .name = "delayed_nesterov",
     .summary = "each peer's change when it comes; momentum once in N changes",
     .bytes = "4 n / H; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_ONE,
     .open = open_asynchronous,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    .bytes_per_step = pl_outer_vector_per_round,
 };

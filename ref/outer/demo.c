@@ -67,12 +67,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
 /* 2. for one tensor, m (n) on the device. Its transform is taken, what is sent is set to zero there,
  * and the rest is transformed back: m - q_r in one go. */
 static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const struct part *p)
@@ -179,7 +173,7 @@ const struct pl_outer_algorithm pl_outer_demo = {
     .sends_gradients = 1,
     .open = open_demo,
     .before_step = before_step,
-    .after_step = after_step,
+    .after_step = pl_outer_next_gradient,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

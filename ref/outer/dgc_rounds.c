@@ -50,12 +50,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
 /* Indices, ascending, then values. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
@@ -157,7 +151,7 @@ const struct pl_outer_algorithm pl_outer_dgc = {
     .sends_gradients = 1,
     .open = open_dgc,
     .before_step = before_step,
-    .after_step = after_step,
+    .after_step = pl_outer_next_gradient,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

@@ -17,18 +17,6 @@ static int open_nothing(struct pl_outer *o, const float *x, struct pl_err *err)
     return PL_OK;
 }
 
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_SEND;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     int rc = pl_outer_encode(o, 0, g, o->n);
@@ -70,8 +58,8 @@ const struct pl_outer_algorithm pl_outer_gradients = {
     .exchange = PL_OUTER_MEAN,
     .sends_gradients = 1,
     .open = open_nothing,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_send_gradient,
+    .after_step = pl_outer_next_gradient,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,
@@ -84,8 +72,8 @@ const struct pl_outer_algorithm pl_outer_delayed_gradients = {
     .exchange = PL_OUTER_MEAN,
     .sends_gradients = 1,
     .open = open_nothing,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_send_gradient,
+    .after_step = pl_outer_next_gradient,
     .message = message_ahead,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

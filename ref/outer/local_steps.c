@@ -12,17 +12,10 @@
  * small, so rounding them costs little. */
 #include "algorithms.h"
 
-static int open_phi(struct pl_outer *o, const float *x)
-{
-    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
-    return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
-}
-
 static int open_diloco(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)err;
-    return open_phi(o, x);
+    return pl_outer_open_phi(o, x);
 }
 
 /* mu = 0 and nu = 1: phi becomes the mean of the theta_r. */
@@ -31,19 +24,7 @@ static int open_local_sgd(struct pl_outer *o, const float *x, struct pl_err *err
     (void)err;
     o->setup.mu = 0;
     o->setup.nu = 1;
-    return open_phi(o, x);
-}
-
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+    return pl_outer_open_phi(o, x);
 }
 
 /* Delta_r = phi - theta_r. A peer that took no step sends zeros, with weight 0. */
@@ -85,22 +66,17 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-static double bytes_per_step(const struct pl_outer *o)
-{
-    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
-}
-
 const struct pl_outer_algorithm pl_outer_local_sgd = {
     .name = "local_sgd",
     .summary = "H local steps, then the mean of the parameters",
     .bytes = "4 n / H",
     .exchange = PL_OUTER_MEAN,
     .open = open_local_sgd,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    .bytes_per_step = pl_outer_vector_per_round,
 };
 
 const struct pl_outer_algorithm pl_outer_diloco = {
@@ -109,9 +85,9 @@ const struct pl_outer_algorithm pl_outer_diloco = {
     .bytes = "4 n / H; (n + 1024) / H in 8 bits; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
     .open = open_diloco,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    .bytes_per_step = pl_outer_vector_per_round,
 };

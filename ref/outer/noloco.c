@@ -17,25 +17,10 @@
 
 static int open_gossip(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    float *phi;
     o->setup.coding = PL_OUTER_FLOAT32; /* phi_r is no small difference: not rounded */
     if (o->setup.group < 1 || o->setup.group > o->setup.peers)
         return pl_fail(err, PL_EUSE, "groups of %d among %d peers", o->setup.group, o->setup.peers);
-    phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    if (!phi || !pl_outer_add(o, "momentum", o->n * sizeof *phi, 0)) return PL_ENOMEM;
-    return o->setup.be->copy(phi, x, o->n);
-}
-
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+    return pl_outer_open_phi(o, x);
 }
 
 /* phi_r, then theta_r - phi_r: new minus old, not a pseudo-gradient's sign */
@@ -91,8 +76,8 @@ const struct pl_outer_algorithm pl_outer_noloco = {
     .bytes = "8 n (group - 1) / H",
     .exchange = PL_OUTER_GROUP,
     .open = open_gossip,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

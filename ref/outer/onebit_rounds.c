@@ -47,12 +47,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return PL_OUTER_SEND;
 }
 
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
 /* out (n) = x (n) of the device */
 static int get_doubles(const struct pl_outer *o, double *out, const float *x)
 {
@@ -193,7 +187,7 @@ const struct pl_outer_algorithm pl_outer_onebit_adam = {
     .sends_gradients = 1,
     .open = open_onebit,
     .before_step = before_step,
-    .after_step = after_step,
+    .after_step = pl_outer_next_gradient,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

@@ -1,9 +1,8 @@
 /* outer.c - what all algorithms share: the list of them, their state and how it is saved, and the
- * mean of what peers have sent. See outer.h. */
+ * calls of a trainer's loop. See outer.h. */
 #include "outer.h"
 
 #include "algorithms.h"
-#include "e3m0.h"
 
 #include <math.h>
 #include <string.h>
@@ -222,146 +221,40 @@ int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer
 
 double pl_outer_bytes_per_step(const struct pl_outer *o) { return o->algorithm->bytes_per_step(o); }
 
-/* ---- values as they travel ---- */
+/* ---- what several algorithms do ---- */
 
-int pl_outer_reserve(struct pl_outer *o, size_t bytes)
+int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr)
 {
-    if (bytes <= o->out_capacity) return PL_OK;
-    pl_free(o->out);
-    o->out = pl_alloc(bytes, 1);
-    o->out_capacity = o->out ? bytes : 0;
-    return o->out ? PL_OK : PL_ENOMEM;
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_STEP;
 }
 
-size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n)
+int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr)
 {
-    switch (coding) {
-    case PL_OUTER_UNIFORM8: return n + PL_CODES * sizeof(float);
-    case PL_OUTER_E3M0: return pl_e3m0_bytes(n, PL_E3M0_BLOCK);
-    case PL_OUTER_FLOAT32: break;
-    }
-    return n * sizeof(float);
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_SEND;
 }
 
-/* out = x (n), coded. */
-static int encode(const struct pl_outer *o, uint8_t *out, const float *x, size_t n)
+int pl_outer_next_gradient(struct pl_outer *o, float *x)
 {
-    const struct pl_backend *be = o->setup.be;
-    size_t bytes = pl_outer_coded_bytes(o->setup.coding, n);
-    float table[PL_CODES], *host = NULL;
-    uint8_t *codes = NULL;
-    int rc = PL_ENOMEM;
-    switch (o->setup.coding) {
-    case PL_OUTER_FLOAT32: return be->get(out, x, bytes);
-    case PL_OUTER_UNIFORM8: /* a table of the bins' means, then the codes */
-        host = pl_alloc_unset(n, sizeof *host);
-        if (host) rc = be->get(host, x, n * sizeof *host);
-        if (!rc) rc = be->uniform8_encode(out + sizeof table, table, host, n);
-        if (!rc) memcpy(out, table, sizeof table);
-        pl_free(host);
-        return rc;
-    case PL_OUTER_E3M0:
-        codes = be->alloc(bytes);
-        if (codes) rc = be->e3m0_encode(codes, x, n, PL_E3M0_BLOCK);
-        if (!rc) rc = be->get(out, codes, bytes);
-        be->free(codes);
-        return rc;
-    }
-    return PL_EUSE;
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
 }
 
-/* x (n) = the values of `in`. */
-static int decode(const struct pl_outer *o, float *x, const uint8_t *in, size_t n)
+int pl_outer_send_every_H(struct pl_outer *o, float *x)
 {
-    const struct pl_backend *be = o->setup.be;
-    size_t bytes = pl_outer_coded_bytes(o->setup.coding, n);
-    float table[PL_CODES], *host = NULL;
-    uint8_t *codes = NULL;
-    int rc = PL_ENOMEM;
-    switch (o->setup.coding) {
-    case PL_OUTER_FLOAT32: return be->put(x, in, bytes);
-    case PL_OUTER_UNIFORM8:
-        host = pl_alloc_unset(n, sizeof *host);
-        memcpy(table, in, sizeof table);
-        if (host) rc = be->table8_decode(host, in + sizeof table, table, n);
-        if (!rc) rc = be->put(x, host, n * sizeof *host);
-        pl_free(host);
-        return rc;
-    case PL_OUTER_E3M0:
-        codes = be->alloc(bytes);
-        if (codes) rc = be->put(codes, in, bytes);
-        if (!rc) rc = be->e3m0_decode(x, codes, n, PL_E3M0_BLOCK);
-        be->free(codes);
-        return rc;
-    }
-    return PL_EUSE;
+    (void)x;
+    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 
-int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n)
+double pl_outer_vector_per_round(const struct pl_outer *o)
 {
-    int rc = pl_outer_reserve(o, at + pl_outer_coded_bytes(o->setup.coding, n));
-    return rc ? rc : encode(o, o->out + at, x, n);
+    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
 }
 
-/* What a message's values are for average_add; PL_EPROTO if one of them is no number. values (n) and device (n)
- * are scratch on the host and on the device, for a coding that average_add does not
- * know. */
-static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *values, float *device,
-                      const uint8_t *in, size_t n)
+int pl_outer_open_phi(struct pl_outer *o, const float *x)
 {
-    double sum = 0;
-    int rc = PL_OK;
-    *x = (struct pl_coded){ .method = PL_COMPRESS_NONE, .data = in };
-    if (o->setup.coding == PL_OUTER_UNIFORM8) {
-        x->method = PL_COMPRESS_UNIFORM8;
-        memcpy(x->table, in, sizeof x->table);
-        x->data = in + sizeof x->table;
-        for (int i = 0; i < PL_CODES; i++) sum += fabs((double)x->table[i]);
-        return isfinite(sum) ? PL_OK : PL_EPROTO;
-    }
-    if (o->setup.coding == PL_OUTER_FLOAT32) memcpy(values, in, n * sizeof *values);
-    else {
-        rc = decode(o, device, in, n);
-        if (!rc) rc = o->setup.be->get(values, device, n * sizeof *values);
-        x->data = values;
-    }
-    for (size_t i = 0; !rc && i < n; i++) sum += fabs((double)values[i]);
-    return rc ? rc : isfinite(sum) ? PL_OK : PL_EPROTO;
-}
-
-/* average_add and average_delta give the same bits on every backend, so peers with different
- * hardware that have the same messages have the same mean. */
-int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
-                  int count, size_t bytes, size_t at, size_t n)
-{
-    const struct pl_backend *be = o->setup.be;
-    float *sum = pl_alloc(3 * n, sizeof *sum), *values = sum + n, *zero = values + n;
-    const struct pl_coded none = { .method = PL_COMPRESS_NONE, .data = zero };
-    struct pl_coded x;
-    int rc = sum ? PL_OK : PL_ENOMEM;
-    *total = 0;
-    for (int k = 0; !rc && k < count; k++) {
-        if (!(in[k].weight > 0) || !isfinite(in[k].weight) || in[k].bytes != bytes) continue;
-        rc = read_coded(o, &x, values, mean, in[k].data + at, n);
-        if (rc == PL_EPROTO) rc = PL_OK; /* a NaN would be everybody's: left out */
-        else if (!rc) {
-            rc = be->average_add(sum, &x, (float)in[k].weight, n);
-            *total += in[k].weight;
-        }
-    }
-    if (!rc && *total > 0) {
-        memset(zero, 0, n * sizeof *zero);
-        rc = be->average_delta(values, sum, (float)*total, &none, n);
-        if (!rc) rc = be->put(mean, values, n * sizeof *values);
-        /* The answer travels in few bits too: the reducer itself uses what the others decode, or
-         * the peers' parameters would drift apart by its rounding. */
-        if (!rc && o->setup.coding != PL_OUTER_FLOAT32 && count > 1) {
-            uint8_t *again = pl_alloc(pl_outer_coded_bytes(o->setup.coding, n), 1);
-            rc = again ? encode(o, again, mean, n) : PL_ENOMEM;
-            if (!rc) rc = decode(o, mean, again, n);
-            pl_free(again);
-        }
-    }
-    pl_free(sum);
-    return rc;
+    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
+    float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
+    return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
 }

@@ -177,6 +177,17 @@ void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_ho
 /* The buffer of that name, or NULL. */
 float *pl_outer_get(const struct pl_outer *o, const char *name);
 
+/* What several algorithms do. Before a step: take it; or send its gradient. After it: ask for the next
+ * gradient; or send every H steps. A coded vector every H steps, in bytes. phi = x, and a momentum. */
+int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr);
+int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr);
+int pl_outer_next_gradient(struct pl_outer *o, float *x);
+int pl_outer_send_every_H(struct pl_outer *o, float *x);
+double pl_outer_vector_per_round(const struct pl_outer *o);
+int pl_outer_open_phi(struct pl_outer *o, const float *x);
+
+/* ---- coding.c ---- */
+
 /* Bytes of n values as they travel. */
 size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
 /* o->out = x (n, the backend's), coded, from byte `at` on. */

@@ -18,19 +18,11 @@ enum { ROUND_WEIGHT = PL_OUTER_OWN }; /* whether the own Delta^t is worth sendin
 
 static int open_overlapped(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
+    size_t bytes = o->n * sizeof(float);
     (void)err;
-    if (!phi || !pl_outer_add(o, "momentum", o->n * sizeof *phi, 0) ||
-        !pl_outer_add(o, "delta", o->n * sizeof *phi, 0) ||
-        !pl_outer_add(o, "delta before", o->n * sizeof *phi, 0))
+    if (!pl_outer_add(o, "delta", bytes, 0) || !pl_outer_add(o, "delta before", bytes, 0))
         return PL_ENOMEM;
-    return o->setup.be->copy(phi, x, o->n);
-}
-
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
+    return pl_outer_open_phi(o, x);
 }
 
 /* phi steps along g, theta begins there, and Delta^t, now the last one, is sent. */
@@ -108,22 +100,17 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return rc;
 }
 
-static double bytes_per_step(const struct pl_outer *o)
-{
-    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
-}
-
 const struct pl_outer_algorithm pl_outer_delayed = {
     .name = "delayed",
     .summary = "DiLoCo with the mean of the outer step before",
     .bytes = "4 n / H; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
     .open = open_overlapped,
-    .before_step = before_step,
+    .before_step = pl_outer_take_step,
     .after_step = after_step,
     .message = message,
     .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    .bytes_per_step = pl_outer_vector_per_round,
 };
 
 const struct pl_outer_algorithm pl_outer_eager = {
@@ -132,9 +119,9 @@ const struct pl_outer_algorithm pl_outer_eager = {
     .bytes = "4 n / H; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
     .open = open_overlapped,
-    .before_step = before_step,
+    .before_step = pl_outer_take_step,
     .after_step = after_step,
     .message = message,
     .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    .bytes_per_step = pl_outer_vector_per_round,
 };

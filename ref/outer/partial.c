@@ -90,18 +90,6 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
     return PL_OK;
 }
 
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
-}
-
 /* The i'th tensor's entries whose turn it is in this round. */
 static size_t turn_of(const struct pl_outer *o, const uint32_t **index, int i, uint64_t round)
 {
@@ -194,8 +182,8 @@ const struct pl_outer_algorithm pl_outer_partial = {
     .bytes = "4 n share / H",
     .exchange = PL_OUTER_MEAN,
     .open = open_partial,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

@@ -110,12 +110,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
 /* Whole tensors lie behind the factors Q, in the order of the tensors. */
 static int copy_whole(struct pl_outer *o, float *packed, float *g, int unpack)
 {
@@ -244,7 +238,7 @@ const struct pl_outer_algorithm pl_outer_powersgd = {
     .sends_gradients = 1,
     .open = open_powersgd,
     .before_step = before_step,
-    .after_step = after_step,
+    .after_step = pl_outer_next_gradient,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

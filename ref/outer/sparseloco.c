@@ -62,18 +62,6 @@ static int open_sparse(struct pl_outer *o, const float *x, struct pl_err *err)
     return o->setup.be->copy(phi, x, o->n);
 }
 
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-static int after_step(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
-}
-
 /* 2. for one tensor: e (n) is on the device; out is what is sent. */
 static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const struct part *p)
 {
@@ -231,8 +219,8 @@ const struct pl_outer_algorithm pl_outer_sparseloco = {
     .bytes = "(14 / 8 of the entries sent, and 16 a tensor) / H",
     .exchange = PL_OUTER_GATHER,
     .open = open_sparse,
-    .before_step = before_step,
-    .after_step = after_step,
+    .before_step = pl_outer_take_step,
+    .after_step = pl_outer_send_every_H,
     .message = message,
     .apply = apply,
     .bytes_per_step = bytes_per_step,

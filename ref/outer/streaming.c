@@ -30,8 +30,7 @@ static const int *offsets(const struct pl_outer *o) { return (int *)pl_outer_get
 static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     struct pl_outer_setup *s = &o->setup;
-    int P = s->fragments, *kept;
-    float *phi;
+    int P = s->fragments, *kept, rc;
     if (P < 1 || P > PL_OUTER_FRAGMENTS_MAX || (!s->offsets && s->H % P))
         return pl_fail(err, PL_EUSE, "%d fragments: 1 to %d, and %d steps in equal parts", P,
                        PL_OUTER_FRAGMENTS_MAX, s->H);
@@ -42,8 +41,7 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
         if (s->tensors[i].fragment < 0 || s->tensors[i].fragment >= P)
             return pl_fail(err, PL_EUSE, "tensor %d: in fragment %d of %d", i,
                            s->tensors[i].fragment, P);
-    phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    if (!phi || !pl_outer_add(o, "momentum", o->n * sizeof *phi, 0)) return PL_ENOMEM;
+    if ((rc = pl_outer_open_phi(o, x))) return rc;
     /* the step at which each fragment's exchange ends; 0: none under way */
     if (!pl_outer_add(o, "due", (size_t)P * sizeof(uint64_t), 1)) return PL_ENOMEM;
     /* inner steps taken until its last message */
@@ -53,13 +51,7 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
     else /* for the count of bytes alone */
         for (int p = 0; p < P; p++) kept[p] = -1;
     s->offsets = NULL;
-    return s->be->copy(phi, x, o->n);
-}
-
-static int before_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
+    return PL_OK;
 }
 
 static int is_sent_now(const struct pl_outer *o, int p)
@@ -184,7 +176,7 @@ const struct pl_outer_algorithm pl_outer_streaming = {
     .bytes = "4 n / H, a fragment at a time; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
     .open = open_streaming,
-    .before_step = before_step,
+    .before_step = pl_outer_take_step,
     .after_step = after_step,
     .message = message,
     .apply = apply,
