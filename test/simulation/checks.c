@@ -14,6 +14,7 @@
 #define ALONE_MAX 8            /* steps with our own gradient in a row, once faults have ended */
 #define APART_MAX 120.0        /* s that two connected peers are more than one epoch apart */
 #define JOIN_MAX 90.0          /* s after which every peer can join again */
+#define BEEN_MAX 8192          /* states that are remembered */
 #define GROUPS_MAX 4096        /* all-reduces of a run, each as seen by one peer */
 
 static int is_calm(double for_s) { return (double)sim_now() * 1e-9 > plan.calm_at + for_s; }
@@ -77,6 +78,35 @@ static void check_epoch(struct trainer *t, const struct pl_collaborative_event *
     if (epoch > plan.furthest) plan.furthest = epoch;
 }
 
+/* Where peers have been: a state that is loaded is one of these. */
+static struct been {
+    int64_t epoch;
+    double distance;
+} been[BEEN_MAX];
+static size_t been_count;
+
+static void note_state(const struct trainer *t, int64_t epoch)
+{
+    been[been_count++ % BEEN_MAX] = (struct been){ epoch, t->distance };
+}
+
+/* An epoch comes with a step or with a state of that epoch, nothing else moves it. */
+static void check_state(const struct trainer *t, const struct pl_collaborative_event *e)
+{
+    int moves = e->kind == PL_COLLABORATIVE_EPOCH || e->kind == PL_COLLABORATIVE_LOADED ||
+                e->kind == PL_COLLABORATIVE_CORRECTED;
+    if (!moves && e->status.epoch != t->epoch)
+        sim_fail("peer %d has moved from epoch %lld to %lld without a step or a state",
+                 t->peer->index, (long long)t->epoch, (long long)e->status.epoch);
+    if (e->kind != PL_COLLABORATIVE_LOADED) return;
+    for (size_t i = 0; i < been_count && i < BEEN_MAX; i++)
+        if (been[i].epoch == e->status.epoch &&
+            fabs(been[i].distance - t->distance) <= 1e-2 * (1 + t->distance))
+            return;
+    sim_fail("peer %d has loaded a state of epoch %lld that nobody had", t->peer->index,
+             (long long)e->status.epoch);
+}
+
 static void check_averaging(struct trainer *t, const struct pl_collaborative_event *e)
 {
     if (e->kind != PL_COLLABORATIVE_EPOCH) return;
@@ -98,11 +128,13 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
             (long long)e->status.global_epoch, e->status.peers, e->round.status, e->round.peers,
             e->round.seconds, e->round.status ? ", " : "", e->round.status ? e->round.why : "",
             e->text ? ", " : "", e->text ? e->text : "", t->distance);
+    if (e->kind != PL_COLLABORATIVE_LOADED) note_state(t, e->status.epoch);
     if (is_byzantine(t)) {
         /* What it has trained exists, whatever it says. */
         if (e->status.epoch > plan.furthest) plan.furthest = e->status.epoch;
         return;
     }
+    check_state(t, e);
     check_epoch(t, e);
     check_averaging(t, e);
     if (!isfinite(t->distance))
@@ -143,19 +175,21 @@ static double distance_of(const float *a, const float *b, size_t n)
     return sqrt(sum);
 }
 
-/* Member k has x_k + Q(mean - Q(x_k)): the mean and the rounding of its own values, 2^-11 of them as
- * float16. 8 bits have 256 steps for six standard deviations; what lies beyond is cut off, so of
- * every ten values one may be anywhere. `change` is the length of the larger delta. */
+/* Member k has x_k + Q(mean - Q(x_k)): the mean and the rounding of what it has sent and been
+ * answered, 2^-11 of both as float16. 8 bits have 256 steps for six standard deviations; what lies
+ * beyond is cut off, so of every ten values one may be anywhere. `change` is the length of the
+ * larger delta. */
 static int are_equal(const float *a, const float *b, size_t n, double change)
 {
     int is_uniform8 = !strcmp(plan.compression, "uniform8");
-    double scale = 0.05 * distance_of(a, NULL, n) / sqrt((double)n) +
-                   0.2 * change / sqrt((double)n);
-    double tolerance = strcmp(plan.compression, "none") ? 4e-3 : 1e-5;
+    double delta = change / sqrt((double)n), size = distance_of(a, NULL, n) / sqrt((double)n);
+    double rounding = strcmp(plan.compression, "none") ? 4e-3 : 1e-5;
     size_t apart = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)a[i] - b[i]) <= (is_uniform8 ? scale : tolerance * (1 + fabs(a[i])))))
-            apart++;
+    for (size_t i = 0; i < n; i++) {
+        double limit = is_uniform8 ? 0.05 * size + 0.2 * delta
+                                   : rounding * (1 + fabs((double)a[i]) + 4 * delta);
+        if (!(fabs((double)a[i] - b[i]) <= limit)) apart++;
+    }
     return apart <= (is_uniform8 ? n / 10 : 0);
 }
 

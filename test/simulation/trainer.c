@@ -217,13 +217,20 @@ static void sleep_for(double s)
     nanosleep(&t, NULL);
 }
 
+/* Peers go on until all honest ones have made the last epoch: a late one needs the others. */
+static int is_over(void)
+{
+    for (int i = 0; i < plan.honest; i++)
+        if (!trainers[i].is_done && (!plan.goal || trainers[i].epoch < plan.goal)) return 0;
+    return 1;
+}
+
 static int train(struct session *s, struct pl_err *err)
 {
     const float *gradient[PLAN_TENSORS];
     struct trainer *t = s->t;
     int rc = PL_OK;
-    while (!rc && (!plan.goal || is_byzantine(t) || pl_collaborative_epoch(s->c) < plan.goal)) {
-        /* Who has made the last epoch goes on helping until all have. */
+    while (!rc && !is_over()) {
         double loss = compute_gradient(s, gradient);
         double pause = plan.batch_seconds * t->peer->slowness *
                        sim_random_between(&t->peer->random, 0.8, 1.2);
