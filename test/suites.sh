@@ -171,7 +171,8 @@ if have "${CLANG:-clang}"; then
         authority | averaging | bpe | noise_payload | upload) runs=2000 ;; # these take a millisecond or more each
         *) runs=20000 ;;
         esac
-        suite cpu fuzz "fuzz $name" "mkdir \$log.new; $BUILD/fuzz/$name -seed=1 -runs=$runs -max_total_time=60 \
-            -rss_limit_mb=1024 -timeout=60 \$log.new test/fuzz/corpus/$name; rc=\$?; rm -rf \$log.new; exit \$rc"
+        suite cpu fuzz "fuzz $name" "mkdir \$log.new; $BUILD/fuzz/$name -seed=1 -runs=$runs -max_len=4194304 \
+            -max_total_time=60 -rss_limit_mb=1024 -timeout=60 \$log.new test/fuzz/corpus/$name; rc=\$?; rm -rf \$log.new; exit \$rc"
+        suite cpu fuzz "fuzz $name, 4 MiB" "sh test/fuzz/large.sh $name"
     done
 fi
