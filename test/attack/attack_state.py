@@ -5,11 +5,11 @@ from adversary import *
 STATE = "_state_averager::TrainingStateAverager.rpc_download_state"
 
 
-def state_of(victim, run="r", source="127.0.0.8"):
+def state_of(victim, run="r", source="127.0.0.8", patience=30):
     """Its whole state, as messages."""
     call = Peer(source=source).dial(victim.address).stream_call(run + STATE, encode("DownloadRequest"), timeout=30)
     messages = []
-    while (m := call.receive(30)) is not None:
+    while (m := call.receive(patience)) is not None:
         messages.append(decode("DownloadData", m))
     return messages
 
@@ -147,5 +147,23 @@ for call in calls:
         pass
 check("one peer has two downloads at a time", ended >= 30, ended)
 check("others get the state meanwhile", len(state_of(first)) == len(model))
+
+# Two readers that take nothing have both of the donor's places; more than a window is left to be sent.
+slow = [Peer(source=f"127.0.0.{20 + i}").dial(first.address).stream_call("r" + STATE, encode("DownloadRequest"), timeout=10) for i in range(2)]
+time.sleep(0.5)
+begin = time.monotonic()
+got = state_of(first, source="127.0.0.30", patience=60)
+took = time.monotonic() - begin
+check("readers that take nothing are ended after half a minute, and the next one gets the state",
+      size > 400000 and len(got) == len(model) and took < 45, (size, len(got), took))
+for call in slow:
+    messages = []
+    try:
+        while (m := call.receive(10)) is not None:
+            messages.append(m)
+        why = "the end"
+    except (Closed, CallError, socket.timeout) as e:
+        why = str(e) or "silence"
+    check("such a reader has no whole state", len(messages) < len(model) and why != "the end", (len(messages), why))
 check("the trainers live", first.alive() and second.alive())
 finish()
