@@ -74,7 +74,7 @@ static int check(const struct requests *w)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* For nobody else's eyes: written with mode 0600 from the beginning. */
+/* Secret: created with mode 0600, never readable by others. */
 static int write_secret(const char *path, const struct bytes *data, struct pl_err *err)
 {
     mode_t before = umask(077);

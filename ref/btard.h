@@ -19,7 +19,7 @@ extern "C" {
  * reference needs libc only. */
 typedef void pl_hash_fn(uint8_t hash[PL_HASH_BYTES], const void *data, size_t bytes);
 
-/* What everybody agreed on. */
+/* What all peers agreed on. */
 struct pl_btard {
     pl_hash_fn *hash;
     double tau;       /* CenteredClip's radius */
@@ -47,7 +47,7 @@ void pl_btard_lot_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, 
 /* Whether a revealed lot is the one committed to. */
 int pl_btard_lot_holds(const struct pl_btard *b, const uint8_t hash[PL_HASH_BYTES], uint32_t peer,
                        const uint8_t x[PL_HASH_BYTES], const uint8_t salt[PL_HASH_BYTES]);
-/* The exclusive or of everybody's x (n,32). */
+/* The exclusive or of all peers' x (n,32). */
 void pl_btard_seed(uint8_t seed[PL_HASH_BYTES], const uint8_t *x, int n);
 /* H(seed | le32(number)): the seed of a validators' round, or of a peer's next batch, so that
  * anyone can recompute that peer's gradient. */
@@ -70,11 +70,11 @@ void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const do
 int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
                           double reported_norm);
 
-/* Verification 2, by everybody: the column's s sum to 0 exactly at CenteredClip's fixed point. Give
+/* Verification 2, by all peers: the column's s sum to 0 exactly at CenteredClip's fixed point. Give
  * it the sum after verification 1 has replaced what was false. */
 int pl_btard_sum_holds(const struct pl_btard *b, double sum);
 
-/* Verification 3: do more than half of a column's norms exceed delta_max? Then everybody recomputes
+/* Verification 3: do more than half of a column's norms exceed delta_max? Then all peers recompute
  * that part. Returns the votes. */
 int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part);
 

@@ -56,7 +56,7 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
                 for (int p = 0; p < PLACES; p++, patch++) {
                     int down = (first + p) / c->W + c->top - ky,
                         across = (first + p) % c->W + c->left - kx;
-                    /* -1 / 2 is 0 in C, so a negative numerator is refused by itself */
+                    /* -1 / 2 is 0 in C, so a negative numerator is refused first */
                     int row = down / s, col = across / s;
                     int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
                                  col * s == across && row < H_out && col < W_out;

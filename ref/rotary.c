@@ -13,8 +13,8 @@
 #include <math.h>
 
 #define PI 3.14159265358979323846
-#define TEXT_COORDINATE -10.0f /* where text lies on both image axes: outside of -1..1 */
-#define IMAGE_POSITION 8192.0f /* where image cells lie on the text axis: after every text */
+#define TEXT_COORDINATE -10.0f /* of text, on both image axes: outside of -1..1 */
+#define IMAGE_POSITION 8192.0f /* of image cells, on the text axis: after every text */
 
 /* Channel pairs for each of the three axes. */
 static int frequencies(int d) { return d / 3 / 2; }

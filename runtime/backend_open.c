@@ -16,7 +16,7 @@ static void prepare_environment(void)
      * no user of a peer means that. */
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    /* OpenMP's threads spin while they wait, for ever if nothing else is said: on cores shared with
+    /* OpenMP's threads spin while they wait, by default for ever: on cores shared with
      * other programs a step then takes several times as long. A short spin keeps the gain. */
     if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "5000", 0);
 }
@@ -31,7 +31,7 @@ static void program_folder(char *folder, size_t size)
     else snprintf(folder, size, ".");
 }
 
-static const char own_name[] = "libpotluck"; /* dladdr finds the library that this lies in */
+static const char own_name[] = "libpotluck"; /* dladdr finds the library that contains this */
 
 /* The folder of libpotluck.so where another program loaded it, else of the program. */
 static void own_folder(char *folder, size_t size)

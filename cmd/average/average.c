@@ -125,7 +125,7 @@ static int check(struct requests *w)
     return PL_OK;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
 static void say(const struct requests *w, json_t *line, const char *text)
 {
@@ -221,7 +221,8 @@ static int load(const struct requests *w, struct swarm *s, struct averager *a,
     return rc;
 }
 
-/* [epoch or whatever the averager's user keeps]: a bare averager tells its group key. */
+/* The epoch, or any value that the averager's user stores; a bare averager reports its group
+ * key. */
 static void share(struct swarm *s, struct averager *a, const struct named_tensors *t)
 {
     struct bytes metadata = { 0 };

@@ -15,8 +15,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define OMP_LEVELS_MAX 64      /* regions within regions: nobody nests deeper */
-#define OMP_NUMBER_MAX 1000000 /* threads, whatever the machine; fast/ takes 1024 of them */
+#define OMP_LEVELS_MAX 64      /* nested parallel regions: programs nest a few */
+#define OMP_NUMBER_MAX 1000000 /* threads, above any machine; fast/ uses at most 1024 */
 #define SPIN_DIGITS_MAX 9      /* what a unit multiplies still fits 64 bits */
 
 /* A check returns NULL if the value is good, else what was expected. */

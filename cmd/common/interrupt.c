@@ -12,7 +12,7 @@ static void on_signal(int number)
 
 void interrupt_catch(struct interrupt *i)
 {
-    /* A read or write that is under way goes on: it is the next step that is not begun. */
+    /* SA_RESTART: a read or write in progress continues; the program stops before its next step. */
     const struct sigaction catch = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     asked = 0;
     sigaction(SIGINT, &catch, i ? &i->before_int : NULL);

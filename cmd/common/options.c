@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_MAX_BYTES 64 /* of an option as typed; the longest of ours has 21 */
+#define NAME_MAX_BYTES 64 /* of an option as typed; our longest has 21 */
 #define NAMES_TEXT 400    /* of all names that a choice has */
 
 /* --- values ----------------------------------------------------------------------------------- */

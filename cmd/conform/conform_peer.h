@@ -21,7 +21,7 @@ extern const struct option_row conform_peer_rows[];
 /* Returns 1 for options that need --peer, or if --peer is combined with another mode. */
 int conform_peer_misused(const struct conform_peer *o, int something_else);
 
-/* Prints the lines and the closing count. The exit status: 2 for an address that is none. */
+/* Prints the lines and the closing count. The exit status: 2 for a malformed address. */
 int conform_peer(struct conform_peer *o, const struct pl_backend *be);
 
 #endif

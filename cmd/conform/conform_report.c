@@ -89,8 +89,7 @@ int conform_report_open(struct conform_report *r, const struct pl_backend *be,
     return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");
 }
 
-/* An entry that could not be added would leave a hole that nobody sees, so then the whole report
- * fails. */
+/* A missing entry would go unnoticed, so if one cannot be added the whole report fails. */
 static void append(struct conform_report *r, json_t *list, json_t *entry)
 {
     if (!entry || json_array_append_new(list, entry)) {

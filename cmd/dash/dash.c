@@ -125,7 +125,7 @@ static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
     int rc = swarm_get(&o->swarm, &r, key, 1);
     if (!rc && r.type == DHT_FOUND_DICTIONARY) rc = take(l, &r.dictionary);
     dht_result_clear(&r);
-    return rc == PL_ENOMEM ? rc : PL_OK; /* nobody has it: an empty list */
+    return rc == PL_ENOMEM ? rc : PL_OK; /* no such record: an empty list */
 }
 
 /* To peers that can be called; returns how many are known. */

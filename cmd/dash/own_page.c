@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PRIORITY 10 /* nice: below whatever trains */
+#define PRIORITY 10 /* nice: below the training */
 
 static int take(void *options, const char *name, const char *value, struct pl_err *err)
 {

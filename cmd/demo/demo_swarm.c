@@ -216,7 +216,7 @@ static void hear(struct show *s, struct peer *p)
         p->n -= (size_t)(end + 1 - p->line);
         memmove(p->line, end + 1, p->n + 1);
     }
-    if (p->n == sizeof p->line - 1) p->n = 0; /* too long for a line of ours */
+    if (p->n == sizeof p->line - 1) p->n = 0; /* too long for a line of our programs */
 }
 
 static void reap(struct peer *p)

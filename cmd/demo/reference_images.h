@@ -30,7 +30,7 @@ int reference_images_decode(struct reference_images *g, struct image_sampler *p,
                             struct pl_err *err);
 void reference_images_close(struct reference_images *g);
 
-/* The first pair of this caption; g->count: there is none. */
+/* Returns the index of this caption's first pair; g->count: it has none. */
 size_t reference_images_find(const struct reference_images *g, const char *caption);
 /* The pair whose picture has the least squared difference of pixels. Among equals (some flags are
  * the same picture) `own`, else the first. */

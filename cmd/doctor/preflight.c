@@ -1,4 +1,4 @@
-/* preflight.c - the checks of the network: contacts every bootstrap peer by itself, then compares
+/* preflight.c - the checks of the network: contacts every bootstrap peer separately, then compares
  * what they report about clocks, reachability, NAT and relays. Each failure names the side that has
  * to act: an error message of the connection is looked up in a table of signs. */
 #include "preflight_internal.h"

@@ -41,7 +41,7 @@ static void keep(void *context, const struct finding *f)
     pthread_mutex_unlock(&c->s->lock);
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
 static void say_json(const struct preflight_join *c, enum finding_level worst)
 {

@@ -7,10 +7,9 @@
 
 struct generate_job {
     struct image_sampler *sampler;
-    struct pl_rerank *rank; /* NULL: no CLIP, all are kept as they were drawn */
-    const struct reference_images
-        *references; /* decoded; NULL: nobody asks what they are nearest to */
-    const char *out; /* a folder that is there */
+    struct pl_rerank *rank;                    /* NULL: no CLIP, all are kept as they were drawn */
+    const struct reference_images *references; /* decoded; NULL: nearest images are not counted */
+    const char *out;                           /* a folder that is there */
     char **caption;
     size_t count;
     int64_t n, keep; /* pictures a caption; of those, how many stay (0: all) */

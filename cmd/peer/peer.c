@@ -114,7 +114,7 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     fflush(stdout);
 }
 
-/* Who uses how much of this peer: at first, and when somebody has met a limit since. */
+/* Reports the use of this peer's resources: at first, and after a peer has reached a limit. */
 static void report_resources(struct swarm *s, size_t *limited)
 {
     struct resources r;

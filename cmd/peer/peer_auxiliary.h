@@ -18,7 +18,7 @@ extern const struct option_row peer_help_rows[];
 
 struct peer_help;
 
-/* model and s are borrowed; json: what is said are lines of JSON. */
+/* model and s are borrowed; json: print events as lines of JSON. */
 int peer_help_open(struct peer_help **p, const struct peer_help_options *o,
                    const struct peer_model *model, struct swarm *s, const struct rsa_key *key,
                    const char *run, int json, struct pl_err *err);

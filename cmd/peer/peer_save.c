@@ -30,7 +30,7 @@ struct peer_save {
     struct swarm *s;
     struct peer_model *model;
     struct averager *averager;
-    int64_t epoch;    /* of the newest checkpoint; -1: there is none */
+    int64_t epoch;    /* of the newest checkpoint; -1: no checkpoint yet */
     int64_t reported; /* an epoch before that, which the swarm was said to be at; -1: none */
     struct claims claims;
     int64_t lead; /* see claims.h, at the last look */
@@ -55,9 +55,9 @@ const struct option_row peer_save_rows[] = {
     { 0 },
 };
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
-/* who: whose state could not be had; NULL: nobody's in particular. Called on both threads. */
+/* who: the donor whose download failed; NULL: no particular one. Called on both threads. */
 static void say_trouble(const struct peer_save *p, const struct peer_id *who, const char *why)
 {
     char id[PEER_ID_TEXT_MAX] = "";
@@ -152,7 +152,7 @@ static void begin_load(void *context)
 
 /* --- turns ------------------------------------------------------------------------------------ */
 
-/* The epoch that most of the run's peers have reached; -1: nobody reports. */
+/* The epoch that most of the run's peers have reached; -1: no reports. */
 static int64_t swarm_epoch(struct peer_save *p)
 {
     struct progress_record *records = NULL;
@@ -191,7 +191,7 @@ static void look(struct peer_save *p)
     if (epoch <= p->epoch) return;
     p->lead = epoch;
     p->began = pl_seconds();
-    p->stage = SAVE_LOADING; /* nobody else has it in hand now */
+    p->stage = SAVE_LOADING; /* before the network's thread gets p */
     if (loop_post(p->s->loop, begin_load, p)) p->stage = SAVE_IDLE;
 }
 

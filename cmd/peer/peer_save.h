@@ -19,7 +19,7 @@ extern const struct option_row peer_save_rows[];
 
 struct peer_save;
 
-/* Makes the folder. model is borrowed; json: what is said are lines of JSON. */
+/* Makes the folder. model is borrowed; json: print events as lines of JSON. */
 int peer_save_open(struct peer_save **p, const struct peer_save_options *o,
                    struct peer_model *model, const char *run, int json, struct pl_err *err);
 /* The swarm that it is taken from, borrowed. */

@@ -15,7 +15,7 @@ static int ends_with(const char *path, const char *end)
     return n > m && !strcmp(path + n - m, end);
 }
 
-/* The name counts too: a damaged checkpoint gets its reader's words, not that it is none. */
+/* The name counts too: a damaged checkpoint gets the error of its reader, not "unknown file". */
 static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
 {
     return head[8] == '{' || ends_with(path, ".safetensors") ||

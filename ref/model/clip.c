@@ -111,7 +111,8 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
         int end = end_of(tokens + (size_t)b * (size_t)c->context, c->context);
         if (end + 1 > n) n = end + 1;
     }
-    if (m->watch) n = c->context; /* else what lies behind the last end need not be computed */
+    if (m->watch)
+        n = c->context; /* otherwise positions after the last end token are not computed */
     size_t row = (size_t)n * (size_t)T, ids = (size_t)B * (size_t)n;
     float *x = pl_scratch_take(m->scratch, (size_t)B * row),
           *h = pl_scratch_take(m->scratch, (size_t)B * (size_t)T);

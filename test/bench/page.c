@@ -1,7 +1,7 @@
 /* page.c - the page of a large swarm: bench PEERS DAYS [PORT]. Fills a history with DAYS of a point
  * every ten seconds, then shows PEERS peers' records, all of them new every ten seconds, as
- * `potluck dash` does after it has read them; prints what a look takes and the process's memory.
- * Until interrupted. */
+ * `potluck dash` does after it has read them; prints the time of an update and the process's
+ * memory, until interrupted. */
 #include "net/http/dashboard/dashboard.h"
 
 #include <math.h>

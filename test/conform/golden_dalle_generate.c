@@ -1,4 +1,5 @@
-/* golden_dalle_generate.c - drawing codes: cached and in one pass, greedy, and with guidance. */
+/* golden_dalle_generate.c - sampling image tokens: cached and in one pass, greedy, and with
+ * guidance. */
 #include "golden_dalle_net.h"
 #include "../../runtime/generate.h"
 

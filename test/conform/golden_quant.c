@@ -1,4 +1,4 @@
-/* golden_quant.c - code books and block-wise codes; messages are golden_messages.c. See
+/* golden_quant.c - codebooks and block-wise codes; messages are golden_messages.c. See
  * test/golden/quant/README.md. */
 #include "golden_quant.h"
 #include "areas.h"

@@ -1,5 +1,5 @@
-/* averaging.c - any bytes as what a groupmate sends: parts and answers to an exchange, messages
- * and requests to a search, a state. The input: records of one byte (what it is) and a length in
+/* averaging.c - any bytes from a groupmate: parts and responses to an all-reduce, messages and
+ * requests to matchmaking, a state. The input: records of one byte (what it is) and a length in
  * two. */
 #include "net/hivemind/allreduce/allreduce.h"
 #include "net/hivemind/matchmaking/matchmaking.h"

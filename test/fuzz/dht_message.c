@@ -1,5 +1,5 @@
-/* dht_message.c - any bytes as requests to a node that keeps what it gets, and as answers to a
- * search. The input: a byte for the kind and who speaks, then one message. */
+/* dht_message.c - any bytes as requests to a node that stores records, and as responses to a
+ * search. The input: a byte for the kind and the sender, then one message. */
 #include "net/hivemind/kademlia/dht_search.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 

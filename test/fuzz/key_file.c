@@ -1,5 +1,5 @@
-/* key_file.c - identity files of libp2p, and RSA keys that sign records: whatever a file or a
- * stranger's record holds is a key that can be used, or refused. */
+/* key_file.c - identity files of libp2p, and RSA keys that sign records: the content of a
+ * file or of a stranger's record is a usable key, or is refused. */
 #include "net/hivemind/records/rsa_key.h"
 #include "net/libp2p/peer/identity.h"
 

@@ -1,5 +1,5 @@
-/* origin.c - any text as a URL that wants a token, and as a Host header. What is let in is held
- * against what it has to look like, said in another way than the parsers say it. */
+/* origin.c - any text as a URL that wants a token, and as a Host header. Accepted ones are
+ * compared with a description of their form that is independent of the parsers. */
 #include "net/http/client/credential.h"
 #include "net/http/server/host_name.h"
 

@@ -1,4 +1,4 @@
-/* safetensors.c - any bytes as a safetensors file, through a file that has no name. */
+/* safetensors.c - any bytes as a safetensors file, through a memory file. */
 #include "data/files/safetensors.h"
 
 #include <stdio.h>

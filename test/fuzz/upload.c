@@ -1,4 +1,4 @@
-/* upload.c - any answers to the four ways of uploading. libcurl's transport is taken out: each
+/* upload.c - any answers to the four ways of uploading. libcurl's transport is replaced: each
  * request is answered from the input, which says status, how many bytes of header lines and of
  * body, and those. An upload is stopped after its first piece and goes on, so what it remembers is
  * read too. */

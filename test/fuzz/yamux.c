@@ -1,4 +1,4 @@
-/* yamux.c - any bytes as what the other side sends, while ours opens, writes, takes, finishes and
+/* yamux.c - any bytes from the other side, while ours opens, writes, accepts, finishes and
  * releases streams as the bytes say. The first byte says who dialled. */
 #include "net/libp2p/muxing/yamux.h"
 

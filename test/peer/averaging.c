@@ -1,6 +1,6 @@
-/* averaging.c - an averager's part of a walk: the state that it hands on, how it judges who wants
- * to join, and one round with it. We come as a client whose tensors weigh nothing: nobody's mean
- * changes, and nobody has to call us. */
+/* averaging.c - an averager's part of a walk: the state that it shares, its answers to
+ * join requests, and one round with it. We join as a client whose tensors have weight 0: no mean
+ * changes, and no peer has to connect to us. */
 #include "averager_walk.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/message.h"

@@ -1,5 +1,5 @@
-/* dht_pings.c - the DHT's part of a walk: who answers when it is called back comes into the peer's
- * table, and is named to others. */
+/* dht_pings.c - the DHT's part of a walk: a node that answers a ping back is added to the peer's
+ * routing table, and is named to others. */
 #include "dht_walk.h"
 #include "net/hivemind/swarm/swarm.h"
 

@@ -1,5 +1,5 @@
-/* exchange.c - an averager's exchange, as one of its group goes through it: parts that weigh
- * nothing, in two compressions, and what it answers. */
+/* exchange.c - one all-reduce with the averager, as a member of its group: parts of weight 0 in two
+ * compressions, and its responses. */
 #include "averager_walk.h"
 #include "net/hivemind/swarm/averaging.h"
 

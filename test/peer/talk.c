@@ -1,4 +1,4 @@
-/* talk.c - see talk.h. */
+/* talk.c - blocking calls to one peer: each waits on a condition for the loop's callbacks. */
 #include "talk.h"
 
 #include <errno.h>

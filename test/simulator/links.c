@@ -1,4 +1,4 @@
-/* links.c - see links.h. */
+/* links.c - uplinks and downlinks of the simulated peers, drawn from a distribution. */
 #include "links.h"
 
 #include <math.h>

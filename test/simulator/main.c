@@ -1,4 +1,4 @@
-/* main.c - `make simulate`: swarms of 30 to 10,000 peers, as they are and as they could be; a
+/* main.c - `make simulate`: swarms of 30 to 10,000 peers, with several settings; a
  * table, and curves in paper/figures. */
 #include "world.h"
 #include "data/images/plot.h"

@@ -1,4 +1,4 @@
-/* world_meeting.c - a group that was found, and how long its exchange takes. */
+/* world_meeting.c - a group that was formed, and the time of its all-reduce. */
 #include "world_internal.h"
 
 #include <math.h>

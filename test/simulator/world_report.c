@@ -1,6 +1,6 @@
 /* world_report.c - what peers report of their progress, and which peers a leader therefore expects:
- * the real rule (net/hivemind/training/liveness) over the records that the living and the dead have
- * left; and what it costs the DHT that everybody looks at everybody's. */
+ * the real rule (net/hivemind/training/liveness) over the records of living and dead peers; and the
+ * load on the DHT, since every peer polls all records. */
 #include "world_internal.h"
 #include "net/hivemind/training/liveness.h"
 #include "net/hivemind/records/dht_dictionary.h"

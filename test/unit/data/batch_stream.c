@@ -1,4 +1,4 @@
-/* batch_stream.c - pairs and batches: the filter's counts, epochs, reproducibility, going on from a
+/* batch_stream.c - pairs and batches: the filter's counts, epochs, reproducibility, resuming from a
  * saved position, errors from the reading thread. */
 #include "data/pairs/shard.h"
 #include "data/pairs/batch_stream.h"

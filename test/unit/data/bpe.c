@@ -1,5 +1,5 @@
-/* bpe.c - cleaning step by step, words, and vocabularies that are none. Whole rows of ids are the
- * goldens' affair. */
+/* bpe.c - cleaning step by step, words, and malformed vocabularies. Golden values compare whole
+ * rows of ids. */
 #include "data/text/bpe.h"
 #include "data/text/bpe_words.h"
 #include "data/text/clean.h"

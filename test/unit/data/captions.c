@@ -1,4 +1,4 @@
-/* captions.c - lists and folders of pictures with captions, and lists that are wrong. */
+/* captions.c - lists and folders of pictures with captions, and malformed lists. */
 #include "data/pairs/captions.h"
 #include "data/parquet/parquet_write.h"
 

@@ -1,4 +1,4 @@
-/* corpus.c - streams of text: windows without gaps, what is held out, going on, and damaged
+/* corpus.c - streams of text: windows without gaps, held-out documents, resuming, and damaged
  * files. */
 #include "data/text/corpus.h"
 #include "data/files/file.h"

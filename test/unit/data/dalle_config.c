@@ -1,4 +1,4 @@
-/* dalle_config.c - the transformer's sizes by name and as JSON, and what its tensors are called. */
+/* dalle_config.c - the transformer's sizes by name and as JSON, and the names of its tensors. */
 #include "data/models/dalle_config.h"
 #include "data/models/dalle_names.h"
 #include "runtime/dalle_run.h"

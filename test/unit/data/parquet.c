@@ -1,5 +1,5 @@
-/* parquet.c - tables written and read back; files of pyarrow; and what damage is answered with:
- * a status and a sentence, never more. */
+/* parquet.c - tables written and read back; files of pyarrow; and damaged files, each
+ * refused with a status and a sentence. */
 #include "data/files/file.h"
 #include "data/parquet/parquet_read.h"
 #include "data/parquet/parquet_write.h"

@@ -1,5 +1,5 @@
 /* prepare.c - pictures to shards with a small codec of random weights: content, broken pictures,
- * going on after a stop. */
+ * resuming after a stop. */
 #include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/images/resize.h"

@@ -1,5 +1,5 @@
-/* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and
- * what a broken file is answered with. */
+/* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and the
+ * errors for broken files. */
 #include "data/text/unigram.h"
 #include "exact_bytes.h"
 
@@ -321,7 +321,8 @@ static void refusals(void **state)
     refuse(&b, "no protocol buffer");
 }
 
-/* A field of each kind behind a whole model, cut before its last byte; numbers of more than 64 bits. */
+/* A field of each kind behind a whole model, cut before its last byte; numbers of more than 64
+ * bits. */
 static void fields_that_do_not_fit(void **state)
 {
     static const struct {
@@ -388,8 +389,8 @@ static void the_price_of_the_unknown(void **state)
     }
 }
 
-/* sentencepiece sums scores in single precision: behind -2^24 neither -0.3 nor -1 counts, and of equal
- * splits the longer piece stays. transformers sums in double precision. */
+/* sentencepiece sums scores in single precision: behind -2^24 neither -0.3 nor -1 counts, and of
+ * equal splits the longer piece stays. transformers sums in double precision. */
 static void scores_are_rounded(void **state)
 {
     struct bytes b = { .n = 0 };

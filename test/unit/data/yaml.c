@@ -1,4 +1,4 @@
-/* yaml.c - settings as they were published; what is no YAML, and what has no end. */
+/* yaml.c - published settings; text that is not YAML, and aliases that expand without end. */
 #include "data/models/vqgan_file.h"
 #include "data/files/file.h"
 #include "data/files/yaml.h"

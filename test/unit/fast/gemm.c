@@ -1,4 +1,4 @@
-/* gemm.c - the products on AVX2 and AVX-512: borders of tiles, panels, slabs and groups in all
+/* gemm.c - matrix products on AVX2 and AVX-512: borders of tiles, panels, slabs and groups in all
  * layouts, operands that end where their memory does, rows further apart than they are long. */
 #include "ref/rng.h"
 

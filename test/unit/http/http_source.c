@@ -1,5 +1,5 @@
 /* http_source.c - a web server that cuts, stalls, reports wrong lengths and ranges, is busy,
- * changes the file or damages it, in the open and over TLS; the source gives the right bytes or one
+ * changes the file or damages it, over HTTP and HTTPS; the source gives the right bytes or one
  * sentence. The server is a thread here. */
 #include "net/http/client/http_source.h"
 #include "file_server.h"

@@ -1,5 +1,5 @@
-/* slots.c - who gets a slot when all are taken; failures by network; which Host headers are
- * ours. */
+/* slots.c - which connection gets a slot when all are taken; failures by network; accepted Host
+ * headers. */
 #include "net/http/authority/failures.h"
 #include "net/http/server/host_name.h"
 

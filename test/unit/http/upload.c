@@ -1,6 +1,6 @@
 /* upload.c - a server that takes files by PUT and by tus, is busy, breaks off in the middle,
- * forgets, and lies; the file arrives whole or a sentence says why not. The server is a thread
- * here. */
+ * loses data, and reports wrong sizes; the file arrives whole or a sentence says why not. The
+ * server is a thread here. */
 #include "net/http/upload/upload.h"
 #include "web_server.h"
 

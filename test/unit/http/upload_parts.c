@@ -1,5 +1,6 @@
-/* upload_parts.c - a bucket and a hub, in a thread, that take files in parts, are cut off, forget
- * and lie: what arrived is not sent again, and the file is whole in the end. */
+/* upload_parts.c - a bucket and a hub, in a thread, that take files in parts, are cut off, lose
+ * parts and report wrong ones: parts that arrived are not sent again, and the file is whole in the
+ * end. */
 #include "net/http/upload/upload.h"
 #include "web_server.h"
 

@@ -1,4 +1,4 @@
-/* average.c - cutting, sharing and averaging: what must hold whatever the numbers are. */
+/* average.c - partition, load balancing and all-reduce: laws that hold for any values. */
 #include "ref/average.h"
 #include "ref/backend.h"
 #include "ref/balance.h"

@@ -1,5 +1,5 @@
 /* dalle.c - the transformer against itself: three ways to the same gradients, a batch against its
- * parts, gradients against differences, drawing with and without a cache. */
+ * parts, gradients against differences, sampling with and without a cache. */
 #include "runtime/generate.h"
 
 #include <math.h>
@@ -112,8 +112,8 @@ static double largest_of(const struct pl_dalle *m, const char *end)
     return largest;
 }
 
-/* PyTorch draws a layer's weight and bias from +-1/sqrt(inputs): D, H d or 4 D. Among that many values
- * some are near the bound. */
+/* PyTorch draws a layer's weight and bias from +-1/sqrt(inputs): D, H d or 4 D. Among that many
+ * values some are near the bound. */
 static void initial_values(void **state)
 {
     struct pl_dalle_config c = { .name = "test",

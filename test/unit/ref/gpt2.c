@@ -1,5 +1,5 @@
-/* gpt2.c - what the goldens don't ask of GPT-2: stored and recomputed activations are one gradient,
- * and a training's checkpoint gives everything back. */
+/* gpt2.c - GPT-2 beyond its golden values: stored and recomputed activations give the same
+ * gradient, and a checkpoint restores everything. */
 #include "data/models/gpt2_file.h"
 #include "ref/rng.h"
 #include "runtime/models.h"

@@ -1,5 +1,5 @@
 /* lamb.c - LAMB, Adam and the optimizer around them: the equations in double, the corner cases, and
- * a state that leaves and comes back. */
+ * optimizer state that is offloaded and loaded again. */
 #include "runtime/optimizer.h"
 #include "ref/schedule.h"
 

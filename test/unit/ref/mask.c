@@ -1,5 +1,5 @@
-/* mask.c - allowed pairs against the same sets painted from the other side: for every query its
- * keys, cell by cell, instead of one question for every pair. */
+/* mask.c - allowed pairs against sets built another way: for every query its keys are marked, cell
+ * by cell, instead of deciding each pair. */
 #include "ref/mask.h"
 
 #include <setjmp.h>

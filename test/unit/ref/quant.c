@@ -1,4 +1,4 @@
-/* quant.c - code books and the three rules, against definitions written another way. */
+/* quant.c - codebooks and the three rules, against definitions written another way. */
 #include "ref/quant.h"
 #include "ref/rng.h"
 

@@ -1,5 +1,5 @@
-/* robust.c - CenteredClip's algebra, and a whole round of BTARD in which planted cheaters are found
- * and nobody else. */
+/* robust.c - CenteredClip's algebra, and a whole round of BTARD in which exactly the planted
+ * Byzantine peers are found. */
 #include "ref/btard.h"
 #include "ref/rng.h"
 
@@ -71,8 +71,8 @@ static void equal_inputs_stay(void **state)
     assert_true(result.step == 0 && far(v, x[0]) == 0);
 }
 
-/* Inputs are counted as clipped beyond tau, not at it; one that is no number is. Either limit ends the
- * iteration, at the limit already. */
+/* Inputs are counted as clipped beyond tau, not at it; one that is no number is. Either limit ends
+ * the iteration, at the limit already. */
 static void clipped_and_stopped(void **state)
 {
     struct pl_clip how = { 4, NULL, 9, -1, -1, 0 };
@@ -256,7 +256,8 @@ static void votes_for_recomputing(void **state)
     assert_true(recompute);
 }
 
-/* Half of the votes is no majority; of an even number of inputs the lower median is where it begins. */
+/* Half of the votes is no majority; of an even number of inputs the lower median is where it
+ * begins. */
 static void votes_that_tie(void **state)
 {
     static const double norms[2][4] = { { 13, 12, 12, 12 }, { 12, 12, 12, 13 } };

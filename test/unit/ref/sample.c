@@ -1,4 +1,4 @@
-/* sample.c - the filters against sorting everything, and draws against their probabilities. */
+/* sample.c - the filters against a full sort, and samples against their probabilities. */
 #include "ref/sample.h"
 
 #include <math.h>

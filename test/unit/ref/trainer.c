@@ -1,5 +1,5 @@
-/* trainer.c - numbers go bad in every way there is: what is kept, what is dropped, and that
- * training afterwards is, to the bit, what it would have been without. */
+/* trainer.c - losses, gradients and parameters that are not finite: what is kept, what is dropped,
+ * and that training then continues, bit for bit, as if they had not occurred. */
 #include "runtime/trainer.h"
 
 #include <math.h>

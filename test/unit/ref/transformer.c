@@ -1,4 +1,4 @@
-/* transformer.c - the reference's layers where no golden value looks: every gradient against
+/* transformer.c - the reference's layers beyond the golden values: every gradient against
  * differences of its own forward pass, empty rows, shared buffers, shapes at the edge. */
 #include "ref/backend.h"
 #include "ref/rng.h"

@@ -1,4 +1,4 @@
-/* batch_shards.c - a batch that is computed in parts side by side: the same numbers for any number
+/* batch_shards.c - a batch that is computed in parallel shards: the same numbers for any number
  * of threads, and the same gradient as in one part. */
 #include "runtime/batch_shards.h"
 #include "runtime/workspace.h"
