@@ -50,7 +50,7 @@ CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
 FAST_C    := $(wildcard fast/*.c)
 CUDA_C    := $(wildcard cuda/*.cu)
 EMU_C     := $(wildcard test/cuda_on_cpu/*.cpp)
-UNIT_C    := $(wildcard test/unit/*/*.c)
+UNIT_C    := $(wildcard test/unit/*/*.c test/unit/*/*/*.c)
 FUZZ_C    := $(wildcard test/fuzz/*.c)
 # Messages: net/x/y.proto becomes build/gen/net/x/y.pb-c.{c,h}, included as "net/x/y.pb-c.h".
 PROTO     := $(wildcard net/*/*.proto net/*/*/*.proto)

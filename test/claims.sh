@@ -101,12 +101,12 @@ while IFS="$(printf '\t')" read -r line tests; do
         esac
         case $kind in
         attack) file=test/attack/attack_$word.py ;;
-        unit) file=$(ls test/unit/*/"$word".c 2>/dev/null) ;;
+        unit) file=$(ls test/unit/*/"$word".c test/unit/*/*/"$word".c 2>/dev/null) ;;
         fuzz) file=test/fuzz/$word.c ;;
         golden) file=test/golden/$word/README.md ;;
         interop) file=test/interop/$word.py ;;
         program) file=test/program/$word.sh ;;
-        simulator) file=test/unit/hivemind/simulator.c ;;
+        simulator) file=test/unit/hivemind/matchmaking/simulator.c ;;
         *) file='' ;;
         esac
         [ -n "$file" ] && [ -e "$file" ] || { echo "$line: no test is called $kind $word"; file=/dev/null; }

@@ -9,7 +9,7 @@ files_of() { # column name
     case $1 in
     3) echo "test/golden/$2/README.md" ;;
     4) echo "test/conform/pair_$2.c" ;;
-    5) echo "test/unit/*/$2.c" ;;
+    5) echo "test/unit/*/$2.c test/unit/*/*/$2.c" ;;
     6) echo "test/fuzz/$2.c" ;;
     7) echo "test/interop/$2.py" ;;
     8) echo "test/program/$2.sh test/attack/$2.py test/soak/$2.py" ;;
@@ -36,7 +36,7 @@ for path in test/conform/pair_*.c; do
     [ "$name" = run.c ] && continue # what they share
     known 4 "${name%.c}" "$path"
 done
-for path in test/unit/*/*.c; do name=${path##*/}; known 5 "${name%.c}" "$path"; done
+for path in test/unit/*/*.c test/unit/*/*/*.c; do name=${path##*/}; known 5 "${name%.c}" "$path"; done
 for path in test/fuzz/*.c; do name=${path##*/}; known 6 "${name%.c}" "$path"; done
 for name in $(sh test/interop/run.sh --list); do known 7 "$name" "test/interop/$name.py"; done
 for path in test/program/*.sh test/attack/attack_*.py; do name=${path##*/}; known 8 "${name%.*}" "$path"; done

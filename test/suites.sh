@@ -35,12 +35,14 @@ unit_queue() { # name
     case $1 in
     abuse | attacks | averager* | collaboration* | collaborative | dht_join | host_strangers | http_source | membership) echo idle && return ;;
     esac
-    sources=$(ls test/unit/*/"$1".c)
-    for header in $(sed -n 's/^#include "\([a-z_0-9]*\.h\)".*/\1/p' "$sources"); do
-        [ -f "$(dirname "$sources")/$header" ] && sources="$sources $(dirname "$sources")/$header"
+    sources=$(ls test/unit/*/"$1".c test/unit/*/*/"$1".c 2>/dev/null)
+    helpers=
+    for header in $(sed -n 's/^#include "\([a-z_0-9/]*\.h\)".*/\1/p' "$sources"); do
+        case $header in test/*) ;; *) header=$(dirname "$sources")/$header ;; esac
+        [ -f "$header" ] && helpers="$helpers $header"
     done
     # shellcheck disable=SC2086
-    if grep -qE 'loop_open|nanosleep|pl_seconds|clock_gettime|pthread_create|fork\(' $sources; then echo peers; else echo cpu; fi
+    if grep -qE 'loop_open|nanosleep|pl_seconds|clock_gettime|pthread_create|fork\(' $sources $helpers; then echo peers; else echo cpu; fi
 }
 
 # --- what the code must look like

@@ -1,6 +1,6 @@
 /* averager_declarations.c - false declarations in the DHT: what a stranger stores about others keeps nobody from
  * averaging. */
-#include "loopback.h"
+#include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* averager_hidden.c - peers behind NAT: they take part in rounds through connections that
  * they have made themselves, and meet through a relay, which carries too little for more. */
-#include "loopback.h"
+#include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 

@@ -1,6 +1,6 @@
 /* averager_members.c - averaging in a swarm with access tokens: members among themselves, a client among
  * them, and a stranger who calls what hivemind leaves open: groups, parts, the state. */
-#include "loopback.h"
+#include "test/unit/hivemind/loopback.h"
 #include "net/libp2p/rpc/rpc.h"
 
 #include <time.h>

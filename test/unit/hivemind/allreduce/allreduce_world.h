@@ -3,7 +3,7 @@
 #ifndef PL_TEST_EXCHANGE_WORLD_H
 #define PL_TEST_EXCHANGE_WORLD_H
 
-#include "signed_packets.h"
+#include "test/unit/hivemind/verification/signed_packets.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/backend.h"
 

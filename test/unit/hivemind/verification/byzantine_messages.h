@@ -3,7 +3,7 @@
 #ifndef PL_TEST_BYZANTINE_MESSAGES_H
 #define PL_TEST_BYZANTINE_MESSAGES_H
 
-#include "allreduce_world.h"
+#include "test/unit/hivemind/allreduce/allreduce_world.h"
 
 static size_t byzantine[2], byzantine_count; /* who lies */
 static int stage_of_lie;                     /* of the one who tells it now */

@@ -1,6 +1,6 @@
 /* allreduce_verify.c - BTARD's verification in whole groups of exchanges: honest rounds hold, and
  * every false message is traced to its sender. */
-#include "allreduce_world.h"
+#include "test/unit/hivemind/allreduce/allreduce_world.h"
 
 static struct world *the_world;
 static lie_fn *told;

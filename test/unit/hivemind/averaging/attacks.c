@@ -4,8 +4,8 @@
  *   attacks            asserts what has to hold
  *   attacks --table    measures every attack, with and without protection, as in
  *                      paper/security.md: nothing in it is left to chance */
-#include "loopback.h"
-#include "signed_packets.h"
+#include "test/unit/hivemind/loopback.h"
+#include "test/unit/hivemind/verification/signed_packets.h"
 #include "net/hivemind/averaging/averager_internal.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/rng.h"

@@ -1,6 +1,6 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
  * Byzantine peers, peers that fall silent or die, and states that newcomers take over. */
-#include "loopback.h"
+#include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 
 #include <math.h>

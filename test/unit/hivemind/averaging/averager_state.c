@@ -1,6 +1,6 @@
 /* averager_state.c - the state of one peer given to another: whole, checked, from donors that fail
  * or cheat. */
-#include "loopback.h"
+#include "test/unit/hivemind/loopback.h"
 
 #include <unistd.h>
 
