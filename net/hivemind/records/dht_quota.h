@@ -1,6 +1,6 @@
 /* dht_quota.h - how many bytes of records each peer and each subnet has stored with us. Records
  * outlive the connections that brought them, so they are counted here and not in the accounts of
- * net/libp2p/host/resources.c; the limits are in its table like all others. */
+ * net/libp2p/connections/resources.c; the limits are in its table like all others. */
 #ifndef PL_DHT_QUOTA_H
 #define PL_DHT_QUOTA_H
 

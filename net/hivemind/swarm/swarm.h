@@ -4,7 +4,7 @@
 #define PL_SWARM_H
 
 #include "net/hivemind/dht/dht_node.h"
-#include "net/libp2p/host/resources.h"
+#include "net/libp2p/connections/resources.h"
 
 #include <pthread.h>
 

@@ -6,7 +6,7 @@
 #include "net/hivemind/training/metrics.h"
 #include "net/hivemind/training/progress.h"
 #include "net/hivemind/training/peer_report.h"
-#include "net/libp2p/host/resources.h"
+#include "net/libp2p/connections/resources.h"
 #include "net/libp2p/protocols/latency.h"
 
 #define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */

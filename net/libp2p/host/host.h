@@ -11,8 +11,8 @@
 #include "net/libp2p/peer/identity.h"
 #include "net/libp2p/peer/multiaddr.h"
 #include "net/loop/loop.h"
-#include "stream.h"
-#include "watch.h"
+#include "net/libp2p/streams/stream.h"
+#include "net/libp2p/connections/watch.h"
 
 #define HOST_GOODBYE_LIMIT 1.0 /* s for the last bytes at the end, as long as none move */
 #define HOST_GOODBYE_MAX 30.0  /* s for them in all: 7 MB at 2 Mbit/s */

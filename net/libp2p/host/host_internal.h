@@ -3,9 +3,9 @@
 #ifndef PL_HOST_INTERNAL_H
 #define PL_HOST_INTERNAL_H
 
-#include "listen.h"
-#include "stream_internal.h"
-#include "watch.h"
+#include "net/libp2p/connections/listen.h"
+#include "net/libp2p/streams/stream_internal.h"
+#include "net/libp2p/connections/watch.h"
 
 struct host_protocol;
 

@@ -6,9 +6,9 @@
 #include "host.h"
 #include "host_internal.h"
 #include "host_protocol.h"
-#include "stream_budget.h"
-#include "stream_select.h"
-#include "stream_turns.h"
+#include "net/libp2p/streams/stream_budget.h"
+#include "net/libp2p/streams/stream_select.h"
+#include "net/libp2p/streams/stream_turns.h"
 
 #include <assert.h>
 #include <pthread.h>

@@ -9,8 +9,8 @@
 #define PL_HOST_PROTOCOL_H
 
 #include "host.h"
-#include "peer_routing.h"
-#include "stream_open.h"
+#include "net/libp2p/connections/peer_routing.h"
+#include "net/libp2p/streams/stream_open.h"
 
 #define PROTOCOLS_MAX 8 /* that join one host; there are six */
 

@@ -1,5 +1,5 @@
 /* resources.c - accounts and scopes: what is charged where, who is refused, who is the largest. */
-#include "net/libp2p/host/resources.h"
+#include "net/libp2p/connections/resources.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

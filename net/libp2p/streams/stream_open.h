@@ -2,7 +2,7 @@
 #ifndef PL_STREAM_OPEN_H
 #define PL_STREAM_OPEN_H
 
-#include "peer_routing.h"
+#include "net/libp2p/connections/peer_routing.h"
 #include "stream.h"
 
 struct streams;

@@ -1,22 +1,26 @@
 /* host_core.h - what every part of a host needs: the loop, our identity, the peerstore, the
  * accounts.
  *
- * The parts are built on each other, and none knows those below it in this list:
+ * The parts are built on each other: each knows only those that follow it in this list.
  *
+ *   host/
  *   host_open.c      opens, serves, closes: the functions of host.h
  *   host_peers.c     which peers are connected; its watchers are told
  *   host_protocol.c  libp2p's protocols register here; the host names none of them
+ *   streams/
  *   stream_open.c    opens streams to a peer
  *   stream_select.c  negotiates a stream's protocol, then hands bytes to its handler
  *   stream_budget.c  what ends when a connection holds too much
  *   stream_io.c      one stream: reading, writing, closing
  *   stream_turns.c   which request may be read now
+ *   services.c       the table of protocols that we serve
+ *
+ *   connections/
  *   peer_routing.c   from a peer ID to a connection
  *   dial.c           from a multiaddr to a connection
  *   listen.c         accepts connections
  *   budget.c         whether a connection may begin, expect a message, run a handler
  *   connection.c     a socket, or a relayed stream, under conn.h's engine
- *   services.c       the table of protocols that we serve
  *   watch.c          the list of watchers
  *   resources.c      counts and limits, without sockets
  *

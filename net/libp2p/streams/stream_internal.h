@@ -9,8 +9,8 @@
 #ifndef PL_STREAM_INTERNAL_H
 #define PL_STREAM_INTERNAL_H
 
-#include "budget.h"
-#include "peer_routing.h"
+#include "net/libp2p/connections/budget.h"
+#include "net/libp2p/connections/peer_routing.h"
 #include "services.h"
 #include "stream.h"
 
