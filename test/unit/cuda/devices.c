@@ -57,6 +57,53 @@ static void copies_keep_their_order(void **state)
     pl_host_free(&be, down);
 }
 
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* With little memory allowed a convolution goes over its places in pieces, of which the last is
+ * shorter. Small whole numbers: every sum is exact, so the pieces change nothing. */
+static void convolutions_in_pieces(void **state)
+{
+    const struct pl_conv c = { .B = 2,
+                               .C = 3,
+                               .H = 7,
+                               .W = 9,
+                               .O = 5,
+                               .K = 3,
+                               .stride = 1,
+                               .top = 1,
+                               .left = 1,
+                               .bottom = 1,
+                               .right = 1 };
+    enum { X = 2 * 3 * 7 * 9, Y = 2 * 5 * 7 * 9, KERNEL = 5 * 3 * 3 * 3 };
+    static float x[X], y[2 * Y], kernel[KERNEL], want[2][Y];
+    float *on[4];
+    (void)state;
+    if (!set_streams) skip();
+    for (int i = 0; i < X; i++) x[i] = (float)(i * 7 % 11 - 5);
+    for (int i = 0; i < KERNEL; i++) kernel[i] = (float)(i * 5 % 7 - 3);
+    assert_int_equal(host.conv(want[0], x, kernel, NULL, &c), PL_OK);
+    assert_int_equal(host.conv_dx(want[1], want[0], kernel, &c), PL_OK);
+    for (int k = 0; k < 4; k++) assert_non_null(on[k] = be.alloc(2 * sizeof y));
+    be.put(on[0], x, sizeof x);
+    be.put(on[1], kernel, sizeof kernel);
+    for (size_t places = 1; places <= 63; places += 4) { /* in a piece; of 27 and of 45 terms */
+        assert_int_equal(be.set_memory(8 * places * 45 * sizeof(float)), PL_OK);
+        if (places * 45 * 8 < 8 * Y + 2 * 45 * 63) continue; /* less than the test itself needs */
+        be.fill(on[2], 77, 2 * Y);
+        be.fill(on[3], 77, 2 * Y);
+        assert_int_equal(be.conv(on[2], on[0], on[1], NULL, &c), PL_OK);
+        assert_int_equal(be.conv_dx(on[3], on[2], on[1], &c), PL_OK);
+        be.get(y, on[2], sizeof y);
+        assert_memory_equal(y, want[0], sizeof want[0]);
+        for (int i = Y; i < 2 * Y; i++) assert_true(y[i] == 77); /* nothing is written behind it */
+        be.get(y, on[3], sizeof y);
+        assert_memory_equal(y, want[1], sizeof x);
+        for (int i = X; i < 2 * Y; i++) assert_true(y[i] == 77);
+    }
+    assert_int_equal(be.set_memory(0), PL_OK);
+    for (int k = 0; k < 4; k++) be.free(on[k]);
+}
+
 /* --- offloading ------------------------------------------------------------------------------- */
 
 /* Single, adjacent and distant sizes; with 8-bit moments and without; empty. */
@@ -268,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_keep_their_order),
+        cmocka_unit_test(convolutions_in_pieces),
         cmocka_unit_test(offloading_changes_nothing),
         cmocka_unit_test(devices_are_chosen),
         cmocka_unit_test(devices_are_one),
