@@ -80,6 +80,11 @@ else
 fi
 suite cpu pairs "pairs of fast" "$BUILD/potluck conform --backend fast"
 
+# --- where all backends can be built (.ci/run), one that is absent is a failure and not a skip
+for backend in ${BACKENDS_EXPECTED:-}; do
+    suite cpu exit "backend $backend was built" "[ -f $BUILD/libpl_$backend.so ]"
+done
+
 # --- CUDA's kernels on an emulated device: everything that they compute, at all but the large
 # shapes. Work on streams is done as late as it may be, and blocks and threads take their turns in
 # other orders than the rising one: what is right then is right in any order.

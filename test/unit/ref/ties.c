@@ -421,17 +421,32 @@ static void bytes_of_parts(void **state)
 /* Fractions have nine decimals, none is above 1, and one that is just large enough stays. */
 static void fractions(void **state)
 {
-    static const double bandwidth[][4] = { { 100, 50, 30, 7 },
-                                           { 1e9, 1, 1, 1 },
-                                           { 3, 3, 3, 1e-3 } };
+    static const double bandwidth[][4] = {
+        { 100, 50, 30, 7 }, { 1e9, 1, 1, 1 }, { 3, 3, 3, 1e-3 }, { 8, 8, 8, 8 }
+    };
     struct pl_err err;
     (void)state;
+    double alone; /* its share is 1, the least allowed as well */
+    assert_int_equal(pl_balance_fractions(&alone, bandwidth[3], 1, 2, 2, &err), PL_OK);
+    assert_true(alone == 1);
     for (size_t k = 0; k < PL_COUNT(bandwidth); k++) {
         double fraction[4], level[4];
         assert_int_equal(pl_balance_fractions(fraction, bandwidth[k], 4, 1000000, 0, &err), PL_OK);
         for (int i = 0; i < 4; i++) {
             assert_true(fraction[i] >= 0 && fraction[i] <= 1);
             assert_true(fraction[i] == rint(fraction[i] * 1e9) / 1e9);
+        }
+        double smallest = 1; /* a share that is just the least allowed stays, any less does not */
+        for (int i = 0; i < 4; i++)
+            if (fraction[i] > 0) smallest = fmin(smallest, fraction[i]);
+        for (int more = 0; more < 2; more++) {
+            double kept[4];
+            size_t total = 1000000000, least = (size_t)llrint(smallest * 1e9) + (size_t)more;
+            assert_int_equal(pl_balance_fractions(kept, bandwidth[k], 4, total, least, &err),
+                             PL_OK);
+            for (int i = 0; i < 4; i++)
+                if (fraction[i] == smallest && k != 1)
+                    assert_true(kept[i] == (more && k != 3 ? 0 : smallest));
         }
         pl_balance_level(level, bandwidth[k], 4);
         for (int i = 0; i < 4; i++) assert_true(level[i] >= 0 && level[i] <= 1);
