@@ -23,6 +23,14 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
+# Would a test notice a wrong line? ROOM=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
+# changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
+mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (ROOM=, N=, SEED=, LIST=, STORE=1)
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" $(PYTHON) test/mutate/mutate.py $(addprefix --room ,$(ROOM)) $(addprefix --n ,$(N)) \
+		$(addprefix --seed ,$(SEED)) $(addprefix --list ,$(LIST)) $(if $(STORE),--store)
+	$(if $(STORE),$(PYTHON) test/mutate/mutate.py --table)
+.PHONY: mutate
+
 # A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network
 # namespaces.
 soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)

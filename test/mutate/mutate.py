@@ -1,0 +1,317 @@
+"""mutate.py - would a test notice a wrong line? Changes one line of the code at a time and plays the tests of its folder.
+
+    mutate.py [--room ROOM] [--n N] [--seed SEED] [--store]    N changes of a room (default: 40 of each)
+    mutate.py --list FILE [--suites EXPRESSION]            the changes of a file: path, TAB, was, TAB, became
+    mutate.py --table                                           rates.json as the table of paper/results.md
+
+Works in a copy of the tree, build/mutate/tree. A change that does not compile, or leaves every object as it was, does not count;
+nor does one that equivalent.tsv lists, with the reason why no test can notice it.
+"""
+import argparse
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import library
+import operators
+from library import ROOT, TREE, WORK, run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RATES, EQUIVALENT = os.path.join(HERE, 'rates.json'), os.path.join(HERE, 'equivalent.tsv')
+
+# A room's tests: suites of test/suites.sh by name, folders of unit tests; then the aim of its rate in percent.
+ROOMS = {
+    'ref': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with ref|pairs of fast', ['ref', 'runtime'], 90),
+    'runtime': (r'golden (dalle|optim|vqgan|gpt2|calculator) with fast', ['ref', 'runtime'], 90),
+    'fast': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with fast|pairs of fast', ['fast'], 90),
+    'cuda': (r'golden \w+ with cuda-on-cpu|pairs of cuda-on-cpu', ['cuda'], 85),
+    'data': (r'golden (tokenizer|clip|vqgan|gpt2|dalle) with fast', ['data'], 85),
+    'net': (r'golden (wire|protocol|aggregate) with ref', ['net'], 85),
+}
+# Parts of files' names, and the pairs of that operation.
+PAIRS = [('attention', 'attention'), ('compress', 'encode'), ('quantile8', 'quantile8'), ('uniform8', 'uniform8'),
+         ('meanstd16', 'meanstd16'), ('centered_clip', 'centered_clip'), ('median', 'median'), ('gumbel', 'gumbel'), ('codebook', 'code'),
+         ('winograd', 'conv'), ('conv', 'conv'), ('gemm', 'linear'), ('linear', 'linear'), ('feedforward', 'ffn'), ('norm', 'norm'),
+         ('loss', 'loss'), ('average', 'average'), ('quant', 'quant'), ('lamb', 'lamb'), ('adam', 'adam'), ('moments', 'block'),
+         ('embed', 'embed'), ('shift', 'shift'), ('rotary', 'rotary'), ('bucket_means', 'encode')]
+SOURCES = ('.c', '.cu', '.cuh', '.inc', '.h')
+
+
+def copy_tree():
+    """Brings the copy up to date. Unchanged files keep their times, so that little is compiled again."""
+    names = subprocess.run(['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'], cwd=ROOT, check=True,
+                           stdout=subprocess.PIPE).stdout.decode().split('\0')
+    present = set()
+    for name in sorted(filter(None, names)):
+        source, copy = os.path.join(ROOT, name), os.path.join(TREE, name)
+        if not os.path.isfile(source):
+            continue
+        present.add(name)
+        with open(source, 'rb') as f:
+            new = f.read()
+        try:
+            with open(copy, 'rb') as f:
+                if f.read() == new:
+                    continue
+        except OSError:
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+        with open(copy, 'wb') as f:
+            f.write(new)
+        shutil.copymode(source, copy)
+    for folder, _, files in os.walk(TREE):
+        if os.path.relpath(folder, TREE).split(os.sep)[0] != 'build':
+            for f in files:
+                path = os.path.join(folder, f)
+                if os.path.relpath(path, TREE) not in present:
+                    os.unlink(path)
+
+
+def read(path):
+    with open(os.path.join(TREE, path)) as f:
+        return f.read()
+
+
+class Tests:
+    """The suites of a room, in the order that finds a wrong line soonest."""
+
+    def __init__(self, room, rows, only):
+        pattern, folders, self.aim = ROOMS[room]
+        self.units = {f[:-2]: os.path.relpath(base, os.path.join(TREE, 'test/unit')) for folder in folders
+                      for base, _, files in os.walk(os.path.join(TREE, 'test/unit', folder)) for f in files if f.endswith('.c')}
+        self.suites = {name: command for _, _, name, command in rows if re.fullmatch(pattern, name.split(',')[0])}
+        if 'pairs of fast' in self.suites:  # the large shapes take minutes
+            self.suites['pairs of fast'] += ' --quick'
+        self.suites.update(('unit ' + u, 'build/test/' + u) for u in self.units)
+        self.suites = {s: c for s, c in self.suites.items() if re.search(only, s)}
+        self.of_folder = {}  # of net/: the unit tests that the table of test/README.md names
+        for row in read('test/README.md').split('\n') if room == 'net' else ():
+            cells = row.split('|')
+            if len(cells) > 6:
+                self.of_folder.update((folder, re.findall(r'`(\w+)`', cells[4])) for folder in re.findall(r'`(net[\w/]*)`', cells[1]))
+        self.killers, self.seconds, self.passed = {}, {}, {}
+        self.load(room)
+
+    def play(self, suite, more=''):
+        """Whether a suite passes; None if it takes far longer than it ever did."""
+        known = self.seconds.get(suite, 20)
+        rc, seconds, _ = run(self.suites[suite] + more, 60 + 8 * known)
+        if rc == 0 and not more:
+            self.seconds[suite] = seconds
+        return None if rc is None else rc == 0
+
+    def sound(self, suite, more=''):
+        """Whether a suite that killed passes on the unchanged tree; asked once."""
+        if (suite, more) not in self.passed:
+            self.passed[suite, more] = self.play(suite, more)
+        return self.passed[suite, more]
+
+    def load(self, room):
+        self.file = os.path.join(WORK, 'seconds-%s.json' % room)
+        try:
+            with open(self.file) as f:
+                self.seconds = json.load(f)
+        except (OSError, ValueError):
+            pass
+
+    def save(self):
+        with open(self.file, 'w') as f:
+            json.dump(self.seconds, f)
+
+    def order(self, path):
+        """What killed a change of this file before, then what is called like it, then the quickest."""
+        stem, folder = os.path.splitext(os.path.basename(path))[0], os.path.dirname(path)
+        names = next((self.of_folder[f] for f in (folder, os.path.dirname(folder)) if f in self.of_folder), [])
+        known, parts = self.killers.get(path, []), set(stem.split('_')) | set(folder.split('/')[1:])
+
+        def rank(suite):
+            alike = stem in suite or bool(parts & set(re.split(r'\W+|_', suite)))
+            return (known.index(suite) if suite in known else 99, not (alike and self.seconds.get(suite, 1) < 5), self.seconds.get(suite, 1))
+        return sorted((s for s in self.suites if not self.of_folder or not s.startswith('unit ') or s.split()[1] in names), key=rank)
+
+    def kill(self, path):
+        """The first suite that fails, and the arguments it failed with; or None. Of pairs, those of the file's operation are played
+        before all of them."""
+        pairs = next((s for s in self.suites if s.startswith('pairs of ')), None)
+        operation = next((of for part, of in PAIRS if part in os.path.basename(path)), None)
+        first = [(pairs, ' --filter ' + operation)] if pairs and operation else []
+        for suite, more in first + [(s, '') for s in self.order(path)]:
+            if suite.startswith('unit ') and suite.split()[1] in library.REPLACES:
+                if run(library.make(self.suites[suite]), 600)[0] != 0:
+                    continue
+            if not self.play(suite, more):
+                if not more:
+                    known = self.killers.setdefault(path, [])
+                    if suite in known:
+                        known.remove(suite)
+                    known.insert(0, suite)
+                return suite, more
+        return None
+
+
+class Mutant:
+    def __init__(self, path, line, start, end, text, kind):
+        self.path, self.line, self.kind = path, line, kind
+        self.lines = read(path).split('\n')
+        old = self.lines[line]
+        self.lines[line] = old[:start] + text + old[end:]
+        self.was, self.became = old.strip(), self.lines[line].strip()
+
+    def write(self, lines):
+        with open(os.path.join(TREE, self.path), 'w') as f:
+            f.write('\n'.join(lines))
+
+
+def candidates(room, rng):
+    """Changes of a room in a random order: each line that can be changed once, by one of the kinds that fit it."""
+    found = []
+    for folder, _, files in sorted(os.walk(os.path.join(TREE, room))):
+        for name in sorted(files):
+            path = os.path.relpath(os.path.join(folder, name), TREE)
+            if not name.endswith(SOURCES) or path.startswith('data/demo/') or name == 'html_names.inc':
+                continue
+            text = read(path)
+            for i, (code, line) in enumerate(zip(operators.blank(text).split('\n'), text.split('\n'))):
+                if not name.endswith('.h') or code.startswith('    '):  # a header's other lines are declarations
+                    of_line = operators.changes(code, line)
+                    if of_line:
+                        found.append((path, i, of_line))
+    rng.shuffle(found)
+    for path, i, of_line in found:
+        wanted = rng.choice(sorted({c[0] for c in of_line}))
+        kind, start, end, text = rng.choice([c for c in of_line if c[0] == wanted])
+        yield Mutant(path, i, start, end, text, kind)
+
+
+def listed(path):
+    """The changes of a file. A line that holds the text twice is changed where it stands first."""
+    with open(path) as f:
+        for row in f:
+            if row.startswith('#') or row.count('\t') < 2:
+                continue
+            name, was, became = row.rstrip('\n').split('\t')[:3]
+            hits = [(i, x.index(was)) for i, x in enumerate(read(name).split('\n')) if was in x]
+            if not hits:
+                print('not found %s: %s' % (name, was), flush=True)
+            for i, at in hits:
+                yield Mutant(name, i, at, at + len(was), became, 'listed')
+
+
+def equivalents():
+    with open(EQUIVALENT) as f:
+        return {tuple(x.strip() for x in row.split('\t')[:3]) for row in f if row.count('\t') >= 3}
+
+
+def judge(tests, built, mutant, originals, known):
+    """killed, survived or why it does not count; and the suite that failed."""
+    path = mutant.path
+    if (path, mutant.was, mutant.became) in known:
+        return 'equivalent', None
+    if path not in built.made_from:
+        return 'not built', None
+    original = read(path).split('\n')
+    if path not in originals:
+        originals[path] = built.compile_file(path)
+    mutant.write(mutant.lines)
+    try:
+        fingerprint = built.compile_file(path)
+        if fingerprint is None:
+            return 'does not compile', None
+        if fingerprint == originals[path]:
+            return 'identical', None
+        if built.link(built.affected(path)):
+            return 'does not link', None
+        by = tests.kill(path)
+    finally:
+        mutant.write(original)
+        built.compile_file(path)
+        built.link(built.affected(path))
+    if by and not tests.sound(*by):
+        sys.exit('%s%s fails without any change' % by)
+    return ('killed', ''.join(by)) if by else ('survived', None)
+
+
+def play(room, mutants, n, seed, built, rows, only):
+    tests = Tests(room, rows, only)
+    built.link_programs(tests.units)
+    originals, counts, survivors, known = {}, {}, [], equivalents()
+    for mutant in mutants:
+        verdict, by = judge(tests, built, mutant, originals, known)
+        counts[verdict] = counts.get(verdict, 0) + 1
+        if verdict in ('killed', 'survived') or mutant.kind == 'listed':
+            print('%-9s %s:%d  [%s]%s\n          - %s\n          + %s' % (verdict, mutant.path, mutant.line + 1, mutant.kind,
+                  '  by ' + by if by else '', mutant.was, mutant.became or '(nothing)'), flush=True)
+        if verdict == 'survived':
+            survivors.append({'line': '%s:%d' % (mutant.path, mutant.line + 1), 'was': mutant.was, 'became': mutant.became})
+        if counts.get('killed', 0) + len(survivors) == n:
+            break
+    tests.save()
+    killed = counts.get('killed', 0)
+    total = killed + len(survivors)
+    others = ', '.join('%d %s' % (c, v) for v, c in sorted(counts.items()) if v not in ('killed', 'survived'))
+    print('%s: %d of %d changes killed (%.0f %%)%s' % (room, killed, total, 100 * killed / max(1, total), '; ' + others if others else ''),
+          flush=True)
+    return {'killed': killed, 'changes': total, 'seed': seed, 'equivalent': counts.get('equivalent', 0), 'survivors': survivors}
+
+
+def load_rates():
+    try:
+        with open(RATES) as f:
+            return json.load(f)
+    except OSError:
+        return {}
+
+
+def write_table():
+    """Replaces the rows of the table in paper/results.md."""
+    path, rates = os.path.join(ROOT, 'paper/results.md'), load_rates()
+    rows = ['| folder | changes | killed | rate % | aim % | command |', '| --- | --- | --- | --- | --- | --- |']
+    for room, (_, _, aim) in ROOMS.items():
+        if room in rates:
+            r = rates[room]
+            rows.append('| `%s` | %d | %d | %.0f | %d | `make mutate ROOM=%s N=%d SEED=%d` |' % (
+                room, r['changes'], r['killed'], 100 * r['killed'] / max(1, r['changes']), aim, room, r['changes'], r['seed']))
+    with open(path) as f:
+        text = f.read()
+    begin = text.index(rows[0][:20])
+    end = re.compile(r'\n(?!\|)').search(text, begin).start()
+    with open(path, 'w') as f:
+        f.write(text[:begin] + '\n'.join(rows) + text[end:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--room', choices=ROOMS, action='append')
+    parser.add_argument('--n', type=int, default=40)
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--list')
+    parser.add_argument('--suites', default='', help='only suites whose names match this expression')
+    parser.add_argument('--store', action='store_true')
+    parser.add_argument('--table', action='store_true')
+    o = parser.parse_args()
+    if o.table:
+        return write_table()
+    os.makedirs(TREE, exist_ok=True)
+    lock = open(os.path.join(WORK, 'lock'), 'w')
+    fcntl.flock(lock, fcntl.LOCK_EX)  # there is one copy: a second run waits for the first
+    copy_tree()
+    mutants = list(listed(o.list)) if o.list else []
+    rooms = [r for r in ROOMS if any(m.path.startswith(r + '/') for m in mutants)] if o.list else o.room or list(ROOMS)
+    built = library.Library('cuda' in rooms)
+    rows = [row.split('\t', 3) for row in run('BUILD=build sh test/suites.sh', 120)[2].splitlines() if row.count('\t') == 3]
+    rates = load_rates()
+    for room in rooms:
+        own = [m for m in mutants if m.path.startswith(room + '/')] if o.list else candidates(room, random.Random(o.seed))
+        rates[room] = play(room, own, o.n if not o.list else 0, o.seed, built, rows, o.suites)
+    if o.store and not o.list:
+        with open(RATES, 'w') as f:
+            json.dump(rates, f, indent=1, sort_keys=True)
+            f.write('\n')
+
+
+if __name__ == '__main__':
+    main()
