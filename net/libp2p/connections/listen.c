@@ -17,7 +17,41 @@ struct listener {
     struct listening *of;
     struct multiaddr at; /* bound, with the real port */
     struct listener *next;
+    uv_tcp_t refused; /* a connection that there is no memory for, while it is closed */
+    int is_refusing, is_missing_one, is_closed;
 };
+
+static void on_connection(uv_stream_t *server, int status);
+
+static void on_refused(uv_handle_t *handle)
+{
+    struct listener *listener = handle->data;
+    struct host_core *core = listener->of->core;
+    listener->is_refusing = 0;
+    if (listener->is_closed) free(listener);
+    else if (listener->is_missing_one && !uv_is_closing((uv_handle_t *)&listener->tcp)) {
+        listener->is_missing_one = 0;
+        on_connection((uv_stream_t *)&listener->tcp, 0);
+    }
+    core->handles--;
+    core->handle_closed(core->host);
+}
+
+/* Without memory for a connection. libuv calls us for no other one until this one is accepted: left
+ * alone it would end all listening. */
+static void refuse_connection(struct listener *listener)
+{
+    struct host_core *core = listener->of->core;
+    if (listener->is_refusing || uv_tcp_init(loop_uv(core->loop), &listener->refused)) {
+        listener->is_missing_one = 1;
+        return;
+    }
+    listener->refused.data = listener;
+    listener->is_refusing = 1;
+    core->handles++;
+    uv_accept((uv_stream_t *)&listener->tcp, (uv_stream_t *)&listener->refused);
+    uv_close((uv_handle_t *)&listener->refused, on_refused);
+}
 
 /* A socket that is refused is accepted first and then closed: left in the kernel's queue it would
  * come again. */
@@ -29,7 +63,11 @@ static void on_connection(uv_stream_t *server, int status)
     int length = sizeof sa;
     struct connection *c;
     const char *refusal;
-    if (status || !(c = connection_new(listener->of->connections, 1))) return;
+    if (status) return;
+    if (!(c = connection_new(listener->of->connections, 1))) {
+        refuse_connection(listener);
+        return;
+    }
     if (uv_tcp_init(loop_uv(core->loop), &c->socket.tcp)) {
         connection_end(c, PL_ENOMEM, "no socket");
         return;
@@ -90,7 +128,8 @@ static void on_closed(uv_handle_t *handle)
 {
     struct listener *l = handle->data;
     struct host_core *core = l->of->core;
-    free(l);
+    if (l->is_refusing) l->is_closed = 1; /* on_refused frees it */
+    else free(l);
     core->handles--;
     core->handle_closed(core->host);
 }
