@@ -5,7 +5,7 @@ test: test-deps ## install what tests need, build, run every test
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # A unit test's program is called like its file, whatever folder it mirrors.
-unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C))) $(BUILD)/simulate_faults
+unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C))) $(if $(SANITIZE),,$(BUILD)/simulate_faults)
 $(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(BUILD)/obj/%.o)))
 $(BUILD)/test/%: $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)

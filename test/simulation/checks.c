@@ -51,7 +51,6 @@ int __wrap_bans_add(struct bans *b, double now, const struct peer_id *peer)
 
 void checks_boot(struct trainer *t, int64_t epoch)
 {
-    t->failures_at_boot = t->peer->malloc_failures;
     t->has_joined = 0;
     t->epoch = epoch;
     if (epoch >= 0 && epoch < t->saved)

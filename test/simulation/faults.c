@@ -176,5 +176,6 @@ void faults_schedule(void)
         schedule_span(set_failure, 60, 1 + sim_random_below(&sim_order, 200000), 0);
     }
     for (int i = 0; i < n[FAULT_MEMORY]; i++)
-        schedule_span(set_malloc, 30, 1 + sim_random_below(&sim_order, 2000), 0);
+        schedule_span(set_malloc, 30,
+                      1 + sim_random_below(&sim_order, 10u << sim_random_below(&sim_order, 12)), 0);
 }

@@ -120,7 +120,8 @@ static void play(uint64_t seed)
 /* --- many seeds ------------------------------------------------------------------------------- */
 
 static const char usage[] =
-    "usage: simulate_faults [--first SEED] [--seeds N] [--seconds S] [--verbose | --packets]\n";
+    "usage: simulate_faults [--first SEED] [--seeds N] [--seconds S] [--only FAULTS]\n"
+    "                       [--verbose | --packets]\n";
 
 /* A process of its own for each seed: an abort, a hang or a leak is that seed's alone. */
 static int play_apart(uint64_t seed, const char *program)
@@ -140,7 +141,9 @@ static int play_apart(uint64_t seed, const char *program)
     if (WIFSIGNALED(status))
         printf("seed %llu: ended by signal %d%s\n", (unsigned long long)seed, WTERMSIG(status),
                WTERMSIG(status) == SIGPROF ? ", it took too long" : "");
-    if (bad) printf("  replay: %s --first %llu --verbose\n", program, (unsigned long long)seed);
+    if (bad)
+        printf("  replay: %s --first %llu%s%s --verbose\n", program, (unsigned long long)seed,
+               plan_only < 0 ? "" : " --only ", plan_only < 0 ? "" : plan_faults[plan_only]);
     fflush(stdout);
     return bad;
 }
@@ -158,7 +161,11 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--packets")) sim_verbose = 2;
         else if (!strcmp(argv[i], "--first")) first = strtoull(value, NULL, 10), i++;
         else if (!strcmp(argv[i], "--seeds")) seeds = strtoull(value, NULL, 10), i++;
-        else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
+        else if (!strcmp(argv[i], "--only")) {
+            for (int k = 0; k < FAULT_KINDS; k++)
+                if (!strcmp(plan_faults[k], value)) plan_only = k;
+            i++;
+        } else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
         else {
             fputs(usage, stderr);
             return 2;

@@ -70,6 +70,8 @@ struct plan {
     float optimum[PLAN_VALUES];
 };
 extern struct plan plan;
+extern const char *const plan_faults[FAULT_KINDS];
+extern int plan_only; /* the one kind of faults that seeds have now; -1: as they are drawn */
 void plan_draw(uint64_t seed);
 void plan_describe(char *text, size_t n);
 

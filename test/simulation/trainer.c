@@ -307,6 +307,7 @@ void trainer_boot(struct trainer *t)
     t->peer->is_on = 1;
     t->boot++;
     t->is_running = 1;
+    t->failures_at_boot = t->peer->malloc_failures;
     sim_log("peer %d boots", t->peer->index);
     sim_thread_new(t->peer, run_session, t);
 }
