@@ -47,7 +47,7 @@ const struct option_row averaging_rows[] = {
       "first group. N bits make 2^N groups, and each round moves peers to other groups "
       "(default: one group)" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
-      "how tensors are encoded; run: as in the paper's run, 8 bits for large ones and 16 for "
+      "how tensors are compressed; run: as in the paper's run, 8 bits for large ones and 16 for "
       "others" },
     { "bandwidth", "X", NULL, OPT_REAL(bandwidth, 0, 1e15),
       "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 "

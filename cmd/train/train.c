@@ -81,7 +81,8 @@ static const struct option_row rows[] = {
     { "part", "K/N", NULL, OPT_CALL(take_part),
       "read only every N-th shard, starting with the K-th, so that N peers read different shards" },
     { "without", "FILE", NULL, OPT_CALL_FILE(take_data),
-      "captions to exclude from training, one per line; their pairs are held out" },
+      "captions, one per line, whose pairs are held out: excluded from training, used by "
+      "--evaluate-every" },
     { "evaluate-every", "N", "100", OPT_INTEGER(evaluate_every, 0, 1000000000),
       "steps between evaluations of the loss on held-out pairs; 0 never evaluates" },
     { "limit", "N", NULL, OPT_INTEGER(limit, 1, INT32_MAX),
@@ -91,7 +92,8 @@ static const struct option_row rows[] = {
       "the model: run, middle, small, demo, or a JSON file" },
     { "out", "DIR", "out/train", OPT_PATH(job.out), "folder for log, checkpoints and loss curve" },
     { "steps", "N", "1000", OPT_INTEGER(job.steps, 1, 1000000000), "optimizer steps" },
-    { "epochs", "N", NULL, OPT_INTEGER(job.steps, 1, 1000000000), "the same as --steps" },
+    { "epochs", "N", NULL, OPT_INTEGER(job.steps, 1, 1000000000),
+      "the same as --steps: an epoch of hivemind is one optimizer step" },
     { "target-batch", "N", "64", OPT_INTEGER(job.target_batch, 1, 1 << 20),
       "samples per optimizer step, of all peers together. The paper's run: 4096" },
     { "batch", "N", NULL, OPT_INTEGER(job.micro_batch, 1, 1 << 16),
@@ -106,7 +108,8 @@ static const struct option_row rows[] = {
     { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),
       "fraction of the steps with a rising learning rate" },
     { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
-      "what the backward pass reads, from least memory to most speed" },
+      "activations kept for the backward pass: reversible keeps none (least memory), recomputed "
+      "two per block, stored all (fastest)" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed)" },
@@ -122,8 +125,8 @@ static const struct option_row rows[] = {
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
     { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
-      "what overlaps with the next micro-batches, which then see stale parameters: nothing; the "
-      "optimizer step, as in the paper's run; or the whole round with gradient averaging, for "
+      "what overlaps with the next micro-batches, which then see stale parameters. none: nothing; "
+      "step: the optimizer step, as in the paper's run; round: the gradient averaging, too, for "
       "slow connections. An overlap needs two more buffers of the parameters' size" },
     { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
       "minimum time per micro-batch, to imitate a slow machine" },
