@@ -303,10 +303,14 @@ static void records_are_read_with_their_owners(void **state)
     mp_nil(&nil);
     {
         const struct dht_item items[] = {
-            { .value = nil.data, .n = bytes_length(&nil), .subkey = first, .subkey_n = 5 },
             { .value = a.data, .n = bytes_length(&a), .subkey = first, .subkey_n = 5 },
+            { .value = nil.data, .n = bytes_length(&nil), .subkey = first, .subkey_n = 5 },
             { .value = broken, .n = 1, .subkey = first, .subkey_n = 5 },
-            { .value = b.data, .n = bytes_length(&b), .subkey = second, .subkey_n = 6 }
+            { .value = b.data, .n = bytes_length(&b), .subkey = second, .subkey_n = 6 },
+            { .value = b.data,
+              .n = bytes_length(&b),
+              .subkey = first,
+              .subkey_n = 5 } /* not given */
         };
         assert_int_equal(claims_read(r, items, 4), 2);
     }
