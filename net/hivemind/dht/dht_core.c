@@ -42,13 +42,14 @@ int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
 }
 
-/* One table has all limits of what strangers may use (resources.c). The system's is shared out as the
- * engine's own defaults are: four fifths for the storage, the rest for the cache. */
+/* One table has all limits of what strangers may use (resources.c). The system's is shared out as
+ * the engine's own defaults are: four fifths for the storage, the rest for the cache. */
 void dht_core_count_records(struct dht_core *c)
 {
     struct resources *r = host_accounts(c->host);
     const size_t all = resources_limit(r, SCOPE_SYSTEM, RESOURCE_RECORDS);
     struct dht_state *s = &c->state;
+    /* The limits are read each time: the host may have scaled them to its machine. */
     s->storage.bytes_max = all / 5 * 4;
     s->cache.bytes_max = all / 5;
     s->quota.peer_max = resources_limit(r, SCOPE_PEER, RESOURCE_RECORDS);

@@ -16,6 +16,7 @@ static void clear_ledger(struct dht_ledger *l)
     memset(l, 0, sizeof *l);
 }
 
+/* After the stores: their records refer to it until they are released. */
 void dht_quota_clear(struct dht_quota *q)
 {
     clear_ledger(&q->peers);
@@ -89,6 +90,7 @@ static void charge(struct dht_ledger *l, uint64_t holder, size_t bytes)
 {
     size_t i = find_holding(l, holder);
     if (i == HASH_INDEX_END) {
+        /* A new holder; dht_quota_reserve has made its place. */
         i = l->count++;
         l->of[i] = (struct dht_holding){ holder, 0 };
         hash_index_add(&l->by_holder, holder, i);
@@ -110,6 +112,8 @@ static void release(struct dht_ledger *l, uint64_t holder, size_t bytes)
     l->count--;
 }
 
+/* Our own records are in no ledger: their bytes are bounded by the store's alone, and max-min
+ * fairness evicts them last. */
 void dht_quota_charge(struct dht_quota *q, const struct dht_origin *holder, size_t bytes)
 {
     if (dht_origin_is_own(holder)) return;
