@@ -101,13 +101,13 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 
 /* A series of failures under names that were not there when the first of them began. */
 static void fail_unproven(struct reliability *r, struct reliability_unproven *u, double now,
-                          double began)
+                          double began, double most)
 {
     /* A long quiet time ends a series; the next one begins anew, with its own beginning. */
     if (now > u->until + RELIABILITY_MAX) u->failures = 0;
     if (u->failures < 1) u->since = began;
     u->failures = fmin(u->failures + 1, RELIABILITY_FAILURES_MAX);
-    u->until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, u->failures, RELIABILITY_UNPROVEN_MAX);
+    u->until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, u->failures, most);
 }
 
 /* One failure more, but at least `least` of them in all. */
@@ -119,7 +119,8 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     double until;
     p->reports |= !is_known; /* it may have reported before it was evicted */
     for (int i = 0; !p->proven && i <= p->reports; i++)
-        fail_unproven(r, &r->unproven[i], now, began);
+        fail_unproven(r, &r->unproven[i], now, began,
+                      i ? RELIABILITY_REPORTER_MAX : RELIABILITY_UNPROVEN_MAX);
     /* A failure makes a proven peer unproven: it has to deliver again. */
     r->proven -= (size_t)p->proven;
     p->proven = 0;

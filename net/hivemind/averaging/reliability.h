@@ -28,7 +28,7 @@
  * In the first rounds of a swarm everybody that reports is new to everybody: the second back-off would
  * hold back the whole swarm. A peer that has been seen to report stays a reporter here: it can't
  * withdraw its report before it fails. A report costs nothing either, so strangers that report do hold
- * newcomers back, for UNPROVEN_MAX at most.
+ * newcomers back, but for REPORTER_MAX at most.
  *
  * A leader gives unproven followers no share to reduce (matchmaking.h), so that what they withhold is
  * their own values only. */
@@ -49,8 +49,11 @@
 #define RELIABILITY_MAX 600.0
 /* s: what an unproven follower without a share costs the next group is one short silence */
 #define RELIABILITY_UNPROVEN_BASE 5.0
-/* s: honest newcomers wait no longer than this for those who come under a new name each time */
+/* s: strangers that come under a new name each time and don't even report progress */
 #define RELIABILITY_UNPROVEN_MAX 120.0
+/* s: the same where they report, as honest newcomers do, who wait no longer than this for them. Each
+ * new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the time. */
+#define RELIABILITY_REPORTER_MAX 30.0
 #define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
 /* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go on
  * without the peer. */

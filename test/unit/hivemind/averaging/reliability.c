@@ -122,9 +122,9 @@ static void new_names(void **state)
         last = pause_after_failure(now, i);
         assert_true(is_paused(now + 1, i + 1));
         assert_false(is_paused(now + 1, 0));
-        now += 1.25 * RELIABILITY_UNPROVEN_MAX;
+        now += 1.25 * RELIABILITY_REPORTER_MAX;
     }
-    assert_true(last >= RELIABILITY_UNPROVEN_MAX); /* it waits for its own failure, too */
+    assert_true(last >= RELIABILITY_REPORTER_MAX); /* it waits for its own failure, too */
 }
 
 /* Where other new ones deliver, one that fails is alone to blame. */
@@ -164,8 +164,8 @@ static void strangers_and_newcomers(void **state)
     assert_false(is_held_back(112 + 1.25 * RELIABILITY_UNPROVEN_MAX, 50)); /* but not for ever */
 }
 
-/* Strangers that report hold newcomers back, within the bound that strangers without reports
- * have. */
+/* Strangers that report hold newcomers back, but for half a minute at most; those that don't report
+ * wait as long as ever. */
 static void strangers_that_report(void **state)
 {
     (void)state;
@@ -179,8 +179,9 @@ static void strangers_that_report(void **state)
         see(110, i, 1);
         fail_at(110 + i, i);
     }
-    assert_true(is_paused(120 + RELIABILITY_UNPROVEN_MAX, 51));
-    assert_false(is_paused(121 + 1.25 * RELIABILITY_UNPROVEN_MAX, 51));
+    assert_true(is_paused(120 + RELIABILITY_REPORTER_MAX, 51));
+    assert_false(is_paused(121 + 1.25 * RELIABILITY_REPORTER_MAX, 51));
+    assert_true(is_held_back(120 + RELIABILITY_UNPROVEN_MAX, 50)); /* one that doesn't report */
     see(122, 20, 0);
     deliver(122, 20, 0); /* a stranger's good round is none of a reporter's */
     assert_true(is_paused(123, 51));
