@@ -267,17 +267,17 @@ static void who_is_asked(void **state)
     static const struct {
         int peer;
         double expiration;
-        int asked;
+        int asked, known;
     } cases[] = {
-        { 60, START + M - 0.001, 1 },
-        { 60, START + M + 0.001, 0 },
-        { 49, START + M, 1 },
-        { 51, START + M, 0 },
-        { 49, START, 0 },
-        { 49, START + 0.001, 1 },
-        { 49, INFINITY, 0 },
-        { 66, START + 1, 0 }, /* banned */
-        { 50, START + 1, 0 }, /* ourselves */
+        { 60, START + M - 0.001, 1, 1 },
+        { 60, START + M + 0.001, 0, 1 },
+        { 49, START + M, 1, 1 },
+        { 51, START + M, 0, 1 },
+        { 49, START, 0, 0 },
+        { 49, START + 0.001, 1, 1 },
+        { 49, INFINITY, 0, 0 },
+        { 66, START + 1, 0, 0 }, /* banned */
+        { 50, START + 1, 0, 0 }, /* ourselves */
     };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
@@ -285,6 +285,7 @@ static void who_is_asked(void **state)
         found_one(START, cases[i].peer, cases[i].expiration);
         assert_int_equal(t.asks, cases[i].asked);
         if (t.asks) assert_true(was_asked(cases[i].peer) && t.asked_expiration == START + M);
+        assert_int_equal(t.m.met, cases[i].known);
         end();
     }
 }
@@ -547,12 +548,15 @@ static void at_our_own_time(void **state)
     request(START + M, 60, 1, START + M, gather);
     assert_true(t.over == 1 && t.code == MSG_BEGIN_ALLREDUCE);
     end();
-    /* With an auxiliary peer alone nothing is averaged. */
-    begin(0, START + 100, 0);
-    request(START, 60, 1, START + M, auxiliary);
-    matchmaking_tick(&t.m, START + M);
-    assert_true(t.over == 0 && t.code == MSG_GROUP_DISBANDED);
-    end();
+    /* An auxiliary peer and one other average nothing, whichever leads. */
+    for (int leads = 0; leads <= 1; leads++) {
+        begin(0, START + 100, 0);
+        if (leads) t.m.o.gather = auxiliary;
+        request(START, 60, 1, START + M, leads ? gather : auxiliary);
+        matchmaking_tick(&t.m, START + M);
+        assert_true(t.over == 0 && t.code == MSG_GROUP_DISBANDED);
+        end();
+    }
 }
 
 /* With as many as are expected, and nobody else declared, it begins at once; what others have
