@@ -123,15 +123,14 @@ static void end(void)
     group_clear(&t.group);
 }
 
-/* A message of PART values, each x. */
+/* A message of PART values. */
 static void message(double now, size_t peer, enum allreduce_way way, int32_t code, double weight,
-                    enum pl_compression method, float x)
+                    enum pl_compression method, const float *values)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { PART } };
     struct part_message m = {
         .code = code, .has_part = 1, .weight = weight, .method = method, .elements = PART
     };
-    float values[PART] = { x, x, x, x };
     struct bytes out = { 0 };
     uint8_t *buffer;
     if (code == MSG_PART_FOR_AVERAGING) {
@@ -146,16 +145,18 @@ static void message(double now, size_t peer, enum allreduce_way way, int32_t cod
     work(now);
 }
 
-/* A sender's part: the first one names the group. */
+/* A sender's part, each value x: the first one names the group. */
 static void part(double now, size_t peer, size_t number, double weight, float x)
 {
+    const float values[PART] = { x, x, x, x };
     message(now, peer, ALLREDUCE_IN, number ? MSG_NO_CODE : MSG_PART_FOR_AVERAGING, weight,
-            PL_COMPRESS_NONE, x);
+            PL_COMPRESS_NONE, values);
 }
 
 static void answer(double now, size_t peer, enum pl_compression method, float x)
 {
-    message(now, peer, ALLREDUCE_OUT, MSG_AVERAGED_PART, 0, method, x);
+    const float values[PART] = { x, x, x, x };
+    message(now, peer, ALLREDUCE_OUT, MSG_AVERAGED_PART, 0, method, values);
 }
 
 static size_t lost(void)
@@ -388,6 +389,34 @@ static void iterations(void **state)
     end();
 }
 
+/* In a verified round the radius is the middle one of the distances from the aggregate that it leads
+ * to, not from where the search for it began. */
+static void the_radius(void **state)
+{
+    static const double share[GROUP] = { PART, PART, PART };
+    static const float values[GROUP][PART] = { { 0, 1, 0, 0 }, { 3, 0, 0, 1 }, { 0, 0, 5, -2 } };
+    struct allreduce_options o = options(3, share);
+    double norm[GROUP], tau;
+    const float *a;
+    (void)state;
+    o.verify = 1;
+    memcpy(t.values[0], values[0], sizeof values[0]);
+    begin(&o);
+    for (size_t p = 1; p < GROUP; p++)
+        message(0, p, ALLREDUCE_IN, MSG_PART_FOR_AVERAGING, 1, PL_COMPRESS_NONE, values[p]);
+    a = t.x->reducing.own_delta;
+    tau = t.x->verify.own_tau[0];
+    for (int i = 0; i < GROUP; i++) {
+        double squares = 0;
+        for (int k = 0; k < PART; k++)
+            squares += ((double)values[i][k] - a[k]) * ((double)values[i][k] - a[k]);
+        norm[i] = sqrt(squares);
+    }
+    tau /= fmax(fmin(norm[0], norm[1]), fmin(fmax(norm[0], norm[1]), norm[2]));
+    assert_true(fabs(tau - 1) < 0.05);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +425,7 @@ int main(void)
         cmocka_unit_test(credit),           cmocka_unit_test(answers_are_held),
         cmocka_unit_test(the_least_weight), cmocka_unit_test(a_senders_time),
         cmocka_unit_test(what_no_part_is),  cmocka_unit_test(iterations),
+        cmocka_unit_test(the_radius),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
