@@ -1,4 +1,4 @@
-/* chunks.c - cosine transforms as matrix products of all of a row of chunks at once, and the largest
+/* chunks.c - cosine transforms as two matrix products a chunk, one thread each, and the largest
  * entries by counting: a histogram of the sizes' bits finds the smallest size that is kept, eleven
  * bits at a time, without sorting anything. Chunks do not meet: any number of threads gives the same
  * bits. */
@@ -11,39 +11,21 @@
 #define SIDE PL_CHUNK_SIDE_MAX
 
 struct bases {
-    float h[SIDE * SIDE], w[SIDE * SIDE]; /* the transform multiplies by h from the left */
-    float h_back[SIDE * SIDE], w_back[SIDE * SIDE];
+    float h[SIDE * SIDE], w[SIDE * SIDE]; /* F_h, F_w */
 };
 
-static void fill_basis(float *forward, float *back, size_t n, double *scratch)
+static void fill_basis(float *F, size_t n, double *scratch)
 {
     pl_dct_basis(scratch, n);
-    for (size_t j = 0; j < n; j++)
-        for (size_t k = 0; k < n; k++) {
-            back[j * n + k] = (float)scratch[j * n + k];
-            forward[k * n + j] = (float)scratch[j * n + k];
-        }
-}
-
-/* z (a,b) = u (a,k) v (k,b), all contiguous and small */
-FAST_CLONES static void multiply(float *z, const float *u, const float *v, size_t a, size_t k,
-                                 size_t b)
-{
-    memset(z, 0, a * b * sizeof *z);
-    for (size_t i = 0; i < a; i++)
-        for (size_t t = 0; t < k; t++) {
-            float f = u[i * k + t];
-#pragma omp simd
-            for (size_t j = 0; j < b; j++) z[i * b + j] = fast_fma(f, v[t * b + j], z[i * b + j]);
-        }
+    for (size_t i = 0; i < n * n; i++) F[i] = (float)scratch[i];
 }
 
 /* F_h^T X F_w, or F_h X F_w^T */
-static void transform(float *x, const struct bases *f, size_t h, size_t w, int inverse)
+static void transform(float *x, const struct bases *f, int h, int w, int inverse)
 {
     float half[ENTRIES_MAX];
-    multiply(half, x, inverse ? f->w : f->w_back, h, w, w);
-    multiply(x, inverse ? f->h_back : f->h, half, h, h, w);
+    fast_gemm(0, inverse, h, w, w, x, w, f->w, w, NULL, 0, half, w);
+    fast_gemm(!inverse, 0, h, w, h, f->h, h, half, w, NULL, 0, x, w);
 }
 
 static void copy_rows(float *to, size_t to_step, const float *from, size_t from_step, size_t h,
@@ -61,8 +43,8 @@ static int each_chunk(float *y, const float *x, const struct pl_chunks *c, int d
         double *scratch = pl_alloc(SIDE * SIDE, sizeof *scratch);
         f = pl_alloc(1, sizeof *f);
         if (f && scratch) {
-            fill_basis(f->h, f->h_back, h, scratch);
-            fill_basis(f->w, f->w_back, w, scratch);
+            fill_basis(f->h, h, scratch);
+            fill_basis(f->w, w, scratch);
         } else {
             pl_free(f);
             f = NULL;
@@ -77,7 +59,7 @@ static int each_chunk(float *y, const float *x, const struct pl_chunks *c, int d
         float chunk[ENTRIES_MAX];
         if (inverse) memcpy(chunk, x + k * m, m * sizeof *chunk);
         else copy_rows(chunk, w, x + at, c->columns, h, w);
-        if (dct) transform(chunk, f, h, w, inverse);
+        if (dct) transform(chunk, f, (int)h, (int)w, inverse);
         if (inverse) copy_rows(y + at, c->columns, chunk, w, h, w);
         else memcpy(y + k * m, chunk, m * sizeof *chunk);
     }
