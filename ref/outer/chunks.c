@@ -11,6 +11,8 @@
 
 #define ENTRIES_MAX (PL_CHUNK_SIDE_MAX * PL_CHUNK_SIDE_MAX)
 
+/* A divisor, so that all chunks are alike and none is padded. The published code's rule: peers that
+ * cut otherwise would number other entries. */
 size_t pl_chunk_side(size_t n, size_t target)
 {
     size_t side = n < target ? n : target;
@@ -51,7 +53,7 @@ static void transform(double *x, size_t h, size_t w, const double *Fh, const dou
                       int inverse)
 {
     double row[PL_CHUNK_SIDE_MAX];
-    for (size_t i = 0; i < h; i++) {
+    for (size_t i = 0; i < h; i++) { /* X F_w: sum_j X[i][j] F[j][k] */
         for (size_t k = 0; k < w; k++) {
             row[k] = 0;
             for (size_t j = 0; j < w; j++)
@@ -59,7 +61,7 @@ static void transform(double *x, size_t h, size_t w, const double *Fh, const dou
         }
         for (size_t k = 0; k < w; k++) x[i * w + k] = row[k];
     }
-    for (size_t i = 0; i < w; i++) {
+    for (size_t i = 0; i < w; i++) { /* F_h^T (X F_w) */
         for (size_t k = 0; k < h; k++) {
             row[k] = 0;
             for (size_t j = 0; j < h; j++)
@@ -77,6 +79,7 @@ static size_t first_entry(const struct pl_chunks *c, size_t chunk)
     return (matrix * c->rows + row * c->h) * c->columns + column * c->w;
 }
 
+/* Each chunk is copied out, transformed, and copied to where it belongs; they do not overlap. */
 static int each_chunk(float *y, const float *x, const struct pl_chunks *c, int dct, int inverse)
 {
     size_t h = c->h, w = c->w;
@@ -114,6 +117,7 @@ struct entry {
     int32_t index;
 };
 
+/* Ties go to the lower index: a message must be reproducible from its input. */
 static int larger_first(const void *p, const void *q)
 {
     const struct entry *a = p, *b = q;
@@ -127,6 +131,7 @@ static int by_index(const void *p, const void *q)
     return a->index < b->index ? -1 : 1;
 }
 
+/* Sorted twice: by size, to find the k largest, and these by index, as they are sent. */
 int ref_chunk_topk(int32_t *index, float *value, const float *x, size_t chunks, int m, int k)
 {
     struct entry entries[ENTRIES_MAX];

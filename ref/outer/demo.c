@@ -62,6 +62,7 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     int rc = PL_OK;
     if (o->setup.weight_decay != 0)
         rc = be->scale(x, (float)(1 - lr * o->setup.weight_decay), o->n);
+    /* m = beta m + eta g */
     if (!rc && !o->skipped) rc = be->scale(m, (float)o->setup.beta, o->n);
     if (!rc && !o->skipped) rc = be->axpy(m, (float)lr, g, o->n);
     return rc ? rc : PL_OUTER_SEND;
@@ -121,6 +122,23 @@ static int read_part(int32_t *index, float *value, const uint8_t *in, const stru
     return isfinite(sum) ? PL_OK : PL_EPROTO;
 }
 
+/* One peer's broken message must not stop the others: it is left out, by everybody alike. */
+static int is_readable(const struct pl_outer *o, const struct pl_outer_message *in)
+{
+    size_t at = 0;
+    int good = in->weight > 0 && in->bytes == all_bytes(o);
+    for (int i = 0; good && i < o->setup.count; i++) {
+        struct part p = part_of(o, i);
+        int32_t *index = pl_alloc(p.kept + 1, sizeof *index);
+        float *value = pl_alloc(p.kept, sizeof *value);
+        good = index && value && !read_part(index, value, in->data + at, &p);
+        at += p.bytes;
+        pl_free(index);
+        pl_free(value);
+    }
+    return good;
+}
+
 /* 3. for one tensor: Q's inverse transform in u (n), on the device. Peers in the order of ranks. */
 static int receive_part(const struct pl_outer *o, float *u, const struct pl_outer_message *in,
                         int count, size_t at, const struct part *p)
@@ -134,9 +152,8 @@ static int receive_part(const struct pl_outer *o, float *u, const struct pl_oute
     float *coef = be->alloc(n * sizeof *coef);
     int rc = sum && senders && index && value && Q && coef ? PL_OK : PL_ENOMEM;
     for (int r = 0; !rc && r < count; r++) {
-        if (!(in[r].weight > 0) || in[r].bytes != all_bytes(o)) continue;
-        if (read_part(index, value, in[r].data + at, p)) continue;
-        pl_sparse_add(sum, senders, index, value, 1, p->count, p->m, p->k);
+        rc = read_part(index, value, in[r].data + at, p);
+        if (!rc) pl_sparse_add(sum, senders, index, value, 1, p->count, p->m, p->k);
     }
     if (!rc) pl_sparse_mean(Q, sum, senders, n, 0);
     if (!rc) rc = be->put(coef, Q, n * sizeof *Q);
@@ -151,13 +168,17 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
                  int count)
 {
     const struct pl_backend *be = o->setup.be;
+    struct pl_outer_message *kept = pl_alloc((size_t)count, sizeof *kept);
     size_t at = 0;
-    int rc = be->fill(g, 0, o->n);
+    int n = 0, rc = kept ? be->fill(g, 0, o->n) : PL_ENOMEM;
+    for (int r = 0; !rc && r < count; r++)
+        if (is_readable(o, &in[r])) kept[n++] = in[r];
     for (int i = 0; !rc && i < o->setup.count; i++) {
         struct part p = part_of(o, i);
-        rc = receive_part(o, g + o->setup.tensors[i].offset, in, count, at, &p);
+        rc = receive_part(o, g + o->setup.tensors[i].offset, kept, n, at, &p);
         at += p.bytes;
     }
+    pl_free(kept);
     if (!rc) rc = be->sign_step(x, g, o->n, (float)o->lr);
     o->counter[PL_OUTER_ROUNDS]++;
     return rc ? rc : PL_OUTER_GRADIENT;

@@ -18,6 +18,7 @@ static double *state_of(const struct pl_outer *o, const char *name)
     return (double *)(void *)pl_outer_get(o, name);
 }
 
+/* Entries of a message: ceil(n share). */
 static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
 
 static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
@@ -42,6 +43,7 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
     (void)x, (void)lr;
     for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
+    /* u = beta u + clipped g;  a = a + u */
     if (!rc && !o->skipped)
         pl_dgc_accumulate(state_of(o, "momentum"), state_of(o, "accumulated"), wide, o->n, s->beta,
                           s->limit / sqrt(s->peers));
@@ -64,7 +66,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc && !o->skipped) {
         rc = pl_dgc_take(index, value, a, state_of(o, "momentum"), o->n, count);
         for (size_t k = 0; !rc && k < count; k++) {
-            float sent = (float)value[k];
+            float sent = (float)value[k]; /* the rest of the double waits in a */
             a[index[k]] = value[k] - sent;
             memcpy(o->out + 4 * k, &index[k], 4);
             memcpy(o->out + 4 * (count + k), &sent, 4);
@@ -130,6 +132,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     int present = update && step ? sum_entries(o, update, in, count) : PL_ENOMEM;
     int rc = present < 0 ? present : PL_OK;
     if (!rc && present) {
+        /* x = x - lr sum_r a_r[i] / R, over those whose message is good */
         for (size_t i = 0; i < o->n; i++) step[i] = (float)(update[i] / present);
         rc = be->put(g, step, o->n * sizeof *step);
         if (!rc) rc = be->axpy(x, (float)-o->lr, g, o->n);

@@ -35,6 +35,7 @@ static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
                : PL_ENOMEM;
 }
 
+/* Until then v is learnt; then it is frozen. */
 static int is_warm(const struct pl_outer *o)
 {
     return o->counter[PL_OUTER_STEPS] > (uint64_t)o->setup.warm_up;
@@ -67,6 +68,7 @@ static int put_doubles(const struct pl_outer *o, float *x, const double *in)
     return rc;
 }
 
+/* one bit a value, and the scale as float64: what is sent is what the error was computed from */
 static size_t sign_bytes(size_t n) { return n / 8 + sizeof(double); }
 
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
@@ -128,6 +130,7 @@ static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int
         for (size_t i = 0; i < slice; i++) mean[i] += one[i];
         present++;
     }
+    /* mean of scale_r sign_r over the slice, by its server alone */
     for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
     pl_free(one);
     o->counter[PHASE] = 1;
@@ -144,6 +147,7 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
     for (int k = 0; !rc && k < count; k++) {
         if (in[k].rank < 0 || in[k].rank >= o->setup.peers) continue;
         if ((scale = scale_of(&in[k], slice)) < 0) continue;
+        /* m, slice by slice, what the servers sent: the same on every peer */
         pl_onebit_expand(m + (size_t)in[k].rank * slice, in[k].data + 8, scale, slice);
     }
     if (!rc) pl_onebit_step(p, m, state_of(o, "v"), o->n, adam);

@@ -51,6 +51,8 @@ void pl_outer_defaults(struct pl_outer_setup *s)
 
 /* ---- state ---- */
 
+/* Everything that an algorithm remembers is a named buffer, or a counter; so saving, loading and
+ * freeing are the same for all. */
 void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_host)
 {
     struct pl_outer_buffer *b = &o->buffer[o->buffers];
@@ -68,6 +70,7 @@ float *pl_outer_get(const struct pl_outer *o, const char *name)
     return NULL;
 }
 
+/* What no algorithm can work with. */
 static int check(const struct pl_outer_setup *s, struct pl_err *err)
 {
     if (s->count < 1 || !s->tensors) return pl_fail(err, PL_EUSE, "no tensors to train");
@@ -81,6 +84,7 @@ static int check(const struct pl_outer_setup *s, struct pl_err *err)
     return PL_OK;
 }
 
+/* Shapes are copied, so that the caller's table may go. */
 int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algorithm,
                   const struct pl_outer_setup *setup, const float *x, struct pl_err *err)
 {
@@ -157,6 +161,7 @@ int pl_outer_save(const struct pl_outer *o, uint8_t *out)
     return rc;
 }
 
+/* The head is compared before anything is written: a state of another model changes nothing. */
 int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err)
 {
     struct head h, own = head_of(o);
@@ -199,6 +204,8 @@ int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr)
 
 int pl_outer_after_step(struct pl_outer *o, float *x) { return o->algorithm->after_step(o, x); }
 
+/* A peer without a step since its last message has nothing to say: weight 0, not a vote for "no
+ * change". */
 int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float *x, float *g)
 {
     int next;

@@ -55,6 +55,7 @@ static int after_step(struct pl_outer *o, float *x)
     double squares;
     int rc;
     if (o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H) return PL_OUTER_GRADIENT;
+    /* Delta^t = phi - theta, before the step; Delta^{t-1} is kept for the eager correction */
     rc = be->copy(pl_outer_get(o, "delta before"), delta, o->n);
     if (!rc) rc = be->copy(delta, pl_outer_get(o, "phi"), o->n);
     if (!rc) rc = be->axpy(delta, -1, x, o->n);

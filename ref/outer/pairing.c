@@ -10,6 +10,7 @@ struct wide {
     uint64_t high, low;
 };
 
+/* modulo 2^128 */
 static struct wide add(struct wide a, struct wide b)
 {
     struct wide sum = { a.high + b.high, a.low + b.low };
@@ -17,6 +18,7 @@ static struct wide add(struct wide a, struct wide b)
     return sum;
 }
 
+/* modulo 2^128: the four products of halves of the low words, and two of the high ones */
 static struct wide multiply(struct wide a, struct wide b)
 {
     uint64_t a0 = (uint32_t)a.low, a1 = a.low >> 32, b0 = (uint32_t)b.low, b1 = b.low >> 32;
@@ -32,6 +34,8 @@ struct pcg64 {
     int has_second;
 };
 
+/* A linear congruential step; the output is the state's halves, folded and rotated by its top six
+ * bits (XSL-RR). */
 static uint64_t draw64(struct pcg64 *p)
 {
     const struct wide factor = { 0x2360ed051fc65da4u, 0x4385df649fccf645u };
@@ -65,6 +69,7 @@ static uint32_t draw_at_most(struct pcg64 *p, uint32_t most)
     return value;
 }
 
+/* Each use changes the constant, so equal words become different ones. */
 static uint32_t hash(uint32_t value, uint32_t *constant, uint32_t factor)
 {
     value ^= *constant;
@@ -102,7 +107,7 @@ void pl_numpy_permutation(int *order, int n, uint64_t seed)
     p.increment = (struct wide){ joined(w + 4), joined(w + 6) };
     p.increment.high = p.increment.high << 1 | p.increment.low >> 63;
     p.increment.low = p.increment.low << 1 | 1;
-    draw64(&p); /* from state 0 */
+    draw64(&p); /* from state 0, then the seed is added, as PCG's srandom does */
     p.state = add(p.state, start);
     draw64(&p);
     for (int i = 0; i < n; i++) order[i] = i;
@@ -120,6 +125,7 @@ int pl_noloco_group(int *member, int rank, int peers, int group, uint64_t steps)
     pl_numpy_permutation(order, peers, steps + 1);
     for (int i = 0; i < peers; i++)
         if (order[i] == rank) own = i % groups;
+    /* place i of the permutation belongs to group i mod groups */
     for (int i = own; i < peers; i += groups) member[count++] = order[i];
     pl_free(order);
     return count;

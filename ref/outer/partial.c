@@ -133,6 +133,7 @@ static int move(struct pl_outer *o, float *x, float *packed, int take)
     return rc;
 }
 
+/* The turn's entries of all tensors, packed. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     size_t n = values_in_turn(o);
@@ -147,6 +148,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
+/* x_r[i] = mean over the peers, for these entries; all others stay as they are. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {

@@ -27,6 +27,7 @@ struct part {
     float *g;
 };
 
+/* Factors of all tensors lie one after the other, in the tensors' order, as hivemind sends them. */
 static struct part part_of(const struct pl_outer *o, int i, float *g)
 {
     struct part part = { .n_p = 0 };
@@ -124,6 +125,7 @@ static int copy_whole(struct pl_outer *o, float *packed, float *g, int unpack)
     return rc;
 }
 
+/* Phase P: all P. Phase Q: all Q, then the tensors that are sent whole. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     size_t n_p, n_q, whole, n;
@@ -150,6 +152,7 @@ static int give_up(struct pl_outer *o, float *g)
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
+/* P = mean of P_r, made orthonormal;  Q_r = M_r^T P. Each peer orthonormalizes what it has decoded. */
 static int take_p(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n)
 {
@@ -179,6 +182,8 @@ static int subtract_own(struct pl_outer *o, float *scratch)
     return rc;
 }
 
+/* Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave nothing,
+ * so its M_r loses nothing. */
 static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n_q, size_t whole)
 {

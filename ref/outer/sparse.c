@@ -18,12 +18,15 @@ int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const fl
     double shift = 0, squares = 0, scale;
     assert(2 <= bins && bins <= PL_SPARSE_BINS_MAX);
     memset(levels, 0, sizeof *levels);
+    /* shift = mean(v), sigma = |v - shift| / sqrt(n - 1) */
     for (size_t i = 0; i < n; i++) shift += v[i];
     if (n) shift /= (double)n;
     for (size_t i = 0; i < n; i++) squares += (v[i] - shift) * (v[i] - shift);
     if (!isfinite(squares)) return PL_EUSE;
+    /* the bins together are `range` sigma wide */
     scale = n > 1 ? range * sqrt(squares / (double)(n - 1)) / bins : 0;
     if (!isfinite((float)scale) || (float)scale == 0) scale = 1; /* of float32, as published */
+    /* code = round((v - shift) / scale) + bins / 2; table[code] = mean of its v - shift */
     for (size_t i = 0; i < n; i++) {
         double code = rint((v[i] - shift) / scale + bins / 2);
         codes[i] = (uint8_t)(code < 0 ? 0 : code > bins - 1 ? bins - 1 : code);
@@ -42,6 +45,7 @@ float pl_sparse_level(const struct pl_sparse_levels *levels, int code)
     return (float)levels->table[code] + (float)levels->shift;
 }
 
+/* i & 255, then i >> 8 with the low half of j, then j >> 4 */
 int pl_pack12(uint8_t *out, const int32_t *index, size_t n)
 {
     if (n % 2) return PL_EUSE;
@@ -64,6 +68,7 @@ void pl_unpack12(int32_t *index, const uint8_t *in, size_t n)
     }
 }
 
+/* levels, indices, codes */
 size_t pl_sparse_bytes(size_t n) { return 4 * sizeof(float) + n / 2 * 3 + (n + 3) / 4; }
 
 int pl_sparse_write(uint8_t *out, const float level[4], const int32_t *index, const uint8_t *codes,
@@ -87,6 +92,7 @@ static int are_indices(const int32_t *index, size_t n, int m, int k)
     return 1;
 }
 
+/* Indices come from strangers, and would be written through: each is checked before it is used. */
 int pl_sparse_read(int32_t *index, float *value, const uint8_t *in, size_t n, int m, int k)
 {
     const uint8_t *codes = in + 4 * sizeof(float) + n / 2 * 3;
@@ -132,6 +138,7 @@ int pl_sparse_read_published(int32_t *index, float *value, const uint8_t *wire_i
     return rc ? rc : are_indices(index, n, m, k) ? PL_OK : PL_EPROTO;
 }
 
+/* sum_r f_r v_r[i], and how many sent i */
 void pl_sparse_add(double *sum, uint16_t *senders, const int32_t *index, const float *value,
                    double factor, size_t chunks, int m, int k)
 {
@@ -143,6 +150,7 @@ void pl_sparse_add(double *sum, uint16_t *senders, const int32_t *index, const f
         }
 }
 
+/* G[i] = sum[i] / senders of i. With little overlap that is up to R times the mean over all. */
 void pl_sparse_mean(float *mean, const double *sum, const uint16_t *senders, size_t n, int peers)
 {
     for (size_t i = 0; i < n; i++) {
@@ -157,6 +165,7 @@ static int ascending(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 
+/* f_r = min(1, median / |v_r|): a peer that is louder than the middle one is turned down to it. */
 int pl_median_factors(double *factor, const double *norm, int n)
 {
     double *sorted = pl_alloc((size_t)n, sizeof *sorted), median;

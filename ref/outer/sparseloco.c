@@ -100,6 +100,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     double squares;
     int rc = pl_outer_reserve(o, all);
     (void)g;
+    /* e = beta e + phi - theta */
     if (!rc) rc = be->scale(e, (float)o->setup.beta, o->n);
     if (!rc) rc = be->axpy(e, 1, pl_outer_get(o, "phi"), o->n);
     if (!rc) rc = be->axpy(e, -1, x, o->n);
@@ -130,7 +131,7 @@ static int receive_part(float *mean, const struct pl_outer_message *in, int coun
     int32_t *index = pl_alloc(kept, sizeof *index);
     float *value = pl_alloc(kept, sizeof *value);
     int rc = sum && norm && factor && senders && index && value ? PL_OK : PL_ENOMEM;
-    for (int r = 0; !rc && r < count; r++) {
+    for (int r = 0; !rc && r < count; r++) { /* n_r = |q_r| */
         rc = pl_sparse_read(index, value, in[r].data + at, kept, p->m, p->k);
         for (size_t i = 0; !rc && i < kept; i++) norm[r] += (double)value[i] * value[i];
         norm[r] = sqrt(norm[r]);
@@ -203,7 +204,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     for (int r = 0; !rc && r < count; r++)
         if (in[r].weight > 0 && is_readable(o, &in[r])) kept[n++] = in[r];
     if (!rc && n) rc = mean_of_all(o, G, kept, n);
-    if (!rc && n) rc = be->axpy(phi, (float)-o->setup.nu, G, o->n);
+    if (!rc && n) rc = be->axpy(phi, (float)-o->setup.nu, G, o->n); /* phi = phi - nu G */
     if (!rc) rc = be->copy(x, phi, o->n);
     o->counter[PL_OUTER_ROUNDS] += !rc && n;
     pl_free(kept);

@@ -44,6 +44,8 @@ protocol/state_download metadata_hex metadata/epoch parameter_sums/*
 protocol/join_rejections leader_peer_id joins/*/responses/*/code joins/*/responses/*/hex
 protocol/allreduce_two_plain inputs/*/* outputs/*/* peers/*/peer_id peers/*/schema_hash peers/*/weight settings/peers/*/weight
 protocol/dht_calls nodes/*/peer_id calls/*/messages/*/dir
+outer/demo_chunks cases/*/2
+outer/powersgd_wire_shapes cases/*/3
 """
 
 

@@ -41,7 +41,7 @@ struct world {
     double bytes;       /* of peer 0 */
     int spoiled[PEERS]; /* this peer's next gradient has a NaN */
 };
-enum { WHOLE, SHORTER, NOT_A_NUMBER, RANDOM };
+enum { WHOLE, SILENT, SHORTER, NOT_A_NUMBER, RANDOM, TOO_FAR };
 
 static struct pl_outer_setup settings(void)
 {
@@ -93,14 +93,29 @@ static void end(struct world *w)
         for (int k = 0; k < PEERS; k++) free(w->body[q][k]);
 }
 
+/* The last index of the first tensor leaves its chunk, or the parameters. */
+static void point_too_far(const struct world *w, struct pl_outer_message *m)
+{
+    const uint32_t beyond = VALUES;
+    uint8_t *last = m->data + 71; /* of 48 indices in 12 bits */
+    if (w->algorithm == &pl_outer_dgc) memcpy(m->data + m->bytes / 2 - 4, &beyond, 4);
+    else {
+        if (w->algorithm == &pl_outer_sparseloco) last += 16;
+        last[0] = 0xff;
+        last[-1] |= 0xf0;
+    }
+}
+
 static void spoil(struct world *w, struct pl_outer_message *m)
 {
     const float nan = NAN;
     struct pl_rng rng;
     pl_rng_init(&rng, (uint64_t)w->tail, 9);
+    if (w->broken == SILENT) m->weight = 0;
     if (w->broken == SHORTER) m->bytes--;
     if (w->broken == NOT_A_NUMBER)
         for (size_t i = 0; i + 4 <= m->bytes; i += 4) memcpy(m->data + i, &nan, 4);
+    if (w->broken == TOO_FAR) point_too_far(w, m);
     if (w->broken == RANDOM)
         for (size_t i = 0; i < m->bytes; i++) m->data[i] = (uint8_t)pl_rng_u64(&rng);
 }
@@ -338,34 +353,157 @@ static void nan_parameters_last_one_round(void **state)
     for (size_t a = 0; a < PL_COUNT(local); a++) {
         struct pl_outer_setup s = settings();
         static struct world w;
-        begin(&w, local[a], &s);
-        for (int t = 0; t < 24; t++) {
-            if (t == 9) w.x[1][0] = w.x[1][VALUES - 1] = NAN;
-            step(&w);
+        for (int failed = 0; failed <= 3; failed += 3) { /* of the exchanges after it, too */
+            begin(&w, local[a], &s);
+            w.fail = failed;
+            for (int t = 0; t < 24; t++) {
+                if (t == 9) w.x[1][0] = w.x[1][VALUES - 1] = NAN;
+                step(&w);
+                /* local_sgd, diloco: begins again at phi at once, even if the exchange has failed */
+                if (t == 11 && a < 2) assert_true(isfinite(w.x[1][0]));
+            }
+            if (!all_finite(&w)) fail_msg("%s", w.algorithm->name);
+            if (keeps_peers_equal(w.algorithm) && !all_equal(&w)) fail_msg("%s", w.algorithm->name);
+            end(&w);
         }
-        if (!all_finite(&w)) fail_msg("%s", w.algorithm->name);
-        if (keeps_peers_equal(w.algorithm) && !all_equal(&w)) fail_msg("%s", w.algorithm->name);
+    }
+}
+
+/* Random bytes that can be told from a message: indices do not ascend. */
+static int has_indices(const struct pl_outer_algorithm *a)
+{
+    return a == &pl_outer_demo || a == &pl_outer_dgc || a == &pl_outer_sparseloco;
+}
+
+/* A broken message counts as none: all is as if its sender had been silent. Random bytes may be
+ * values like others, where they stand for values; then nothing but the program's life is at stake. */
+static void a_broken_message_costs_its_sender(void **state)
+{
+    (void)state;
+    for (int a = 0; pl_outer_at(a); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world silent, w;
+        s.coding = a % 2 ? PL_OUTER_FLOAT32 : PL_OUTER_E3M0;
+        begin(&silent, pl_outer_at(a), &s);
+        silent.broken = SILENT;
+        for (int t = 0; t < 24; t++) step(&silent);
+        for (int broken = SHORTER; broken <= (has_indices(pl_outer_at(a)) ? TOO_FAR : RANDOM);
+             broken++) {
+            begin(&w, pl_outer_at(a), &s);
+            w.broken = broken;
+            for (int t = 0; t < 24; t++) step(&w);
+            if ((broken != RANDOM || has_indices(w.algorithm)) &&
+                (!all_finite(&w) || memcmp(w.x, silent.x, sizeof w.x)))
+                fail_msg("%s with %d", w.algorithm->name, broken);
+            end(&w);
+        }
+        end(&silent);
+    }
+}
+
+/* Where numbers are not small differences, they travel whole, whatever the coding. */
+static void parameters_are_not_rounded(void **state)
+{
+    static const struct pl_outer_algorithm *const whole[] = { &pl_outer_noloco, &pl_outer_partial,
+                                                              &pl_outer_onebit_adam,
+                                                              &pl_outer_sparseloco };
+    (void)state;
+    for (size_t a = 0; a < PL_COUNT(whole); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world plain, coded;
+        begin(&plain, whole[a], &s);
+        s.coding = PL_OUTER_E3M0;
+        begin(&coded, whole[a], &s);
+        for (int t = 0; t < 20; t++) {
+            step(&plain);
+            step(&coded);
+        }
+        if (memcmp(plain.x, coded.x, sizeof plain.x)) fail_msg("%s", whole[a]->name);
+        end(&plain);
+        end(&coded);
+    }
+}
+
+/* The others' mean is of three gradients; the spoilt one is not a zero among four. */
+static void a_skipped_gradient_has_no_weight(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    float before[VALUES];
+    (void)state;
+    begin(&w, &pl_outer_gradients, &s);
+    memcpy(before, w.x[0], sizeof before);
+    w.spoiled[2] = 1;
+    step(&w);
+    for (int i = 0; i < VALUES; i++) {
+        double mean = 0;
+        for (int k = 0; k < PEERS; k++)
+            if (k != 2) mean += (before[i] - w.target[k][i]) / (double)(PEERS - 1);
+        assert_true(fabs(w.x[2][i] - (before[i] - 0.1 * mean)) < 1e-6);
+    }
+    end(&w);
+    /* and with local steps the inner optimizer is not asked at all */
+    begin(&w, &pl_outer_diloco, &s);
+    w.g[0][0] = INFINITY;
+    assert_int_equal(pl_outer_before_step(w.o[0], w.x[0], w.g[0], 0.1), PL_OUTER_GRADIENT);
+    end(&w);
+    /* PowerSGD: a peer that gave nothing owes nothing */
+    begin(&w, &pl_outer_powersgd, &s);
+    w.spoiled[2] = 1;
+    step(&w);
+    for (int i = 0; i < VALUES; i++) assert_true(pl_outer_get(w.o[2], "memory")[i] == 0);
+    end(&w);
+}
+
+/* The first exchange fails: what was taken to be sent is back where it was. */
+static void a_failed_exchange_loses_nothing(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    const double *kept;
+    (void)state;
+    s.warm_up = 0;
+    begin(&w, &pl_outer_dgc, &s);
+    w.fail = 1;
+    step(&w);
+    kept = (const double *)(const void *)pl_outer_get(w.o[1], "accumulated");
+    for (int i = 1; i < VALUES; i++) /* the clipped gradient: all by the same factor */
+        assert_true(fabs(kept[i] * w.g[1][0] - kept[0] * w.g[1][i]) < 1e-5);
+    end(&w);
+    begin(&w, &pl_outer_onebit_adam, &s);
+    w.fail = 1;
+    step(&w);
+    kept = (const double *)(const void *)pl_outer_get(w.o[1], "worker error");
+    for (int i = 0; i < VALUES; i++)
+        assert_true(fabs(kept[i] - (1 - s.adam.beta1) * w.g[1][i]) < 1e-6);
+    end(&w);
+    for (int failed = 1; failed <= 2; failed++) { /* phase P, phase Q */
+        begin(&w, &pl_outer_powersgd, &s);
+        w.fail = failed;
+        step(&w);
+        for (int i = 0; i < VALUES; i++)
+            assert_true(fabsf(pl_outer_get(w.o[1], "memory")[i]) < 1e-6f);
         end(&w);
     }
 }
 
-/* Whatever peer 1 sends, the others stay finite, and all who apply the same stay equal. */
-static void a_broken_message_costs_its_sender(void **state)
+/* After a round of zeros PowerSGD's Q is zero, and is drawn anew. */
+static void powersgd_comes_back_from_zeros(void **state)
 {
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    double before;
     (void)state;
-    for (int broken = SHORTER; broken <= RANDOM; broken++)
-        for (int a = 0; pl_outer_at(a); a++) {
-            struct pl_outer_setup s = settings();
-            static struct world w;
-            s.coding = a % 2 ? PL_OUTER_FLOAT32 : PL_OUTER_E3M0;
-            begin(&w, pl_outer_at(a), &s);
-            w.broken = broken;
-            for (int t = 0; t < 24; t++) step(&w);
-            if (broken != RANDOM && !all_finite(&w)) fail_msg("%s", w.algorithm->name);
-            if (broken != RANDOM && keeps_peers_equal(w.algorithm) && !all_equal(&w))
-                fail_msg("%s with %d", w.algorithm->name, broken);
-            end(&w);
-        }
+    begin(&w, &pl_outer_powersgd, &s);
+    for (int k = 0; k < PEERS; k++) memcpy(w.target[k], w.x[0], sizeof w.target[k]);
+    step(&w);
+    for (int k = 0; k < PEERS; k++)
+        for (int i = 0; i < VALUES; i++) w.target[k][i] += 1;
+    before = distance(&w, 0);
+    for (int t = 0; t < 60; t++) step(&w);
+    assert_true(distance(&w, 0) < 0.2 * before);
+    assert_true(all_equal(&w));
+    end(&w);
 }
 
 static void a_failed_exchange_leaves_all_equal(void **state)
@@ -653,6 +791,10 @@ int main(void)
         cmocka_unit_test(a_nan_goes_nowhere),
         cmocka_unit_test(nan_parameters_last_one_round),
         cmocka_unit_test(a_broken_message_costs_its_sender),
+        cmocka_unit_test(parameters_are_not_rounded),
+        cmocka_unit_test(a_skipped_gradient_has_no_weight),
+        cmocka_unit_test(a_failed_exchange_loses_nothing),
+        cmocka_unit_test(powersgd_comes_back_from_zeros),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),
         cmocka_unit_test(settings_without_sense_are_refused),
         cmocka_unit_test(diloco_can_be_the_mean),
