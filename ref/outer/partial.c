@@ -80,7 +80,8 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
         n += o->setup.tensors[i].n;
     }
     o->setup.coding = PL_OUTER_FLOAT32; /* parameters, not small differences */
-    if (!(index = pl_outer_add(o, "order", n * sizeof *index, 1))) return PL_ENOMEM;
+    /* Not state: the seed draws it again. Indices from a stranger's checkpoint would be written to. */
+    if (!(o->work = index = pl_alloc(n, sizeof *index))) return PL_ENOMEM;
     for (int i = 0; i < o->setup.count; i++) {
         size_t count = o->setup.tensors[i].n;
         pl_partial_deal(index, count, pl_partial_parts(count, o->setup.share), o->setup.seed,
@@ -90,11 +91,13 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
     return PL_OK;
 }
 
+static void close_partial(struct pl_outer *o) { pl_free(o->work); }
+
 /* The i'th tensor's entries whose turn it is in this round. */
 static size_t turn_of(const struct pl_outer *o, const uint32_t **index, int i, uint64_t round)
 {
     const struct pl_outer_tensor *t = o->setup.tensors;
-    const uint32_t *all = (const uint32_t *)pl_outer_get(o, "order");
+    const uint32_t *all = o->work;
     size_t parts = pl_partial_parts(t[i].n, o->setup.share), begin, end;
     for (int k = 0; k < i; k++) all += t[k].n;
     pl_partial_range(&begin, &end, t[i].n, parts, (size_t)(round % parts));
@@ -184,6 +187,7 @@ const struct pl_outer_algorithm pl_outer_partial = {
     .bytes = "4 n share / H",
     .exchange = PL_OUTER_MEAN,
     .open = open_partial,
+    .close = close_partial,
     .before_step = pl_outer_take_step,
     .after_step = pl_outer_send_every_H,
     .message = message,

@@ -16,7 +16,8 @@
 #include "algorithms.h"
 
 #include <math.h>
-#include <string.h>
+
+#define ON_GRID (-1) /* in place of an offset: one fragment after the other */
 
 enum {
     DONE = PL_OUTER_OWN,
@@ -25,7 +26,7 @@ enum {
 
 static uint64_t *due(const struct pl_outer *o) { return (uint64_t *)pl_outer_get(o, "due"); }
 static uint64_t *taken(const struct pl_outer *o) { return (uint64_t *)pl_outer_get(o, "taken"); }
-static const int *offsets(const struct pl_outer *o) { return (int *)pl_outer_get(o, "offsets"); }
+static const int *offsets(const struct pl_outer *o) { return o->work; }
 
 static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err)
 {
@@ -46,20 +47,20 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
     if (!pl_outer_add(o, "due", (size_t)P * sizeof(uint64_t), 1)) return PL_ENOMEM;
     /* inner steps taken until its last message */
     if (!pl_outer_add(o, "taken", (size_t)P * sizeof(uint64_t), 1)) return PL_ENOMEM;
-    if (!(kept = pl_outer_add(o, "offsets", (size_t)P * sizeof *kept, 1))) return PL_ENOMEM;
-    if (s->offsets) memcpy(kept, s->offsets, (size_t)P * sizeof *kept);
-    else /* for the count of bytes alone */
-        for (int p = 0; p < P; p++) kept[p] = -1;
+    if (!(o->work = kept = pl_alloc((size_t)P, sizeof *kept))) return PL_ENOMEM; /* not state */
+    for (int p = 0; p < P; p++) kept[p] = s->offsets ? s->offsets[p] : ON_GRID;
     s->offsets = NULL;
     return PL_OK;
 }
+
+static void close_streaming(struct pl_outer *o) { pl_free(o->work); }
 
 static int is_sent_now(const struct pl_outer *o, int p)
 {
     uint64_t s = o->counter[PL_OUTER_STEPS], H = (uint64_t)o->setup.H;
     uint64_t P = (uint64_t)o->setup.fragments, S = H / P, tau = (uint64_t)o->setup.tau;
     if (due(o)[p]) return 0;
-    if (offsets(o)[0] >= 0) return (s + H - (uint64_t)offsets(o)[p] % H) % H == 0;
+    if (offsets(o)[0] != ON_GRID) return (s + H - (uint64_t)offsets(o)[p] % H) % H == 0;
     return s % S == (S - tau) % S && o->counter[DONE] % P == (uint64_t)p;
 }
 
@@ -94,9 +95,12 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 {
     const struct pl_backend *be = o->setup.be;
     int p = (int)o->counter[CURSOR], rc;
-    size_t n = values_of(o, p), at = 0;
-    float *phi = pl_outer_get(o, "phi"), *delta = be->alloc(n * sizeof *delta);
+    size_t n, at = 0;
+    float *phi = pl_outer_get(o, "phi"), *delta;
     (void)g;
+    if (o->counter[CURSOR] >= (uint64_t)o->setup.fragments) return PL_EUSE; /* nothing is due */
+    n = values_of(o, p);
+    delta = be->alloc(n * sizeof *delta);
     rc = delta ? PL_OK : PL_ENOMEM;
     for (int i = 0; !rc && i < o->setup.count; i++) {
         const struct pl_outer_tensor *t = &o->setup.tensors[i];
@@ -133,10 +137,12 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
 {
     const struct pl_outer_setup *s = &o->setup;
     int p = (int)o->counter[CURSOR], rc;
-    size_t n = values_of(o, p), at = 0;
+    size_t n, at = 0;
     float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum"), *mean;
     double total = 0;
     (void)g;
+    if (o->counter[CURSOR] >= (uint64_t)s->fragments) return PL_EUSE;
+    n = values_of(o, p);
     mean = s->be->alloc(n * sizeof *mean);
     rc = mean ? pl_outer_mean(o, mean, &total, in, count, pl_outer_coded_bytes(s->coding, n), 0, n)
               : PL_ENOMEM;
@@ -157,7 +163,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         o->counter[PL_OUTER_ROUNDS]++;
     }
     /* on the grid one fragment ends at a time */
-    o->counter[CURSOR] = offsets(o)[0] >= 0 ? (uint64_t)p + 1 : (uint64_t)s->fragments;
+    o->counter[CURSOR] = offsets(o)[0] != ON_GRID ? (uint64_t)p + 1 : (uint64_t)s->fragments;
     return scan(o);
 }
 
@@ -176,6 +182,7 @@ const struct pl_outer_algorithm pl_outer_streaming = {
     .bytes = "4 n / H, a fragment at a time; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
     .open = open_streaming,
+    .close = close_streaming,
     .before_step = pl_outer_take_step,
     .after_step = after_step,
     .message = message,

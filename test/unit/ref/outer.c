@@ -401,6 +401,28 @@ static void a_broken_message_costs_its_sender(void **state)
     }
 }
 
+/* In 8 bits and in E3M0 as well: all use the mean as its bytes say it. */
+static void few_bits_keep_peers_equal(void **state)
+{
+    static const struct pl_outer_algorithm *const vectors[] = {
+        &pl_outer_gradients, &pl_outer_diloco, &pl_outer_streaming, &pl_outer_delayed_nesterov
+    };
+    (void)state;
+    for (int coding = PL_OUTER_UNIFORM8; coding <= PL_OUTER_E3M0; coding++)
+        for (size_t a = 0; a < PL_COUNT(vectors); a++) {
+            struct pl_outer_setup s = settings();
+            static struct world w;
+            double before;
+            s.coding = coding;
+            begin(&w, vectors[a], &s);
+            before = distance(&w, 0);
+            for (int t = 0; t < 200; t++) step(&w);
+            if (!all_equal(&w) || distance(&w, 0) > 0.7 * before)
+                fail_msg("%s: %g of %g", vectors[a]->name, distance(&w, 0), before);
+            end(&w);
+        }
+}
+
 /* Where numbers are not small differences, they travel whole, whatever the coding. */
 static void parameters_are_not_rounded(void **state)
 {
@@ -791,6 +813,7 @@ int main(void)
         cmocka_unit_test(a_nan_goes_nowhere),
         cmocka_unit_test(nan_parameters_last_one_round),
         cmocka_unit_test(a_broken_message_costs_its_sender),
+        cmocka_unit_test(few_bits_keep_peers_equal),
         cmocka_unit_test(parameters_are_not_rounded),
         cmocka_unit_test(a_skipped_gradient_has_no_weight),
         cmocka_unit_test(a_failed_exchange_loses_nothing),
