@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#define COUNTER_MAX (UINT64_MAX / 4) /* so that sums of two do not wrap around */
+
 static const struct pl_outer_algorithm *const algorithms[] = {
 #define ENTRY(name) &pl_outer_##name,
     PL_OUTER_ALGORITHMS(ENTRY)
@@ -173,6 +175,9 @@ int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl
     if (memcmp(h.name, own.name, sizeof h.name) || h.n != own.n || h.bytes != own.bytes)
         return pl_fail(err, PL_EFORMAT, "state of another algorithm than %s, or of other tensors",
                        own.name);
+    for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
+        if (h.counter[i] > COUNTER_MAX)
+            return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
     in += sizeof h;
     for (int i = 0; !rc && i < o->buffers; i++) {
         const struct pl_outer_buffer *b = &o->buffer[i];

@@ -59,7 +59,7 @@ static int is_sent_now(const struct pl_outer *o, int p)
 {
     uint64_t s = o->counter[PL_OUTER_STEPS], H = (uint64_t)o->setup.H;
     uint64_t P = (uint64_t)o->setup.fragments, S = H / P, tau = (uint64_t)o->setup.tau;
-    if (due(o)[p]) return 0;
+    if (due(o)[p] >= s && due(o)[p] <= s + tau) return 0; /* under way; a past end is nobody's */
     if (offsets(o)[0] != ON_GRID) return (s + H - (uint64_t)offsets(o)[p] % H) % H == 0;
     return s % S == (S - tau) % S && o->counter[DONE] % P == (uint64_t)p;
 }
