@@ -5,7 +5,10 @@
 #include <brotli/decode.h>
 #include <brotli/encode.h>
 #include <limits.h>
+#include <setjmp.h>
 #include <snappy-c.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -106,6 +109,68 @@ static size_t bound(size_t in_bytes, enum pl_codec codec)
     return 0;
 }
 
+/* Brotli's encoder (1.0) ends the process if it gets no memory. So it gets an allocator that does not
+ * return then, and what it has allocated is freed here, from a list. */
+struct brotli_block {
+    struct brotli_block *next, **link; /* link: what points here */
+    max_align_t data[];
+};
+struct brotli {
+    struct brotli_block *blocks;
+    jmp_buf no_memory;
+};
+
+static void *brotli_allocate(void *context, size_t n)
+{
+    struct brotli *b = context;
+    struct brotli_block *block = n < PTRDIFF_MAX ? malloc(sizeof *block + n) : NULL;
+    if (!block) longjmp(b->no_memory, 1);
+    block->next = b->blocks;
+    block->link = &b->blocks;
+    if (block->next) block->next->link = &block->next;
+    b->blocks = block;
+    return block->data;
+}
+
+static void brotli_release(void *context, void *data)
+{
+    struct brotli_block *block;
+    (void)context;
+    if (!data) return;
+    block = (struct brotli_block *)((char *)data - offsetof(struct brotli_block, data));
+    *block->link = block->next;
+    if (block->next) block->next->link = block->link;
+    free(block);
+}
+
+/* In a function of its own, whose variables nobody needs after a longjmp. */
+static int brotli_encode(struct brotli *b, uint8_t *out, size_t *out_bytes, const uint8_t *in,
+                         size_t in_bytes, int level)
+{
+    BrotliEncoderState *state;
+    size_t capacity = *out_bytes;
+    int done;
+    if (setjmp(b->no_memory)) return PL_ENOMEM;
+    state = BrotliEncoderCreateInstance(brotli_allocate, brotli_release, b);
+    BrotliEncoderSetParameter(state, BROTLI_PARAM_QUALITY, (uint32_t)level);
+    BrotliEncoderSetParameter(state, BROTLI_PARAM_LGWIN, BROTLI_DEFAULT_WINDOW);
+    BrotliEncoderSetParameter(state, BROTLI_PARAM_SIZE_HINT, (uint32_t)in_bytes);
+    done = BrotliEncoderCompressStream(state, BROTLI_OPERATION_FINISH, &in_bytes, &in, &capacity,
+                                       &out, NULL) &&
+           BrotliEncoderIsFinished(state);
+    *out_bytes -= capacity;
+    BrotliEncoderDestroyInstance(state);
+    return done ? PL_OK : PL_ELIMIT;
+}
+
+static int brotli(uint8_t *out, size_t *out_bytes, const uint8_t *in, size_t in_bytes, int level)
+{
+    struct brotli b = { 0 };
+    int rc = brotli_encode(&b, out, out_bytes, in, in_bytes, level);
+    while (b.blocks) brotli_release(&b, b.blocks->data);
+    return rc;
+}
+
 int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
                        enum pl_codec codec, int level)
 {
@@ -124,9 +189,8 @@ int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_
         break;
     case PL_CODEC_GZIP: rc = gzip(capacity, &n, in, in_bytes, clamp(level, 1, 9)); break;
     case PL_CODEC_BROTLI:
-        if (!BrotliEncoderCompress(clamp(level, 0, 11), BROTLI_DEFAULT_WINDOW, BROTLI_MODE_GENERIC,
-                                   in_bytes, in, &n, capacity))
-            rc = PL_ENOMEM;
+        /* The bound of the compressed size holds from quality 2 on. */
+        rc = brotli(capacity, &n, in, in_bytes, clamp(level, 2, 11));
         break;
     case PL_CODEC_ZSTD:
         n = ZSTD_compress(capacity, n, in, in_bytes, clamp(level, 1, ZSTD_maxCLevel()));

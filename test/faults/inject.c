@@ -28,9 +28,9 @@
 
 /* Libraries that end the process themselves when memory is refused, or crash (OpenSSL 3.0, as its
  * random generator begins): no caller could do better. */
-static const char *const excluded[] = { "ld-linux",     "libgomp",  "libopenblas", "libgfortran",
-                                        "libgcc_s",     "libasan",  "libcu",       "libnv",
-                                        "libbrotlienc", "libcrypto" };
+static const char *const excluded[] = { "ld-linux",    "libgomp",  "libopenblas",
+                                        "libgfortran", "libgcc_s", "libasan",
+                                        "libcu",       "libnv",    "libcrypto" };
 
 #define CALLS_MAX (1u << 20) /* stacks that are noted; a tiny training makes a tenth of that */
 #define FRAMES 12            /* of a stack: enough to tell one caller's caller from another */
