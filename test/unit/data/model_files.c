@@ -1,0 +1,246 @@
+/* model_files.c - a VQGAN's and a GPT-2's files: values as they were saved, sizes from metadata or
+ * shapes, and what a file of another model is told. */
+#include "data/files/file.h"
+#include "data/models/checkpoint.h"
+#include "data/models/gpt2_file.h"
+#include "data/models/vqgan_file.h"
+#include "data/models/weights.h"
+#include "runtime/models.h"
+#include "ref/backend.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-models-XXXXXX", path[80];
+static struct pl_backend be;
+static struct pl_err err;
+
+#define CONFIG \
+    "{'embed_dim': 4, 'n_embed': 16, %s 'ddconfig': {'ch': 4, 'ch_mult': [1, 2], %s" \
+    "'num_res_blocks': 1, 'attn_resolutions': [8], 'resolution': 16, 'z_channels': 4, 'norm_groups': 2}}"
+
+/* Single quotes, which need no escape in C, become JSON's. */
+static json_t *json_of(const char *text)
+{
+    char *copy = strdup(text);
+    json_t *root;
+    for (char *c = copy; *c; c++)
+        if (*c == '\'') *c = '"';
+    root = json_loads(copy, 0, NULL);
+    free(copy);
+    assert_non_null(root);
+    return root;
+}
+
+static int parse(struct pl_vqgan_config *c, const char *more, const char *inner)
+{
+    char text[600];
+    json_t *root;
+    int rc;
+    snprintf(text, sizeof text, CONFIG, more, inner);
+    root = json_of(text);
+    rc = pl_vqgan_config_parse(c, root, "here", &err);
+    json_decref(root);
+    return rc;
+}
+
+static void vqgan_settings(void **state)
+{
+    static const struct {
+        const char *more, *inner, *why;
+    } wrong[] = {
+        { "", "'double_z': true,", "double_z models have no codes" },
+        { "", "'double_z': 1,", "double_z is neither true nor false" },
+        { "", "'resamp_with_conv': false,", "resamp_with_conv must be true" },
+        { "", "'attn_type': 'linear',", "attn_type must be vanilla" },
+        { "", "'in_channels': 4,", "in_channels is 4, expected 3" },
+        { "", "'out_ch': 1,", "out_ch is 1, expected 3" },
+        { "'remap': 'x.npy',", "", "remap" },
+        { "'kl_weight': 'much',", "", "kl_weight is no number" },
+    };
+    struct pl_vqgan_config c, again;
+    json_t *root;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(wrong); i++) {
+        assert_true(parse(&c, wrong[i].more, wrong[i].inner) < 0);
+        assert_non_null(strstr(err.text, wrong[i].why));
+        assert_memory_equal(err.text, "here: ", 6);
+    }
+    assert_int_equal(parse(&c, "'kl_weight': 0.5,", "'in_channels': 3, 'double_z': false,"), PL_OK);
+    assert_int_equal(c.gumbel, 1);
+    root = pl_vqgan_config_json(&c);
+    assert_int_equal(pl_vqgan_config_parse(&again, root, "", &err), PL_OK);
+    json_decref(root);
+    assert_memory_equal(&again, &c, sizeof c);
+    root = json_of("{'ddconfig': {}}");
+    assert_int_equal(pl_vqgan_config_parse(&c, root, "here", &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "embed_dim is missing"));
+    json_decref(root);
+}
+
+/* Round to nearest even, by hand: values near a tie, ties both ways, subnormal numbers. */
+static void halves_are_rounded(void **state)
+{
+    static const float cases[][2] = {
+        { 1.0f / 3, 0.333251953125f },
+        { -0.1f, -0.0999755859375f },
+        { 65519.996f, 65504 },
+        { 1 + 0x1p-11f, 1 },
+        { 1 + 3 * 0x1p-11f, 1 + 0x1p-9f },
+        { 1 + 0x1.8p-11f, 1 + 0x1p-10f },
+        { 0x1p-25f, 0 },
+        { 3 * 0x1p-25f, 0x1p-23f },
+        { -0x1p-14f, -0x1p-14f },
+        { 0x1.ff8p-15f, 0x1.ff8p-15f },
+    };
+    struct pl_vqgan_config c;
+    struct pl_vqgan m, again;
+    float *x, *y;
+    size_t n, largest = 0;
+    (void)state;
+    assert_int_equal(parse(&c, "", ""), PL_OK);
+    assert_int_equal(pl_vqgan_init(&m, &c, &be, 0), PL_OK);
+    for (size_t i = 0; i < m.params.count; i++)
+        if (m.params.list[i].n > m.params.list[largest].n) largest = i;
+    n = m.params.list[largest].n;
+    x = calloc(n, sizeof *x);
+    y = calloc(n, sizeof *y);
+    assert_true(n >= PL_COUNT(cases));
+    for (size_t i = 0; i < PL_COUNT(cases); i++) x[i] = cases[i][0];
+    assert_int_equal(pl_params_put(&m.params, largest, x), PL_OK);
+    for (int half = 0; half <= 1; half++) {
+        assert_int_equal(pl_vqgan_save(&m, path, half, &err), PL_OK);
+        assert_int_equal(pl_vqgan_open(&again, path, &be, 0, &err), PL_OK);
+        assert_memory_equal(&again.config, &c, sizeof c);
+        assert_int_equal(pl_params_get(&again.params, largest, y), PL_OK);
+        for (size_t i = 0; i < PL_COUNT(cases); i++) assert_true(y[i] == cases[i][half]);
+        pl_vqgan_clear(&again);
+    }
+    x[3] = 65520; /* the first that rounds to infinity */
+    assert_int_equal(pl_params_put(&m.params, largest, x), PL_OK);
+    assert_int_equal(pl_vqgan_save(&m, path, 1, &err), PL_ELIMIT);
+    assert_non_null(strstr(err.text, "holds 65520, which float16 does not"));
+    assert_int_equal(pl_vqgan_save(&m, path, 0, &err), PL_OK);
+    free(x);
+    free(y);
+    pl_vqgan_clear(&m);
+}
+
+static const struct pl_gpt2_config small = {
+    .layers = 2, .heads = 2, .width = 8, .positions = 6, .vocab = 10, .inner = 12
+};
+
+static void gpt2_sizes_from_shapes(void **state)
+{
+    struct pl_gpt2_config c;
+    struct pl_gpt2 m;
+    struct st_file *f;
+    (void)state;
+    assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
+    assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
+    pl_gpt2_clear(&m);
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_gpt2_config_find(&c, f, 2, &err), PL_OK);
+    assert_memory_equal(&c, &small, sizeof c);
+    assert_int_equal(pl_gpt2_config_find(&c, f, 0, &err), PL_OK);
+    assert_int_equal(c.heads, 1); /* 8 is no multiple of 64 */
+    assert_int_equal(pl_gpt2_config_find(&c, f, 3, &err), PL_EUSE);
+    pl_safetensors_close(f);
+    assert_int_equal(pl_weights_open(&f, "test/golden/vqgan/vq_f16_small.weights.safetensors",
+                                     &err),
+                     PL_OK);
+    assert_int_equal(pl_gpt2_config_find(&c, f, 0, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "no GPT-2: wte.weight"));
+    pl_safetensors_close(f);
+}
+
+static void gpt2_of_other_sizes(void **state)
+{
+    struct pl_gpt2_config other = small;
+    struct pl_gpt2 m;
+    struct st_file *f;
+    (void)state;
+    assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
+    assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
+    pl_gpt2_clear(&m);
+    other.vocab = 11;
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_gpt2_init(&m, &other, &be, 0), PL_OK);
+    assert_int_equal(pl_gpt2_load(&m, f, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "wte.weight has another shape than the model's [11,"));
+    pl_gpt2_clear(&m);
+    other = small;
+    other.layers = 3;
+    assert_int_equal(pl_gpt2_init(&m, &other, &be, 0), PL_OK);
+    assert_int_equal(pl_gpt2_load(&m, f, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "no tensor transformer.h.2."));
+    pl_gpt2_clear(&m);
+    pl_safetensors_close(f);
+}
+
+/* A checkpoint of a wider model, and of another optimizer. */
+static void checkpoint_of_another_model(void **state)
+{
+    struct pl_gpt2_config wide = small;
+    const struct pl_optimizer_options full = pl_adam_options(0, 32), few = pl_adam_options(0, 8);
+    struct pl_checkpoint c = { 0 };
+    struct pl_optimizer *o;
+    struct pl_gpt2 m;
+    struct st_file *f;
+    (void)state;
+    wide.width = 4096; /* large enough for 8 bits */
+    assert_int_equal(pl_gpt2_init(&m, &wide, &be, 1), PL_OK);
+    assert_int_equal(pl_optimizer_open_params(&o, &m.params, &full, &err), PL_OK);
+    c.params = &m.params;
+    c.optimizer = o;
+    assert_int_equal(pl_checkpoint_save(&c, path, &err), PL_OK);
+    pl_optimizer_close(o);
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_checkpoint_load_params(&m.params, f, pl_checkpoint_exact, &err), PL_OK);
+    assert_int_equal(pl_optimizer_open_params(&o, &m.params, &few, &err), PL_OK);
+    assert_int_equal(pl_checkpoint_load_optimizer(&m.params, o, f, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "no tensor optimizer.transformer.wte.weight.absmax1"));
+    pl_optimizer_close(o);
+    assert_null(pl_checkpoint_json(f, "training", &err));
+    assert_non_null(strstr(err.text, "no metadata entry 'training'"));
+    pl_gpt2_clear(&m);
+    assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
+    assert_int_equal(pl_checkpoint_load_params(&m.params, f, pl_checkpoint_exact, &err),
+                     PL_EFORMAT);
+    assert_non_null(strstr(err.text, " has shape [12288], expected [24]"));
+    pl_gpt2_clear(&m);
+    pl_safetensors_close(f);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    pl_backend_ref(&be);
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vqgan_settings),
+        cmocka_unit_test(halves_are_rounded),
+        cmocka_unit_test(gpt2_sizes_from_shapes),
+        cmocka_unit_test(gpt2_of_other_sizes),
+        cmocka_unit_test(checkpoint_of_another_model),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
