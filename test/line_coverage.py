@@ -2,6 +2,7 @@
 
     line_coverage.py store EXPORT JSON WHAT   sums llvm-cov's export up by folder; WHAT: the suites that were played
     line_coverage.py table JSON MARKDOWN      replaces the table below the document's heading "coverage"
+    line_coverage.py reached EXPORT           sums up the files in which anything ran, as a row of a table
     line_coverage.py left EXPORT [N]          the N files with the most lines and branches that did not run"""
 import datetime
 import json
@@ -71,4 +72,10 @@ def left(export, count=30):
         print(f"{lines:5} lines  {branches:5} branches  {path}")
 
 
-{"store": store, "table": table, "left": left}[sys.argv[1]](*sys.argv[2:])
+def reached(export):
+    ran = [counts for _, counts in files(export) if counts["lines"][0]]
+    sums = {key: [sum(c[key][i] for c in ran) for i in (0, 1)] for key in AIM}
+    print(f"| {len(ran)} | {percent(*sums['lines'])} | {percent(*sums['branches'])} |")
+
+
+{"store": store, "reached": reached, "table": table, "left": left}[sys.argv[1]](*sys.argv[2:])

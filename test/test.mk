@@ -117,6 +117,15 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
 , := ,
 
+# How much of the files that a fuzzer reaches its corpus runs.
+fuzz-coverage: all ## lines and branches that each fuzzer's corpus runs, of the files that it reaches
+	$(MAKE) BUILD=$(BUILD)/coverage $(COVERAGE) corpus-programs
+	BUILD=$(BUILD)/coverage sh test/fuzz/corpus_coverage.sh
+corpus-programs: $(patsubst test/fuzz/%.c,$(BUILD)/corpus/%,$(FUZZ_C))
+$(BUILD)/corpus/%: $(BUILD)/obj/test/fuzz/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) -fsanitize=fuzzer $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, interop under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" sanitized unit-programs cuda-on-cpu skeletons
