@@ -1,6 +1,6 @@
 """mutate.py - would a test notice a wrong line? Changes one line of the code at a time and plays the tests of its folder.
 
-    mutate.py [--room ROOM] [--n N] [--seed SEED] [--store]    N changes of a room (default: 40 of each)
+    mutate.py [--room ROOM] [--n N] [--seed SEED] [--minutes M] [--store]    N changes of a room (default: 40 of each)
     mutate.py --list FILE [--suites EXPRESSION]            the changes of a file: path, TAB, was, TAB, became
     mutate.py --table                                           rates.json as the table of paper/results.md
 
@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import library
 import operators
@@ -99,6 +100,8 @@ class Tests:
     def play(self, suite, more=''):
         """Whether a suite passes; None if it takes far longer than it ever did."""
         known = self.seconds.get(suite, 20)
+        if suite.startswith('unit ') and suite.split()[1] in library.REPLACES:
+            library.must(library.make(self.suites[suite]))
         rc, seconds, _ = run(self.suites[suite] + more, 60 + 8 * known)
         if rc == 0 and not more:
             self.seconds[suite] = seconds
@@ -140,9 +143,6 @@ class Tests:
         operation = next((of for part, of in PAIRS if part in os.path.basename(path)), None)
         first = [(pairs, ' --filter ' + operation)] if pairs and operation else []
         for suite, more in first + [(s, '') for s in self.order(path)]:
-            if suite.startswith('unit ') and suite.split()[1] in library.REPLACES:
-                if run(library.make(self.suites[suite]), 600)[0] != 0:
-                    continue
             if not self.play(suite, more):
                 if not more:
                     known = self.killers.setdefault(path, [])
@@ -235,9 +235,10 @@ def judge(tests, built, mutant, originals, known):
     return ('killed', ''.join(by)) if by else ('survived', None)
 
 
-def play(room, mutants, n, seed, built, rows, only):
+def play(room, mutants, n, seed, built, rows, only, minutes):
     tests = Tests(room, rows, only)
     built.link_programs(tests.units)
+    end = time.monotonic() + 60 * minutes
     originals, counts, survivors, known = {}, {}, [], equivalents()
     for mutant in mutants:
         verdict, by = judge(tests, built, mutant, originals, known)
@@ -247,7 +248,7 @@ def play(room, mutants, n, seed, built, rows, only):
                   '  by ' + by if by else '', mutant.was, mutant.became or '(nothing)'), flush=True)
         if verdict == 'survived':
             survivors.append({'line': '%s:%d' % (mutant.path, mutant.line + 1), 'was': mutant.was, 'became': mutant.became})
-        if counts.get('killed', 0) + len(survivors) == n:
+        if counts.get('killed', 0) + len(survivors) == n or time.monotonic() > end:
             break
     tests.save()
     killed = counts.get('killed', 0)
@@ -287,6 +288,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--room', choices=ROOMS, action='append')
     parser.add_argument('--n', type=int, default=40)
+    parser.add_argument('--minutes', type=float, default=1e9, help='of a room; what was played by then counts')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--list')
     parser.add_argument('--suites', default='', help='only suites whose names match this expression')
@@ -306,7 +308,7 @@ def main():
     rates = load_rates()
     for room in rooms:
         own = [m for m in mutants if m.path.startswith(room + '/')] if o.list else candidates(room, random.Random(o.seed))
-        rates[room] = play(room, own, o.n if not o.list else 0, o.seed, built, rows, o.suites)
+        rates[room] = play(room, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
     if o.store and not o.list:
         with open(RATES, 'w') as f:
             json.dump(rates, f, indent=1, sort_keys=True)

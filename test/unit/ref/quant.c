@@ -90,6 +90,16 @@ static void lut_rule(void **state)
             float c = v > 1 ? 1 : v < -1 ? -1 : v, h = (c + 1) * 0.5f;
             assert_int_equal(pl_code_lut(book, v), table[(int)(float)(h * 65535.0 + 0.5)]);
         }
+        /* around each place where the table's code changes, every float nearby */
+        for (int j = 1; j < 65536; j++) {
+            if (table[j] == table[j - 1]) continue;
+            float v = (float)(2 * (j - 0.5) / 65535 - 1);
+            for (int k = 0; k < 200; k++) v = nextafterf(v, -2);
+            for (int k = 0; k < 400; k++, v = nextafterf(v, 2)) {
+                float h = (v + 1) * 0.5f;
+                assert_int_equal(pl_code_lut(book, v), table[(int)(float)(h * 65535.0 + 0.5)]);
+            }
+        }
         /* The grid has no point at zero: the entry of zero is never written. */
         assert_true(book[pl_code_lut(book, 0)] > 1e-5f);
         assert_int_equal(pl_code_lut(book, NAN), 0);

@@ -137,6 +137,13 @@ static void medians(void **state)
     (void)state;
     assert_int_equal(ref_median(m, x[0], 4, 2, 0), PL_OK);
     assert_true(m[0] == 0 && !signbit(m[0]) && m[1] == 2); /* of -0 0 1 3 and 1 2 NaN NaN */
+    for (int k = 0; k < 2; k++) { /* the negative zero first, whichever comes first */
+        const float zeros[4] = { 3, k ? 0 : -0.0f, k ? -0.0f : 0, 1 };
+        assert_int_equal(ref_median(m, zeros, 4, 1, 0), PL_OK);
+        assert_true(m[0] == 0 && !signbit(m[0]));
+        assert_int_equal(ref_median(m, zeros + 1, 2, 1, 0), PL_OK);
+        assert_true(m[0] == 0 && signbit(m[0]));
+    }
     assert_int_equal(ref_median(m, x[0], 4, 2, 1), PL_OK);
     assert_true(m[0] == 1 && isnan(m[1]));
     assert_int_equal(ref_median(m, x[0], 5, 2, 0), PL_OK);

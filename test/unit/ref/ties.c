@@ -10,6 +10,7 @@
 #include "ref/rng.h"
 #include "ref/sample.h"
 #include "ref/model/clip.h"
+#include "runtime/models.h"
 
 #include <float.h>
 #include <math.h>
@@ -314,6 +315,30 @@ static void very_low_logits(void **state)
     assert_true(fabs(loss - (1 + log(2 + exp(-1)))) < 1e-6);
 }
 
+/* A caption's vector is that of its first end token: what follows, a second one too, changes nothing. */
+static void ends_of_captions(void **state)
+{
+    const struct pl_clip_config config = { 3, 4, 2, 64, 1, 5, 10, 64, 2 };
+    static const int32_t tokens[3][5] = { { 8, 3, 9, 0, 0 }, { 8, 3, 9, 9, 1 }, { 8, 3, 9, 4, 9 } };
+    struct pl_backend be;
+    struct pl_clip_model m;
+    struct pl_rng rng;
+    float vector[3][3], other[3];
+    (void)state;
+    pl_backend_ref(&be);
+    assert_int_equal(pl_clip_check(&config, NULL), PL_OK);
+    assert_int_equal(pl_clip_init(&m, &config, &be), PL_OK);
+    pl_rng_init(&rng, 2, 0);
+    for (size_t i = 0; i < m.params.total; i++)
+        m.params.value[i] = (float)(0.3 * pl_rng_normal(&rng));
+    assert_int_equal(pl_clip_texts(&m, vector[0], tokens[0], 3), PL_OK);
+    assert_memory_equal(vector[0], vector[1], sizeof vector[0]);
+    assert_memory_equal(vector[0], vector[2], sizeof vector[0]);
+    assert_int_equal(pl_clip_texts(&m, other, (int32_t[]){ 8, 3, 4, 9, 0 }, 1), PL_OK);
+    assert_memory_not_equal(vector[0], other, sizeof other);
+    pl_clip_clear(&m);
+}
+
 /* --- image tokens ------------------------------------------------------------------------------ */
 
 /* KL(q || uniform) with 1e-10 inside the logarithm, and its gradient: tokens whose probability is of
@@ -519,6 +544,7 @@ int main(void)
         cmocka_unit_test(small_decays),
         cmocka_unit_test(very_low_scores),
         cmocka_unit_test(very_low_logits),
+        cmocka_unit_test(ends_of_captions),
         cmocka_unit_test(rare_tokens),
         cmocka_unit_test(equal_pixels),
         cmocka_unit_test(centres_are_distinct),
