@@ -1,7 +1,7 @@
 /* loop.c - libuv's loop on a thread of its own, with timers and a way in for other threads.
  *
  * A libuv timer's memory must stay until its close callback. Ours lie in their owners' structs,
- * which come and go: so they are kept in a binary heap here, under a single libuv timer, and can
+ * which come and go: so they are kept in a heap here, under a single libuv timer, and can
  * be dropped at any moment. Other threads append to a list of jobs and wake the loop with one
  * uv_async_t. */
 #include "loop.h"
@@ -21,8 +21,7 @@ struct loop {
     pthread_mutex_t lock; /* guards jobs, last, closing */
     struct loop_job *jobs, **last;
     int closing;
-    struct timer **heap; /* heap[1] is the earliest */
-    size_t count, room;
+    struct timer *first; /* the earliest: the heap's root */
     uint8_t *scratch;
 };
 
@@ -38,31 +37,50 @@ int loop_is_here(const struct loop *l) { return mine == l; }
 
 /* --- timers ----------------------------------------------------------------------------------- */
 
-static void put(struct loop *l, size_t place, struct timer *t)
-{
-    l->heap[place] = t;
-    t->place = place;
-}
+/* A pairing heap [Fredman, Sedgewick, Sleator, Tarjan 1986]. The timers are its nodes, so starting one
+ * needs no memory and cannot fail: most callers have no other way to go on than their next timer. */
 
-/* Moves t from a free place up to where its parent is not later: O(log n). */
-static void rise(struct loop *l, size_t place, struct timer *t)
+/* Of two heaps, either may be NULL: the later root becomes the first child of the earlier one. */
+static struct timer *merge_heaps(struct timer *a, struct timer *b)
 {
-    for (; place > 1 && l->heap[place / 2]->at > t->at; place /= 2)
-        put(l, place, l->heap[place / 2]);
-    put(l, place, t);
-}
-
-/* Moves t down to where neither child is earlier. */
-static void sink(struct loop *l, size_t place, struct timer *t)
-{
-    size_t child;
-    while ((child = 2 * place) <= l->count) {
-        if (child < l->count && l->heap[child + 1]->at < l->heap[child]->at) child++;
-        if (l->heap[child]->at >= t->at) break;
-        put(l, place, l->heap[child]);
-        place = child;
+    if (!a || !b) return a ? a : b;
+    if (b->at < a->at) {
+        struct timer *earlier = b;
+        b = a;
+        a = earlier;
     }
-    put(l, place, t);
+    b->next = a->child;
+    if (b->next) b->next->link = &b->next;
+    b->link = &a->child;
+    a->child = b;
+    return a;
+}
+
+/* Siblings become one heap: in pairs first, then the pairs, which makes it O(log n) on average. */
+static struct timer *merge_children(struct timer *first)
+{
+    struct timer *pairs = NULL, *root = NULL, *next;
+    for (; first; first = next) {
+        struct timer *second = first->next, *pair;
+        next = second ? second->next : NULL;
+        first->next = NULL;
+        if (second) second->next = NULL;
+        pair = merge_heaps(first, second);
+        pair->next = pairs;
+        pairs = pair;
+    }
+    for (; pairs; pairs = next) {
+        next = pairs->next;
+        pairs->next = NULL;
+        root = merge_heaps(root, pairs);
+    }
+    return root;
+}
+
+static void set_first(struct loop *l, struct timer *t)
+{
+    l->first = t;
+    if (t) t->link = &l->first;
 }
 
 static void on_alarm(uv_timer_t *alarm);
@@ -73,11 +91,11 @@ static void on_alarm(uv_timer_t *alarm);
 static void set_alarm(struct loop *l)
 {
     double wait;
-    if (!l->count) {
+    if (!l->first) {
         uv_timer_stop(&l->alarm);
         return;
     }
-    wait = (l->heap[1]->at - loop_now(l)) * 1e3;
+    wait = (l->first->at - loop_now(l)) * 1e3;
     uv_timer_start(&l->alarm, on_alarm, wait > 0 ? (uint64_t)ceil(wait) : 0, 0);
 }
 
@@ -85,8 +103,8 @@ static void on_alarm(uv_timer_t *alarm)
 {
     struct loop *l = alarm->data;
     double now = loop_now(l);
-    while (l->count && l->heap[1]->at <= now) {
-        struct timer *t = l->heap[1];
+    while (l->first && l->first->at <= now) {
+        struct timer *t = l->first;
         timer_stop(t);
         t->fn(t->context); /* t may be gone now */
     }
@@ -96,30 +114,22 @@ static void on_alarm(uv_timer_t *alarm)
 int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
 {
     timer_stop(t);
-    if (l->count + 1 >= l->room) {
-        size_t room = l->room ? 2 * l->room : 64;
-        struct timer **heap = realloc(l->heap, room * sizeof *heap);
-        if (!heap) return PL_ENOMEM;
-        l->heap = heap;
-        l->room = room;
-    }
-    *t = (struct timer){ .fn = fn, .context = context, .at = loop_now(l) + in_s, .loop = l };
-    rise(l, ++l->count, t);
-    if (t->place == 1) set_alarm(l);
+    *t = (struct timer){
+        .fn = fn, .context = context, .at = loop_now(l) + in_s, .is_running = 1, .loop = l
+    };
+    set_first(l, merge_heaps(l->first, t));
+    if (l->first == t) set_alarm(l);
     return PL_OK;
 }
 
 void timer_stop(struct timer *t)
 {
     struct loop *l = t->loop;
-    size_t place = t->place;
-    struct timer *last;
-    if (!place) return;
-    t->place = 0;
-    last = l->heap[l->count--];
-    if (last == t) return;
-    if (place > 1 && l->heap[place / 2]->at > last->at) rise(l, place, last);
-    else sink(l, place, last);
+    if (!t->is_running) return;
+    t->is_running = 0;
+    *t->link = t->next;
+    if (t->next) t->next->link = t->link;
+    set_first(l, merge_heaps(l->first, merge_children(t->child)));
 }
 
 /* --- other threads ---------------------------------------------------------------------------- */
@@ -297,10 +307,9 @@ void loop_close(struct loop *l)
     uv_async_send(&l->wake);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
-    assert(!l->count);
+    assert(!l->first);
     uv_loop_close(&l->uv);
     pthread_mutex_destroy(&l->lock);
-    free(l->heap);
     free(l->scratch);
     free(l);
 }

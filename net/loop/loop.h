@@ -42,10 +42,14 @@ double loop_now(const struct loop *l);
 struct timer {
     loop_fn *fn;
     void *context;
-    double at;    /* s; private from here */
-    size_t place; /* in the loop's heap, from 1; 0: not running */
+    double at;      /* s; private from here */
+    int is_running; /* in the loop's heap */
     struct loop *loop;
+    /* Of a heap whose nodes are the timers themselves: its first child, the next child of its
+     * parent, and the pointer that leads here. */
+    struct timer *child, *next, **link;
 };
+/* Returns PL_OK: it needs no memory. */
 int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
 void timer_stop(struct timer *t);
 

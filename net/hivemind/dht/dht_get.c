@@ -114,7 +114,7 @@ static void plan_refetch(struct dht_gets *g, const struct dht_id *key, double ex
         if (dht_id_equal(&g->refetches[i].key, key)) return;
     g->refetches[g->refetch_count].key = *key;
     g->refetches[g->refetch_count++].at = expiration - REFETCH_BEFORE;
-    if (!g->refetch_timer.place || in_s < g->refetch_timer.at - loop_now(g->core->loop))
+    if (!g->refetch_timer.is_running || in_s < g->refetch_timer.at - loop_now(g->core->loop))
         timer_start(g->core->loop, &g->refetch_timer, in_s > 0 ? in_s : 0, on_refetch_timer, g);
 }
 

@@ -199,7 +199,7 @@ static void finish_initial(struct dht_initial *it, const char *why)
         good += n->initials[i].state == INITIAL_GOOD;
     }
     if (!trying && n->asks_initials) enter(j);
-    else if (good && n->asks_initials && !j->join_timer.place)
+    else if (good && n->asks_initials && !j->join_timer.is_running)
         timer_start(n->loop, &j->join_timer, time_for_others(j), on_join_timer, j);
 }
 

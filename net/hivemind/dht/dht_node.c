@@ -28,7 +28,7 @@ static void run_parts(void *context)
 static void schedule_run(void *context)
 {
     struct dht_node *n = context;
-    if (!n->run_timer.place && n->state != NODE_CLOSING)
+    if (!n->run_timer.is_running && n->state != NODE_CLOSING)
         timer_start(n->core.loop, &n->run_timer, 0, run_parts, n);
 }
 

@@ -57,7 +57,7 @@ void turns_count_response(struct stream *s)
 void turns_await_window(struct connection *c)
 {
     struct streams *all = c->of->context;
-    if (!budget_must_wait(c) || all->window.place || all->core->state == HOST_CLOSING) return;
+    if (!budget_must_wait(c) || all->window.is_running || all->core->state == HOST_CLOSING) return;
     timer_start(all->core->loop, &all->window, budget_window_left(c), next_turn, all);
 }
 
