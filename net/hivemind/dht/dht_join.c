@@ -253,6 +253,15 @@ static void try_initial(struct dht_initial *it)
 
 /* --- upkeep ----------------------------------------------------------------------------------- */
 
+/* 1: the routing table has it, or nodes enough to do without it. Calls that fail remove a node from
+ * the table, though its connection may survive, as that of a process that stood still for a while.
+ * Two nodes that have both removed the other one would never meet again. */
+static int is_in_table(const struct dht_core *n, const struct dht_initial *it)
+{
+    const struct dht_routing *r = &n->state.routing;
+    return dht_routing_size(r) >= r->bucket_size || dht_routing_find_peer(r, &it->peer);
+}
+
 /* Initial peers are tried for as long as the node lives: hivemind tries them once, and a swarm
  * that fell apart never meets again. */
 static void on_retry(void *context)
@@ -263,7 +272,7 @@ static void on_retry(void *context)
     for (size_t i = 0; i < n->initial_count; i++) {
         struct dht_initial *it = &n->initials[i];
         if (it->state == INITIAL_GOOD && host_is_connected(n->host, &it->peer) &&
-            (j->reachability->called_back || n->wants_client_mode))
+            is_in_table(n, it) && (j->reachability->called_back || n->wants_client_mode))
             continue;
         missing = 1;
         if (it->state == INITIAL_TRYING) continue;
