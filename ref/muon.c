@@ -13,8 +13,8 @@
 
 #define LEAST_NORM 1e-7 /* the original's: a zero gradient stays zero */
 
-/* X = a X + (b A + c A^2) X,  A = X X^T: the coefficients maximize p'(0) as long as p^5 stays near 1
- * X (m,n) with m <= n; A, B (m,m) and Y (m,n) are scratch. */
+/* X = a X + (b A + c A^2) X,  A = X X^T: the coefficients maximize p'(0) as long as p^5 stays near
+ * 1 X (m,n) with m <= n; A, B (m,m) and Y (m,n) are scratch. */
 static int iterate(float *X, float *Y, float *A, float *B, int m, int n,
                    const struct pl_backend *be)
 {

@@ -216,8 +216,8 @@ static int run(struct requests *w, struct pl_err *err)
                                  &w->held_out.codes, &w->held_out.count, err);
     }
     if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
-    /* All peers of a run begin with the same seed, hence with the same values: peers that start at the
-     * same moment find no state to download. */
+    /* All peers of a run begin with the same seed, hence with the same values: peers that start at
+     * the same moment find no state to download. */
     if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
     if (!rc) {

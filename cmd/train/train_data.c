@@ -212,8 +212,8 @@ static int shuffle(void *context, uint64_t seed, struct pl_err *err)
     return pl_batch_stream_open(&d->stream, &d->options, d->batch, 0, err);
 }
 
-/* SHA-256 over all that decides which samples a seed draws: shards, tokenizer, exclusions; half of it
- * in hex. */
+/* SHA-256 over all that decides which samples a seed draws: shards, tokenizer, exclusions; half of
+ * it in hex. */
 static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
 {
     struct train_data *d = context;

@@ -41,8 +41,8 @@ const char *const train_optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32",
 const char *const train_activations[] = { "reversible", "recomputed", "stored", NULL };
 const char *const train_configs[] = { "run", "middle", "small", "demo", NULL };
 
-/* The run's settings but for the size of the state: weight decay 0.045, 8-bit moments for tensors of
- * 65536 elements and more. [spec hivemind-protocol 10] */
+/* The run's settings but for the size of the state: weight decay 0.045, 8-bit moments for tensors
+ * of 65536 elements and more. [spec hivemind-protocol 10] */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
 {
     if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);
@@ -173,8 +173,8 @@ static int accumulate(struct state *s, struct pl_err *err)
     return rc;
 }
 
-/* The mean loss over all held-out pairs, in micro-batches. The last one may be smaller, so losses are
- * weighted by its samples. */
+/* The mean loss over all held-out pairs, in micro-batches. The last one may be smaller, so losses
+ * are weighted by its samples. */
 static int measure(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -295,7 +295,8 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     interrupt_catch(&before);
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
-    /* In a swarm the collaborative optimizer decides when to step; afterwards it calls `stepped`. */
+    /* In a swarm the collaborative optimizer decides when to step; afterwards it calls
+     * `stepped`. */
     if (!rc && job->train_swarm) {
         const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
         rc = job->train_swarm(job->swarm_context, trainer, job, &hooks, &err);

@@ -16,8 +16,8 @@
 
 #define LOG_MAX (1u << 30) /* bytes: five million steps */
 
-/* Reads the next line of a log as JSON, *entry is NULL at the end; *at moves on. Broken lines (a run
- * that was killed while writing) are skipped. Returns PL_OK or PL_ENOMEM. */
+/* Reads the next line of a log as JSON, *entry is NULL at the end; *at moves on. Broken lines (a
+ * run that was killed while writing) are skipped. Returns PL_OK or PL_ENOMEM. */
 static int next_line(json_t **entry, const char *text, size_t bytes, size_t *at)
 {
     while (*at < bytes) {

@@ -14,8 +14,8 @@ int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err
 /* Makes a folder and its missing parents. */
 int pl_folder_make(const char *path, struct pl_err *err);
 
-/* Flushes the entry of a file in its folder to disk: after a power cut, a renamed file may otherwise
- * be there under its former name. */
+/* Flushes the entry of a file in its folder to disk: after a power cut, a renamed file may
+ * otherwise be there under its former name. */
 void pl_folder_sync(const char *path);
 
 /* A file being written under a temporary name in the same folder. */

@@ -11,7 +11,8 @@
 /* in a header */
 enum { NAME = 0, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
-/* A number in octal digits (twelve at most, so it fits), or in binary if its first bit is set. UINT64_MAX: malformed. */
+/* A number in octal digits (twelve at most, so it fits), or in binary if its first bit is set.
+ * UINT64_MAX: malformed. */
 static uint64_t number(const uint8_t *p, size_t n)
 {
     uint64_t x = 0;

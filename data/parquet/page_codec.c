@@ -109,8 +109,8 @@ static size_t bound(size_t in_bytes, enum pl_codec codec)
     return 0;
 }
 
-/* Brotli's encoder (1.0) ends the process if it gets no memory. So it gets an allocator that does not
- * return then, and what it has allocated is freed here, from a list. */
+/* Brotli's encoder (1.0) ends the process if it gets no memory. So it gets an allocator that does
+ * not return then, and what it has allocated is freed here, from a list. */
 struct brotli_block {
     struct brotli_block *next, **link; /* link: what points here */
     max_align_t data[];

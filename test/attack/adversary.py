@@ -2,8 +2,8 @@
 
 It implements the protocols and follows their rules only where a test needs it: frames can be
 sent raw, streams left half open, windows exceeded, answers never read. Nothing here is shared with
-the program under test. Python's standard library, and Debian's python3-cryptography for Noise and
-the signatures.
+the program under test. It is one long file, so that a test imports one name. Python's standard
+library, and Debian's python3-cryptography for Noise and the signatures.
 
     from adversary import *
     victim = start("peer", "--listen", "/ip4/127.0.0.1/tcp/0")

@@ -2,7 +2,7 @@
 
 usage: page.py POTLUCK [SCREENSHOT_FOLDER]
 Without selenium or Chromium (Debian: python3-selenium chromium-driver) the browser's part is skipped;
-without node, the calculator's comparison with the program's.
+without node, the calculator's comparison with the program's. One long file, since all checks share one browser and one run.
 """
 import json
 import os

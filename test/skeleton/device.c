@@ -1,7 +1,7 @@
 /* device.c - a starting point for a backend whose device has its own memory. Every operation on
  * that memory is here; each copies its arguments to the host, calls the reference, and copies the
  * results back: slow and correct. First replace the four device_ functions by your device's, then
- * one operation after the other by a kernel.
+ * one operation after the other by a kernel. One long file, so that a new backend begins as a copy.
  *
  *     cc -std=c11 -O2 -fPIC -shared -I. -o mine.so test/skeleton/device.c
  *     build/potluck conform --backend ./mine.so */
