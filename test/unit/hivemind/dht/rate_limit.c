@@ -188,7 +188,9 @@ static void found_records_are_charged_to_their_reporter(void **state)
     const struct peer_id stranger = { 34, { 0x12, 0x20, 1 } }, honest = { 34, { 0x12, 0x20, 2 } };
     struct dht_reporter bad = { &stranger, 1000, 11, &checks },
                         good = { &honest, 1000, 22, &checks };
-    struct record r = { .subkey_n = 1, .subkey = (const uint8_t *)"\xc0" };
+    struct record r = {
+        .key = (const uint8_t *)"k", .key_n = 1, .subkey = (const uint8_t *)"\xc0", .subkey_n = 1
+    };
     struct dht_result best;
     struct bytes subkey = { 0 };
     (void)state;
