@@ -57,7 +57,8 @@ def table(source, document):
         lines = f.read().split("\n")
     if HEADING in lines:
         start = lines.index(HEADING)
-        end = max(i for i, line in enumerate(lines) if line.startswith("|") and i > start) + 1
+        section = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("## ")), len(lines))
+        end = max(i for i in range(start, section) if lines[i].startswith("|")) + 1
         lines[start:end] = rows
     else:
         lines += rows + [""]
