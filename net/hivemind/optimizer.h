@@ -1,5 +1,5 @@
-/* optimizer.h - the collaborative optimizer: peers that trust nothing but the protocol train one
- * model with one large batch. The twin of hivemind.Optimizer, whose peers it trains with.
+/* optimizer.h - the collaborative optimizer: peers that do not know each other train one model with
+ * one large batch. The twin of hivemind.Optimizer, whose peers it trains with.
  * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
  * Every peer computes gradients of its own samples and calls pl_collaborative_step after each local
@@ -11,7 +11,10 @@
  *
  * A peer that joins, or that missed a step, downloads parameters and optimizer state from another
  * peer. All peers should still begin with the same values, since peers that open at the same moment
- * find no state to download.
+ * find no state to download. There is no need to wait for others: a peer that is alone trains on,
+ * and its first round of averaging waits up to matchmaking_time for those that have come by then.
+ *
+ *   #include <net/hivemind/optimizer.h>   (cc train.c $(pkg-config --cflags --libs potluck))
  *
  *   const char *address = "/ip4/1.2.3.4/tcp/31337/p2p/ID";   (of a peer that is in the run)
  *   struct pl_collaborative_run run = {
@@ -35,9 +38,9 @@
  * or a state is downloaded. The report function is called within open, step, discard, finish and
  * close, on the caller's thread.
  *
- * Errors: a negative status (ref/base.h) and a sentence in err.text; err may be NULL. What other
- * peers do is never an error: a round that fails is reported, and the step is taken with this
- * peer's own gradient. */
+ * Errors: a negative status and a sentence in err.text (`struct pl_err`, both in ref/base.h); err
+ * may be NULL. What other peers do is never an error: a round that fails is reported, and the step
+ * is taken with this peer's own gradient. */
 #ifndef PL_COLLABORATIVE_OPTIMIZER_H
 #define PL_COLLABORATIVE_OPTIMIZER_H
 
@@ -58,14 +61,15 @@ struct pl_collaborative_tensor {
     const char *name; /* for error messages */
     int dims;
     int64_t shape[PL_COLLABORATIVE_DIMS_MAX];
-    /* Borrowed until close. Only open, step and finish change the values, and no other code may. */
+    /* Borrowed until close. Only open, step, discard and finish change the values; the caller may
+     * not. */
     float *value;
     int no_decay; /* 1: no weight decay (biases, norms); these are a second parameter group */
 };
 
 /* --- the swarm -------------------------------------------------------------------------------- */
 
-/* Strings are borrowed until close. Zeros are sensible, but for the name. */
+/* Strings are borrowed until close. All fields but `name` may be zero. */
 struct pl_collaborative_run {
     const char *name; /* hivemind's run_id */
     /* Multiaddrs of peers that are in the run: /ip4/1.2.3.4/tcp/31337/p2p/ID. None: this is the
@@ -84,7 +88,8 @@ struct pl_collaborative_run {
      * trusted). Errors name them as the options of `potluck train`. All NULL: an open run. */
     const char *authority, *token_file, *authority_ca;
     /* An open node in place of a new one; then `key` has to be the one that signs its records, and
-     * an access token comes with the node. NULL: a new node. */
+     * an access token comes with the node. `struct swarm` is net/hivemind/swarm/swarm.h's, which
+     * is not installed: programs outside leave it NULL, which opens a new node. */
     struct swarm *swarm;
     const struct rsa_key *key; /* signs this peer's records (records/rsa_key.h); NULL: a new one */
 };
@@ -135,9 +140,9 @@ struct pl_collaborative_options {
     double clip;
     int verify;
 
-    int64_t epoch;  /* where the given values are: after a restart from a checkpoint; 0 */
-    int64_t epochs; /* where training ends, beyond which no peer is believed; 0: it does not end */
-    int fresh;      /* 1: open downloads no state, though a peer may have one */
+    int64_t epoch;      /* where the given values are: after a restart from a checkpoint; 0 */
+    int64_t epochs;     /* where training ends; progress beyond it is ignored; 0: it does not end */
+    int fresh;          /* 1: open downloads no state, though a peer may have one */
     const char *device; /* what computes, for the dashboard; NULL: not reported */
     /* Parameters in a device's memory, accumulation of your own:
      * optimizer/collaborative_trainer.h. NULL: tensors. */
@@ -156,10 +161,11 @@ int pl_collaborative_open(struct pl_collaborative **c, const struct pl_collabora
                           const struct pl_collaborative_options *options, struct pl_err *err);
 
 /* After a local batch. gradient: of each tensor, the mean over `samples`; read until step
- * returns. loss: the mean, too. Gradients or a loss that are not finite are dropped with all
- * that was accumulated, and reported. The values may have changed when it returns: take the next
- * gradient of those. 0 samples: no batch, as a peer without data calls it to stay in step;
- * gradient may be NULL. An error ends the training: what is left is close. */
+ * returns. loss: the mean, too. If one of them is not finite, the whole accumulation is dropped,
+ * and that is reported. The values may have changed when it returns: take the next gradient of
+ * those. 0 samples: no batch, as a peer without data calls it to follow the others; then gradient
+ * may be NULL and loss 0, and the peers do not count this one. After an error training
+ * is over: call close. */
 int pl_collaborative_step(struct pl_collaborative *c, const float *const *gradient, int64_t samples,
                           double loss, struct pl_err *err);
 
@@ -183,7 +189,7 @@ struct pl_collaborative_status {
     int64_t global_epoch;      /* of the peers that are ahead, if their state shows it */
     int64_t samples;           /* accumulated by this peer */
     int64_t global_samples;    /* by all peers */
-    size_t peers;              /* this one included */
+    size_t peers;              /* with samples of their own in the run, this one included */
     double eta_s;              /* until the next step; infinite: not known */
     double samples_per_second; /* of this peer */
 };
@@ -195,21 +201,22 @@ const char *pl_collaborative_address(struct pl_collaborative *c);
 
 /* How a round of averaging went. */
 struct pl_collaborative_round {
-    int status;   /* PL_OK: averaged; else this peer's own numbers stand */
-    size_t peers; /* in the group; 1: alone */
-    int verified; /* 1: by BTARD */
-    int banned;   /* peers that were caught; the last one is in `caught` */
-    double seconds;
+    int status;        /* PL_OK: averaged; else this peer's own numbers stand */
+    size_t peers;      /* in the group; 1: alone */
+    int verified;      /* 1: by BTARD */
+    int banned;        /* peers that were caught; the last one is in `caught` */
+    double seconds;    /* of the all-reduce, without finding the group */
     uint8_t group[20]; /* the same for all of its peers; zeros: there was none */
-    const char *why;   /* of a failure */
+    const char *why;   /* of a failure; "" if there was none */
     const char *caught;
 };
 
 enum pl_collaborative_kind {
-    PL_COLLABORATIVE_READY,  /* open has joined the run */
-    PL_COLLABORATIVE_LOADED, /* a peer's state has replaced the values; text: a warning, or NULL */
-    PL_COLLABORATIVE_BATCH,  /* a local batch counts; due 1: a common step follows */
-    PL_COLLABORATIVE_EPOCH,  /* a common step is in the values; round: of the gradients */
+    PL_COLLABORATIVE_READY,     /* open has joined the run */
+    PL_COLLABORATIVE_LOADED,    /* a peer's state has replaced the values, also within open; text: a
+                              * warning (no second donor has the same state), or NULL */
+    PL_COLLABORATIVE_BATCH,     /* a local batch counts; due 1: a common step follows */
+    PL_COLLABORATIVE_EPOCH,     /* a common step is in the values; round: of the gradients */
     PL_COLLABORATIVE_CORRECTED, /* parameters were averaged; round: how that went */
     PL_COLLABORATIVE_BEHIND,    /* others are ahead: their state is downloaded */
     PL_COLLABORATIVE_WARNING,   /* text: something the user should know; training goes on */
@@ -220,7 +227,7 @@ struct pl_collaborative_event {
     struct pl_collaborative_status status;
     struct pl_collaborative_round round; /* EPOCH, CORRECTED */
     double loss;                         /* BATCH: of the batch; EPOCH: the mean over ours */
-    int64_t samples;                     /* BATCH: accumulated by this peer; EPOCH: in the step */
+    int64_t samples;                     /* of this peer. BATCH: accumulated; EPOCH: in the step */
     int due;
     double seconds; /* LOADED: of the download; EPOCH: of the step */
     const char *text;
