@@ -16,7 +16,8 @@
  *
  *   #include <net/hivemind/optimizer.h>   (cc train.c $(pkg-config --cflags --libs potluck))
  *
- *   const char *address = "/ip4/1.2.3.4/tcp/31337/p2p/ID";   (of a peer that is in the run)
+ *   const char *address = "/ip4/1.2.3.4/tcp/31337/p2p/ID";   (pl_collaborative_address of a peer
+ *                                                             in the run; the first one has none)
  *   struct pl_collaborative_run run = {
  *       .name = "digits", .initial_peers = &address, .initial_peer_count = 1
  *   };
@@ -24,10 +25,13 @@
  *       { "weight", 2, { 10, 64 }, weight }, { "bias", 1, { 10 }, bias, .no_decay = 1 }
  *   };
  *   struct pl_collaborative_options options = { .target_batch = 4096, .lr = 0.01 };
- *   pl_collaborative_open(&c, &run, tensors, 2, &options, &err);
- *   while (pl_collaborative_epoch(c) < 100) {
- *       loss = forward_and_backward(gradients);         (your model: means over 32 samples)
- *       pl_collaborative_step(c, gradients, 32, loss, &err);
+ *   const float *gradients[] = { weight_gradient, bias_gradient };
+ *   struct pl_collaborative *c;
+ *   struct pl_err err;
+ *   if (pl_collaborative_open(&c, &run, tensors, 2, &options, &err)) return puts(err.text), 1;
+ *   for (int rc = 0; !rc && pl_collaborative_epoch(c) < 100;) {
+ *       double loss = forward_and_backward();   (your model: means over 32 samples)
+ *       rc = pl_collaborative_step(c, gradients, 32, loss, &err);
  *   }
  *   pl_collaborative_close(c);
  *
@@ -120,13 +124,13 @@ struct pl_collaborative_options {
     int (*step)(void *context, const float *const *gradient, int64_t epoch, struct pl_err *err);
     /* Called at each event, see below; may be NULL. */
     void (*report)(void *context, const struct pl_collaborative_event *event);
-    void *context; /* of these three */
+    void *context; /* of schedule, step and report */
 
     enum pl_collaborative_delay delay;
     /* On the wire: "run" (8 bits for large tensors, else 16), "none", "float16", "meanstd16",
      * "uniform8", "quantile8", "blockwise8"; the same for all peers; NULL: "run". */
     const char *compression;
-    double matchmaking_time;     /* s that a leader waits for its group; 15 */
+    double matchmaking_time;     /* s that a leader waits for its group at most; 15 */
     double averaging_timeout;    /* s for a round, matchmaking included; 180 */
     double allreduce_timeout;    /* s of it for the all-reduce; 60 */
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
@@ -160,7 +164,7 @@ int pl_collaborative_open(struct pl_collaborative **c, const struct pl_collabora
                           const struct pl_collaborative_tensor *tensors, size_t count,
                           const struct pl_collaborative_options *options, struct pl_err *err);
 
-/* After a local batch. gradient: of each tensor, the mean over `samples`; read until step
+/* After a local batch. gradient: of each tensor, the mean over `samples`; copied before step
  * returns. loss: the mean, too. If one of them is not finite, the whole accumulation is dropped,
  * and that is reported. The values may have changed when it returns: take the next gradient of
  * those. 0 samples: no batch, as a peer without data calls it to follow the others; then gradient
@@ -185,8 +189,8 @@ void pl_collaborative_held_out(struct pl_collaborative *c, double loss);
 /* --- what is known ---------------------------------------------------------------------------- */
 
 struct pl_collaborative_status {
-    int64_t epoch;             /* steps that are in the values */
-    int64_t global_epoch;      /* of the peers that are ahead, if their state shows it */
+    int64_t epoch;             /* steps applied to the values */
+    int64_t global_epoch;      /* of the swarm, as far as other peers' states confirm it */
     int64_t samples;           /* accumulated by this peer */
     int64_t global_samples;    /* by all peers */
     size_t peers;              /* with samples of their own in the run, this one included */

@@ -1,5 +1,6 @@
 /* golden_outer_steps.c - outer optimizers with local steps, replayed: torch's Nesterov, DiLoCo,
- * torchft's streaming, delayed and eager steps, NoLoCo. */
+ * torchft's streaming, delayed and eager steps, NoLoCo.
+ * One long file: each recorded format is replayed by a few lines that share its helpers. */
 #include "golden_outer.h"
 #include "../../ref/outer/pairing.h"
 

@@ -1,6 +1,7 @@
 /* uv.c - the part of libuv that net/ calls, on the virtual clock and network. The order within an
  * iteration is libuv 1.44's: timers, completed requests, prepare, poll, sockets and jobs, closed
- * handles. Sockets that are ready are served in an order that the seed picks. */
+ * handles. Sockets that are ready are served in an order that the seed picks.
+ * One long file, as it stands in for one library. */
 #include "network.h"
 #include "threads.h"
 

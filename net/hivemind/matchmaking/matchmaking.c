@@ -1,43 +1,47 @@
 /* matchmaking.c - how a peer finds a group to average with, and the follower's side of it.
  * [Moshpit SGD 3.2] [spec hivemind-protocol 4.4]
  *
- * There is no coordinator. Every peer stores in the DHT, under the group key, by when it wants to
- * begin: its declaration (peer ID, expiration). Everybody reads the same declarations, and one rule
- * gives the group a leader: the peer with the earliest expiration leads, ties go to the smaller
- * peer ID. So each peer asks the peers that are earlier than itself, the earliest first, and
+ * There is no coordinator. Every peer stores a declaration in the DHT, under the group key: its peer
+ * ID and E, the time by which it wants to begin (the record's expiration). Most peers read the same
+ * declarations, and one rule gives the group a leader: the peer with the earliest expiration leads, ties go to the
+ * smaller peer ID. So each peer asks the peers that are earlier than itself, the earliest first, and
  * accepts the later ones that ask it.
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
- *    |  ^                | refused, late        | disbanded, late
+ *    |  ^                | refused, silent      | disbanded, silent
  *    |  +----------------+----------------------+
- *    | its own time has come, and it has followers: it leads
+ *    | it has followers, and it is time: it leads (see LOOKING)
  *    +--------------------------------------------------------------------> over: a group
  *
- *   LOOKING    The peer polls the DHT every 0.3 s. It asks the earliest candidate that is earlier than
- *              itself and that it has not asked yet. Later peers may ask it meanwhile; those that it
- *              accepts are its followers. It leads when its own time comes (`begin`), when the group
+ *   LOOKING    The peer polls the DHT every 0.3 s. It asks the best candidate that is earlier than
+ *              itself: first those not asked yet, then those known to exist, then the earliest.
+ *              Later peers may ask it meanwhile; those that it accepts are its followers. It leads when its own time comes (`begin`), when the group
  *              is full, or when everybody expected is there.
  *   ASKING     A JoinRequest is on its way to one leader. Whether we lead is open until the answer,
  *              so peers that ask us wait (matchmaking_lead.c). After request_timeout the next
- *              candidate is asked; this one once more after 2, 4, 8... s.
+ *              candidate is asked, and this leader again after 2, 4, 8... s.
  *   FOLLOWING  The leader has accepted us. Our own followers are sent on to it, so that chains of
- *              followers collapse into one group. The leader has until the time that we asked for
- *              plus request_timeout to send BEGIN_ALLREDUCE with the group: its ID, all peers in
- *              order, and each peer's gather message.
- *   over       The group is handed to the caller, or the deadline has passed without one.
+ *              followers collapse into one group. Until the expiration in our request, plus
+ *              request_timeout, the leader may send BEGIN_ALLREDUCE with the group: its ID, all
+ *              peers in order, and each peer's gather message.
+ *   over       IDLE again. The group is handed to the caller, or the deadline has passed without one.
  *
- * Two peers that ask each other at once don't wait for each other: the later one's request is
- * refused with BAD_EXPIRATION_TIME or answered at once, see matchmaking_request. A window that ends
- * without a group is followed by a new declaration, until the deadline.
+ * Two peers that ask each other at once don't wait for each other. The one with the earlier
+ * expiration leads: its own request is refused with BAD_EXPIRATION_TIME, and the other one's is
+ * answered at once, see matchmaking_request. A window that ends without a group is followed by a new
+ * declaration, until the deadline.
  *
- * A peer behind NAT declares nothing and only asks. If there was nobody to follow in a window, it
+ * A client (client_mode) never declares. A peer behind NAT declares nothing and only asks. If there was nobody to follow in a window, it
  * declares for the next one: all peers may be behind the same router.
  *
  * What strangers can cause: declarations about others are not signed, so candidates that only third
- * parties report are `doubtful`. They are asked last, for an eighth of a window each, and three of
- * them without an answer end that for this window. A chain of suggested leaders ends after eight.
- * Banned peers and peers on back-off (reliability.h) are not asked and not accepted. */
+ * parties report are `doubtful`. They are asked last, for an eighth of a window each. After three of
+ * them gave no answer, none is asked in this window; in later windows one is enough for that. A chain
+ * of suggested leaders ends after eight. Banned peers and peers on back-off (reliability.h) are not
+ * asked and not accepted.
+ *
+ * More than 500 lines: the states are read together. */
 #include "matchmaking_internal.h"
 #include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
@@ -113,8 +117,8 @@ void matchmaking_cancel(struct matchmaking *m)
 
 /* --- declaring -------------------------------------------------------------------------------- */
 
-/* Of a window that begins now. E = min(max(scheduled, now + M), deadline).
- * [spec hivemind-protocol 4.4] M gives others time to find the record: with less of it two
+/* The end of a window that begins now: E = min(max(scheduled, now + min_time), deadline).
+ * [spec hivemind-protocol 4.4] min_time gives others time to find the record: with less of it two
  * peers would both lead, and both would be alone. */
 static double end_of_window(const struct matchmaking *m, double now)
 {
@@ -170,7 +174,7 @@ void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_na
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-/* begin: the leader's, as declared; 0: not known. A peer that only asks can wait for it. */
+/* begin: the leader's, as declared; 0: not known. A peer that only asks can wait until then. */
 static void ask(struct matchmaking *m, double now, const struct peer_id *leader, double begin)
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
@@ -199,7 +203,7 @@ done:
 }
 
 /* The rule that gives every group one leader, without a coordinator: the earliest expiration,
- * then the smaller peer ID. All peers read the same declarations, so all agree. */
+ * then the smaller peer ID. Peers that read the same declarations agree. */
 static int earlier(const struct matchmaking_candidate *a, const struct matchmaking_candidate *b)
 {
     if (a->expiration != b->expiration) return a->expiration < b->expiration;
@@ -290,8 +294,8 @@ static void give_up_leader(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
 }
 
-/* Its machine may have paused, or the way to it: a minute's window is too long to lose for
- * that. The n-th pause is 2^n s. */
+/* The leader's machine or link may only have stalled, so it is asked again, after 2^n s the n-th
+ * time: losing the whole window costs more. */
 static void no_answer(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) m->attempts.unanswered += m->leader.is_doubtful;
@@ -348,7 +352,7 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     return PL_OK;
 }
 
-/* Sent on to another leader. 0: there is none, or we have been sent on too often. */
+/* Asks the leader that this answer suggests. 0: it suggests none, or that was one too many. */
 static int follow_suggestion(struct matchmaking *m, double now,
                              const Hivemind__MessageFromLeader *message)
 {
@@ -365,8 +369,8 @@ static int follow_suggestion(struct matchmaking *m, double now,
     return m->state == MATCHMAKING_ASKING;
 }
 
-/* Refusals that a pause explains: our last question reached it after we had given up, and counts
- * until it hears that; or others see its declaration before it knows that it has made one. */
+/* Refusals that pass. DUPLICATE_PEER_ID: it still counts our earlier request, which we gave up.
+ * NOT_DECLARED: others see its declaration before it knows that it has made one. */
 static int is_for_now(int code)
 {
     return code == MSG_DUPLICATE_PEER_ID || code == MSG_NOT_DECLARED;
@@ -444,7 +448,7 @@ double matchmaking_wake(const struct matchmaking *m)
     return fmin(m->deadline, fmin(m->window_ends, m->polls.under_way ? INFINITY : m->polls.next));
 }
 
-/* Somebody has declared who is known to exist. */
+/* Is there a candidate that is known to exist? */
 static int has_others(const struct matchmaking *m)
 {
     for (size_t i = 0; i < m->polls.count; i++)
@@ -452,7 +456,7 @@ static int has_others(const struct matchmaking *m)
     return 0;
 }
 
-/* Our time has come, or that by which we had hoped for a leader. */
+/* Our time has come; or, without a declaration, the time by which a leader should have come. */
 static void end_window(struct matchmaking *m, double now)
 {
     if (m->followers.count && matchmaking_averaging(m) >= m->o.min_size) {
@@ -460,7 +464,7 @@ static void end_window(struct matchmaking *m, double now)
         return;
     }
     matchmaking_disband(m, NULL);
-    /* Alone in so many windows: the others have ended or died, and a progress record that
+    /* After `patience` windows alone: the others have ended or died, and a progress record that
      * outlives its peer by a minute is no reason to wait. [spec hivemind-protocol 12] */
     m->lonely = has_others(m) ? 0 : m->lonely + 1;
     if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {

@@ -116,7 +116,7 @@ struct matchmaking_polls {
 struct matchmaking_attempts {
     struct matchmaking_attempt {
         struct matchmaking_candidate of;
-        double again; /* INFINITY: it has answered */
+        double again; /* INFINITY: not again, the question is open or was refused */
         int count;
     } * list;
     size_t count, capacity;

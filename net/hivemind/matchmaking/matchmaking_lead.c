@@ -4,7 +4,7 @@
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
  *      expiration before our own time (the asker should lead us), a full group, a peer on back-off.
- *      A follower's answer NOT_A_LEADER names its own leader, where the asker goes next.
+ *      A follower's answer NOT_A_LEADER names its own leader, as hivemind's does.
  *   3. The group begins when it is full, when everybody expected is there, or when our time has come.
  *      Its ID and its order are drawn at random, so nobody can choose its place in the group.
  *   4. BEGIN_ALLREDUCE goes to all followers: the ID, the peers in order, and what each has stated
@@ -254,7 +254,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     if (!m->declared) return MSG_NOT_DECLARED;
     /* Equal times pass: of two such peers only the one with the greater ID asks. */
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
-    /* We follow another leader; the answer names it, so that two small groups become one. */
+    /* We follow another leader; the answer names it. */
     if (m->state == MATCHMAKING_FOLLOWING) return MSG_NOT_A_LEADER;
     if (peer_id_equal(peer, &m->o.self) || is_follower(m, peer)) return MSG_DUPLICATE_PEER_ID;
     /* Ourselves included. */

@@ -1,5 +1,6 @@
 /* parquet_pages.c - pages and footers made by hand at the boundary of every rule: the last value that
- * fits, the first that does not. Buffers end at an inaccessible page. */
+ * fits, the first that does not. Buffers end at an inaccessible page.
+ * One long file: its pages are made by the same few writers. */
 #include "data/files/buffer.h"
 #include "data/parquet/page_header.h"
 #include "data/parquet/parquet_read.h"

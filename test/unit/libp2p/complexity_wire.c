@@ -1,6 +1,7 @@
 /* complexity_wire.c - every other parser of what strangers send, with n and 2n and with its longest
  * input: transport, protobuf messages, parts and states, access tokens, HTTP. Those of the DHT are in
- * complexity.c. */
+ * complexity.c.
+ * One long file: a table of parsers, and a function for each. */
 #include "test/unit/hivemind/complexity_work.h"
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/averaging.pb-c.h"

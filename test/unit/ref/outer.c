@@ -1,6 +1,7 @@
 /* outer.c - laws that hold for every algorithm of training together: what is equal stays equal, what
  * is saved goes on, what is broken costs its sender alone, and what is sent has the size that the
- * formula says. */
+ * formula says.
+ * One long file: every law is put to every algorithm of one table. */
 #include "ref/outer/algorithms.h"
 #include "ref/outer/e3m0.h"
 #include "ref/outer/pairing.h"

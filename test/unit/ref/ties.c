@@ -1,5 +1,6 @@
 /* ties.c - what decides between equals, and where a sum or a rounding could go another way: each case is
- * the rule spelt out. */
+ * the rule spelt out.
+ * One long file: a list of rules, with a case for each. */
 #include "ref/backend.h"
 #include "ref/balance.h"
 #include "ref/dgc.h"

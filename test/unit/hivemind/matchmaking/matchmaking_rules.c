@@ -1,5 +1,6 @@
 /* matchmaking_rules.c - one matchmaking engine and a script of events: each rule of the protocol by itself, and each
- * bound at n and n + 1. [spec hivemind-protocol 4.4] matchmaking.c has whole swarms. */
+ * bound at n and n + 1. [spec hivemind-protocol 4.4] matchmaking.c has whole swarms.
+ * One long file: all rules are played by one script of events. */
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 #include "net/message.h"

@@ -1,5 +1,6 @@
 /* claims.c - which progress records count: leads that few claim, that nobody shows, that a second
- * key claims for somebody else; and sums of what strangers may claim. */
+ * key claims for somebody else; and sums of what strangers may claim.
+ * One long file: all cases share one ledger and its clock. */
 #include "net/hivemind/training/claims.h"
 #include "net/hivemind/messages/msgpack.h"
 
