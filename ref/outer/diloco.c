@@ -1,4 +1,4 @@
-/* local_steps.c - train alone for H steps, then agree: local SGD and DiLoCo.
+/* diloco.c - train alone for H steps, then agree: local SGD and DiLoCo.
  * [Local SGD: Stich 2019] [DiLoCo: Douillard et al. 2023] [spec outer-steps 3]
  *
  *   every peer    theta_r = phi, then H steps of the inner optimizer on its own data
