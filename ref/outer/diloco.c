@@ -2,8 +2,8 @@
  * [Local SGD: Stich 2019] [DiLoCo: Douillard et al. 2023] [spec outer-steps 3]
  *
  *   every peer    theta_r = phi, then H steps of the inner optimizer on its own data
- *   together      g = sum_r w_r (phi - theta_r), a pseudo-gradient
- *   every peer    phi = outer step of (phi, g);  theta_r = phi
+ *   together      mean = sum_r w_r Delta_r / sum_r w_r, of pseudo-gradients Delta_r = phi - theta_r
+ *   every peer    phi = outer step of (phi, mean);  theta_r = phi
  *
  * H times fewer bytes than a gradient a step. The inner optimizer's moments stay with their peer:
  * they go on over outer steps, and are neither averaged nor reset nor sent.
@@ -11,6 +11,11 @@
  * Why the difference and not theta_r itself: the mathematics is the same, but differences are
  * small, so rounding them costs little. */
 #include "algorithms.h"
+
+#include <math.h>
+
+/* inner steps taken when theta_r last was phi */
+enum { TAKEN_AT_PHI = PL_OUTER_OWN };
 
 static int open_diloco(struct pl_outer *o, const float *x, struct pl_err *err)
 {
@@ -27,7 +32,8 @@ static int open_local_sgd(struct pl_outer *o, const float *x, struct pl_err *err
     return pl_outer_open_phi(o, x);
 }
 
-/* Delta_r = phi - theta_r. A peer that took no step sends zeros, with weight 0. */
+/* Delta_r = phi - theta_r. A peer that has taken no step since theta_r was phi sends zeros with
+ * weight 0. Steps taken before a failed exchange count: theta_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     const struct pl_backend *be = o->setup.be;
@@ -38,11 +44,12 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
     be->free(delta);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    out->weight = o->counter[PL_OUTER_TAKEN] > o->counter[TAKEN_AT_PHI];
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
 /* After a failed exchange the peer trains on: phi is the same, so its next Delta_r has this one in
- * it, and nothing is lost. But for a NaN in theta_r, which would stay: that peer begins at phi. */
+ * it, and nothing is lost. Only a peer with a NaN in theta_r starts again from phi. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
@@ -50,18 +57,17 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum"), *mean;
     double total = 0, squares = 0;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
-    int rc;
+    int rc, restarts;
     (void)g;
     mean = be->alloc(o->n * sizeof *mean);
     rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
     if (!rc && total > 0) {
         rc = be->outer_nesterov(phi, b, mean, o->n, (float)o->setup.mu, (float)o->setup.nu);
-        if (!rc) rc = be->copy(x, phi, o->n);
         o->counter[PL_OUTER_ROUNDS]++;
-    } else if (!rc) {
-        rc = be->sumsq(&squares, x, o->n);
-        if (!rc && !(squares <= 1e300)) rc = be->copy(x, phi, o->n);
-    }
+    } else if (!rc) rc = be->sumsq(&squares, x, o->n);
+    restarts = total > 0 || !isfinite(squares);
+    if (!rc && restarts) rc = be->copy(x, phi, o->n);
+    if (!rc && restarts) o->counter[TAKEN_AT_PHI] = o->counter[PL_OUTER_TAKEN];
     be->free(mean);
     return rc ? rc : PL_OUTER_GRADIENT;
 }

@@ -1,6 +1,6 @@
-/* outer.c - laws that hold for every algorithm of training together: what is equal stays equal, what
- * is saved goes on, what is broken costs its sender alone, and what is sent has the size that the
- * formula says.
+/* outer.c - laws that hold for every algorithm of training together: what is equal stays equal,
+ * what is saved goes on, what is broken costs its sender alone, and what is sent has the size that
+ * the formula says.
  * One long file: every law is put to every algorithm of one table. */
 #include "ref/outer/algorithms.h"
 #include "ref/outer/e3m0.h"
@@ -360,7 +360,7 @@ static void nan_parameters_last_one_round(void **state)
             for (int t = 0; t < 24; t++) {
                 if (t == 9) w.x[1][0] = w.x[1][VALUES - 1] = NAN;
                 step(&w);
-                /* local_sgd, diloco: begins again at phi at once, even if the exchange has failed */
+                /* local_sgd, diloco: starts again from phi, even if the exchange has failed */
                 if (t == 11 && a < 2) assert_true(isfinite(w.x[1][0]));
             }
             if (!all_finite(&w)) fail_msg("%s", w.algorithm->name);
@@ -377,7 +377,7 @@ static int has_indices(const struct pl_outer_algorithm *a)
 }
 
 /* A broken message counts as none: all is as if its sender had been silent. Random bytes may be
- * values like others, where they stand for values; then nothing but the program's life is at stake. */
+ * values like others, where they stand for values: then the program must only not fail. */
 static void a_broken_message_costs_its_sender(void **state)
 {
     (void)state;
@@ -506,6 +506,31 @@ static void a_failed_exchange_loses_nothing(void **state)
         step(&w);
         for (int i = 0; i < VALUES; i++)
             assert_true(fabsf(pl_outer_get(w.o[1], "memory")[i]) < 1e-6f);
+        end(&w);
+    }
+}
+
+/* Peer 1 trains before a failed exchange, then only skips: its next message still has weight 1,
+ * because its parameters differ from phi; the one after has not. Peer 2 trains after both only. */
+static void steps_before_a_failed_exchange_have_weight(void **state)
+{
+    static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd,
+                                                              &pl_outer_diloco };
+    (void)state;
+    for (size_t a = 0; a < PL_COUNT(local); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world w;
+        begin(&w, local[a], &s);
+        w.fail = 1;
+        for (int t = 0; t < 3 * s.H; t++) {
+            w.spoiled[1] = t >= s.H;
+            w.spoiled[2] = t < 2 * s.H;
+            step(&w);
+        }
+        assert_true(w.queue[0][1].weight == 1 && w.queue[0][2].weight == 0);
+        assert_true(w.queue[1][1].weight == 1 && w.queue[1][2].weight == 0);
+        assert_true(w.queue[2][1].weight == 0 && w.queue[2][2].weight == 1);
+        assert_true(all_equal(&w) && all_finite(&w));
         end(&w);
     }
 }
@@ -818,6 +843,7 @@ int main(void)
         cmocka_unit_test(parameters_are_not_rounded),
         cmocka_unit_test(a_skipped_gradient_has_no_weight),
         cmocka_unit_test(a_failed_exchange_loses_nothing),
+        cmocka_unit_test(steps_before_a_failed_exchange_have_weight),
         cmocka_unit_test(powersgd_comes_back_from_zeros),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),
         cmocka_unit_test(settings_without_sense_are_refused),
