@@ -25,8 +25,8 @@ struct pl_chunks pl_chunks_of(const int64_t *shape, int axes, size_t target);
 size_t pl_chunks_count(const struct pl_chunks *c);
 size_t pl_chunk_entries(const struct pl_chunks *c);
 
-/* cut: x, row-major, to chunks: (batch, rows / h, columns / w, h, w), each chunk's entries one after
- * the other. With `dct` 1 each becomes its orthonormal DCT-II along both axes:
+/* cut: x, row-major, to chunks: (batch, rows / h, columns / w, h, w), each chunk's entries one
+ * after the other. With `dct` 1 each becomes its orthonormal DCT-II along both axes:
  *
  *   F[j][k] = sqrt(2 / n) cos(pi (2 j + 1) k / (2 n)), F[j][0] = sqrt(1 / n)      F_h^T X F_w
  *
@@ -37,9 +37,9 @@ size_t pl_chunk_entries(const struct pl_chunks *c);
 typedef int pl_chunk_cut_fn(float *y, const float *x, const struct pl_chunks *c, int dct);
 typedef int pl_chunk_paste_fn(float *y, const float *x, const struct pl_chunks *c, int dct);
 
-/* The k entries of largest |x| in each of `chunks` chunks of m entries: index (chunks, k), ascending
- * in each chunk, value (chunks, k). Of equal ones the lower index comes first. No NaN; callers
- * check. 1 <= k <= m <= PL_CHUNK_SIDE_MAX^2. Equal bit for bit. */
+/* The k entries of largest |x| in each of `chunks` chunks of m entries: index (chunks, k),
+ * ascending in each chunk, value (chunks, k). Of equal ones the lower index comes first. No NaN;
+ * callers check. 1 <= k <= m <= PL_CHUNK_SIDE_MAX^2. Equal bit for bit. */
 typedef int pl_chunk_topk_fn(int32_t *index, float *value, const float *x, size_t chunks, int m,
                              int k);
 

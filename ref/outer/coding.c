@@ -1,11 +1,11 @@
-/* coding.c - vectors as they travel: in float32, in 8 bits as hivemind's Uniform8Bit, or in E3M0; and
- * their weighted mean. [spec outer-steps 6]
+/* coding.c - vectors as they travel: in float32, in 8 bits as hivemind's Uniform8Bit, or in E3M0;
+ * and their weighted mean. [spec outer-steps 6]
  *
  *   every peer    message = Q(x_r)
  *   reducer       mean = sum_r w_r Q(x_r) / sum_r w_r, in float32
  *   everybody     uses Q(mean), what the answer's bytes say, and the reducer no better number
  *
- * Peers that used different roundings of the same mean would drift apart by them, step after step. */
+ * Peers that used different roundings of the same mean would drift apart by them at each step. */
 #include "outer.h"
 
 #include "e3m0.h"
@@ -92,9 +92,9 @@ int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n)
     return rc ? rc : encode(o, o->out + at, x, n);
 }
 
-/* What a message's values are for average_add; PL_EPROTO if one of them is no number. values (n) and device (n)
- * are scratch on the host and on the device, for a coding that average_add does not
- * know. */
+/* What a message's values are for average_add; PL_EPROTO if one of them is no number. values (n)
+ * and device (n) are scratch on the host and on the device, for a coding that average_add
+ * does not know. */
 static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *values, float *device,
                       const uint8_t *in, size_t n)
 {

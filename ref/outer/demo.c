@@ -68,8 +68,8 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* 2. for one tensor, m (n) on the device. Its transform is taken, what is sent is set to zero there,
- * and the rest is transformed back: m - q_r in one go. */
+/* 2. for one tensor, m (n) on the device. Its transform is taken, what is sent is set to zero
+ * there, and the rest is transformed back: m - q_r in one go. */
 static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const struct part *p)
 {
     const struct pl_backend *be = o->setup.be;

@@ -6,7 +6,7 @@
  *   x = x - lr mean of what was sent
  *
  * Each step is exchanged, but of 1000 entries one. An entry waits until it has grown, so nothing is
- * lost, only late. An index takes 32 bits, a value 32; what a value loses to float32 stays in a_r. */
+ * lost, only late. An index takes 32 bits, a value 32; what it loses to float32 stays in a_r. */
 #include "../dgc.h"
 #include "algorithms.h"
 
@@ -77,7 +77,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
-/* PL_EPROTO for an index out of bounds, indices that do not ascend, or a value that is no number. */
+/* PL_EPROTO for an index out of bounds, indices that do not ascend, or a value not finite. */
 static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_t count, size_t n)
 {
     for (size_t k = 0; k < count; k++) {

@@ -1,7 +1,7 @@
 /* e3m0.c - pseudo-gradients in four bits. Differences between parameters are small and their sizes
  * vary over many powers of two, so an exponent says more than a mantissa: eight levels, each twice
- * the one below, reach from the block's largest value down to a 64th of it, with a relative error of
- * at most a third. Sums are made in float32. [Streaming DiLoCo: Douillard et al. 2025]
+ * the one below, reach from the block's largest value down to a 64th of it, with a relative error
+ * of at most a third. Sums are made in float32. [Streaming DiLoCo: Douillard et al. 2025]
  * [spec outer-steps 6] */
 #include "e3m0.h"
 

@@ -20,8 +20,8 @@ size_t pl_e3m0_bytes(size_t n, size_t block);
  * half of an odd block's last byte. Thresholds are compared exactly. x is finite: callers check.
  *
  * out and in (pl_e3m0_bytes), x (n): the backend's memory; bytes need no alignment. Equal bit for
- * bit on every backend. A scale that is NaN or infinite, as only a broken sender's is, gives what it
- * gives: callers check what they decode. */
+ * bit on every backend. A scale that is NaN or infinite, as only a broken sender's is, gives what
+ * it gives: callers check what they decode. */
 typedef int pl_e3m0_encode_fn(uint8_t *out, const float *x, size_t n, size_t block);
 typedef int pl_e3m0_decode_fn(float *x, const uint8_t *in, size_t n, size_t block);
 

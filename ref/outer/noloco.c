@@ -8,8 +8,8 @@
  *
  * Each peer has its own phi_r. Momentum as in DiLoCo moves all of them along; gamma pulls each to
  * its group's mean, and because groups are drawn anew, everybody hears from everybody in about
- * log_n R steps. Within a group the pulls cancel, so the swarm's mean moves by the b_r alone. A step
- * takes as long as one message to one partner, however many peers there are.
+ * log_n R steps. Within a group the pulls cancel, so the swarm's mean moves by the b_r alone. A
+ * step takes as long as one message to one partner, however many peers there are.
  *
  * Evaluate any one phi_r, or the mean of all. */
 #include "algorithms.h"

@@ -6,8 +6,8 @@
  *                             2. peer k, server of slice k, sends the signs of that slice's mean
  *                             x = x - lr m / (sqrt(v) + eps), v as the warm-up left it
  *
- * Adam is not linear in the gradient, so signs of gradients would not do; with v frozen what is left
- * is momentum, which is linear. Both roundings have error feedback. */
+ * Adam is not linear in the gradient, so signs of gradients would not do; with v frozen what is
+ * left is momentum, which is linear. Both roundings have error feedback. */
 #include "../onebit.h"
 #include "algorithms.h"
 

@@ -27,7 +27,8 @@ const struct pl_outer_algorithm *pl_outer_find(const char *name)
     return NULL;
 }
 
-/* DiLoCo's [arXiv 2311.08105], NoLoCo's gamma = nu, DeMo's k, and so on: paper/algorithms.md. */
+/* DiLoCo's mu and nu, NoLoCo's H, group and gamma = nu, DeMo's topk and chunk, SparseLoCo's beta;
+ * paper/spec/outer-steps.md has all that the papers give. */
 void pl_outer_defaults(struct pl_outer_setup *s)
 {
     *s = (struct pl_outer_setup){
@@ -44,7 +45,7 @@ void pl_outer_defaults(struct pl_outer_setup *s)
         .chunk = 64,
         .beta = 0.95,
         .share = 0.01,
-        .rank_r = 4,
+        .powersgd_rank = 4,
         .refill = 1,
         .limit = 1,
         .adam = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },

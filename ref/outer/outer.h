@@ -2,19 +2,25 @@
  * around its own steps, what it sends, and what it does with what the others have sent.
  * [spec outer-steps 1, 16] paper/algorithms.md places them all in one scheme.
  *
- * The algorithm decides, and the trainer acts: each call returns what comes next. This is the whole
- * loop of a trainer, whatever the algorithm:
+ * The algorithm decides, and the trainer acts: each call returns what comes next, or a negative
+ * status: an error, and the loop ends. This is the whole loop of a trainer, whatever the algorithm:
  *
  *   next = PL_OUTER_GRADIENT
- *   for ever: switch (next)
- *     GRADIENT   g = the gradient of this peer's batch at x;   next = pl_outer_before_step(o, x, g, lr)
- *     STEP       the inner optimizer steps, x from g;          next = pl_outer_after_step(o, x)
- *     SEND       next = pl_outer_message(o, &message, x, g);   the transport takes the message
- *     RECEIVE    the transport brings the messages of the oldest exchange that is not applied yet;
- *                                                              next = pl_outer_apply(o, x, g, in, count)
+ *   while (next >= 0) switch (next)
+ *     GRADIENT   g = the gradient of this peer's batch at x
+ *                next = pl_outer_before_step(o, x, g, lr)
+ *     STEP       the inner optimizer steps, x from g
+ *                next = pl_outer_after_step(o, x)
+ *     SEND       next = pl_outer_message(o, &message, x, g)
+ *                the transport takes the message
+ *     RECEIVE    the transport brings the messages of the oldest exchange that is not applied yet:
+ *                which ones, enum pl_outer_exchange says
+ *                next = pl_outer_apply(o, x, g, in, count)
  *
- * Sending and receiving are apart, so an exchange may take as long as some local steps do. x and g
- * are the backend's memory, messages the host's. Nothing here knows a network or a clock. */
+ * x holds the parameters that this peer trains, theta_r. g is its gradient; where gradients travel,
+ * it is after RECEIVE the mean that the inner optimizer steps with. Both are the backend's memory,
+ * messages the host's. Sending and receiving are apart, so an exchange may take as long as some
+ * local steps do. Nothing here knows a network or a clock. */
 #ifndef PL_OUTER_H
 #define PL_OUTER_H
 
@@ -33,13 +39,13 @@ extern "C" {
 /* What the trainer does next. Negative values are PL_E statuses. */
 enum pl_outer_next { PL_OUTER_GRADIENT, PL_OUTER_STEP, PL_OUTER_SEND, PL_OUTER_RECEIVE };
 
-/* Who needs a message. A sum can be made on the way, by a butterfly all-reduce: then apply takes
- * one message, the mean. */
+/* What each peer needs of an exchange, and so which messages pl_outer_apply takes. */
 enum pl_outer_exchange {
-    PL_OUTER_MEAN,   /* everybody the weighted mean of all */
-    PL_OUTER_GATHER, /* everybody each message */
-    PL_OUTER_GROUP,  /* the members of a group, drawn anew each time, each other's */
-    PL_OUTER_ONE     /* everybody each message, whenever it comes, all in the same order */
+    PL_OUTER_MEAN,   /* the weighted mean: all messages, or one that is the mean already, as a
+                        butterfly all-reduce makes it */
+    PL_OUTER_GATHER, /* the message of every peer */
+    PL_OUTER_GROUP,  /* those of its group, which pl_noloco_group (pairing.h) draws each time */
+    PL_OUTER_ONE     /* every message, whenever it comes, in the same order on all peers */
 };
 
 /* How values travel where a message is a vector: 4 bytes, 1 byte and a table, half a byte. */
@@ -56,17 +62,17 @@ struct pl_outer_setup {
     const struct pl_backend *be;
     const struct pl_outer_tensor *tensors; /* copied */
     int count;
-    int rank, peers; /* this peer, of so many */
+    int rank, peers; /* this peer's number, and how many there are */
     enum pl_outer_coding coding;
 
-    int H;         /* inner steps of an outer one */
+    int H;         /* inner steps per outer step */
     double mu, nu; /* outer momentum and rate */
     double gamma;  /* NoLoCo: pull towards the group */
     int group;     /* NoLoCo: peers of a group */
     int N;         /* delayed Nesterov: pseudo-gradients between updates of the momentum */
     int fragments; /* Streaming DiLoCo */
     int tau;       /* inner steps that an exchange takes */
-    double alpha;  /* weight of the local parameters when it ends */
+    double alpha;  /* weight of the local parameters when the exchange ends */
     const int
         *offsets; /* (fragments), copied: inner step at which each is sent, modulo H; NULL: one
                            after the other, H / fragments apart, applied on the grid */
@@ -76,7 +82,7 @@ struct pl_outer_setup {
     double weight_decay; /* of DeMo */
     int mean_over_all;   /* SparseLoCo: divide by all peers, not by those who sent an entry */
     double share;        /* of partial averaging and of DGC: entries sent at a time */
-    int rank_r;          /* PowerSGD's rank */
+    int powersgd_rank;   /* columns of PowerSGD's factors */
     int own_feedback;    /* PowerSGD: the textbook's rule, not hivemind's */
     int refill;          /* PowerSGD: a Q of zeros is drawn anew; hivemind keeps it for ever */
     double limit;        /* DGC: norm to which a peer's gradient is clipped */
@@ -85,7 +91,10 @@ struct pl_outer_setup {
     uint64_t seed;       /* of what all peers draw alike */
 };
 
-/* Defaults from the papers, for these tensors and peers. */
+/* Overwrites *setup with one setting that every algorithm can start from; set be, tensors, count,
+ * rank and peers afterwards. Where the papers differ it holds one value, so to repeat a
+ * paper set its own: DiLoCo H 500, NoLoCo mu 0.5, DeMo beta 0.999, SparseLoCo topk 64.
+ * [spec outer-steps 3, 8, 10, 11] */
 void pl_outer_defaults(struct pl_outer_setup *setup);
 
 struct pl_outer_message {
@@ -106,7 +115,7 @@ struct pl_outer_buffer {
 struct pl_outer;
 struct pl_outer_algorithm {
     const char *name, *summary;
-    const char *bytes; /* of all that a peer sends, a step: the formula in words */
+    const char *bytes; /* bytes a peer sends per step, as a formula */
     enum pl_outer_exchange exchange;
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
     int (*open)(struct pl_outer *o, const float *x, struct pl_err *err);
@@ -144,15 +153,15 @@ int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algori
 void pl_outer_close(struct pl_outer *o);
 
 /* The loop's four calls. A gradient with a NaN or an infinity takes no inner step and touches no
- * moment: before_step skips to what follows the step; where gradients travel, this one does with
- * weight 0, and g becomes zero. lr is the inner rate, for the algorithms that make the step
+ * moment: before_step skips to what follows the step. An algorithm that sends gradients still
+ * sends: zeros, with weight 0. lr is the inner rate, for the algorithms that make the step
  * themselves. */
 int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr);
 int pl_outer_after_step(struct pl_outer *o, float *x);
 /* message->data is the state's, valid until the next call. */
 int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float *x, float *g);
-/* `in` in the order of ranks, the own one among them: sums have that order. Messages of weight 0, of
- * a wrong length, with a NaN or with an index out of bounds are left out, by all peers alike: a
+/* `in` in the order of ranks, the own one among them: sums have that order. Messages of weight 0,
+ * of a wrong length, with a NaN or with an index out of bounds are left out, by all peers alike: a
  * broken one costs its sender its say, and the others nothing. count 0: the exchange has failed. */
 int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                    int count);
@@ -177,8 +186,9 @@ void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_ho
 /* The buffer of that name, or NULL. */
 float *pl_outer_get(const struct pl_outer *o, const char *name);
 
-/* What several algorithms do. Before a step: take it; or send its gradient. After it: ask for the next
- * gradient; or send every H steps. A coded vector every H steps, in bytes. phi = x, and a momentum. */
+/* What several algorithms do. Before a step: take it; or send its gradient. After it: ask for the
+ * next gradient; or send every H steps. Bytes per step of a coded vector every H steps. phi = x,
+ * and a momentum. */
 int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr);
 int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr);
 int pl_outer_next_gradient(struct pl_outer *o, float *x);
@@ -192,9 +202,10 @@ int pl_outer_open_phi(struct pl_outer *o, const float *x);
 size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
 /* o->out = x (n, the backend's), coded, from byte `at` on. */
 int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n);
-/* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the order
- * of the messages; others are left out, and those with a NaN. With a coding of fewer bits the mean is coded again, and everybody uses what that
- * gives. mean: the backend's. *total: the weights' sum; if it is 0, mean is not written. */
+/* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the
+ * order of the messages. Messages of another length than `bytes`, or with a NaN, are left out. With
+ * a coding of fewer bits the mean is coded again, and everybody uses what that gives. mean: the
+ * backend's. *total: the weights' sum; if it is 0, mean is not written. */
 int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
                   int count, size_t bytes, size_t at, size_t n);
 /* Makes o->out hold at least so many bytes. */

@@ -4,9 +4,9 @@
  *   delayed    phi = outer step of (phi, mean^{t-1})
  *   eager      phi_r = outer step of (phi_r, mean^{t-1} + (Delta_r^t - Delta_r^{t-1}) / R)
  *
- * Nobody waits: Delta^t travels while the H steps of t + 1 run. Delayed applies what was true H steps
- * ago. Eager replaces its own, stale part of that mean by the one it has just made; so each peer has
- * a phi_r of its own, and they differ by nu Delta_r^t / R only (at mu = 0).
+ * Nobody waits: Delta^t travels while the H steps of t + 1 run. Delayed applies what was true H
+ * steps ago. Eager replaces its own, stale part of that mean by the one it has just made; so each
+ * peer has a phi_r of its own, and they differ by nu Delta_r^t / R only (at mu = 0).
  *
  * Delta^t is taken before the step, and theta_r set to phi after it. In the first round there is no
  * mean yet: Delta^0 = mean^0 = 0. */

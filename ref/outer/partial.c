@@ -4,8 +4,8 @@
  *   x_r[i] = sum_r w_r x_r[i]     for the entries i of part t mod parts, t counts the exchanges
  *
  * Peers' parameters differ a little, and each exchange pulls a part of them together; so they never
- * move far apart, though most entries of a message-less step differ. There is no outer optimizer, no
- * copy of the parameters, and nothing to remember but the part's number.
+ * move far apart, though most entries of a message-less step differ. There is no outer optimizer,
+ * no copy of the parameters, and nothing to remember but the part's number.
  *
  * SPARTA draws the entries anew each time, by a mask that one peer sends. Here, as in node0, a
  * permutation deals them into parts once, so each entry has its turn and no mask travels. */
@@ -80,7 +80,7 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
         n += o->setup.tensors[i].n;
     }
     o->setup.coding = PL_OUTER_FLOAT32; /* parameters, not small differences */
-    /* Not state: the seed draws it again. Indices from a stranger's checkpoint would be written to. */
+    /* Not state: the seed draws it again. A stranger's checkpoint must not say where to write. */
     if (!(o->work = index = pl_alloc(n, sizeof *index))) return PL_ENOMEM;
     for (int i = 0; i < o->setup.count; i++) {
         size_t count = o->setup.tensors[i].n;

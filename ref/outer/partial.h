@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* How many parts n entries are dealt into for a share of them at a time: ceil(1 / share), at most n.
- * 0 < share <= 1. */
+/* How many parts n entries are dealt into for a share of them at a time: ceil(1 / share), at most
+ * n. 0 < share <= 1. */
 size_t pl_partial_parts(size_t n, double share);
 
 /* index (n): the entries of all parts, part after part, each ascending; a permutation that the seed

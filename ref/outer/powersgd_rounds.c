@@ -38,8 +38,8 @@ static struct part part_of(const struct pl_outer *o, int i, float *g)
         part.p_at += part.n_p;
         part.q_at += part.n_q;
         part.s = (struct pl_powersgd){ .be = o->setup.be, .a = (int)a, .b = (int)b };
-        if (pl_powersgd_pays(a, b, t->axes, o->setup.rank_r, LEAST_GAIN))
-            part.s.r = o->setup.rank_r;
+        if (pl_powersgd_pays(a, b, t->axes, o->setup.powersgd_rank, LEAST_GAIN))
+            part.s.r = o->setup.powersgd_rank;
         part.n_p = a * (size_t)part.s.r;
         part.n_q = part.s.r ? b * (size_t)part.s.r : 0;
     }
@@ -83,7 +83,8 @@ static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
     size_t n_p, n_q, whole;
     int rc = PL_OK;
     (void)x;
-    if (o->setup.rank_r < 1) return pl_fail(err, PL_EUSE, "rank %d: at least 1", o->setup.rank_r);
+    if (o->setup.powersgd_rank < 1)
+        return pl_fail(err, PL_EUSE, "rank %d: at least 1", o->setup.powersgd_rank);
     sizes(o, &n_p, &n_q, &whole);
     if (!pl_outer_add(o, "memory", o->n * sizeof(float), 0) ||
         !pl_outer_add(o, "p", n_p * sizeof(float), 0) ||
@@ -152,7 +153,7 @@ static int give_up(struct pl_outer *o, float *g)
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* P = mean of P_r, made orthonormal;  Q_r = M_r^T P. Each peer orthonormalizes what it has decoded. */
+/* P = mean of P_r, made orthonormal;  Q_r = M_r^T P. Each peer orthonormalizes what it decoded. */
 static int take_p(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n)
 {
@@ -182,8 +183,8 @@ static int subtract_own(struct pl_outer *o, float *scratch)
     return rc;
 }
 
-/* Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave nothing,
- * so its M_r loses nothing. */
+/* Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave
+ * nothing, so its M_r loses nothing. */
 static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n_q, size_t whole)
 {

@@ -12,7 +12,7 @@ static size_t row_bytes(size_t columns) { return 4 + (columns + 3) / 4 * 4; }
 
 size_t pl_rows8_bytes(size_t rows, size_t columns) { return rows * row_bytes(columns); }
 
-/* q = x * 127 / max |x|, cut towards zero as a cast does: values shrink by half a step on average */
+/* q = x * 127 / max |x|, cut towards zero like a cast: values shrink by half a step on average */
 static void encode_row(uint8_t *out, const float *x, size_t columns)
 {
     float largest = 0, scale;
@@ -45,8 +45,8 @@ void pl_rows8_decode(float *x, const uint8_t *in, size_t rows, size_t columns)
         decode_row(x + r * columns, in + r * row_bytes(columns), columns);
 }
 
-/* The rank that owns these rows adds up what all have sent it, itself first, and encodes the sum. The
- * division by R is left to those who decode. */
+/* The rank that owns these rows adds up what all have sent it, itself first, and encodes the sum.
+ * The division by R is left to those who decode. */
 int pl_rows8_reduce(uint8_t *out, const uint8_t *const *in, int peers, int own, size_t rows,
                     size_t columns)
 {

@@ -1,7 +1,7 @@
-/* sparse.c - 14 bits for a value that is sent, nothing for the rest: 146 times fewer than float32 if
- * 64 of 4096 are. Two bits suffice for the values, because what is largest in each chunk lies in two
- * heaps, one on each side of zero: in effect a sign and a magnitude a side. What that loses goes back
- * into the error feedback. [SparseLoCo: Sarfi et al. 2025] [spec outer-steps 10] */
+/* sparse.c - 14 bits for a value that is sent, nothing for the rest: 146 times fewer than float32
+ * if 64 of 4096 are. Two bits suffice for the values, because what is largest in each chunk lies in
+ * two heaps, one on each side of zero: in effect a sign and a magnitude a side. What that loses
+ * goes back into the error feedback. [SparseLoCo: Sarfi et al. 2025] [spec outer-steps 10] */
 #include "sparse.h"
 
 #include <assert.h>

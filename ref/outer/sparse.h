@@ -39,8 +39,8 @@ int pl_pack12(uint8_t *out, const int32_t *index, size_t n);
 void pl_unpack12(int32_t *index, const uint8_t *in, size_t n);
 
 /* Our form of a tensor with n values: four levels as float32; the indices, chunk after chunk,
- * ascending in each; the codes in the same order, four a byte, the first lowest. 14 bits a value and
- * 16 bytes. n is even. */
+ * ascending in each; the codes in the same order, four a byte, the first lowest. 14 bits a value
+ * and 16 bytes. n is even. */
 size_t pl_sparse_bytes(size_t n);
 int pl_sparse_write(uint8_t *out, const float level[4], const int32_t *index, const uint8_t *codes,
                     size_t n);

@@ -7,8 +7,8 @@
  *   4. G[i] = mean of f_r q_r[i] over the peers that sent i;  phi = phi - nu G,  theta_r = phi
  *
  * The error feedback e_r is also the momentum: what is not sent waits, decays by beta, and is sent
- * when it has grown. So the outer step is plain SGD. H times fewer bytes by the local steps, and 146
- * times fewer by the chunks: 64 of 4096 entries, 14 bits each.
+ * when it has grown. So the outer step is plain SGD. H times fewer bytes by the local steps, and
+ * 146 times fewer by the chunks: 64 of 4096 entries, 14 bits each.
  *
  * "Mean over those who sent" is the published code's; the paper's text has a mean over all R
  * (mean_over_all). Tensors whose chunks would be single entries (sides are large primes) travel
@@ -120,7 +120,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
-/* 3., 4. for one tensor: mean (n) on the host, in the order of the chunks, from what each peer sent */
+/* 3., 4. for one tensor: mean (n) on the host, in the chunks' order, of what the peers sent */
 static int receive_part(float *mean, const struct pl_outer_message *in, int count, size_t at,
                         const struct part *p, int over)
 {

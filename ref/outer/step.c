@@ -7,8 +7,8 @@
  * of the theta_r: local SGD, and federated averaging. */
 #include "step.h"
 
-/* PyTorch's form of Nesterov: no look-ahead point, but a gradient that is corrected by the momentum
- * it has just changed. b = 0 before the first step equals PyTorch's b = g in it. */
+/* PyTorch's form of Nesterov: no look-ahead point, but the gradient plus mu times the already
+ * updated momentum. b = 0 before the first step equals PyTorch's b = g in it. */
 int ref_outer_nesterov(float *phi, float *b, const float *g, size_t n, float mu, float nu)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* streaming.c - Streaming DiLoCo: the parameters in fragments, each with an outer step of its own at
- * its own moment, and while an exchange is under way the peers train on.
+/* streaming.c - Streaming DiLoCo: the parameters in fragments, each with an outer step of its own
+ * at its own moment, and while an exchange is under way the peers train on.
  * [Streaming DiLoCo: Douillard et al. 2025] [spec outer-steps 5]
  *
  *   step s                  send Delta_{r,p} = phi_p - theta_{r,p} of fragment p; go on training
@@ -59,7 +59,8 @@ static int is_sent_now(const struct pl_outer *o, int p)
 {
     uint64_t s = o->counter[PL_OUTER_STEPS], H = (uint64_t)o->setup.H;
     uint64_t P = (uint64_t)o->setup.fragments, S = H / P, tau = (uint64_t)o->setup.tau;
-    if (due(o)[p] >= s && due(o)[p] <= s + tau) return 0; /* under way; a past end is nobody's */
+    /* Under way. An end in the past belongs to no exchange. */
+    if (due(o)[p] >= s && due(o)[p] <= s + tau) return 0;
     if (offsets(o)[0] != ON_GRID) return (s + H - (uint64_t)offsets(o)[p] % H) % H == 0;
     return s % S == (S - tau) % S && o->counter[DONE] % P == (uint64_t)p;
 }

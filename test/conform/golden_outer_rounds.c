@@ -161,7 +161,7 @@ static void powersgd_rounds(struct powersgd *r, const json_t *config)
                        v) if (json_integer_value(v) >= 0 && json_integer_value(v) < r->setup.count)
         r->is_compressed[json_integer_value(v)] = 0;
     r->setup.peers = (int)golden_int(r->g, config, "peers");
-    r->setup.rank_r = (int)golden_int(r->g, config, "rank");
+    r->setup.powersgd_rank = (int)golden_int(r->g, config, "rank");
     r->setup.own_feedback = r->own;
     r->setup.refill = 0;
     zeros = pl_alloc((size_t)abs(r->setup.peers) * n, sizeof *zeros);

@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     s.H = 2;
     s.fragments = 2;
     s.share = 0.3;
-    s.rank_r = 1;
+    s.powersgd_rank = 1;
     s.warm_up = 2;
     s.topk = 4;
     if (pl_outer_open(&o, pl_outer_at(data[0]), &s, x, NULL)) abort();

@@ -58,7 +58,7 @@ static struct pl_outer_setup settings(void)
     s.topk = 6;
     s.chunk = 8;
     s.share = 0.2;
-    s.rank_r = 2;
+    s.powersgd_rank = 2;
     s.warm_up = 3;
     s.nu = 0.4;
     s.gamma = 0.5;
