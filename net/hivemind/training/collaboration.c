@@ -26,31 +26,6 @@
 #define LEAVE_LIMIT 2.0  /* s for withdrawing our report: some round trips; peers may be gone */
 #define STATE_WEIGHT 1.0 /* everybody's in a round of the parameters, as in hivemind */
 
-void request_complete(struct request *w, int status)
-{
-    struct collaboration *c = w->c;
-    /* The loop's thread: w lives on the stack of the thread that is woken here. */
-    pthread_mutex_lock(&c->lock);
-    w->status = status;
-    w->done = 1;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* The training's thread: posts the request and sleeps. The wait has no limit of its own, since
- * every activity of the loop has one. */
-int request_wait(struct request *w, loop_fn *begin)
-{
-    struct collaboration *c = w->c;
-    loop_submit(c->loop, &w->job, begin, w);
-    pthread_mutex_lock(&c->lock);
-    while (!w->done) pthread_cond_wait(&c->changed, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-    return w->status;
-}
-
-double collaboration_now(const struct collaboration *c) { return dht_node_time(c->o.node); }
-
 /* --- the training's pace ---------------------------------------------------------------------- */
 
 /* Most others report a later epoch, the pause after the last failed download is over, and at
@@ -96,8 +71,6 @@ static void begin_add(void *context)
     }
     request_complete(w, PL_OK);
 }
-
-void collaboration_poll_now(void *context) { collaboration_poll_for(context); }
 
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds)

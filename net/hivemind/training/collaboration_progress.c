@@ -10,20 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
-static void on_stored(void *context, int status) { (void)context, (void)status; }
-
-/* Each peer writes under its own subkey of a common dictionary: the hash of its signing key.
- * Nobody else can sign for that subkey, so nobody can overwrite it. [spec hivemind-protocol 2.1] */
-void collaboration_store(struct collaboration *c, const struct dht_id *key,
-                         const struct bytes *value, double life)
-{
-    if (!value->failed)
-        dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
-                       bytes_at(value), bytes_length(value), collaboration_now(c) + life, on_stored,
-                       NULL);
-}
-
 /* The record of spec section 8: the six fields that hivemind 1.1.12 reads from every peer. */
 static struct progress_record own_record(const struct collaboration *c)
 {
@@ -191,3 +177,5 @@ void collaboration_poll_for(struct request *w)
     w->c->poll.waiter = w;
     collaboration_poll_again(w->c);
 }
+
+void collaboration_poll_now(void *context) { collaboration_poll_for(context); }

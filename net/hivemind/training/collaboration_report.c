@@ -19,14 +19,6 @@ static int64_t add_saturating(int64_t a, size_t b)
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
-/* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been read
- * yet. */
-void collaboration_warn(struct collaboration *c, const char *text)
-{
-    if (c->records.warning_count < WARNINGS_MAX)
-        pl_fail(&c->records.warnings[c->records.warning_count++], PL_OK, "%s", text);
-}
-
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
  * once. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)

@@ -1,6 +1,7 @@
 /* verifier_internal.h - what the parts of BTARD's verification share: the order of stages
- * (verifier.c), its first two stages (verifier_commit.c), and what comes of the others
- * (verifier_judge.c). */
+ * (verifier.c), its first two stages (verifier_commit.c), what comes of the others
+ * (verifier_judge.c), what a finding leads to (verifier_verdict.c), and what all of them read of
+ * the peers' messages and parts (verifier_evidence.c). Calls go down this list only. */
 #ifndef PL_VERIFIER_INTERNAL_H
 #define PL_VERIFIER_INTERNAL_H
 
@@ -11,6 +12,7 @@ struct part_report {
     double s, norm, length; /* a norm of VERIFIER_ABSENT: nothing of mine went in */
 };
 #define VERIFIER_ABSENT (-1.0)
+#define REPORT_BYTES sizeof(struct part_report)
 
 /* A reducer's finding about a sender. */
 enum accusation {
