@@ -40,8 +40,7 @@
  * them gave no answer, none is asked in this window; in later windows one is enough for that. A chain
  * of suggested leaders ends after eight. Banned peers and peers on back-off (reliability.h) are not
  * asked and not accepted.
- *
- * More than 500 lines: the states are read together. */
+ */
 #include "matchmaking_internal.h"
 #include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
@@ -69,50 +68,6 @@ void matchmaking_clear(struct matchmaking *m)
     free(m->attempts.list);
     free(m->waiting.list);
     memset(m, 0, sizeof *m);
-}
-
-int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer)
-{
-    return m->callbacks->paused && m->callbacks->paused(m->context, peer);
-}
-
-int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
-{
-    return m->callbacks->refuses && m->callbacks->refuses(m->context, peer);
-}
-
-/* --- the end of a search ---------------------------------------------------------------------- */
-
-static void withdraw(struct matchmaking *m)
-{
-    /* In the DHT a record wins by its later expiration, so the withdrawal takes the next
-     * float64 above the declaration's: it overrides that one, and any later declaration
-     * overrides it. [spec hivemind-protocol 4.1] */
-    if (m->declared) m->callbacks->declare(m->context, nextafter(m->begin, INFINITY), 0);
-    m->declared = 0;
-}
-
-/* First IDLE, then the rest: peers that are answered below must find us not looking any
- * more. */
-static void stop(struct matchmaking *m, double now)
-{
-    int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
-    m->state = MATCHMAKING_IDLE;
-    if (asked) m->callbacks->leave(m->context);
-    withdraw(m);
-    matchmaking_disband(m, NULL);
-    matchmaking_judge_waiting(m, now); /* not looking for a group any more */
-}
-
-void matchmaking_end(struct matchmaking *m, double now, int status)
-{
-    stop(m, now);
-    m->callbacks->over(m->context, status);
-}
-
-void matchmaking_cancel(struct matchmaking *m)
-{
-    if (m->state != MATCHMAKING_IDLE) stop(m, 0);
 }
 
 /* --- declaring -------------------------------------------------------------------------------- */
@@ -164,7 +119,7 @@ void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_na
 {
     if (behind_nat == m->behind_nat || m->o.client_mode) return;
     if (m->state == MATCHMAKING_LOOKING && !m->followers.count) {
-        if (behind_nat) withdraw(m), only_ask(m, now);
+        if (behind_nat) matchmaking_withdraw(m), only_ask(m, now);
         else if (!m->declared) declare(m, now);
     } else if (m->state != MATCHMAKING_IDLE) {
         return; /* until it is LOOKING again, without followers */

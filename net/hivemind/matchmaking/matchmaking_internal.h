@@ -5,10 +5,15 @@
 
 #include "matchmaking.h"
 
+/* Calls go from matchmaking.c to matchmaking_lead.c only, so how a search ends is with the leader:
+ * it answers everybody who waits for this peer. */
+
 /* Nothing is to be had with this peer. */
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);
 /* It is on back-off. */
 int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer);
+/* In the DHT: we begin nothing at the time that we have declared. */
+void matchmaking_withdraw(struct matchmaking *m);
 /* The search is over: the declaration withdrawn, everybody answered, `over` called. */
 void matchmaking_end(struct matchmaking *m, double now, int status);
 

@@ -20,6 +20,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->callbacks->paused && m->callbacks->paused(m->context, peer);
+}
+
+int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->callbacks->refuses && m->callbacks->refuses(m->context, peer);
+}
+
 struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_t i)
 {
     struct matchmaking_waiting w = m->waiting.list[i];
@@ -145,6 +155,40 @@ static int begin_message(struct bytes *out, const struct group *g)
     rc = message_pack(out, &message.base);
     free(views);
     return rc;
+}
+
+/* --- the end of a search ---------------------------------------------------------------------- */
+
+void matchmaking_withdraw(struct matchmaking *m)
+{
+    /* In the DHT a record wins by its later expiration, so the withdrawal takes the next
+     * float64 above the declaration's: it overrides that one, and any later declaration
+     * overrides it. [spec hivemind-protocol 4.1] */
+    if (m->declared) m->callbacks->declare(m->context, nextafter(m->begin, INFINITY), 0);
+    m->declared = 0;
+}
+
+/* First IDLE, then the rest: peers that are answered below must find us not looking any
+ * more. */
+static void stop(struct matchmaking *m, double now)
+{
+    int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
+    m->state = MATCHMAKING_IDLE;
+    if (asked) m->callbacks->leave(m->context);
+    matchmaking_withdraw(m);
+    matchmaking_disband(m, NULL);
+    matchmaking_judge_waiting(m, now); /* not looking for a group any more */
+}
+
+void matchmaking_end(struct matchmaking *m, double now, int status)
+{
+    stop(m, now);
+    m->callbacks->over(m->context, status);
+}
+
+void matchmaking_cancel(struct matchmaking *m)
+{
+    if (m->state != MATCHMAKING_IDLE) stop(m, 0);
 }
 
 void matchmaking_assemble(struct matchmaking *m, double now)

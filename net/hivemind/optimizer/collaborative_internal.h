@@ -1,6 +1,7 @@
 /* collaborative_internal.h - shared by the parts of the collaborative optimizer: joining and
  * leaving (collaborative_open.c), steps (collaborative.c), delayed updates
- * (collaborative_delay.c), a caller's plain tensors (collaborative_tensors.c). */
+ * (collaborative_delay.c), what changes our state (collaborative_state.c), a caller's plain tensors
+ * (collaborative_tensors.c). Calls go down this list only. */
 #ifndef PL_COLLABORATIVE_INTERNAL_H
 #define PL_COLLABORATIVE_INTERNAL_H
 
@@ -71,7 +72,7 @@ struct pl_collaborative {
     int failed; /* the status that has ended the training */
 };
 
-/* --- collaborative.c */
+/* --- collaborative_state.c */
 
 void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e);
 void collaborative_warn(struct pl_collaborative *c, const char *text);

@@ -1,0 +1,232 @@
+/* collaborative_state.c - every way in which our parameters, moments and epoch change, and what the
+ * caller hears of it. [TTT 2.1] [spec hivemind-protocol 7, 9]
+ *
+ *   stepped    x = optimizer(x, g): epoch + 1, and newcomers are given the new state
+ *   correct    x += x_averaged - x_given, when a round of the parameters has ended
+ *   load       another peer's state replaces ours as a whole, or not at all
+ *   recover    bad numbers: the gradient is dropped, x stays; after many of them, load
+ *
+ * When each of them is due is decided above: by collaborative.c, and for a delayed step by
+ * collaborative_delay.c. */
+#include "collaborative_internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#define FAILURES_MAX 20    /* local ones in a row: numbers do not get better by themselves */
+#define FAILURES_PAUSE 1.0 /* s after so many, while others may help */
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status)
+{
+    struct collaboration_view v;
+    collaboration_get_view(c->collaboration, &v);
+    /* Two epochs may differ for a moment: with delayed updates the swarm's next epoch begins
+     * before our parameters have made its step. */
+    *status = (struct pl_collaborative_status){
+        .epoch = c->epoch, /* of our parameters: a delayed step's epoch has begun before it */
+        .global_epoch = v.global_epoch,
+        .samples = c->now.samples,
+        .global_samples = v.global_samples,
+        .peers = v.peers,
+        .eta_s = v.eta_s,
+        .samples_per_second = v.samples_per_second
+    };
+}
+
+/* All changes of the parameters end with one of these three events: the place to copy them into
+ * the caller's tensors. */
+static void publish_values(struct pl_collaborative *c, enum pl_collaborative_kind kind)
+{
+    if (c->tensors && (kind == PL_COLLABORATIVE_LOADED || kind == PL_COLLABORATIVE_EPOCH ||
+                       kind == PL_COLLABORATIVE_CORRECTED))
+        collaborative_tensors_publish(c->tensors);
+}
+
+void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e)
+{
+    publish_values(c, e->kind);
+    if (!c->o.report) return;
+    /* While the run is being joined there is no status yet. */
+    if (c->collaboration) pl_collaborative_status(c, &e->status);
+    c->o.report(c->o.context, e);
+}
+
+/* The texts belong to r, which lives longer than the event. */
+static void report_round(struct pl_collaborative *c, struct pl_collaborative_event *e,
+                         const struct collaboration_round *r)
+{
+    e->round = (struct pl_collaborative_round){ .status = r->status,
+                                                .peers = r->peers,
+                                                .verified = r->verified,
+                                                .banned = r->banned,
+                                                .seconds = r->seconds,
+                                                .why = r->why.text,
+                                                .caught = r->caught.text };
+    memcpy(e->round.group, r->group, sizeof e->round.group);
+    collaborative_report(c, e);
+}
+
+void collaborative_warn(struct pl_collaborative *c, const char *text)
+{
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_WARNING, .text = text };
+    collaborative_report(c, &e);
+}
+
+/* --- another peer's state --------------------------------------------------------------------- */
+
+/* Trainer and account together: the samples of a gradient that is gone must not be reported. */
+static void forget_accumulated(struct pl_collaborative *c)
+{
+    c->trainer.drop(c->trainer.context);
+    memset(&c->now, 0, sizeof c->now);
+}
+
+void collaborative_share(struct pl_collaborative *c)
+{
+    /* The learning rate travels inside the optimizer's state, so a newcomer steps with ours.
+     * [spec hivemind-protocol 7] */
+    double lr = c->o.schedule ? c->o.schedule(c->o.context, c->epoch) : c->o.lr;
+    struct state_snapshot *s;
+    char bits[GROUP_BITS_MAX + 1];
+    /* A client accepts no connections, so no newcomer could download from it. */
+    if (c->member.is_client) return;
+    collaboration_group_bits(c->collaboration, bits);
+    s = optimizer_state_snapshot(c->trainer.state, c->trainer.value, c->epoch, lr,
+                                 c->o.schedule ? c->o.lr : -1, bits);
+    if (s) collaboration_share(c->collaboration, s);
+}
+
+/* What the check of a download needs: our model's shapes, and the epoch that we ask for. */
+struct wanted_state {
+    struct pl_collaborative *c;
+    int64_t least;
+};
+
+/* Runs on the network's thread; the load waits for it, so w may live on the caller's stack. */
+static int check_state(void *context, const struct state_load *state, struct pl_err *err)
+{
+    struct wanted_state *w = context;
+    return optimizer_state_check(w->c->trainer.state, state, w->least, err);
+}
+
+/* Every state so far was of another model. Whose mistake is that? If more than half of the
+ * others share such states, ours; then training cannot go on. One peer's state alone never ends
+ * a run. */
+static int explain_mismatch(struct pl_collaborative *c, const struct state_load *state,
+                            struct pl_err *err)
+{
+    const struct pl_err misfit = *err;
+    struct collaboration_view v;
+    collaboration_get_view(c->collaboration, &v);
+    return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
+                   "the others have another model or optimizer: %.300s; "
+                   "your side, if they agree with one another: --config and --optimizer have to be "
+                   "theirs",
+                   misfit.text); /* one peer's word does not end the run */
+}
+
+int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err)
+{
+    struct wanted_state w = { c, least };
+    struct state_load state;
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
+    double began = pl_seconds();
+    int unconfirmed, rc;
+    /* A peer that is behind makes its last step itself; a newcomer may find that none is left.
+     * Nothing is replaced before the whole state has been checked: no half of a stranger's state
+     * remains. */
+    rc = collaboration_load(c->collaboration, least > c->epoch ? c->o.epochs - 1 : c->o.epochs,
+                            check_state, &w, &state, err);
+    if (rc == PL_EUSE) rc = explain_mismatch(c, &state, err);
+    if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
+    if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
+    /* Donors confirm each other by hashes; with one donor there is no other to compare with. */
+    unconfirmed = state.confirmed < 2;
+    state_load_clear(&state);
+    if (rc) return rc;
+    /* Gradients taken at the old parameters say nothing about the new ones. */
+    forget_accumulated(c);
+    c->has_mixed = 1;
+    collaboration_set_epoch(c->collaboration, c->epoch);
+    e.seconds = pl_seconds() - began;
+    if (unconfirmed)
+        e.text = "its state comes from one donor that no other confirmed: with one donor alone, "
+                 "it has to be trusted";
+    collaborative_report(c, &e);
+    collaborative_share(c);
+    return PL_OK;
+}
+
+/* --- bad numbers ------------------------------------------------------------------------------ */
+
+/* Bad numbers of our own end the training after 20 in a row. But once others' numbers are mixed
+ * into our parameters, they may be the reason, and a peer that can be stopped by bad averages
+ * could be stopped by anyone: then it never gives up. */
+int collaborative_is_hopeless(struct pl_collaborative *c)
+{
+    return ++c->failures >= FAILURES_MAX && !c->has_mixed;
+}
+
+/* Bad numbers: drop the gradient, and go on from the parameters as they are. After many failures
+ * in a row load the swarm's state, which others have computed with their own gradients. */
+void collaborative_recover(struct pl_collaborative *c, const char *why)
+{
+    const struct timespec pause = { (time_t)FAILURES_PAUSE, 0 };
+    struct pl_err err;
+    if (c->failures <= FAILURES_MAX) collaborative_warn(c, why);
+    forget_accumulated(c);
+    if (c->failures >= FAILURES_MAX) {
+        nanosleep(&pause, NULL);
+        if (!collaborative_load(c, c->epoch, &err)) return;
+    }
+    collaboration_set_epoch(c->collaboration, c->epoch);
+}
+
+/* --- rounds and steps ------------------------------------------------------------------------- */
+
+/* x += x_averaged - x_given: the parameters may have changed since the copy that was averaged. */
+int collaborative_correct(struct pl_collaborative *c)
+{
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_CORRECTED };
+    struct collaboration_round round;
+    struct optimizer_state *state = c->trainer.state;
+    int rc = PL_OK;
+    if (!collaboration_corrected(c->collaboration, &round)) return PL_OK;
+    c->has_mixed |= !round.status;
+    /* The parameters go to host memory, get the difference, and go back. */
+    if (!round.status && !(rc = optimizer_state_get(state, c->host, c->trainer.value))) {
+        collaboration_correct(c->collaboration, c->host);
+        rc = optimizer_state_put(state, c->trainer.value, (const float *const *)c->host);
+    }
+    /* The group was an epoch ahead, by number only: the round has made our parameters equal to
+     * theirs. */
+    if (!rc && round.ahead) {
+        c->epoch++;
+        collaboration_raise_epoch(c->collaboration);
+        rc = c->trainer.loaded(c->trainer.context, c->epoch);
+    }
+    report_round(c, &e, &round);
+    return rc;
+}
+
+/* After x = optimizer(x, g): the next epoch begins. [spec hivemind-protocol 9, step 5] */
+int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
+                          const struct collaboration_round *round)
+{
+    struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_EPOCH,
+                                        .samples = a->samples,
+                                        .loss = a->samples ? a->loss / (double)a->samples : 0 };
+    int rc = optimizer_state_get(c->trainer.state, c->host, c->trainer.value);
+    if (rc) return rc;
+    c->failures = 0;
+    c->epoch++;
+    /* Reports epoch + 1, and starts averaging parameters in the background. */
+    collaboration_advance(c->collaboration, c->host);
+    collaborative_share(c);
+    collaboration_publish(c->collaboration, a->batch_losses, a->batches, a->samples);
+    e.seconds = pl_seconds() - a->began;
+    report_round(c, &e, round);
+    return PL_OK;
+}
