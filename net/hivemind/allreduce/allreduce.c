@@ -23,7 +23,11 @@
  * Nothing in the tensors changes before the last answer: a round is applied as a whole, or not
  * at all. A lost sender is left out of the means. A lost reducer ends the round without a
  * result, since its part can't be averaged; the averager then looks for another group. */
-#include "allreduce_internal.h"
+#include "allreduce_notes.h"
+#include "allreduce_receive.h"
+#include "allreduce_reduce.h"
+#include "allreduce_send.h"
+#include "allreduce_verify.h"
 #include "ref/backend.h"
 
 #include <assert.h>
@@ -33,78 +37,14 @@
 
 #define APPLY_JOBS 4 /* helper threads that the end is spread over */
 
-/* --- jobs ------------------------------------------------------------------------------------- */
-
-/* What takes long (compression, sums, hashes) runs on helper threads, so that the loop keeps
- * serving streams. A job owns what it works on until allreduce_done: meanwhile the loop's
- * thread touches neither its slot nor its message. So the engine needs no lock. */
-static void run_apply(struct allreduce_job_of *job);
-
-static void run(struct allreduce_job *job_)
-{
-    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
-    switch (job->kind) {
-    case JOB_ENCODE: allreduce_send_run(job); break;
-    case JOB_APPLY: run_apply(job); break;
-    case JOB_VERIFY: verifier_step(job->x->verify.verifier); break;
-    case JOB_REDUCE: allreduce_reduce_run(job); break;
-    }
-}
-
-struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind)
-{
-    struct allreduce_job_of *job = calloc(1, sizeof *job);
-    if (!job) return NULL;
-    job->job.run = run;
-    job->x = x;
-    job->kind = kind;
-    return job;
-}
-
-void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job)
-{
-    x->jobs++;
-    x->callbacks->work(x->context, &job->job);
-}
-
-/* A part is half a megabyte: where the stream can take the buffer itself, nothing is copied. */
-void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message)
-{
-    if (x->callbacks->give) x->callbacks->give(x->context, peer, way, message);
-    else x->callbacks->send(x->context, peer, way, bytes_at(message), bytes_length(message));
-    buffer_pool_give(&x->pool, message);
-}
-
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* Ours to reducers, and theirs to us. Senders are told CANCELLED: they count it as our
+/* Ours to reducers, and theirs to us; those that are closed already stay so. Senders are told CANCELLED: they count it as our
  * trouble and need not wait for a timeout. */
 static void close_streams(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++) allreduce_send_end(x, p);
     allreduce_receive_stop(x);
-}
-
-void allreduce_give_up(struct allreduce *x, int status, const char *why)
-{
-    if (x->phase != ALLREDUCE_EXCHANGING)
-        return; /* once it is being applied, it will be in a moment */
-    /* Jobs may still run: `over` follows when the last one has come back (go, below). */
-    x->phase = ALLREDUCE_CANCELLED;
-    x->status = status;
-    pl_fail(&x->err, status, "averaging: %s", why);
-    close_streams(x);
-}
-
-/* Empty parts travel uncompressed: the 8-bit methods know no empty tensor. */
-enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part)
-{
-    return part->length ? x->o.method[part->tensor] : PL_COMPRESS_NONE;
-}
-
-float *allreduce_values(const struct allreduce *x, const struct pl_part *part)
-{
-    return x->o.tensor[part->tensor] + part->start;
 }
 
 static int apply_own(struct allreduce *x, struct pl_reducer *reducer, size_t k)
@@ -123,8 +63,9 @@ static int apply_own(struct allreduce *x, struct pl_reducer *reducer, size_t k)
     return PL_OK;
 }
 
-static void run_apply(struct allreduce_job_of *job)
+static void run_apply(struct allreduce_job *job_)
 {
+    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     struct allreduce *x = job->x;
     struct pl_reducer reducer = { 0 };
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
@@ -152,7 +93,7 @@ static void apply(struct allreduce *x)
     struct allreduce_job_of *job[APPLY_JOBS] = { 0 };
     int rc = PL_OK;
     for (size_t i = 0; i < jobs; i++)
-        if (!(job[i] = allreduce_job_new(x, JOB_APPLY))) rc = PL_ENOMEM;
+        if (!(job[i] = allreduce_job_new(x, JOB_APPLY, run_apply))) rc = PL_ENOMEM;
     if (rc) {
         for (size_t i = 0; i < jobs; i++) free(job[i]);
         allreduce_give_up(x, rc, "no memory");
@@ -209,6 +150,7 @@ static void go(struct allreduce *x, double now)
             else apply(x);
         }
     }
+    if (x->phase == ALLREDUCE_CANCELLED) close_streams(x);
     if (x->jobs || x->phase == ALLREDUCE_EXCHANGING) return;
     x->phase = ALLREDUCE_ENDED;
     x->callbacks->over(x->context, x->status, &x->err);
@@ -263,6 +205,18 @@ void allreduce_drained(struct allreduce *x, double now, size_t peer)
     go(x, now);
 }
 
+int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
+                             size_t n)
+{
+    int rc;
+    /* Packets may come while our own answers are still missing: a faster peer has begun to
+     * verify. They wait in the verifier's inbox. */
+    if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;
+    rc = verifier_hear(x->verify.verifier, peer, data, n);
+    allreduce_tick(x, now); /* what waited for it goes on */
+    return rc;
+}
+
 void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
 {
     struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
@@ -279,32 +233,6 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
     bytes_clear(&job->message);
     free(job);
     go(x, now);
-}
-
-struct allreduce_deadline allreduce_deadline(const struct allreduce *x,
-                                             const struct allreduce_wait *wait, double timeout,
-                                             double others_at, double patience)
-{
-    double until = timeout > 0 ? wait->since + timeout : INFINITY;
-    /* Three times the slowest part so far is what this group's links take. */
-    double early = fmax(fmax(wait->since, wait->checked), others_at) +
-                   fmax(patience, 3 * x->receiving.slowest);
-    return (struct allreduce_deadline){ fmin(early, until), early < until };
-}
-
-/* A slow link and a silent peer look alike until a whole message is there. So bytes count: at the
- * rate so far, moved / elapsed, the part must take no longer than twice the timeout. The timeout
- * itself is not prolonged. */
-int allreduce_may_wait(const struct allreduce *x, double now, struct allreduce_wait *wait,
-                       struct allreduce_deadline d, size_t peer, enum allreduce_way way,
-                       size_t part, double timeout)
-{
-    double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
-    if (!d.is_early || !x->callbacks->moved || timeout <= 0) return 0;
-    moved = (double)x->callbacks->moved(x->context, peer, way);
-    if (!(moved > 0 && moved >= bytes * (now - wait->since) / (2 * timeout))) return 0;
-    wait->checked = now;
-    return 1;
 }
 
 double allreduce_wake(const struct allreduce *x)
@@ -347,15 +275,6 @@ void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
      * them all. */
     for (size_t k = 0; k < x->reducing.own_done; k++)
         r->received += x->parts[x->reducing.own[k]].length;
-}
-
-/* With 8 bits a value: one byte each and a table of 256 float32; with 16 two; uncompressed
- * four. */
-size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part)
-{
-    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    size_t bytes;
-    return pl_wire_bytes(&bytes, allreduce_method(x, part), &type, NULL) ? 0 : bytes;
 }
 
 /* Compares others' messages with our own differences as float32: the smaller one is kept. */

@@ -17,9 +17,11 @@
 
 #include "ref/average.h"
 #include "allreduce_buffers.h"
-#include "allreduce_reduce.h"
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/verification/verifier.h"
+
+/* parts of ours that are open at once: what a fast sender may be ahead */
+#define ALLREDUCE_WINDOW 4
 
 /* Computes again what a groupmate should have sent, into `tensor`, from its claim. PL_OK;
  * any error: it can't be computed here. On a helper thread; may take its time. */

@@ -3,17 +3,7 @@
 #ifndef PL_ALLREDUCE_NOTES_H
 #define PL_ALLREDUCE_NOTES_H
 
-#include "allreduce.h"
-
-struct contribution;
-
-struct allreduce_notes {    /* an empty text: none */
-    struct pl_err misfit;   /* whose parts are cut otherwise than ours, and why, most likely */
-    struct pl_err refusal;  /* which reducer takes no more of our parts */
-    struct pl_err lost;     /* the first reducer that was lost, and why */
-    struct pl_err differs;  /* who only compresses otherwise */
-    struct pl_err left_out; /* whose values are not finite, or weigh too much */
-};
+#include "allreduce_internal.h"
 
 /* A part of another length than ours. */
 void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,

@@ -8,7 +8,8 @@
  * Flow control is by credit: a sender may be at most ALLREDUCE_WINDOW parts ahead of the slowest
  * one, so what it can make us keep is bounded. A sender that is lost only lacks in the mean: the
  * others' values are averaged without it, except in a verified round, which needs everybody's. */
-#include "allreduce_internal.h"
+#include "allreduce_receive.h"
+#include "allreduce_notes.h"
 #include "ref/backend.h"
 
 #include <math.h>

@@ -3,37 +3,7 @@
 #ifndef PL_ALLREDUCE_RECEIVE_H
 #define PL_ALLREDUCE_RECEIVE_H
 
-#include "net/bytes.h"
-#include "allreduce_wait.h"
-
-struct allreduce;
-
-enum in_state {
-    IN_AWAITED, /* no stream yet */
-    IN_SENDING,
-    IN_COMPLETE, /* all its parts are here; or there are none to send */
-    IN_OVER      /* lost, or answered in full: the stream is closed */
-};
-enum in_fault {
-    IN_FAULT_NONE,
-    IN_FAULT_LOST, /* counted as one whose values are missing */
-    IN_FAULT_FALSE /* and in a verified round it has sent what no honest peer sends */
-};
-struct in_peer {
-    enum in_state state;
-    size_t next; /* the part of ours that it sends next */
-    enum in_fault fault;
-    int holds;          /* it reduces nothing: answers wait until it has sent everything */
-    struct bytes *held; /* (own parts): those answers */
-    size_t held_count, answered;
-    struct allreduce_wait wait; /* for its next part */
-    double latest;              /* s that its slowest part took */
-};
-
-struct allreduce_receiving {
-    struct in_peer *peer; /* (group) */
-    double slowest;       /* s that the slowest part took to come to us */
-};
+#include "allreduce_internal.h"
 
 /* After the reducing half knows its parts. PL_OK or PL_ENOMEM. */
 int allreduce_receive_open(struct allreduce *x);

@@ -2,7 +2,9 @@
  *
  * Up to ALLREDUCE_WINDOW parts are open at once, so that a fast sender does not wait for the
  * slowest; answers leave in the order of the parts. */
-#include "allreduce_internal.h"
+#include "allreduce_reduce.h"
+#include "allreduce_notes.h"
+#include "allreduce_receive.h"
 #include "ref/backend.h"
 
 #include <math.h>
@@ -10,12 +12,6 @@
 #include <string.h>
 
 /* --- slots ------------------------------------------------------------------------------------ */
-
-/* A ring: part k and part k + ALLREDUCE_WINDOW share a slot, and never at the same time. */
-struct slot *allreduce_slot(struct allreduce *x, size_t k)
-{
-    return &x->reducing.slot[k % ALLREDUCE_WINDOW];
-}
 
 static void slot_open(struct allreduce *x, size_t k)
 {
@@ -71,23 +67,6 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
     return rc ? rc : pl_reducer_apply(values, r);
 }
 
-#define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */
-
-/* By our own compression; a message of another method that is longer lies elsewhere. */
-static size_t kept_message_max(const struct allreduce *x, size_t k)
-{
-    return allreduce_part_bytes(x, &x->parts[x->reducing.own[k]]) + KEPT_HEADER;
-}
-
-/* Where a peer's message of our k-th part stays; NULL: it needs memory of its own. */
-uint8_t *allreduce_kept_place(const struct allreduce *x, size_t k, size_t peer, size_t n)
-{
-    if (!x->reducing.kept_bytes || n > kept_message_max(x, k)) return NULL;
-    /* We send nothing to ourselves, so peers behind us in the group move up by one place. */
-    return x->reducing.kept_bytes + x->reducing.kept_at[k] +
-           (peer - (peer > x->self)) * kept_message_max(x, k);
-}
-
 static int make_kept(struct allreduce *x)
 {
     size_t all = 0;
@@ -99,7 +78,7 @@ static int make_kept(struct allreduce *x)
     for (size_t k = 0; k < x->reducing.own_count; k++) {
         /* One block, part by part: (count - 1) messages each. */
         x->reducing.kept_at[k] = all;
-        all += kept_message_max(x, k) * (x->count - 1);
+        all += allreduce_kept_max(x, k) * (x->count - 1);
     }
     return (x->reducing.kept_bytes = allreduce_block_reserve(&x->memory->messages, all))
                ? PL_OK
@@ -202,8 +181,9 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     return PL_OK;
 }
 
-void allreduce_reduce_run(struct allreduce_job_of *job)
+static void run_reduce(struct allreduce_job *job_)
 {
+    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     struct allreduce *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->reducing.own[s->k]];
@@ -300,7 +280,8 @@ void allreduce_reduce_go(struct allreduce *x)
     for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         struct slot *s = &x->reducing.slot[w];
         if (s->k == SIZE_MAX || s->job || s->replied || !has_all(x, s)) continue;
-        if (!(s->job = allreduce_job_new(x, JOB_REDUCE))) continue; /* the next event tries again */
+        if (!(s->job = allreduce_job_new(x, JOB_REDUCE, run_reduce)))
+            continue; /* the next event tries again */
         s->job->slot = s;
         if (x->reducing.idle_count) s->job->reducer = x->reducing.idle[--x->reducing.idle_count];
         for (size_t i = 0; i < s->arrived; i++) s->from[i].reply = buffer_pool_take(&x->pool);

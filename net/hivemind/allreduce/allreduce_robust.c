@@ -6,7 +6,7 @@
  * A peer that is farther than tau from the middle pulls no harder than one at distance tau, so a
  * minority moves v by at most about tau, whatever it sends. tau is the distance that half of the
  * group is within, part by part. */
-#include "allreduce_internal.h"
+#include "allreduce_reduce.h"
 #include "ref/backend.h"
 
 #include <math.h>

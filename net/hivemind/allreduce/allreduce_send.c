@@ -7,7 +7,8 @@
  *
  * A reducer is given up after reducer_timeout without progress; earlier, after its patience,
  * when the other reducers are ahead of it and its message is not moving either. */
-#include "allreduce_internal.h"
+#include "allreduce_send.h"
+#include "allreduce_notes.h"
 #include "ref/backend.h"
 
 #include <math.h>
@@ -16,8 +17,9 @@
 
 /* Step 1, on a helper thread: one part, compressed. The first part names the group, which tells the
  * reducer the round that it belongs to. */
-void allreduce_send_run(struct allreduce_job_of *job)
+static void run_encode(struct allreduce_job *job_)
 {
+    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     struct allreduce *x = job->x;
     const struct pl_part *part = &x->parts[job->part];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
@@ -77,7 +79,7 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
     /* 2. Encode the next part meanwhile. At most one is ready and one is being encoded, so
      * memory does not grow with the number of parts. */
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
-        if (!(out->job = allreduce_job_new(x, JOB_ENCODE))) {
+        if (!(out->job = allreduce_job_new(x, JOB_ENCODE, run_encode))) {
             x->cause = CAUSE_OURS;
             lose_reducer(x, peer, "no memory");
             return;

@@ -5,7 +5,7 @@
  * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
  * same numbers; and the answer's weight holds CenteredClip's radius. Peers count alike, whatever
  * their weights: nobody can check those. Everybody's values have to be there. */
-#include "allreduce_internal.h"
+#include "allreduce_verify.h"
 #include "ref/backend.h"
 
 #include <math.h>
@@ -193,6 +193,11 @@ void allreduce_verify_close(struct allreduce *x)
 
 /* --- its course ------------------------------------------------------------------------------- */
 
+static void run_verify(struct allreduce_job *job)
+{
+    verifier_step(((struct allreduce_job_of *)job)->x->verify.verifier);
+}
+
 void allreduce_verify_go(struct allreduce *x, double now)
 {
     struct allreduce_job_of *job;
@@ -202,7 +207,7 @@ void allreduce_verify_go(struct allreduce *x, double now)
     if (x->verify.state == VERIFY_STEPPING) return;
     x->verify.state = VERIFY_WAITING;
     if (now < verifier_wake(x->verify.verifier)) return;
-    if (!(job = allreduce_job_new(x, JOB_VERIFY))) {
+    if (!(job = allreduce_job_new(x, JOB_VERIFY, run_verify))) {
         allreduce_give_up(x, PL_ENOMEM, "no memory");
         return;
     }
@@ -245,18 +250,6 @@ void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job
     if (!r->over || !r->status) return;
     allreduce_give_up(x, r->status, "");
     x->err = r->err;
-}
-
-int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
-                             size_t n)
-{
-    int rc;
-    /* Packets may come while our own answers are still missing: a faster peer has begun to
-     * verify. They wait in the verifier's inbox. */
-    if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;
-    rc = verifier_hear(x->verify.verifier, peer, data, n);
-    allreduce_tick(x, now); /* what waited for it goes on */
-    return rc;
 }
 
 const uint8_t *allreduce_round(const struct allreduce *x)

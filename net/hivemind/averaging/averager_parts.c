@@ -7,6 +7,7 @@
  *
  * Groupmates that are faster send before our own round has begun; hivemind's peers do so, too. */
 #include "averager_internal.h"
+#include "net/hivemind/messages/part_message.h"
 
 #include <math.h>
 #include <stdlib.h>
