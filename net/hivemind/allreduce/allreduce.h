@@ -18,6 +18,7 @@
 #include "ref/average.h"
 #include "allreduce_buffers.h"
 #include "net/hivemind/matchmaking/group.h"
+#include "net/hivemind/messages/part_message.h" /* what a weight may be */
 #include "net/hivemind/verification/verifier.h"
 
 /* parts of ours that are open at once: what a fast sender may be ahead */

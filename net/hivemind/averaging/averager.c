@@ -16,12 +16,9 @@
 #include "averager_internal.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-double averager_now(const struct averager *a) { return dht_node_time(a->node); }
 
 const char *averager_group_key(const struct averager *a) { return a->names.key; }
 const char *averager_group_bits(const struct averager *a) { return a->names.bits; }
@@ -93,15 +90,6 @@ static void back_off(struct averager *a, const struct peer_id *peer)
     char name[PEER_ID_TEXT_MAX];
     peer_id_text(name, peer);
     pl_fail(&a->call.why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
-}
-
-void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
-{
-    char name[PEER_ID_TEXT_MAX];
-    /* A ban ends by itself: a peer that was restarted with repaired software may come back. */
-    a->call.result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
-    peer_id_text(name, peer);
-    pl_fail(&a->call.caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
 }
 
 static void ban_proven(struct averager *a)
@@ -212,28 +200,12 @@ static void on_turn(void *context)
         averager_round_begin(a);
 }
 
-void averager_turn(struct averager *a)
-{
-    if (a->end.begun) return; /* a round that is cancelled at the end calls this, too */
-    /* A timer of 0 s: the engine that called this returns first. Several calls make one
-     * turn. */
-    timer_start(a->loop, &a->call.turn, 0, on_turn, a);
-}
-
-/* A peer behind NAT states 0 and reduces nothing: parts between two such peers would travel through
- * a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
- * need none. */
-static double stated_bandwidth(const struct averager *a)
-{
-    return a->search.behind_nat ? 0 : a->o.bandwidth;
-}
-
 /* The message about ourselves that every groupmate receives. */
 static int write_gather(struct averager *a, const struct averager_step *s)
 {
     /* msgpack's nil, as hivemind's gradient averager sends it. [spec hivemind-protocol 4.3] */
     static const uint8_t nil[] = { 0xc0 };
-    struct gather gather = { .bandwidth = stated_bandwidth(a),
+    struct gather gather = { .bandwidth = averager_stated_bandwidth(a),
                              .user = s->gather ? s->gather : nil,
                              .user_n = s->gather ? s->gather_n : sizeof nil };
     struct bytes verifies = { 0 };
@@ -252,45 +224,13 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     return rc;
 }
 
-/* Behind NAT a peer may still be reachable through a relay, which is enough for calls and
- * for matchmaking, but not for parts. A peer that has no relay either can only ask (below). */
-static int is_hidden(const struct averager *a)
-{
-    return !a->o.client_mode && dht_node_is_behind_nat(a->node);
-}
-
-int averager_cannot_be_called(const struct averager *a)
-{
-    return !a->o.client_mode && !dht_node_is_reachable(a->node);
-}
-
-void averager_check_reachability(struct averager *a)
-{
-    struct bytes fresh = { 0 };
-    struct gather gather;
-    /* Only the bandwidth in the message changes: a peer that others can't call reduces
-     * nothing. */
-    if (is_hidden(a) == a->search.behind_nat ||
-        gather_read(&gather, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
-        return;
-    a->search.behind_nat = !a->search.behind_nat;
-    gather.bandwidth = stated_bandwidth(a);
-    if (gather_write(&fresh, &gather)) {
-        bytes_clear(&fresh);
-        return;
-    }
-    bytes_clear(&a->search.gather);
-    a->search.gather = fresh;
-    averager_search_gather(a);
-}
-
 int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
                    void *context)
 {
     /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
     if (a->call.phase != AVERAGER_IDLE || a->end.begun || s->deadline <= averager_now(a))
         return PL_EUSE;
-    a->search.behind_nat = is_hidden(a);
+    a->search.behind_nat = averager_is_hidden(a);
     a->search.number = 0;
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;
@@ -360,33 +300,6 @@ void averager_finish(struct averager *a)
     /* For parameters: a round that is under way is worth its end, another search is not. */
     if (!averager_has_group(a)) averager_cancel(a);
     else if (a->call.ending == ENDING_IN_TIME) a->call.ending = ENDING_AFTER_GROUP;
-}
-
-/* --- streams that are done with --------------------------------------------------------------- */
-
-static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)context, (void)s, (void)data, (void)n;
-}
-static void linger_end(void *context, struct rpc_stream *s)
-{
-    (void)context;
-    rpc_close(s);
-}
-static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
-{
-    (void)context, (void)status, (void)why;
-    rpc_close(s);
-}
-
-void averager_linger(struct rpc_stream *s)
-{
-    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
-                                                     NULL };
-    rpc_listen(s, &events, NULL);
-    /* A stream that is closed at once could lose its last answer on the way; one that is
-     * never ended by the other side is closed by the deadline. */
-    rpc_deadline(s, AVERAGER_LINGER);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -463,6 +376,7 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     a->host = h;
     a->node = n;
     a->loop = host_loop(h);
+    a->call.on_turn = on_turn;
     rc = copy_options(a, o, err);
     /* Averagers of one run share what they know: a peer that fails in rounds of the
      * gradients is not waited for in those of the parameters. */

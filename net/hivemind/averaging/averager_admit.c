@@ -95,3 +95,30 @@ void averager_admit_cancel(struct averager *a)
     a->admission.list = NULL;
     a->admission.count = a->admission.left = 0;
 }
+
+/* --- streams that are done with --------------------------------------------------------------- */
+
+static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n;
+}
+static void linger_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_close(s);
+}
+static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context, (void)status, (void)why;
+    rpc_close(s);
+}
+
+void averager_linger(struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
+                                                     NULL };
+    rpc_listen(s, &events, NULL);
+    /* A stream that is closed at once could lose its last answer on the way; one that is
+     * never ended by the other side is closed by the deadline. */
+    rpc_deadline(s, AVERAGER_LINGER);
+}

@@ -4,7 +4,11 @@
  *   averager_join.c    matchmaking's streams and declarations; averager_admit.c: who is let in
  *   averager_round.c   the all-reduce; averager_parts.c: others' streams to us
  *   averager_share.c   the state given to newcomers; averager_load.c: the one taken from a donor
- *   averager_verify.c, averager_witness.c   calls that only our own peers have */
+ *   averager_verify.c, averager_witness.c   calls that only our own peers have
+ *   averager_turn.c    how it goes on; averager_faults.c: bans and doubts; averager_reachability.c
+ *
+ * What several of them need lies below them, and what a lower one tells an upper one is a callback:
+ * calls among these files form no circle. */
 #ifndef PL_AVERAGER_INTERNAL_H
 #define PL_AVERAGER_INTERNAL_H
 
@@ -49,6 +53,7 @@ struct averager_call {
     struct averager_result result;
     struct pl_err why, caught, differs, left_out; /* its sentences */
     struct timer turn;                            /* goes on from the loop itself */
+    loop_fn *on_turn;                             /* what goes on */
 };
 
 /* What it is called in the DHT and by other peers. */
@@ -264,6 +269,7 @@ struct witness {
 struct averager_witnesses {
     struct witness *asked;
     size_t count, left;
+    void (*answered)(struct averager *a); /* once nobody is left */
     uint8_t seed[STATE_SEED];
     struct {
         struct peer_id peer;
@@ -318,8 +324,13 @@ int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
 /* The gather message has changed: for leaders that are asked from now on, and for our followers. */
 void averager_search_gather(struct averager *a);
-/* Whether others can call us becomes known, and changes, while we search. */
-void averager_check_reachability(struct averager *a);
+/* In our gather message; 0 behind NAT. */
+double averager_stated_bandwidth(const struct averager *a);
+/* Behind NAT, though it is meant to be called. */
+int averager_is_hidden(const struct averager *a);
+/* Whether others can call us becomes known, and changes, while we search. 1: the gather message has
+ * changed. */
+int averager_check_reachability(struct averager *a);
 int averager_cannot_be_called(
     const struct averager *a);            /* not even through a relay; 0 for a client */
 void averager_search(struct averager *a); /* begins one */
@@ -355,14 +366,15 @@ void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_
 int averager_verify_open(struct averager *a, struct pl_err *err);
 void averager_verify_close(struct averager *a);
 
-/* A state that has arrived: asks other donors, then `judged`. */
-void averager_ask_witnesses(struct averager *a);
+/* A state that has arrived: asks other donors, then `answered`. */
+void averager_ask_witnesses(struct averager *a, void (*answered)(struct averager *a));
 void averager_witnesses_clear(struct averager *a);
 /* Of a whole state that fits. NULL samples: no memory. */
 struct state_claim averager_claim(const struct averager *a, const struct state_load *l,
                                   const uint8_t seed[STATE_SEED]);
-void averager_state_judged(struct averager *a);
 int averager_is_doubted(struct averager *a, const struct peer_id *donor); /* it has failed lately */
+void averager_doubt(struct averager *a, const struct peer_id *donor);     /* it has failed */
+void averager_trust(struct averager *a, const struct peer_id *donor);     /* its state was good */
 int averager_witness_open(struct averager *a, struct pl_err *err);
 void averager_witness_close(struct averager *a);
 

@@ -104,7 +104,7 @@ static void on_got(void *context, int status, const struct dht_result *r)
 static void on_poll(void *context)
 {
     struct averager *a = context;
-    averager_check_reachability(a);
+    if (averager_check_reachability(a)) averager_search_gather(a);
     /* "Latest": from all nodes that answer, not from the first, since each holds other
      * declarations. */
     a->search.lookup = dht_node_get(a->node, &a->names.key_id, 1, on_got, a);
@@ -399,7 +399,7 @@ void averager_search(struct averager *a)
         timer_start(a->loop, &a->search.reach_timer, REACH_EVERY, on_reach, a);
         return;
     }
-    averager_check_reachability(a);
+    (void)averager_check_reachability(a);
     averager_search_gather(a);
     matchmaking_set_behind_nat(&a->search.mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->search.mm, now, a->call.step.scheduled, a->call.step.deadline);

@@ -12,8 +12,8 @@
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
-#include <math.h>
 #include <openssl/rand.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,55 +78,14 @@ static void end_load(struct averager *a, int status)
     state_load_clear(&state);
 }
 
-/* --- donors that failed: the others are asked first for a while */
-
-/* A memory of 64 failures. It only changes the order of asking: a donor in it is still asked
- * if nobody else is left. */
-static struct donor_failure *find_failure(struct averager *a, const struct peer_id *peer)
-{
-    for (size_t i = 0; i < a->load.failure_count; i++)
-        if (peer_id_equal(&a->load.failures[i].peer, peer)) return &a->load.failures[i];
-    return NULL;
-}
-
-static void note_failure(struct averager *a, const struct peer_id *peer)
-{
-    struct donor_failure *f = find_failure(a, peer);
-    if (!f) {
-        /* A full memory drops the failure that would be over first. */
-        f = &a->load.failures[0];
-        if (a->load.failure_count < DONOR_FAILURES_MAX)
-            f = &a->load.failures[a->load.failure_count++];
-        else
-            for (size_t i = 1; i < a->load.failure_count; i++)
-                if (a->load.failures[i].until < f->until) f = &a->load.failures[i];
-        *f = (struct donor_failure){ .peer = *peer };
-    }
-    /* 15 s, 30 s, 60 s, ... up to 10 minutes. */
-    f->until = loop_now(a->loop) +
-               fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
-    /* 2^30 * 15 s is beyond any limit; the number itself must not overflow. */
-    if (f->failures < 30) f->failures++;
-}
-
-int averager_is_doubted(struct averager *a, const struct peer_id *donor)
-{
-    const struct donor_failure *f = find_failure(a, donor);
-    return f && loop_now(a->loop) < f->until;
-}
-
-static void forget_failure(struct averager *a, const struct peer_id *peer)
-{
-    struct donor_failure *f = find_failure(a, peer);
-    if (f) *f = a->load.failures[--a->load.failure_count];
-}
+static void judge_state(struct averager *a);
 
 static void next_donor(struct averager *a, int status)
 {
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
     /* States of another model are counted: if all are, it is our model that differs. */
     a->load.misfits += status == PL_EUSE;
-    note_failure(a, donor);
+    averager_doubt(a, donor);
     /* The user sees why each donor was left, since a newcomer that can't join wants to know. */
     if (a->o.donor_failed) a->o.donor_failed(a->o.donor_context, donor, status, &a->load.why);
     rpc_close(a->load.stream);
@@ -160,7 +119,7 @@ static void check_state(void *context)
     int rc = a->load.check ? a->load.check(a->load.context, &a->load.load, &a->load.why) : PL_OK;
     if (rc == PL_EAGAIN) timer_start(a->loop, &a->load.next, STATE_CHECK_PAUSE, check_state, a);
     else if (rc) next_donor(a, rc);
-    else averager_ask_witnesses(a);
+    else averager_ask_witnesses(a, judge_state);
 }
 
 static void load_end(void *context, struct rpc_stream *s)
@@ -200,7 +159,7 @@ static int was_given(struct averager *a)
 static void take_state(struct averager *a, size_t confirmed)
 {
     /* A donor whose state was taken is as good as any other again. */
-    forget_failure(a, &a->load.donors[a->load.at - 1].peer);
+    averager_trust(a, &a->load.donors[a->load.at - 1].peer);
     /* How many donors have the same parameters, itself included: the caller reports it. */
     a->load.load.confirmed = confirmed;
     a->load.kept_donor.length = 0;
@@ -210,7 +169,7 @@ static void take_state(struct averager *a, size_t confirmed)
 /* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is
  * not. One that nobody confirms gives way to a confirmed one; if there is none it is taken as it
  * is. */
-void averager_state_judged(struct averager *a)
+static void judge_state(struct averager *a)
 {
     struct state_claim claims[STATE_WITNESSES + 1];
     enum state_verdict verdict = STATE_UNCONFIRMED;

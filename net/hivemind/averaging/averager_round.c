@@ -225,47 +225,6 @@ static const struct allreduce_callbacks callbacks = { on_open,   on_send,  is_bu
                                                       on_work,   on_over,  averager_verify_send,
                                                       on_give,   moved };
 
-/* --- time ------------------------------------------------------------------------------------- */
-
-static void on_time(void *context)
-{
-    struct averager *a = context;
-    struct allreduce_job *job;
-    /* 1. Jobs that ran here for lack of memory. 2. Streams that could not be opened. 3. The
-     * engine's own deadlines. */
-    while ((job = a->round.done_here)) {
-        a->round.done_here = job->next;
-        allreduce_done(a->round.x, now_of(a), job);
-    }
-    if (a->call.phase != AVERAGER_REDUCING) return;
-    /* A stream that could not even be opened loses its reducer: the engine decides what that
-     * means. */
-    for (size_t p = 0; p < a->round.group.count; p++)
-        if (a->round.out[p].state == OUT_STREAM_DEAD) {
-            a->round.out[p].state = OUT_STREAM_CLOSED;
-            allreduce_failed(a->round.x, now_of(a), p, ALLREDUCE_OUT,
-                             "no stream to it can be opened");
-        }
-    allreduce_tick(a->round.x, now_of(a));
-    averager_drive(a);
-}
-
-void averager_drive(struct averager *a)
-{
-    double wake, in_s;
-    if (a->call.phase != AVERAGER_REDUCING && !a->round.done_here) {
-        timer_stop(&a->round.timer);
-        return;
-    }
-    /* Nothing to wait for by time: packets and jobs come with their own events. */
-    wake = allreduce_wake(a->round.x);
-    in_s = a->round.done_here ? 0 : fmax(0, wake - now_of(a));
-    for (size_t p = 0; p < a->round.group.count; p++)
-        if (a->round.out[p].state == OUT_STREAM_DEAD) in_s = 0;
-    if (isfinite(in_s)) timer_start(a->loop, &a->round.timer, in_s, on_time, a);
-    else timer_stop(&a->round.timer);
-}
-
 /* --- reliability ------------------------------------------------------------------------------ */
 
 /* A reducer waits for the slowest sender before it answers. One that is proven may wait as long as

@@ -141,7 +141,7 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
  * quickest donors, and these can be the attacker's. */
 static void witness_answered(struct averager *a)
 {
-    if (!--a->witnesses.left) averager_state_judged(a);
+    if (!--a->witnesses.left) a->witnesses.answered(a);
 }
 
 static void on_samples(void *context, const struct rpc_result *r)
@@ -182,11 +182,12 @@ static void on_witness_admitted(void *context, int status)
 }
 
 /* The first in the order of the donors that are neither the one that gave the state nor have
- * failed. Ends with averager_state_judged, from the loop. */
-void averager_ask_witnesses(struct averager *a)
+ * failed. Ends with `answered`, from the loop. */
+void averager_ask_witnesses(struct averager *a, void (*answered)(struct averager *a))
 {
     const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
     averager_witnesses_clear(a);
+    a->witnesses.answered = answered;
     /* Drawn after the state has come: a donor that gives a false one can't know who will be
      * asked, nor for which samples. */
     a->witnesses.asked = calloc(STATE_WITNESSES, sizeof *a->witnesses.asked);

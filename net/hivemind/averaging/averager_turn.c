@@ -1,0 +1,60 @@
+/* averager_turn.c - how an averager goes on without one engine's being called from inside another's
+ * callback.
+ *
+ *   averager_turn    what has happened matters to the step: on_turn (averager.c) looks at it soon
+ *   averager_drive   an event of the round has been handled: the timer is set for the engine's next
+ *                    deadline
+ *
+ * Every part of an averager calls these two, so they lie below all of them. */
+#include "averager_internal.h"
+
+#include <math.h>
+
+double averager_now(const struct averager *a) { return dht_node_time(a->node); }
+
+void averager_turn(struct averager *a)
+{
+    if (a->end.begun) return; /* a round that is cancelled at the end calls this, too */
+    /* A timer of 0 s: the engine that called this returns first. Several calls make one
+     * turn. */
+    timer_start(a->loop, &a->call.turn, 0, a->call.on_turn, a);
+}
+
+static void on_time(void *context)
+{
+    struct averager *a = context;
+    struct allreduce_job *job;
+    /* 1. Jobs that ran here for lack of memory. 2. Streams that could not be opened. 3. The
+     * engine's own deadlines. */
+    while ((job = a->round.done_here)) {
+        a->round.done_here = job->next;
+        allreduce_done(a->round.x, loop_now(a->loop), job);
+    }
+    if (a->call.phase != AVERAGER_REDUCING) return;
+    /* A stream that could not even be opened loses its reducer: the engine decides what that
+     * means. */
+    for (size_t p = 0; p < a->round.group.count; p++)
+        if (a->round.out[p].state == OUT_STREAM_DEAD) {
+            a->round.out[p].state = OUT_STREAM_CLOSED;
+            allreduce_failed(a->round.x, loop_now(a->loop), p, ALLREDUCE_OUT,
+                             "no stream to it can be opened");
+        }
+    allreduce_tick(a->round.x, loop_now(a->loop));
+    averager_drive(a);
+}
+
+void averager_drive(struct averager *a)
+{
+    double wake, in_s;
+    if (a->call.phase != AVERAGER_REDUCING && !a->round.done_here) {
+        timer_stop(&a->round.timer);
+        return;
+    }
+    /* Nothing to wait for by time: packets and jobs come with their own events. */
+    wake = allreduce_wake(a->round.x);
+    in_s = a->round.done_here ? 0 : fmax(0, wake - loop_now(a->loop));
+    for (size_t p = 0; p < a->round.group.count; p++)
+        if (a->round.out[p].state == OUT_STREAM_DEAD) in_s = 0;
+    if (isfinite(in_s)) timer_start(a->loop, &a->round.timer, in_s, on_time, a);
+    else timer_stop(&a->round.timer);
+}
