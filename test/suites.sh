@@ -47,6 +47,7 @@ unit_queue() { # name
 
 # --- what the code must look like
 suite cpu exit "includes follow the layers" "sh test/layers.sh"
+suite cpu exit "calls within net/ go one way" "sh test/circles.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
 suite cpu exit "private words stay away" "sh test/words.sh"
 suite cpu exit "the table of tests names those that exist" "sh test/coverage.sh"
