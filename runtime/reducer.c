@@ -112,6 +112,25 @@ static int sum_pending(struct pl_reducer *r)
     return rc;
 }
 
+int pl_needs_scratch(enum pl_compression method) { return !is_coded(method); }
+
+int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t n, size_t senders,
+                       int decodes)
+{
+    int rc = pl_reducer_begin(r, be, n);
+    if (!rc && (int)senders > r->pending_capacity) {
+        struct pl_sender *more = realloc(r->pending, senders * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        r->pending = more;
+        r->pending_capacity = (int)senders;
+    }
+    /* Where senders are added without a pass over decoded values, their messages are enough. */
+    if (rc || (!decodes && !be->host_alloc)) return rc;
+    rc = reserve_scratch(r, &r->sum);
+    if (!rc) rc = reserve_scratch(r, &r->values);
+    return rc ? rc : reserve_scratch(r, &r->delta);
+}
+
 static int add_sender(struct pl_reducer *r, const struct pl_coded *x, double weight)
 {
     int k = r->senders - r->added;
@@ -200,14 +219,9 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 }
 
 int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
-                   const uint8_t *reply, size_t bytes, struct pl_err *err)
+                   const uint8_t *reply, size_t bytes, float *scratch, struct pl_err *err)
 {
-    float *scratch = is_coded(method) ? NULL : pl_alloc(n, sizeof *scratch);
     struct pl_coded delta;
-    int rc = PL_ENOMEM;
-    if (is_coded(method) || scratch)
-        rc = decode_message(&delta, scratch, n, be, method, reply, bytes, err);
-    if (!rc) rc = be->average_add(x, &delta, 1, n);
-    pl_free(scratch);
-    return rc;
+    int rc = decode_message(&delta, scratch, n, be, method, reply, bytes, err);
+    return rc ? rc : be->average_add(x, &delta, 1, n);
 }

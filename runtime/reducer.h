@@ -28,6 +28,13 @@ struct pl_reducer {
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n);
 void pl_reducer_clear(struct pl_reducer *r);
 
+/* Before pl_reducer_begin: all memory that parts of up to n values from so many senders need. decodes:
+ * a method among theirs needs scratch (pl_needs_scratch). PL_OK or PL_ENOMEM. */
+int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t n, size_t senders,
+                       int decodes);
+/* 1: a message of this method is decoded before it can be added. */
+int pl_needs_scratch(enum pl_compression method);
+
 /* Adds the reducer's own n values, which never travelled. PL_EUSE for a weight that is negative or
  * not finite. x and messages are borrowed until the next pl_reducer_begin or pl_reducer_clear. */
 int pl_reducer_add(struct pl_reducer *r, const float *x, double weight, struct pl_err *err);
@@ -48,9 +55,9 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 
 /* x (n) += the decoded reply. A sender adds it to its own values, not to what its message
  * decoded to: so each keeps the quantization error of its own message, and peers' results differ
- * a little. */
+ * a little. scratch (n): only for methods that need it. */
 int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
-                   const uint8_t *reply, size_t bytes, struct pl_err *err);
+                   const uint8_t *reply, size_t bytes, float *scratch, struct pl_err *err);
 
 #ifdef __cplusplus
 }

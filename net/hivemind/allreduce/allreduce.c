@@ -67,7 +67,6 @@ static void run_apply(struct allreduce_job *job_)
 {
     struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     struct allreduce *x = job->x;
-    struct pl_reducer reducer = { 0 };
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->sending.answers[p];
         if (x->parts[p].owner == (int)x->self) continue;
@@ -77,25 +76,64 @@ static void run_apply(struct allreduce_job *job_)
         if (x->o.verify && a->n) memcpy(allreduce_values(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
             job->status = pl_apply_delta(allreduce_values(x, &x->parts[p]), x->parts[p].length,
-                                         x->o.be, a->method, a->data, a->n, NULL);
+                                         x->o.be, a->method, a->data, a->n, job->scratch, NULL);
     }
     for (size_t k = 0; !job->status && k < x->reducing.own_count; k++)
         if (x->reducing.own[k] >= job->begin && x->reducing.own[k] < job->end)
-            job->status = apply_own(x, &reducer, k);
-    pl_reducer_clear(&reducer);
+            job->status = apply_own(x, &job->reducer, k);
 }
 
-/* All memory first: after the first job has begun, tensors change and nothing may fail any
- * more. */
+static void clear_apply(struct allreduce_job_of *job)
+{
+    pl_reducer_clear(&job->reducer);
+    pl_free(job->scratch);
+}
+
+static void free_apply(struct allreduce_job_of *job)
+{
+    if (job) clear_apply(job);
+    free(job);
+}
+
+/* Has a message to be decoded into scratch before it is added? 0 in verified rounds, which copy. */
+static int decodes(const struct allreduce *x)
+{
+    int any = 0;
+    for (size_t p = 0; p < x->part_count; p++)
+        any |= x->parts[p].owner != (int)x->self && pl_needs_scratch(x->sending.answers[p].method);
+    for (size_t k = 0; !x->reducing.own_delta && k < x->reducing.own_count; k++)
+        for (size_t i = 0; i < x->reducing.kept_count[k]; i++)
+            any |= pl_needs_scratch(x->reducing.kept[k][i].part.method);
+    return any && !x->o.verify;
+}
+
+static struct allreduce_job_of *new_apply(struct allreduce *x, int with_scratch)
+{
+    struct allreduce_job_of *job = allreduce_job_new(x, JOB_APPLY, run_apply);
+    if (!job) return NULL;
+    if (with_scratch && !(job->scratch = pl_alloc(x->values_max, sizeof *job->scratch)))
+        goto failed;
+    /* allreduce_reduce_again adds up our parts once more: ours, and everybody's messages. */
+    if (!x->reducing.own_delta &&
+        pl_reducer_reserve(&job->reducer, x->o.be, x->values_max, x->count, with_scratch))
+        goto failed;
+    return job;
+failed:
+    free_apply(job);
+    return NULL;
+}
+
+/* All memory first: after the first job has begun, tensors change, and a job that fails would leave
+ * the round half applied. */
 static void apply(struct allreduce *x)
 {
     size_t begin = 0, jobs = x->part_count < APPLY_JOBS ? x->part_count : APPLY_JOBS;
     struct allreduce_job_of *job[APPLY_JOBS] = { 0 };
-    int rc = PL_OK;
+    int rc = PL_OK, with_scratch = decodes(x);
     for (size_t i = 0; i < jobs; i++)
-        if (!(job[i] = allreduce_job_new(x, JOB_APPLY, run_apply))) rc = PL_ENOMEM;
+        if (!(job[i] = new_apply(x, with_scratch))) rc = PL_ENOMEM;
     if (rc) {
-        for (size_t i = 0; i < jobs; i++) free(job[i]);
+        for (size_t i = 0; i < jobs; i++) free_apply(job[i]);
         allreduce_give_up(x, rc, "no memory");
         return;
     }
@@ -225,6 +263,7 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
     switch (job->kind) {
     case JOB_ENCODE: allreduce_send_encoded(x, job); break;
     case JOB_APPLY:
+        clear_apply(job);
         if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory");
         break;
     case JOB_REDUCE: allreduce_reduce_done(x, now, job); break;

@@ -165,8 +165,9 @@ struct allreduce_job_of {
     enum job_kind kind;
     size_t peer, part;         /* ENCODE */
     struct slot *slot;         /* REDUCE */
-    struct pl_reducer reducer; /* REDUCE: lent */
+    struct pl_reducer reducer; /* REDUCE: lent; APPLY: its own */
     size_t begin, end;         /* APPLY: parts */
+    float *scratch;            /* APPLY: (values_max) if an answer has to be decoded; else NULL */
     struct bytes message;
     int status;
 };
