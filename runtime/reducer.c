@@ -124,7 +124,7 @@ int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t
         r->pending = more;
         r->pending_capacity = (int)senders;
     }
-    /* Where senders are added without a pass over decoded values, their messages are enough. */
+    /* Where nothing has to be decoded, one pass adds the messages as they are. */
     if (rc || (!decodes && !be->host_alloc)) return rc;
     rc = reserve_scratch(r, &r->sum);
     if (!rc) rc = reserve_scratch(r, &r->values);
