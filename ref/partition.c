@@ -63,9 +63,9 @@ static int borders(size_t *border, const double *fraction, int N, size_t total, 
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Parts are never divided: one across a border belongs to the peer that has most of it. The owner
+/* Parts are never divided: one across a border belongs to the peer that has most of it. The reducer
  * of [at, at + length); *peer is the one whose share is being dealt out, and moves on. */
-static int owner(const size_t *border, int *peer, size_t at, size_t length)
+static int reducer_of(const size_t *border, int *peer, size_t at, size_t length)
 {
     int best = *peer;
     size_t most, end = at + length;
@@ -109,15 +109,15 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
     *parts = pl_alloc(*count, sizeof **parts);
     rc = !border || !*parts ? pl_fail(err, PL_ENOMEM, "partition: no memory for %zu parts", *count)
                             : borders(border, fraction, N, total, err);
-    /* cut each tensor into parts of `values` elements, the last one shorter, and give each an
-     * owner */
+    /* cut each tensor into parts of `values` elements, the last one shorter, and give each a
+     * reducer */
     for (size_t t = 0, p = 0; !rc && t < tensors; t++) {
         size_t values = pl_part_values(method[t], part_bytes), n = parts_of(elements[t], values);
         for (size_t i = 0; i < n; i++, p++) {
             struct pl_part *part = &(*parts)[p];
             *part = (struct pl_part){ t, i, i * values, 0, 0 };
             part->length = smaller(values, elements[t] - part->start);
-            part->owner = owner(border, &peer, at, part->length);
+            part->reducer = reducer_of(border, &peer, at, part->length);
             at += part->length;
         }
     }

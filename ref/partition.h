@@ -16,7 +16,7 @@ extern "C" {
 struct pl_part {
     size_t tensor, index; /* part `index` of that tensor */
     size_t start, length; /* elements of the flattened tensor; an empty tensor is one empty part */
-    int owner;            /* the member that reduces it: its reducer */
+    int reducer;          /* the member that reduces it */
 };
 
 /* Float32 values of a part, so that it has part_bytes when encoded; at least 1. NONE, FLOAT16 and

@@ -81,7 +81,7 @@ def balance(bandwidth, total, min_size=0):
 
 
 def partition(elements, fraction, method="uniform8", part_bytes=1 << 19):
-    """Parts of tensors: an array with the columns tensor, index, start, length, owner.
+    """Parts of tensors: an array with the columns tensor, index, start, length, reducer.
     [ref/partition.h]"""
     elements = array(elements, np.uint64, (None,), "elements")
     fraction = array(fraction, np.float64, (None,), "fraction")
@@ -89,7 +89,7 @@ def partition(elements, fraction, method="uniform8", part_bytes=1 << 19):
     parts, count = ctypes.POINTER(c.Part)(), ctypes.c_size_t()
     call("pl_partition", ctypes.byref(parts), ctypes.byref(count), at(elements), at(methods), len(elements),
          at(fraction), whole(len(fraction), 1, 65536, "peers"), whole(part_bytes, 1, 1 << 30, "part_bytes"))
-    names = ("tensor", "index", "start", "length", "owner")
+    names = ("tensor", "index", "start", "length", "reducer")
     out = np.array([[getattr(parts[i], k) for k in names] for i in range(count.value)], np.int64)
     lib.pl_free(parts)
     return out.reshape(-1, len(names))

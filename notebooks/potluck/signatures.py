@@ -71,7 +71,7 @@ class ClipResult(c.Structure):
 
 
 class Part(c.Structure):
-    _fields_ = [("tensor", size), ("index", size), ("start", size), ("length", size), ("owner", c.c_int)]
+    _fields_ = [("tensor", size), ("index", size), ("start", size), ("length", size), ("reducer", c.c_int)]
 
 
 class Member(c.Structure):

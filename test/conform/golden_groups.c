@@ -35,7 +35,7 @@ static size_t elements_of(const json_t *shape)
 static int same_part(const struct pl_part *p, const json_t *row)
 {
     const json_int_t mine[5] = { (json_int_t)p->tensor, (json_int_t)p->index, (json_int_t)p->start,
-                                 (json_int_t)p->length, p->owner };
+                                 (json_int_t)p->length, p->reducer };
     for (size_t i = 0; i < 5; i++)
         if (json_integer_value(json_array_get(row, i)) != mine[i]) return 0;
     return 1;

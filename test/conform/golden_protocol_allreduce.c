@@ -197,7 +197,7 @@ static void check_outputs(struct replay *p, const float *x)
                  r->part_bytes, NULL);
     for (size_t i = 0; i < count; i++) {
         size_t at = starts[parts[i].tensor] + parts[i].start, n = parts[i].length;
-        if ((size_t)parts[i].owner == r->member[p->k]) {
+        if ((size_t)parts[i].reducer == r->member[p->k]) {
             worst = fmax(worst, golden_absolute(x + at, r->output[p->k] + at, n));
         } else {
             of += n;

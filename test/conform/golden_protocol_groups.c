@@ -336,10 +336,10 @@ static void check_partition(struct golden *g, const json_t *c)
     rc = pl_partition(&parts, &count, elements, method, tensors, fraction, (int)peers,
                       (size_t)golden_int(g, c, "part_size_bytes"), &err);
     for (size_t p = 0; !rc && p < count; p++) {
-        size_t owner = (size_t)parts[p].owner;
+        size_t reducer = (size_t)parts[p].reducer;
         if (want)
             seen += (size_t)same_part(&parts[p],
-                                      json_array_get(json_array_get(want, owner), next[owner]++));
+                                      json_array_get(json_array_get(want, reducer), next[reducer]++));
     }
     for (size_t i = 0; i < peers; i++)
         rc = rc || (want && next[i] != json_array_size(json_array_get(want, i)));

@@ -23,10 +23,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const struct pl_part parts[PARTS] = { { .owner = 0, .length = LENGTH },
-                                             { .tensor = 1, .owner = 1, .length = LENGTH },
-                                             { .tensor = 2, .owner = 2, .length = LENGTH },
-                                             { .tensor = 3, .owner = 2, .length = 1 } };
+static const struct pl_part parts[PARTS] = { { .reducer = 0, .length = LENGTH },
+                                             { .tensor = 1, .reducer = 1, .length = LENGTH },
+                                             { .tensor = 2, .reducer = 2, .length = LENGTH },
+                                             { .tensor = 3, .reducer = 2, .length = 1 } };
 static const float values[PARTS][LENGTH] = { { 1, -2, 3, 0, 5 }, { 0 }, { 1e20f, 1, 2 }, { 4 } };
 
 /* Everybody has sent what the mean has come to. */

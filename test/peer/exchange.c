@@ -74,10 +74,10 @@ static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
     size_t n, sent = 0;
     int rc = s ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; s && i < x->count; i++)
-        if (x->parts[i].owner == place) send_part(x, s, i, !sent++);
+        if (x->parts[i].reducer == place) send_part(x, s, i, !sent++);
     if (s) talk_send_end(s); /* a peer that reduces nothing gets its answers only after that */
     for (size_t i = 0; !rc && i < x->count; i++) {
-        if (x->parts[i].owner != place) continue;
+        if (x->parts[i].reducer != place) continue;
         if ((rc = talk_next(s, ROUND_LIMIT, &data, &n)))
             pl_fail(err, rc, "part %zu: %s", i, talk_why(s));
         else if ((rc = part_message_read(&m, data, n, err))) continue;

@@ -21,7 +21,7 @@ NOISE = 1 << 20  # numbers drawn once; every tensor takes them from somewhere el
 model, c4 = os.path.join(root, "gpt2-large"), os.path.join(root, "c4", "en")
 os.makedirs(model)
 os.makedirs(c4)
-chance = random.Random(1)
+rng = random.Random(1)
 
 
 def licences():
@@ -89,7 +89,7 @@ for i in range(BLOCKS):
                         ("mlp.c_proj.weight", [4 * WIDTH, WIDTH]), ("mlp.c_proj.bias", [WIDTH])):
         shapes["h.%d.%s" % (i, name)] = shape
 
-noise = array.array("f", (chance.gauss(0, 0.02) for _ in range(NOISE))).tobytes()
+noise = array.array("f", (rng.gauss(0, 0.02) for _ in range(NOISE))).tobytes()
 mask = array.array("f", (float(k % POSITIONS <= k // POSITIONS) for k in range(POSITIONS * POSITIONS))).tobytes()
 
 
@@ -101,7 +101,7 @@ def tensor(f, name, n):
     else:
         left = 4 * n
         while left:
-            start = 4 * chance.randrange(NOISE)
+            start = 4 * rng.randrange(NOISE)
             some = noise[start:start + left]
             f.write(some)
             left -= len(some)
@@ -125,7 +125,7 @@ if full:
     documents = licences()
 else:
     words = "the a garden – café river walks 7 days, slowly".split(" ")
-    documents = [" ".join(chance.choice(words) for _ in range(40)) + ".\nAnd more." for _ in range(120)]
+    documents = [" ".join(rng.choice(words) for _ in range(40)) + ".\nAnd more." for _ in range(120)]
 for shard in range(2):
     with gzip.open(os.path.join(c4, "c4-train.%05d-of-01024.json.gz" % shard), "wt", encoding="utf-8") as f:
         for i, said in enumerate(documents[shard::2]):

@@ -145,7 +145,7 @@ static void come(struct world *w, struct peer *p)
                                      .target_size = w->o.target,
                                      .min_size = 2,
                                      .gather = p->said,
-                                     .chance = { draw, w } };
+                                     .random = { draw, w } };
     link_draw(&p->link, &w->rng);
     said.mode = p->link.client ? GROUP_CLIENT : GROUP_FULL;
     said.bandwidth = w->o.stated ? fmin(p->link.up, p->link.down) : PL_BANDWIDTH_UNKNOWN;

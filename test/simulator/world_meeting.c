@@ -75,7 +75,7 @@ static double allreduce_time(struct world *w, struct meeting *g)
     for (size_t i = 0; !rc && i < count; i++) {
         double bytes = (double)parts[i].length *
                        (w->method[parts[i].tensor] == PL_COMPRESS_UNIFORM8 ? 1 : 2);
-        own[parts[i].owner] += bytes;
+        own[parts[i].reducer] += bytes;
         all += bytes;
     }
     for (size_t i = 0; !rc && i < n; i++) {

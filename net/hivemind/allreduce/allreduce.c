@@ -69,7 +69,7 @@ static void run_apply(struct allreduce_job *job_)
     struct allreduce *x = job->x;
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->sending.answers[p];
-        if (x->parts[p].owner == (int)x->self) continue;
+        if (x->parts[p].reducer == (int)x->self) continue;
         /* x_k += Q(m - x_k): the reducer has subtracted what it decoded of ours, but the
          * difference is added to our values as they are, so what our compression lost is not
          * lost here. */
@@ -328,8 +328,8 @@ static int messages_are_smaller(const struct allreduce *x, size_t own_values)
     return bytes * (x->count - 1) < own_values * sizeof(float);
 }
 
-/* pl_partition gives each part an owner by the peers' shares [spec hivemind-protocol 5.3];
- * all peers compute the same parts. Here they are sorted by owner: a list of parts for each
+/* pl_partition gives each part a reducer by the peers' shares [spec hivemind-protocol 5.3];
+ * all peers compute the same parts. Here they are sorted by reducer: a list of parts for each
  * reducer, in order, which is the order of messages on its stream. */
 static int deal_parts(struct allreduce *x, struct pl_err *err)
 {
@@ -337,7 +337,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
     for (size_t i = 0; i < x->part_count; i++) {
         x->values += x->parts[i].length;
         if (x->parts[i].length > x->values_max) x->values_max = x->parts[i].length;
-        x->sending.peer[x->parts[i].owner].parts++;
+        x->sending.peer[x->parts[i].reducer].parts++;
     }
     for (size_t p = 0; p < x->count; p++) {
         x->sending.peer[p].part = pl_alloc(x->sending.peer[p].parts,
@@ -346,7 +346,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
         x->sending.peer[p].parts = 0;
     }
     for (size_t i = 0; i < x->part_count; i++) {
-        struct out_peer *out = &x->sending.peer[x->parts[i].owner];
+        struct out_peer *out = &x->sending.peer[x->parts[i].reducer];
         out->part[out->parts++] = i;
     }
     /* Our own are not sent. The reducing half takes their list. */

@@ -68,7 +68,7 @@ struct allreduce_options {
     const struct identity *me;   /* borrowed: signs our messages of verification */
     struct verifier_claim claim; /* what our values are of */
     struct allreduce_validation validation;
-    struct random_source chance;     /* of our lots */
+    struct random_source random;     /* of our lots */
     struct allreduce_memory *memory; /* borrowed until allreduce_close; NULL: memory of its own */
 };
 

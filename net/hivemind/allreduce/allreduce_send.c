@@ -217,7 +217,7 @@ void allreduce_send_tick(struct allreduce *x, double now)
  * send. */
 static size_t answer_bytes(const struct allreduce *x, const struct pl_part *part)
 {
-    if (part->owner == (int)x->self) return 0;
+    if (part->reducer == (int)x->self) return 0;
     return x->o.verify ? part->length * sizeof(float) : allreduce_part_bytes(x, part);
 }
 

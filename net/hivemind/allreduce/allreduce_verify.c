@@ -35,7 +35,7 @@ static const float *aggregate(void *context, size_t part, double *tau)
     struct allreduce *x = context;
     const struct answer *a = &x->sending.answers[part];
     size_t k;
-    if (x->parts[part].owner != (int)x->self) {
+    if (x->parts[part].reducer != (int)x->self) {
         /* The answer's values and its radius are all that is known of another reducer's
          * part. */
         *tau = a->weight;
@@ -82,7 +82,7 @@ static int sent(void *context, size_t number, struct bytes *out)
     const float *own = x->o.tensor[part->tensor] + part->start;
     /* A peer without samples takes no part in any sum. */
     if (!(x->o.weight > 0)) return 0;
-    if (part->owner != (int)x->self) return encode(out, x, part, own);
+    if (part->reducer != (int)x->self) return encode(out, x, part, own);
     /* Our values of our own part went into the aggregate uncompressed, and count as sent so. */
     return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
 }
@@ -169,7 +169,7 @@ int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
                                          * be verified. */
                                         .validators = x->o.validation.validators,
                                         .samples_max = x->o.validation.samples_max,
-                                        .chance = x->o.chance,
+                                        .random = x->o.random,
                                         .context = x,
                                         .aggregate = aggregate,
                                         .sent = sent,

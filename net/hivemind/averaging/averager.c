@@ -63,7 +63,7 @@ static int may_verify(const struct averager *a, const struct averager_step *s)
 static int draw_search_number(struct averager *a)
 {
     uint8_t number[sizeof a->search.number];
-    if (random_source_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
+    if (random_source_bytes(&a->o.random, number, sizeof number)) return PL_ENOMEM;
     /* Signed messages name their round by all gather messages of the group. With a fresh
      * number in ours, no message that we have signed in an earlier round is valid in a later
      * one. */
@@ -384,7 +384,7 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     if (!rc && !a->reliability) {
         a->reliability = a->own_reliability = calloc(1, sizeof *a->own_reliability);
         if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
-        else a->reliability->chance = o->chance;
+        else a->reliability->random = o->random;
     }
     /* Calls are served from here on, even before the first step: who asks is told
      * NOT_LOOKING_FOR_GROUP. */

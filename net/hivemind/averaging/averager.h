@@ -71,7 +71,7 @@ struct averager_options {
     int client_mode, auxiliary;
     struct reliability
         *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
-    struct random_source chance; /* of groups that we lead, and our lots in verified rounds */
+    struct random_source random; /* of groups that we lead, and our lots in verified rounds */
     /* Of each donor that could not give a state, or whose state was refused; NULL: no callback. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);

@@ -433,7 +433,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .target_size = a->o.target_size,
                                      .min_size = a->o.min_size,
                                      .client_mode = a->o.client_mode,
-                                     .chance = a->o.chance };
+                                     .random = a->o.random };
     memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
     /* One engine for the averager's life: what it knows of one search is cleared by the next
      * one. */

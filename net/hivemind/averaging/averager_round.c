@@ -342,7 +342,7 @@ void averager_round_begin(struct averager *a)
                                    .me = host_identity(a->host),
                                    .claim = a->call.step.claim,
                                    .validation = a->o.validation,
-                                   .chance = a->o.chance,
+                                   .random = a->o.random,
                                    .memory = &a->round.memory };
     /* All peers of the group call this with the same gather messages, so they cut the
      * tensors alike; nothing about parts is ever announced. */

@@ -76,7 +76,7 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
 static double back_off(const struct reliability *r, double base, double failures, double most)
 {
     /* min(BASE * 2^(failures - 1), MAX) * (1 + u), u uniform in [0, 1/4). */
-    double jitter = (double)random_source_below(&r->chance, 1024) / 4096;
+    double jitter = (double)random_source_below(&r->random, 1024) / 4096;
     return fmin(base * exp2(failures - 1), most) * (1 + jitter);
 }
 

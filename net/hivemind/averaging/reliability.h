@@ -61,7 +61,7 @@
 #define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
 
 struct reliability {
-    struct random_source chance;
+    struct random_source random;
     struct reliability_peer {
         struct peer_id peer;
         double failures;      /* less what good rounds have taken back */

@@ -55,7 +55,7 @@ struct matchmaking_options {
     int client_mode;        /* 1: nobody can ask us, we lead nobody */
     const uint8_t *gather;  /* borrowed while it searches */
     size_t gather_n;
-    struct random_source chance; /* of the groups that we lead: their names, and who comes where */
+    struct random_source random; /* of the groups that we lead: their names, and who comes where */
 };
 
 /* What the engine wants done. None of these may call the engine. */

@@ -80,13 +80,13 @@ static int by_peer(const void *a, const void *b)
 }
 
 /* A random order, not the order of arrival: nobody can choose its place in the group. */
-static void shuffle(struct group *g, const struct random_source *chance)
+static void shuffle(struct group *g, const struct random_source *random)
 {
     /* Sorted first, so that the result depends on the random numbers alone and not on who
      * came when; then Fisher and Yates: the i-th place is drawn from those not yet dealt. */
     qsort(g->members, g->count, sizeof *g->members, by_peer);
     for (size_t i = g->count - 1; i; i--) {
-        size_t j = random_source_below(chance, i + 1);
+        size_t j = random_source_below(random, i + 1);
         struct group_member swap = g->members[i];
         g->members[i] = g->members[j];
         g->members[j] = swap;
@@ -132,7 +132,7 @@ static int gather_group(struct matchmaking *m)
     struct peer_id self = m->o.self;
     int rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    return rc ? rc : random_source_bytes(&m->o.chance, g->id, sizeof g->id);
+    return rc ? rc : random_source_bytes(&m->o.random, g->id, sizeof g->id);
 }
 
 static int begin_message(struct bytes *out, const struct group *g)
@@ -203,7 +203,7 @@ void matchmaking_assemble(struct matchmaking *m, double now)
     if (!rc) {
         m->group = m->followers;
         memset(&m->followers, 0, sizeof m->followers);
-        shuffle(&m->group, &m->o.chance);
+        shuffle(&m->group, &m->o.random);
         m->group.self = (size_t)group_find(&m->group, &m->o.self);
         rc = begin_message(&out, &m->group);
     }

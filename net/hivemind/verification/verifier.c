@@ -59,7 +59,7 @@ static int fits(void *context, int phase, size_t n)
 static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v)
 {
     struct bytes all = { 0 };
-    /* Group, members, their gather messages, and the parts with their owners: a peer that
+    /* Group, members, their gather messages, and the parts with their reducers: a peer that
      * differs in any of these is in another round, and none of its messages counts here. */
     bytes_add(&all, v->group->id, DHT_ID_BYTES);
     bytes_be32(&all, (uint32_t)v->count);
@@ -72,7 +72,7 @@ static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v
     }
     for (size_t p = 0; p < v->part_count; p++) {
         const struct pl_part *part = &v->parts[p];
-        bytes_be32(&all, (uint32_t)part->owner);
+        bytes_be32(&all, (uint32_t)part->reducer);
         bytes_be64(&all, part->tensor);
         bytes_be64(&all, part->start);
         bytes_be64(&all, part->length);
@@ -99,8 +99,8 @@ static int reserve(struct verifier *r)
     r->order = pl_alloc(v->count, sizeof *r->order);
     if (!r->waiting || !r->own_hash || !r->sent_digest || !r->sent_hash || !r->banned ||
         !r->charged || !r->opinion || !r->order || hash_round(o.round, v) ||
-        random_source_bytes(&v->chance, r->lot, sizeof r->lot) ||
-        random_source_bytes(&v->chance, r->salt, sizeof r->salt))
+        random_source_bytes(&v->random, r->lot, sizeof r->lot) ||
+        random_source_bytes(&v->random, r->salt, sizeof r->salt))
         return PL_ENOMEM;
     return broadcast_open(&r->b, &o);
 }
@@ -291,7 +291,7 @@ static void open_part(struct verifier *r, struct bytes *out)
     for (size_t p = 0; p < r->v.part_count; p++)
         /* The digest of COMMIT was over these hashes: with all of them shown, one part's
          * values can be checked against it without the other parts. */
-        if (r->v.parts[p].owner == r->v.parts[r->opened].owner)
+        if (r->v.parts[p].reducer == r->v.parts[r->opened].reducer)
             bytes_add(out, r->sent_hash + p * PL_HASH_BYTES, PL_HASH_BYTES);
     /* Each peer shows one part of its values a round: what privacy there is ends there. */
     if (r->v.sent(r->v.context, r->opened, out) < 0) verifier_give_up(r, PL_ENOMEM, "no memory");

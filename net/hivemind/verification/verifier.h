@@ -86,7 +86,7 @@ struct verifier_view {
     /* how many are drawn in a round, on average; at most half of those who have samples */
     double validators;
     uint64_t samples_max;        /* nobody may claim more; 0: any number */
-    struct random_source chance; /* of the number that everybody draws by, and of what hides it */
+    struct random_source random; /* of the number that everybody draws by, and of what hides it */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);

@@ -18,12 +18,12 @@ static void hash_aggregates(struct verifier *r)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     if (!c) verifier_give_up(r, PL_ENOMEM, "no memory");
-    for (size_t owner = 0; !r->over && owner < r->v.count; owner++) {
+    for (size_t reducer = 0; !r->over && reducer < r->v.count; reducer++) {
         EVP_DigestInit_ex(c, EVP_sha256(), NULL);
         for (size_t p = 0; p < r->v.part_count; p++) {
             double tau;
             const float *a;
-            if (r->v.parts[p].owner != (int)owner) continue;
+            if (r->v.parts[p].reducer != (int)reducer) continue;
             a = r->v.aggregate(r->v.context, p, &tau);
             /* One hash for all aggregates of a reducer, radii included: a reducer that has
              * answered two peers differently shows up here, as their hashes differ.
@@ -31,7 +31,7 @@ static void hash_aggregates(struct verifier *r)
             EVP_DigestUpdate(c, &tau, sizeof tau);
             EVP_DigestUpdate(c, a, r->v.parts[p].length * sizeof *a);
         }
-        EVP_DigestFinal_ex(c, r->own_hash + owner * PL_HASH_BYTES, NULL);
+        EVP_DigestFinal_ex(c, r->own_hash + reducer * PL_HASH_BYTES, NULL);
     }
     EVP_MD_CTX_free(c);
 }
@@ -53,13 +53,13 @@ static void hash_part(struct verifier *r, struct bytes *raw, size_t part, size_t
 }
 
 /* Over the hashes of all parts from one peer to a reducer. */
-static void digest_pair(struct verifier *r, size_t from, size_t owner,
+static void digest_pair(struct verifier *r, size_t from, size_t reducer,
                         uint8_t digest[PL_HASH_BYTES])
 {
     struct bytes raw = { 0 }, hashes = { 0 };
     uint8_t hash[PL_HASH_BYTES];
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
-        if (r->v.parts[p].owner != (int)owner) continue;
+        if (r->v.parts[p].reducer != (int)reducer) continue;
         hash_part(r, &raw, p, from, hash);
         /* Kept for OPEN, where they are shown. */
         if (from == r->v.self) memcpy(r->sent_hash + p * PL_HASH_BYTES, hash, sizeof hash);

@@ -79,7 +79,7 @@ size_t verifier_place(const struct verifier *r, size_t part, size_t *of)
     size_t place = 0;
     *of = 0;
     for (size_t p = 0; p < r->v.part_count; p++) {
-        if (r->v.parts[p].owner != r->v.parts[part].owner) continue;
+        if (r->v.parts[p].reducer != r->v.parts[part].reducer) continue;
         place += p < part;
         ++*of;
     }

@@ -123,7 +123,7 @@ static enum verifier_opinion computed(struct verifier *r, size_t peer, double sh
         const float *a = verifier_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
         if (reported.norm == VERIFIER_ABSENT) continue;
         /* Its own part did not travel. */
-        if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.decoded);
+        if (part->reducer != (int)peer) x = r->v.travel(r->v.context, p, x, d.decoded);
         if (!x) return scratch_close(&d), VERIFIER_UNKNOWN;
         own = verifier_measure(x, a, tau, d.z, part->length);
         /* s is clipped by tau / |x - a|; multiplied back it is the plain inner product <z, x
@@ -204,7 +204,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
         const float *a;
-        if (r->v.parts[p].owner != (int)r->v.self) continue;
+        if (r->v.parts[p].reducer != (int)r->v.self) continue;
         a = verifier_part(r, p, d.z, &tau);
         for (size_t i = 0; i < r->v.count; i++) {
             /* One accusation a sender is enough: the part is opened, and everybody sees. */
@@ -270,7 +270,7 @@ void verifier_hear_accusations(struct verifier *r)
         for (size_t i = 0; i < r->v.count; i++) {
             size_t part;
             if (verifier_accusation(r, j, i, &part) == ACCUSES_NOBODY) continue;
-            if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
+            if (part >= r->v.part_count || r->v.parts[part].reducer != (int)j)
                 verifier_ban(r, j, "a peer accuses another about a part that it has not reduced");
             else if (!has_part) r->opened = part;
             has_part = 1;
@@ -325,10 +325,10 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
     middle = norm[n / 2];
     b = checks(tau, sum_tolerance(a, part->length, tau, n));
     if (!pl_btard_sum_holds(&b, sum))
-        verifier_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->reducer,
                      "a reducer's aggregate is not what its group's values give");
     else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
-        verifier_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->reducer,
                      "a reducer's radius is far from its group's distances");
 }
 
@@ -339,11 +339,11 @@ static const float *shown(const struct verifier *r, size_t peer, float *decoded,
 {
     static const uint8_t nothing[PL_HASH_BYTES];
     size_t of, place = verifier_place(r, r->opened, &of), n;
-    size_t owner = (size_t)r->v.parts[r->opened].owner;
+    size_t reducer = (size_t)r->v.parts[r->opened].reducer;
     const uint8_t *hashes = broadcast_body(&r->b, VERIFIER_OPEN, peer, &n) + r->v.count,
                   *raw = hashes + of * PL_HASH_BYTES,
                   *promised = verifier_message(r, VERIFIER_COMMIT, peer) +
-                              COMMIT_DIGESTS(r->v.count) + owner * PL_HASH_BYTES;
+                              COMMIT_DIGESTS(r->v.count) + reducer * PL_HASH_BYTES;
     uint8_t hash[PL_HASH_BYTES];
     const float *x;
     *bad = 1;
@@ -370,7 +370,7 @@ static const float *shown(const struct verifier *r, size_t peer, float *decoded,
 static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const float *a,
                        double tau, double *pull)
 {
-    size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
+    size_t reducer = (size_t)r->v.parts[r->opened].reducer, length = r->v.parts[r->opened].length, part;
     struct part_report t;
     int bad;
     const float *x = shown(r, peer, d->decoded, &bad);
@@ -383,8 +383,8 @@ static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const
     t = verifier_measure(x, a, tau, d->z, length);
     if (!(report_error(verifier_report(r, peer, r->opened), t, tau) <= 1))
         verifier_ban(r, peer, "a peer has reported falsely about what it has sent");
-    else if (verifier_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
-        verifier_ban(r, owner, "a reducer accuses a peer falsely");
+    else if (verifier_accusation(r, reducer, peer, &part) == ACCUSES_REPORT && part == r->opened)
+        verifier_ban(r, reducer, "a reducer accuses a peer falsely");
     for (size_t k = 0; x && k < length; k++)
         /* Of this one part the whole vector is summed, not only its shadow along z. */
         pull[k] += ((double)x[k] - a[k]) * (t.norm > tau ? tau / t.norm : 1);
@@ -402,7 +402,7 @@ static void judge_opened(struct verifier *r, struct scratch *d)
     for (size_t i = 0; pull && i < r->v.count; i++) all &= judge_shown(r, d, i, a, tau, pull);
     for (size_t k = 0; all && k < part->length; k++) squares += pull[k] * pull[k];
     if (all && !(sqrt(squares) <= sum_tolerance(a, part->length, tau, r->v.count)))
-        verifier_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->reducer,
                      "a reducer's aggregate is not what the values that were shown give");
     pl_free(pull);
 }

@@ -44,8 +44,8 @@ static void parts_cover_everything(void **state)
         }
         assert_int_equal(part[p].start, at);
         assert_true(part[p].length || !elements[t]);
-        assert_true(p == 0 || part[p].owner >= part[p - 1].owner);
-        assert_true(fraction[part[p].owner] > 0 || !part[p].length);
+        assert_true(p == 0 || part[p].reducer >= part[p - 1].reducer);
+        assert_true(fraction[part[p].reducer] > 0 || !part[p].length);
         at += part[p].length;
     }
     assert_int_equal(t, 6);

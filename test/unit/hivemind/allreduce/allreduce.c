@@ -38,7 +38,7 @@ static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
         group.order = order;
         assert_int_equal(pl_average_group(&group, &w->be, NULL), PL_OK);
         for (size_t p = 0; p < count; p++)
-            for (size_t i = 0; parts[p].owner == reducer && i < PEERS; i++)
+            for (size_t i = 0; parts[p].reducer == reducer && i < PEERS; i++)
                 memcpy(result[i] + starts[parts[p].tensor] + parts[p].start,
                        copy[i] + starts[parts[p].tensor] + parts[p].start,
                        parts[p].length * sizeof(float));

@@ -178,7 +178,7 @@ static void a_longer_answer(void **state)
     t.method[0] = t.method[1] = PL_COMPRESS_FLOAT16; /* 8 bytes a part; 16 as float32 */
     begin(&o);
     work(0);
-    assert_true(t.x->parts[0].owner == 1 && t.x->parts[1].owner == 2);
+    assert_true(t.x->parts[0].reducer == 1 && t.x->parts[1].reducer == 2);
     answer(0, 2, PL_COMPRESS_FLOAT16, 0.5f);
     answer(0, 1, PL_COMPRESS_NONE, 0.25f);
     assert_true(t.over && t.status == PL_OK);

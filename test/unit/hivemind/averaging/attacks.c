@@ -145,11 +145,11 @@ static int shifting_delta(float *delta, const float *sum, float weight, const st
 static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
-    const struct trainer *l = r->v.chance.context;
+    const struct trainer *l = r->v.random.context;
     uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT };
     (void)n;
     if (l->attack == ACCUSE_ALL && stage == VERIFIER_ACCUSE) {
-        while (r->v.parts[accusation[4]].owner != (int)r->v.self) accusation[4]++;
+        while (r->v.parts[accusation[4]].reducer != (int)r->v.self) accusation[4]++;
         for (size_t i = 0; i < r->v.count; i++)
             memcpy(body + i * sizeof accusation, accusation, sizeof accusation);
         return CHANGED;
@@ -172,7 +172,7 @@ void __wrap_averager_verify_send(void *context, size_t peer, const uint8_t *data
 {
     struct averager *a = context;
     struct bytes out = { 0 };
-    if (((struct trainer *)a->o.chance.context)->attack < ATTACKS) {
+    if (((struct trainer *)a->o.random.context)->attack < ATTACKS) {
         __real_averager_verify_send(context, peer, data, n);
         return;
     }
@@ -263,7 +263,7 @@ static double train(size_t n, size_t byzantine, enum attack attack, int way, int
         l->attack = i < byzantine ? attack : HONEST;
         l->tensor[0] = l->grad;
         pl_rng_init(&l->lots, 4, i);
-        p->options.chance = (struct random_source){ draw, l };
+        p->options.random = (struct random_source){ draw, l };
         p->timeout = PATIENCE;
         p->options.tensors = 1;
         p->options.schema = model;

@@ -119,7 +119,7 @@ static void begin(double scheduled, double deadline, size_t target)
                                      .min_size = 2,
                                      .gather = gather,
                                      .gather_n = sizeof gather,
-                                     .chance = { .draw = draw } };
+                                     .random = { .draw = draw } };
     memset(&t, 0, sizeof t);
     matchmaking_init(&t.m, &o, &callbacks, NULL);
     matchmaking_begin(&t.m, START, scheduled, deadline);

@@ -107,7 +107,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
             static float room[VALUES];
             double tau;
             const float *a = verifier_part(r, p, z, &tau);
-            if (r->v.parts[p].owner != 2) continue;
+            if (r->v.parts[p].reducer != 2) continue;
             memcpy(&t, body + p * sizeof t, sizeof t);
             t.s = 0;
             for (size_t i = 0; i < 3; i++) {

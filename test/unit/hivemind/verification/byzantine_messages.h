@@ -30,7 +30,7 @@ static size_t victim(void)
 static size_t part_of(const struct verifier *r, size_t peer, int reduces)
 {
     size_t p = 0;
-    while ((r->v.parts[p].owner == (int)peer) != reduces) p++;
+    while ((r->v.parts[p].reducer == (int)peer) != reduces) p++;
     return p;
 }
 

@@ -15,10 +15,10 @@
 #define PEERS 4 /* each reduces one part; one of them may be Byzantine */
 #define LENGTH 8
 
-static const struct pl_part parts[PEERS] = { { .owner = 0, .length = LENGTH },
-                                             { .tensor = 1, .owner = 1, .length = LENGTH },
-                                             { .tensor = 2, .owner = 2, .length = LENGTH },
-                                             { .tensor = 3, .owner = 3, .length = LENGTH } };
+static const struct pl_part parts[PEERS] = { { .reducer = 0, .length = LENGTH },
+                                             { .tensor = 1, .reducer = 1, .length = LENGTH },
+                                             { .tensor = 2, .reducer = 2, .length = LENGTH },
+                                             { .tensor = 3, .reducer = 3, .length = LENGTH } };
 static struct {
     struct pl_backend be;
     float value[PEERS][PEERS][LENGTH]; /* peer, part */
@@ -169,7 +169,7 @@ static unsigned verify(int *status, size_t *opened)
                                    .parts = parts,
                                    .part_count = PEERS,
                                    .claim = { .samples = 1 },
-                                   .chance = { .draw = draw },
+                                   .random = { .draw = draw },
                                    .context = &t.self[i],
                                    .aggregate = aggregate,
                                    .sent = sent,
