@@ -175,11 +175,11 @@ class Backend:
         check(self.table.linear(at(y), at(x), at(W), at(b), len(x), x.shape[1], len(W)))
         return y
 
-    def layer_norm(self, x, gain, offset, eps=1e-5):
+    def layer_norm(self, x, weight, bias, eps=1e-5):
         x = array(x, shape=(None, None), what="x")
-        gain, offset = (array(v, shape=(x.shape[1],), what="gain, offset") for v in (gain, offset))
+        weight, bias = (array(v, shape=(x.shape[1],), what="weight, bias") for v in (weight, bias))
         y = np.zeros_like(x)
-        check(self.table.layer_norm(at(y), at(x), at(gain), at(offset), *x.shape, eps))
+        check(self.table.layer_norm(at(y), at(x), at(weight), at(bias), *x.shape, eps))
         return y
 
     def geglu(self, z):
@@ -198,18 +198,18 @@ class Backend:
         return y
 
     def rotary(self, x, angle, inverse=False):
-        """x (B,n,G,d) with the pairs (2i, 2i+1) of each head turned by angle (n, R/2)."""
+        """x (B,n,G,d) with the pairs (2i, 2i+1) of each head rotated by angle (n, R/2)."""
         x = array(x, shape=(None, None, None, None), what="x").copy()
         B, n, G, d = x.shape
         angle = array(angle, shape=(n, None), what="angle")
-        R = whole(2 * angle.shape[1], 2, d, "channels that turn")
+        R = whole(2 * angle.shape[1], 2, d, "channels that rotate")
         cosine, sine = np.zeros_like(angle), np.zeros_like(angle)
         lib.pl_rotary_tables(at(cosine), at(sine), at(angle), angle.size)
         check(self.table.rotary(at(x), at(cosine), at(sine), B, n, G, d, R, int(inverse)))
         return x
 
     def attention(self, qkv, kind, P, F):
-        """qkv (B,n,3,H,d), turned: o (B,n,H,d)."""
+        """qkv (B,n,3,H,d), rotated: o (B,n,H,d)."""
         qkv = array(qkv, shape=(None, None, 3, None, None), what="qkv")
         B, n, _, H, d = qkv.shape
         m = mask_struct(kind, P, F)

@@ -12,7 +12,7 @@ extern "C" {
 /* What a forward pass leaves for the backward pass, all backend memory, M = B n positions. */
 struct pl_attention_saved {
     float *h;   /* (M,D) what the layer got: normalised and shifted */
-    float *qkv; /* (M,3E) turned */
+    float *qkv; /* (M,3E) rotated */
     float *o;   /* (M,E) */
     float *lse; /* (M,H) */
     float *y;   /* (M,D) the branch's output */

@@ -129,9 +129,9 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 /* The official code has "Conv1D" layers, y = x W + b with W [in,out]: W of linear.h transposed. */
 int pl_gpt2_is_transposed(const char *name)
 {
-    static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
+    static const char *const transposed[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
                                           ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
-    for (size_t i = 0; i < PL_COUNT(turned); i++)
-        if (ends_with(name, turned[i])) return 1;
+    for (size_t i = 0; i < PL_COUNT(transposed); i++)
+        if (ends_with(name, transposed[i])) return 1;
     return 0;
 }

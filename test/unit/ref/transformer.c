@@ -116,36 +116,36 @@ static void geglu_in_place(void **state)
 enum { NORM_M = 3, NORM_D = 7 };
 
 struct norm {
-    float x[NORM_M * NORM_D], dy[NORM_M * NORM_D], gain[NORM_D], offset[NORM_D];
+    float x[NORM_M * NORM_D], dy[NORM_M * NORM_D], weight[NORM_D], bias[NORM_D];
 };
 
 static double norm_value(void *of)
 {
     struct norm *n = of;
     float y[NORM_M * NORM_D];
-    ref_layer_norm(y, n->x, n->gain, n->offset, NORM_M, NORM_D, 1e-5f);
+    ref_layer_norm(y, n->x, n->weight, n->bias, NORM_M, NORM_D, 1e-5f);
     return product(y, n->dy, NORM_M * NORM_D);
 }
 
 static void layer_norm(void **state)
 {
     struct norm n;
-    float dx[NORM_M * NORM_D], added[NORM_M * NORM_D], dgain[NORM_D] = { 0 },
-                                                       doffset[NORM_D] = { 0 };
+    float dx[NORM_M * NORM_D], added[NORM_M * NORM_D], dweight[NORM_D] = { 0 },
+                                                       dbias[NORM_D] = { 0 };
     (void)state;
     normal(n.x, NORM_M * NORM_D);
     normal(n.dy, NORM_M * NORM_D);
-    normal(n.gain, NORM_D);
-    normal(n.offset, NORM_D);
-    ref_layer_norm_backward(dx, dgain, doffset, n.dy, n.x, n.gain, NORM_M, NORM_D, 1e-5f, 0);
+    normal(n.weight, NORM_D);
+    normal(n.bias, NORM_D);
+    ref_layer_norm_backward(dx, dweight, dbias, n.dy, n.x, n.weight, NORM_M, NORM_D, 1e-5f, 0);
     slopes("x", norm_value, &n, n.x, dx, NORM_M * NORM_D, 2e-4);
-    slopes("gain", norm_value, &n, n.gain, dgain, NORM_D, 1e-4);
-    slopes("offset", norm_value, &n, n.offset, doffset, NORM_D, 1e-4);
+    slopes("weight", norm_value, &n, n.weight, dweight, NORM_D, 1e-4);
+    slopes("bias", norm_value, &n, n.bias, dbias, NORM_D, 1e-4);
 
     for (int i = 0; i < NORM_M * NORM_D; i++) added[i] = 8;
-    ref_layer_norm_backward(added, dgain, doffset, n.dy, n.x, n.gain, NORM_M, NORM_D, 1e-5f, 1);
+    ref_layer_norm_backward(added, dweight, dbias, n.dy, n.x, n.weight, NORM_M, NORM_D, 1e-5f, 1);
     for (int i = 0; i < NORM_M * NORM_D; i++) assert_float_equal(added[i], 8 + dx[i], 1e-6);
-    ref_layer_norm_backward(n.dy, dgain, doffset, n.dy, n.x, n.gain, NORM_M, NORM_D, 1e-5f, 0);
+    ref_layer_norm_backward(n.dy, dweight, dbias, n.dy, n.x, n.weight, NORM_M, NORM_D, 1e-5f, 0);
     assert_memory_equal(n.dy, dx, sizeof dx); /* dx may be dy */
 }
 
