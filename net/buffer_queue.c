@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SPARES 4     /* pieces kept: as many messages as are under way at once */
-#define SMALL 16384u /* bytes that a piece may be moved with to make room behind them */
+#define SMALL 16384u /* bytes that a piece may be moved with, so that more fit behind them */
 
 static void free_pieces(struct buffer_queue_piece *p)
 {
@@ -62,16 +62,16 @@ static void append(struct buffer_queue *c, struct buffer_queue_piece *p)
 }
 
 /* Long pieces are not moved for what comes behind them. */
-static int has_room(const struct bytes *b, size_t n)
+static int fits(const struct bytes *b, size_t n)
 {
-    return b->room - b->end >= n || bytes_length(b) + n <= SMALL;
+    return b->capacity - b->end >= n || bytes_length(b) + n <= SMALL;
 }
 
 int buffer_queue_add(struct buffer_queue *c, const void *data, size_t n)
 {
     struct buffer_queue_piece *p;
     if (!n) return PL_OK;
-    if (c->last && has_room(&c->last->bytes, n)) {
+    if (c->last && fits(&c->last->bytes, n)) {
         int rc = bytes_add(&c->last->bytes, data, n);
         if (rc) c->last->bytes.failed = PL_OK; /* what it holds is whole */
         else c->length += n;

@@ -23,7 +23,7 @@ void bytes_clear(struct bytes *b)
 
 uint8_t *bytes_reserve(struct bytes *b, size_t n)
 {
-    size_t length = bytes_length(b), room;
+    size_t length = bytes_length(b), capacity;
     uint8_t *data;
     int far;
     if (b->failed) return NULL;
@@ -31,21 +31,21 @@ uint8_t *bytes_reserve(struct bytes *b, size_t n)
         b->failed = PL_ELIMIT;
         return NULL;
     }
-    if (b->data && b->room - b->end >= n) return b->data + b->end;
+    if (b->data && b->capacity - b->end >= n) return b->data + b->end;
     /* Move to the front; grow if that is not enough, or would be done too often. */
-    far = b->begin >= b->room / 2;
+    far = b->begin >= b->capacity / 2;
     if (b->begin) memmove(b->data, b->data + b->begin, length);
     b->begin = 0;
     b->end = length;
-    if (b->data && far && b->room - length >= n) return b->data + b->end;
-    room = b->room ? 2 * b->room : 256;
-    while (room < length + n) room *= 2;
-    if (!(data = realloc(b->data, room))) { /* large blocks are remapped, not copied */
+    if (b->data && far && b->capacity - length >= n) return b->data + b->end;
+    capacity = b->capacity ? 2 * b->capacity : 256;
+    while (capacity < length + n) capacity *= 2;
+    if (!(data = realloc(b->data, capacity))) { /* large blocks are remapped, not copied */
         b->failed = PL_ENOMEM;
         return NULL;
     }
     b->data = data;
-    b->room = room;
+    b->capacity = capacity;
     return b->data + b->end;
 }
 

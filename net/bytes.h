@@ -1,5 +1,5 @@
-/* bytes.h - a growable buffer with a limit, and a cursor over received bytes. Every engine of this
- * room takes bytes in one and gives bytes in the other. */
+/* bytes.h - a growable buffer with a limit, and a cursor over received bytes. Every engine of net/
+ * takes bytes in one and gives bytes in the other. */
 #ifndef PL_BYTES_H
 #define PL_BYTES_H
 
@@ -8,7 +8,7 @@
 /* Zero-initialise to begin. Data lie in data[begin .. end). The owner calls bytes_clear. */
 struct bytes {
     uint8_t *data;
-    size_t begin, end, room;
+    size_t begin, end, capacity;
     size_t limit; /* most bytes held at once; 0: no limit but memory */
     int failed;   /* PL_ENOMEM or PL_ELIMIT once something did not fit; sticks until cleared */
 };

@@ -60,7 +60,8 @@ static int average_part(const struct pl_group *g, const struct pl_part *part,
         x = member->tensor[part->tensor] + part->start;
         /* 1. scatter; the reducer's own copy stays on its machine, so it is not encoded */
         for (size_t i = 0; i < n; i++) sent[i] = x[i];
-        if (k != part->reducer && (rc = compress(sent, x, n, method, be, b->message, err))) return rc;
+        if (k != part->reducer && (rc = compress(sent, x, n, method, be, b->message, err)))
+            return rc;
         /* 2. reduce: float32 sums depend on the order, which is that of arrival */
         for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] + w * sent[i];
         weight_sum += member->weight;
@@ -75,7 +76,8 @@ static int average_part(const struct pl_group *g, const struct pl_part *part,
         x = g->member[k].tensor[part->tensor] + part->start;
         /* 3. gather */
         for (size_t i = 0; i < n; i++) b->delta[i] = b->mean[i] - sent[i];
-        if (k != part->reducer && (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
+        if (k != part->reducer &&
+            (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
             return rc;
         /* 4. apply. Added to x_k, not to Q(x_k): so the sender keeps its own quantization error
          * x_k - Q(x_k). */

@@ -84,7 +84,7 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
         if (rc) return rc;
     }
     if (plan->exchange && plan->exchange != 8 && plan->exchange != 16 && plan->exchange != 32)
-        return pl_fail(err, PL_EUSE, "--exchange is %d, expected 0, 8, 16 or 32 bits",
+        return pl_fail(err, PL_EUSE, "--compression-bits is %d, expected 0, 8, 16 or 32 bits",
                        plan->exchange);
     return PL_OK;
 }

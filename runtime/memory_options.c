@@ -122,7 +122,8 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
         return number(&m->width, option, value, err);
     }
     if (same(option, "zero")) return set_int(&plan->zero, option, value, err);
-    if (same(option, "exchange")) return set_int(&plan->exchange, option, value, err);
+    if (same(option, "compression-bits") || same(option, "exchange")) /* its former name */
+        return set_int(&plan->exchange, option, value, err);
     if (same(option, "offload")) return word(&plan->offload, option, value, switches, err);
     if (same(option, "fused")) return word(&plan->fused, option, value, switches, err);
     if (same(option, "dropout")) return word(&plan->dropout, option, value, switches, err);

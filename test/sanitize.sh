@@ -68,7 +68,7 @@ for part; do
             try "$t" env POTLUCK="$BUILD/potluck" sh test/program/$t.sh
         done ;;
     swarms)
-        for t in swarm halves killed peer_save peer_help authority; do
+        for t in swarm halves killed peer_save peer_auxiliary authority; do
             try "$t" env POTLUCK="$BUILD/potluck" sh test/program/$t.sh
         done
         try "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck" ;;

@@ -23,7 +23,7 @@ have() { command -v "$1" >/dev/null; }
 queue_of() { # name
     case $1 in
     architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
-    authority | btard | moderated | conform_peer | halves | killed | peer_help | peer_save | stream) echo idle ;;
+    authority | btard | moderated | conform_peer | halves | killed | peer_auxiliary | peer_save | stream) echo idle ;;
     attack_declarations | attack_moderated | attack_state) echo idle ;;
     *) echo peers ;;
     esac

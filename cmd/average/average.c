@@ -24,7 +24,7 @@ struct requests {
     int64_t threshold, expect, rounds;
     double weight, timeout, share_s, chunk;
     struct averager_options averager;
-    int load, json, no_check, told_differs;
+    int load, json, no_check, differs_reported;
 };
 
 static int take_bits(void *options, const char *name, const char *value, struct pl_err *err)
@@ -167,8 +167,8 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
              (long long)number, r->group.count ? r->group.count - 1 : 0, seconds, r->result.seconds,
              e->senders_lost ? ", without the data of some that fell silent" : "");
     say(w, line, r->result.status ? NULL : text);
-    if (r->differs.text[0] && !w->told_differs) {
-        w->told_differs = 1;
+    if (r->differs.text[0] && !w->differs_reported) {
+        w->differs_reported = 1;
         fprintf(stderr, "potluck average: %s\n", r->differs.text);
     }
     if (r->left_out.text[0]) fprintf(stderr, "potluck average: %s\n", r->left_out.text);

@@ -148,7 +148,8 @@ static int match(void *context, const struct option_row *row, void *options)
     struct search *s = context;
     size_t n = 0;
     while (n < s->length && row->name[n] && same(s->typed[n], row->name[n])) n++;
-    if (n < s->length) return 0;
+    if (n < s->length || (!row->help && row->name[n]))
+        return 0; /* an old name is not abbreviated */
     if (s->row && !s->second) s->second = row;
     if (!s->row || !row->name[n]) {
         s->row = row;
@@ -183,7 +184,7 @@ static int closer(void *context, const struct option_row *row, void *options)
     struct search *s = context;
     int distance = edit_distance(s->typed, s->length, row->name);
     (void)options;
-    if (distance >= s->distance) return 0;
+    if (!row->help || distance >= s->distance) return 0;
     s->distance = distance;
     s->row = row;
     return 0;

@@ -5,6 +5,7 @@
  *     static const struct option_row rows[] = {
  *         { "steps", "N", "1000", OPT_INTEGER(steps, 1, 1000000000), "optimizer steps" },
  *         { "resume", NULL, NULL, OPT_FLAG(resume), "continue from the newest checkpoint" },
+ *         { "iterations", "N", NULL, OPT_INTEGER(steps, 1, 1000000000), OPTION_OLD_NAME },
  *         { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
  *         { 0 },
  *     };
@@ -52,8 +53,12 @@ struct option_row {
         int is_path; /* of a call: the value names a file */
         const struct option_row *rows;
     } to;
-    const char *help; /* one sentence, or more; of a heading: its text */
+    const char *help; /* one sentence, or more; of a heading: its text; or OPTION_OLD_NAME */
 };
+
+/* A row with this help is an alias, the former name of another row. Scripts go on working, while
+ * --help, the manual and completion show the new name alone. It is never abbreviated. */
+#define OPTION_OLD_NAME NULL
 
 #define OPTIONS_STRAY "unexpected argument '%.60s'" /* for command_misused */
 #define OPTION_LIST_MAX 64                          /* addresses and the like on one command line */

@@ -96,7 +96,7 @@ static void print_rows(FILE *out, const struct option_row *rows)
     for (; rows && !is_end(rows); rows++)
         if (rows->to.kind == OPTION_TABLE) print_rows(out, rows->to.rows);
         else if (!rows->name) fprintf(out, "\n%s:\n", rows->help);
-        else print_option(out, rows);
+        else if (rows->help) print_option(out, rows);
 }
 
 void options_help(FILE *out, const struct command *c)
@@ -122,7 +122,7 @@ static void list_rows(FILE *out, const struct option_row *rows)
     for (; rows && !is_end(rows); rows++) {
         const char *const *names = rows->to.names;
         if (rows->to.kind == OPTION_TABLE) list_rows(out, rows->to.rows);
-        if (!rows->name) continue;
+        if (!rows->name || !rows->help) continue;
         fprintf(out, "--%s\t", rows->name);
         for (size_t i = 0; names && names[i]; i++) fprintf(out, "%s%s", i ? " " : "", names[i]);
         if (rows->to.kind == OPTION_PATH || rows->to.is_path) fputs(names ? " FILE" : "FILE", out);

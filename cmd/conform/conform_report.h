@@ -20,7 +20,7 @@ int conform_report_path(const char *path, struct pl_err *err);
 /* Describes the machine, the backend and what is going to be run. */
 int conform_report_open(struct conform_report *r, const struct pl_backend *be,
                         const struct pair_options *options, struct pl_err *err);
-/* Take what pair_all and golden_run tell; context is the report. */
+/* Take what pair_all and golden_run report; context is the report. */
 void conform_report_case(void *context, const struct pair_outcome *outcome);
 void conform_report_operation(void *context, const struct pair_total *total);
 void conform_report_golden(void *context, const struct golden_total *total);

@@ -47,16 +47,17 @@ static const struct option_row rows[] = {
       "shards with reference images of these captions: the page shows how many drawings are "
       "nearest to their own caption's image" },
     { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1000000000),
-      "samples per optimizer step of the run (default: 4096 with --join)" },
+      "samples per optimizer step of the run (default with --join: 64, as of train)" },
     { "total-steps", "N", NULL, OPT_INTEGER(total_steps, 1, INT64_MAX / 2),
       "steps of the whole run, to estimate the time that is left (default: not known)" },
     { "port", "PORT", "8000", OPT_INTEGER(port, 0, 65535),
       "port of the web server; 0 takes any free one" },
     { "address", "IP", NULL, OPT_TEXT(address),
       "address to listen on (default: 127.0.0.1, for this machine only)" },
-    { "host", "NAME", NULL, OPT_LIST(host),
+    { "allowed-host", "NAME", NULL, OPT_LIST(host),
       "another host name under which browsers may ask for the page, of this machine or of a "
       "proxy; may be repeated. Requests for other hosts are refused" },
+    { "host", "NAME", NULL, OPT_LIST(host), OPTION_OLD_NAME },
     { "database", "FILE", NULL, OPT_PATH(database),
       "keep the run's history there (default: in memory until the command ends)" },
     { "export", "DIR", NULL, OPT_PATH(export_to),
@@ -86,13 +87,13 @@ static int check(struct dash *o)
 {
     struct stat st;
     if (o->host.count > HTTP_HOSTS_MAX - 1) /* --address is the first */
-        return command_misused("dash", "--host: at most %d of them", HTTP_HOSTS_MAX - 1);
+        return command_misused("dash", "--allowed-host: at most %d of them", HTTP_HOSTS_MAX - 1);
     if (o->join.count && !o->run)
         return command_misused("dash",
                                "--run is missing: the name under which the swarm's peers report");
     if (o->folder && (stat(o->folder, &st) || !S_ISDIR(st.st_mode)))
         return command_misused("dash", "--folder: '%.100s' is not a folder", o->folder);
-    if (!o->target_batch && o->join.count) o->target_batch = 4096;
+    if (!o->target_batch && o->join.count) o->target_batch = 64; /* train's and peer's default */
     if (!o->run && o->folder) { /* its name, not its path: others read it */
         const char *slash = strrchr(o->folder, '/');
         o->run = slash && slash[1] ? slash + 1 : o->folder;
@@ -118,8 +119,8 @@ static int keys(struct dash *o, struct validators *v)
 
 /* --- one poll of the swarm -------------------------------------------------------------------- */
 
-static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
-                 int (*take)(struct dht_look *, const struct dht_dictionary *))
+static int fetch(struct dash *o, struct dht_poll *l, const struct dht_id *key,
+                 int (*take)(struct dht_poll *, const struct dht_dictionary *))
 {
     struct dht_result r;
     int rc = swarm_get(&o->swarm, &r, key, 1);
@@ -129,7 +130,7 @@ static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
 }
 
 /* To peers that can be called; returns how many are known. */
-static size_t distances(struct dash *o, struct distance *out, const struct dht_look *l)
+static size_t distances(struct dash *o, struct distance *out, const struct dht_poll *l)
 {
     struct peer_id peers[LATENCY_MAX];
     size_t n = 0;
@@ -140,15 +141,15 @@ static size_t distances(struct dash *o, struct distance *out, const struct dht_l
 
 static int look(struct dash *o, struct pl_err *err)
 {
-    struct dht_look l = { 0 };
+    struct dht_poll l = { 0 };
     struct distance distance[LATENCY_MAX];
     struct dht_status status;
     struct dashboard_snapshot at = { 0 };
     struct resources resources;
-    int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
-    if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
-    if (!rc) rc = fetch(o, &l, &o->report_key, dht_look_report);
-    if (!rc) rc = fetch(o, &l, &o->group_key, dht_look_group);
+    int rc = fetch(o, &l, &o->progress_key, dht_poll_progress);
+    if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_poll_metrics);
+    if (!rc) rc = fetch(o, &l, &o->report_key, dht_poll_report);
+    if (!rc) rc = fetch(o, &l, &o->group_key, dht_poll_group);
     swarm_status(&o->swarm, &status);
     swarm_resources(&o->swarm, &resources);
     at.resources = &resources;
@@ -167,7 +168,7 @@ static int look(struct dash *o, struct pl_err *err)
         at.problem = "No peer of this run has reported lately.";
     if (rc) pl_fail(err, rc, "%s", pl_status_name(rc));
     else rc = dashboard_update(o->dashboard, &at, err);
-    dht_look_clear(&l);
+    dht_poll_clear(&l);
     return rc;
 }
 
@@ -254,7 +255,7 @@ static int run_dash(int argc, char **argv)
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
     for (size_t i = 0; i < o.host.count && !rc; i++)
         if ((rc = http_server_host(o.server, o.host.item[i], &err)) == PL_EUSE) {
-            fprintf(stderr, "potluck dash: --host: %s\n", err.text);
+            fprintf(stderr, "potluck dash: --allowed-host: %s\n", err.text);
             http_server_close(o.server);
             return 2;
         }

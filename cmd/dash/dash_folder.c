@@ -105,8 +105,8 @@ static int read_line(struct line *l, const char *text, double *held_out)
     return is_step ? PL_OK : PL_EFORMAT;
 }
 
-static int tell(struct dashboard *d, const struct line *l, double time, double step_s,
-                struct pl_err *err)
+static int report_step(struct dashboard *d, const struct line *l, double time, double step_s,
+                       struct pl_err *err)
 {
     struct dashboard_metrics m = {
         .key = DASHBOARD_THIS,
@@ -167,7 +167,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
         if (i) time += took;
         f->step_s = f->step_s > 0 ? f->step_s + PACE * (took - f->step_s) : took;
         if (i % each == 0 || i + 1 == n)
-            rc = tell(d, &lines[i], fmax(time, f->time), f->step_s, err);
+            rc = report_step(d, &lines[i], fmax(time, f->time), f->step_s, err);
         f->time = fmax(time, f->time);
     }
     free(lines);

@@ -157,7 +157,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
     ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
     ADD("--save-every", k == 1 ? DRAWN_EVERY : "0");
-    ADD("--without", held, "--average-state-every", "5");
+    ADD("--exclude", held, "--average-state-every", "5");
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");
     else ADD("--listen", "/ip4/127.0.0.1/tcp/0");

@@ -47,7 +47,7 @@ void preflight_say(struct preflight *c, enum finding_level level, const char *wh
     va_start(args, format);
     write_finding(&f, level, what, format, args);
     va_end(args);
-    c->tell(c->context, &f);
+    c->report(c->context, &f);
 }
 
 static const char *advice_for(const char *address, int status, const char *why)
@@ -218,7 +218,7 @@ static void entries(struct preflight *c)
         if (c->good_count && &c->entries[i] == c->good[0])
             snprintf(f->brief, sizeof f->brief, "%zu of %zu bootstrap peers (%.2f ms)",
                      c->good_count, c->count, 1e3 * c->good[0]->ping_s);
-        c->tell(c->context, f);
+        c->report(c->context, f);
     }
 }
 
@@ -385,7 +385,7 @@ int preflight_peers(struct preflight *c)
 }
 
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
-                    preflight_tell *tell, void *context)
+                    preflight_report *report, void *context)
 {
     struct swarm_options visit = *o;
     struct preflight *c = calloc(1, sizeof *c);
@@ -394,7 +394,7 @@ int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *
     int rc;
     if (!c) return PL_ENOMEM;
     *c = (struct preflight){
-        .s = &s, .options = o, .plan = plan, .tell = tell, .context = context
+        .s = &s, .options = o, .plan = plan, .report = report, .context = context
     };
     visit.join_count = 0;
     visit.visitor = 1;

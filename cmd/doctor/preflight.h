@@ -17,7 +17,7 @@ struct finding {
     char advice[400]; /* what to do, and on which side; empty: nothing */
     char brief[80];   /* for the one line when all is good; may be empty */
 };
-typedef void preflight_tell(void *context, const struct finding *f);
+typedef void preflight_report(void *context, const struct finding *f);
 
 struct preflight_plan {
     size_t load;          /* bytes of the record that measures bandwidth; 0: not measured */
@@ -31,15 +31,15 @@ struct preflight_plan {
  * ours, which address does it observe for us, can it connect to us, is it a relay; then what the
  * plan asks for. Meanwhile no peer adds us to its routing table. PL_OK: at least one accepts us. */
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
-                    preflight_tell *tell, void *context);
+                    preflight_report *report, void *context);
 
 /* Memory and speed for a model of the calculator (`potluck calc --models`). PL_EUSE: no such
  * model. */
-int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
+int preflight_machine(const char *model, const struct pl_backend *be, preflight_report *report,
                       void *context, struct pl_err *err);
 /* The same for a plan whose buffers are allocated already; takes 0.3 s at most. */
 void preflight_plan_fits(const struct pl_memory_plan *plan, const struct pl_backend *be,
-                         preflight_tell *tell, void *context);
+                         preflight_report *report, void *context);
 
 /* --- before joining --------------------------------------------------------------------------- */
 

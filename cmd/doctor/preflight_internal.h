@@ -24,7 +24,7 @@ struct preflight {
     const struct swarm_options *options;
     const struct preflight_plan *plan;
     const struct probe_stop *stop; /* may be NULL */
-    preflight_tell *tell;
+    preflight_report *report;
     void *context;
     double *first_good; /* pl_seconds(), under the swarm's lock; may be NULL */
     struct preflight_entry entries[DHT_INITIAL_MAX];

@@ -182,7 +182,7 @@ static struct preflight_join *make(struct swarm *s, const struct preflight_join_
                                      .options = o->swarm,
                                      .plan = &c->plan,
                                      .stop = &c->stop,
-                                     .tell = keep,
+                                     .report = keep,
                                      .context = c,
                                      .first_good = &c->first_good };
     c->began = pl_seconds();

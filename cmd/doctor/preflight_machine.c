@@ -45,7 +45,7 @@ static double operations(const struct pl_memory_plan *plan, const struct pl_memo
 }
 
 static void memory(const struct pl_memory_plan *plan, double need, double have,
-                   preflight_tell *tell, void *context)
+                   preflight_report *report, void *context)
 {
     struct finding f = { .what = "memory" };
     snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, and %.1f GiB are free",
@@ -58,11 +58,12 @@ static void memory(const struct pl_memory_plan *plan, double need, double have,
                  "training (potluck peer). potluck calc %s lists what needs memory",
                  plan->model.name);
     }
-    tell(context, &f);
+    report(context, &f);
 }
 
 static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use *use,
-                  const struct pl_backend *be, double limit, preflight_tell *tell, void *context)
+                  const struct pl_backend *be, double limit, preflight_report *report,
+                  void *context)
 {
     struct finding f = { .what = "speed" };
     double rate = measure(be, limit), minutes;
@@ -82,10 +83,10 @@ static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use 
         f.level = FINDING_WARNING;
         snprintf(f.text, sizeof f.text, "not measured: no memory");
     }
-    tell(context, &f);
+    report(context, &f);
 }
 
-int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
+int preflight_machine(const char *model, const struct pl_backend *be, preflight_report *report,
                       void *context, struct pl_err *err)
 {
     struct pl_memory_model m;
@@ -97,15 +98,15 @@ int preflight_machine(const char *model, const struct pl_backend *be, preflight_
     plan.exchange = ALLREDUCE_BITS;
     if (plan.peers < 2) plan.peers = 2;
     pl_memory_estimate(&use, &plan);
-    memory(&plan, use.device + use.host, proc_bytes("/proc/meminfo", "MemAvailable"), tell,
+    memory(&plan, use.device + use.host, proc_bytes("/proc/meminfo", "MemAvailable"), report,
            context);
-    speed(&plan, &use, be, LONG, tell, context);
+    speed(&plan, &use, be, LONG, report, context);
     return PL_OK;
 }
 
 /* Tensors on a device were allocated in full, otherwise training would not have come so far. */
 void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
-                         preflight_tell *tell, void *context)
+                         preflight_report *report, void *context)
 {
     struct pl_memory_plan plan = *training;
     struct pl_memory_use use;
@@ -113,6 +114,6 @@ void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_
     pl_memory_estimate(&use, &plan);
     memory(&plan, use.host + (be->host_alloc ? 0 : use.device),
            proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/self/status", "VmRSS"),
-           tell, context);
-    speed(&plan, &use, be, SHORT, tell, context);
+           report, context);
+    speed(&plan, &use, be, SHORT, report, context);
 }

@@ -26,7 +26,7 @@ struct peer_options {
     const char *run;
     struct own_page page;
     struct peer_save_options save;
-    struct peer_help_options help;
+    struct peer_auxiliary_options auxiliary;
     const char *config, *optimizer; /* of the run's model */
     int relay, json, no_check;
 };
@@ -42,7 +42,7 @@ static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_HEADING, "Saving the run's state" },
     { NULL, NULL, NULL, OPT_TABLE(save, peer_save_rows), NULL },
     { NULL, NULL, NULL, OPT_HEADING, "Reducing gradients (give the same values as the trainers)" },
-    { NULL, NULL, NULL, OPT_TABLE(help, peer_help_rows), NULL },
+    { NULL, NULL, NULL, OPT_TABLE(auxiliary, peer_auxiliary_rows), NULL },
     { NULL, NULL, NULL, OPT_HEADING, "The run's model, for --save and --auxiliary" },
     { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, train_configs),
       "the run's model: run, middle, small, demo, or a JSON file" },
@@ -75,7 +75,7 @@ static int check(struct peer_options *o)
         return command_misused("peer", "--dash shows a run: --run ID is needed");
     if (o->save.folder && !o->run)
         return command_misused("peer", "--save saves a run's state: --run ID is needed");
-    if (o->help.wanted && (!o->run || join->client_mode))
+    if (o->auxiliary.wanted && (!o->run || join->client_mode))
         return command_misused("peer",
                                "--auxiliary helps a run whose peers can connect to us: it needs "
                                "--run ID and goes with no --client-mode");
@@ -134,17 +134,17 @@ struct work {
     struct peer_model model;
     struct rsa_key key;
     struct peer_save *save;
-    struct peer_help *help;
+    struct peer_auxiliary *auxiliary;
 };
 
 static int open_work(struct work *w, const struct peer_options *o, struct pl_err *err)
 {
     int rc = PL_OK;
-    if (o->save.folder || o->help.wanted)
+    if (o->save.folder || o->auxiliary.wanted)
         rc = peer_model_open(&w->model, o->config, o->optimizer, err);
     if (!rc && o->save.folder)
         rc = peer_save_open(&w->save, &o->save, &w->model, o->run, o->json, err);
-    if (!rc && o->help.wanted) rc = rsa_key_make(&w->key, err);
+    if (!rc && o->auxiliary.wanted) rc = rsa_key_make(&w->key, err);
     return rc;
 }
 
@@ -152,15 +152,16 @@ static int start_work(struct work *w, const struct peer_options *o, struct swarm
                       struct pl_err *err)
 {
     int rc = w->save ? peer_save_start(w->save, s, err) : PL_OK;
-    if (!rc && o->help.wanted)
-        rc = peer_help_open(&w->help, &o->help, &w->model, s, &w->key, o->run, o->json, err);
+    if (!rc && o->auxiliary.wanted)
+        rc = peer_auxiliary_open(&w->auxiliary, &o->auxiliary, &w->model, s, &w->key, o->run,
+                                 o->json, err);
     return rc;
 }
 
 /* Before swarm_close, if it was started. */
 static void close_work(struct work *w)
 {
-    peer_help_close(w->help);
+    peer_auxiliary_close(w->auxiliary);
     peer_save_close(w->save);
     peer_model_close(&w->model);
     rsa_key_clear(&w->key);
@@ -186,7 +187,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
         if (o->json && ++turns % RESOURCES_EVERY == 0) report_resources(s, &limited);
         if (joined && work->save) peer_save_turn(work->save);
-        if (joined && work->help) peer_help_turn(work->help);
+        if (joined && work->auxiliary) peer_auxiliary_turn(work->auxiliary);
     }
     preflight_join_end(check);
 }
@@ -211,7 +212,7 @@ static int run(struct peer_options *o, struct swarm_options *how, struct work *w
 
 static int run_peer(int argc, char **argv)
 {
-    struct peer_options o = { .help.averaging.bandwidth = PL_BANDWIDTH_UNKNOWN };
+    struct peer_options o = { .auxiliary.averaging.bandwidth = PL_BANDWIDTH_UNKNOWN };
     struct validators validators = { 0 };
     struct work work = { .save = NULL };
     struct swarm_options swarm;

@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct peer_help {
+struct peer_auxiliary {
     const struct peer_model *model;
     int json, has_entered;
     struct collaboration *c;
     float **tensor; /* zeros at first: they weigh nothing, but must be numbers */
 };
 
-#define OPTIONS struct peer_help_options
-const struct option_row peer_help_rows[] = {
+#define OPTIONS struct peer_auxiliary_options
+const struct option_row peer_auxiliary_rows[] = {
     { "auxiliary", NULL, NULL, OPT_FLAG(wanted),
       "reduce a share of the gradients whenever two or more trainers average theirs; "
       "contributes no gradients" },
@@ -31,7 +31,7 @@ const struct option_row peer_help_rows[] = {
 
 /* --- work ------------------------------------------------------------------------------------- */
 
-static void say(const struct peer_help *p, const struct collaboration_round *r)
+static void say(const struct peer_auxiliary *p, const struct collaboration_round *r)
 {
     if (!p->json) {
         if (r->banned) fprintf(stderr, "potluck peer: %s\n", r->caught.text);
@@ -48,7 +48,7 @@ static void say(const struct peer_help *p, const struct collaboration_round *r)
                                "caught", r->banned ? r->caught.text : NULL));
 }
 
-void peer_help_turn(struct peer_help *p)
+void peer_auxiliary_turn(struct peer_auxiliary *p)
 {
     struct collaboration_round r;
     if (!p->has_entered) collaboration_enter(p->c, 0);
@@ -58,8 +58,8 @@ void peer_help_turn(struct peer_help *p)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-static int open_tensors(struct peer_help *p, enum pl_compression **method,
-                        const struct peer_help_options *o)
+static int open_tensors(struct peer_auxiliary *p, enum pl_compression **method,
+                        const struct peer_auxiliary_options *o)
 {
     const struct optimizer_state *state = &p->model->state;
     p->tensor = optimizer_state_host(state);
@@ -73,11 +73,11 @@ static int open_tensors(struct peer_help *p, enum pl_compression **method,
     return PL_OK;
 }
 
-int peer_help_open(struct peer_help **out, const struct peer_help_options *o,
-                   const struct peer_model *model, struct swarm *s, const struct rsa_key *key,
-                   const char *run, int json, struct pl_err *err)
+int peer_auxiliary_open(struct peer_auxiliary **out, const struct peer_auxiliary_options *o,
+                        const struct peer_model *model, struct swarm *s, const struct rsa_key *key,
+                        const char *run, int json, struct pl_err *err)
 {
-    struct peer_help *p = calloc(1, sizeof *p);
+    struct peer_auxiliary *p = calloc(1, sizeof *p);
     enum pl_compression *method = NULL;
     struct collaboration_options options = {
         .run = run,
@@ -109,12 +109,12 @@ int peer_help_open(struct peer_help **out, const struct peer_help_options *o,
     options.method = method;
     if (!rc) rc = collaboration_open(&p->c, &options, err);
     free(method);
-    if (rc) peer_help_close(p);
+    if (rc) peer_auxiliary_close(p);
     else *out = p;
     return rc;
 }
 
-void peer_help_close(struct peer_help *p)
+void peer_auxiliary_close(struct peer_auxiliary *p)
 {
     if (!p) return;
     collaboration_close(p->c);

@@ -8,23 +8,23 @@
 #include "cmd/common/averaging_options.h"
 #include "net/hivemind/swarm/swarm.h"
 
-struct peer_help_options {
+struct peer_auxiliary_options {
     int wanted;
     int64_t target_batch;
     struct averaging_options averaging;
 };
 /* --auxiliary, and what the run's trainers give too. */
-extern const struct option_row peer_help_rows[];
+extern const struct option_row peer_auxiliary_rows[];
 
-struct peer_help;
+struct peer_auxiliary;
 
 /* model and s are borrowed; json: print events as lines of JSON. */
-int peer_help_open(struct peer_help **p, const struct peer_help_options *o,
-                   const struct peer_model *model, struct swarm *s, const struct rsa_key *key,
-                   const char *run, int json, struct pl_err *err);
+int peer_auxiliary_open(struct peer_auxiliary **p, const struct peer_auxiliary_options *o,
+                        const struct peer_model *model, struct swarm *s, const struct rsa_key *key,
+                        const char *run, int json, struct pl_err *err);
 /* To be called every second or so, once the swarm has been joined. */
-void peer_help_turn(struct peer_help *p);
+void peer_auxiliary_turn(struct peer_auxiliary *p);
 /* Before swarm_close; leaves a round that is under way. NULL may be closed. */
-void peer_help_close(struct peer_help *p);
+void peer_auxiliary_close(struct peer_auxiliary *p);
 
 #endif

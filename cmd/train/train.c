@@ -80,9 +80,10 @@ static const struct option_row rows[] = {
       "size of the cache in MB; the oldest shards are removed first" },
     { "part", "K/N", NULL, OPT_CALL(take_part),
       "read only every N-th shard, starting with the K-th, so that N peers read different shards" },
-    { "without", "FILE", NULL, OPT_CALL_FILE(take_data),
+    { "exclude", "FILE", NULL, OPT_CALL_FILE(take_data),
       "captions, one per line, whose pairs are held out: excluded from training, used by "
       "--evaluate-every" },
+    { "without", "FILE", NULL, OPT_CALL_FILE(take_data), OPTION_OLD_NAME },
     { "evaluate-every", "N", "100", OPT_INTEGER(evaluate_every, 0, 1000000000),
       "steps between evaluations of the loss on held-out pairs; 0 never evaluates" },
     { "limit", "N", NULL, OPT_INTEGER(limit, 1, INT32_MAX),

@@ -50,7 +50,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
 void train_data_close(struct train_data *d);
 
 /* Where the demo's files lie: $PL_DATA_DIR, else data/demo of the source tree or of the
- * installation. text has room for `size`. */
+ * installation. text holds `size` bytes. */
 const char *train_data_demo(char *text, size_t size, const char *file);
 
 #endif

@@ -135,22 +135,22 @@ void train_log_close(struct train_log *log)
 int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err)
 {
     char *text;
-    size_t bytes, at = 0, room = 0;
+    size_t bytes, at = 0, capacity = 0;
     json_t *entry;
     int rc;
     memset(c, 0, sizeof *c);
     rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
     if (rc) return rc;
     /* As many points as lines, and one for a last line without an end. */
-    for (size_t i = 0; i < bytes; i++) room += text[i] == '\n';
-    c->step = calloc(room + 1, sizeof(double));
-    c->image = calloc(room + 1, sizeof(double));
-    c->text = calloc(room + 1, sizeof(double));
+    for (size_t i = 0; i < bytes; i++) capacity += text[i] == '\n';
+    c->step = calloc(capacity + 1, sizeof(double));
+    c->image = calloc(capacity + 1, sizeof(double));
+    c->text = calloc(capacity + 1, sizeof(double));
     if (!c->step || !c->image || !c->text) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     while (!rc && !(rc = next_line(&entry, text, bytes, &at)) && entry) {
         /* Steps have a loss; events and held-out losses are other lines. */
         const json_t *loss = json_object_get(entry, "loss_image");
-        if (loss && c->count <= room) {
+        if (loss && c->count <= capacity) {
             c->step[c->count] = json_number_value(json_object_get(entry, "step"));
             c->image[c->count] = json_number_value(loss);
             c->text[c->count++] = json_number_value(json_object_get(entry, "loss_text"));

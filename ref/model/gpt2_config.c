@@ -130,7 +130,7 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 int pl_gpt2_is_transposed(const char *name)
 {
     static const char *const transposed[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
-                                          ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
+                                              ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
     for (size_t i = 0; i < PL_COUNT(transposed); i++)
         if (ends_with(name, transposed[i])) return 1;
     return 0;

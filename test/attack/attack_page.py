@@ -111,7 +111,7 @@ for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "
            if status(ask(port, host, path, method=m)) not in (400, 403, 421)]
     check(f"Host {host!r} is refused", not bad, bad)
 refusal = ask(port, "evil.example").split(b"\r\n\r\n", 1)[1]
-check("in one sentence", refusal.count(b"\n") == 1 and b"--host" in refusal, refusal)
+check("in one sentence", refusal.count(b"\n") == 1 and b"--allowed-host" in refusal, refusal)
 two = raw(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 check("two Host headers are refused", status(two) in (400, 403, 421), two[:50])
 two = raw(port, b"GET / HTTP/1.1\r\nHost: evil.example\r\nhost: localhost\r\nConnection: close\r\n\r\n")
@@ -120,7 +120,7 @@ whole = raw(port, b"GET http://localhost/ HTTP/1.1\r\nHost: evil.example\r\nConn
 check("a whole URL changes nothing", status(whole) in (400, 403, 421), whole[:50])
 kept = raw(port, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /data.js HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 check("nor does a request before on the same connection", kept.count(b"HTTP/1.1 200") == 1 and b"HTTP/1.1 421" in kept, kept[:50])
-named = page("--host", "run.example", "--host", "10.1.2.3")
+named = page("--allowed-host", "run.example", "--host", "10.1.2.3")  # --host: the former name
 check("further names are answered", [status(ask(named.port, h)) for h in ("run.example", "RUN.example:80", "10.1.2.3")] == [200] * 3)
 check("and no others", [status(ask(named.port, h)) for h in ("run.example.evil", "x.run.example", "10.1.2.4")] == [421] * 3)
 named.stop()

@@ -266,7 +266,7 @@ static int is_companion(const char *name)
 
 static int not_hidden(const struct dirent *d) { return d->d_name[0] != '.'; }
 
-static void run_area(struct golden *g, golden_area_fn *run, golden_tell *tell, void *context)
+static void run_area(struct golden *g, golden_area_fn *run, golden_report *report, void *context)
 {
     struct dirent **entries;
     struct golden_total total = { .area = g->area };
@@ -299,7 +299,7 @@ static void run_area(struct golden *g, golden_area_fn *run, golden_tell *tell, v
     total.skipped = g->skipped - skipped;
     total.worst = g->worst;
     total.worst_case = g->worst_case;
-    if (tell && total.passed + total.failed + total.skipped) tell(context, &total);
+    if (report && total.passed + total.failed + total.skipped) report(context, &total);
 }
 
 static golden_area_fn *find_area(const char *name, const char **found)
@@ -323,7 +323,7 @@ static int base_name(char *out, const char *folder)
 }
 
 int golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-               golden_tell *tell, void *context, long *failed, struct pl_err *err)
+               golden_report *report, void *context, long *failed, struct pl_err *err)
 {
     struct golden g = { .be = be, .is_ref = !strcmp(be->name, "ref"), .filter = filter };
     struct dirent **entries;
@@ -336,7 +336,7 @@ int golden_run(const struct pl_backend *be, const char *folder, const char *filt
     if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     if ((run = find_area(name, &g.area))) {
         g.folder = folder;
-        run_area(&g, run, tell, context);
+        run_area(&g, run, report, context);
     }
     for (int i = 0; i < n; i++) {
         char *path = run ? NULL : pl_path_join(folder, entries[i]->d_name);
@@ -344,7 +344,7 @@ int golden_run(const struct pl_backend *be, const char *folder, const char *filt
         if (path && !stat(path, &st) && S_ISDIR(st.st_mode)) {
             golden_area_fn *sub = find_area(entries[i]->d_name, &g.area);
             g.folder = path;
-            if (sub) run_area(&g, sub, tell, context);
+            if (sub) run_area(&g, sub, report, context);
             else {
                 g.area = "?";
                 g.file = entries[i]->d_name;

@@ -29,7 +29,7 @@ struct golden_total {
     double worst;           /* 0: all equal */
     const char *worst_case; /* empty: no case with an error */
 };
-typedef void golden_tell(void *context, const struct golden_total *total);
+typedef void golden_report(void *context, const struct golden_total *total);
 
 /* The ref tolerance or the fast one, whichever the backend answers to. */
 double golden_tolerance(const struct golden *g, double ref, double fast);
@@ -73,9 +73,9 @@ int golden_down(const struct golden *g, float *host, const float *device, size_t
 typedef int golden_area_fn(struct golden *g, const char *path, const char *stem);
 
 /* Replays `folder`: an area's folder (its base name is the area's), or a folder of such folders.
- * Prints the lines and the closing count; `tell`, if given, is called after each area. `failed`:
+ * Prints the lines and the closing count; `report`, if given, is called after each area. `failed`:
  * how many cases did. PL_ENOTFOUND if no case's line contains the filter. */
 int golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-               golden_tell *tell, void *context, long *failed, struct pl_err *err);
+               golden_report *report, void *context, long *failed, struct pl_err *err);
 
 #endif

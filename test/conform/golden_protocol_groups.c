@@ -338,8 +338,8 @@ static void check_partition(struct golden *g, const json_t *c)
     for (size_t p = 0; !rc && p < count; p++) {
         size_t reducer = (size_t)parts[p].reducer;
         if (want)
-            seen += (size_t)same_part(&parts[p],
-                                      json_array_get(json_array_get(want, reducer), next[reducer]++));
+            seen += (size_t)same_part(&parts[p], json_array_get(json_array_get(want, reducer),
+                                                                next[reducer]++));
     }
     for (size_t i = 0; i < peers; i++)
         rc = rc || (want && next[i] != json_array_size(json_array_get(want, i)));

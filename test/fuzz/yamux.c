@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (!yamux_open(&s.y, &t, &s.out)) t->user = &s;
     }
     for (size_t at = 1; at < n && !rc; at += 61) { /* in pieces that fit no frame */
-        s.y.room = data[at] * 300u;
+        s.y.send_budget = data[at] * 300u;
         rc = yamux_receive(&s.y, data + at, n - at < 61 ? n - at : 61, &s.out, NULL);
         if (!rc) rc = yamux_pump(&s.y, &s.out);
         now += data[at] * 0.1;

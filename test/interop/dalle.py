@@ -119,7 +119,7 @@ class Swarm:
             command = train_command(
                 self.folder, name, "--run", self.run, "--target-batch", str(TARGET), "--batch", str(BATCH), "--matchmaking-time", str(MATCHMAKING),
                 "--averaging-timeout", "60", "--allreduce-timeout", "30", "--listen", "/ip4/127.0.0.1/tcp/0", "--json", "--slow", str(BATCH_TIME),
-                "--without", HELD_OUT, "--evaluate-every", "0", "--data-seed", str(k + 1), *more, steps=steps)
+                "--exclude", HELD_OUT, "--evaluate-every", "0", "--data-seed", str(k + 1), *more, steps=steps)
             peer = Peer(command + (["--join", join] if join else []), self.folder, name)
         else:
             os.mkdir(os.path.join(self.folder, name))

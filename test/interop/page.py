@@ -452,7 +452,7 @@ def training():
     words = ["--config", os.path.join(ROOT, "test", "program", "tiny.json"), "--limit", "128", "--run", "walk", "--target-batch", "8",
              "--batch", "2", "--steps", "100000", "--matchmaking-time", "2", "--threads", "1", "--slow", "0.2", "--json",
              "--listen", "/ip4/127.0.0.1/tcp/0"]
-    without = ["--without", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
+    without = ["--exclude", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
     with Program("train", *words, *without, "--dash", "--out", folder + "/a") as first:
         entry = first.event("listening")["multiaddr"]
         url = first.said("the page: ")

@@ -117,7 +117,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
         prints "an authority that says nothing is waited for with a word" 'has not answered for [0-9]+ s; waiting' \
             timeout 60 "$POTLUCK" dht get k --join "$entry" --authority "https://localhost:$(cat silent)" --authority-ca key.crt --token-file ann.token
         cp log waited
-        check "and then whose side that is" grep -q "keeper's side, if --authority is right: it is off or frozen" waited
+        check "and then whose side that is" grep -q "owner's side, if --authority is right: it is off or frozen" waited
     fi
     ahead() { # s: the program's clock
         [ "${POTLUCK#*san/}" = "$POTLUCK" ] && cc -x c -shared -fPIC -o clock.so - 2>/dev/null <<END
@@ -134,7 +134,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
 END
     }
     if ahead 3600; then
-        LD_PRELOAD=./clock.so wrong "gives a token that is none: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its keeper's side; yours, if your clock" \
+        LD_PRELOAD=./clock.so wrong "gives a token that is none: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its owner's side; yours, if your clock" \
             $ann
     fi
     if ahead 120; then

@@ -21,5 +21,6 @@ same "each term explained" 'what is computed again for it' "$POTLUCK" calc
 refuses 2 "no model is called 'gpt5'" "$POTLUCK" calc gpt5
 refuses 2 "bsz is 0" "$POTLUCK" calc --bsz 0
 refuses 2 "'9-bit' is none of 32-bit" "$POTLUCK" calc --optimizer 9-bit
-refuses 2 "exchange is 4" "$POTLUCK" calc --exchange 4
+refuses 2 "compression-bits is 4" "$POTLUCK" calc --compression-bits 4
+refuses 2 "compression-bits is 4" "$POTLUCK" calc --exchange 4 # the former name
 finish

@@ -28,7 +28,7 @@ check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
 
 # Pairs that are held out are measured on, and that changes nothing.
 head -n 40 data/demo/holdout.txt >"$work/without"
-check "trains without some" train --steps 4 --out "$work/w1" --without "$work/without" --evaluate-every 0
+check "trains without some" train --steps 4 --out "$work/w1" --exclude "$work/without" --evaluate-every 0
 check "and measures on them" train --steps 4 --out "$work/w2" --without "$work/without" --evaluate-every 2
 check "the same bits" cmp "$work/w1/checkpoint-000004.safetensors" "$work/w2/checkpoint-000004.safetensors"
 check "their loss is logged twice" test "$(grep -c '"held_out":[0-9]' "$work/w2/log.jsonl")" -eq 2

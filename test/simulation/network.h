@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 struct sim_socket;
-/* Something has changed: a connection, bytes, room for bytes, an end. Called in an event. */
+/* Something has changed: a connection, bytes, capacity for bytes, an end. Called in an event. */
 typedef void sim_socket_fn(void *context);
 
 struct sim_socket *sim_socket_new(struct sim_peer *p);

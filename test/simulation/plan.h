@@ -8,7 +8,7 @@
 #include "net/libp2p/peer/multiaddr.h"
 
 #define PLAN_TENSORS 3
-#define PLAN_VALUES 4096 /* room for all tensors of the model */
+#define PLAN_VALUES 4096 /* for all tensors of the model */
 #define PLAN_PORT 4001   /* everybody listens there */
 
 enum plan_method { METHOD_ADAM, METHOD_OWN_STEP };

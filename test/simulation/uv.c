@@ -307,7 +307,7 @@ int uv_try_write(uv_stream_t *s, const uv_buf_t *bufs, unsigned n)
     return (int)sim_socket_send(socket_of(s), bufs->base, bufs->len);
 }
 
-/* What is left of a write that waits for room: bufsml[0]. */
+/* What is left of a write that waits for capacity: bufsml[0]. */
 static void push_write(uv_stream_t *s)
 {
     uv_write_t *w = s->write_queue[0];

@@ -138,7 +138,7 @@ static void come(struct world *w, struct peer *p)
 {
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .user = nil, .user_n = sizeof nil };
-    struct bytes out = { .data = p->said, .room = sizeof p->said, .limit = sizeof p->said };
+    struct bytes out = { .data = p->said, .capacity = sizeof p->said, .limit = sizeof p->said };
     struct matchmaking_options o = { .key = p->key,
                                      .min_time = MATCHMAKING_TIME,
                                      .request_timeout = REQUEST_TIMEOUT,

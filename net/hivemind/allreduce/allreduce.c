@@ -167,7 +167,7 @@ static void go(struct allreduce *x, double now)
     /* The first reason to end wins. A verified round needs everybody's values, so one that
      * is missing ends it at once; a lost reducer ends it only when the others have had their
      * answers, since they may still finish theirs. */
-    if (x->phase == ALLREDUCE_EXCHANGING) {
+    if (x->phase == ALLREDUCE_REDUCING) {
         for (size_t p = 0; p < x->count; p++) allreduce_send_go(x, now, p);
         allreduce_reduce_go(x);
         if (x->o.verify && x->report.senders_lost)
@@ -189,7 +189,7 @@ static void go(struct allreduce *x, double now)
         }
     }
     if (x->phase == ALLREDUCE_CANCELLED) close_streams(x);
-    if (x->jobs || x->phase == ALLREDUCE_EXCHANGING) return;
+    if (x->jobs || x->phase == ALLREDUCE_REDUCING) return;
     x->phase = ALLREDUCE_ENDED;
     x->callbacks->over(x->context, x->status, &x->err);
 }
@@ -206,7 +206,7 @@ void allreduce_cancel(struct allreduce *x, double now)
 void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                        const uint8_t *data, size_t n)
 {
-    if (x->phase != ALLREDUCE_EXCHANGING) return;
+    if (x->phase != ALLREDUCE_REDUCING) return;
     if (way == ALLREDUCE_OUT) allreduce_send_message(x, now, peer, data, n);
     else allreduce_receive_message(x, now, peer, data, n);
     go(x, now);
@@ -214,7 +214,7 @@ void allreduce_message(struct allreduce *x, double now, size_t peer, enum allred
 
 void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduce_way way)
 {
-    if (x->phase != ALLREDUCE_EXCHANGING) return;
+    if (x->phase != ALLREDUCE_REDUCING) return;
     if (way == ALLREDUCE_IN) {
         allreduce_receive_ended(x, peer);
     } else {
@@ -226,7 +226,7 @@ void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduc
 void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                       const char *why)
 {
-    if (x->phase != ALLREDUCE_EXCHANGING) return;
+    if (x->phase != ALLREDUCE_REDUCING) return;
     if (way == ALLREDUCE_IN) {
         allreduce_drop_sender(x, peer, 0);
     } else {
@@ -249,7 +249,7 @@ int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const
     int rc;
     /* Packets may come while our own answers are still missing: a faster peer has begun to
      * verify. They wait in the verifier's inbox. */
-    if (!x->verify.verifier || x->phase != ALLREDUCE_EXCHANGING) return PL_EPROTO;
+    if (!x->verify.verifier || x->phase != ALLREDUCE_REDUCING) return PL_EPROTO;
     rc = verifier_hear(x->verify.verifier, peer, data, n);
     allreduce_tick(x, now); /* what waited for it goes on */
     return rc;
@@ -278,14 +278,14 @@ double allreduce_wake(const struct allreduce *x)
 {
     /* The earliest of all deadlines; the owner sets one timer for it after every event. */
     double at = x->o.time_limit > 0 ? x->began + x->o.time_limit : INFINITY;
-    if (x->phase != ALLREDUCE_EXCHANGING) return INFINITY;
+    if (x->phase != ALLREDUCE_REDUCING) return INFINITY;
     at = fmin(at, fmin(allreduce_send_wake(x), allreduce_receive_wake(x)));
     return fmin(at, allreduce_verify_wake(x));
 }
 
 void allreduce_tick(struct allreduce *x, double now)
 {
-    if (x->phase == ALLREDUCE_EXCHANGING && x->o.time_limit > 0 &&
+    if (x->phase == ALLREDUCE_REDUCING && x->o.time_limit > 0 &&
         now >= x->began + x->o.time_limit) {
         /* The senders that this round waits for are noted first: they, not the reducers that
          * wait for them too, have withheld something. */
@@ -297,7 +297,7 @@ void allreduce_tick(struct allreduce *x, double now)
                               ? x->notes.misfit.text
                               : "the all-reduce took longer than its time limit");
     }
-    if (x->phase == ALLREDUCE_EXCHANGING) {
+    if (x->phase == ALLREDUCE_REDUCING) {
         allreduce_send_tick(x, now);
         allreduce_receive_tick(x, now);
     }

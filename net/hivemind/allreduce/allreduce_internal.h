@@ -189,11 +189,11 @@ struct allreduce_verify {
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-/*   EXCHANGING ---all answered---> APPLYING ----+
+/*   REDUCING -----all answered---> APPLYING ----+
  *       |                                       +---no job left---> ENDED
  *       +------given up-----------> CANCELLED --+ */
 enum allreduce_phase {
-    ALLREDUCE_EXCHANGING,
+    ALLREDUCE_REDUCING,
     ALLREDUCE_APPLYING,  /* can't be given up any more */
     ALLREDUCE_CANCELLED, /* without a result; tensors stay as they are */
     ALLREDUCE_ENDED      /* `over` has been called */

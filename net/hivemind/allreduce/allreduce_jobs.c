@@ -42,7 +42,7 @@ void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, st
 
 void allreduce_give_up(struct allreduce *x, int status, const char *why)
 {
-    if (x->phase != ALLREDUCE_EXCHANGING)
+    if (x->phase != ALLREDUCE_REDUCING)
         return; /* once it is being applied, it will be in a moment */
     x->phase = ALLREDUCE_CANCELLED;
     x->status = status;

@@ -18,7 +18,7 @@
 
 int allreduce_awaits(const struct allreduce *x, size_t peer)
 {
-    return x->receiving.peer[peer].state == IN_AWAITED && x->phase == ALLREDUCE_EXCHANGING;
+    return x->receiving.peer[peer].state == IN_AWAITED && x->phase == ALLREDUCE_REDUCING;
 }
 
 /* COMPLETE without a part received: the peer has nothing to send to us, so it has no stream. */

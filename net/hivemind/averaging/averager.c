@@ -230,7 +230,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
     if (a->call.phase != AVERAGER_IDLE || a->end.begun || s->deadline <= averager_now(a))
         return PL_EUSE;
-    a->search.behind_nat = averager_is_hidden(a);
+    a->search.behind_nat = averager_is_behind_nat(a);
     a->search.number = 0;
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;

@@ -327,7 +327,7 @@ void averager_search_gather(struct averager *a);
 /* In our gather message; 0 behind NAT. */
 double averager_stated_bandwidth(const struct averager *a);
 /* Behind NAT, though it is meant to be called. */
-int averager_is_hidden(const struct averager *a);
+int averager_is_behind_nat(const struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. 1: the gather message has
  * changed. */
 int averager_check_reachability(struct averager *a);

@@ -52,7 +52,7 @@ static int by_doubt(const void *a_, const void *b_)
 
 /* Of reports by third parties the number counts: several nodes near the key have stored an
  * honest peer's declaration, an invented one lies where its author put it. */
-static int by_tellers(const void *a_, const void *b_)
+static int by_reports(const void *a_, const void *b_)
 {
     const struct dht_claim *a = a_, *b = b_;
     if (a->own != b->own) return b->own - a->own;
@@ -66,7 +66,7 @@ static size_t read_claims(struct matchmaking_candidate *found, const struct aver
                           struct dht_claim *claims, size_t count)
 {
     size_t n = 0, doubtful = 0;
-    qsort(claims, count, sizeof *claims, by_tellers);
+    qsort(claims, count, sizeof *claims, by_reports);
     for (size_t i = 0; i < count; i++) {
         found[n] = read_claim(a, &claims[i]);
         /* The engine asks three of them at most that stay silent, so 32 are plenty; the rest
@@ -296,7 +296,7 @@ static int refuses(void *context, const struct peer_id *peer)
     return bans_has(&a->bans, now, peer) || reliability_is_refused(a->reliability, now, peer);
 }
 
-/* The training room knows who has declared again and again without ever coming (liveness.h). */
+/* net/hivemind/training knows who has declared again and again without ever coming (liveness.h). */
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;

@@ -18,7 +18,7 @@ double averager_stated_bandwidth(const struct averager *a)
 
 /* Behind NAT a peer may still be reachable through a relay, which is enough for calls and
  * for matchmaking, but not for parts. A peer that has no relay either can only ask (below). */
-int averager_is_hidden(const struct averager *a)
+int averager_is_behind_nat(const struct averager *a)
 {
     return !a->o.client_mode && dht_node_is_behind_nat(a->node);
 }
@@ -34,7 +34,7 @@ int averager_check_reachability(struct averager *a)
     struct gather gather;
     /* Only the bandwidth in the message changes: a peer that others can't call reduces
      * nothing. */
-    if (averager_is_hidden(a) == a->search.behind_nat ||
+    if (averager_is_behind_nat(a) == a->search.behind_nat ||
         gather_read(&gather, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
         return 0;
     a->search.behind_nat = !a->search.behind_nat;

@@ -30,8 +30,8 @@ static const struct reliability_peer *find(const struct reliability *r, const st
     return at < r->count && peer_id_equal(&r->peers[at].peer, peer) ? &r->peers[at] : NULL;
 }
 
-static int makes_room_for(const struct reliability_peer *a, const struct reliability_peer *b,
-                          double now)
+static int is_evicted_before(const struct reliability_peer *a, const struct reliability_peer *b,
+                             double now)
 {
     /* Order of eviction: unheard for an hour; then unproven, the newest first; then proven,
      * the one longest unheard. So identities that are made up in numbers push out one
@@ -47,7 +47,7 @@ static void evict(struct reliability *r, double now)
 {
     size_t least = 0;
     for (size_t i = 1; i < r->count; i++)
-        if (makes_room_for(&r->peers[least], &r->peers[i], now)) least = i;
+        if (is_evicted_before(&r->peers[least], &r->peers[i], now)) least = i;
     r->proven -= (size_t)r->peers[least].proven;
     memmove(&r->peers[least], &r->peers[least + 1], (--r->count - least) * sizeof *r->peers);
 }

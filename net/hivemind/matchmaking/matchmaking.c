@@ -175,7 +175,7 @@ static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
     return NULL;
 }
 
-/* Expired attempts make room first. */
+/* Expired attempts are evicted first. */
 static int note_tried(struct matchmaking *m, double now, const struct matchmaking_candidate *c)
 {
     struct matchmaking_attempt *before = attempt_at(m, c);

@@ -74,7 +74,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
         return pl_fail(err, PL_EFORMAT,
                        "allowlist, line %zu: a name of letters, digits and . _ - @ + comes first",
                        number);
-    /* The name ends with a zero that is_name has left room for. */
+    /* is_name has limited the length, so a final zero byte fits. */
     memset(u, 0, sizeof *u);
     memcpy(u->name, at, length);
     at += length;

@@ -8,7 +8,7 @@
  *
  * A peer of a moderated run cannot send a single DHT message without the token, so this comes
  * before joining. Other peers verify the same signature, so a token that fails here would be refused by
- * everybody. A failure names the side that has to act: the user, the keeper of the authority, or
+ * everybody. A failure names the side that has to act: the user, the owner of the authority, or
  * nobody yet (it is tried again after 1, 2, 4, ... s). */
 #include "authority_client.h"
 #include "net/http/client/credential.h"
@@ -119,18 +119,18 @@ enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 2
 static const char *certificate_advice(long verified, int has_ca, const char *why)
 {
     if (verified == CERT_NOT_YET)
-        return "your side: set the clock (timedatectl set-ntp true); if it is right, its keeper's: "
+        return "your side: set the clock (timedatectl set-ntp true); if it is right, its owner's: "
                "that certificate is of the future";
     if (verified == CERT_OVER)
-        return "its keeper's side: a new certificate (potluck authority makes one where FILE.crt "
+        return "its owner's side: a new certificate (potluck authority makes one where FILE.crt "
                "is gone); yours, if your clock is ahead";
     if (verified == CERT_NAME || strstr(why, "subject name"))
-        return "your side: --authority has to name it as its certificate does (its keeper's "
+        return "your side: --authority has to name it as its certificate does (its owner's "
                "--name)";
     if (has_ca)
         return "your side: --authority-ca is another's certificate: take the FILE.crt that its "
-               "keeper gives out";
-    return "your side: give its certificate, the FILE.crt that its keeper gives out, by "
+               "owner gives out";
+    return "your side: give its certificate, the FILE.crt that its owner gives out, by "
            "--authority-ca";
 }
 
@@ -147,7 +147,7 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
         return certificate_advice(verified, ask->ca_file != NULL, why);
     case CURLE_SSL_CACERT_BADFILE:
         return "your side: --authority-ca has to be its certificate (PEM), the FILE.crt that its "
-               "keeper gives out";
+               "owner gives out";
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT: return "your side: --authority reads https://NAME:PORT";
     case CURLE_SSL_CONNECT_ERROR:
@@ -157,11 +157,11 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
         return "your side: the name cannot be looked up; check --authority, then this machine's DNS";
     case CURLE_OPERATION_TIMEDOUT:
         *status = PL_EAGAIN;
-        return "its keeper's side, if --authority is right: it is off or frozen, or a firewall "
+        return "its owner's side, if --authority is right: it is off or frozen, or a firewall "
                "drops us; else yours: your network lets nothing out to that port";
     default:
         *status = PL_EAGAIN;
-        return "its keeper's side, if --authority is right: no program answers there (potluck "
+        return "its owner's side, if --authority is right: no program answers there (potluck "
                "authority runs it)";
     }
 }
@@ -173,13 +173,13 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
     if (status == 401 || status == 429) /* 429: and too often */
         return pl_fail(err, PL_EUSE,
                        "authority %.100s: the secret of %.100s is not on its list; your side: ask "
-                       "its keeper for one (potluck authority --invite), and give it by "
+                       "its owner for one (potluck authority --invite), and give it by "
                        "--token-file",
                        ask->url, ask->secret_from ? ask->secret_from : "ours");
     /* 500 and above: the service has failed, not we; a proxy answers so while it restarts. */
     if (status >= 500)
         return pl_fail(err, PL_EAGAIN,
-                       "authority %.100s answers with status %ld; its keeper's "
+                       "authority %.100s answers with status %ld; its owner's "
                        "side: it is in trouble itself",
                        ask->url, status);
     return pl_fail(err, PL_EUSE,
@@ -264,7 +264,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     }
     if (!rc && (rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
                                            bytes_length(&answer), &why)))
-        pl_fail(err, rc, "authority %.100s: %.200s; its keeper's side, if --authority is right",
+        pl_fail(err, rc, "authority %.100s: %.200s; its owner's side, if --authority is right",
                 ask->url, why.text);
     bytes_clear(&answer);
     if (rc) return rc;
@@ -273,7 +273,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
      * clocks is wrong. */
     if ((rc = auth_token_check(&t, authority, now, &why)))
         pl_fail(err, rc,
-                "authority %.100s gives a token that is none: %.200s; its keeper's side; "
+                "authority %.100s gives a token that is none: %.200s; its owner's side; "
                 "yours, if your clock is wrong (timedatectl set-ntp true)",
                 ask->url, why.text);
     /* And one that only we can make: a token for another key would be signed well, and be of no use
@@ -282,7 +282,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
         (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
          memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
         rc = pl_fail(err, PL_EPROTO,
-                     "authority %.200s: the token is for another key; its keeper's "
+                     "authority %.200s: the token is for another key; its owner's "
                      "side",
                      ask->url);
     if (rc) { /* the old token, if there is one, stays in use */

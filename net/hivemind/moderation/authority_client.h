@@ -11,7 +11,7 @@
 
 struct authority_ask {
     const char *url;                  /* "https://host:port", before /api */
-    const char *user_token;           /* the user's, from the keeper of the allowlist */
+    const char *user_token;           /* the user's, from the owner of the allowlist */
     const char *ca_file;              /* PEM to trust; NULL: the system's */
     const char *organization, *model; /* of the query; NULL: empty */
     const char *secret_from;          /* the file of user_token, for messages; may be NULL */

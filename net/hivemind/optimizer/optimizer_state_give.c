@@ -17,7 +17,7 @@
 struct maker {
     struct state_snapshot *snapshot;
     struct training_state meta;
-    size_t leaf_room;
+    size_t leaf_capacity;
     size_t optimizer_tensors;
     int failed;
 };
@@ -50,15 +50,15 @@ static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
 /* Adds a leaf of the metadata: a real number, a count, or the index of a tensor. */
 static void add_leaf(struct maker *m, struct state_leaf leaf)
 {
-    if (m->meta.count == m->leaf_room) {
-        size_t room = m->leaf_room ? 2 * m->leaf_room : 64;
-        struct state_leaf *more = realloc(m->meta.leaves, room * sizeof *more);
+    if (m->meta.count == m->leaf_capacity) {
+        size_t capacity = m->leaf_capacity ? 2 * m->leaf_capacity : 64;
+        struct state_leaf *more = realloc(m->meta.leaves, capacity * sizeof *more);
         if (!more) {
             m->failed = 1;
             return;
         }
         m->meta.leaves = more;
-        m->leaf_room = room;
+        m->leaf_capacity = capacity;
     }
     m->meta.leaves[m->meta.count++] = leaf;
 }

@@ -22,7 +22,7 @@ void dht_id_of(struct dht_id *id, const void *data, size_t n)
 int dht_id_of_text(struct dht_id *id, const char *key)
 {
     uint8_t raw[1024];
-    struct bytes b = { .data = raw, .room = sizeof raw, .limit = sizeof raw };
+    struct bytes b = { .data = raw, .capacity = sizeof raw, .limit = sizeof raw };
     if (strlen(key) > 1000) return PL_ELIMIT;
     mp_text(&b, key); /* fits: nothing is allocated */
     dht_id_of(id, bytes_at(&b), bytes_length(&b));

@@ -29,7 +29,7 @@
 /* --- the user's files ------------------------------------------------------------------------- */
 
 #define SECRET \
-    "the secret that the swarm's keeper gave you (potluck authority --invite), alone in its " \
+    "the secret that the swarm's owner gave you (potluck authority --invite), alone in its " \
     "first line"
 
 /* A word of printable characters, and nothing else in its line: who copied a line of the
@@ -99,7 +99,7 @@ static int check_ca_file(const struct membership *m, struct pl_err *err)
     free(text);
     return rc ? pl_fail(err, rc,
                         "--authority-ca %.250s; your side: it has to be the authority's "
-                        "certificate (PEM), the FILE.crt that its keeper gives out",
+                        "certificate (PEM), the FILE.crt that its owner gives out",
                         why.text)
               : PL_OK;
 }

@@ -96,7 +96,7 @@ static int is_remembered(const struct claimant *p, double now)
     return p->renewed + CLAIMS_DOUBT_MAX > now;
 }
 
-/* Adds one record for each peer, of those known before or of those new. The list has room for a
+/* Adds one record for each peer, of those known before or of those new. The list holds a
  * limited number of peers, and known ones come first: a flood of invented peers cannot displace
  * them. */
 static size_t take(struct claims *next, struct progress_record *counted, const struct claims *c,

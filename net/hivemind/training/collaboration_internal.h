@@ -156,7 +156,7 @@ struct request {
     struct collaboration_view *view;
     struct collaboration_round *round;
     struct state_snapshot *snapshot;
-    char *bits; /* room for GROUP_BITS_MAX + 1 */
+    char *bits; /* GROUP_BITS_MAX + 1 bytes */
     struct metrics_record metrics;
     struct metrics_sums *sums;
     struct report_record *totals;

@@ -370,7 +370,8 @@ static const float *shown(const struct verifier *r, size_t peer, float *decoded,
 static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const float *a,
                        double tau, double *pull)
 {
-    size_t reducer = (size_t)r->v.parts[r->opened].reducer, length = r->v.parts[r->opened].length, part;
+    size_t reducer = (size_t)r->v.parts[r->opened].reducer, length = r->v.parts[r->opened].length,
+           part;
     struct part_report t;
     int bad;
     const float *x = shown(r, peer, d->decoded, &bad);

@@ -15,7 +15,7 @@ static size_t wanted(const struct dht_dictionary *d)
     return d->count < DASHBOARD_RECORDS_MAX ? d->count : DASHBOARD_RECORDS_MAX;
 }
 
-int dht_look_metrics(struct dht_look *l, const struct dht_dictionary *d)
+int dht_poll_metrics(struct dht_poll *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->metrics);
@@ -35,7 +35,7 @@ int dht_look_metrics(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
+int dht_poll_progress(struct dht_poll *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->progress);
@@ -56,7 +56,7 @@ int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_look_report(struct dht_look *l, const struct dht_dictionary *d)
+int dht_poll_report(struct dht_poll *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->report);
@@ -75,7 +75,7 @@ int dht_look_report(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_look_group(struct dht_look *l, const struct dht_dictionary *d)
+int dht_poll_group(struct dht_poll *l, const struct dht_dictionary *d)
 {
     static const uint8_t yes = 0xc3; /* msgpack's; false: has found its group, or has given up */
     l->searching = 0;
@@ -84,7 +84,7 @@ int dht_look_group(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-void dht_look_clear(struct dht_look *l)
+void dht_poll_clear(struct dht_poll *l)
 {
     free(l->metrics);
     free(l->progress);

@@ -273,7 +273,7 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     s->method = response_text("This server only answers GET and HEAD.\n");
     s->busy = response_text("Too many watch already.\n");
     s->host = response_text("This page is not served under that host name; "
-                            "potluck dash --host NAME adds one.\n");
+                            "potluck dash --allowed-host NAME adds one.\n");
     if (!s->missing || !s->method || !s->busy || !s->host) {
         http_server_close(s);
         return pl_fail(err, PL_ENOMEM, "web server: out of memory");

@@ -22,7 +22,7 @@ int upload_put(struct upload *u)
 {
     static const char *const headers[] = { "Content-Type: application/octet-stream", NULL };
     struct upload_reply x;
-    int rc = upload_tell(u, 0);
+    int rc = upload_report(u, 0);
     if (!rc) rc = upload_insist(u, &x, "PUT", u->url, headers, u->file.at, u->file.bytes, "PUT");
     if (rc) return rc;
     /* Some servers answer 200 to a cut upload. Where HEAD gives a length, it must be the whole
@@ -31,7 +31,7 @@ int upload_put(struct upload *u)
     if (!rc && x.status == 200 && x.length >= 0 && (uint64_t)x.length != u->file.bytes)
         return pl_fail(u->err, PL_EIO, "%.200s: %lld bytes arrived, %zu were sent", u->url,
                        x.length, u->file.bytes);
-    return upload_tell(u, u->file.bytes);
+    return upload_report(u, u->file.bytes);
 }
 
 int http_upload(const char *url, const char *path, const struct http_upload_options *options,

@@ -170,7 +170,7 @@ int upload_complain(const struct upload *u, int rc, const struct upload_reply *x
     return pl_fail(u->err, PL_EIO, "%.200s: %s: the server answers %ld", u->url, what, x->status);
 }
 
-int upload_tell(const struct upload *u, uint64_t done)
+int upload_report(const struct upload *u, uint64_t done)
 {
     if (!u->o->progress || !u->o->progress(u->o->context, done, u->file.bytes)) return PL_OK;
     return pl_fail(u->err, PL_EAGAIN, "%.200s: stopped", u->path);
@@ -185,7 +185,7 @@ int upload_insist(struct upload *u, struct upload_reply *x, const char *method, 
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
         if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, what);
-        if ((rc = upload_tell(u, 0))) return rc;
+        if ((rc = upload_report(u, 0))) return rc;
         upload_wait(&wait);
     }
 }
@@ -261,7 +261,7 @@ static int send_part(struct upload *u, struct upload_reply *x, json_t *state, si
                            u->url);
         if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, "a part");
-        if ((rc = upload_tell(u, at))) return rc;
+        if ((rc = upload_report(u, at))) return rc;
         upload_wait(&wait);
     }
 }
@@ -273,7 +273,7 @@ int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *
     int rc = PL_OK;
     for (size_t part = json_array_size(tags); !rc && part < parts; part++) {
         struct upload_reply x;
-        if ((rc = upload_tell(u, part * piece)) ||
+        if ((rc = upload_report(u, part * piece)) ||
             (rc = send_part(u, &x, state, part, piece, send)))
             break;
         if (json_array_append_new(tags, json_string(x.tag)))

@@ -48,7 +48,7 @@ int upload_insist(struct upload *u, struct upload_reply *x, const char *method, 
 int upload_is_passing(int rc, const struct upload_reply *x);
 int upload_complain(const struct upload *u, int rc, const struct upload_reply *x, const char *what);
 void upload_wait(double *seconds);
-int upload_tell(const struct upload *u, uint64_t done);
+int upload_report(const struct upload *u, uint64_t done);
 
 /* Where an upload stands, kept in "<path>.upload": a JSON object. recall gives it back if it is
  * about this very file and address, else NULL; remember takes the reference only to read it. */

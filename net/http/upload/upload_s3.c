@@ -90,7 +90,7 @@ static int insist(struct upload *u, struct upload_reply *x, const char *method, 
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
         if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, what);
-        if ((rc = upload_tell(u, 0))) return rc;
+        if ((rc = upload_report(u, 0))) return rc;
         upload_wait(&wait);
     }
 }
@@ -216,9 +216,9 @@ int upload_s3(struct upload *u)
                        u->url);
     u->bare = 1;
     if (u->file.bytes <= piece) {
-        rc = upload_tell(u, 0);
+        rc = upload_report(u, 0);
         if (!rc) rc = insist(u, &x, "PUT", "", u->file.at, u->file.bytes, "PUT");
-        return rc ? rc : upload_tell(u, u->file.bytes);
+        return rc ? rc : upload_report(u, u->file.bytes);
     }
     state = upload_recall(u);
     known = piece_of(state) != 0;
@@ -236,5 +236,5 @@ int upload_s3(struct upload *u)
     json_decref(state);
     if (rc) return rc == PL_ENOTFOUND ? PL_EIO : rc;
     upload_forget(u);
-    return upload_tell(u, u->file.bytes);
+    return upload_report(u, u->file.bytes);
 }

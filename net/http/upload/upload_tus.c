@@ -92,7 +92,7 @@ static int ask_offset(struct upload *u, uint64_t *offset)
 static int send_pieces(struct upload *u, uint64_t offset)
 {
     double wait = u->o->wait_s;
-    int bare = 0, rc = upload_tell(u, offset);
+    int bare = 0, rc = upload_report(u, offset);
     while (!rc && offset < u->file.bytes) {
         size_t n = u->file.bytes - offset < u->o->piece ? (size_t)(u->file.bytes - offset)
                                                         : u->o->piece;
@@ -107,7 +107,7 @@ static int send_pieces(struct upload *u, uint64_t offset)
             offset += n;
             bare = 0;
             wait = u->o->wait_s;
-            rc = upload_tell(u, offset);
+            rc = upload_report(u, offset);
             continue;
         }
         if (!upload_is_passing(rc, &x) && !(rc == PL_OK && x.status == 204))
@@ -119,7 +119,7 @@ static int send_pieces(struct upload *u, uint64_t offset)
                            (unsigned long long)now, u->file.bytes);
         if (now > offset) bare = 0;
         offset = now;
-        if (!(rc = upload_tell(u, offset))) upload_wait(&wait);
+        if (!(rc = upload_report(u, offset))) upload_wait(&wait);
     }
     return rc;
 }

@@ -187,7 +187,7 @@ static void free_search(struct peer_search *s)
 }
 
 /* One who waits leaves the search; it is told a moment later. */
-static void settle_wait(struct host_wait *w, int status)
+static void complete_wait(struct host_wait *w, int status)
 {
     const struct peer_search *s = w->search;
     char peer[PEER_ID_TEXT_MAX];
@@ -205,17 +205,17 @@ static void settle_wait(struct host_wait *w, int status)
 
 static void end_search(struct peer_search *s, int status)
 {
-    while (s->waits) settle_wait(s->waits, status);
+    while (s->waits) complete_wait(s->waits, status);
     free_search(s);
 }
 
 /* The known addresses are used up. A query for another peer must not wait for what others say about
  * this one: two such queries would wait for each other. */
-static void settle_known_only(struct peer_search *s)
+static void complete_known_only(struct peer_search *s)
 {
     for (struct host_wait *w = s->waits, *next; w; w = next) {
         next = w->next;
-        if (w->effort == ROUTING_KNOWN) settle_wait(w, PL_EIO);
+        if (w->effort == ROUTING_KNOWN) complete_wait(w, PL_EIO);
     }
 }
 
@@ -319,7 +319,7 @@ static void step(void *context)
                     step, s);
         return;
     }
-    if (!s->dial_count) settle_known_only(s);
+    if (!s->dial_count) complete_known_only(s);
     if (!ask_router(s) && !s->dial_count) end_search(s, PL_EIO);
 }
 

@@ -20,7 +20,7 @@ struct routing {
     struct host_core *core;
     struct dialing *dialing;
     const struct peer_router *router; /* NULL: nobody can be asked */
-    struct host_wait *waits;          /* for one address, or settled: not those of a search */
+    struct host_wait *waits;          /* for one address, or completed: not those of a search */
 };
 
 enum routing_effort {

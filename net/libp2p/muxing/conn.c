@@ -87,17 +87,17 @@ static int encrypt(struct conn *c)
 }
 
 /* Data stop at wire_high: what is urgent would wait behind them. */
-static void set_room(struct conn *c)
+static void set_send_budget(struct conn *c)
 {
     size_t held = bytes_length(&c->wire) + c->under_way;
-    c->yamux.room = held < c->wire_high ? c->wire_high - held : 0;
+    c->yamux.send_budget = held < c->wire_high ? c->wire_high - held : 0;
 }
 
 /* The last step: streams may be opened. Odd IDs are the dialer's. */
 static void open_muxer(struct conn *c, double now)
 {
     yamux_init(&c->yamux, c->dialer, &c->events.streams, c->context, now);
-    set_room(c);
+    set_send_budget(c);
     c->state = CONN_OPEN;
     c->events.open(c->context);
 }
@@ -197,10 +197,10 @@ int conn_flush(struct conn *c)
     if (!c->secure || !c->secure->established) return PL_OK;
     rc = encrypt(c);
     if (rc || c->state != CONN_OPEN) return rc;
-    set_room(c);
+    set_send_budget(c);
     rc = yamux_pump(&c->yamux, &c->frames);
     if (!rc) rc = encrypt(c);
-    set_room(c);
+    set_send_budget(c);
     return rc;
 }
 
@@ -214,10 +214,10 @@ void conn_took(struct conn *c, size_t n, double seconds)
                                           : (size_t)high;
 }
 
-/* A burst leaves its room behind; a connection that is quiet again gives it back. */
+/* A burst leaves its buffer behind; a connection that is quiet again gives it back. */
 static void trim(struct bytes *b)
 {
-    if (!bytes_length(b) && b->room > TRIM_ABOVE && !b->failed) bytes_clear(b);
+    if (!bytes_length(b) && b->capacity > TRIM_ABOVE && !b->failed) bytes_clear(b);
 }
 
 int conn_tick(struct conn *c, double now, struct pl_err *err)

@@ -37,7 +37,7 @@ struct yamux_stream {
     int in_ended;                /* 1: FIN came; what is in `in` is the last of it */
     int out_ended;               /* 1: we said FIN, or will once `waiting` is out */
     int reset;                   /* 1: either side reset it; nothing more comes or goes */
-    struct buffer_queue waiting; /* written by us; goes out as credit and room allow */
+    struct buffer_queue waiting; /* written by us; goes out as credit and send_budget allow */
     void *user;                  /* the layer above */
     /* private */
     uint32_t credit;   /* bytes that we may still send */
@@ -60,14 +60,14 @@ struct yamux_events {
 struct yamux {
     struct yamux_events events;
     void *context;
-    double now;       /* s on the caller's clock; the caller keeps it up to date */
-    size_t room;      /* data bytes that may still be appended to out; the caller refills it */
-    size_t held;      /* bytes in all streams' in */
-    size_t unsent;    /* bytes in all streams' waiting */
-    size_t answers;   /* of them in streams that the other side has opened, and asks on */
-    size_t count;     /* streams */
-    double rtt;       /* s of the last ping; 0 before it */
-    int remote_going; /* 1: the other side wants no new streams */
+    double now;         /* s on the caller's clock; the caller keeps it up to date */
+    size_t send_budget; /* data bytes that may still be appended to out; the caller refills it */
+    size_t held;        /* bytes in all streams' in */
+    size_t unsent;      /* bytes in all streams' waiting */
+    size_t answers;     /* of them in streams that the other side has opened, and asks on */
+    size_t count;       /* streams */
+    double rtt;         /* s of the last ping; 0 before it */
+    int remote_going;   /* 1: the other side wants no new streams */
     /* private */
     struct yamux_stream **buckets, *ready_first, *ready_last;
     size_t bucket_count, inbound, unacked, grown;
@@ -95,13 +95,13 @@ int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *
  * dead. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
 double yamux_due(const struct yamux *y);
-/* Sends what waits, in turns of one frame a stream, as long as there is room. */
+/* Sends what waits, in turns of one frame a stream, until send_budget is used up. */
 int yamux_pump(struct yamux *y, struct bytes *out);
 
 /* PL_EAGAIN while too many of ours are not taken or the other side is going. The stream belongs to
  * y until yamux_release. */
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
-/* Sends what credit and room allow, keeps a copy of the rest. */
+/* Sends what credit and send_budget allow, keeps a copy of the rest. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
                 struct bytes *out);
 /* The same for what *data holds, without a copy; it goes out with the next yamux_pump. *data is

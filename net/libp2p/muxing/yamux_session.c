@@ -34,7 +34,7 @@ void yamux_init(struct yamux *y, int client, const struct yamux_events *events, 
     y->next_id = client ? 1 : 2;
     y->events = *events;
     y->context = context;
-    y->room = SIZE_MAX;
+    y->send_budget = SIZE_MAX;
     y->now = y->ping_at = now;
     y->ping_sent = -1;
 }
@@ -65,11 +65,13 @@ static uint32_t send_frame(struct yamux *y, struct yamux_stream *s, const uint8_
 {
     uint32_t part = n < YAMUX_BODY_MAX ? (uint32_t)n : YAMUX_BODY_MAX;
     if (part > s->credit) part = s->credit;
-    if (!part || !y->room) return 0;
+    if (!part || !y->send_budget) return 0;
     put(out, YAMUX_DATA, 0, s->id, part);
     bytes_add(out, data, part);
     s->credit -= part;
-    y->room -= part < y->room ? part : y->room; /* the last frame may be too large, not cut small */
+    y->send_budget -= part < y->send_budget
+                          ? part
+                          : y->send_budget; /* the last frame may be too large, not cut small */
     return part;
 }
 
@@ -116,7 +118,7 @@ int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data)
 int yamux_pump(struct yamux *y, struct bytes *out)
 {
     struct yamux_stream *s;
-    while (y->room && (s = y->ready_first) && !out->failed) {
+    while (y->send_budget && (s = y->ready_first) && !out->failed) {
         size_t n;
         const uint8_t *piece = buffer_queue_at(&s->waiting, &n);
         uint32_t sent = send_frame(y, s, piece, n, out);
@@ -244,8 +246,8 @@ static void on_end(struct yamux *y, struct yamux_stream *s, int flags)
     }
 }
 
-/* Tells the layer above, or ends a stream that it no longer wants. */
-static void tell(struct yamux *y, struct yamux_stream *s)
+/* Notifies the layer above, or ends a stream that it no longer wants. */
+static void notify(struct yamux *y, struct yamux_stream *s)
 {
     if (!s->released) y->events.readable(y->context, s);
     else if (is_over(s)) yamux_table_remove(y, s);
@@ -263,7 +265,7 @@ static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct
     s->credit += f->length;
     yamux_ready_join(y, s);
     on_end(y, s, f->flags);
-    if (f->flags & (YAMUX_FIN | YAMUX_RST)) tell(y, s);
+    if (f->flags & (YAMUX_FIN | YAMUX_RST)) notify(y, s);
     return yamux_pump(y, out);
 }
 
@@ -299,7 +301,7 @@ static int on_body(struct yamux *y, const uint8_t *data, size_t n)
         y->held += n;
     }
     if (last) on_end(y, s, y->body.flags);
-    if ((n && !s->released) || (last && y->body.flags & (YAMUX_FIN | YAMUX_RST))) tell(y, s);
+    if ((n && !s->released) || (last && y->body.flags & (YAMUX_FIN | YAMUX_RST))) notify(y, s);
     return PL_OK;
 }
 

@@ -9,7 +9,7 @@
 
 /* text receives at most BASE58_TEXT_MAX characters. PL_ELIMIT above BASE58_BYTES_MAX bytes. */
 int base58_encode(char *text, const uint8_t *data, size_t n);
-/* data has room for BASE58_BYTES_MAX. PL_EFORMAT for a foreign character, PL_ELIMIT if too long. */
+/* data holds BASE58_BYTES_MAX bytes. PL_EFORMAT for a foreign character, PL_ELIMIT if too long. */
 int base58_decode(uint8_t *data, size_t *n, const char *text, size_t length);
 
 #endif

@@ -31,7 +31,7 @@ int identity_serialize(const struct identity *me, struct bytes *out);
 int identity_file(struct identity *me, const char *path, struct pl_err *err);
 void identity_clear(struct identity *me);
 
-/* signature has room for SIGNATURE_MAX. PL_ENOMEM when the library fails. */
+/* signature holds SIGNATURE_MAX bytes. PL_ENOMEM when the library fails. */
 int identity_sign(const struct identity *me, uint8_t *signature, size_t *n, const void *data,
                   size_t bytes);
 

@@ -103,12 +103,12 @@ int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n)
 
 /* As the original prints it. The C library shows the last four bytes of ::102:304, too, in the form
  * of IPv4, which only ::ffff:1.2.3.4 has. */
-static void ip6_text(char *out, size_t room, const uint8_t *ip)
+static void ip6_text(char *out, size_t capacity, const uint8_t *ip)
 {
     static const uint8_t zeros[12];
     if (!memcmp(ip, zeros, sizeof zeros) && (ip[12] || ip[13]))
-        snprintf(out, room, "::%x:%x", ip[12] << 8 | ip[13], ip[14] << 8 | ip[15]);
-    else inet_ntop(AF_INET6, ip, out, (socklen_t)room);
+        snprintf(out, capacity, "::%x:%x", ip[12] << 8 | ip[13], ip[14] << 8 | ip[15]);
+    else inet_ntop(AF_INET6, ip, out, (socklen_t)capacity);
 }
 
 void multiaddr_text(char *text, const struct multiaddr *a)

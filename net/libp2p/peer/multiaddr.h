@@ -18,7 +18,7 @@ int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *er
 /* Checks every part of a received address. PL_EFORMAT, also for a protocol that we do not know:
  * where the next part starts cannot be told. */
 int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n);
-/* text has room for MULTIADDR_TEXT_MAX. A name's unprintable bytes become '?'. */
+/* text holds MULTIADDR_TEXT_MAX bytes. A name's unprintable bytes become '?'. */
 void multiaddr_text(char *text, const struct multiaddr *a);
 
 /* What a dialer needs. */

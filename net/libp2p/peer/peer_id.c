@@ -40,7 +40,7 @@ int peer_id_parse(struct peer_id *id, const uint8_t *bytes, size_t n)
 }
 
 /* RFC 4648 base32, lower case, no padding: 5 bits a character, left-over bits must be zero. */
-static int base32_decode(uint8_t *out, size_t room, size_t *n, const char *text, size_t length)
+static int base32_decode(uint8_t *out, size_t capacity, size_t *n, const char *text, size_t length)
 {
     uint32_t bits = 0;
     int held = 0;
@@ -54,7 +54,7 @@ static int base32_decode(uint8_t *out, size_t room, size_t *n, const char *text,
         bits = bits << 5 | value;
         held += 5;
         if (held >= 8) {
-            if (*n == room) return PL_ELIMIT;
+            if (*n == capacity) return PL_ELIMIT;
             held -= 8;
             out[(*n)++] = (uint8_t)(bits >> held);
             bits &= (1u << held) - 1;

@@ -59,7 +59,7 @@ static void drop(struct peers *t, struct peer *p)
 
 static int is_held(const struct peer *p) { return p->connections || p->search; }
 
-static int make_room(struct peers *t)
+static int evict_oldest(struct peers *t)
 {
     struct peer *oldest = NULL;
     for (size_t i = 0; i < t->bucket_count; i++)
@@ -100,7 +100,7 @@ struct peer *peers_get(struct peers *t, const struct peer_id *id, double now)
         p->seen = now;
         return p;
     }
-    if (id->length < 8 || (t->count >= PEERS_MAX && !make_room(t))) return NULL;
+    if (id->length < 8 || (t->count >= PEERS_MAX && !evict_oldest(t))) return NULL;
     if (t->count >= t->bucket_count && grow(t)) return NULL;
     if (!(p = calloc(1, sizeof *p))) return NULL;
     p->id = *id;

@@ -102,7 +102,7 @@ static int write_message(struct host *h, const struct multiaddr *seen_as, struct
     return rc;
 }
 
-static void tell(struct stream *c)
+static void send_identity(struct stream *c)
 {
     const struct connection *l = stream_connection(c);
     struct bytes out = { 0 };
@@ -115,7 +115,7 @@ static void tell(struct stream *c)
 static void on_asked(void *context, struct stream *c)
 {
     (void)context;
-    tell(c);
+    send_identity(c);
     stream_close(c); /* lingers until it is out */
 }
 
@@ -217,7 +217,7 @@ static void push_to(struct host *h, struct connection *l)
     struct exchange *x = begin(h);
     if (!x) return;
     x->pushing = 1;
-    if ((x->stream = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->stream);
+    if ((x->stream = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) send_identity(x->stream);
     else finish(x);
 }
 

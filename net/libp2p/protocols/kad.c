@@ -258,7 +258,7 @@ static void step_soon(struct router_query *q)
     timer_start(host_loop(q->host), &q->next_step, 0, step, q);
 }
 
-/* Into the address book, as far as the teller can know. */
+/* Into the address book, as far as the reporting peer can know. */
 static void learn(struct router_query *q, const struct stream *c, const struct kad_peer *told)
 {
     const struct connection *l = stream_connection(c);
@@ -336,7 +336,7 @@ static void ask_one(struct router_query *q, const struct peer_id *id)
     bytes_clear(&out);
 }
 
-static void tell(struct router_query *q, int status)
+static void report(struct router_query *q, int status)
 {
     router_done *done = q->done;
     void *context = q->context;
@@ -359,11 +359,11 @@ static void step(void *context)
 {
     struct router_query *q = context;
     if (q->found) {
-        tell(q, PL_OK);
+        report(q, PL_OK);
         return;
     }
     if (q->late) {
-        tell(q, PL_EAGAIN);
+        report(q, PL_EAGAIN);
         return;
     }
     if (q->question_count) return; /* a round ends with its last answer */
@@ -373,7 +373,7 @@ static void step(void *context)
                 q->candidates[i].asked = 1;
                 ask_one(q, &q->candidates[i].id);
             }
-    if (!q->question_count) tell(q, PL_ENOTFOUND);
+    if (!q->question_count) report(q, PL_ENOTFOUND);
 }
 
 static void on_late(void *context)
@@ -429,7 +429,7 @@ static void stop(struct host *h)
     struct kad *k = kad_of(h);
     if (!k) return;
     while (k->answering) finish(k->answering);
-    while (k->queries) tell(k->queries, PL_EIO);
+    while (k->queries) report(k->queries, PL_EIO);
     host_set_router(h, NULL);
     host_set_state(h, &kad_protocol, NULL);
     free(k);

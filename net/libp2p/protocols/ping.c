@@ -29,7 +29,7 @@ static void finish(struct pinging *p)
     free(p);
 }
 
-static void tell(struct pinging *p, int status, const char *why)
+static void report(struct pinging *p, int status, const char *why)
 {
     ping_done *done = p->done;
     void *context = p->context;
@@ -40,12 +40,12 @@ static void tell(struct pinging *p, int status, const char *why)
     if (done) done(context, status, status ? 0 : rtt, copy.text);
 }
 
-static void on_late(void *context) { tell(context, PL_EAGAIN, "no answer to a ping in time"); }
+static void on_late(void *context) { report(context, PL_EAGAIN, "no answer to a ping in time"); }
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
-    tell(context, status, why);
+    report(context, status, why);
 }
 
 /* --- server ----------------------------------------------------------------------------------- */
@@ -105,8 +105,8 @@ static void on_echo(void *context, struct stream *c)
     const uint8_t *data = stream_data(c, &n, &ended);
     if (n < PING_BYTES && !ended) return;
     stream_finish(c);
-    if (n == PING_BYTES && !memcmp(data, p->sent, PING_BYTES)) tell(p, PL_OK, "");
-    else tell(p, PL_EPROTO, "the answer to a ping is not what was sent");
+    if (n == PING_BYTES && !memcmp(data, p->sent, PING_BYTES)) report(p, PL_OK, "");
+    else report(p, PL_EPROTO, "the answer to a ping is not what was sent");
 }
 
 int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,

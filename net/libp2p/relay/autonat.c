@@ -325,8 +325,8 @@ void autonat_cancel(struct autonat_question *a)
     free(a);
 }
 
-static void tell(struct autonat_question *a, int status, const struct multiaddr *at,
-                 const char *why)
+static void report(struct autonat_question *a, int status, const struct multiaddr *at,
+                   const char *why)
 {
     autonat_done *done = a->done;
     void *context = a->context;
@@ -348,24 +348,24 @@ static void on_answer(void *context, struct stream *c)
     if (rc == PL_EAGAIN) return;
     stream_finish(c);
     if (rc || !m.is_response) {
-        tell(a, PL_EFORMAT, NULL, "the answer cannot be read");
+        report(a, PL_EFORMAT, NULL, "the answer cannot be read");
     } else if (m.status == AUTONAT_OK) {
-        tell(a, PL_OK, m.address_count ? &m.addresses[0] : NULL, "");
+        report(a, PL_OK, m.address_count ? &m.addresses[0] : NULL, "");
     } else {
         pl_fail(&err, 0, "%s%s%s",
                 m.status == AUTONAT_DIAL_ERROR ? "it could not reach us" : "it did not try",
                 m.text[0] ? ": " : "", m.text);
-        tell(a, m.status == AUTONAT_DIAL_ERROR ? PL_EIO : PL_EPROTO, NULL, err.text);
+        report(a, m.status == AUTONAT_DIAL_ERROR ? PL_EIO : PL_EPROTO, NULL, err.text);
     }
 }
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
-    tell(context, status, NULL, why);
+    report(context, status, NULL, why);
 }
 
-static void on_late(void *context) { tell(context, PL_EAGAIN, NULL, "no answer in time"); }
+static void on_late(void *context) { report(context, PL_EAGAIN, NULL, "no answer in time"); }
 
 /* Ours, and where the other side sees us with the ports that we listen on: behind a router our own
  * address is one that it must not try (keep_own_addresses), and would never say so. */

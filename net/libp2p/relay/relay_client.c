@@ -307,7 +307,7 @@ static void cancel_dial(struct circuit_dial *d)
     free(d);
 }
 
-static void tell(struct circuit_dial *d, struct connection *l, int status, const char *why)
+static void report(struct circuit_dial *d, struct connection *l, int status, const char *why)
 {
     circuit_done *done = d->done;
     void *context = d->context;
@@ -319,13 +319,13 @@ static void tell(struct circuit_dial *d, struct connection *l, int status, const
 
 static void on_dial_late(void *context)
 {
-    tell(context, NULL, PL_EAGAIN, "the relay did not answer in time");
+    report(context, NULL, PL_EAGAIN, "the relay did not answer in time");
 }
 
 static void on_dial_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
-    tell(context, NULL, status, why);
+    report(context, NULL, status, why);
 }
 
 /* STATUS OK: what follows on this stream are the bytes of the peer behind the relay. */
@@ -338,14 +338,14 @@ static void on_dial_answer(void *context, struct stream *c)
     int rc = relay_next(c, RELAY_HOP, &m, &used);
     if (rc == PL_EAGAIN) return;
     if (rc || m.type != HOP_STATUS || m.status != RELAY_OK) {
-        tell(d, NULL, PL_EIO,
-             rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
+        report(d, NULL, PL_EIO,
+               rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
         return;
     }
     stream_took(c, used);
     d->stream = NULL; /* the link has it now */
     l = carry(d->host, c, 0, &d->through, &d->to);
-    tell(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
+    report(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
 }
 
 static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
@@ -410,7 +410,7 @@ static void stop(struct host *h)
         struct peer_id id = r->users->relay;
         relay_leave(h, &id);
     }
-    while (r->dials) tell(r->dials, NULL, PL_EIO, "this peer is closing");
+    while (r->dials) report(r->dials, NULL, PL_EIO, "this peer is closing");
     host_set_circuits(h, NULL);
     host_set_state(h, &relay_protocol, NULL);
     free(r);

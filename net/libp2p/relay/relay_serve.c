@@ -121,12 +121,12 @@ static void pass(struct side *from)
 {
     struct circuit *k = from->circuit;
     struct side *to = from == &k->sides[0] ? &k->sides[1] : &k->sides[0];
-    size_t n, room = stream_queued(to->stream);
+    size_t n, space = stream_queued(to->stream);
     int ended;
     const uint8_t *data = stream_data(from->stream, &n, &ended);
-    room = room < PIPE_FULL ? PIPE_FULL - room : 0;
-    if (n > room) {
-        n = room;
+    space = space < PIPE_FULL ? PIPE_FULL - space : 0;
+    if (n > space) {
+        n = space;
         ended = 0;
     }
     from->passed += n;

@@ -195,15 +195,15 @@ int rpc_frame_get(struct cursor *c, struct rpc_frame *f, size_t max, size_t *wan
     return PL_OK;
 }
 
-void rpc_printable(char *text, size_t room, const uint8_t *data, size_t n)
+void rpc_printable(char *text, size_t capacity, const uint8_t *data, size_t n)
 {
     size_t at = 0;
-    for (size_t i = 0; i < n && at + 1 < room; i++)
+    for (size_t i = 0; i < n && at + 1 < capacity; i++)
         text[at++] = data[i] >= 32 && data[i] != 127 ? (char)data[i] : '?';
     text[at] = 0;
 }
 
-int rpc_error_text(char *text, size_t room, const struct rpc_frame *f)
+int rpc_error_text(char *text, size_t capacity, const struct rpc_frame *f)
 {
     struct cursor c = { f->data, f->n };
     text[0] = 0;
@@ -212,7 +212,7 @@ int rpc_error_text(char *text, size_t room, const struct rpc_frame *f)
         if (next_field(&c, &field)) return PL_EPROTO;
         if (field.number != 1) continue;
         if (!field.data) return PL_EPROTO;
-        rpc_printable(text, room, field.data, field.n);
+        rpc_printable(text, capacity, field.data, field.n);
     }
     return PL_OK;
 }

@@ -40,8 +40,8 @@ struct rpc_frame {
 int rpc_frame_get(struct cursor *c, struct rpc_frame *f, size_t max, size_t *want);
 /* The text of an RPC_END frame, cut to fit and with unprintable bytes replaced; "" for the plain
  * end mark. PL_EPROTO: not an RPCError. */
-int rpc_error_text(char *text, size_t room, const struct rpc_frame *f);
+int rpc_error_text(char *text, size_t capacity, const struct rpc_frame *f);
 /* The same for bytes that are the text. */
-void rpc_printable(char *text, size_t room, const uint8_t *data, size_t n);
+void rpc_printable(char *text, size_t capacity, const uint8_t *data, size_t n);
 
 #endif

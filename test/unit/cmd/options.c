@@ -54,6 +54,7 @@ static const struct option_row rows[] = {
     { "named-level", "LEVEL", NULL, OPT_CHOICE(named_level, levels), "an enum" },
     { "list", "ITEM", NULL, OPT_LIST(list), "a list" },
     { "call", "VALUE", NULL, OPT_CALL(take), "a function" },
+    { "former", "N", NULL, OPT_INTEGER(narrow, 0, 10), OPTION_OLD_NAME }, /* of narrow */
     { NULL, NULL, NULL, OPT_TABLE(inner, inner_rows), NULL },
     { 0 },
 };
@@ -250,12 +251,30 @@ static void test_help(void **state)
                         "Last.\n");
 }
 
+/* Taken in full, but neither abbreviated nor suggested nor listed (test_help). */
+static void test_old_name(void **state)
+{
+    const char *const line[] = { "--narrow=3", "--former", "4", NULL };
+    FILE *out = tmpfile();
+    (void)state;
+    assert_int_equal(parse_to(stderr, line, NULL), 0);
+    assert_int_equal(v.narrow, 4);
+    REFUSED("--former: '11' is not a whole number from 0 to 10", "--former", "11");
+    REFUSED("unrecognized option '--form' ('potluck try --help' lists them)", "--form", "4");
+    assert_non_null(out);
+    options_list(out, &command);
+    rewind(out);
+    while (fgets(said, sizeof said, out)) assert_null(strstr(said, "former"));
+    fclose(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),   cmocka_unit_test(test_repeated),
         cmocka_unit_test(test_mistakes), cmocka_unit_test(test_names),
         cmocka_unit_test(test_words),    cmocka_unit_test(test_help),
+        cmocka_unit_test(test_old_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

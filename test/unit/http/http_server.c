@@ -115,7 +115,7 @@ static void asked_by_our_names_alone(void **state)
 
 /* More connections than there may be, all of one address, of which most say nothing: who says
  * something is answered. */
-static void silent_ones_make_room(void **state)
+static void silent_ones_are_evicted(void **state)
 {
     enum { SILENT = HTTP_CONNECTIONS_MAX + 300 };
     static int fd[SILENT];
@@ -225,7 +225,7 @@ static void watchers_hear(void **state)
 }
 
 /* As many as there may be; most close, and as many come, while nothing is said. */
-static void watchers_make_room(void **state)
+static void closed_watchers_are_evicted(void **state)
 {
     enum { GOING = 1000 };
     static int fd[HTTP_WATCHERS_MAX];
@@ -275,10 +275,10 @@ static void watchers_make_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_and_nothing_else), cmocka_unit_test(packed_once),
-        cmocka_unit_test(asked_by_our_names_alone),   cmocka_unit_test(silent_ones_make_room),
-        cmocka_unit_test(upload_is_refused),          cmocka_unit_test(watchers_hear),
-        cmocka_unit_test(watchers_make_room),
+        cmocka_unit_test(published_and_nothing_else),  cmocka_unit_test(packed_once),
+        cmocka_unit_test(asked_by_our_names_alone),    cmocka_unit_test(silent_ones_are_evicted),
+        cmocka_unit_test(upload_is_refused),           cmocka_unit_test(watchers_hear),
+        cmocka_unit_test(closed_watchers_are_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

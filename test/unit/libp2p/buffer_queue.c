@@ -64,7 +64,7 @@ static void memory_comes_back(void **state)
         assert_int_equal(bytes_add(&given, some, sizeof some), PL_OK);
         place[k] = given.data;
         assert_int_equal(buffer_queue_give(&c, &given), PL_OK);
-        assert_int_equal(buffer_queue_add(&c, "header", 6), PL_OK); /* behind it, in its room */
+        assert_int_equal(buffer_queue_add(&c, "header", 6), PL_OK); /* behind it, in its buffer */
         assert_ptr_equal(c.last->bytes.data, place[k]);
         assert_ptr_equal(given.data, k < 2 ? NULL : place[k - 2]);
         if (!k) continue;

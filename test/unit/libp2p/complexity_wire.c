@@ -243,7 +243,7 @@ static void read_yamux(const uint8_t *data, size_t n)
     struct bytes out = { 0 };
     struct yamux y;
     yamux_init(&y, 0, &events, &y, 1);
-    y.room = SIZE_MAX / 2;
+    y.send_budget = SIZE_MAX / 2;
     yamux_receive(&y, data, n, &out, NULL);
     yamux_pump(&y, &out);
     yamux_clear(&y);

@@ -330,25 +330,25 @@ static void lying_reducer(void **state)
  * came, and nothing around it changes. */
 static void kept_as_it_came(void **state)
 {
-    struct allreduce_block room = { 0 };
+    struct allreduce_block block = { 0 };
     static uint8_t message[KEPT];
     (void)state;
     for (int round = 0; round < 3; round++) {
         size_t all = (round < 2 ? 1 : 2) * (size_t)MESSAGES * KEPT;
-        uint8_t *data = allreduce_block_reserve(&room, all);
+        uint8_t *data = allreduce_block_reserve(&block, all);
         assert_non_null(data);
-        assert_int_equal(room.is_new, round != 1);
+        assert_int_equal(block.is_new, round != 1);
         for (int k = MESSAGES; k-- > 0;) {
             memset(message, 16 * round + k, sizeof message);
-            allreduce_block_put(&room, data + (size_t)k * KEPT, message, sizeof message);
+            allreduce_block_put(&block, data + (size_t)k * KEPT, message, sizeof message);
         }
-        allreduce_block_put(&room, data, message, 0);
+        allreduce_block_put(&block, data, message, 0);
         for (int k = 0; k < MESSAGES; k++) {
             memset(message, 16 * round + k, sizeof message);
             assert_memory_equal(data + (size_t)k * KEPT, message, sizeof message);
         }
     }
-    free(room.data);
+    free(block.data);
 }
 
 int main(void)

@@ -219,7 +219,7 @@ static void the_time_limit(void **state)
     begin(&o);
     assert_int_equal(t.job_count, 2); /* parts that are being encoded */
     allreduce_tick(t.x, 59.999);
-    assert_int_equal(t.x->phase, ALLREDUCE_EXCHANGING);
+    assert_int_equal(t.x->phase, ALLREDUCE_REDUCING);
     allreduce_tick(t.x, 60);
     assert_true(t.x->phase == ALLREDUCE_CANCELLED && !t.over);
     allreduce_tick(t.x, 61);

@@ -66,7 +66,7 @@ struct world {
     size_t rank[PEERS];                        /* whose letters are taken first */
     enum pl_compression method[TENSORS];
     struct letter *letters;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 /* --- the post --------------------------------------------------------------------------------- */
@@ -81,8 +81,8 @@ static inline void post(struct peer *p, int kind, size_t to, enum allreduce_way 
                         .n = n,
                         .way = way == ALLREDUCE_OUT ? ALLREDUCE_IN : ALLREDUCE_OUT };
     if (p->frozen) return;
-    if (w->count == w->room)
-        w->letters = realloc(w->letters, (w->room = 2 * w->room + 16) * sizeof l);
+    if (w->count == w->capacity)
+        w->letters = realloc(w->letters, (w->capacity = 2 * w->capacity + 16) * sizeof l);
     assert_non_null(w->letters);
     assert_non_null(l.data = malloc(n + 1));
     if (n) memcpy(l.data, data, n);

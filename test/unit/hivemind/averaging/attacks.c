@@ -3,7 +3,7 @@
  *
  *   attacks            asserts what has to hold
  *   attacks --table    measures every attack, with and without protection, as in
- *                      paper/security.md: nothing in it is left to chance */
+ *                      paper/security.md: nothing in it is random */
 #include "test/unit/hivemind/loopback.h"
 #include "test/unit/hivemind/verification/signed_packets.h"
 #include "net/hivemind/averaging/averager_internal.h"

@@ -646,7 +646,7 @@ static void a_follower_leaves(void **state)
     }
 }
 
-/* Chance alone decides about places: who comes first gains nothing by it. */
+/* Places are drawn at random: a peer gains nothing by coming first. */
 static void places(void **state)
 {
     static const int orders[][3] = { { 61, 62, 63 }, { 63, 61, 62 }, { 62, 63, 61 } };

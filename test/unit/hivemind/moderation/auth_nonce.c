@@ -1,4 +1,4 @@
-/* auth_nonce.c - each signed request once, and room for every member: one key that floods, one user
+/* auth_nonce.c - each signed request once, and capacity for every member: one key that floods, one user
  * with many keys, replays at any age, and who may hand on a signed request. */
 #include "net/hivemind/moderation/auth.h"
 
@@ -52,7 +52,7 @@ static void one_user(void **state)
     auth_nonces_clear(&table);
 }
 
-/* For as long as a request may be valid, whatever comes meanwhile; then there is room again. */
+/* For as long as a request may be valid, whatever comes meanwhile; then there is capacity again. */
 static void replays(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void renewed_in_place(void **state)
     assert_int_equal(d->count, 2);
     assert_memory_equal(d->items[0].value, "c", 1);
     assert_int_equal(dht_store_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
-    assert_int_equal(d->count, 2); /* a new one makes room: \x02 is evicted */
+    assert_int_equal(d->count, 2); /* \x02 is evicted for the new one */
     assert_memory_equal(d->items[1].value, "d", 1);
     dht_store_clear(&s);
 }

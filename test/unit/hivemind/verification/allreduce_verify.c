@@ -104,7 +104,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
         for (size_t p = 0; p < r->v.part_count; p++) {
             struct part_report t;
             static double z[VALUES];
-            static float room[VALUES];
+            static float copy[VALUES];
             double tau;
             const float *a = verifier_part(r, p, z, &tau);
             if (r->v.parts[p].reducer != 2) continue;
@@ -115,7 +115,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
                 struct bytes own = { 0 };
                 assert_int_equal(v->sent(v->context, p, &own), 1);
                 t.s -= verifier_measure(v->decode(v->context, p, bytes_at(&own), bytes_length(&own),
-                                                  room),
+                                                  copy),
                                         a, tau, z, v->parts[p].length)
                            .s;
                 bytes_clear(&own);

@@ -1,4 +1,4 @@
-/* averager_hidden.c - peers behind NAT: they take part in rounds through connections that
+/* averager_nat.c - peers behind NAT: they take part in rounds through connections that
  * they have made themselves, and meet through a relay, which carries too little for more. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/dht/dht_node.h"
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Who calls there hears nothing, until it is closed; then nobody is there. Tells its address. */
-static int mute_port(char *text, size_t room)
+static int mute_port(char *text, size_t capacity)
 {
     struct sockaddr_in at = { .sin_family = AF_INET };
     socklen_t n = sizeof at;
@@ -18,7 +18,7 @@ static int mute_port(char *text, size_t room)
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(port >= 0 && !bind(port, (struct sockaddr *)&at, n) && !listen(port, 16));
     assert_int_equal(getsockname(port, (struct sockaddr *)&at, &n), 0);
-    snprintf(text, room, "/ip4/127.0.0.1/tcp/%d", ntohs(at.sin_port));
+    snprintf(text, capacity, "/ip4/127.0.0.1/tcp/%d", ntohs(at.sin_port));
     return port;
 }
 
@@ -176,7 +176,7 @@ static void found_out_in_the_search(void **state)
     all_agree();
 }
 
-static struct gather hidden(enum group_mode mode)
+static struct gather behind_nat(enum group_mode mode)
 {
     return (struct gather){ .bandwidth = 0, .mode = mode };
 }
@@ -184,9 +184,9 @@ static struct gather hidden(enum group_mode mode)
 /* All behind one router reach each other there; clients do not. */
 static void all_hidden_share(void **state)
 {
-    struct group_member m[3] = { { .gather = hidden(GROUP_FULL) },
-                                 { .gather = hidden(GROUP_CLIENT) },
-                                 { .gather = hidden(GROUP_FULL) } };
+    struct group_member m[3] = { { .gather = behind_nat(GROUP_FULL) },
+                                 { .gather = behind_nat(GROUP_CLIENT) },
+                                 { .gather = behind_nat(GROUP_FULL) } };
     struct group g = { .members = m, .count = 3 };
     size_t share[3];
     (void)state;

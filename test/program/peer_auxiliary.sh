@@ -1,5 +1,5 @@
 #!/bin/sh
-# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third member of two
+# peer_auxiliary.sh - an auxiliary peer, with neither data nor gradients, is the third member of two
 # trainers' rounds, and the fourth member of verified rounds.
 . "$(dirname "$0")/lib.inc"
 peers=
