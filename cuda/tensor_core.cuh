@@ -2,8 +2,8 @@
  * in float32. [PTX ISA: mma.m16n8k16 with floating point type; ldmatrix; cvt] sm_80 or later; call
  * cuda_matrix_code first to see whether a kernel was compiled for that.
  *
- * A word holds two values, the first in its low half. With g = lane / 4 and t = lane % 4 a lane
- * holds
+ * A word holds two values, the first in its low half. With g = lane / 4 and t = lane % 4 a
+ * lane holds
  *   of A (16 x 16)  a[0]: row g, columns 2t, 2t+1   a[1]: row g+8   a[2], a[3]: columns 8 on
  *   of B (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows 8 on
  *   of D (16 x 8)   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g+8

@@ -1,7 +1,7 @@
 /* chunks.c - cosine transforms as two matrix products a chunk, one thread each, and the largest
  * entries by counting: a histogram of the sizes' bits finds the smallest size that is kept, eleven
- * bits at a time, without sorting anything. Chunks do not meet: any number of threads gives the same
- * bits. */
+ * bits at a time, without sorting anything. Chunks do not meet: any number of threads gives the
+ * same bits. */
 #include "fast.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* e3m0.c - E3M0 by comparison in float32 where that is exact: a float32 reaches a threshold exactly
- * if it reaches the smallest float32 that is not below it, so each block rounds its seven thresholds
- * up once, and its values are then compared as vectors. Blocks do not meet: any number of threads
- * gives the same bytes. */
+ * if it reaches the smallest float32 that is not below it, so each block rounds its seven
+ * thresholds up once, and its values are then compared as vectors. Blocks do not meet: any number
+ * of threads gives the same bytes. */
 #include "fast.h"
 
 #include <math.h>

@@ -1,8 +1,7 @@
 /* linear.c - the matrix product that is most of the time of a step (GEMM), and its two gradients.
  * [spec dalle 5, 6]
  *
- *   y_mn  = sum_k x_mk W_nk + b_n                 x (M,K), W (N,K), y (M,N); W is [out,in], as
- * PyTorch's
+ *   y_mn  = sum_k x_mk W_nk + b_n                 x (M,K), W (N,K), y (M,N); W: PyTorch's [out,in]
  *   dx_mk = sum_n dy_mn W_nk
  *   dW_nk = sum_m dy_mn x_mk,   db_n = sum_m dy_mn
  *

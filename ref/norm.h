@@ -22,8 +22,7 @@ typedef int pl_layer_norm_backward_fn(float *dx, float *dweight, float *dbias, c
                                       int add);
 
 /* Group norm: G groups of C/G neighbouring channels; mean and variance over a group's channels and
- * all P
- * places of one image.  x, y (B,C,P)   weight, bias (C)   y may be x */
+ * all P places of one image.  x, y (B,C,P)   weight, bias (C)   y may be x */
 typedef int pl_group_norm_fn(float *y, const float *x, const float *weight, const float *bias,
                              int B, int C, int P, int G, float eps);
 typedef int pl_group_norm_backward_fn(float *dx, float *dweight, float *dbias, const float *dy,

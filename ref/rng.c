@@ -5,8 +5,7 @@
  *   uniform   the upper 53 bits times 2^-53, in [0,1)
  *   below n   the remainder, after refusing what would favour small ones
  *   normal    sqrt(-2 log u) cos(2 pi v): a point of a round normal distribution has this radius
- * and
- *             this angle (Box and Muller) */
+ *             and this angle (Box and Muller) */
 #include "rng.h"
 
 #include <assert.h>

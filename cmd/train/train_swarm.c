@@ -214,12 +214,11 @@ static void print_text(const char *cmd, const struct pl_collaborative_event *e, 
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
                     (long long)e->status.epoch, e->round.why);
         else if (verify && !e->round.verified && e->round.peers > 1)
-            fprintf(
-                stderr,
-                "\npotluck %s: step %lld could not be verified: it takes three peers or more "
-                "that can be called, ask for it alike and have the same data; centered-clip in what "
-                "we reduce\n",
-                cmd, (long long)e->status.epoch);
+            fprintf(stderr,
+                    "\npotluck %s: step %lld could not be verified: it takes three peers or more "
+                    "that can be called, ask for it alike and have the same data; centered-clip in "
+                    "what we reduce\n",
+                    cmd, (long long)e->status.epoch);
         break;
     case PL_COLLABORATIVE_CORRECTED:
         if (e->round.status && e->status.peers > 1)

@@ -63,7 +63,8 @@ static void choose(struct hold_out *h, struct pl_buffer *out, const char *captio
 int hold_out_write(struct hold_out *h, const char *path, struct pl_err *err)
 {
     static const char head[] =
-        "# Captions that the demo trains without: of every role one man and one woman, of every third\n"
+        "# Captions that the demo trains without: of every role one man and one woman, of every "
+        "third\n"
         "# one person besides, in tones that take turns. Made by `make demo-data`.\n";
     struct pl_buffer out = { 0 };
     size_t turn = 0;

@@ -37,8 +37,9 @@ int loop_is_here(const struct loop *l) { return mine == l; }
 
 /* --- timers ----------------------------------------------------------------------------------- */
 
-/* A pairing heap [Fredman, Sedgewick, Sleator, Tarjan 1986]. The timers are its nodes, so starting one
- * needs no memory and cannot fail: most callers have no other way to go on than their next timer. */
+/* A pairing heap [Fredman, Sedgewick, Sleator, Tarjan 1986]. The timers are its nodes, so starting
+ * one needs no memory and cannot fail: most callers have no other way to go on than their next
+ * timer. */
 
 /* Of two heaps, either may be NULL: the later root becomes the first child of the earlier one. */
 static struct timer *merge_heaps(struct timer *a, struct timer *b)

@@ -10,8 +10,8 @@
 
 /* Of a socket that will listen, or (to: where it will call, within this machine) connect. Where the
  * system paces everybody (BBR is its choice), this one is not: no link within a machine is short of
- * capacity, and every pause is a timer and a wake-up. It has to be said before there is a connection:
- * what has been paced once stays so, whatever it is told. Connections accepted from
+ * capacity, and every pause is a timer and a wake-up. It has to be said before there is a
+ * connection: what has been paced once stays so, whatever it is told. Connections accepted from
  * other machines are paced by socket_prepare. */
 void socket_begin(int fd, const struct sockaddr *to);
 

@@ -6,8 +6,8 @@
  *   y       = blocks(x)                                          reversible.c
  *   logits  = LayerNorm(y) E^T + bias                            the same E: tied [TTT 3.1]
  *   label   of a position is the next id: text_1 .. text_T, image_1 .. image_I
- *   loss    = (cross-entropy of text + w cross-entropy of image) / (1 + w),  w = 7 in the reference
- * run
+ *   loss    = (cross-entropy of text + w cross-entropy of image) / (1 + w);  the reference run has
+ *             w = 7
  *
  * A position predicts only what can stand there: text positions choose among text ids, image
  * positions among image tokens. */

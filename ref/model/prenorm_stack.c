@@ -1,7 +1,7 @@
 /* prenorm_stack.c - a stack of pre-norm blocks, and the two ways to keep what backward needs.
  *
- *   stored       every block's values stay in memory until backward: B n (8 D + 2 hidden) floats a
- *   block
+ *   stored       every block's values stay in memory until backward: B n (8 D + 2 hidden) floats
+ *                a block
  *   recomputed   only x_l, the input of block l, is saved: B n D floats a block. Backward runs each
  *                block again from x_l just before it (activation checkpointing), for a third more
  *                operations. The values of one block are in memory, not of all.

@@ -84,8 +84,7 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
     float *a = s->a[l + 1], *b = s->b[l]; /* what the two branches read */
     int undo = s->mode == PL_REVERSIBLE, rc;
     /* 2.  da += gradient through FFN;  b -= s_g y. pl_ffn_branch_backward recomputes y = FFN(a)
-     *    into
-     * ffn->y, unless it is stored, and adds to da. */
+     *     into ffn->y, unless it is stored, and adds to da. */
     if ((rc = pl_ffn_branch_backward(&s->blocks, l, ffn, &s->scratch, s->da, s->db, a, B, n)) ||
         (undo && (rc = couple(s, b, b, ffn->y, block->g_scale, B, n, -1))))
         return rc;

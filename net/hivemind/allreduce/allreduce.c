@@ -5,7 +5,7 @@
  * of all its parts and the reducer of some:
  *
  *            peer A             peer B             peer C
- *          [a1 a2 a3]         [b1 b2 b3]         [c1 c2 c3]      part 1 is reduced by A, 2 by B, 3 by C
+ *          [a1 a2 a3]         [b1 b2 b3]         [c1 c2 c3]      A reduces part 1, B 2, C 3
  *   1. scatter   B, C send b1, c1 to A;   A, C send a2, c2 to B;   A, B send a3, b3 to C
  *   2. reduce    A: m1 = sum_k w_k x_k1 / sum_k w_k               (B: m2, C: m3)
  *   3. gather    A answers B with m1 - b1, and C with m1 - c1     (B, C the same with theirs)

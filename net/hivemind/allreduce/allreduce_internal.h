@@ -4,7 +4,8 @@
  *   allreduce.c           phases, events; cuts the tensors into parts, applies the result
  *   allreduce_send.c      our parts to their reducers, and their answers
  *   allreduce_receive.c   senders, and their parts on the way to us
- *   allreduce_reduce.c    sums and answers of the parts that we reduce; allreduce_robust.c in place of a mean
+ *   allreduce_reduce.c    sums and answers of the parts that we reduce
+ *   allreduce_robust.c    the same with CenteredClip in place of a mean
  *   allreduce_notes.c     what is reported about groupmates
  *   allreduce_verify.c    BTARD between the last answer and the result's being applied
  *   allreduce_jobs.c, allreduce_wait.c, allreduce_parts.c   what all of these call: work and the end of a round;

@@ -5,8 +5,8 @@
  *
  *   sender     WITHHELD when its parts did not all arrive here, or were of no use
  *   reducer    DELIVERED when it answered all of our parts; REFUSED when it said that it won't;
- *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a reducer
- *              waits for the slowest sender before it answers anybody */
+ *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a
+ *              reducer waits for the slowest sender before it answers anybody */
 #include "allreduce_notes.h"
 #include "ref/backend.h"
 

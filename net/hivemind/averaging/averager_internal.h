@@ -80,7 +80,7 @@ struct averager_end {
     struct timer timer;
 };
 
-/* --- streams that peers open to us (averager_admit.c) ------------------------------------------- */
+/* --- streams that peers open to us (averager_admit.c) ----------------------------------------- */
 
 struct caller {
     struct averager *a;
@@ -93,7 +93,7 @@ struct caller_list { /* the newest first */
     size_t count;
 };
 
-/* --- the way into a group (averager_join.c) ----------------------------------------------------- */
+/* --- the way into a group (averager_join.c) --------------------------------------------------- */
 
 /* A peer that asks us to lead. */
 struct asker {
@@ -120,7 +120,7 @@ struct averager_search {
     int behind_nat;  /* as `gather` states it */
 };
 
-/* --- groupmates' tokens, before the round begins (averager_admit.c) ----------------------------- */
+/* --- groupmates' tokens, before the round begins (averager_admit.c) --------------------------- */
 
 struct admission {
     struct averager *a;
@@ -132,7 +132,7 @@ struct averager_admission {
     size_t count, left;
 };
 
-/* --- the all-reduce (averager_round.c) ---------------------------------------------------------- */
+/* --- the all-reduce (averager_round.c) -------------------------------------------------------- */
 
 /* Ours to a reducer. */
 enum out_stream_state {
@@ -165,7 +165,7 @@ struct averager_round {
     size_t protected_count;
 };
 
-/* --- others' streams to us (averager_parts.c) --------------------------------------------------- */
+/* --- others' streams to us (averager_parts.c) ------------------------------------------------- */
 
 enum part_stream_state {
     PART_STREAM_NEW,     /* nothing has come */
@@ -185,14 +185,14 @@ struct averager_parts {
     size_t parked_bytes;
 };
 
-/* --- verification (averager_verify.c) ----------------------------------------------------------- */
+/* --- verification (averager_verify.c) --------------------------------------------------------- */
 
 struct averager_verify {
     struct verify_call *calls;   /* that are under way */
     struct equivocation_log log; /* rounds whose proofs still count */
 };
 
-/* --- our state for newcomers (averager_share.c) ------------------------------------------------- */
+/* --- our state for newcomers (averager_share.c) ----------------------------------------------- */
 
 /* How fast a state travels, see STATE_RATE_WINDOW. Times are the loop's. */
 struct state_pace {
@@ -217,7 +217,7 @@ struct averager_shared {
     struct caller_list givings;
 };
 
-/* --- others' state for us (averager_load.c) ----------------------------------------------------- */
+/* --- others' state for us (averager_load.c) --------------------------------------------------- */
 
 struct donor {
     struct peer_id peer;
@@ -255,7 +255,7 @@ struct averager_loading {
     size_t failure_count;
 };
 
-/* --- samples of states (averager_witness.c) ----------------------------------------------------- */
+/* --- samples of states (averager_witness.c) --------------------------------------------------- */
 
 /* A donor that is asked whether its state is the one that we were given. */
 struct witness {
@@ -278,7 +278,7 @@ struct averager_witnesses {
     size_t given_next;
 };
 
-/* --- the averager ------------------------------------------------------------------------------- */
+/* --- the averager ----------------------------------------------------------------------------- */
 
 struct averager {
     struct averager_options o;
@@ -307,16 +307,16 @@ void averager_turn(struct averager *a);        /* goes on soon */
 /* Puts a stream that a peer has opened into a list; the caller is the events' context. */
 void averager_caller_add(struct caller_list *l, struct caller *c, struct averager *a,
                          struct rpc_stream *s, const struct rpc_stream_events *events);
-/* 1: it may go on; if c->proof is set, when `admitted` has been called with PL_OK, and until then it
- * is paused. 0: it has been refused; close it. */
+/* 1: it may go on; if c->proof is set, when `admitted` has been called with PL_OK, and until then
+ * it is paused. 0: it has been refused; close it. */
 int averager_caller_admit(struct caller *c, dht_admitted *admitted);
 void averager_caller_refuse(struct caller *c);
 /* Closes the stream; the memory is its owner's to free. */
 void averager_caller_remove(struct caller_list *l, struct caller *c);
 /* 1: before we call this peer dht_node_admit comes first. */
 int averager_must_ask(const struct averager *a, const struct peer_id *peer);
-/* Asks all of the group that are not known yet for their tokens; averager_turn follows when all have
- * answered. */
+/* Asks all of the group that are not known yet for their tokens; averager_turn follows when all
+ * have answered. */
 void averager_admit_group(struct averager *a);
 void averager_admit_cancel(struct averager *a);
 

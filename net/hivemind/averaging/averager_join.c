@@ -31,11 +31,11 @@ static void on_declare(void *context, double expiration, int active)
     bytes_clear(&value);
 }
 
-/* Declarations are not signed, so a node can report anything about others. Our nodes keep only what a
- * peer has stored itself; hivemind's keep the greatest expiration from any sender. So:
+/* Declarations are not signed, so a node can report anything about others. Our nodes keep only what
+ * a peer has stored itself; hivemind's keep the greatest expiration from any sender. So:
  * - a peer's own word counts, and what was written here by it;
- * - of third parties' reports "true" counts, whatever "false" there is: a peer that needs no group refuses when it
- *   is asked;
+ * - of third parties' reports "true" counts, whatever "false" there is: a peer that needs no group
+ *   refuses when it is asked;
  * - a peer that we know only from others' word, and are not connected to, is doubtful. */
 static struct matchmaking_candidate read_claim(const struct averager *a, const struct dht_claim *c)
 {
@@ -320,8 +320,8 @@ static int is_paused(void *context, const struct peer_id *peer)
 {
     struct averager *a = context;
     const int reports = is_expected(a, peer);
-    /* Strangers under ever new names could spoil each try of a round. So from the second try on only
-     * peers that are proven or report progress are taken. */
+    /* Strangers under ever new names could spoil each try of a round. So from the second try on
+     * only peers that are proven or report progress are taken. */
     if (a->call.result.attempts && !reports && !reliability_is_proven(a->reliability, peer))
         return 1;
     averager_see(a, peer); /* its failure counts for those that it was taken for */

@@ -1,8 +1,8 @@
-/* averager_round.c - one all-reduce over the network: the engine's callbacks (allreduce.h) as streams,
- * timers and helper threads, and what each groupmate's conduct means for its reliability.
+/* averager_round.c - one all-reduce over the network: the engine's callbacks (allreduce.h) as
+ * streams, timers and helper threads, and what each groupmate's conduct means for its reliability.
  *
- * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and theirs
- * to us arrive in averager_parts.c. Answers travel back on the same streams. */
+ * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and
+ * theirs to us arrive in averager_parts.c. Answers travel back on the same streams. */
 #include "averager_internal.h"
 
 #include <math.h>
@@ -249,8 +249,8 @@ static void set_patience(struct averager *a)
                                            : 2 * slowest;
 }
 
-/* Failures first: what good the unproven peers of a group have done takes back what others among them
- * have failed. Where all the others have failed it may be we who were not reached: then no
+/* Failures first: what good the unproven peers of a group have done takes back what others among
+ * them have failed. Where all the others have failed it may be we who were not reached: then no
  * failure of a proven peer is noted. */
 void averager_note_conduct(struct averager *a)
 {

@@ -1,5 +1,5 @@
-/* reliability.c - back-off from what one peer has seen itself: exponential, with jitter, and shared by
- * all unproven identities.
+/* reliability.c - back-off from what one peer has seen itself: exponential, with jitter, and shared
+ * by all unproven identities.
  *
  *   failure     failures + 1, and no contact for BASE * 2^(failures - 1) s
  *   charge      the same from two failures on: it has cost everybody a verified round

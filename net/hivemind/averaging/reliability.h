@@ -1,8 +1,8 @@
 /* reliability.h - which peers deliver in the all-reduce, as far as we have seen it ourselves. Pure
  * functions; nobody's word about others counts. [TTT 2.1, fault tolerance]
  *
- * This is the only back-off there is. It needs no proof, so it is short and ends; a peer that is proven
- * to have cheated is banned instead (bans.h).
+ * This is the only back-off there is. It needs no proof, so it is short and ends; a peer that is
+ * proven to have cheated is banned instead (bans.h).
  *
  * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
  * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. Who does
@@ -14,10 +14,10 @@
  * is tried a few times an hour. Each round that it delivers in takes a quarter of a failure back:
  * a peer that alternates still loses more with every failure than it wins back by one good round.
  *
- * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since its
- * last failure, or never, is unproven. Once an unproven peer has failed, those that we have first seen
- * after that round began are on back-off together, as if they were that peer; each unproven peer
- * that delivers halves their failures. Peers that were there before are not meant.
+ * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since
+ * its last failure, or never, is unproven. Once an unproven peer has failed, those that we have
+ * first seen after that round began are on back-off together, as if they were that peer; each
+ * unproven peer that delivers halves their failures. Peers that were there before are not meant.
  *
  * Honest newcomers report progress, so they must not wait for the failures of peers that don't. Two
  * back-offs are counted:
@@ -25,13 +25,13 @@
  *   of all unproven peers              holds back those that do not report progress
  *   of those that have been reporting  holds back those that do, once a peer is proven
  *
- * In the first rounds of a swarm everybody that reports is new to everybody: the second back-off would
- * hold back the whole swarm. A peer that has been seen to report stays a reporter here: it can't
- * withdraw its report before it fails. A report costs nothing either, so strangers that report do hold
- * newcomers back, but for REPORTER_MAX at most.
+ * In the first rounds of a swarm everybody that reports is new to everybody: the second back-off
+ * would hold back the whole swarm. A peer that has been seen to report stays a reporter here: it
+ * can't withdraw its report before it fails. A report costs nothing either, so strangers that
+ * report do hold newcomers back, but for REPORTER_MAX at most.
  *
- * A leader gives unproven followers no share to reduce (matchmaking.h), so that what they withhold is
- * their own values only. */
+ * A leader gives unproven followers no share to reduce (matchmaking.h), so that what they withhold
+ * is their own values only. */
 #ifndef PL_RELIABILITY_H
 #define PL_RELIABILITY_H
 
@@ -39,8 +39,8 @@
 #include "net/libp2p/peer/peer_id.h"
 #include "net/hivemind/matchmaking/group.h"
 
-/* As many as one group has. Peers unheard of for an hour are forgotten first, then unproven ones, the
- * newest of them: a peer that comes under many identities pushes out those. */
+/* As many as one group has. Peers unheard of for an hour are forgotten first, then unproven ones,
+ * the newest of them: a peer that comes under many identities pushes out those. */
 #define RELIABILITY_PEERS_MAX GROUP_PEERS_MAX
 #define RELIABILITY_KEPT 3600.0 /* s: six times the longest back-off */
 /* s: one matchmaking time of the run. A process that was restarted is back by then. */
@@ -51,12 +51,12 @@
 #define RELIABILITY_UNPROVEN_BASE 5.0
 /* s: strangers that come under a new name each time and don't even report progress */
 #define RELIABILITY_UNPROVEN_MAX 120.0
-/* s: the same where they report, as honest newcomers do, who wait no longer than this for them. Each
- * new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the time. */
+/* s: the same where they report, as honest newcomers do, who wait no longer than this for them.
+ * Each new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the time. */
 #define RELIABILITY_REPORTER_MAX 30.0
 #define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
-/* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go on
- * without the peer. */
+/* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go
+ * on without the peer. */
 #define RELIABILITY_CHARGE 2.0
 #define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
 
@@ -67,9 +67,8 @@ struct reliability {
         double failures;      /* less what good rounds have taken back */
         double until;         /* on back-off */
         double refused_until; /* on back-off by a charge; at most `until` */
-        double
-            latest; /* s that a first part of a good round took to come; the slowest, and decaying */
-        double seen, heard; /* for the first time; when it was last there */
+        double latest;        /* s until a good round's first part came; the slowest, decaying */
+        double seen, heard;   /* for the first time; when it was last there */
         int proven, reports;
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
     size_t count, proven;
@@ -87,9 +86,9 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 /* In a round that began then. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
-/* In a round that began then, it has cost everybody a verified round without a proof against it, see
- * verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined meanwhile: its
- * leader has seen the same round fail. */
+/* In a round that began then, it has cost everybody a verified round without a proof against it,
+ * see verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined
+ * meanwhile: its leader has seen the same round fail. */
 double reliability_charged(struct reliability *r, double now, double began,
                            const struct peer_id *peer);
 int reliability_is_refused(const struct reliability *r, double now, const struct peer_id *peer);
@@ -99,11 +98,12 @@ int reliability_is_proven(const struct reliability *r, const struct peer_id *pee
 int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer,
                           int reports);
 /* s of silence after which a groupmate that others are ahead of is given up, at most `most`: three
- * times the slowest that it was in good rounds on top of the least, twice as long after each failure. */
+ * times the slowest that it was in good rounds on top of the least, twice as long after each
+ * failure. */
 double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most);
 
-/* A first message waits for the peer's own batch to end, and a part for its uplink; no machine that is
- * well is silent for longer than this while it sends. */
+/* A first message waits for the peer's own batch to end, and a part for its uplink; no machine that
+ * is well is silent for longer than this while it sends. */
 #define RELIABILITY_SILENCE 3.0
 
 #endif

@@ -49,8 +49,8 @@ struct dht_core {
 
 double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
 /* From the first exchange with another node on, DHT time follows the time since boot: the machine's
- * clock may be set while we run, and a peer whose time jumps would no longer see the others' records,
- * nor they its own. */
+ * clock may be set while we run, and a peer whose time jumps would no longer see the others'
+ * records, nor they its own. */
 void dht_core_hold_clock(struct dht_core *c);
 /* 1: do not ask this peer, nor believe those that report it. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);

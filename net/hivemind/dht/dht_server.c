@@ -98,8 +98,8 @@ static int call_back(struct dht_server *s, struct rpc_call *call, const struct d
     return PL_OK;
 }
 
-/* In a moderated swarm: token and signature are valid, and *data is the plain message behind them. A
- * peer that has failed too often is refused unchecked. */
+/* In a moderated swarm: token and signature are valid, and *data is the plain message behind them.
+ * A peer that has failed too often is refused unchecked. */
 static int check_member(struct dht_core *n, const struct dht_caller *caller, const uint8_t **data,
                         size_t *length, uint8_t nonce[AUTH_NONCE], double now, struct pl_err *err)
 {

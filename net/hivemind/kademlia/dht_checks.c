@@ -1,8 +1,9 @@
-/* dht_checks.c - token buckets for signature checks. Verifying an RSA signature costs a hundred times
- * what sending it does, so without a limit one peer could occupy the loop with records whose
- * signatures are wrong: by rpc_store, or as the answer to any of our searches, which its node id lets
- * it take part in. A peer that has used up its allowance is not ended: its records are refused or
- * passed over unchecked until the allowance has grown again, and other nodes report the same ones. */
+/* dht_checks.c - token buckets for signature checks. Verifying an RSA signature costs a hundred
+ * times what sending it does, so without a limit one peer could occupy the loop with records whose
+ * signatures are wrong: by rpc_store, or as the answer to any of our searches, which its node id
+ * lets it take part in. A peer that has used up its allowance is not ended: its records are refused
+ * or passed over unchecked until the allowance has grown again, and other nodes report the same
+ * ones. */
 #include "dht_checks.h"
 #include "net/hivemind/records/hash_index.h"
 

@@ -1,6 +1,6 @@
 /* dht_checks.h - signature checks that other nodes cause: a record that they store or report costs
- * them nothing, and us an RSA check. So each peer has an allowance of checks, and each subnet, since
- * peer IDs cost nothing either. */
+ * them nothing, and us an RSA check. So each peer has an allowance of checks, and each subnet,
+ * since peer IDs cost nothing either. */
 #ifndef PL_DHT_CHECKS_H
 #define PL_DHT_CHECKS_H
 

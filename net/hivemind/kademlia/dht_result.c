@@ -131,7 +131,8 @@ static int is_valid(const struct validators *v, const struct record *record,
     if (!v) return 1;
     if (record_check_life(v, record, from->now, NULL)) return 0;
     /* The reporter pays for the RSA check, as a caller of rpc_store does: node ids are free, so any
-     * stranger can be among the nearest nodes to a key, and answer with thousands of false records. */
+     * stranger can be among the nearest nodes to a key, and answer with thousands of false
+     * records. */
     if (from->checks && from->peer &&
         !dht_checks_take(from->checks, from->now, from->peer, from->subnet, record))
         return 0;

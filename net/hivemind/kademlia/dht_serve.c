@@ -60,8 +60,8 @@ static int may_declare(const struct dht_caller *caller, const struct record *r)
     return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
 }
 
-/* Without an allowance the record is refused unchecked: an honest peer stores it again. Our own cost
- * nothing: they are ours, or were checked when a search found them. */
+/* Without an allowance the record is refused unchecked: an honest peer stores it again. Our own
+ * cost nothing: they are ours, or were checked when a search found them. */
 static int may_check(struct dht_state *s, double now, const struct dht_caller *caller,
                      const struct record *r)
 {

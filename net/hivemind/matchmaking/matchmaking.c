@@ -1,11 +1,11 @@
 /* matchmaking.c - how a peer finds a group to average with, and the follower's side of it.
  * [Moshpit SGD 3.2] [spec hivemind-protocol 4.4]
  *
- * There is no coordinator. Every peer stores a declaration in the DHT, under the group key: its peer
- * ID and E, the time by which it wants to begin (the record's expiration). Most peers read the same
- * declarations, and one rule gives the group a leader: the peer with the earliest expiration leads, ties go to the
- * smaller peer ID. So each peer asks the peers that are earlier than itself, the earliest first, and
- * accepts the later ones that ask it.
+ * There is no coordinator. Every peer stores a declaration in the DHT, under the group key: its
+ * peer ID and E, the time by which it wants to begin (the record's expiration). Most peers read the
+ * same declarations, and one rule gives the group a leader: the peer with the earliest expiration
+ * leads, ties go to the smaller peer ID. So each peer asks the peers that are earlier than itself,
+ * the earliest first, and accepts the later ones that ask it.
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
@@ -16,8 +16,9 @@
  *
  *   LOOKING    The peer polls the DHT every 0.3 s. It asks the best candidate that is earlier than
  *              itself: first those not asked yet, then those known to exist, then the earliest.
- *              Later peers may ask it meanwhile; those that it accepts are its followers. It leads when its own time comes (`begin`), when the group
- *              is full, or when everybody expected is there.
+ *              Later peers may ask it meanwhile; those that it accepts are its followers. It leads
+ *              when its own time comes (`begin`), when the group is full, or when everybody
+ *              expected is there.
  *   ASKING     A JoinRequest is on its way to one leader. Whether we lead is open until the answer,
  *              so peers that ask us wait (matchmaking_lead.c). After request_timeout the next
  *              candidate is asked, and this leader again after 2, 4, 8... s.
@@ -25,21 +26,22 @@
  *              followers collapse into one group. Until the expiration in our request, plus
  *              request_timeout, the leader may send BEGIN_ALLREDUCE with the group: its ID, all
  *              peers in order, and each peer's gather message.
- *   over       IDLE again. The group is handed to the caller, or the deadline has passed without one.
+ *   over       IDLE again. The caller gets the group, or the deadline has passed without one.
  *
  * Two peers that ask each other at once don't wait for each other. The one with the earlier
  * expiration leads: its own request is refused with BAD_EXPIRATION_TIME, and the other one's is
- * answered at once, see matchmaking_request. A window that ends without a group is followed by a new
- * declaration, until the deadline.
+ * answered at once, see matchmaking_request. A window that ends without a group is followed by a
+ * new declaration, until the deadline.
  *
- * A client (client_mode) never declares. A peer behind NAT declares nothing and only asks. If there was nobody to follow in a window, it
- * declares for the next one: all peers may be behind the same router.
+ * A client (client_mode) never declares. A peer behind NAT declares nothing and only asks. If there
+ * was nobody to follow in a window, it declares for the next one: all peers may be behind the same
+ * router.
  *
  * What strangers can cause: declarations about others are not signed, so candidates that only third
- * parties report are `doubtful`. They are asked last, for an eighth of a window each. After three of
- * them gave no answer, none is asked in this window; in later windows one is enough for that. A chain
- * of suggested leaders ends after eight. Banned peers and peers on back-off (reliability.h) are not
- * asked and not accepted.
+ * parties report are `doubtful`. They are asked last, for an eighth of a window each. After three
+ * of them gave no answer, none is asked in this window; in later windows one is enough for that. A
+ * chain of suggested leaders ends after eight. Banned peers and peers on back-off (reliability.h)
+ * are not asked and not accepted.
  */
 #include "matchmaking_internal.h"
 #include "net/message.h"

@@ -1,6 +1,6 @@
 /* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and
- * the time come in, what to do goes out through callbacks. [spec hivemind-protocol 4.4] [Moshpit SGD
- * 3.2]
+ * the time come in, what to do goes out through callbacks. [spec hivemind-protocol 4.4] [Moshpit
+ * SGD 3.2]
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group

@@ -5,7 +5,7 @@
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
  *      expiration before our own time (the asker should lead us), a full group, a peer on back-off.
  *      A follower's answer NOT_A_LEADER names its own leader, as hivemind's does.
- *   3. The group begins when it is full, when everybody expected is there, or when our time has come.
+ *   3. The group begins when it is full, when everybody expected is there, or when our time comes.
  *      Its ID and its order are drawn at random, so nobody can choose its place in the group.
  *   4. BEGIN_ALLREDUCE goes to all followers: the ID, the peers in order, and what each has stated
  *      about itself (bandwidth, mode). From these all compute the same shares.

@@ -309,8 +309,8 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
         (m->service_public_key.len != bytes_length(mine) ||
          memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
         return pl_fail(err, PL_EPROTO, "request: meant for another peer");
-    /* |time - now| <= 60 s: from a clock that is 60 s ahead a request is accepted for 120 s, so long
-     * its nonce is kept (hivemind: 180 s). Written as !(x <= limit) so that a NaN is refused. */
+    /* |time - now| <= 60 s: a request from a clock that is 60 s ahead is accepted for 120 s, and
+     * its nonce is kept as long (hivemind: 180 s). !(x <= limit) refuses a NaN, too. */
     if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
         return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);
     if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");

@@ -33,7 +33,8 @@ static int is_name(const char *name, size_t n)
     return 1;
 }
 
-/* The value of a hex digit, or -1. Both cases: sha256sum writes small letters, others large ones. */
+/* The value of a hex digit, or -1. Both cases: sha256sum writes small letters, others large
+ * ones. */
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'

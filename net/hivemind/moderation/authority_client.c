@@ -7,9 +7,9 @@
  *   check                       the signature is the authority's, the key ours, the time not over
  *
  * A peer of a moderated run cannot send a single DHT message without the token, so this comes
- * before joining. Other peers verify the same signature, so a token that fails here would be refused by
- * everybody. A failure names the side that has to act: the user, the owner of the authority, or
- * nobody yet (it is tried again after 1, 2, 4, ... s). */
+ * before joining. Other peers verify the same signature, so a token that fails here would be
+ * refused by everybody. A failure names the side that has to act: the user, the owner of the
+ * authority, or nobody yet (it is tried again after 1, 2, 4, ... s). */
 #include "authority_client.h"
 #include "net/http/client/credential.h"
 #include "net/http/libraries.h"
@@ -112,7 +112,8 @@ static char *url_for(CURL *curl, const struct authority_ask *ask)
     return url;
 }
 
-/* libcurl passes OpenSSL's verdict on: the numbers for what is wrong with a certificate (X509_V_ERR_...). */
+/* libcurl passes OpenSSL's verdict on: the numbers for what is wrong with a certificate
+ * (X509_V_ERR_...). */
 enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 21, CERT_NAME = 62 };
 
 /* A certificate that is not accepted has four usual reasons, each with another remedy. */
@@ -134,8 +135,8 @@ static const char *certificate_advice(long verified, int has_ca, const char *why
            "--authority-ca";
 }
 
-/* Which side has to do what. *status: whether another try may help. Mistakes of the command line and
- * of certificates stay what they are; a service that is not there yet may come. */
+/* Which side has to do what. *status: whether another try may help. Mistakes of the command line
+ * and of certificates stay what they are; a service that is not there yet may come. */
 static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
                           const char *why)
 {
@@ -154,7 +155,8 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
         return "your side: something else than an authority answers there; check --authority's "
                "address and port";
     case CURLE_COULDNT_RESOLVE_HOST:
-        return "your side: the name cannot be looked up; check --authority, then this machine's DNS";
+        return "your side: the name cannot be looked up; check --authority, then this machine's "
+               "DNS";
     case CURLE_OPERATION_TIMEDOUT:
         *status = PL_EAGAIN;
         return "its owner's side, if --authority is right: it is off or frozen, or a firewall "
@@ -219,7 +221,8 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
-    /* A self-signed authority's certificate replaces the system's list: no other is trusted then. */
+    /* A self-signed authority's certificate replaces the system's list: no other is trusted
+     * then. */
     if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
     code = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);

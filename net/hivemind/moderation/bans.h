@@ -1,16 +1,17 @@
 /* bans.h - peers that have provably cheated, and are in no group of ours for ten minutes.
  * [TTT 2.1, security]
  *
- * Each peer judges for itself, and nobody's word counts. A ban needs a proof: something that the peer
- * has sent, and that no honest peer ever sends. A peer that has only failed, which happens to honest
- * ones, gets a back-off instead (net/hivemind/averaging/reliability.h). */
+ * Each peer judges for itself, and nobody's word counts. A ban needs a proof: something that the
+ * peer has sent, and that no honest peer ever sends. A peer that has only failed, which happens to
+ * honest ones, gets a back-off instead (net/hivemind/averaging/reliability.h). */
 #ifndef PL_BANS_H
 #define PL_BANS_H
 
 #include "net/libp2p/peer/peer_id.h"
 
 #define BANS_MAX 256 /* the first that ends is forgotten: identities cost nothing, memory does */
-/* s: some hundred rounds; a ban ends because bad memory, which cheats without intent, is replaced */
+/* s: some hundred rounds; a ban ends because bad memory, which cheats without intent, is
+ * replaced */
 #define BANS_TIME 600.0
 
 struct bans { /* zeros: nobody is banned */

@@ -82,8 +82,8 @@ int delayed_begin(struct pl_collaborative *c, struct pl_err *err)
     /* One step at a time: staleness stays at one step. */
     if ((rc = delayed_advance(c, 1, err))) return rc;
     if (!c->now.samples) return PL_OK; /* the last step failed, and dropped everything */
-    /* IDLE -> COPYING. The trainer puts the mean gradient into a buffer of its own, so that batches can accumulate
-     * the next one. */
+    /* IDLE -> COPYING. The trainer puts the mean gradient into a buffer of its own, so that batches
+     * can accumulate the next one. */
     rc = t->take_gradient(t->context, 1, &d->gradient);
     if (!rc) rc = optimizer_state_get_begin(t->state, d->host, d->gradient, &d->ticket);
     if (rc) {

@@ -80,7 +80,8 @@ static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborat
                                .identity = run->identity,
                                .validators = &m->validators };
     int rc;
-    /* Any free port by default; others learn it from the DHT. A client does not listen at all: it only dials. */
+    /* Any free port by default; others learn it from the DHT. A client does not listen at all: it
+     * only dials. */
     if (!o.listen_count) o.listen = any, o.listen_count = 1;
     if (run->client_mode) o.listen_count = o.announce_count = 0;
     /* Records are signed by the caller's key, or by one of our own. */

@@ -6,8 +6,8 @@
  *   x      = optimizer(x, g)    on one flat buffer, then copied into the caller's tensors
  *
  * The optimizer works on one flat buffer, so parameters are copied around each step. A copy
- * costs little compared with the gradients of a whole batch, and a delayed step gets parameters of its
- * own that the caller's model does not read meanwhile. */
+ * costs little compared with the gradients of a whole batch, and a delayed step gets parameters of
+ * its own that the caller's model does not read meanwhile. */
 #include "collaborative_tensors.h"
 
 #include <math.h>

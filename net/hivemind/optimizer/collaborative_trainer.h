@@ -23,8 +23,8 @@ struct pl_collaborative_trainer {
     int (*take_gradient)(void *context, int delayed, float **gradient);
     /* The optimizer's step from `epoch` to the next. Undelayed: with the gradient in place,
      * which is zero afterwards. delayed: with the gradient that take_gradient put into its own
-     * buffer; the result goes into another one; on a thread of its own if `overlaps`. PL_EFORMAT: the numbers
-     * are not finite, and nothing has changed. */
+     * buffer; the result goes into another one; on a thread of its own if `overlaps`. PL_EFORMAT:
+     * the numbers are not finite, and nothing has changed. */
     int (*step)(void *context, int64_t epoch, int delayed, struct pl_err *err);
     /* The result of a delayed step, good or not, becomes the parameters. */
     int (*apply_delayed)(void *context);

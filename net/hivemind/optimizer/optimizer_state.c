@@ -1,5 +1,5 @@
-/* optimizer_state.c - the state that a newcomer downloads: which tensors and leaves it has, in which order. [spec
- * hivemind-protocol 7]
+/* optimizer_state.c - the state that a newcomer downloads: which tensors and leaves it has, in
+ * which order. [spec hivemind-protocol 7]
  *
  *   tensors   all parameters in the order of the optimizer's groups, then its state's tensors
  *   metadata  epoch, group bits, and the leaves of the optimizer's state_dict in alphabetical

@@ -72,7 +72,8 @@ static void add_count(struct maker *m, int64_t x)
     add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x });
 }
 
-/* A tensor of the optimizer counts from 0 in its leaf, and lies behind the parameters: a leaf with its index, and the tensor itself after all parameters. */
+/* A tensor of the optimizer counts from 0 in its leaf, and lies behind the parameters: a leaf with
+ * its index, and the tensor itself after all parameters. */
 static void *add_moment(struct maker *m, const struct pl_wire_type *type)
 {
     add_leaf(m,
@@ -150,7 +151,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 1,
                                  sizeof *m.snapshot->tensors);
     m.failed = !m.snapshot->tensors;
-    /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol 7] */
+    /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol
+     * 7] */
     /* Tensors: parameters first, in the swarm's order. */
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];

@@ -1,4 +1,5 @@
-/* optimizer_state_internal.h - the order of a state's leaves, for the files that write and read it. */
+/* optimizer_state_internal.h - the order of a state's leaves, for the files that write and read
+ * it. */
 #ifndef PL_OPTIMIZER_STATE_INTERNAL_H
 #define PL_OPTIMIZER_STATE_INTERNAL_H
 

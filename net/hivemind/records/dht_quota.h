@@ -27,7 +27,8 @@ void dht_quota_clear(struct dht_quota *q);
 /* 1: the holder's peer and subnet may have so many bytes more. What we store ourselves is not
  * limited. */
 int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);
-/* Space for one holder more, so that dht_quota_charge cannot fail. PL_ENOMEM: nothing has changed. */
+/* Space for one holder more, so that dht_quota_charge cannot fail. PL_ENOMEM: nothing has
+ * changed. */
 int dht_quota_reserve(struct dht_quota *q);
 void dht_quota_charge(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);
 void dht_quota_release(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);

@@ -9,8 +9,8 @@
  * | --- | --- | --- | --- |
  * | progress | its owner's tag, nothing else | 60 s | 60 s, every 30 s |
  * | metrics, report | the same | 1 h | 600 s, an option of its trainer |
- * | other signed records | has an owner's tag | 1 h | what its user asks for: 600 s in its examples |
- * | group declarations (true, false) | a peer ID | 1 h | as long as a group may take to form: 15 s |
+ * | other signed records | has an owner's tag | 1 h | as its user asks: 600 s in its examples |
+ * | group declarations (true, false) | a peer ID | 1 h | as long as a group may form: 15 s |
  * | announcements of a state | a peer ID | 120 s | 30 s, every 30 s |
  * | plain values | any other | 1 h | what its user asks for |
  *

@@ -191,8 +191,8 @@ int robust_named(double *clip, int *verify, double *validators, const char *name
     if (!strcmp(name, "none")) return PL_OK;
     /* BTARD verifies, and clips too where it cannot verify. */
     if (is_method(validators, name, "btard")) return *verify = 1, PL_OK;
-    /* CenteredClip: every difference from the center is cut to the radius, so one peer moves the mean
-     * by radius / n at most. A radius of 0 would leave every peer without any say. */
+    /* CenteredClip: every difference from the center is cut to the radius, so one peer moves the
+     * mean by radius / n at most. A radius of 0 would leave every peer without any say. */
     if (!is_method(&radius, name, "centered-clip") || radius == 0) return PL_EUSE;
     *clip = radius;
     return PL_OK;

@@ -155,8 +155,8 @@ int membership_open(struct membership *m, struct auth **auth, struct pl_err *err
                        "%s is for an authority's tokens, and none is named; your side: "
                        "--authority https://NAME:PORT",
                        m->token_file ? "--token-file" : "--authority-ca");
-    /* Files first: their mistakes are found without a network. The key is fresh each time, so that a
-     * token is of use to this process alone. */
+    /* Files first: their mistakes are found without a network. The key is fresh each time, so that
+     * a token is of use to this process alone. */
     if ((rc = read_secret(m, err)) || (rc = check_ca_file(m, err)) ||
         (rc = rsa_key_make(&m->key, err)))
         return rc;

@@ -20,7 +20,8 @@
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-/* The flag changes under the lock, or a waiter could read it, miss the signal, and sleep for ever. */
+/* The flag changes under the lock, or a waiter could read it, miss the signal, and sleep for
+ * ever. */
 static void raise_flag(struct swarm *s, int *flag)
 {
     pthread_mutex_lock(&s->lock);
@@ -389,8 +390,8 @@ static int complete_request(struct request *w, loop_fn *begin)
     return w->status;
 }
 
-/* latest: all of the ~20 nodes nearest to the key are asked and the newest record wins; otherwise the
- * first valid one that has not expired is enough. [spec hivemind-protocol 1.6] */
+/* latest: all of the ~20 nodes nearest to the key are asked and the newest record wins; otherwise
+ * the first valid one that has not expired is enough. [spec hivemind-protocol 1.6] */
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest)
 {
     struct request w = { .s = s, .key = key, .result = r, .latest = latest };

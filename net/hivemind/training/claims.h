@@ -60,8 +60,9 @@ int claims_update(struct claims *c, struct progress_record *records, size_t coun
 /* The lead by the last poll, as we are at epoch `own`; -1: nobody is listed. */
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
 /* The swarm's epoch for people: the highest lead so far. Peers that leave or die may take the lead
- * down, but a run's epoch does not go back. It falls to the lead only once the lead has been doubted,
- * or has been lower for CLAIMS_DOUBT_MAX: what a majority claimed falsely does not stay. */
+ * down, but a run's epoch does not go back. It falls to the lead only once the lead has been
+ * doubted, or has been lower for CLAIMS_DOUBT_MAX: what a majority claimed falsely does not
+ * stay. */
 int64_t claims_displayed(struct claims *c, int64_t lead, double now);
 /* 1: one of the peers beyond `own` can serve a state; clients cannot. */
 int claims_can_be_shown(const struct claims *c, int64_t own, double now);

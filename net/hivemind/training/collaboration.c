@@ -60,7 +60,8 @@ static void begin_add(void *context)
             c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
         collaboration_report(c);
     }
-    /* Step 5: ready if the target batch is there by the records, or by the estimate of their speeds. */
+    /* Step 5: ready if the target batch is there by the records, or by the estimate of their
+     * speeds. */
     ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
     if (should_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
@@ -328,8 +329,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
 }
 
-/* On the loop, as all of an averager's calls. Two averagers, since gradients and parameters are averaged in different groups, at different
- * times, with different weights. */
+/* On the loop, as all of an averager's calls. Two averagers, since gradients and parameters are
+ * averaged in different groups, at different times, with different weights. */
 static void begin_open(void *context)
 {
     struct request *w = context;

@@ -18,9 +18,9 @@ enum { GRADIENT, STATE, AVERAGERS };
 
 /* Where this peer is in its epoch. [spec hivemind-protocol 9]
  *
- *                    target batch             round ended             optimizer stepped
- *   undelayed  ACCUMULATING ----> AVERAGING ------------> STEPPING -------------------> ACCUMULATING
- *   delayed    ACCUMULATING ----> OVERLAPPED -----------> BEGUN ----------------------> ACCUMULATING
+ *                     target batch          round ended        optimizer stepped
+ *   undelayed  ACCUMULATING ----> AVERAGING ----------> STEPPING --------------> ACCUMULATING
+ *   delayed    ACCUMULATING ----> OVERLAPPED ---------> BEGUN -----------------> ACCUMULATING
  *
  * The next epoch begins after the optimizer's step, or with BEGUN: batches that overlap with a
  * round belong to it. */

@@ -10,7 +10,8 @@
  *   add: eta is near     collaboration_schedule   look for a group, without a trigger
  *   add: UPDATE          join_round               give the gradient: the all-reduce may begin
  *                        on_gradient              the mean, or the reason why there is none
- *   after the step       begin_epoch, begin_state_round the next epoch; parameters go to their round
+ *   after the step       begin_epoch              the next epoch begins
+ *                        begin_state_round        the parameters go to their round
  *   between batches      collaboration_correct    x += x_averaged - x_given
  *
  * Neither round waits for the other before its trigger: two peers that wait in opposite orders
@@ -174,8 +175,8 @@ static void begin_delayed_average(void *context)
     request_complete(w, PL_OK);
 }
 
-/* In a round of the parameters each peer gathers its epoch (begin_state_round). Returns -1 if this one
- * did not. */
+/* In a round of the parameters each peer gathers its epoch (begin_state_round). Returns -1 if this
+ * one did not. */
 static int64_t gathered_epoch(const struct group_member *m)
 {
     struct mp_value *v;

@@ -32,8 +32,8 @@ struct target_watch {
 /* Our step of the present epoch was triggered at this time; alone: no peer came, though there
  * are others. */
 void target_watch_step(struct target_watch *w, double triggered, int alone);
-/* A poll: all other peers' records, and ours as it is now. 1: *warning is a warning; each kind comes
- * once. */
+/* A poll: all other peers' records, and ours as it is now. 1: *warning is a warning; each kind
+ * comes once. */
 int target_watch_update(struct target_watch *w, const struct progress_record *others, size_t count,
                         const struct progress_record *own, int64_t target, double now,
                         struct pl_err *warning);

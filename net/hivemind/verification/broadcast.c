@@ -6,8 +6,8 @@
  *   1. send_own()      our signed message goes to all
  *   2. take_message()  others' messages arrive, directly or forwarded
  *   3. send_list()     once all are here: a signed list of their hashes goes to all
- *   4. broadcast_is_common()   all messages and all lists are here, and the lists are equal: the stage
- *                      has ended, with the same messages everywhere
+ *   4. broadcast_is_common()   all messages and all lists are here, and the lists are equal: the
+ *                      stage has ended, with the same messages everywhere
  *
  * What can go wrong, and what is done:
  *

@@ -1,9 +1,10 @@
 /* verifier_commit.c - SENT and COMMIT: hashes that bind every peer to what it has sent and reduced,
  * before anything random is drawn. [BTARD 3]
  *
- *   SENT to j     SHA-256 over the hashes of all parts that I have sent to j; SHA-256 of my aggregates
- *   COMMIT        the same for all pairs; a commitment to my random number; epoch and samples; one byte
- *                 for each peer: 1 if its SENT is missing, or differs from what has arrived here
+ *   SENT to j     SHA-256 over the hashes of all parts that I have sent to j; SHA-256 of my
+ *                 aggregates
+ *   COMMIT        the same for all pairs; a commitment to my random number; epoch and samples; one
+ *                 byte for each peer: 1 if its SENT is missing, or differs from what arrived here
  *
  * A COMMIT that contradicts its author's SENT is a proof (equivocation.h). A peer that denies
  * another proves nothing: either of them may be wrong, so both are charged. */

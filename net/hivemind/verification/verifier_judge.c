@@ -1,12 +1,13 @@
 /* verifier_judge.c - REPORT to OPEN: the checks, and what follows from them.
  * [BTARD 3, verifications 1 to 3]
  *
- *   1  a report is true          the reducer recomputes s = <z, x - a> min(1, tau / |x - a|) of each
- *                                sender, and accuses the sender in ACCUSE if it differs
- *   2  an aggregate is true      over all peers, sum_i s_i = 0 at CenteredClip's fixed point; a reducer
- *                                whose sum is another one, or whose tau is far off, is banned
- *   3  an aggregate is near      more than half of the peers find it too far away: the part is opened
- *   4  values follow from data   validators drawn by lot compute their target's gradient again
+ *   1  a report is true         the reducer recomputes s = <z, x - a> min(1, tau / |x - a|) of each
+ *                               sender, and accuses the sender in ACCUSE if it differs
+ *   2  an aggregate is true     over all peers, sum_i s_i = 0 at CenteredClip's fixed point; a
+ *                               reducer whose sum is another one, or whose tau is far off, is
+ *                               banned
+ *   3  an aggregate is near     if more than half of the peers find it too far, the part is opened
+ *   4  values follow from data  validators drawn by lot compute their target's gradient again
  *
  * One part is opened in each round, an accused one first. All its values are shown, so every peer
  * checks reports, accusations and the aggregate of that part without trusting anybody. */

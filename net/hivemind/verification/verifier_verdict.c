@@ -1,9 +1,11 @@
 /* verifier_verdict.c - what a finding of the verification leads to. [BTARD 3]
  *
  *   proof        the peer is banned, the round is void
- *   no proof     the round is void, and charged to the peers that may have caused it: to a silent peer; to both
- *                of a pair that contradict each other, as only these two know which of them is right
- *   too many     of more peers than can be Byzantine a fault is the network's, or our own: no charge
+ *   no proof     the round is void, and charged to the peers that may have caused it: to a silent
+ *                peer; to both of a pair that contradict each other, as only these two know which
+ *                of them is right
+ *   too many     if more peers are at fault than can be Byzantine, it is the network's fault or our
+ *                own: no charge
  *
  * Each function only marks; the round's owner bans and backs off when it is over. */
 #include "verifier_internal.h"

@@ -4,7 +4,8 @@
  *   put   in one piece: WebDAV, presigned S3 addresses
  *   tus   in pieces, to a server of the tus protocol [tus 1.0.0, tus.io/protocols]
  *   s3    signed requests (Signature Version 4), in parts when the file is large [Amazon S3 API]
- *   hub   Hugging Face's: the file goes to large file storage and a commit names it [git-lfs, batch API]
+ *   hub   Hugging Face's: the file goes to large file storage and a commit names it
+ *         [git-lfs, batch API]
  *
  * Tokens and what is signed by a key travel over https alone (credential.h).
  *

@@ -21,7 +21,8 @@ const char *budget_admit(struct connection *c)
 
 int budget_expect(struct connection *c, size_t n)
 {
-    /* Only the peer's own limit refuses: at the others the largest holder goes (stream_budget.c). */
+    /* Only the peer's own limit refuses: at the others the largest holder goes
+     * (stream_budget.c). */
     const struct scope *full = resources_charge(&c->account, RESOURCE_HELD, n);
     if (!full) resources_release(&c->account, RESOURCE_HELD, n);
     return full && full->kind == SCOPE_PEER ? PL_ELIMIT : PL_OK;

@@ -27,12 +27,13 @@
  * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
  *            one owner fills none
  * machine    the same, but more dial-backs and time, for a swarm that begins on one machine
- * peer       eight connections; one large message and a half; 16 of the largest responses; 12 MiB of
- *            records: half as much again as a node hands over at once, and less than any kind of
- *            them may take together; a fifth of a second: 2,000 look-ups
+ * peer       eight connections; one large message and a half; 16 of the largest responses; 12 MiB
+ *            of records: half as much again as a node hands over at once, and less than any kind
+ *            of them may take together; a fifth of a second: 2,000 look-ups
  * protocol   half of all streams, so that other protocols can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
-    /* connections, streams, held, unsent, reservations, circuits, dial-backs, records, handler us */
+    /* connections, streams, held, unsent, reservations, circuits, dial-backs, records, us of
+     * handlers */
     [SCOPE_SYSTEM] = { 1024, 16384, 256 * MIB, 256 * MIB, 128, 128, 240, 80 * MIB, 500000 },
     [SCOPE_RESERVED] = { 512, 16384, 512 * MIB, 1024 * MIB, 128, 128, 240, 0, 0 },
     [SCOPE_TRANSIENT] = { 128, 0, 0, 0, 0, 0, 0, 0, 0 },
@@ -336,7 +337,8 @@ void resources_renew(struct resources *r, double now)
     r->system.used[RESOURCE_HANDLER_US] = r->reserved.used[RESOURCE_HANDLER_US] = 0;
     for (struct scope **at = &r->scopes; *at;) {
         size_t *used = &(*at)->used[RESOURCE_HANDLER_US];
-        /* A peer pays its share each second. Its subnet owes nothing: its neighbours are innocent. */
+        /* A peer pays its share each second. Its subnet owes nothing: its neighbours are
+         * innocent. */
         if (*used > most) *used = most;
         *used = (*at)->kind == SCOPE_PEER && *used > paid ? *used - paid : 0;
         if (is_unused(*at)) free_scope(r, at);

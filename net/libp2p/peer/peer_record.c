@@ -1,6 +1,7 @@
 /* peer_record.c - a peer's addresses under its own signature. [spec libp2p-wire 9]
  *
- *   Envelope { public key; payload type 03 01; payload = PeerRecord { id, seq, addresses }; signature }
+ *   Envelope { public key; payload type 03 01;
+ *              payload = PeerRecord { id, seq, addresses }; signature }
  *
  * Signed is not the payload alone: length-prefixed domain "libp2p-peer-record", type and
  * payload, so that a signature made for something else is none here. Identify carries the

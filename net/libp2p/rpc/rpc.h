@@ -31,8 +31,9 @@ void rpc_reply_error(struct rpc_call *call, const char *text);
 /* --- unary calls, client ---------------------------------------------------------------------- */
 
 struct rpc_result {
-    int status; /* PL_OK; PL_EPROTO: the handler failed, error is its text; PL_EAGAIN: too late;
-                            PL_EIO: no connection, or lost; PL_ENOTFOUND: peer or RPC unknown; PL_ELIMIT */
+    /* PL_OK; PL_EPROTO: the handler failed, error is its text; PL_EAGAIN: too late; PL_EIO: no
+     * connection, or lost; PL_ENOTFOUND: peer or RPC unknown; PL_ELIMIT */
+    int status;
     const uint8_t *data; /* the response */
     size_t n;
     const char *error; /* a sentence when status is not PL_OK; unprintable bytes escaped */

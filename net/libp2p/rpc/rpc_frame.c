@@ -1,7 +1,8 @@
 /* rpc_frame.c - the bytes of hivemind's calls. [spec libp2p-wire 12, 13]
  *
  *   unary      varint length | PersistentConnectionRequest { call ID, and one of
- *                                callUnary { peer, proto, data },  unaryResponse { response | error } }
+ *                                callUnary { peer, proto, data },
+ *                                unaryResponse { response | error } }
  *   streaming  marker (1)    | length (8, big-endian) | message;  marker 1: the end, or an error
  *
  * Unary messages are read and written by hand: their data may be 4 MiB, which need no second

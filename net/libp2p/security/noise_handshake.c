@@ -168,8 +168,8 @@ static int read_1(struct noise *z, struct cursor *c)
     return PL_OK;
 }
 
-/* The end of messages 2 and 3: the identity's signature over the static key, sealed; then the frame.
- * rc: what came of the message so far; body is freed in any case. */
+/* The end of messages 2 and 3: the identity's signature over the static key, sealed; then the
+ * frame. rc: what came of the message so far; body is freed in any case. */
 static int write_payload(struct noise *z, struct bytes *wire, struct bytes *body, int rc)
 {
     struct bytes payload = { 0 };

@@ -223,7 +223,8 @@ void stream_took(struct stream *s, size_t n)
         return;
     }
     if (!s->mux || !n) return;
-    /* Also of a connection that is ending: a reader in a loop would find the same bytes for ever. */
+    /* Also of a connection that is ending: a reader in a loop would find the same bytes for
+     * ever. */
     yamux_took(&s->connection->conn.yamux, s->mux, n, &s->connection->conn.frames);
     connection_touch(s->connection);
 }
