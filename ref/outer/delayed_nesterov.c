@@ -14,6 +14,8 @@
  * applied. Its staleness is the number of changes between. */
 #include "algorithms.h"
 
+#include <math.h>
+
 enum { CHANGES = PL_OUTER_OWN }; /* applied so far */
 
 static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *err)
@@ -28,7 +30,8 @@ static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *
     return rc ? rc : pl_outer_open_phi(o, x);
 }
 
-/* Against the phi where this peer began: the others have moved it since. */
+/* Delta_r = start - theta_r: against the phi where this peer began, since the others have moved it.
+ * Steps taken before a failed exchange count: theta_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     const struct pl_backend *be = o->setup.be;
@@ -39,6 +42,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
     be->free(delta);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    out->weight = pl_outer_has_change(o);
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
@@ -58,6 +62,26 @@ static int apply_change(struct pl_outer *o, const float *delta)
     return rc;
 }
 
+/* start = theta_r = phi, the phi of now. */
+static int begin_at_phi(struct pl_outer *o, float *x)
+{
+    int rc = o->setup.be->copy(x, pl_outer_get(o, "phi"), o->n);
+    if (!rc) rc = o->setup.be->copy(pl_outer_get(o, "start"), x, o->n);
+    pl_outer_restart(o);
+    return rc;
+}
+
+/* The own message is here, with a change that counted or did not. What did not count is
+ * not lost: the peer trains on from where it began, and sends it again with its next steps. Only a
+ * peer without a change, or with a NaN in theta_r, goes on from phi all the same. */
+static int take_own(struct pl_outer *o, float *x, int counted)
+{
+    double squares = 0;
+    int rc = o->setup.be->sumsq(&squares, x, o->n);
+    if (rc || (!counted && pl_outer_has_change(o) && isfinite(squares))) return rc;
+    return begin_at_phi(o, x);
+}
+
 /* May be called at any time, for changes that others have made. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
@@ -73,9 +97,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         double total = 0;
         rc = pl_outer_mean(o, delta, &total, &in[k], 1, bytes, 0, o->n);
         if (!rc && total > 0) rc = apply_change(o, delta);
-        if (rc || in[k].rank != o->setup.rank) continue;
-        rc = be->copy(x, pl_outer_get(o, "phi"), o->n);
-        if (!rc) rc = be->copy(pl_outer_get(o, "start"), x, o->n);
+        if (!rc && in[k].rank == o->setup.rank) rc = take_own(o, x, total > 0);
     }
     be->free(delta);
     return rc ? rc : PL_OUTER_GRADIENT;

@@ -14,9 +14,6 @@
 
 #include <math.h>
 
-/* inner steps taken when theta_r last was phi */
-enum { TAKEN_AT_PHI = PL_OUTER_OWN };
-
 static int open_diloco(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)err;
@@ -44,7 +41,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
     be->free(delta);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
-    out->weight = o->counter[PL_OUTER_TAKEN] > o->counter[TAKEN_AT_PHI];
+    out->weight = pl_outer_has_change(o);
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
@@ -67,7 +64,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     } else if (!rc) rc = be->sumsq(&squares, x, o->n);
     restarts = total > 0 || !isfinite(squares);
     if (!rc && restarts) rc = be->copy(x, phi, o->n);
-    if (!rc && restarts) o->counter[TAKEN_AT_PHI] = o->counter[PL_OUTER_TAKEN];
+    if (!rc && restarts) pl_outer_restart(o);
     be->free(mean);
     return rc ? rc : PL_OUTER_GRADIENT;
 }

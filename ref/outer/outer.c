@@ -265,6 +265,16 @@ double pl_outer_vector_per_round(const struct pl_outer *o)
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
 }
 
+void pl_outer_restart(struct pl_outer *o)
+{
+    o->counter[PL_OUTER_DELIVERED] = o->counter[PL_OUTER_TAKEN];
+}
+
+int pl_outer_has_change(const struct pl_outer *o)
+{
+    return o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_DELIVERED];
+}
+
 int pl_outer_open_phi(struct pl_outer *o, const float *x)
 {
     float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);

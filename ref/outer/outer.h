@@ -178,8 +178,21 @@ int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl
 /* --- for the algorithms ----------------------------------------------------------------------- */
 
 /* Counters: inner steps; outer steps; inner steps that were not skipped, and how many of them there
- * were at the last message. From PL_OUTER_OWN on, an algorithm's own. */
-enum { PL_OUTER_STEPS, PL_OUTER_ROUNDS, PL_OUTER_TAKEN, PL_OUTER_SENT, PL_OUTER_OWN };
+ * were at the last message, and when this peer's change last was empty (pl_outer_restart). From
+ * PL_OUTER_OWN on, an algorithm's own. */
+enum {
+    PL_OUTER_STEPS,
+    PL_OUTER_ROUNDS,
+    PL_OUTER_TAKEN,
+    PL_OUTER_SENT,
+    PL_OUTER_DELIVERED,
+    PL_OUTER_OWN
+};
+
+/* Delta_r is empty: the others have received it, or it held a NaN and is dropped. */
+void pl_outer_restart(struct pl_outer *o);
+/* 1: Delta_r holds inner steps, also such as were taken before a failed exchange. */
+int pl_outer_has_change(const struct pl_outer *o);
 
 /* Adds a zeroed buffer to the state; NULL without memory, so that open returns PL_ENOMEM. */
 void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_host);

@@ -10,6 +10,8 @@
  * when it has grown. So the outer step is plain SGD. H times fewer bytes by the local steps, and
  * 146 times fewer by the chunks: 64 of 4096 entries, 14 bits each.
  *
+ * What the others do not receive is not lost: e_r takes q_r back, and it is sent with what follows.
+ *
  * "Mean over those who sent" is the published code's; the paper's text has a mean over all R
  * (mean_over_all). Tensors whose chunks would be single entries (sides are large primes) travel
  * whole, as plain means. */
@@ -91,7 +93,8 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
     return rc;
 }
 
-/* 1., 2. A peer with a NaN in theta_r, or without steps, sends nothing, and its e_r is zero. */
+/* 1., 2. A peer with a NaN in theta_r, or without steps, sends nothing, and its e_r is zero. Steps
+ * taken before a failed exchange count: theta_r or e_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     const struct pl_backend *be = o->setup.be;
@@ -107,6 +110,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) rc = be->sumsq(&squares, e, o->n);
     if (rc) return rc;
     out->bytes = all;
+    out->weight = pl_outer_has_change(o);
     if (!isfinite(squares)) out->weight = 0;
     if (out->weight == 0 && (rc = be->fill(e, 0, o->n))) return rc;
     for (int i = 0; !rc && i < o->setup.count; i++) {
@@ -191,21 +195,45 @@ static int mean_of_all(struct pl_outer *o, float *G, const struct pl_outer_messa
     return rc;
 }
 
+/* The own message was not received: e = e + q, q being the mean of this message alone. If the whole
+ * exchange has failed, phi is the same, and theta_r goes on: e = e - Delta_r, which the next message
+ * adds again. The last message is o->out; after a load there is none. */
+static int take_back(struct pl_outer *o, const float *x, float *q, int has_failed)
+{
+    const struct pl_backend *be = o->setup.be;
+    const struct pl_outer_message own = { .data = o->out, .bytes = all_bytes(o), .weight = 1 };
+    float *e = pl_outer_get(o, "error");
+    int rc = PL_OK;
+    if (o->out) rc = mean_of_all(o, q, &own, 1);
+    if (!rc && o->out) rc = be->axpy(e, 1, q, o->n);
+    if (!rc && has_failed) rc = be->axpy(e, -1, pl_outer_get(o, "phi"), o->n);
+    if (!rc && has_failed) rc = be->axpy(e, 1, x, o->n);
+    return rc;
+}
+
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
     const struct pl_backend *be = o->setup.be;
     float *phi = pl_outer_get(o, "phi"), *G;
     struct pl_outer_message *kept = pl_alloc((size_t)count, sizeof *kept);
-    int rc, n = 0;
+    double squares = 0;
+    int rc, n = 0, is_received = 0, loses_nothing;
     (void)g;
     G = be->alloc(o->n * sizeof *G);
-    rc = kept && G ? PL_OK : PL_ENOMEM;
+    rc = kept && G ? be->sumsq(&squares, x, o->n) : PL_ENOMEM;
     for (int r = 0; !rc && r < count; r++)
-        if (in[r].weight > 0 && is_readable(o, &in[r])) kept[n++] = in[r];
+        if (in[r].weight > 0 && is_readable(o, &in[r])) {
+            is_received |= in[r].rank == o->setup.rank;
+            kept[n++] = in[r];
+        }
+    /* Without a change e is zero, and with a NaN the change is dropped: nothing to take back. */
+    loses_nothing = is_received || !isfinite(squares) || !pl_outer_has_change(o);
+    if (!rc && !loses_nothing) rc = take_back(o, x, G, !n);
     if (!rc && n) rc = mean_of_all(o, G, kept, n);
     if (!rc && n) rc = be->axpy(phi, (float)-o->setup.nu, G, o->n); /* phi = phi - nu G */
-    if (!rc) rc = be->copy(x, phi, o->n);
+    if (!rc && (n || loses_nothing)) rc = be->copy(x, phi, o->n);
+    if (!rc && loses_nothing) pl_outer_restart(o);
     o->counter[PL_OUTER_ROUNDS] += !rc && n;
     pl_free(kept);
     be->free(G);

@@ -511,11 +511,12 @@ static void a_failed_exchange_loses_nothing(void **state)
 }
 
 /* Peer 1 trains before a failed exchange, then only skips: its next message still has weight 1,
- * because its parameters differ from phi; the one after has not. Peer 2 trains after both only. */
+ * because its work was not received; the one after has not. Peer 2 trains after both only. */
 static void steps_before_a_failed_exchange_have_weight(void **state)
 {
-    static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd,
-                                                              &pl_outer_diloco };
+    static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd, &pl_outer_diloco,
+                                                              &pl_outer_delayed_nesterov,
+                                                              &pl_outer_sparseloco };
     (void)state;
     for (size_t a = 0; a < PL_COUNT(local); a++) {
         struct pl_outer_setup s = settings();
@@ -527,12 +528,64 @@ static void steps_before_a_failed_exchange_have_weight(void **state)
             w.spoiled[2] = t < 2 * s.H;
             step(&w);
         }
-        assert_true(w.queue[0][1].weight == 1 && w.queue[0][2].weight == 0);
-        assert_true(w.queue[1][1].weight == 1 && w.queue[1][2].weight == 0);
-        assert_true(w.queue[2][1].weight == 0 && w.queue[2][2].weight == 1);
+        if (w.queue[0][1].weight != 1 || w.queue[0][2].weight != 0 || w.queue[1][1].weight != 1 ||
+            w.queue[1][2].weight != 0 || w.queue[2][1].weight != 0 || w.queue[2][2].weight != 1)
+            fail_msg("%s", w.algorithm->name);
         assert_true(all_equal(&w) && all_finite(&w));
         end(&w);
     }
+}
+
+/* After a failed exchange a peer has what it trained: its next message is as if the two periods had
+ * been one. */
+static void a_failed_exchange_keeps_local_work(void **state)
+{
+    static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd, &pl_outer_diloco,
+                                                              &pl_outer_delayed_nesterov,
+                                                              &pl_outer_sparseloco };
+    (void)state;
+    for (size_t a = 0; a < PL_COUNT(local); a++) {
+        struct pl_outer_setup s = settings(), longer = settings();
+        static struct world failed, whole;
+        double difference = 0;
+        longer.H = 2 * s.H;
+        begin(&failed, local[a], &s);
+        begin(&whole, local[a], &longer);
+        failed.fail = 1;
+        for (int t = 0; t < longer.H; t++) {
+            step(&failed);
+            step(&whole);
+            for (int i = 0; t + 1 == s.H && i < VALUES; i++) /* the exchange has failed */
+                if (failed.x[1][i] != whole.x[1][i]) fail_msg("%s: x", local[a]->name);
+        }
+        for (int i = 0; i < VALUES; i++) difference += fabs((double)failed.x[1][i] - whole.x[1][i]);
+        if (!(difference < 1e-3)) fail_msg("%s: %g", local[a]->name, difference);
+        end(&failed);
+        end(&whole);
+    }
+}
+
+/* SparseLoCo: a message that only its sender has is not lost, while the others' round goes on. */
+static void a_lost_message_stays_in_the_error(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    static float delta[VALUES];
+    const float *e;
+    (void)state;
+    begin(&w, &pl_outer_sparseloco, &s);
+    w.broken = SILENT; /* peer 1's, on its way */
+    for (int t = 0; t < s.H; t++) {
+        if (t + 1 == s.H) /* the last inner step, as step() will take it */
+            for (int i = 0; i < VALUES; i++)
+                delta[i] = pl_outer_get(w.o[1], "phi")[i] -
+                           (w.x[1][i] - 0.1f * (w.x[1][i] - w.target[1][i]));
+        step(&w);
+    }
+    e = pl_outer_get(w.o[1], "error");
+    for (int i = 0; i < VALUES; i++) assert_true(fabsf(e[i] - delta[i]) < 1e-5f);
+    assert_memory_equal(w.x[1], pl_outer_get(w.o[1], "phi"), sizeof w.x[1]);
+    end(&w);
 }
 
 /* After a round of zeros PowerSGD's Q is zero, and is drawn anew. */
@@ -844,6 +897,8 @@ int main(void)
         cmocka_unit_test(a_skipped_gradient_has_no_weight),
         cmocka_unit_test(a_failed_exchange_loses_nothing),
         cmocka_unit_test(steps_before_a_failed_exchange_have_weight),
+        cmocka_unit_test(a_failed_exchange_keeps_local_work),
+        cmocka_unit_test(a_lost_message_stays_in_the_error),
         cmocka_unit_test(powersgd_comes_back_from_zeros),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),
         cmocka_unit_test(settings_without_sense_are_refused),
