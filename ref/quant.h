@@ -19,8 +19,9 @@ enum pl_map { PL_MAP_SIGNED, PL_MAP_UNSIGNED };
 /* How a value finds its code. The three differ in rare codes only, and any reader decodes all of
  * them, since absmax and book travel along.
  *   RUN   the reference run's library on a CPU: the quotient x / absmax goes to the nearest entry,
- *         ties to the lower one. It overwrites entry 0 with -1, so -absmax is exact, and an unsigned zero
- *         becomes 3.25e-7 absmax: a second moment never decodes to zero in a block that isn't
+ *         ties to the lower one. It overwrites entry 0 with -1, so -absmax is exact, and an
+ *         unsigned zero becomes 3.25e-7 absmax: a second moment never decodes to zero in a block
+ *         that isn't
  *   LUT   today's library on a CPU: x * (1 / absmax) is first rounded to a grid of 65536 points
  *   CUDA  the library's GPU kernels: x * (1 / absmax), halving, ties to the even index */
 enum pl_rule { PL_RULE_RUN, PL_RULE_LUT, PL_RULE_CUDA };

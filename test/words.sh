@@ -30,6 +30,22 @@ first cache         L1
 second cache        L2
 inside\.h           internal.h
 lanes\.h            simd.inc
+[a-z]*(\.|->)chance  random (a random source)
+[a-z]*->room          capacity
+[by]\.room           capacity, send_budget
+(size_t|leaf|has|make|set)[ _]room  capacity
+gain, offset        weight, bias
+(M,3E\)|d\),) turned  rotated
+is_hidden           is_behind_nat
+averager_hidden     averager_nat
+dht_look[a-z_]*     dht_poll
+settle_wait         complete_wait
+peer_help[a-z_]*    peer_auxiliary
+(upload|preflight|golden|on)_tell  report, notify
+[a-z]+_told         reported
+keepers?            owner
+ALLREDUCE_EXCHANGING  ALLREDUCE_REDUCING
+part->owner         reducer
 '
 # In identifiers words are joined by underscores.
 pattern="(^|[^A-Za-z])($(echo "$words" | sed -n 's/   *.*//p' | paste -sd '|'))([^A-Za-z]|\$)"

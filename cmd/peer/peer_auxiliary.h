@@ -1,8 +1,8 @@
 /* peer_auxiliary.h - `potluck peer --auxiliary`: a peer without data takes its share of a run's
  * sums: whenever the others average their gradients, it reduces a part of them, and so their
  * connections carry less. */
-#ifndef PL_CMD_PEER_HELP_H
-#define PL_CMD_PEER_HELP_H
+#ifndef PL_CMD_PEER_AUXILIARY_H
+#define PL_CMD_PEER_AUXILIARY_H
 
 #include "peer_model.h"
 #include "cmd/common/averaging_options.h"

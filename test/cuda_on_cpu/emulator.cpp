@@ -57,7 +57,7 @@ static emu_body *run_body;
 static void *run_kernel;
 static const char *run_name;
 static cudaError_t last_error;
-static char breach[512], breach_told[512];
+static char breach[512], breach_reported[512];
 
 void emu_fail(const char *format, ...)
 {
@@ -93,9 +93,9 @@ cudaError_t emu_out_of_reach(const char *name, int argument)
 const char *emu_breach(void)
 {
     if (!breach[0]) return NULL;
-    memcpy(breach_told, breach, sizeof breach);
+    memcpy(breach_reported, breach, sizeof breach);
     breach[0] = 0;
-    return breach_told;
+    return breach_reported;
 }
 
 /* ---- fibers ---- */

@@ -99,7 +99,7 @@ static void scores_do_not_depend_on_company(void **state)
     pl_rerank_close(&r);
 }
 
-static void long_captions_are_cut_and_told(void **state)
+static void long_captions_are_cut_and_reported(void **state)
 {
     char text[2000];
     struct pl_image image;
@@ -135,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_do_not_depend_on_company),
-        cmocka_unit_test(long_captions_are_cut_and_told),
+        cmocka_unit_test(long_captions_are_cut_and_reported),
         cmocka_unit_test(what_is_missing_is_named),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

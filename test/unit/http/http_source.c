@@ -160,7 +160,7 @@ static void redirects_take_no_token_along(void **state)
     http_client_close(c);
 }
 
-static void bad_are_told(void **state)
+static void bad_are_reported(void **state)
 {
     static const struct {
         const char *path, *words;
@@ -236,7 +236,7 @@ int main(void)
         cmocka_unit_test(lists_come_in_parts_too),
         cmocka_unit_test(secrets_come_from_the_right_server),
         cmocka_unit_test(redirects_take_no_token_along),
-        cmocka_unit_test(bad_are_told),
+        cmocka_unit_test(bad_are_reported),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),
     };

@@ -190,7 +190,7 @@ static void a_stopped_upload_goes_on(void **unused)
     assert_memory_equal(stored, content, BYTES);
 }
 
-static void lies_are_told(void **unused)
+static void lies_are_reported(void **unused)
 {
     (void)unused;
     assert_int_not_equal(try_upload("/without", 1, NULL), PL_OK); /* a location */
@@ -261,7 +261,7 @@ int main(void)
         cmocka_unit_test(files_arrive_by_put),
         cmocka_unit_test(files_arrive_by_tus),
         cmocka_unit_test(a_stopped_upload_goes_on),
-        cmocka_unit_test(lies_are_told),
+        cmocka_unit_test(lies_are_reported),
         cmocka_unit_test(a_token_stays_at_home),
         cmocka_unit_test(secrets_go_to_the_right_server),
     };

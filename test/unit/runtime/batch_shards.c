@@ -145,7 +145,7 @@ static int fails_at(void *context, int i)
     return i == 2 ? PL_ENOMEM : i == 5 ? PL_EDEVICE : PL_OK;
 }
 
-static void first_failure_is_told(void **state)
+static void first_failure_is_reported(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= 8; threads++) {
@@ -172,7 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_change_nothing),  cmocka_unit_test(shards_add_up_to_the_batch),
-        cmocka_unit_test(shards_follow_the_model), cmocka_unit_test(first_failure_is_told),
+        cmocka_unit_test(shards_follow_the_model), cmocka_unit_test(first_failure_is_reported),
         cmocka_unit_test(cut_follows_from_sizes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

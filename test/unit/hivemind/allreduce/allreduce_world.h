@@ -123,7 +123,7 @@ static inline void on_over(void *context, int status, const struct pl_err *err)
     p->status = status;
     p->err = *err;
 }
-static inline void on_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+static inline void on_report(void *context, size_t peer, const uint8_t *data, size_t n)
 {
     post(context, TOLD, peer, ALLREDUCE_OUT, data, n);
 }
@@ -138,9 +138,9 @@ static inline size_t on_moved(void *context, size_t peer, enum allreduce_way way
     (void)way;
     return ((struct peer *)context)->moved[peer];
 }
-static const struct allreduce_callbacks port = { on_open,  on_send,   is_busy, on_finish,
-                                                 on_close, on_credit, on_work, on_over,
-                                                 on_tell,  on_give,   on_moved };
+static const struct allreduce_callbacks port = { on_open,   on_send,   is_busy, on_finish,
+                                                 on_close,  on_credit, on_work, on_over,
+                                                 on_report, on_give,   on_moved };
 
 static inline void work(struct world *w)
 {
