@@ -1,13 +1,11 @@
-/* outer.c - what all algorithms share: the list of them, their state and how it is saved, and the
- * calls of a trainer's loop. See outer.h. */
+/* outer.c - the list of algorithms, and the calls of a trainer's loop. See outer.h; state.c saves and
+ * loads, common.c has the steps that several algorithms share. */
 #include "outer.h"
 
 #include "algorithms.h"
 
 #include <math.h>
 #include <string.h>
-
-#define COUNTER_MAX (UINT64_MAX / 4) /* so that sums of two do not wrap around */
 
 static const struct pl_outer_algorithm *const algorithms[] = {
 #define ENTRY(name) &pl_outer_##name,
@@ -52,26 +50,7 @@ void pl_outer_defaults(struct pl_outer_setup *s)
     };
 }
 
-/* ---- state ---- */
-
-/* Everything that an algorithm remembers is a named buffer, or a counter; so saving, loading and
- * freeing are the same for all. */
-void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_host)
-{
-    struct pl_outer_buffer *b = &o->buffer[o->buffers];
-    if (o->buffers == PL_OUTER_BUFFERS_MAX) return NULL;
-    *b = (struct pl_outer_buffer){ name, NULL, bytes, on_host };
-    b->at = on_host ? pl_alloc(bytes, 1) : o->setup.be->alloc(bytes);
-    if (b->at) o->buffers++;
-    return b->at;
-}
-
-float *pl_outer_get(const struct pl_outer *o, const char *name)
-{
-    for (int i = 0; i < o->buffers; i++)
-        if (!strcmp(o->buffer[i].name, name)) return o->buffer[i].at;
-    return NULL;
-}
+/* ---- opening ---- */
 
 /* What no algorithm can work with. */
 static int check(const struct pl_outer_setup *s, struct pl_err *err)
@@ -128,68 +107,6 @@ void pl_outer_close(struct pl_outer *o)
     pl_free(o);
 }
 
-/* A saved state: which algorithm, for how many parameters, how much of it; counters; buffers. */
-struct head {
-    char name[32];
-    uint64_t n, bytes, counter[PL_OUTER_COUNTERS_MAX];
-};
-
-size_t pl_outer_state_bytes(const struct pl_outer *o)
-{
-    size_t bytes = sizeof(struct head);
-    for (int i = 0; i < o->buffers; i++) bytes += o->buffer[i].bytes;
-    return bytes;
-}
-
-static struct head head_of(const struct pl_outer *o)
-{
-    struct head h = { .n = o->n, .bytes = pl_outer_state_bytes(o) };
-    strncpy(h.name, o->algorithm->name, sizeof h.name - 1);
-    memcpy(h.counter, o->counter, sizeof h.counter);
-    return h;
-}
-
-int pl_outer_save(const struct pl_outer *o, uint8_t *out)
-{
-    struct head h = head_of(o);
-    int rc = PL_OK;
-    memcpy(out, &h, sizeof h);
-    out += sizeof h;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        if (b->on_host) memcpy(out, b->at, b->bytes);
-        else rc = o->setup.be->get(out, b->at, b->bytes);
-        out += b->bytes;
-    }
-    return rc;
-}
-
-/* The head is compared before anything is written: a state of another model changes nothing. */
-int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err)
-{
-    struct head h, own = head_of(o);
-    int rc = PL_OK;
-    if (bytes != own.bytes)
-        return pl_fail(err, PL_EFORMAT, "state of %zu bytes, where %s of these tensors has %zu",
-                       bytes, own.name, (size_t)own.bytes);
-    memcpy(&h, in, sizeof h);
-    if (memcmp(h.name, own.name, sizeof h.name) || h.n != own.n || h.bytes != own.bytes)
-        return pl_fail(err, PL_EFORMAT, "state of another algorithm than %s, or of other tensors",
-                       own.name);
-    for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
-        if (h.counter[i] > COUNTER_MAX)
-            return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
-    in += sizeof h;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        if (b->on_host) memcpy(b->at, in, b->bytes);
-        else rc = o->setup.be->put(b->at, in, b->bytes);
-        in += b->bytes;
-    }
-    if (!rc) memcpy(o->counter, h.counter, sizeof h.counter);
-    return rc ? pl_fail(err, rc, "the device cannot take the state over") : PL_OK;
-}
-
 /* ---- the loop's calls ---- */
 
 int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr)
@@ -233,51 +150,3 @@ int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer
 }
 
 double pl_outer_bytes_per_step(const struct pl_outer *o) { return o->algorithm->bytes_per_step(o); }
-
-/* ---- what several algorithms do ---- */
-
-int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
-
-int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_SEND;
-}
-
-int pl_outer_next_gradient(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
-
-int pl_outer_send_every_H(struct pl_outer *o, float *x)
-{
-    (void)x;
-    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
-}
-
-double pl_outer_vector_per_round(const struct pl_outer *o)
-{
-    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
-}
-
-void pl_outer_restart(struct pl_outer *o)
-{
-    o->counter[PL_OUTER_DELIVERED] = o->counter[PL_OUTER_TAKEN];
-}
-
-int pl_outer_has_change(const struct pl_outer *o)
-{
-    return o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_DELIVERED];
-}
-
-int pl_outer_open_phi(struct pl_outer *o, const float *x)
-{
-    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
-    return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
-}

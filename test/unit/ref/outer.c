@@ -565,6 +565,28 @@ static void a_failed_exchange_keeps_local_work(void **state)
     }
 }
 
+/* Delayed Nesterov: a change that did not count is kept, and counts with the next message. */
+static void a_lost_change_is_sent_again(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    static float trained[VALUES];
+    (void)state;
+    begin(&w, &pl_outer_delayed_nesterov, &s);
+    for (int t = 0; t < 2 * s.H; t++) {
+        w.broken = t < s.H ? SILENT : WHOLE; /* peer 1's */
+        w.spoiled[1] = t >= s.H;
+        for (int i = 0; t + 1 == s.H && i < VALUES; i++)
+            trained[i] = w.x[1][i] - 0.1f * (w.x[1][i] - w.target[1][i]);
+        step(&w);
+        if (t + 1 == s.H) assert_memory_equal(w.x[1], trained, sizeof trained);
+    }
+    assert_true(w.queue[1][1].weight == 1);
+    assert_memory_equal(w.x[1], pl_outer_get(w.o[1], "start"), sizeof trained);
+    assert_true(all_equal(&w));
+    end(&w);
+}
+
 /* SparseLoCo: a message that only its sender has is not lost, while the others' round goes on. */
 static void a_lost_message_stays_in_the_error(void **state)
 {
@@ -898,6 +920,7 @@ int main(void)
         cmocka_unit_test(a_failed_exchange_loses_nothing),
         cmocka_unit_test(steps_before_a_failed_exchange_have_weight),
         cmocka_unit_test(a_failed_exchange_keeps_local_work),
+        cmocka_unit_test(a_lost_change_is_sent_again),
         cmocka_unit_test(a_lost_message_stays_in_the_error),
         cmocka_unit_test(powersgd_comes_back_from_zeros),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),

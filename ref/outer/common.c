@@ -1,0 +1,52 @@
+/* common.c - steps that several algorithms share, and which peer's change has a weight. See outer.h.
+ *
+ *   each step    take it; or send its gradient          (before the step)
+ *                next gradient; or a message every H    (after the step)
+ *   opening      phi = x,  b = 0                        local SGD and its kin */
+#include "outer.h"
+
+int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_STEP;
+}
+
+int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr)
+{
+    (void)o, (void)x, (void)g, (void)lr;
+    return PL_OUTER_SEND;
+}
+
+int pl_outer_next_gradient(struct pl_outer *o, float *x)
+{
+    (void)o, (void)x;
+    return PL_OUTER_GRADIENT;
+}
+
+int pl_outer_send_every_H(struct pl_outer *o, float *x)
+{
+    (void)x;
+    return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
+}
+
+double pl_outer_vector_per_round(const struct pl_outer *o)
+{
+    return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
+}
+
+void pl_outer_restart(struct pl_outer *o)
+{
+    o->counter[PL_OUTER_DELIVERED] = o->counter[PL_OUTER_TAKEN];
+}
+
+int pl_outer_has_change(const struct pl_outer *o)
+{
+    return o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_DELIVERED];
+}
+
+int pl_outer_open_phi(struct pl_outer *o, const float *x)
+{
+    float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
+    float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
+    return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
+}

@@ -1,0 +1,72 @@
+/* powersgd_parts.c - PowerSGD's factors of all tensors, in two buffers. See powersgd_parts.h.
+ *
+ *   M (a,b)  ~  P (a,r) Q^T (r,b)      sent are r (a + b) values in place of a b */
+#include "powersgd_parts.h"
+
+#include "../rng.h"
+
+#define LEAST_GAIN 0.5 /* hivemind's min_compression_ratio: less is not worth two exchanges */
+
+/* at_i = sum of the sizes before i. A tensor travels as factors if r (a + b) values are few enough
+ * beside a b; otherwise r = 0. */
+struct pl_powersgd_part pl_powersgd_part(const struct pl_outer *o, int i, float *g)
+{
+    struct pl_powersgd_part part = { .n_p = 0 };
+    for (int k = 0; k <= i; k++) {
+        const struct pl_outer_tensor *t = &o->setup.tensors[k];
+        size_t a, b;
+        pl_powersgd_dims(&a, &b, t->shape, t->axes);
+        part.p_at += part.n_p;
+        part.q_at += part.n_q;
+        part.s = (struct pl_powersgd){ .be = o->setup.be, .a = (int)a, .b = (int)b };
+        if (pl_powersgd_pays(a, b, t->axes, o->setup.powersgd_rank, LEAST_GAIN))
+            part.s.r = o->setup.powersgd_rank;
+        part.n_p = a * (size_t)part.s.r;
+        part.n_q = part.s.r ? b * (size_t)part.s.r : 0;
+    }
+    part.s.M = pl_outer_get(o, "memory");
+    part.s.P = pl_outer_get(o, "p");
+    part.s.Q = pl_outer_get(o, "q");
+    if (part.s.M) part.s.M += o->setup.tensors[i].offset;
+    if (part.s.P) part.s.P += part.p_at;
+    if (part.s.Q) part.s.Q += part.q_at;
+    part.g = g ? g + o->setup.tensors[i].offset : NULL;
+    return part;
+}
+
+void pl_powersgd_sizes(const struct pl_outer *o, size_t *n_p, size_t *n_q, size_t *whole)
+{
+    *n_p = *n_q = *whole = 0;
+    for (int i = 0; i < o->setup.count; i++) {
+        struct pl_powersgd_part part = pl_powersgd_part(o, i, NULL);
+        *n_p += part.n_p;
+        *n_q += part.n_q;
+        if (!part.s.r) *whole += o->setup.tensors[i].n;
+    }
+}
+
+/* The same first Q on all peers: unlike ones do no harm, but the first round is worse. */
+int pl_powersgd_draw(const struct pl_outer *o, const struct pl_powersgd_part *part, uint64_t stream)
+{
+    float *Q = pl_alloc(part->n_q, sizeof *Q);
+    struct pl_rng rng;
+    int rc = PL_ENOMEM;
+    pl_rng_init(&rng, o->setup.seed, stream);
+    for (size_t k = 0; Q && k < part->n_q; k++) Q[k] = (float)pl_rng_uniform(&rng);
+    if (Q) rc = o->setup.be->put(part->s.Q, Q, part->n_q * sizeof *Q);
+    pl_free(Q);
+    return rc;
+}
+
+int pl_powersgd_copy_whole(struct pl_outer *o, float *packed, float *g, int unpack)
+{
+    int rc = PL_OK;
+    for (int i = 0; !rc && i < o->setup.count; i++) {
+        struct pl_powersgd_part part = pl_powersgd_part(o, i, g);
+        size_t n = o->setup.tensors[i].n;
+        if (part.s.r) continue;
+        rc = unpack ? o->setup.be->copy(part.g, packed, n) : o->setup.be->copy(packed, part.g, n);
+        packed += n;
+    }
+    return rc;
+}
