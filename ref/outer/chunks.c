@@ -20,6 +20,8 @@ size_t pl_chunk_side(size_t n, size_t target)
     return side;
 }
 
+/* A tensor (.., rows, columns) is a batch of matrices, a vector one row: shape (a,b,c) gives a
+ * matrices of b rows and c columns, each cut into chunks of h x w. */
 struct pl_chunks pl_chunks_of(const int64_t *shape, int axes, size_t target)
 {
     struct pl_chunks c = { .batch = 1, .rows = 1, .columns = 1 };
@@ -38,6 +40,13 @@ size_t pl_chunks_count(const struct pl_chunks *c)
 
 size_t pl_chunk_entries(const struct pl_chunks *c) { return c->h * c->w; }
 
+/* The orthonormal cosine transform (DCT-II) as a matrix:
+ *
+ *   F[j][0] = sqrt(1 / n)
+ *   F[j][k] = sqrt(2 / n) cos(pi (2 j + 1) k / (2 n)),  k > 0
+ *
+ * Column k is a cosine of k half periods over n samples; columns have length 1 and are
+ * orthogonal. */
 void pl_dct_basis(double *basis, size_t n)
 {
     const double pi = 3.14159265358979323846, N = (double)n;
@@ -71,7 +80,8 @@ static void transform(double *x, size_t h, size_t w, const double *Fh, const dou
     }
 }
 
-/* Where the first entry of the chunk'th chunk lies in the row-major tensor. */
+/* Where the first entry of the chunk'th chunk lies in the row-major tensor. Chunks are numbered
+ * matrix by matrix, from left to right, then down. */
 static size_t first_entry(const struct pl_chunks *c, size_t chunk)
 {
     size_t across = c->columns / c->w, down = c->rows / c->h;
@@ -102,11 +112,13 @@ static int each_chunk(float *y, const float *x, const struct pl_chunks *c, int d
     return PL_OK;
 }
 
+/* y = the chunks of x, one after the other, each transformed if dct is 1. */
 int ref_chunk_cut(float *y, const float *x, const struct pl_chunks *c, int dct)
 {
     return each_chunk(y, x, c, dct, 0);
 }
 
+/* The inverse: ref_chunk_paste(ref_chunk_cut(x)) is x, but for the transform's rounding. */
 int ref_chunk_paste(float *y, const float *x, const struct pl_chunks *c, int dct)
 {
     return each_chunk(y, x, c, dct, 1);
@@ -131,7 +143,9 @@ static int by_index(const void *p, const void *q)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Sorted twice: by size, to find the k largest, and these by index, as they are sent. */
+/* The k entries of each chunk with the largest |x|. Sorted twice: by size, to find them, and these
+ * by index, as they are sent. Sorting m entries to keep k is slow and easy to check; fast/chunks.c
+ * finds the k-th size by its bits. */
 int ref_chunk_topk(int32_t *index, float *value, const float *x, size_t chunks, int m, int k)
 {
     struct entry entries[ENTRIES_MAX];

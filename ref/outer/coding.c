@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Grows only, so messages of one size are allocated once. */
 int pl_outer_reserve(struct pl_outer *o, size_t bytes)
 {
     if (bytes <= o->out_capacity) return PL_OK;
@@ -22,6 +23,7 @@ int pl_outer_reserve(struct pl_outer *o, size_t bytes)
     return o->out ? PL_OK : PL_ENOMEM;
 }
 
+/* FLOAT32 4 n;  UNIFORM8 n + 1024, a table of 256 means;  E3M0 n / 2 + 4 for each block. */
 size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n)
 {
     switch (coding) {
@@ -32,7 +34,7 @@ size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n)
     return n * sizeof(float);
 }
 
-/* out = x (n), coded. */
+/* out = Q(x), n values from the device to the message's bytes. */
 static int encode(const struct pl_outer *o, uint8_t *out, const float *x, size_t n)
 {
     const struct pl_backend *be = o->setup.be;
@@ -59,7 +61,8 @@ static int encode(const struct pl_outer *o, uint8_t *out, const float *x, size_t
     return PL_EUSE;
 }
 
-/* x (n) = the values of `in`. */
+/* x = the values that the bytes stand for, back on the device. decode(encode(x)) is Q(x) on every
+ * backend, bit for bit: parameters that are computed from it stay equal. */
 static int decode(const struct pl_outer *o, float *x, const uint8_t *in, size_t n)
 {
     const struct pl_backend *be = o->setup.be;
@@ -105,6 +108,7 @@ static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *value
         x->method = PL_COMPRESS_UNIFORM8;
         memcpy(x->table, in, sizeof x->table);
         x->data = in + sizeof x->table;
+        /* values are entries of the table: if those are finite, all are */
         for (int i = 0; i < PL_CODES; i++) sum += fabs((double)x->table[i]);
         return isfinite(sum) ? PL_OK : PL_EPROTO;
     }
@@ -118,8 +122,9 @@ static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *value
     return rc ? rc : isfinite(sum) ? PL_OK : PL_EPROTO;
 }
 
-/* average_add and average_delta give the same bits on every backend, so peers with different
- * hardware that have the same messages have the same mean. */
+/* mean = sum_k w_k x_k / sum_k w_k: average_add for each message, then average_delta from x = 0,
+ * which divides. average_add and average_delta give the same bits on every backend, so peers with
+ * different hardware that have the same messages have the same mean. */
 int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
                   int count, size_t bytes, size_t at, size_t n)
 {
@@ -142,8 +147,8 @@ int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct p
         memset(zero, 0, n * sizeof *zero);
         rc = be->average_delta(values, sum, (float)*total, &none, n);
         if (!rc) rc = be->put(mean, values, n * sizeof *values);
-        /* The answer travels in few bits too: the reducer itself uses what the others decode, or
-         * the peers' parameters would drift apart by its rounding. */
+        /* Q(mean). The answer travels in few bits too: the reducer itself uses what the others
+         * decode, or the peers' parameters would drift apart by its rounding. */
         if (!rc && o->setup.coding != PL_OUTER_FLOAT32 && count > 1) {
             uint8_t *again = pl_alloc(pl_outer_coded_bytes(o->setup.coding, n), 1);
             rc = again ? encode(o, again, mean, n) : PL_ENOMEM;

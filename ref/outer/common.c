@@ -1,4 +1,5 @@
-/* common.c - steps that several algorithms share, and which peer's change has a weight. See outer.h.
+/* common.c - steps that several algorithms share, and which peer's change has a weight. See
+ * outer.h.
  *
  *   each step    take it; or send its gradient          (before the step)
  *                next gradient; or a message every H    (after the step)
@@ -23,17 +24,20 @@ int pl_outer_next_gradient(struct pl_outer *o, float *x)
     return PL_OUTER_GRADIENT;
 }
 
+/* Steps that were skipped count, too: all peers send after the same number of their own steps. */
 int pl_outer_send_every_H(struct pl_outer *o, float *x)
 {
     (void)x;
     return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 
+/* n coded values in H steps */
 double pl_outer_vector_per_round(const struct pl_outer *o)
 {
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
 }
 
+/* Delta_r = phi - theta_r begins anew at theta_r = phi. */
 void pl_outer_restart(struct pl_outer *o)
 {
     o->counter[PL_OUTER_DELIVERED] = o->counter[PL_OUTER_TAKEN];
@@ -44,6 +48,7 @@ int pl_outer_has_change(const struct pl_outer *o)
     return o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_DELIVERED];
 }
 
+/* Every peer opens with the same x, so phi is equal on all of them without an exchange. b = 0. */
 int pl_outer_open_phi(struct pl_outer *o, const float *x)
 {
     float *phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);

@@ -44,6 +44,7 @@ static size_t all_bytes(const struct pl_outer *o)
     return bytes;
 }
 
+/* m_r = 0. The momentum is all that a peer remembers: x is equal on all, so there is no phi. */
 static int open_demo(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)x;
@@ -60,6 +61,7 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     const struct pl_backend *be = o->setup.be;
     float *m = pl_outer_get(o, "momentum");
     int rc = PL_OK;
+    /* x = (1 - eta lambda) x, apart from the gradient as in AdamW */
     if (o->setup.weight_decay != 0)
         rc = be->scale(x, (float)(1 - lr * o->setup.weight_decay), o->n);
     /* m = beta m + eta g */
@@ -93,6 +95,7 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const str
     return rc;
 }
 
+/* 2. The tensors one after the other. A gradient with a NaN leaves m_r alone: zeros travel. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     float *m = pl_outer_get(o, "momentum");
@@ -109,7 +112,8 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
-/* PL_EPROTO for an index beyond the chunk, one twice, or a value that is no number. */
+/* The reverse of send_part's last steps. PL_EPROTO for an index beyond the chunk, one twice, or a
+ * value that is no number. */
 static int read_part(int32_t *index, float *value, const uint8_t *in, const struct part *p)
 {
     double sum = 0;
@@ -151,6 +155,7 @@ static int receive_part(const struct pl_outer *o, float *u, const struct pl_oute
     float *value = pl_alloc(p->kept, sizeof *value), *Q = pl_alloc(n, sizeof *Q);
     float *coef = be->alloc(n * sizeof *coef);
     int rc = sum && senders && index && value && Q && coef ? PL_OK : PL_ENOMEM;
+    /* Q[i] = sum_r q_r[i] / (number of r that sent i), then u = F_h Q F_w^T for each chunk */
     for (int r = 0; !rc && r < count; r++) {
         rc = read_part(index, value, in[r].data + at, p);
         if (!rc) pl_sparse_add(sum, senders, index, value, 1, p->count, p->m, p->k);
@@ -179,11 +184,13 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         at += p.bytes;
     }
     pl_free(kept);
+    /* x = x - eta sign(u), with sign(0) = 0: what nobody sent does not move */
     if (!rc) rc = be->sign_step(x, g, o->n, (float)o->lr);
     o->counter[PL_OUTER_ROUNDS]++;
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
+/* All tensors in each step. */
 static double bytes_per_step(const struct pl_outer *o) { return (double)all_bytes(o); }
 
 const struct pl_outer_algorithm pl_outer_demo = {

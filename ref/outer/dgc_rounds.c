@@ -21,6 +21,7 @@ static double *state_of(const struct pl_outer *o, const char *name)
 /* Entries of a message: ceil(n share). */
 static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
 
+/* u_r and a_r, in double as in ref/dgc.c. */
 static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)x;
@@ -43,7 +44,7 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
     (void)x, (void)lr;
     for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
-    /* u = beta u + clipped g;  a = a + u */
+    /* g = g min(1, limit / (sqrt(R) |g|));  u = beta u + g;  a = a + u */
     if (!rc && !o->skipped)
         pl_dgc_accumulate(state_of(o, "momentum"), state_of(o, "accumulated"), wide, o->n, s->beta,
                           s->limit / sqrt(s->peers));
@@ -52,7 +53,8 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* Indices, ascending, then values. */
+/* The `count` entries of a_r with the largest |a_r[i]|; a_r and u_r are then zero there. Indices,
+ * ascending, then values. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     size_t count = count_of(o);
@@ -90,7 +92,8 @@ static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_
     return PL_OK;
 }
 
-/* update (n) = the sum of what was sent; returns how many peers sent it, or PL_ENOMEM. */
+/* update[i] = sum_r of what peer r sent of entry i; 0 where no peer did. Divided by the number of
+ * peers, whoever sent the entry. Returns that number, or PL_ENOMEM. */
 static int sum_entries(const struct pl_outer *o, double *update, const struct pl_outer_message *in,
                        int count)
 {
@@ -109,7 +112,8 @@ static int sum_entries(const struct pl_outer *o, double *update, const struct pl
     return present;
 }
 
-/* A failed exchange gives back what was taken. */
+/* A failed exchange gives back what was taken: a_r[i] += sent. u_r stays without it, since the
+ * momentum of what is sent is dropped in any case (momentum factor masking). */
 static int take_back(struct pl_outer *o)
 {
     size_t entries = o->skipped ? 0 : count_of(o);
@@ -123,6 +127,8 @@ static int take_back(struct pl_outer *o)
     return PL_OUTER_GRADIENT;
 }
 
+/* x = x - lr / R sum_r of what was sent, over the R peers whose message is good. The momentum is in
+ * u_r, so the outer step is plain SGD. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
@@ -132,7 +138,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     int present = update && step ? sum_entries(o, update, in, count) : PL_ENOMEM;
     int rc = present < 0 ? present : PL_OK;
     if (!rc && present) {
-        /* x = x - lr sum_r a_r[i] / R, over those whose message is good */
         for (size_t i = 0; i < o->n; i++) step[i] = (float)(update[i] / present);
         rc = be->put(g, step, o->n * sizeof *step);
         if (!rc) rc = be->axpy(x, (float)-o->lr, g, o->n);

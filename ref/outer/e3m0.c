@@ -29,6 +29,8 @@ static unsigned code_of(float x, double s)
     return x < 0 && c ? c | 8 : c;
 }
 
+/* For each block: s = max |x| as float32, then two codes a byte, the first in the low half. A code
+ * is a sign and c: 0 is zero, and c stands for s 2^(c - 7), so 7 is s itself. */
 int ref_e3m0_encode(uint8_t *out, const float *x, size_t n, size_t block)
 {
     for (size_t at = 0; at < n; at += block) {
@@ -46,6 +48,7 @@ int ref_e3m0_encode(uint8_t *out, const float *x, size_t n, size_t block)
     return PL_OK;
 }
 
+/* x = +- s 2^(c - 7), exact but for underflow */
 int ref_e3m0_decode(float *x, const uint8_t *in, size_t n, size_t block)
 {
     for (size_t at = 0; at < n; at += block) {

@@ -11,12 +11,14 @@
  * The inner optimizer steps with the mean, so all peers' moments and parameters stay equal. */
 #include "algorithms.h"
 
+/* No phi and no outer momentum: parameters stay equal as long as all step with the same mean. */
 static int open_nothing(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)o, (void)x, (void)err;
     return PL_OK;
 }
 
+/* g_r, whole. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     int rc = pl_outer_encode(o, 0, g, o->n);
@@ -40,6 +42,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     int rc;
     (void)x;
+    /* g = sum_r w_r g_r / sum_r w_r, in place of the own one */
     rc = pl_outer_mean(o, g, &total, in, count, bytes, 0, o->n);
     if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
     o->counter[PL_OUTER_ROUNDS]++;

@@ -15,6 +15,7 @@
 
 enum { PHASE = PL_OUTER_OWN }; /* 0: signs of all, 1: signs of the own slice */
 
+/* n is padded, so that R slices of the same size begin at whole bytes of signs. */
 static size_t padded_of(const struct pl_outer *o) { return pl_onebit_padded(o->n, o->setup.peers); }
 static size_t slice_of(const struct pl_outer *o) { return padded_of(o) / (size_t)o->setup.peers; }
 static double *state_of(const struct pl_outer *o, const char *name)
@@ -22,6 +23,8 @@ static double *state_of(const struct pl_outer *o, const char *name)
     return (double *)(void *)pl_outer_get(o, name);
 }
 
+/* m and v as in Adam, and e of each rounding: the worker's of all values, the server's of a
+ * slice. */
 static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t n = padded_of(o) * sizeof(double);
@@ -41,6 +44,7 @@ static int is_warm(const struct pl_outer *o)
     return o->counter[PL_OUTER_STEPS] > (uint64_t)o->setup.warm_up;
 }
 
+/* Nothing here: g travels in the warm-up, and afterwards m_r is made when the message is. */
 static int before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
     (void)x, (void)g, (void)lr;
@@ -71,6 +75,9 @@ static int put_doubles(const struct pl_outer *o, float *x, const double *in)
 /* one bit a value, and the scale as float64: what is sent is what the error was computed from */
 static size_t sign_bytes(size_t n) { return n / 8 + sizeof(double); }
 
+/* warm-up   g_r in float32
+ * phase 0   m_r = beta1 m + (1 - beta1) g_r, of whose sum with the error the signs are sent
+ * phase 1   the mean of the slice that this peer serves, in signs again, with its own error */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     size_t padded = padded_of(o), slice = slice_of(o);
@@ -111,7 +118,8 @@ static double scale_of(const struct pl_outer_message *in, size_t n)
     return scale >= 0 && scale <= 1e300 ? scale : -1;
 }
 
-/* 1. What was sent and lost goes back into the error; else the mean of the own slice. */
+/* 1. mean = sum_r scale_r sign_r / R over the own slice, of the messages that are good. What was
+ * sent and lost goes back into the error: e = e + scale sign. */
 static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     size_t padded = padded_of(o), slice = slice_of(o), first = (size_t)o->setup.rank * slice;
@@ -130,7 +138,6 @@ static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int
         for (size_t i = 0; i < slice; i++) mean[i] += one[i];
         present++;
     }
-    /* mean of scale_r sign_r over the slice, by its server alone */
     for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
     pl_free(one);
     o->counter[PHASE] = 1;
@@ -157,6 +164,7 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
+/* Warm-up: Adam with the mean gradient, m and v both learnt. Afterwards phase 0, then phase 1. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {

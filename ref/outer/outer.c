@@ -1,5 +1,5 @@
-/* outer.c - the list of algorithms, and the calls of a trainer's loop. See outer.h; state.c saves and
- * loads, common.c has the steps that several algorithms share. */
+/* outer.c - the list of algorithms, and the calls of a trainer's loop. See outer.h; state.c saves
+ * and loads, common.c has the steps that several algorithms share. */
 #include "outer.h"
 
 #include "algorithms.h"
@@ -13,11 +13,14 @@ static const struct pl_outer_algorithm *const algorithms[] = {
 #undef ENTRY
 };
 
+/* The list is made from one macro, so what is declared is also found: an algorithm that is missing
+ * here does not link. */
 const struct pl_outer_algorithm *pl_outer_at(int index)
 {
     return 0 <= index && index < (int)PL_COUNT(algorithms) ? algorithms[index] : NULL;
 }
 
+/* By the names of paper/algorithms.md, which options and saved states use. */
 const struct pl_outer_algorithm *pl_outer_find(const char *name)
 {
     for (size_t i = 0; i < PL_COUNT(algorithms); i++)
@@ -66,7 +69,11 @@ static int check(const struct pl_outer_setup *s, struct pl_err *err)
     return PL_OK;
 }
 
-/* Shapes are copied, so that the caller's table may go. */
+/* 1. Checks what no algorithm can work with.
+ * 2. Copies the shapes, so that the caller's table may go.
+ * 3. n = the end of the last tensor: the size of x and g, gaps between tensors included.
+ * 4. The algorithm adds its buffers; phi begins at x, which is the same on all peers.
+ * On an error pl_outer_close frees what there is by then. */
 int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algorithm,
                   const struct pl_outer_setup *setup, const float *x, struct pl_err *err)
 {
@@ -109,6 +116,8 @@ void pl_outer_close(struct pl_outer *o)
 
 /* ---- the loop's calls ---- */
 
+/* GRADIENT -> STEP or SEND. sum_i g_i^2 is finite exactly if every g_i is a number and none is
+ * infinite, since squares of float32 do not overflow a double. */
 int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
     double squares;
@@ -125,10 +134,12 @@ int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr)
     return o->algorithm->before_step(o, x, g, lr);
 }
 
+/* STEP -> GRADIENT, or SEND after every H-th step. */
 int pl_outer_after_step(struct pl_outer *o, float *x) { return o->algorithm->after_step(o, x); }
 
-/* A peer without a step since its last message has nothing to say: weight 0, not a vote for "no
- * change". */
+/* SEND -> RECEIVE. In mean = sum_r w_r Delta_r / sum_r w_r a peer without a step since its last
+ * message has w_r = 0: zeros with weight 1 would pull the mean towards "no change". Algorithms
+ * whose change outlives a failed exchange replace this weight (pl_outer_has_change). */
 int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float *x, float *g)
 {
     int next;
@@ -143,10 +154,12 @@ int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float
     return next;
 }
 
+/* RECEIVE -> GRADIENT; or STEP where gradients travel; or SEND if a second exchange follows. */
 int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                    int count)
 {
     return o->algorithm->apply(o, x, g, in, count);
 }
 
+/* As a formula of each algorithm, which a test compares with the bytes of its messages. */
 double pl_outer_bytes_per_step(const struct pl_outer *o) { return o->algorithm->bytes_per_step(o); }

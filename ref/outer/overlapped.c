@@ -16,6 +16,7 @@
 
 enum { ROUND_WEIGHT = PL_OUTER_OWN }; /* whether the own Delta^t is worth sending */
 
+/* Delta^t and Delta^{t-1}; zero, as both are before the first round. */
 static int open_overlapped(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t bytes = o->n * sizeof(float);
@@ -37,7 +38,9 @@ static int finish_round(struct pl_outer *o, float *x, float *g)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* mean = mean + (Delta^t - Delta^{t-1}) / R */
+/* mean = mean + (Delta^t - Delta^{t-1}) / R. The mean of R peers holds Delta_r^{t-1} / R of this
+ * peer's; taking it out and adding the newest one makes this share fresh, the others' stay
+ * stale. */
 static int add_own(struct pl_outer *o, float *mean)
 {
     const struct pl_backend *be = o->setup.be;
@@ -48,6 +51,8 @@ static int add_own(struct pl_outer *o, float *mean)
 
 static int is_eager(const struct pl_outer *o) { return o->algorithm == &pl_outer_eager; }
 
+/* Every H steps: Delta^t is made, then the exchange of Delta^{t-1} ends, and apply makes the outer
+ * step. The first time nothing was sent before, so there is nothing to receive. */
 static int after_step(struct pl_outer *o, float *x)
 {
     const struct pl_backend *be = o->setup.be;
@@ -73,6 +78,7 @@ static int after_step(struct pl_outer *o, float *x)
     return rc;
 }
 
+/* Sent after the outer step, and on its way during the next H inner steps. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     int rc = pl_outer_encode(o, 0, pl_outer_get(o, "delta"), o->n);

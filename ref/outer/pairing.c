@@ -47,6 +47,7 @@ static uint64_t draw64(struct pcg64 *p)
     return folded >> turn | folded << (64 - turn) % 64;
 }
 
+/* NumPy takes 32 bits as the lower, then the upper half of one draw of 64. */
 static uint32_t draw32(struct pcg64 *p)
 {
     uint64_t both;
@@ -118,6 +119,8 @@ void pl_numpy_permutation(int *order, int n, uint64_t seed)
     }
 }
 
+/* The permutation of step t has the seed t + 1. Its places i, i + groups, i + 2 groups, ... are one
+ * group, so with peers mod groups left over the first groups have one peer more. */
 int pl_noloco_group(int *member, int rank, int peers, int group, uint64_t steps)
 {
     int *order = pl_alloc((size_t)peers, sizeof *order), groups = peers / group, own = 0, count = 0;
@@ -125,7 +128,6 @@ int pl_noloco_group(int *member, int rank, int peers, int group, uint64_t steps)
     pl_numpy_permutation(order, peers, steps + 1);
     for (int i = 0; i < peers; i++)
         if (order[i] == rank) own = i % groups;
-    /* place i of the permutation belongs to group i mod groups */
     for (int i = own; i < peers; i += groups) member[count++] = order[i];
     pl_free(order);
     return count;

@@ -37,6 +37,7 @@ static int ascending(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 
+/* A random permutation of 0..n-1 that every peer draws alike; part p is its p'th range, sorted. */
 void pl_partial_deal(uint32_t *index, size_t n, size_t parts, uint64_t seed, uint64_t tensor)
 {
     struct pl_rng rng;
@@ -55,6 +56,7 @@ void pl_partial_deal(uint32_t *index, size_t n, size_t parts, uint64_t seed, uin
     }
 }
 
+/* values = x[index], and x[index] = values */
 void pl_partial_take(float *values, const float *x, const uint32_t *index, size_t count)
 {
     for (size_t i = 0; i < count; i++) values[i] = x[index[i]];
@@ -91,6 +93,7 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
     return PL_OK;
 }
 
+/* Only the permutation; there are no buffers. */
 static void close_partial(struct pl_outer *o) { pl_free(o->work); }
 
 /* The i'th tensor's entries whose turn it is in this round. */
@@ -105,6 +108,7 @@ static size_t turn_of(const struct pl_outer *o, const uint32_t **index, int i, u
     return end - begin;
 }
 
+/* n of a message: each tensor sends its own part t mod parts, since small ones have fewer parts. */
 static size_t values_in_turn(const struct pl_outer *o)
 {
     const uint32_t *index;

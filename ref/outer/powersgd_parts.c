@@ -8,7 +8,7 @@
 #define LEAST_GAIN 0.5 /* hivemind's min_compression_ratio: less is not worth two exchanges */
 
 /* at_i = sum of the sizes before i. A tensor travels as factors if r (a + b) values are few enough
- * beside a b; otherwise r = 0. */
+ * compared with a b; otherwise r = 0. */
 struct pl_powersgd_part pl_powersgd_part(const struct pl_outer *o, int i, float *g)
 {
     struct pl_powersgd_part part = { .n_p = 0 };
@@ -34,6 +34,7 @@ struct pl_powersgd_part pl_powersgd_part(const struct pl_outer *o, int i, float 
     return part;
 }
 
+/* n_p = sum a r,  n_q = sum b r over the tensors with factors;  whole = sum n over the others */
 void pl_powersgd_sizes(const struct pl_outer *o, size_t *n_p, size_t *n_q, size_t *whole)
 {
     *n_p = *n_q = *whole = 0;
@@ -58,6 +59,8 @@ int pl_powersgd_draw(const struct pl_outer *o, const struct pl_powersgd_part *pa
     return rc;
 }
 
+/* They are averaged with the factors Q, in the second exchange: a third one would cost a round trip
+ * more, for biases and norms. */
 int pl_powersgd_copy_whole(struct pl_outer *o, float *packed, float *g, int unpack)
 {
     int rc = PL_OK;

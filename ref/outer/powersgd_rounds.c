@@ -15,6 +15,7 @@
 
 enum { PHASE = PL_OUTER_OWN }; /* 0: P is next, 1: Q */
 
+/* M = 0; Q is drawn; P needs no beginning, as it is M Q in each step. */
 static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t n_p, n_q, whole;
@@ -34,7 +35,9 @@ static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
     return rc;
 }
 
-/* M += g, P = M Q. Without compressed tensors phase P is empty, and left out. */
+/* 1. M_r = M_r + g_r, P_r = M_r Q: one step of a power iteration, which turns Q towards the largest
+ * singular vectors of M_r, step after step. Without compressed tensors phase P is empty, and left
+ * out. */
 static int before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
     int rc = PL_OK;
@@ -49,7 +52,9 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* Phase P: all P. Phase Q: all Q, then the tensors that are sent whole. */
+/* P_r and Q_r are linear in M_r while the other factor is the same on all peers, so the mean of the
+ * factors is the factor of the mean: that is why an all-reduce will do. Phase P: all P. Phase Q:
+ * all Q, then the tensors that are sent whole. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     size_t n_p, n_q, whole, n;
@@ -76,7 +81,8 @@ static int give_up(struct pl_outer *o, float *g)
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* P = mean of P_r, made orthonormal;  Q_r = M_r^T P. Each peer orthonormalizes what it decoded. */
+/* 2. P = orthonormal(mean of P_r), Q_r = M_r^T P. With P^T P = 1 the best Q for a given P is M^T P,
+ * without solving anything. Each peer orthonormalizes what it decoded, so all have the same P. */
 static int take_p(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n)
 {
@@ -106,7 +112,7 @@ static int subtract_own(struct pl_outer *o, float *scratch)
     return rc;
 }
 
-/* Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave
+/* 3. Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave
  * nothing, so its M_r loses nothing. */
 static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n_q, size_t whole)
@@ -128,6 +134,7 @@ static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *i
         struct pl_powersgd_part part = pl_powersgd_part(o, i, g);
         const struct pl_powersgd *s = &part.s;
         if (!s->r) continue;
+        /* g = P Q^T, where M_r is settled already; or g and M_r = M_r - g together */
         if (o->setup.own_feedback || o->skipped)
             rc = be->linear(part.g, s->P, s->Q, NULL, s->a, s->r, s->b);
         else rc = pl_powersgd_restore(part.g, &part.s);
@@ -142,6 +149,7 @@ static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *i
     return rc ? rc : PL_OUTER_STEP;
 }
 
+/* Two exchanges a step: P's mean, then Q's. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
@@ -151,6 +159,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return o->counter[PHASE] ? take_q(o, g, in, count, n_q, whole) : take_p(o, g, in, count, n_p);
 }
 
+/* Both exchanges; without compressed tensors there is only the second. */
 static double bytes_per_step(const struct pl_outer *o)
 {
     size_t n_p, n_q, whole;

@@ -24,6 +24,8 @@ static void encode_row(uint8_t *out, const float *x, size_t columns)
     for (size_t i = 0; i < columns; i++) out[4 + i] = (uint8_t)(int8_t)truncf(x[i] * scale);
 }
 
+/* x = q / scale, exact for a row's largest value but for one rounding. A scale of 0 comes from a
+ * row with an infinity, whose values are lost. */
 static void decode_row(float *x, const uint8_t *in, size_t columns)
 {
     float scale;

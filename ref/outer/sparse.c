@@ -11,6 +11,15 @@
 
 #define NORM_EPS 1e-8 /* the published code's */
 
+/* Of the n entries v that one tensor sends, in sums of double:
+ *
+ *   shift = mean(v),  sigma = |v - shift| / sqrt(n - 1)
+ *   scale = range sigma / bins                          range 6, 4 bins: 1.5 sigma a bin
+ *   code  = clamp(round((v - shift) / scale) + bins / 2, 0, bins - 1)
+ *   table[code] = mean of v - shift over the entries with that code
+ *
+ * A value is decoded to its bin's mean, not to the bin's middle: the mean has the least squared
+ * error. A NaN or an infinity would make every value one, so it is refused. */
 int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const float *v, size_t n,
                        int bins, double range)
 {
@@ -18,7 +27,6 @@ int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const fl
     double shift = 0, squares = 0, scale;
     assert(2 <= bins && bins <= PL_SPARSE_BINS_MAX);
     memset(levels, 0, sizeof *levels);
-    /* shift = mean(v), sigma = |v - shift| / sqrt(n - 1) */
     for (size_t i = 0; i < n; i++) shift += v[i];
     if (n) shift /= (double)n;
     for (size_t i = 0; i < n; i++) squares += (v[i] - shift) * (v[i] - shift);
@@ -26,7 +34,7 @@ int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const fl
     /* the bins together are `range` sigma wide */
     scale = n > 1 ? range * sqrt(squares / (double)(n - 1)) / bins : 0;
     if (!isfinite((float)scale) || (float)scale == 0) scale = 1; /* of float32, as published */
-    /* code = round((v - shift) / scale) + bins / 2; table[code] = mean of its v - shift */
+    /* ties to even, as torch.round */
     for (size_t i = 0; i < n; i++) {
         double code = rint((v[i] - shift) / scale + bins / 2);
         codes[i] = (uint8_t)(code < 0 ? 0 : code > bins - 1 ? bins - 1 : code);
@@ -40,12 +48,17 @@ int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const fl
     return PL_OK;
 }
 
+/* What a code stands for: table[code] + shift, added in float32 as published. */
 float pl_sparse_level(const struct pl_sparse_levels *levels, int code)
 {
     return (float)levels->table[code] + (float)levels->shift;
 }
 
-/* i & 255, then i >> 8 with the low half of j, then j >> 4 */
+/* Two indices i, j of 12 bits in three bytes, the low bits first:
+ *
+ *   byte 0   i & 255
+ *   byte 1   i >> 8 | (j & 15) << 4
+ *   byte 2   j >> 4 */
 int pl_pack12(uint8_t *out, const int32_t *index, size_t n)
 {
     if (n % 2) return PL_EUSE;
@@ -68,9 +81,11 @@ void pl_unpack12(int32_t *index, const uint8_t *in, size_t n)
     }
 }
 
-/* levels, indices, codes */
+/* 4 levels as float32 | n indices of 12 bits | n codes of 2 bits: 14 bits an entry, and 16
+ * bytes. */
 size_t pl_sparse_bytes(size_t n) { return 4 * sizeof(float) + n / 2 * 3 + (n + 3) / 4; }
 
+/* Codes lie four a byte, the first in the lowest bits. */
 int pl_sparse_write(uint8_t *out, const float level[4], const int32_t *index, const uint8_t *codes,
                     size_t n)
 {
@@ -116,6 +131,8 @@ static int by_index(const void *p, const void *q)
     return (a->index > b->index) - (a->index < b->index);
 }
 
+/* The published code's wire: codes as uint8, and indices in the order of their sizes. Here they are
+ * sorted within each chunk, as our own form has them; an index that comes twice is then refused. */
 int pl_sparse_read_published(int32_t *index, float *value, const uint8_t *wire_index,
                              const uint8_t *wire_codes, const float *table, int bins, float shift,
                              size_t n, int m, int k)
@@ -165,7 +182,9 @@ static int ascending(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 
-/* f_r = min(1, median / |v_r|): a peer that is louder than the middle one is turned down to it. */
+/* f_r = min(1, median(n) / (n_r + 1e-8)) for norms n_r = |q_r|: a peer whose message is larger than
+ * the median one is scaled down to it, so that no message counts for more than the median one. The
+ * median is torch.median's: the lower of the two middle ones. */
 int pl_median_factors(double *factor, const double *norm, int n)
 {
     double *sorted = pl_alloc((size_t)n, sizeof *sorted), median;

@@ -58,8 +58,8 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 }
 
 /* The own message was not received: e = e + q, q being the mean of this message alone. If the whole
- * exchange has failed, phi is the same, and theta_r goes on: e = e - Delta_r, which the next message
- * adds again. The last message is o->out; after a load there is none. */
+ * exchange has failed, phi is the same, and theta_r goes on: e = e - Delta_r, which the next
+ * message adds again. The last message is o->out; after a load there is none. */
 static int take_back(struct pl_outer *o, const float *x, float *q, int has_failed)
 {
     const struct pl_backend *be = o->setup.be;

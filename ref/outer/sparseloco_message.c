@@ -1,5 +1,5 @@
-/* sparseloco_message.c - what SparseLoCo sends of each tensor, and the mean of what peers have sent.
- * [SparseLoCo: Sarfi et al. 2025, arXiv 2508.15706] [spec outer-steps 10]
+/* sparseloco_message.c - what SparseLoCo sends of each tensor, and the mean of what peers have
+ * sent. [SparseLoCo: Sarfi et al. 2025, arXiv 2508.15706] [spec outer-steps 10]
  *
  *   write    chunks of e -> the k largest of each -> two bits -> levels | indices | codes
  *   read     levels | indices | codes -> f_r q_r -> G[i], over the peers that sent i */
@@ -21,6 +21,7 @@ struct part {
     size_t at, bytes;
 };
 
+/* m = h w entries a chunk. k = min(topk, m), made even because indices travel in pairs. */
 static struct part part_of(const struct pl_outer *o, int i)
 {
     const struct pl_outer_tensor *t = &o->setup.tensors[i];
@@ -33,6 +34,7 @@ static struct part part_of(const struct pl_outer *o, int i)
     return p;
 }
 
+/* sum over the tensors: 14 bits for each of k entries a chunk, and 16 bytes; or 4 n as a whole */
 size_t pl_sparseloco_bytes(const struct pl_outer *o)
 {
     size_t bytes = 0;
@@ -40,7 +42,8 @@ size_t pl_sparseloco_bytes(const struct pl_outer *o)
     return bytes;
 }
 
-/* 2. for one tensor: e (n) is on the device; out is what is sent. */
+/* 2. for one tensor: chunks of e, the k largest of each (DeMo's cosine transform is not used),
+ * their codes, and e = e - q at what was sent. e (n) is on the device; out is what is sent. */
 static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const struct part *p)
 {
     const struct pl_backend *be = o->setup.be;
@@ -86,7 +89,12 @@ int pl_sparseloco_write(struct pl_outer *o, float *e)
     return rc;
 }
 
-/* 3., 4. for one tensor: mean (n) on the host, in the chunks' order, of what the peers sent */
+/* 3., 4. for one tensor, in two passes over the messages, as the median needs all norms first:
+ *
+ *   n_r = |q_r|,  f_r = min(1, median(n) / n_r)
+ *   G[i] = sum_r f_r q_r[i] / (number of r that sent i), or / R if `over`
+ *
+ * mean (n) on the host, in the chunks' order, of what the peers sent */
 static int receive_part(float *mean, const struct pl_outer_message *in, int count, size_t at,
                         const struct part *p, int over)
 {
@@ -112,6 +120,7 @@ static int receive_part(float *mean, const struct pl_outer_message *in, int coun
     return rc;
 }
 
+/* Length, indices and levels of all tensors, before anything is summed. */
 int pl_sparseloco_is_readable(const struct pl_outer *o, const struct pl_outer_message *in)
 {
     size_t at = 0;
@@ -141,7 +150,7 @@ int pl_sparseloco_mean(struct pl_outer *o, float *G, const struct pl_outer_messa
         struct part p = part_of(o, i);
         float *mean = pl_alloc(t->n, sizeof *mean), *cut = be->alloc(t->n * sizeof *cut);
         rc = mean && cut ? PL_OK : PL_ENOMEM;
-        if (p.m == 1) {
+        if (p.m == 1) { /* as a whole: G = mean of e_r */
             double total;
             if (!rc) rc = pl_outer_mean(o, G + t->offset, &total, in, count, in[0].bytes, at, t->n);
         } else {

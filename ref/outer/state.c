@@ -35,6 +35,7 @@ struct head {
     uint64_t n, bytes, counter[PL_OUTER_COUNTERS_MAX];
 };
 
+/* Fixed by the algorithm and the tensors, so a state of another size is another model's. */
 size_t pl_outer_state_bytes(const struct pl_outer *o)
 {
     size_t bytes = sizeof(struct head);
@@ -50,6 +51,7 @@ static struct head head_of(const struct pl_outer *o)
     return h;
 }
 
+/* Buffers of the device are copied to the host first. */
 int pl_outer_save(const struct pl_outer *o, uint8_t *out)
 {
     struct head h = head_of(o);

@@ -55,6 +55,8 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
 
 static void close_streaming(struct pl_outer *o) { pl_free(o->work); }
 
+/* offsets    s = offset_p (mod H)
+ * on the grid   s = -tau (mod H / P), and p = exchanges done (mod P) */
 static int is_sent_now(const struct pl_outer *o, int p)
 {
     uint64_t s = o->counter[PL_OUTER_STEPS], H = (uint64_t)o->setup.H;
@@ -76,6 +78,7 @@ static int scan(struct pl_outer *o)
     return PL_OUTER_GRADIENT;
 }
 
+/* Several fragments may be due at one step; each call of the loop continues the scan. */
 static int after_step(struct pl_outer *o, float *x)
 {
     (void)x;
@@ -120,7 +123,8 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return scan(o);
 }
 
-/* A NaN must not outlive the exchange: alpha = 0 is a copy. */
+/* theta = alpha theta + (1 - alpha) phi. A NaN must not outlive the exchange: alpha = 0 is a
+ * copy. */
 static int begin_at(struct pl_outer *o, float *theta, const float *phi, size_t n, double alpha)
 {
     const struct pl_backend *be = o->setup.be;
