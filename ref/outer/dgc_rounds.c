@@ -93,7 +93,7 @@ static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_
 }
 
 /* update[i] = sum_r of what peer r sent of entry i; 0 where no peer did. Divided by the number of
- * peers, whoever sent the entry. Returns that number, or PL_ENOMEM. */
+ * peers, also of those that did not send the entry. Returns that number, or PL_ENOMEM. */
 static int sum_entries(const struct pl_outer *o, double *update, const struct pl_outer_message *in,
                        int count)
 {
