@@ -39,8 +39,8 @@
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* Ours to reducers, and theirs to us; those that are closed already stay so. Senders are told CANCELLED: they count it as our
- * trouble and need not wait for a timeout. */
+/* Ours to reducers, and theirs to us; those that are closed already stay so. Senders are told
+ * CANCELLED: they count it as our trouble and need not wait for a timeout. */
 static void close_streams(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++) allreduce_send_end(x, p);
@@ -100,7 +100,8 @@ static int decodes(const struct allreduce *x)
 {
     int any = 0;
     for (size_t p = 0; p < x->part_count; p++)
-        any |= x->parts[p].owner != (int)x->self && pl_needs_scratch(x->sending.answers[p].method);
+        any |= x->parts[p].reducer != (int)x->self &&
+               pl_needs_scratch(x->sending.answers[p].method);
     for (size_t k = 0; !x->reducing.own_delta && k < x->reducing.own_count; k++)
         for (size_t i = 0; i < x->reducing.kept_count[k]; i++)
             any |= pl_needs_scratch(x->reducing.kept[k][i].part.method);

@@ -8,8 +8,9 @@
  *   allreduce_robust.c    the same with CenteredClip in place of a mean
  *   allreduce_notes.c     what is reported about groupmates
  *   allreduce_verify.c    BTARD between the last answer and the result's being applied
- *   allreduce_jobs.c, allreduce_wait.c, allreduce_parts.c   what all of these call: work and the end of a round;
- *                         silence; one part
+ *   allreduce_jobs.c      work on helper threads, and the end of a round; all of these call it
+ *   allreduce_wait.c      silence: who has brought nothing for too long
+ *   allreduce_parts.c     one part: its place, its values, its compression
  *   allreduce_buffers.c   memory that is used again
  *
  * Calls go down this list only, but for the reducing half, which calls the receiving one. */

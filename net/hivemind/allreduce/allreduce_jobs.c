@@ -6,8 +6,8 @@
  *   helper thread                   +---> run: computes ---------+
  *
  * What takes long (compression, sums, hashes) runs on helper threads, so that the loop keeps
- * serving streams. A job owns what it works on until it is done: meanwhile the loop's thread touches
- * neither its slot nor its message. So the engine needs no lock.
+ * serving streams. A job owns what it works on until it is done: meanwhile the loop's thread
+ * touches neither its slot nor its message. So the engine needs no lock.
  *
  * Giving up only marks the round: jobs may still run, and streams are closed by the engine as soon
  * as the event that has led to it is over. */

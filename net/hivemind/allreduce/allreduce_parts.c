@@ -1,13 +1,14 @@
-/* allreduce_parts.c - one part: its values, how it is compressed, how many bytes that makes, and the
- * place of others' messages of it.
+/* allreduce_parts.c - one part: its values, how it is compressed, how many bytes that makes, and
+ * the place of others' messages of it.
  *
- * A part is a run of values of one tensor, and each has one reducer. Parts of ours go through a ring
- * of ALLREDUCE_WINDOW slots:
+ * A part is a run of values of one tensor, and each has one reducer. Parts of ours go through a
+ * ring of ALLREDUCE_WINDOW slots:
  *
  *   k        0  1  2  3  4  5  6 ...      part k lies in slot k % ALLREDUCE_WINDOW
  *   slot     0  1  2  3  0  1  2 ...
  *
- * Senders, receivers and reducers all ask these questions, so they are answered below all of them. */
+ * Senders, receivers and reducers all ask these questions, so they are answered below all of them.
+ * */
 #include "allreduce_internal.h"
 
 #define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */

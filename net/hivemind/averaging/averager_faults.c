@@ -1,5 +1,5 @@
-/* averager_faults.c - what an averager remembers of peers that have failed it: bans with a proof, and
- * donors that gave no state.
+/* averager_faults.c - what an averager remembers of peers that have failed it: bans with a proof,
+ * and donors that gave no state.
  *
  *   ban      the peer has done what no honest one does: nothing is to be had with it for BANS_TIME
  *   doubt    it may just have been busy or gone: others are asked first, for 15 s, 30 s, 60 s...

@@ -1,5 +1,5 @@
-/* averager_reachability.c - whether others can call this peer, and what its gather message therefore
- * states.
+/* averager_reachability.c - whether others can call this peer, and what its gather message
+ * therefore states.
  *
  *   reachable             calls, matchmaking and parts: the bandwidth of the options
  *   behind NAT, relayed   calls and matchmaking, but no parts: bandwidth 0, so it reduces nothing

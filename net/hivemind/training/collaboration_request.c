@@ -50,8 +50,8 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
                        NULL);
 }
 
-/* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been read
- * yet. */
+/* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been
+ * read yet. */
 void collaboration_warn(struct collaboration *c, const char *text)
 {
     if (c->records.warning_count < WARNINGS_MAX)
