@@ -4,7 +4,7 @@
     parquet.py [POTLUCK]     compare: reads what pyarrow writes through `potluck show --json`, and
                              with pyarrow (and datasets, if there) what `potluck prepare` writes
     parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which
-                             test/unit/data/parquet.c reads
+                             test/unit/data/parquet/parquet.c reads
 
 """
 import itertools
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-# --- files with a known content: row r's values follow from r, test/unit/data/parquet.c knows how
+# --- files with a known content: row r's values follow from r, test/unit/data/parquet/parquet.c knows how
 
 def known_table(rows):
     return pa.table({

@@ -3,7 +3,7 @@
 #ifndef PL_TEST_LOOPBACK_H
 #define PL_TEST_LOOPBACK_H
 
-#include "await.h"
+#include "test/unit/net/await.h"
 #include "net/hivemind/averaging/averager.h"
 #include "ref/backend.h"
 #include "net/libp2p/libp2p.h"

@@ -3,7 +3,7 @@
 #ifndef PL_TEST_HOST_SIDES_H
 #define PL_TEST_HOST_SIDES_H
 
-#include "test/unit/hivemind/await.h"
+#include "test/unit/net/await.h"
 #include "net/libp2p/muxing/conn.h"
 #include "net/libp2p/libp2p.h"
 #include "net/libp2p/rpc/rpc.h"

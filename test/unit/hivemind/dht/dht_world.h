@@ -3,7 +3,7 @@
 #ifndef PL_TEST_DHT_WORLD_H
 #define PL_TEST_DHT_WORLD_H
 
-#include "test/unit/hivemind/await.h"
+#include "test/unit/net/await.h"
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 #include "net/libp2p/libp2p.h"

@@ -1,6 +1,6 @@
 /* complexity.c - the DHT's parsers and stores, with n and 2n and with the longest message. Those of the
  * transport, of averaging and of HTTP are in complexity_wire.c. */
-#include "test/unit/hivemind/complexity_work.h"
+#include "test/unit/net/complexity_work.h"
 #include "net/hivemind/kademlia/dht_message.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"

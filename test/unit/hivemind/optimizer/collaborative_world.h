@@ -3,7 +3,7 @@
 #ifndef PL_TEST_COLLABORATIVE_WORLD_H
 #define PL_TEST_COLLABORATIVE_WORLD_H
 
-#include "test/unit/hivemind/await.h"
+#include "test/unit/net/await.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/training/collaboration.h"
 #include "net/hivemind/optimizer/collaborative_trainer.h"

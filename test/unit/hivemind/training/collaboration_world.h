@@ -3,7 +3,7 @@
 #ifndef PL_TEST_COLLABORATION_WORLD_H
 #define PL_TEST_COLLABORATION_WORLD_H
 
-#include "test/unit/hivemind/await.h"
+#include "test/unit/net/await.h"
 #include "net/hivemind/training/liveness.h"
 #include "net/hivemind/training/collaboration.h"
 #include "net/hivemind/optimizer/optimizer_state.h"

@@ -3,7 +3,7 @@
 #ifndef PL_TEST_RPC_TALK_H
 #define PL_TEST_RPC_TALK_H
 
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 
 #include <unistd.h>
 

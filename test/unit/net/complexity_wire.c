@@ -2,7 +2,7 @@
  * input: transport, protobuf messages, parts and states, access tokens, HTTP. Those of the DHT are in
  * complexity.c.
  * One long file: a table of parsers, and a function for each. */
-#include "test/unit/hivemind/complexity_work.h"
+#include "complexity_work.h"
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 #include "net/message.h"

@@ -1,7 +1,7 @@
 /* http_server.c - the server of pages: what is published, packed once for all, refused, pushed. */
 #include "data/parquet/page_codec.h"
 #include "net/http/server/server.h"
-#include "http_client.h"
+#include "test/unit/http/http_client.h"
 
 #include <sys/resource.h>
 

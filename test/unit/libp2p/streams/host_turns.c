@@ -1,6 +1,6 @@
 /* host_turns.c - request and answer take turns: who does not take its answers is not read any more,
  * on the stream and on the connection, and gets all of them once it does. */
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 #include "net/loop/loop_uv.h"
 
 #define PROTOCOL "/test/turns"

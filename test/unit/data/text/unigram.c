@@ -1,7 +1,7 @@
 /* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and the
  * errors for broken files. */
 #include "data/text/unigram.h"
-#include "exact_bytes.h"
+#include "test/unit/data/exact_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

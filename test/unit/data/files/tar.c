@@ -1,7 +1,7 @@
 /* tar.c - archives written here by hand: names, sizes and checksums at the boundary of every rule. The
  * archive ends at an inaccessible page. */
 #include "data/files/tar.h"
-#include "exact_bytes.h"
+#include "test/unit/data/exact_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* host.c - two hosts over loopback: calls, refusals, ends. */
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/libp2p.h"
 
 #include <pthread.h>

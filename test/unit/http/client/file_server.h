@@ -5,7 +5,7 @@
 #define FILE_SERVER_H
 
 #include "net/http/client/http_source.h"
-#include "web_server.h"
+#include "test/unit/http/web_server.h"
 
 #include <openssl/evp.h>
 #include <setjmp.h>

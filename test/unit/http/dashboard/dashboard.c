@@ -4,7 +4,7 @@
 #include "net/http/dashboard/feeds.h"
 #include "net/http/dashboard/run_folder.h"
 #include "data/files/file.h"
-#include "http_client.h"
+#include "test/unit/http/http_client.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* latency.c - pings to the peers of a run: who answers, who does not, who is forgotten. */
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/protocols/latency.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* host_flood.c - strangers use all that they may, and the others do not notice: a peer's
  * handlers have a share of each second, and protected peers have a share of everything that no
  * flood can use up. */
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/host/host_protocol.h"
 
 #include <time.h>

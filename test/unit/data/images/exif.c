@@ -2,7 +2,7 @@
 #include "data/images/exif.h"
 #include "data/files/file.h"
 #include "data/images/image.h"
-#include "exact_bytes.h"
+#include "test/unit/data/exact_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

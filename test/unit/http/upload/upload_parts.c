@@ -2,7 +2,7 @@
  * parts and report wrong ones: parts that arrived are not sent again, and the file is whole in the
  * end. */
 #include "net/http/upload/upload.h"
-#include "web_server.h"
+#include "test/unit/http/web_server.h"
 
 #include <openssl/evp.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* host_strangers.c - who connects and does not speak the protocol, says nothing, or a byte now and
  * then: neither is waited for, and others are served meanwhile. */
-#include "host_sides.h"
+#include "test/unit/libp2p/host_sides.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * loses data, and reports wrong sizes; the file arrives whole or a sentence says why not. The
  * server is a thread here. */
 #include "net/http/upload/upload.h"
-#include "web_server.h"
+#include "test/unit/http/web_server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

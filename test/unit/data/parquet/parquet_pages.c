@@ -5,7 +5,7 @@
 #include "data/parquet/page_header.h"
 #include "data/parquet/parquet_read.h"
 #include "data/parquet/rle.h"
-#include "exact_bytes.h"
+#include "test/unit/data/exact_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
