@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
 #include "demo_page.h"
+#include "demo_replay.h"
 #include "demo_swarm.h"
 #include "reference_images.h"
 #include "cmd/common/progress_line.h"
@@ -33,7 +34,7 @@
 struct demo {
     struct compute compute;
     struct pl_backend be;
-    const char *out;
+    const char *out, *replay;
     int64_t steps, seed;
     int alone, quick, resume, no_dash;
     uint64_t pairs; /* that are trained on; 0: all */
@@ -342,6 +343,8 @@ static const struct option_row rows[] = {
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { "resume", NULL, NULL, OPT_FLAG(resume),
       "with --alone or --quick: continue from the newest checkpoint in --out" },
+    { "replay", "FILE", NULL, OPT_PATH(replay),
+      "print what a swarm has shown, from the events.jsonl in its folder, and train nothing" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { 0 },
 };
@@ -368,6 +371,11 @@ static int run_demo(int argc, char **argv)
     pid_t page = 0;
     int rc;
     if (options_parse(&command_demo, &d, argc, argv, NULL, &rc)) return rc;
+    if (d.replay) {
+        rc = demo_replay(d.replay, &err);
+        if (rc) fprintf(stderr, "potluck demo: %s\n", err.text);
+        return rc != 0;
+    }
     if (d.quick) d.alone = 1;
     if (d.resume && !d.alone) {
         command_misused("demo",

@@ -33,13 +33,12 @@
 #define SAY_EVERY 10.0   /* s, elsewhere */
 
 static const struct {
-    const char *name;
     double slow;
     int late, dies, client;
 } kinds[PEERS] = {
-    { "bootstrap", 0, 0, 0, 0 },         { "fast", 0, 0, 0, 0 },
-    { "killed half-way", 0.1, 0, 1, 0 }, { "joins late", 0.2, 1, 0, 0 },
-    { "slow, a client", 0.5, 0, 0, 1 },
+    [2] = { .slow = 0.1, .dies = 1 },
+    [3] = { .slow = 0.2, .late = 1 },
+    [4] = { .slow = 0.5, .client = 1 },
 };
 
 struct peer {
@@ -55,9 +54,29 @@ struct show {
     struct peer peer[PEERS], page; /* page: the dashboard, which is not a peer */
     struct demo_view view;
     char address[512], run[64];
+    FILE *log; /* events.jsonl, or NULL */
     int terminal, lines;
-    double shown;
+    double shown, logged;
 };
+
+/* --- the record for demo_replay.c: one event a line, with its time and its peer --------------- */
+
+static void log_event(struct show *s, int k, json_t *event)
+{
+    if (!s->log || !event) return;
+    json_object_set_new(event, "time", json_real(pl_seconds() - s->view.began));
+    json_object_set_new(event, "peer", json_integer(k));
+    json_dumpf(event, s->log, JSON_COMPACT);
+    fputc('\n', s->log);
+}
+
+static void set_state(struct show *s, int k, const char *state)
+{
+    json_t *event = demo_view_state(state);
+    demo_view_hear(&s->view, k, event);
+    log_event(s, k, event);
+    json_decref(event);
+}
 
 /* --- processes -------------------------------------------------------------------------------- */
 
@@ -92,7 +111,7 @@ static int start_bootstrap(struct show *s, struct pl_err *err)
     char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0",
                      "--run",   s->run, "--json",   NULL };
     snprintf(errors, sizeof errors, "%s/bootstrap.txt", s->d->out);
-    s->view.peer[0].state = "starting";
+    set_state(s, 0, "starting");
     return start(&s->peer[0], errors, args, err);
 }
 
@@ -166,7 +185,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     if (c->gpu_memory > 0) ADD("--gpu-memory", number[8]);
 #undef ADD
     args[n] = NULL;
-    s->view.peer[k].state = "starting";
+    set_state(s, k, "starting");
     return start(&s->peer[k], errors, args, err);
 }
 
@@ -187,7 +206,7 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
     if (event && !strcmp(event, "listening")) {
         address = json_string_value(json_object_get(line, "multiaddr"));
         if (p == &s->peer[0] && address) snprintf(s->address, sizeof s->address, "%s", address);
-        if (p == &s->peer[0]) s->view.peer[0].state = "open";
+        if (p == &s->peer[0]) set_state(s, 0, "open");
     } else if (event && !strcmp(event, "serving")) {
         const char *url = json_string_value(json_object_get(line, "url"));
         char page[200];
@@ -195,6 +214,7 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
         if (p == &s->page && url) say(s, page);
     } else if (p > &s->peer[0] && p != &s->page) {
         demo_view_hear(&s->view, (int)(p - s->peer), line);
+        if (json_is_object(line)) log_event(s, (int)(p - s->peer), line);
     }
     json_decref(line);
 }
@@ -219,9 +239,11 @@ static void hear(struct show *s, struct peer *p)
     if (p->n == sizeof p->line - 1) p->n = 0; /* too long for a line of our programs */
 }
 
-static void reap(struct peer *p)
+/* Returns 1 if it has ended just now. */
+static int reap(struct peer *p)
 {
-    if (p->pid > 0 && !p->ended && waitpid(p->pid, &p->status, WNOHANG) == p->pid) p->ended = 1;
+    if (p->pid <= 0 || p->ended || waitpid(p->pid, &p->status, WNOHANG) != p->pid) return 0;
+    return p->ended = 1;
 }
 
 /* --- the view --------------------------------------------------------------------------------- */
@@ -244,6 +266,12 @@ static void show(struct show *s, int force)
     if (!force && now - s->shown < (s->terminal ? SHOW_EVERY : SAY_EVERY)) return;
     s->shown = now;
     demo_view_mark(&s->view, now);
+    if (force || now - s->logged >= SAY_EVERY) { /* a replay prints its lines here */
+        json_t *event = json_pack("{s:s}", "event", "shown");
+        log_event(s, 0, event);
+        json_decref(event);
+        s->logged = now;
+    }
     if (s->terminal) {
         demo_view_table(text, &s->view, now);
         draw(s, text);
@@ -265,11 +293,8 @@ static void listen_for(struct show *s, int milliseconds)
     if (poll(fds, PEERS + 1, milliseconds) > 0)
         for (int k = 0; k <= PEERS; k++)
             if (fds[k].revents) hear(s, k < PEERS ? &s->peer[k] : &s->page);
-    for (int k = 0; k < PEERS; k++) {
-        reap(&s->peer[k]);
-        s->view.peer[k].is_gone = s->peer[k].ended || s->peer[k].killed;
-        if (s->peer[k].ended) s->view.peer[k].state = s->peer[k].killed ? "dead" : "done";
-    }
+    for (int k = 0; k < PEERS; k++)
+        if (reap(&s->peer[k])) set_state(s, k, s->peer[k].killed ? "dead" : "done");
     reap(&s->page);
 }
 
@@ -292,6 +317,7 @@ static int play(struct show *s, struct pl_err *err)
                 rc = start_trainer(s, k, err);
             if (p->pid && !p->ended && kinds[k].dies && !p->killed && step >= half) {
                 p->killed = 1;
+                s->view.peer[k].is_gone = 1; /* from now on; its state follows once it has ended */
                 kill(p->pid, SIGKILL);
             }
             if (p->ended && !p->killed && p->status) {
@@ -311,6 +337,19 @@ static int play(struct show *s, struct pl_err *err)
     return rc;
 }
 
+/* Without a record the demo goes on: it is only for a later look. */
+static void open_log(struct show *s)
+{
+    char path[PATH_MAX];
+    json_t *event;
+    snprintf(path, sizeof path, "%s/events.jsonl", s->d->out);
+    s->log = fopen(path, "we");
+    event = json_pack("{s:s, s:I, s:I}", "event", "begin", "steps", (json_int_t)s->d->steps,
+                      "target_batch", (json_int_t)s->d->target_batch);
+    log_event(s, 0, event);
+    json_decref(event);
+}
+
 int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err)
 {
     struct interrupt before;
@@ -320,7 +359,7 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     s->d = d;
     s->terminal = isatty(STDERR_FILENO);
     demo_view_begin(&s->view, d->steps, d->target_batch, pl_seconds());
-    for (int k = 0; k < PEERS; k++) s->view.peer[k].kind = kinds[k].name;
+    open_log(s);
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     interrupt_catch(&before);
     rc = start_bootstrap(s, err);
@@ -348,6 +387,7 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     }
     *end = s->view.peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
     interrupt_release(&before);
+    if (s->log) fclose(s->log);
     free(s);
     return rc;
 }

@@ -7,7 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#define COUNT_MAX 1000000000000 /* steps or samples: a sum of millions of them stays an int64_t */
+
 /* --- what peers report ------------------------------------------------------------------------ */
+
+static const char *const kinds[DEMO_PEERS] = { "bootstrap", "fast", "killed half-way", "joins late",
+                                               "slow, a client" };
 
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now)
 {
@@ -15,6 +20,7 @@ void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, d
                              .target_batch = target_batch,
                              .began = now,
                              .mark = { { .time = now }, { .time = now } } };
+    for (int k = 0; k < DEMO_PEERS; k++) v->peer[k].kind = kinds[k];
 }
 
 static double real(const json_t *line, const char *key)
@@ -23,7 +29,8 @@ static double real(const json_t *line, const char *key)
 }
 static int64_t count(const json_t *line, const char *key)
 {
-    return json_integer_value(json_object_get(line, key));
+    int64_t n = json_integer_value(json_object_get(line, key));
+    return n < 0 ? 0 : n < COUNT_MAX ? n : COUNT_MAX;
 }
 
 static const char *state_after(const char *event, int due)
@@ -31,6 +38,21 @@ static const char *state_after(const char *event, int due)
     if (!strcmp(event, "behind")) return "catching up";
     if (!strcmp(event, "ready")) return "entering";
     return due ? "averaging" : "training";
+}
+
+json_t *demo_view_state(const char *state)
+{
+    return json_pack("{s:s, s:s}", "event", "state", "state", state);
+}
+
+static void take_state(struct demo_peer *p, const char *state)
+{
+    static const char *const states[] = { "starting", "open", "dead", "done" };
+    for (size_t i = 0; state && i < PL_COUNT(states); i++)
+        if (!strcmp(state, states[i])) {
+            p->state = states[i];
+            p->is_gone = i >= 2;
+        }
 }
 
 void demo_view_hear(struct demo_view *v, int k, const json_t *line)
@@ -41,6 +63,8 @@ void demo_view_hear(struct demo_view *v, int k, const json_t *line)
     const char *event = json_string_value(json_object_get(line, "event"));
     size_t i = 0;
     while (event && i < PL_COUNT(events) && strcmp(event, events[i])) i++;
+    if (event && !strcmp(event, "state"))
+        take_state(p, json_string_value(json_object_get(line, "state")));
     if (!event || i == PL_COUNT(events)) return;
     p->state = state_after(event, json_is_true(json_object_get(line, "due")));
     p->step = count(line, "epoch");
