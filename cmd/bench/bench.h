@@ -12,7 +12,7 @@
 
 #define BENCH_SIZES 4
 /* demo, small, middle, run: how many samples a step has, and what the project aims at on two cores:
- * ratios to the peer in float32 and bfloat16 [issue A 5], or samples a second. */
+ * ratios to the peer in float32 and bfloat16, or samples a second. */
 struct bench_size {
     const char *name;
     int samples;

@@ -1,7 +1,7 @@
 /* average.c - `potluck average`: tensors of a file averaged with a group of peers. */
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/doctor/preflight.h"
-#include "cmd/cmd.h"
+#include "cmd.h"
 #include "cmd/common/averaging_options.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/join_options.h"
