@@ -91,11 +91,11 @@ struct pl_collaborative_run {
      * secret that its owner gave to this user, and its certificate (PEM; NULL: the system's are
      * trusted). Errors name them as the options of `potluck train`. All NULL: an open run. */
     const char *authority, *token_file, *authority_ca;
-    /* An open node in place of a new one; then `key` has to be the one that signs its records, and
-     * an access token comes with the node. `struct swarm` is net/hivemind/swarm/swarm.h's, which
-     * is not installed: programs outside leave it NULL, which opens a new node. */
+    /* For potluck's own programs, which have an open node and the key that signs its records: these
+     * types belong to the library's inner headers. Others leave both NULL: a node and a key are
+     * made. */
     struct swarm *swarm;
-    const struct rsa_key *key; /* signs this peer's records (records/rsa_key.h); NULL: a new one */
+    const struct rsa_key *key;
 };
 
 /* --- how -------------------------------------------------------------------------------------- */
@@ -148,8 +148,8 @@ struct pl_collaborative_options {
     int64_t epochs;     /* where training ends; progress beyond it is ignored; 0: it does not end */
     int fresh;          /* 1: open downloads no state, though a peer may have one */
     const char *device; /* what computes, for the dashboard; NULL: not reported */
-    /* Parameters in a device's memory, accumulation of your own:
-     * optimizer/collaborative_trainer.h. NULL: tensors. */
+    /* For potluck's own trainer, which keeps parameters and gradients in a device's memory: its
+     * type belongs to the library's inner headers. Others leave it NULL: tensors are given. */
     const struct pl_collaborative_trainer *trainer;
 };
 

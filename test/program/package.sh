@@ -58,6 +58,20 @@ check "and draws with them" "$POTLUCK" generate --model "$work/train" --quiet --
 check "a picture is there" [ -s "$work/drawn/sheet.png" ]
 check "manual, completion, headers are there" sh -c 'cd "$0" && ls share/man/man1/potluck.1 share/man/man1/potluck-train.1 \
     share/bash-completion/completions/potluck share/zsh/vendor-completions/_potluck include/potluck/ref/rotary.h' "$root/usr"
+# Every header that is installed compiles by itself, and names none that is not.
+includable() {
+    bad=0
+    for h in $(cd "$root/usr/include/potluck" && find . -name '*.h'); do
+        echo "#include <${h#./}>" | cc -std=c11 -D_GNU_SOURCE -I"$root/usr/include/potluck" -fsyntax-only -x c - || bad=1
+        for named in $(grep -ohE '[a-z_0-9/]+\.h\b' "$root/usr/include/potluck/$h" | grep / | sort -u); do
+            [ -e "$root/usr/include/potluck/$named" ] || [ -e "/usr/include/$named" ] || find "$root/usr/include/potluck" -path "*/$named" | grep -q . ||
+                { echo "$h names $named"; bad=1; }
+        done
+    done
+    return $bad
+}
+check "every installed header is whole" includable
+check "no inner header is installed" sh -c '! find "$0" -name "*_internal.h" | grep .' "$root/usr/include/potluck"
 check "the library has its number and its short name" sh -c 'test -L "$0/libpotluck.so" -a -f "$0/libpotluck.so.0"' "$root/usr/lib"
 cd - >/dev/null || exit 1
 check "make uninstall" make -s uninstall BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
