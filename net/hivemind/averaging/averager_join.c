@@ -1,5 +1,16 @@
-/* averager_join.c - the search over the network: declarations in the DHT, our question to a leader,
- * others' questions to us. */
+/* averager_join.c - matchmaking over the network. [spec hivemind-protocol 4.1; 4.4]
+ *
+ * The engine matchmaking.c decides; this file carries out what it decides, and tells it what came:
+ *
+ *   engine        network
+ *   declare       store {our peer ID: true} under the group key, valid until we want to begin
+ *   poll          read that key from all nodes near it; the peers found become candidates
+ *   ask           call rpc_join_group at a candidate that begins earlier; its stream says
+ *                 accepted, then begin or disbanded
+ *   (we lead)     serve rpc_join_group; the stream stays open until the group begins
+ *
+ * Declarations are unsigned, so a candidate is a hint and not a fact: the file's care is that
+ * invented ones can waste few of our calls, and none of an honest peer's place. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 

@@ -1,5 +1,16 @@
-/* averager_verify.c - BTARD over the network: who can verify, and the messages of
- * allreduce_verify.c as calls from each of a group to each. */
+/* averager_verify.c - BTARD over the network. [BTARD 3.1]
+ *
+ * Verification works only if every honest member judges by the same rules and hears the same
+ * messages. So
+ *
+ *   1. terms   each member's gather message states version, validators, data, epoch and a number of
+ *              its own; the leader passes all on, and a round is verified if all terms agree
+ *   2. calls   each message of allreduce_verify.c goes from each member to each other one, since a
+ *              leader between them could tell each another story
+ *   3. number  it is new in each search, and signed with all messages: what we signed in one round
+ *              proves nothing in another
+ *
+ * In any other group the round is a plain one: clients, Python peers and pairs cannot verify. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 

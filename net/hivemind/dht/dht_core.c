@@ -1,4 +1,15 @@
-/* dht_core.c - DHT time, and which nodes are worth asking. */
+/* dht_core.c - what a node needs to judge others' records and answers: the time, and which nodes to ask.
+ *
+ * A record is valid until an absolute time, so nodes must share a clock, but nobody can be made to
+ * set the machine's. So DHT time is a clock of our own:
+ *
+ *   DHT time = time since boot + base + offset
+ *
+ * base is taken once, at the first answer: from then on a change of the machine's clock moves
+ * nothing. offset is measured against the initial peers while joining.
+ *
+ * A node that fails to answer is avoided for a while, by us and in what others report; what we wait
+ * for an answer follows the round trips that answers have taken. */
 #include "dht_core.h"
 #include "net/hivemind/records/hash_index.h"
 #include "net/libp2p/host/host_protocol.h"
