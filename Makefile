@@ -76,7 +76,7 @@ $(error potluck cannot be built without $(firstword $(LACKING))$(if $(word 2,$(L
 endif
 endif
 
-.PHONY: all ref fast coverage coverage-programs fault-injection fuzz-coverage corpus-programs notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate simulate-faults soak sanitize sanitize-threads sanitized bench install uninstall deps \
+.PHONY: all ref fast coverage coverage-programs fault-injection fuzz-coverage corpus-programs notebooks demo demo-pictures demo-data demo-codec test conform fuzz interop simulate simulate-faults soak sanitize sanitize-threads sanitized bench install uninstall deps \
 	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man doc dist deb bench-page bench-cuda
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library

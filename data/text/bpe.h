@@ -6,8 +6,6 @@
 
 #include "ref/base.h"
 
-#define BPE_CLIP_CONTEXT 77 /* ids of a caption, including start and end */
-
 /* Immutable after opening: any number of threads may share it. */
 struct bpe;
 

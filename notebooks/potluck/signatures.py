@@ -84,7 +84,7 @@ class Group(c.Structure):
 
 
 # The operations of a backend, in the table's order: name -> types of its arguments (all return a
-# status). `void` is the address of an array; arrays.py checks what lies there.
+# status). `void` is the address of an array; core.py checks what lies there.
 n_int = [c.c_int]
 OPERATIONS = {
     "fill": [void, f32, size],

@@ -25,7 +25,7 @@ void named_tensors_clear(struct named_tensors *t);
 int compression_named(enum pl_compression *method, const char *name, size_t elements,
                       size_t threshold);
 
-/* "none"; "centered-clip" with or without ":RADIUS", as exchange.h's clip; or "btard" with or
+/* "none"; "centered-clip" with or without ":RADIUS", as allreduce.h's clip; or "btard" with or
  * without ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
 int robust_named(double *clip, int *verify, double *validators, const char *name);
 

@@ -50,7 +50,7 @@ struct collaboration_options {
     size_t group_size;           /* a group of this size begins at once; 0: no limit */
     const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
     double bandwidth;
-    double clip; /* see exchange.h; 0: the mean */
+    double clip; /* see allreduce.h; 0: the mean */
     int verify;  /* see averager.h: of the gradients; parameters by CenteredClip */
     struct allreduce_validation
         validation; /* but samples_max; called while collaboration_average waits */

@@ -1,7 +1,7 @@
 /* upload_hub.c - to a hub as Hugging Face's: it is asked how it wants the file (preupload); a
  * large one goes to its file storage, whose addresses the LFS batch call returns, in one piece
  * or in parts; then a commit names it. What the storage has already is not sent again. [git-lfs,
- * docs/api/batch.md] [huggingface_hub, _commit_api.py and lfs.py] */
+ * docs/api/batch.md] [huggingface_hub, modules _commit_api and lfs] */
 #include "upload_request.h"
 
 #include <openssl/evp.h>

@@ -1,4 +1,4 @@
-/* calc.js - the memory calculator in the browser: ref/model/memory*.c once more, function by function.
+/* calc.js - the memory calculator in the browser: runtime/memory.c and its helpers once more, function by function.
  * A test compares the two over every model. Models come from the program (data.js). */
 "use strict";
 (function (root) {
