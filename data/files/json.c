@@ -122,3 +122,15 @@ char *pl_json_text(const json_t *root, size_t flags)
 int pl_json_failed(void) { return load.failed; }
 
 int pl_json_status(void) { return load.failed ? PL_ENOMEM : PL_EFORMAT; }
+
+int pl_json_int(int *out, const json_t *object, const char *key, int least, const char *where,
+                struct pl_err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    json_int_t n = json_integer_value(value);
+    if (!json_is_integer(value) || n < least || n > 1 << 24)
+        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from %d to %d", where,
+                       key, least, 1 << 24);
+    *out = (int)n;
+    return PL_OK;
+}

@@ -2,6 +2,8 @@
 #ifndef PL_JSON_H
 #define PL_JSON_H
 
+#include "ref/base.h"
+
 #include <jansson.h>
 
 /* json_loadb() that returns NULL without memory, too; `why` (may be NULL) then says "no memory".
@@ -11,6 +13,11 @@ int pl_json_status(void);
 
 /* json_dumps() that returns NULL without memory, too. The caller frees it with free(). */
 char *pl_json_text(const json_t *root, size_t flags);
+
+/* An object's whole number from `least` to 2^24, which no size of a model reaches. PL_EFORMAT: it is
+ * missing or another one; `where` begins the sentence. */
+int pl_json_int(int *out, const json_t *object, const char *key, int least, const char *where,
+                struct pl_err *err);
 
 /* Setters and packers leave out what they have no memory for, and few callers ask each of them.
  * pl_json_failed() is 1 if one has done so on this thread since pl_json_begin(). */

@@ -14,33 +14,23 @@
 #define CONFIG_BYTES_MAX (1 << 20)
 static const char prefix[] = "transformer.";
 
-static int get(int *out, const json_t *json, const char *key, const char *where, struct pl_err *err)
-{
-    const json_t *value = json_object_get(json, key);
-    json_int_t n = json_integer_value(value);
-    if (!json_is_integer(value) || n < 1 || n > 1 << 24)
-        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 1 to %d", where,
-                       key, 1 << 24);
-    *out = (int)n;
-    return PL_OK;
-}
-
 int pl_gpt2_config_parse(struct pl_gpt2_config *c, const json_t *json, const char *where,
                          struct pl_err *err)
 {
     struct pl_err why;
-    int rc = get(&c->layers, json, "n_layer", where, err);
-    if (!rc) rc = get(&c->heads, json, "n_head", where, err);
-    if (!rc) rc = get(&c->width, json, "n_embd", where, err);
-    if (!rc) rc = get(&c->vocab, json, "vocab_size", where, err);
-    if (!rc) rc = get(&c->positions, json, "n_positions", where, err);
+    int rc = pl_json_int(&c->layers, json, "n_layer", 1, where, err);
+    if (!rc) rc = pl_json_int(&c->heads, json, "n_head", 1, where, err);
+    if (!rc) rc = pl_json_int(&c->width, json, "n_embd", 1, where, err);
+    if (!rc) rc = pl_json_int(&c->vocab, json, "vocab_size", 1, where, err);
+    if (!rc) rc = pl_json_int(&c->positions, json, "n_positions", 1, where, err);
     if (rc) return rc;
     c->inner = 4 * c->width;
     c->groups = 0;
-    if (json_object_get(json, "n_group") && (rc = get(&c->groups, json, "n_group", where, err)))
+    if (json_object_get(json, "n_group") &&
+        (rc = pl_json_int(&c->groups, json, "n_group", 1, where, err)))
         return rc;
     if (json_is_integer(json_object_get(json, "n_inner")) &&
-        (rc = get(&c->inner, json, "n_inner", where, err)))
+        (rc = pl_json_int(&c->inner, json, "n_inner", 1, where, err)))
         return rc;
     if ((rc = pl_gpt2_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", where, why.text);
     return PL_OK;

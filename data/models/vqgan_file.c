@@ -10,18 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int get_int(int *out, const json_t *object, const char *key, const char *where,
-                   struct pl_err *err)
-{
-    const json_t *value = json_object_get(object, key);
-    json_int_t n = json_integer_value(value);
-    if (!json_is_integer(value) || n < 0 || n > 1 << 24)
-        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 0 to %d", where,
-                       key, 1 << 24);
-    *out = (int)n;
-    return PL_OK;
-}
-
 static int get_list(int *out, int *count, const json_t *object, const char *key, const char *where,
                     struct pl_err *err)
 {
@@ -75,29 +63,29 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
     memset(c, 0, sizeof *c);
     if (!json_is_object(dd))
         return pl_fail(err, PL_EFORMAT, "%s: no VQGAN configuration (no object 'ddconfig')", where);
-    rc = get_int(&c->embed_dim, json, "embed_dim", where, err);
-    if (!rc) rc = get_int(&c->n_embed, json, "n_embed", where, err);
-    if (!rc) rc = get_int(&c->ch, dd, "ch", where, err);
+    rc = pl_json_int(&c->embed_dim, json, "embed_dim", 0, where, err);
+    if (!rc) rc = pl_json_int(&c->n_embed, json, "n_embed", 0, where, err);
+    if (!rc) rc = pl_json_int(&c->ch, dd, "ch", 0, where, err);
     if (!rc && !json_object_get(dd, "ch_mult")) { /* taming-transformers' default */
         c->levels = 4;
         for (int i = 0; i < 4; i++) c->ch_mult[i] = 1 << i;
     } else if (!rc) rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
-    if (!rc) rc = get_int(&c->num_res_blocks, dd, "num_res_blocks", where, err);
+    if (!rc) rc = pl_json_int(&c->num_res_blocks, dd, "num_res_blocks", 0, where, err);
     if (!rc) rc = get_list(c->attn_resolutions, &c->attns, dd, "attn_resolutions", where, err);
-    if (!rc) rc = get_int(&c->resolution, dd, "resolution", where, err);
-    if (!rc) rc = get_int(&c->z_channels, dd, "z_channels", where, err);
+    if (!rc) rc = pl_json_int(&c->resolution, dd, "resolution", 0, where, err);
+    if (!rc) rc = pl_json_int(&c->z_channels, dd, "z_channels", 0, where, err);
     if (!rc) rc = check_kind(json, dd, where, err);
     if (rc) return rc;
     for (int i = 0; i < 2; i++) {
         const char *key = i ? "out_ch" : "in_channels";
         if (!json_object_get(dd, key)) continue;
-        if ((rc = get_int(&channels, dd, key, where, err))) return rc;
+        if ((rc = pl_json_int(&channels, dd, key, 0, where, err))) return rc;
         if (channels != 3)
             return pl_fail(err, PL_EUSE, "%s: %s is %d, expected 3", where, key, channels);
     }
     c->norm_groups = PL_VQ_GROUPS;
     if (json_object_get(dd, "norm_groups") &&
-        (rc = get_int(&c->norm_groups, dd, "norm_groups", where, err)))
+        (rc = pl_json_int(&c->norm_groups, dd, "norm_groups", 0, where, err)))
         return rc;
     c->gumbel = json_is_number(kl);
     c->kl_weight = (float)json_number_value(kl);

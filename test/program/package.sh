@@ -63,7 +63,7 @@ includable() {
     bad=0
     for h in $(cd "$root/usr/include/potluck" && find . -name '*.h'); do
         echo "#include <${h#./}>" | cc -std=c11 -D_GNU_SOURCE -I"$root/usr/include/potluck" -fsyntax-only -x c - || bad=1
-        for named in $(grep -ohE '[a-z_0-9/]+\.h\b' "$root/usr/include/potluck/$h" | grep / | sort -u); do
+        for named in $(sed 's,\.\./,,g' "$root/usr/include/potluck/$h" | grep -oE '[a-z_0-9/]+\.h\b' | grep / | sort -u); do
             [ -e "$root/usr/include/potluck/$named" ] || [ -e "/usr/include/$named" ] || find "$root/usr/include/potluck" -path "*/$named" | grep -q . ||
                 { echo "$h names $named"; bad=1; }
         done
