@@ -84,8 +84,8 @@ done | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || { echo "folders that include each other in a circle:"; echo "$circles"; bad=1; }
 
 # No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a
-# circle. In a folder of hivemind with an x_internal.h, x.h is what others include: it is a node of
-# its own at the bottom, x_internal.h stands on it, and x.c at the top.
+# circle. In a folder of hivemind where x has an internal header, x.h is what others include: it is a
+# node of its own at the bottom, the internal header stands on it, and x.c at the top.
 node() { # file
     case $1 in
     *_internal.h) echo "${1%.h}" ;;

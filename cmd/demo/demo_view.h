@@ -36,9 +36,10 @@ struct demo_view {
 };
 
 void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now);
-/* An event of peer `k`: one that a trainer has printed, or demo_view_state's. Others are passed over. */
+/* An event of peer `k`: one that a trainer has printed, or demo_view_state's. Others are passed
+ * over. */
 void demo_view_hear(struct demo_view *v, int k, const json_t *line);
-/* The event of a process that has become "starting", "open", "dead" or "done". The caller frees it. */
+/* The event of a process that is "starting", "open", "dead" or "done" now. The caller frees it. */
 json_t *demo_view_state(const char *state);
 /* The highest step of any peer. */
 int64_t demo_view_step(const struct demo_view *v);

@@ -14,8 +14,8 @@ int pl_json_status(void);
 /* json_dumps() that returns NULL without memory, too. The caller frees it with free(). */
 char *pl_json_text(const json_t *root, size_t flags);
 
-/* An object's whole number from `least` to 2^24, which no size of a model reaches. PL_EFORMAT: it is
- * missing or another one; `where` begins the sentence. */
+/* An object's whole number from `least` to 2^24, which no size of a model reaches. PL_EFORMAT: it
+ * is missing or another one; `where` begins the sentence. */
 int pl_json_int(int *out, const json_t *object, const char *key, int least, const char *where,
                 struct pl_err *err);
 

@@ -69,7 +69,13 @@ misused "unexpected argument 'one' (see 'potluck train --help')" train --quiet o
 refuses 1 "^potluck show: -3: " "$POTLUCK" show -3 --rows 1
 refuses 1 "^potluck show: --rows: " "$POTLUCK" show -- --rows
 # A value that an option's function cannot read is a failure and no misuse.
+refuses 1 "/nowhere" "$POTLUCK" train --exclude /nowhere --steps 1 --out "$work/t"
+
+# --- a former name is taken in full, but not abbreviated, suggested or listed
 refuses 1 "/nowhere" "$POTLUCK" train --without /nowhere --steps 1 --out "$work/t"
+misused "unrecognized option '--withou' ('potluck train --help' lists them)" train --withou /nowhere
+"$POTLUCK" train --help >"$work/help"
+check "help does not list --without" sh -c '! grep -q -e --without "$0"' "$work/help"
 
 # --- help
 "$POTLUCK" demo --quick --help --wrong >"$work/help" 2>"$work/err"

@@ -7,8 +7,8 @@
  *   k        0  1  2  3  4  5  6 ...      part k lies in slot k % ALLREDUCE_WINDOW
  *   slot     0  1  2  3  0  1  2 ...
  *
- * Senders, receivers and reducers all ask these questions, so they are answered below all of them.
- * */
+ * Senders, receivers and reducers all ask these questions, so this file is
+ * below all of them. */
 #include "allreduce_internal.h"
 
 #define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */

@@ -1,5 +1,4 @@
-/* allreduce_verify.h - the verification of an all-reduce, between its last answer and its result.
- * */
+/* allreduce_verify.h - verifies an all-reduce, between its last answer and its result. */
 #ifndef PL_ALLREDUCE_VERIFY_H
 #define PL_ALLREDUCE_VERIFY_H
 

@@ -1,4 +1,5 @@
-/* dht_core.c - what a node needs to judge others' records and answers: the time, and which nodes to ask.
+/* dht_core.c - what a node needs to judge others' records and answers: the time, and which nodes to
+ * ask.
  *
  * A record is valid until an absolute time, so nodes must share a clock, but nobody can be made to
  * set the machine's. So DHT time is a clock of our own:

@@ -2,7 +2,7 @@
  * a part's values compare with its aggregate. [BTARD 3]
  *
  *   stated     COMMIT's claim, REPORT's three numbers, ACCUSE's accusations: read from the
- * broadcast
+ *              broadcast
  *   measured   s = <z, x - a> min(1, tau / |x - a|), and the two norms that bound it
  *
  * A report is checked by measuring the same values again: z and a are the same for everybody, so an
