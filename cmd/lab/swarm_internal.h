@@ -1,0 +1,78 @@
+/* swarm_internal.h - what the files of the swarm share: peers, exchanges. */
+#ifndef PL_LAB_SWARM_INTERNAL_H
+#define PL_LAB_SWARM_INTERNAL_H
+
+#include "swarm.h"
+
+/* Everything of a peer that is plain data, and is saved as it is. */
+struct peer_clock {
+    enum lab_activity activity;
+    double since, until;      /* of the activity; until: of a gradient alone */
+    double computed, present; /* s, without the present activity */
+    double loss;              /* of its latest gradient */
+    uint64_t steps;           /* gradients computed */
+    uint64_t sent, applied;   /* exchanges; the number of the next one */
+    uint64_t own;             /* PL_OUTER_ONE: the number of its latest message */
+    int donor, has_state;     /* of a download */
+};
+
+struct peer {
+    struct peer_clock clock;
+    float *x, *g; /* backend memory */
+    struct pl_outer *outer;
+};
+
+struct exchange {
+    struct {
+        uint64_t number;
+        int has_begun, has_failed, members, is_used; /* is_used: somebody has applied it */
+        int under_way;                               /* transfers */
+        double began;
+        int parts[LAB_PEERS_MAX];      /* that a reducer still waits for */
+        int messages[LAB_PEERS_MAX];   /* that a member still waits for */
+        uint8_t member[LAB_PEERS_MAX]; /* takes part */
+        uint8_t done[LAB_PEERS_MAX];   /* had everything before another member left */
+    } plain;
+    struct pl_outer_message message[LAB_PEERS_MAX]; /* data owned; NULL: there is none */
+};
+
+struct lab_swarm {
+    const struct lab_setup *setup;
+    const struct lab_model *model;
+    lab_event_fn *event;
+    void *context;
+    struct lab_net net;
+    struct peer peer[LAB_PEERS_MAX];
+    struct exchange **exchange; /* in the order of numbers; owned */
+    size_t exchanges, capacity;
+    struct {
+        int has_begun;
+        uint64_t gradients, numbers;  /* numbers: PL_OUTER_ONE's messages so far */
+        uint8_t left[LAB_LEAVES_MAX]; /* 1: gone; 2: has come back */
+    } count;
+};
+
+/* Tags of transfers: number << 1 | phase of an exchange; or a state download. */
+#define LAB_TAG_STATE UINT64_MAX
+
+/* ---- swarm.c, for exchange.c ---- */
+int lab_is_active(const struct lab_swarm *s, int k);
+int lab_exchange_fails(const struct lab_swarm *s, uint64_t number);
+int lab_exchange_ended(struct lab_swarm *s, const struct exchange *e, struct pl_err *err);
+
+/* ---- exchange.c ---- */
+
+/* The peer's next message; begins the exchange if it was the last one missing. Returns what the
+ * algorithm does next, or a status. */
+int lab_exchange_send(struct lab_swarm *s, int k, struct pl_err *err);
+/* Whether the oldest exchange that this peer has not applied has brought it everything. */
+int lab_exchange_is_here(const struct lab_swarm *s, int k);
+/* Applies it; what comes next, or a status. */
+int lab_exchange_apply(struct lab_swarm *s, int k);
+int lab_exchange_arrived(struct lab_swarm *s, const struct lab_transfer *t, struct pl_err *err);
+/* A peer has left. */
+int lab_exchange_without(struct lab_swarm *s, int k, struct pl_err *err);
+struct exchange *lab_exchange_new(struct lab_swarm *s, uint64_t number);
+void lab_exchange_clear(struct lab_swarm *s);
+
+#endif
