@@ -16,6 +16,7 @@ static const struct command *const commands[] = {
     &command_show,     &command_convert, &command_upload,    &command_average,  &command_peer,
     &command_dht,      &command_doctor,  &command_authority, &command_vqgan,    &command_dash,
     &command_finetune, &command_calc,    &command_bench,     &command_conform,
+    &command_lab,
 };
 
 static void usage(FILE *to)

@@ -1,0 +1,106 @@
+/* lab.c - `potluck lab`: swarms on a virtual clock, to compare ways of training together. */
+#include "cmd/cmd.h"
+#include "cmd/common/compute.h"
+#include "lab_job.h"
+#include "lab_report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RUNS_MAX 16 /* curves in one figure that an eye tells apart */
+
+struct requests {
+    struct compute compute;
+    const char *out;
+    int64_t stop_after;
+    int resume, quiet;
+};
+
+#define OPTIONS struct requests
+static const struct option_row rows[] = {
+    { "out", "PATH", NULL, OPT_PATH(out),
+      "run: the folder for log and saved state (default: out/lab/NAME); compare: the report "
+      "(default: out/lab/report.html)" },
+    { "resume", NULL, NULL, OPT_FLAG(resume), "run: continue from the saved state in the folder" },
+    { "stop", "N", "0", OPT_INTEGER(stop_after, 0, INT64_MAX / 2),
+      "run: save and stop after N gradients of all peers together; 0: at the end" },
+    { "quiet", NULL, NULL, OPT_FLAG(quiet), "no progress, only the result" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+static int run_lab(int argc, char **argv);
+const struct command command_lab = {
+    .name = "lab",
+    .summary = "compare ways of training together, in one process on a virtual clock",
+    .synopsis = "run FILE [OPTION ...]\n"
+                "compare FOLDER ... [--out FILE]",
+    .about =
+        "`lab run` trains a swarm of 2 to 64 simulated peers: gradients, algorithms and the sizes "
+        "of messages are real; the time that computing and sending take is simulated. FILE (YAML "
+        "or JSON) names the algorithm, the peers, their links and what goes wrong. The same file "
+        "gives the same result, bit for bit. `lab compare` reads the folders of runs and writes a "
+        "report, one HTML file that needs nothing else: loss against samples, bytes and virtual "
+        "time, use of the processors and of the links, and who did what when.",
+    .rows = rows,
+    .notes = "cmd/lab/README.md lists the keys of a run's file and describes the simulation; "
+             "paper/algorithms.md describes the algorithms.",
+    .run = run_lab,
+};
+
+static int fail(const struct pl_err *err)
+{
+    fprintf(stderr, "potluck lab: %s\n", err->text);
+    return 1;
+}
+
+static int run_file(struct requests *r, const char *path)
+{
+    struct lab_job job = { .stop = (uint64_t)r->stop_after,
+                           .resume = r->resume,
+                           .quiet = r->quiet };
+    static struct lab_run run; /* large: every peer that may leave */
+    struct pl_backend be;
+    struct pl_err err = { "" };
+    char folder[LAB_NAME_MAX + 16];
+    int is_complete = 0, rc = lab_run_read(&run, path, &err);
+    if (rc) return fail(&err);
+    if (compute_open(&be, &r->compute, "lab")) {
+        lab_run_clear(&run);
+        return 1;
+    }
+    snprintf(folder, sizeof folder, "out/lab/%s", run.name);
+    job.run = &run;
+    job.be = &be;
+    job.out = r->out ? r->out : folder;
+    rc = lab_job_run(&job, &is_complete, &err);
+    if (rc) fail(&err);
+    else if (is_complete) printf("%s: complete; potluck lab compare %s draws it\n", run.name, job.out);
+    else printf("%s: stopped and saved; --resume goes on\n", run.name);
+    lab_run_clear(&run);
+    return rc ? 1 : 0;
+}
+
+static int compare(struct requests *r, char **folder, int count)
+{
+    struct pl_err err = { "" };
+    const char *out = r->out ? r->out : "out/lab/report.html";
+    if (count > RUNS_MAX) {
+        command_misused("lab", "compare: more than %d runs", RUNS_MAX);
+        return 2;
+    }
+    if (lab_report(out, (const char *const *)folder, count, &err)) return fail(&err);
+    if (!r->quiet) printf("%s\n", out);
+    return 0;
+}
+
+static int run_lab(int argc, char **argv)
+{
+    struct requests r = { 0 };
+    int words, status;
+    if (options_parse(&command_lab, &r, argc, argv, &words, &status)) return status;
+    if (words == 2 && !strcmp(argv[1], "run")) return run_file(&r, argv[2]);
+    if (words >= 2 && !strcmp(argv[1], "compare")) return compare(&r, argv + 2, words - 1);
+    command_misused("lab", "expected 'run FILE' or 'compare FOLDER ...'");
+    return 2;
+}

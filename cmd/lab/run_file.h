@@ -1,0 +1,27 @@
+/* run_file.h - a run of the laboratory as a file: YAML, of which JSON is a part. README.md lists the
+ * keys. */
+#ifndef PL_LAB_RUN_FILE_H
+#define PL_LAB_RUN_FILE_H
+
+#include "swarm.h"
+
+#include <jansson.h>
+
+#define LAB_NAME_MAX 64
+
+struct lab_run {
+    char name[LAB_NAME_MAX]; /* "name", else the file's without its ending */
+    char model[256];         /* a configuration as `potluck train --config` takes it */
+    int is_lamb;             /* the inner optimizer: else AdamW */
+    double decay;
+    int64_t pairs, held_out, batch;
+    struct lab_setup setup;
+    char *text; /* everything that decides the result, as JSON in one order; free() */
+};
+
+/* PL_EFORMAT or PL_EUSE with a sentence that names the file and the key. On error nothing is left to
+ * clear. */
+int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err);
+void lab_run_clear(struct lab_run *run);
+
+#endif
