@@ -304,7 +304,9 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
     if (!json_is_object(root)) refuse(&r, "the file", "keys with values");
     else take_all(&r, root);
     run->setup.outer.seed = run->setup.seed;
-    if (!r.rc && !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS)))
+    pl_json_begin();
+    if (!r.rc) json_object_set_new(root, "name", json_string(run->name));
+    if (!r.rc && (pl_json_failed() || !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS))))
         r.rc = pl_fail(err, PL_ENOMEM, "no memory");
     json_decref(root);
     return r.rc;

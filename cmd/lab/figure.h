@@ -1,0 +1,35 @@
+/* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's, so
+ * no font is needed. */
+#ifndef PL_LAB_FIGURE_H
+#define PL_LAB_FIGURE_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define FIGURE_COLOURS 16
+
+struct figure_line {
+    const char *label;
+    const double *x, *y; /* a point that is not finite is left out */
+    size_t count;
+};
+/* log_x: points with x <= 0 are left out. */
+struct figure {
+    const char *title, *x_label, *y_label;
+    int log_x;
+};
+void figure_lines(FILE *out, const struct figure *f, const struct figure_line *line, int lines);
+
+/* A bar of row `row` from one time to another; kind selects colour and legend. */
+struct figure_bar {
+    int row, kind;
+    double from, to;
+};
+void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, size_t bars,
+                 const char *const *row_labels, int rows, const char *const *kind_labels,
+                 double begin, double end);
+
+/* The text with what HTML and SVG take for markup replaced. */
+void figure_text(FILE *out, const char *text);
+
+#endif
