@@ -17,13 +17,11 @@ static const char *const colours[FIGURE_COLOURS] = {
     "#5254a3", "#637939", "#843c39", "#7b4173", "#3182bd", "#31a354", "#756bb1", "#636363",
 };
 /* Computes, waits, downloads, away, sends. */
-static const char *const kind_colours[] = { "#009e73", "#e6c34d", "#56b4e9", "#dddddd",
-                                            "#d55e00" };
+static const char *const kind_colours[] = { "#009e73", "#e6c34d", "#56b4e9", "#dddddd", "#d55e00" };
 
 void figure_text(FILE *out, const char *text)
 {
-    for (; *text; text++)
-        switch (*text) {
+    for (; *text; text++) switch (*text) {
         case '<': fputs("&lt;", out); break;
         case '>': fputs("&gt;", out); break;
         case '&': fputs("&amp;", out); break;
@@ -67,7 +65,8 @@ static void begin_svg(FILE *out, const char *title, int height)
     fputs("</text>\n", out);
 }
 
-static void tick(FILE *out, const struct axis *a, double value, const char *label, int is_x, int low)
+static void tick(FILE *out, const struct axis *a, double value, const char *label, int is_x,
+                 int low)
 {
     double at = place(a, value);
     if (is_x)
@@ -133,8 +132,9 @@ void figure_lines(FILE *out, const struct figure *f, const struct figure_line *l
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#222222\">",
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 36);
     figure_text(out, f->x_label);
-    fprintf(out, "</text>\n<text transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\" "
-                 "fill=\"#222222\">",
+    fprintf(out,
+            "</text>\n<text transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\" "
+            "fill=\"#222222\">",
             (TOP + HEIGHT - BOTTOM) / 2);
     figure_text(out, f->y_label);
     fputs("</text>\n", out);
@@ -163,8 +163,9 @@ void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, siz
     close_axis(&x, 0);
     begin_svg(out, title, low + 66);
     ticks(out, &x, 1, low);
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#222222\">virtual time, s"
-                 "</text>\n",
+    fprintf(out,
+            "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#222222\">virtual time, s"
+            "</text>\n",
             (LEFT + WIDTH - RIGHT) / 2, low + 34);
     for (int r = 0; r < rows; r++) {
         fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"#222222\">", LEFT - 6,
@@ -180,8 +181,9 @@ void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, siz
                 ROW - 6, kind_colours[bar[i].kind]);
     }
     for (; kind_labels[kinds]; kinds++) {
-        fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"12\" fill=\"%s\"/><text x=\"%d\" "
-                     "y=\"%d\" fill=\"#222222\">",
+        fprintf(out,
+                "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"12\" fill=\"%s\"/><text x=\"%d\" "
+                "y=\"%d\" fill=\"#222222\">",
                 LEFT + kinds * 120, low + 44, kind_colours[kinds], LEFT + kinds * 120 + 20,
                 low + 54);
         figure_text(out, kind_labels[kinds]);

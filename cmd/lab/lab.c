@@ -75,7 +75,8 @@ static int run_file(struct requests *r, const char *path)
     job.out = r->out ? r->out : folder;
     rc = lab_job_run(&job, &is_complete, &err);
     if (rc) fail(&err);
-    else if (is_complete) printf("%s: complete; potluck lab compare %s draws it\n", run.name, job.out);
+    else if (is_complete)
+        printf("%s: complete; potluck lab compare %s draws it\n", run.name, job.out);
     else printf("%s: stopped and saved; --resume goes on\n", run.name);
     lab_run_clear(&run);
     return rc ? 1 : 0;

@@ -52,13 +52,13 @@ static int on_event(void *context, const struct lab_event *e, struct pl_err *err
         return put(s,
                    json_pack("{s:s, s:f, s:I, s:f, s:o, s:o, s:f}", "event", "evaluated", "time",
                              e->time, "samples", (json_int_t)e->samples, "bytes", e->bytes, "loss",
-                             number_or_null(e->loss), "train_loss", number_or_null(e->train_loss), "utilization",
-                             e->utilization),
+                             number_or_null(e->loss), "train_loss", number_or_null(e->train_loss),
+                             "utilization", e->utilization),
                    err);
     case LAB_SPENT:
         return put(s,
-                   json_pack("{s:s, s:i, s:s, s:f, s:f}", "event", "spent", "peer", e->peer, "state",
-                             activities[e->activity], "from", e->from, "to", e->time),
+                   json_pack("{s:s, s:i, s:s, s:f, s:f}", "event", "spent", "peer", e->peer,
+                             "state", activities[e->activity], "from", e->from, "to", e->time),
                    err);
     case LAB_EXCHANGED:
         return put(s,
@@ -81,9 +81,8 @@ static int put_totals(struct state *s, struct pl_err *err)
                                                "busy", t->busy));
     }
     return put(s,
-               json_pack("{s:s, s:f, s:I, s:o}", "event", "ended", "time",
-                         lab_swarm_time(s->swarm), "gradients",
-                         (json_int_t)lab_swarm_gradients(s->swarm), "peers", peers),
+               json_pack("{s:s, s:f, s:I, s:o}", "event", "ended", "time", lab_swarm_time(s->swarm),
+                         "gradients", (json_int_t)lab_swarm_gradients(s->swarm), "peers", peers),
                err);
 }
 
@@ -146,8 +145,8 @@ static int open_folder(struct state *s, struct pl_err *err)
     if (!s->log_path || !s->run_path || !s->state_path || !s->new_path)
         return pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && !job->resume && !access(s->state_path, F_OK))
-        rc = pl_fail(err, PL_EUSE,
-                     "%s: --resume goes on from it, another --out leaves it alone", s->state_path);
+        rc = pl_fail(err, PL_EUSE, "%s: --resume goes on from it, another --out leaves it alone",
+                     s->state_path);
     if (!rc) rc = pl_file_write(s->run_path, job->run->text, strlen(job->run->text), err);
     if (!rc && !(s->log = fopen(s->log_path, job->resume ? "a" : "w")))
         rc = pl_fail(err, PL_EIO, "%s: %s", s->log_path, strerror(errno));

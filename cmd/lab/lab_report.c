@@ -101,7 +101,8 @@ static void take_totals(struct run *r, const json_t *o)
     const json_t *peers = json_object_get(o, "peers"), *p;
     size_t k;
     r->end = real_of(o, "time");
-    json_array_foreach(peers, k, p) {
+    json_array_foreach(peers, k, p)
+    {
         if (k >= LAB_PEERS_MAX) break;
         r->total[k] = (struct total){ real_of(p, "sent") + real_of(p, "cancelled"),
                                       real_of(p, "received"), real_of(p, "peak_up"),
@@ -126,7 +127,8 @@ static int read_log(struct run *r, const char *path, struct pl_err *err)
     char *text, *save = NULL;
     int rc = pl_file_read_text(&text, path, LOG_MAX, err), number = 0;
     if (rc) return rc;
-    for (char *line = strtok_r(text, "\n", &save); line && !rc; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(text, "\n", &save); line && !rc;
+         line = strtok_r(NULL, "\n", &save)) {
         json_t *o = pl_json_load(line, strlen(line), 0, NULL);
         number++;
         if (!o) rc = pl_fail(err, PL_EFORMAT, "%s: line %d is not JSON", path, number);
@@ -241,17 +243,18 @@ static void timeline(FILE *f, const struct run *r)
 
 static void write_report(FILE *f, const struct run *run, int count)
 {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width\">"
-          "<title>Ways of training together</title>\n<style>"
-          "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}"
-          "table{border-collapse:collapse;font-size:14px}td,th{border:1px solid #ccc;padding:4px 8px;"
-          "text-align:right}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}"
-          "svg{width:100%;height:auto;margin:1rem 0}pre{background:#f5f5f5;padding:.5rem;"
-          "white-space:pre-wrap}</style></head><body>\n<h1>Ways of training together</h1>\n"
-          "<p>Gradients, algorithms and sizes of messages are real. The time that computing and "
-          "sending take is simulated.</p>\n",
-          f);
+    fputs(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+        "<meta name=\"viewport\" content=\"width=device-width\">"
+        "<title>Ways of training together</title>\n<style>"
+        "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}"
+        "table{border-collapse:collapse;font-size:14px}td,th{border:1px solid #ccc;padding:4px 8px;"
+        "text-align:right}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}"
+        "svg{width:100%;height:auto;margin:1rem 0}pre{background:#f5f5f5;padding:.5rem;"
+        "white-space:pre-wrap}</style></head><body>\n<h1>Ways of training together</h1>\n"
+        "<p>Gradients, algorithms and sizes of messages are real. The time that computing and "
+        "sending take is simulated.</p>\n",
+        f);
     table(f, run, count);
     draw(f, run, count, "Loss against samples", "samples of all peers", SAMPLES, 0);
     draw(f, run, count, "Loss against bytes", "bytes sent by all peers", BYTES, 1);

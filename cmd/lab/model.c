@@ -162,14 +162,15 @@ static int describe_tensors(struct lab_trained *t, int fragments)
     return PL_OK;
 }
 
-int lab_trained_open(struct lab_trained *t, const struct lab_run *run,
-                     const struct pl_backend *be, struct pl_err *err)
+int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
+                     struct pl_err *err)
 {
     struct pl_optimizer_options inner = run->is_lamb ? pl_lamb_options()
                                                      : pl_adam_options(run->decay, 32);
     struct pl_dalle_config config;
     int rc = pl_dalle_config_find(&config, run->model, err);
-    *t = (struct lab_trained){ .peers = run->setup.peers, .batch = (int)run->batch,
+    *t = (struct lab_trained){ .peers = run->setup.peers,
+                               .batch = (int)run->batch,
                                .seed = run->setup.seed };
     inner.decay = run->decay;
     if (!rc) rc = pl_dalle_open(&t->dalle, &config, be, 1, err);

@@ -22,8 +22,8 @@ struct lab_trained {
 };
 
 /* Reads the pairs, and draws the initial values: lab_trained_start. be is borrowed. */
-int lab_trained_open(struct lab_trained *t, const struct lab_run *run,
-                     const struct pl_backend *be, struct pl_err *err);
+int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
+                     struct pl_err *err);
 void lab_trained_close(struct lab_trained *t);
 const float *lab_trained_start(const struct lab_trained *t);
 

@@ -123,7 +123,8 @@ static void take_outer(struct reading *r, json_t *object)
     static const char *const codings[] = { "float32", "uniform8", "e3m0" };
     const char *key;
     json_t *j;
-    json_object_foreach(object, key, j) {
+    json_object_foreach(object, key, j)
+    {
         if (take_row(r, outer_rows, key, j)) continue;
         if (strcmp(key, "coding")) {
             refuse(r, key, "no such key in 'outer'");
@@ -150,7 +151,8 @@ static void take_link(struct reading *r, struct lab_link *link, json_t *j, int p
         return;
     }
     if (!json_is_object(j)) refuse(r, "links", "a profile's name, or up_mbit and down_mbit");
-    json_object_foreach(j, key, v) {
+    json_object_foreach(j, key, v)
+    {
         if (!strcmp(key, "up_mbit") && number(r, key, v, 1e-3, 1e6, &x)) link->up = x * MBIT;
         else if (!strcmp(key, "down_mbit") && number(r, key, v, 1e-3, 1e6, &x))
             link->down = x * MBIT;
@@ -169,10 +171,11 @@ static void take_peers(struct reading *r, json_t *links, json_t *speeds)
         json_t *link = links, *speed = speeds;
         double ms = 0;
         if (json_is_array(links))
-            link = json_array_get(links, (size_t)k % (json_array_size(links) + !json_array_size(links)));
+            link = json_array_get(links,
+                                  (size_t)k % (json_array_size(links) + !json_array_size(links)));
         if (json_is_array(speeds))
-            speed = json_array_get(speeds,
-                                   (size_t)k % (json_array_size(speeds) + !json_array_size(speeds)));
+            speed = json_array_get(speeds, (size_t)k % (json_array_size(speeds) +
+                                                        !json_array_size(speeds)));
         lab_link_named(&s->link[k], "fibre", k);
         if (links) take_link(r, &s->link[k], link, k);
         if (speeds && number(r, "sample_ms", speed, 1e-3, 1e9, &ms)) s->sample_s[k] = ms / 1000;
@@ -186,7 +189,8 @@ static void take_leave(struct reading *r, struct lab_leave *leave, json_t *j)
     json_t *v;
     double peer = -1;
     leave->at = leave->back = INFINITY;
-    json_object_foreach(j, key, v) {
+    json_object_foreach(j, key, v)
+    {
         if (!strcmp(key, "peer")) number(r, key, v, 0, r->run->setup.peers - 1, &peer);
         else if (!strcmp(key, "at")) number(r, key, v, 0, 1e12, &leave->at);
         else if (!strcmp(key, "back")) number(r, key, v, 0, 1e12, &leave->back);
@@ -204,7 +208,8 @@ static void draw_churn(struct reading *r, json_t *churn)
     double present = 0, away = 0, until = 0;
     const char *key;
     json_t *v;
-    json_object_foreach(churn, key, v) {
+    json_object_foreach(churn, key, v)
+    {
         if (!strcmp(key, "present_s")) number(r, key, v, 1e-3, 1e12, &present);
         else if (!strcmp(key, "away_s")) number(r, key, v, 1e-3, 1e12, &away);
         else if (!strcmp(key, "until_s")) number(r, key, v, 0, 1e12, &until);
@@ -232,7 +237,8 @@ static void take_faults(struct reading *r, json_t *faults)
     json_t *v, *leave;
     const char *key;
     size_t i;
-    json_object_foreach(faults, key, v) {
+    json_object_foreach(faults, key, v)
+    {
         if (!strcmp(key, "straggle_share")) number(r, key, v, 0, 1, &s->straggle_share);
         else if (!strcmp(key, "straggle_factor")) number(r, key, v, 1, 1e6, &s->straggle_factor);
         else if (!strcmp(key, "fail_share")) number(r, key, v, 0, 1, &s->fail_share);
@@ -242,8 +248,8 @@ static void take_faults(struct reading *r, json_t *faults)
         else if (!json_is_array(v) || json_array_size(v) > LAB_LEAVES_MAX / 2)
             refuse(r, key, "a list, not a long one");
         else
-            json_array_foreach(v, i, leave)
-                if (s->leaves < LAB_LEAVES_MAX) take_leave(r, &s->leave[s->leaves++], leave);
+            json_array_foreach(v, i, leave) if (s->leaves < LAB_LEAVES_MAX)
+                take_leave(r, &s->leave[s->leaves++], leave);
     }
 }
 
@@ -253,7 +259,8 @@ static void take_all(struct reading *r, json_t *root)
     json_t *j, *later[4] = { NULL };
     static const char *const objects[4] = { "outer", "links", "sample_ms", "faults" };
     const char *key;
-    json_object_foreach(root, key, j) {
+    json_object_foreach(root, key, j)
+    {
         int found = take_row(r, top, key, j);
         for (int i = 0; i < 4; i++)
             if (!strcmp(key, objects[i])) {
@@ -263,8 +270,7 @@ static void take_all(struct reading *r, json_t *root)
         if (found) continue;
         if (!strcmp(key, "name")) {
             strcpy(run->name, text_of(r, key, j, sizeof run->name));
-        } else if (!strcmp(key, "model"))
-            strcpy(run->model, text_of(r, key, j, sizeof run->model));
+        } else if (!strcmp(key, "model")) strcpy(run->model, text_of(r, key, j, sizeof run->model));
         else if (!strcmp(key, "inner")) {
             run->is_lamb = !strcmp(text_of(r, key, j, 20), "lamb");
             if (!run->is_lamb && strcmp(text_of(r, key, j, 20), "adamw"))
@@ -294,10 +300,16 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
 {
     struct reading r = { run, path, err, PL_OK };
     json_t *root;
-    *run = (struct lab_run){ .model = "demo", .decay = 0.01, .pairs = 3513, .held_out = 64,
-                             .batch = 16 };
-    run->setup = (struct lab_setup){ .peers = 4, .straggle_factor = 1, .lr = 0.002, .warmup = 20,
-                                     .steps = 200, .evaluate = 100, .seed = 1 };
+    *run = (struct lab_run){
+        .model = "demo", .decay = 0.01, .pairs = 3513, .held_out = 64, .batch = 16
+    };
+    run->setup = (struct lab_setup){ .peers = 4,
+                                     .straggle_factor = 1,
+                                     .lr = 0.002,
+                                     .warmup = 20,
+                                     .steps = 200,
+                                     .evaluate = 100,
+                                     .seed = 1 };
     pl_outer_defaults(&run->setup.outer);
     name_after(run->name, path);
     if ((r.rc = pl_yaml_read(&root, path, err))) return r.rc;
@@ -306,7 +318,8 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
     run->setup.outer.seed = run->setup.seed;
     pl_json_begin();
     if (!r.rc) json_object_set_new(root, "name", json_string(run->name));
-    if (!r.rc && (pl_json_failed() || !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS))))
+    if (!r.rc &&
+        (pl_json_failed() || !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS))))
         r.rc = pl_fail(err, PL_ENOMEM, "no memory");
     json_decref(root);
     return r.rc;
