@@ -230,7 +230,7 @@ static double window_of(const struct run *r)
 static void timeline(FILE *f, const struct run *r)
 {
     static const char exchanges[] = "exchange";
-    char label[LAB_PEERS_MAX][16], title[LAB_NAME_MAX + 32];
+    char label[LAB_PEERS_MAX][24], title[LAB_NAME_MAX + 32];
     const char *labels[LAB_PEERS_MAX + 1];
     for (int k = 0; k < r->peers; k++) {
         snprintf(label[k], sizeof label[k], "peer %d", k);

@@ -310,7 +310,7 @@ static void each_trains_and_time_adds_up(void **state)
     }
 }
 
-/* Whoever has applied as many exchanges has the same parameters, bit for bit, at any moment, whenever a
+/* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment, whenever a
  * peer leaves and comes back. */
 static void who_stays_agrees(void **state)
 {
