@@ -50,6 +50,9 @@ static void move_peer(struct io *io, struct lab_swarm *s, int k)
     size_t outer = pl_outer_state_bytes(p->outer), inner = m->state_bytes(m->context, k);
     uint8_t *state = pl_alloc(outer + inner, 1);
     move(io, &p->clock, sizeof p->clock);
+    if ((unsigned)p->clock.activity > LAB_AWAY || p->clock.donor < 0 ||
+        p->clock.donor >= s->setup->peers)
+        io->has_failed = 1;
     /* of the step under way: an algorithm's own state is whole between two steps only */
     move(io, &p->outer->lr, sizeof p->outer->lr);
     move(io, &p->outer->skipped, sizeof p->outer->skipped);
@@ -91,6 +94,9 @@ static void move_exchanges(struct io *io, struct lab_swarm *s)
         io->has_failed |= !e;
         if (io->has_failed) return;
         move(io, &e->plain, sizeof e->plain);
+        if (e->plain.number != number || e->plain.members < 0 ||
+            e->plain.members > s->setup->peers || (e->plain.under_way && !e->plain.members))
+            io->has_failed = 1;
         for (int k = 0; k < s->setup->peers; k++) move_message(io, &e->message[k]);
     }
 }
