@@ -1,15 +1,15 @@
 /* exchange.c - what travels between the peers, as enum pl_outer_exchange says it.
  *
- *   MEAN     a butterfly all-reduce: every member sends part b of its message to member b, which sends
- *            the mean of part b to every other member once it has all of them
+ *   MEAN     a butterfly all-reduce: every member sends part b of its message to member b, which
+ *            sends the mean of part b to every other member once it has all of them
  *   GATHER   every member sends its whole message to every other one
  *   GROUP    the same within the groups of pl_noloco_group
  *   ONE      each message goes to everybody by itself; all apply them in the order of their numbers
  *
  * An exchange begins when every peer present has its message ready, as a group does that hivemind's
  * matchmaking has assembled; ONE begins at once. If a member leaves, those that remain begin again
- * without it. Its message is left out, too, unless somebody has the whole mean already: who trains on
- * must agree with who still waits. */
+ * without it. Its message is left out, too, unless somebody has the whole mean already: a peer that
+ * trains on must agree with one that still waits. */
 #include "swarm_internal.h"
 
 #include "ref/outer/pairing.h"

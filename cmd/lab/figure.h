@@ -1,5 +1,5 @@
-/* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's, so
- * no font is needed. */
+/* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's,
+ * so no font is needed. */
 #ifndef PL_LAB_FIGURE_H
 #define PL_LAB_FIGURE_H
 

@@ -1,7 +1,7 @@
 /* lab_job.h - one run of the laboratory into a folder: log, saved state, progress.
  *
  *   FOLDER/run.json    the run, as far as it decides the result
- *   FOLDER/log.jsonl   a line of JSON for each evaluation, activity and exchange; at last the totals
+ *   FOLDER/log.jsonl   a line of JSON for each evaluation, activity, exchange; the totals
  *   FOLDER/state.bin   the swarm, to go on from; gone once the run is complete */
 #ifndef PL_LAB_JOB_H
 #define PL_LAB_JOB_H

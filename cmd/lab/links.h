@@ -1,5 +1,5 @@
-/* links.h - a fluid model of a network: every peer has an uplink and a downlink, and transfers share
- * them max-min fairly, as long TCP connections nearly do.
+/* links.h - a fluid model of a network: every peer has an uplink and a downlink, and transfers
+ * share them max-min fairly, as long TCP connections nearly do.
  *
  * A transfer first drains: its bytes leave at the rate that its two links grant it. The last byte
  * then needs the latency of both ends to arrive. Nothing here knows an algorithm. */

@@ -11,7 +11,7 @@
 
 #define RNG_SAMPLES 4 /* stream of the seed */
 
-/* --- the swarm's callbacks ---------------------------------------------------------------------- */
+/* --- the swarm's callbacks -------------------------------------------------------------------- */
 
 /* Samples belong to (seed, peer, step): no stream has to be remembered. */
 static void draw_batch(struct lab_trained *t, int peer, uint64_t step)
@@ -104,7 +104,7 @@ static int load(void *context, int peer, const uint8_t *in)
     return rc;
 }
 
-/* --- open --------------------------------------------------------------------------------------- */
+/* --- open ------------------------------------------------------------------------------------- */
 
 /* One epoch of the demo's pairs, or the first of it. */
 static int read_pairs(struct lab_trained *t, struct train_data *d, size_t most, struct pl_err *err)

@@ -1,5 +1,5 @@
-/* run_file.h - a run of the laboratory as a file: YAML, of which JSON is a part. README.md lists the
- * keys. */
+/* run_file.h - a run of the laboratory as a file: YAML, of which JSON is a part. README.md lists
+ * the keys. */
 #ifndef PL_LAB_RUN_FILE_H
 #define PL_LAB_RUN_FILE_H
 
@@ -19,8 +19,8 @@ struct lab_run {
     char *text; /* everything that decides the result, as JSON in one order; free() */
 };
 
-/* PL_EFORMAT or PL_EUSE with a sentence that names the file and the key. On error nothing is left to
- * clear. */
+/* PL_EFORMAT or PL_EUSE with a sentence that names the file and the key. On error nothing is left
+ * to clear. */
 int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err);
 void lab_run_clear(struct lab_run *run);
 

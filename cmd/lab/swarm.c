@@ -212,7 +212,7 @@ static int wake(struct lab_swarm *s, struct pl_err *err)
     return rc;
 }
 
-/* --- peers that leave and come back ------------------------------------------------------------ */
+/* --- peers that leave and come back ----------------------------------------------------------- */
 
 /* Parameters and the state of both optimizers, from the first peer present. */
 static int begin_download(struct lab_swarm *s, int k, struct pl_err *err)

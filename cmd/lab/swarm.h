@@ -59,8 +59,8 @@ enum lab_event_kind { LAB_EVALUATED, LAB_SPENT, LAB_EXCHANGED };
 struct lab_event {
     enum lab_event_kind kind;
     double from, time;
-    /* EVALUATED; loss: held-out; bytes: sent by all peers; utilization: of the time of present peers
-     * the share in which they computed */
+    /* EVALUATED; loss: held-out; bytes: sent by all peers; utilization: of the time of present
+     * peers the share in which they computed */
     uint64_t samples;
     double loss, train_loss, bytes, utilization;
     /* SPENT: a peer has done this from `from` to `time` */
@@ -90,13 +90,13 @@ uint64_t lab_swarm_gradients(const struct lab_swarm *s);
 const struct lab_traffic *lab_swarm_traffic(const struct lab_swarm *s, int peer);
 /* Exchanges that a peer has applied; -1: it is away, or has no state yet. */
 int64_t lab_swarm_applied(const struct lab_swarm *s, int peer);
-/* phi, which the peers agree on, or x where an algorithm has none: of one peer, of the first one that
- * is there. */
+/* phi, which the peers agree on, or x where an algorithm has none: of one peer, of the first one
+ * that is there. */
 const float *lab_swarm_agreed(const struct lab_swarm *s, int peer);
 const float *lab_swarm_common(const struct lab_swarm *s);
 
-/* Everything, to a file or from one; a loaded swarm goes on bit for bit. load: of the same setup and
- * model, which the caller has checked; PL_EFORMAT: the file is damaged, and the swarm useless. */
+/* Everything, to a file or from one; a loaded swarm goes on bit for bit. load: of the same setup
+ * and model, which the caller has checked; PL_EFORMAT: the file is damaged, the swarm useless. */
 int lab_swarm_save(const struct lab_swarm *s, FILE *file);
 int lab_swarm_load(struct lab_swarm *s, FILE *file, struct pl_err *err);
 

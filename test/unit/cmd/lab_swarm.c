@@ -1,6 +1,6 @@
 /* lab_swarm.c - laws of the swarm on a virtual clock: how long an all-reduce takes, how many bytes
- * travel, that a seed decides everything, that a saved swarm goes on, and that peers which come and go
- * leave the others in agreement. Each law is put to every algorithm. */
+ * travel, that a seed decides everything, that a saved swarm goes on, and that peers which come and
+ * go leave the others in agreement. Each law is put to every algorithm. */
 #include "cmd/lab/swarm.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"
@@ -235,7 +235,7 @@ static struct lab_setup eventful(const struct pl_outer_algorithm *algorithm)
     struct lab_setup s = setup_of(algorithm, 4);
     s.straggle_share = 0.1;
     s.straggle_factor = 3;
-    /* 1-bit Adam diverges when exchanges fail after its warm-up: its frozen v is too small for them */
+    /* 1-bit Adam diverges when exchanges fail after its warm-up */
     s.fail_share = strcmp(algorithm->name, "onebit_adam") ? 0.1 : 0;
     for (int k = 0; k < 4; k++) {
         s.link[k].up *= 1 + k;
@@ -281,7 +281,7 @@ static void a_seed_decides_everything(void **state)
     }
 }
 
-/* Everybody's loss falls, and time passes for nobody alone: what each peer has done fills the run. */
+/* The loss falls, and what each peer has done fills the whole time of the run. */
 static void each_trains_and_time_adds_up(void **state)
 {
     static struct seen seen;
@@ -310,8 +310,8 @@ static void each_trains_and_time_adds_up(void **state)
     }
 }
 
-/* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment, whenever a
- * peer leaves and comes back. */
+/* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment,
+ * whenever a peer leaves and comes back. */
 static void who_stays_agrees(void **state)
 {
     (void)state;
