@@ -42,7 +42,7 @@ PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c ref/outer/*.c)
-RUNTIME_C := $(wildcard runtime/*.c)
+RUNTIME_C := $(wildcard runtime/*.c runtime/lab/*.c)
 DATA_C    := $(filter-out data/demo/%,$(wildcard data/*/*.c))
 NET_C     := $(wildcard net/*.c net/*/*.c net/*/*/*.c)
 CMD_C     := $(wildcard cmd/*.c cmd/*/*.c)

@@ -73,8 +73,6 @@ simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers,
 $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/test/simulator: $(SIM_O)
-$(BUILD)/test/lab_links: $(call obj,cmd/lab/links.c)
-$(BUILD)/test/lab_swarm: $(call obj,$(addprefix cmd/lab/,swarm.c exchange.c swarm_save.c links.c))
 
 # Whole swarms in one process, one from each seed, under faults: test/simulation/README.md. The calls of the code under
 # test that would leave the process go to the simulation, as does all of libuv.

@@ -54,7 +54,7 @@ static const struct row outer_rows[] = {
     { "weight_decay", REAL, OUTER(weight_decay), 0, 1 },
     { "mean_over_all", INTEGER, OUTER(mean_over_all), 0, 1 },
     { "share", REAL, OUTER(share), 0, 1 },
-    { "rank", INTEGER, OUTER(rank_r), 1, 4096 },
+    { "rank", INTEGER, OUTER(rank), 1, 4096 },
     { "own_feedback", INTEGER, OUTER(own_feedback), 0, 1 },
     { "limit", REAL, OUTER(limit), 0, 1e9 },
     { "warm_up", INTEGER, OUTER(warm_up), 0, 1e9 },

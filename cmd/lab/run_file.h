@@ -3,7 +3,7 @@
 #ifndef PL_LAB_RUN_FILE_H
 #define PL_LAB_RUN_FILE_H
 
-#include "swarm.h"
+#include "runtime/lab/lab_swarm.h"
 
 #include <jansson.h>
 

@@ -1,4 +1,4 @@
-/* links.h - a fluid model of a network: every peer has an uplink and a downlink, and transfers
+/* lab_links.h - a fluid model of a network: every peer has an uplink and a downlink, and transfers
  * share them max-min fairly, as long TCP connections nearly do.
  *
  * A transfer first drains: its bytes leave at the rate that its two links grant it. The last byte

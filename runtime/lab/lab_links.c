@@ -1,4 +1,4 @@
-/* links.c - max-min fair rates by progressive filling [Bertsekas and Gallager 1992, 6.5.2]:
+/* lab_links.c - max-min fair rates by progressive filling [Bertsekas and Gallager 1992, 6.5.2]:
  *
  *   while there are transfers without a rate
  *     share = min over links of  what is left of the link / its transfers without a rate
@@ -6,7 +6,7 @@
  *
  * Rates change only where a transfer begins or is drained. In between all bytes flow evenly, so the
  * next event is known exactly, and the clock jumps there. */
-#include "links.h"
+#include "lab_links.h"
 
 #include <math.h>
 #include <string.h>

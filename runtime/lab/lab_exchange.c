@@ -1,4 +1,4 @@
-/* exchange.c - what travels between the peers, as enum pl_outer_exchange says it.
+/* lab_exchange.c - what travels between the peers, as enum pl_outer_exchange says it.
  *
  *   MEAN     a butterfly all-reduce: every member sends part b of its message to member b, which
  *            sends the mean of part b to every other member once it has all of them
@@ -10,7 +10,7 @@
  * matchmaking has assembled; ONE begins at once. If a member leaves, those that remain begin again
  * without it. Its message is left out, too, unless somebody has the whole mean already: a peer that
  * trains on must agree with one that still waits. */
-#include "swarm_internal.h"
+#include "lab_swarm_internal.h"
 
 #include "ref/outer/pairing.h"
 

@@ -1,8 +1,8 @@
-/* swarm_internal.h - what the files of the swarm share: peers, exchanges. */
+/* lab_swarm_internal.h - what the files of the swarm share: peers, exchanges. */
 #ifndef PL_LAB_SWARM_INTERNAL_H
 #define PL_LAB_SWARM_INTERNAL_H
 
-#include "swarm.h"
+#include "lab_swarm.h"
 
 /* Everything of a peer that is plain data, and is saved as it is. */
 struct peer_clock {
@@ -55,12 +55,12 @@ struct lab_swarm {
 /* Tags of transfers: number << 1 | phase of an exchange; or a state download. */
 #define LAB_TAG_STATE UINT64_MAX
 
-/* ---- swarm.c, for exchange.c ---- */
+/* ---- lab_swarm.c, for lab_exchange.c ---- */
 int lab_is_active(const struct lab_swarm *s, int k);
 int lab_exchange_fails(const struct lab_swarm *s, uint64_t number);
 int lab_exchange_ended(struct lab_swarm *s, const struct exchange *e, struct pl_err *err);
 
-/* ---- exchange.c ---- */
+/* ---- lab_exchange.c ---- */
 
 /* The peer's next message; begins the exchange if it was the last one missing. Returns what the
  * algorithm does next, or a status. */

@@ -1,6 +1,6 @@
 /* lab_links.c - laws of the fluid network: the time of a transfer, fair shares, bytes that are
  * neither lost nor made. */
-#include "cmd/lab/links.h"
+#include "runtime/lab/lab_links.h"
 
 #include <math.h>
 #include <setjmp.h>

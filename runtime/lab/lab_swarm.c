@@ -1,4 +1,4 @@
-/* swarm.c - peers, their loop, and the moments at which something happens.
+/* lab_swarm.c - peers, their loop, and the moments at which something happens.
  *
  *                 gradient computed           all arrived
  *   COMPUTES ---------------------> (loop) <------------- WAITS
@@ -8,11 +8,11 @@
  *   DOWNLOADS <--- AWAY <--- any state, when the peer leaves
  *
  * (loop) is the trainer's loop of ref/outer/outer.h, and takes no virtual time. */
-#include "swarm.h"
+#include "lab_swarm.h"
 
 #include "ref/rng.h"
 #include "ref/schedule.h"
-#include "swarm_internal.h"
+#include "lab_swarm_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* swarm_save.c - a whole swarm in a file: everything plain as it lies in memory, then what it
+/* lab_swarm_save.c - a whole swarm in a file: everything plain as it lies in memory, then what it
  * points to. The file belongs to this program on this machine, like a core dump: the caller's head
  * says which run it is. */
-#include "swarm_internal.h"
+#include "lab_swarm_internal.h"
 
 #include <string.h>
 

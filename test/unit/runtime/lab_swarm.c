@@ -1,7 +1,7 @@
 /* lab_swarm.c - laws of the swarm on a virtual clock: how long an all-reduce takes, how many bytes
  * travel, that a seed decides everything, that a saved swarm goes on, and that peers which come and
  * go leave the others in agreement. Each law is put to every algorithm. */
-#include "cmd/lab/swarm.h"
+#include "runtime/lab/lab_swarm.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"
 
@@ -114,7 +114,7 @@ static struct lab_setup setup_of(const struct pl_outer_algorithm *algorithm, int
     s.outer.topk = 6;
     s.outer.chunk = 8;
     s.outer.share = 0.2;
-    s.outer.rank_r = 2;
+    s.outer.rank = 2;
     s.outer.warm_up = 10;
     s.outer.nu = 0.4;
     s.outer.gamma = 0.5;

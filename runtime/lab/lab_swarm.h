@@ -1,10 +1,10 @@
-/* swarm.h - a swarm on a virtual clock: peers compute real gradients and run the real algorithms of
- * ref/outer/outer.h; only the time that computing and sending take is simulated. README.md has the
- * event model. */
+/* lab_swarm.h - a swarm on a virtual clock: peers compute real gradients and run the real
+ * algorithms of ref/outer/outer.h; only the time that computing and sending take is simulated.
+ * README.md has the event model. */
 #ifndef PL_LAB_SWARM_H
 #define PL_LAB_SWARM_H
 
-#include "links.h"
+#include "lab_links.h"
 #include "ref/outer/outer.h"
 
 #include <stdio.h>
