@@ -50,7 +50,7 @@ suite cpu exit "includes follow the layers" "sh test/layers.sh"
 suite cpu exit "calls within net/ go one way" "sh test/circles.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
 suite cpu exit "private words stay away" "sh test/words.sh"
-suite cpu exit "the table of tests names those that exist" "sh test/coverage.sh"
+suite cpu exit "the table of tests names those that exist" "sh test/components.sh"
 suite cpu exit "every field of a stranger has a bound and a test" "sh test/claims.sh"
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 

@@ -15,7 +15,7 @@ struct golden {
     const char *area;   /* "dalle", ... */
     const char *folder; /* the folder of the files */
     const char *filter; /* only lines that contain it are run or shown; NULL: all */
-    long passed, failed, skipped;
+    long passed, failed;
     /* private */
     const char *file;     /* base name of the file at hand */
     double worst;         /* largest error of the area, as a share of what is allowed, */
@@ -25,7 +25,7 @@ struct golden {
 /* How an area fared. */
 struct golden_total {
     const char *area;
-    long passed, failed, skipped;
+    long passed, failed;
     double worst;           /* 0: all equal */
     const char *worst_case; /* empty: no case with an error */
 };
@@ -41,8 +41,6 @@ __attribute__((format(printf, 4, 5))) void golden_check(struct golden *g, const 
                                                         int good, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void golden_fail(struct golden *g, const char *what,
                                                        const char *format, ...);
-/* Only for what the README of the golden values calls informative. */
-void golden_skip(struct golden *g, const char *what, const char *why);
 
 /* max |got - want| / max |want| over n values (0 if both are all zero; infinite on NaN). |want| >=
  * 3e38 marks a masked logit, which is excluded. */

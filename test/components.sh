@@ -1,5 +1,5 @@
 #!/bin/sh
-# coverage.sh - the table of README.md and the tests that exist name each other.
+# components.sh - the table of README.md and the tests that exist name each other.
 cd "$(dirname "$0")/.." || exit 1
 failed=0
 complain() { echo "test/README.md: $1"; failed=1; }
