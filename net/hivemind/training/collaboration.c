@@ -245,6 +245,7 @@ static void begin_close(void *context)
     c->is_closing = 1;
     timer_stop(&c->poll.timer);
     timer_stop(&c->report.timer);
+    timer_stop(&c->load.pulse);
     if (c->poll.task) dht_node_cancel(c->poll.task);
     collaboration_cancel_pings(c);
     if (c->report.has_stored && !mp_nil(&nil))

@@ -67,6 +67,8 @@ struct others_progress {
 struct state_download {
     int failures;           /* in a row that have not shown the lead */
     double next_try, began; /* DHT time */
+    struct timer pulse;     /* runs during a download */
+    double spent, counted;  /* s that this process ran in it; DHT time until which they count */
     struct claimant_ping {
         struct collaboration *c;
         struct peer_id peer;

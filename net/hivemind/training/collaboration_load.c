@@ -20,6 +20,7 @@
 #define TRY_PAUSE 0.5 /* s after a download that failed, twice as long after each other one */
 #define TRY_PAUSE_MAX 30.0 /* s: a peer that is really behind must not wait longer */
 #define TRY_SHARE 4.0      /* train four times as long as a download took: it costs 1/5 at most */
+#define PULSE 1.0          /* s: of a process that stands still, twice as much counts as spent */
 
 /* The highest epoch that a state may have: the lead, since a peer beyond it would train alone.
  * With fewer than two others, the donor and the lead may be the same peer's word, which counts
@@ -109,6 +110,23 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 
 /* --- downloads -------------------------------------------------------------------------------- */
 
+/* The seconds of a download in which this process ran. A computer that slept through the night
+ * while a download was under way has not spent that night on it: otherwise it would not ask again
+ * for four nights. */
+static void count_spent(struct collaboration *c)
+{
+    const double now = collaboration_now(c);
+    c->load.spent += fmin(fmax(now - c->load.counted, 0), 2 * PULSE);
+    c->load.counted = now;
+}
+
+static void on_pulse(void *context)
+{
+    struct collaboration *c = context;
+    count_spent(c);
+    timer_start(c->loop, &c->load.pulse, PULSE, on_pulse, c);
+}
+
 /* A download has ended. After five that have not shown the lead, its claimants are doubted for a
  * while. The pause grows with the time spent: donors that keep us waiting must not stop our
  * training. After a good download only its own time counts, so that a peer still behind can ask
@@ -116,8 +134,10 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 static void count_try(struct collaboration *c, int status, const struct state_load *state)
 {
     const double now = collaboration_now(c);
-    const double spent = status ? now - c->load.began : state->seconds;
-    double pause = TRY_PAUSE;
+    double pause = TRY_PAUSE, spent;
+    timer_stop(&c->load.pulse);
+    count_spent(c);
+    spent = status ? c->load.spent : fmin(state->seconds, c->load.spent);
     if (c->load.began > c->load.next_try + CLAIMS_DOUBT_MAX) c->load.failures = 0; /* long ago */
     for (int i = 0; i < c->load.failures && pause < TRY_PAUSE_MAX; i++) pause *= 2;
     c->load.next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * spent);
@@ -148,9 +168,11 @@ static void begin_load(void *context)
     struct collaboration *c = w->c;
     int rc;
     averager_cancel(c->a[GRADIENT]);
-    c->load.began = collaboration_now(c);
     rc = averager_load(c->a[STATE], on_check, on_loaded, w);
-    if (rc) request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
+    c->load.began = c->load.counted = collaboration_now(c);
+    c->load.spent = 0;
+    if (!rc) timer_start(c->loop, &c->load.pulse, PULSE, on_pulse, c);
+    else request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
