@@ -121,16 +121,19 @@ int pl_file_append(struct pl_file_out *out, const void *data, size_t bytes, stru
     return PL_OK;
 }
 
-void pl_folder_sync(const char *path)
+int pl_folder_sync(const char *path, struct pl_err *err)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        fsync(fd); /* some file systems refuse this; the rename itself has succeeded */
-        close(fd);
-    }
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1, rc = PL_OK;
+    if (!folder) rc = pl_fail(err, PL_ENOMEM, "%s: no memory to flush its folder", path);
+    /* Some file systems cannot flush a folder (EINVAL), and one that we may not read cannot be
+     * opened: the rename itself has succeeded. */
+    if (fd >= 0 && fsync(fd) && errno != EINVAL && errno != ENOTSUP)
+        rc = pl_fail(err, PL_EIO, "%s: cannot flush: %s", folder, strerror(errno));
+    if (fd >= 0) close(fd);
     free(folder);
+    return rc;
 }
 
 int pl_file_commit(struct pl_file_out *out, struct pl_err *err)
@@ -143,7 +146,7 @@ int pl_file_commit(struct pl_file_out *out, struct pl_err *err)
     if (!rc && rename(out->temporary, out->path))
         rc = pl_fail(err, PL_EIO, "%s: cannot replace: %s", out->path, strerror(errno));
     if (!rc) {
-        pl_folder_sync(out->path);
+        rc = pl_folder_sync(out->path, err);
         free(out->temporary);
         out->temporary = NULL;
     }

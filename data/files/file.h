@@ -15,8 +15,8 @@ int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err
 int pl_folder_make(const char *path, struct pl_err *err);
 
 /* Flushes the entry of a file in its folder to disk: after a power cut, a renamed file may
- * otherwise be there under its former name. */
-void pl_folder_sync(const char *path);
+ * otherwise be there under its former name. PL_OK where the file system has nothing to flush. */
+int pl_folder_sync(const char *path, struct pl_err *err);
 
 /* A file being written under a temporary name in the same folder. */
 struct pl_file_out {
@@ -26,8 +26,8 @@ struct pl_file_out {
 };
 int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err);
 int pl_file_append(struct pl_file_out *out, const void *data, size_t bytes, struct pl_err *err);
-/* Flushes the file to disk and renames it to `path`. On error the old file is unchanged. Clears
- * *out. */
+/* Flushes the file to disk and renames it to `path`. On error the old file is unchanged, unless the
+ * folder could not be flushed: then a power cut may bring the old one back. Clears *out. */
 int pl_file_commit(struct pl_file_out *out, struct pl_err *err);
 /* Removes the temporary file; does nothing after a commit. */
 void pl_file_discard(struct pl_file_out *out);

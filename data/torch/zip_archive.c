@@ -260,8 +260,7 @@ int pl_zip_archive_write(struct archive_out *out, struct pl_err *err)
         unlink(out->temporary);
         return rc;
     }
-    pl_folder_sync(out->path);
-    return PL_OK;
+    return pl_folder_sync(out->path, err);
 }
 
 void pl_zip_archive_discard(struct archive_out *out)
