@@ -85,9 +85,10 @@ SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_d
 	pthread_mutex_unlock pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait \
 	pthread_cond_signal pthread_cond_broadcast clock_gettime nanosleep getpid pthread_sigmask malloc calloc realloc free \
 	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
-	scandir rsa_key_make pl_backend_open bans_add progress_write dht_node_store allreduce_message pl_reducer_reply pl_wire_encode \
+	scandir rsa_key_make rsa_key_sign rsa_public_parse rsa_public_is_canonical rsa_public_verify \
+	identity_sign public_key_verify noise_seal noise_unseal pl_backend_open bans_add progress_write dht_node_store allreduce_message pl_reducer_reply pl_wire_encode \
 	averager_begin averager_share training_state_write state_source_next collaboration_average collaboration_begin_average \
-	collaboration_end_average
+	collaboration_end_average timer_start
 $(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))
 

@@ -5,6 +5,7 @@
 
 #include "net/hivemind/moderation/bans.h"
 #include "net/hivemind/training/collaboration.h"
+#include "net/loop/loop.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -271,6 +272,62 @@ int __wrap_collaboration_end_average(struct collaboration *c, struct collaborati
         t->taking = NULL;
     }
     return has;
+}
+
+/* --- timers are never early ------------------------------------------------------------------- */
+
+/* A timer's function and deadline, by the timer's address: it lies in its owner's struct, and may
+ * be gone once it has fired. */
+static struct deadline {
+    const struct timer *timer;
+    struct loop *loop;
+    loop_fn *fn;
+    void *context;
+    double at;
+} * *deadlines;                                  /* open addressing */
+static size_t deadline_count, deadline_capacity; /* a power of two */
+
+static struct deadline **find_deadline(const struct timer *t)
+{
+    size_t i = (size_t)((uintptr_t)t / sizeof(void *) * 0x9e3779b97f4a7c15u >> 20);
+    while (deadlines[i % deadline_capacity] && deadlines[i % deadline_capacity]->timer != t) i++;
+    return &deadlines[i % deadline_capacity];
+}
+
+static void grow_deadlines(void)
+{
+    struct deadline **old = deadlines;
+    size_t n = deadline_capacity;
+    deadline_capacity = n ? 2 * n : 4096;
+    deadlines = __real_calloc(deadline_capacity, sizeof *deadlines);
+    for (size_t i = 0; i < n; i++)
+        if (old[i]) *find_deadline(old[i]->timer) = old[i];
+    __real_free(old);
+}
+
+/* The loop's clock counts whole milliseconds, and sums of seconds round. */
+static void check_deadline(void *context)
+{
+    const struct deadline *d = context;
+    if (loop_now(d->loop) < d->at - 1e-9)
+        sim_fail("a timer fires %.3f ms early", (d->at - loop_now(d->loop)) * 1e3);
+    d->fn(d->context);
+}
+
+int __real_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+int __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+int __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
+{
+    struct deadline **place, *d;
+    if (2 * deadline_count >= deadline_capacity) grow_deadlines();
+    place = find_deadline(t);
+    if (!*place) {
+        *place = __real_calloc(1, sizeof **place);
+        deadline_count++;
+    }
+    d = *place;
+    *d = (struct deadline){ t, l, fn, context, loop_now(l) + in_s };
+    return __real_timer_start(l, t, in_s, check_deadline, d);
 }
 
 /* --- every second ----------------------------------------------------------------------------- */

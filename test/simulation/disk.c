@@ -1,7 +1,9 @@
 /* disk.c - one folder of files for each computer, as strict as POSIX allows a disk to be.
  *
  *   write    is in the system's memory; a power failure keeps any of its sectors, or none
- *   fsync    of a file: its bytes are safe. Of the folder: its names are safe
+ *   fsync    of a file: its bytes are safe. Of the folder: its names are safe. One that fails has
+ *            given up: a second one returns 0, though the bytes never reach the disk, as Linux's
+ *            page cache does it
  *   rename   and creating and unlinking are in the system's memory; a power failure keeps the first
  *            few of them, since file systems write names in order, but not after the bytes
  *
@@ -33,6 +35,7 @@ struct bytes_at {
 };
 struct inode {
     struct bytes_at now, safe; /* what programs see; what is on the disk in any case */
+    int is_dropped;            /* an fsync has failed: what was written is nowhere any more */
 };
 struct name {
     char path[NAME_LIMIT];
@@ -140,6 +143,7 @@ static void lose_bytes(struct inode *x, struct sim_random *r)
     struct bytes_at after = { NULL, 0 };
     size_t begin = x->now.n;
     int how = (int)sim_random_below(r, 4);
+    if (x->is_dropped) how = 0;
     if (x->now.n == x->safe.n && (!x->now.n || !memcmp(x->now.data, x->safe.data, x->now.n)))
         return;
     if (how == 1) {
@@ -214,7 +218,7 @@ int __wrap_open(const char *path, int flags, ...)
     if (!n) {
         change(d, path, __real_calloc(1, sizeof(struct inode)));
         n = find(&d->now, path);
-    } else if (flags & O_TRUNC) n->inode->now.n = 0;
+    } else if (flags & O_TRUNC) n->inode->now.n = 0, n->inode->is_dropped = 0;
     files[i] = (struct open_file){ d, n->inode, 0 };
     return FD_BASE + i;
 }
@@ -280,14 +284,15 @@ int __wrap_fsync(int fd)
 {
     struct open_file *f = file_of(fd);
     struct sim_peer *p = sim_peer_here();
-    if (fd == FD_BASE - 1) {
-        sync_names(p->disk);
-        return 0;
+    if (!f && fd != FD_BASE - 1) return __real_fsync(fd);
+    sim_wait(&p->disk, sim_now() + sim_random_below(&sim_order, 20 * SIM_MS));
+    if (sim_random_happens(&sim_order, p->disk->faults.sync_failure)) {
+        if (f) f->inode->is_dropped = 1;
+        p->disk->faults.sync_failed(p);
+        return fail_with(EIO);
     }
-    if (!f) return __real_fsync(fd);
-    sim_wait(f, sim_now() + sim_random_below(&sim_order, 20 * SIM_MS));
-    if (is_faulty(f->disk)) return fail_with(EIO);
-    copy_bytes(&f->inode->safe, &f->inode->now);
+    if (!f) sync_names(p->disk);
+    else if (!f->inode->is_dropped) copy_bytes(&f->inode->safe, &f->inode->now);
     return 0;
 }
 

@@ -134,11 +134,28 @@ static void set_full(void *peer, uint64_t full)
     sim_disk_faults(p->disk)->full = (int)full;
 }
 
+/* A disk that fails is often about to fail for good: what the failed fsync has lost shows only after
+ * the power has failed, before the next checkpoint takes the place of this one. */
+static void on_sync_failed(struct sim_peer *p)
+{
+    uint64_t pause = 1 + sim_random_below(&sim_order, 5 * SIM_S);
+    sim_log("peer %d's fsync has failed", p->index);
+    if (sim_random_happens(&sim_order, 0.5) && (double)(sim_now() + pause) < plan.calm_at * 1e9)
+        sim_after(pause, crash, p, 1);
+}
+
 static void set_failure(void *peer, uint64_t per_million)
 {
     struct sim_peer *p = peer;
     sim_disk_faults(p->disk)->failure = (double)per_million * 1e-6;
     sim_disk_faults(p->disk)->short_write = (double)per_million * 1e-5;
+}
+
+static void set_sync_failure(void *peer, uint64_t per_million)
+{
+    struct sim_peer *p = peer;
+    sim_disk_faults(p->disk)->sync_failed = on_sync_failed;
+    sim_disk_faults(p->disk)->sync_failure = (double)per_million * 1e-6;
 }
 
 static void set_malloc(void *peer, uint64_t per_million)
@@ -174,6 +191,7 @@ void faults_schedule(void)
     for (int i = 0; i < n[FAULT_DISK]; i++) {
         schedule_span(set_full, 60, 1, 0);
         schedule_span(set_failure, 60, 1 + sim_random_below(&sim_order, 200000), 0);
+        schedule_span(set_sync_failure, 60, 100000 + sim_random_below(&sim_order, 600000), 0);
     }
     for (int i = 0; i < n[FAULT_MEMORY]; i++)
         schedule_span(set_malloc, 30,

@@ -22,11 +22,7 @@ int sim_peer_count;
 int sim_verbose;
 static uint64_t hash = 0xcbf29ce484222325u, events;
 
-static void fold(const void *data, size_t n)
-{
-    const uint8_t *p = data;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ p[i]) * 0x100000001b3u;
-}
+static void fold(const void *data, size_t n) { hash = sim_digest(hash, data, n); }
 
 void sim_log(const char *format, ...)
 {

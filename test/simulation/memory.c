@@ -129,6 +129,10 @@ static void openssl_free(void *p, const char *file, int line)
 
 void sim_memory_install(void)
 {
+    /* Memory that was returned to the kernel would be asked for again at once. */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 16 << 20);
     CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free);
     json_set_alloc_funcs(counted_malloc, __wrap_free);
     json_object_seed(1); /* else it asks the system for one */

@@ -4,13 +4,14 @@
  *       a thread is ready:   the seed picks one; it runs until it waits
  *       none is ready:       the clock jumps to the next event
  *
- * A thread is a coroutine with a stack of its own (ucontext), all on one thread of the system. So
+ * A thread is a coroutine with a stack of its own (ucontext.h), all on one thread of the system. So
  * each run of a seed takes the same turns, and a thread of a crashed computer is simply never
  * resumed. */
 #include "simulation.h"
 #include "threads.h"
 
 #include <errno.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -83,7 +84,9 @@ static struct event take_first(void)
 enum thread_state { THREAD_READY, THREAD_WAITING, THREAD_OVER };
 
 struct sim_thread {
-    ucontext_t context;
+    ucontext_t first; /* how it begins */
+    jmp_buf context;  /* where it left, afterwards */
+    int has_begun;
     void *stack;
     struct sim_peer *peer;
     unsigned boot;
@@ -100,7 +103,7 @@ struct sim_thread {
 static struct sim_thread *threads[THREADS_MAX];
 static size_t thread_count;
 static struct sim_thread *running;
-static ucontext_t outside;
+static jmp_buf outside;
 static void *free_stacks[THREADS_MAX];
 static size_t free_stack_count;
 static int has_ended; /* some thread is over, and still in the list */
@@ -112,7 +115,7 @@ static void leave(void)
 {
     struct sim_thread *t = running;
     t->error = errno;
-    swapcontext(&t->context, &outside);
+    if (!_setjmp(t->context)) _longjmp(outside, 1);
     errno = t->error;
 }
 
@@ -141,10 +144,10 @@ struct sim_thread *sim_thread_new(struct sim_peer *p, sim_thread_fn *fn, void *a
     if (t->stack == MAP_FAILED) abort();
     /* below the stack lies a page that nobody may touch */
     mprotect(t->stack, 4096, PROT_NONE);
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = (char *)t->stack + 4096;
-    t->context.uc_stack.ss_size = STACK - 4096;
-    makecontext(&t->context, begin, 0);
+    getcontext(&t->first);
+    t->first.uc_stack.ss_sp = (char *)t->stack + 4096;
+    t->first.uc_stack.ss_size = STACK - 4096;
+    makecontext(&t->first, begin, 0);
     threads[thread_count++] = t;
     return t;
 }
@@ -224,12 +227,21 @@ static struct sim_thread *pick_ready(void)
     return n ? ready[n == 1 ? 0 : sim_random_below(&sim_order, n)] : NULL;
 }
 
+/* swapcontext asks the kernel for the signal mask at each turn, jumps do not. */
+static void jump_to(struct sim_thread *t)
+{
+    if (_setjmp(outside)) return;
+    if (t->has_begun) _longjmp(t->context, 1);
+    t->has_begun = 1;
+    setcontext(&t->first);
+}
+
 static void resume(struct sim_thread *t)
 {
     now += (uint64_t)((double)sim_random_below(&sim_order, TURN) * t->peer->slowness);
     running = t;
     loop_here_set(t->loop);
-    swapcontext(&outside, &t->context);
+    jump_to(t);
     t->loop = loop_here();
     loop_here_set(NULL);
     running = NULL;

@@ -34,6 +34,8 @@ double sim_random_uniform(struct sim_random *r);             /* in [0, 1) */
 double sim_random_between(struct sim_random *r, double least, double most);
 double sim_random_normal(struct sim_random *r);
 int sim_random_happens(struct sim_random *r, double probability);
+/* A hash of h and the bytes; not one that withstands attackers. */
+uint64_t sim_digest(uint64_t h, const void *data, size_t n);
 void sim_random_install(void); /* OpenSSL draws from the running peer's generator */
 
 /* --- a computer ------------------------------------------------------------------------------- */
@@ -127,9 +129,11 @@ void sim_network_break(struct sim_peer *p, int stall);
 /* --- disk.c ----------------------------------------------------------------------------------- */
 
 struct sim_disk_faults {
-    double short_write; /* probability that a write takes only a part */
-    double failure;     /* probability of EIO for a write or fsync */
-    int full;           /* 1: writes return ENOSPC */
+    double short_write;                      /* probability that a write takes only a part */
+    double failure;                          /* probability of EIO for a write or rename, */
+    double sync_failure;                     /* and for an fsync; */
+    void (*sync_failed)(struct sim_peer *p); /* called after it */
+    int full;                                /* 1: writes return ENOSPC */
 };
 struct sim_disk *sim_disk_new(void);
 struct sim_disk_faults *sim_disk_faults(struct sim_disk *d);
