@@ -29,16 +29,75 @@ static struct pl_outer_setup setup_of(const struct outer_file *r, int peers)
     return s;
 }
 
-/* init (peers, n): the same start for all. */
-static float *start_of(const struct outer_file *r, int peers)
+/* One file, and the peers that replay it. */
+struct replay {
+    struct outer_file r;
+    struct outer_swarm s;
+    struct outer_inner in;
+    struct pl_outer_setup setup;
+    float *init, *grad; /* (peers, n), (n) */
+    int peers;
+};
+
+/* Reads the start: the same for all, or with a prefix "r%d." each peer's own. Returns 0, and says
+ * why, for a file that is none. */
+static int replay_read(struct replay *p, struct golden *g, const char *path, const char *prefix)
 {
-    float *init = pl_alloc((size_t)peers * r->n, sizeof *init);
-    for (int k = 0; init && k < peers; k++)
-        if (!outer_read(r, init + (size_t)k * r->n, "", "init", -1)) {
-            pl_free(init);
-            return NULL;
-        }
-    return init;
+    char own[20];
+    int good;
+    *p = (struct replay){ .s = { .g = g } };
+    snprintf(own, sizeof own, prefix, 0); /* "r0.", or "" */
+    if (!outer_open(&p->r, g, path, own)) return 0;
+    p->peers = (int)outer_long(&p->r, "R", 1);
+    p->setup = setup_of(&p->r, p->peers);
+    p->init = pl_alloc((size_t)p->peers * p->r.n, sizeof *p->init);
+    p->grad = pl_alloc(p->r.n, sizeof *p->grad);
+    good = p->init && p->grad;
+    for (int k = 0; good && k < p->peers; k++) {
+        snprintf(own, sizeof own, prefix, k);
+        good = outer_read(&p->r, p->init + (size_t)k * p->r.n, own, "init", -1);
+    }
+    if (!good) golden_fail(g, "peers", "the file's cannot be replayed");
+    return good;
+}
+
+/* Opens the peers with p->setup, and the inner optimizer that the file names: Muon with Adam for what
+ * is no matrix, Adam, or plain SGD. */
+static int replay_open(struct replay *p, const char *algorithm)
+{
+    const struct outer_file *r = &p->r;
+    const json_t *adam = json_object_get(r->config, "adam");
+    const json_t *inner = adam ? adam : json_object_get(r->config, "inner");
+    struct outer_inner *in = &p->in;
+    if (!outer_swarm_open(&p->s, r->g, algorithm, &p->setup, p->init) ||
+        !outer_inner_open(in, r, inner, p->peers)) {
+        golden_fail(r->g, "peers", "the file's cannot be replayed");
+        return 0;
+    }
+    if (adam) {
+        in->kind = INNER_MUON;
+        in->lr = outer_real(r, "adam_lr", 0);
+        in->decay = outer_real(r, "adam_wd", outer_real(r, "wd", 0));
+        in->muon_lr = outer_real(r, "lr", 0);
+        in->muon_momentum = outer_real(r, "momentum", 0);
+        in->muon_decay = outer_real(r, "wd", 0);
+        in->matrices = -1;
+    } else if (!json_is_object(inner)) {
+        in->kind = INNER_SGD;
+        in->lr = outer_real(r, "lr", 0);
+    }
+    return 1;
+}
+
+/* next: the last step's, negative if it failed. */
+static void replay_close(struct replay *p, int next)
+{
+    if (next < 0) golden_fail(p->s.g, "steps", "%s", pl_status_name(next));
+    outer_inner_close(&p->in);
+    outer_swarm_close(&p->s);
+    pl_free(p->init);
+    pl_free(p->grad);
+    outer_close(&p->r);
 }
 
 /* ---- one outer step at a time ---- */
@@ -67,27 +126,27 @@ static int nesterov_step(const struct outer_file *r, long t, float *x, float *b,
 
 void golden_outer_nesterov(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    float *init = NULL, *x = NULL, *b = NULL, *grad = NULL;
+    struct replay p;
+    struct outer_file *r = &p.r;
+    float *x = NULL, *b = NULL, *grad = NULL;
     char prefix[100];
-    if (outer_open(&r, g, path, "") && (init = start_of(&r, 1))) {
-        x = golden_up(g, init, r.n);
-        b = g->be->alloc(r.n * sizeof *b);
-        grad = g->be->alloc(r.n * sizeof *grad);
-        for (long t = 1; x && b && grad && t <= outer_long(&r, "steps", 0); t++) {
-            int rc = nesterov_step(&r, t, x, b, grad);
+    if (replay_read(&p, g, path, "")) {
+        x = golden_up(g, p.init, r->n);
+        b = g->be->alloc(r->n * sizeof *b);
+        grad = g->be->alloc(r->n * sizeof *grad);
+        for (long t = 1; x && b && grad && t <= outer_long(r, "steps", 0); t++) {
+            int rc = nesterov_step(r, t, x, b, grad);
             snprintf(prefix, sizeof prefix, "s%ld.", t);
             if (rc) golden_fail(g, prefix, "%s", pl_status_name(rc));
-            outer_compare(&r, prefix, "param", -1, x, -1, 1e-6);
-            if (outer_find(r.f, "s%ld.p0.momentum", t))
-                outer_compare(&r, prefix, "momentum", -1, b, -1, 1e-6);
+            outer_compare(r, prefix, "param", -1, x, -1, 1e-6);
+            if (outer_find(r->f, "s%ld.p0.momentum", t))
+                outer_compare(r, prefix, "momentum", -1, b, -1, 1e-6);
         }
     }
-    pl_free(init);
     g->be->free(x);
     g->be->free(b);
     g->be->free(grad);
-    outer_close(&r);
+    replay_close(&p, 0);
 }
 
 /* ---- DiLoCo, and MuLoCo ---- */
@@ -157,62 +216,33 @@ static void check_mean(void *context, const struct pl_outer_message *in)
     c->r->g->be->free(g);
 }
 
-static int open_inner(struct outer_inner *in, const struct outer_file *r, int peers)
-{
-    const json_t *adam = json_object_get(r->config, "adam");
-    if (!adam) return outer_inner_open(in, r, json_object_get(r->config, "inner"), peers);
-    if (!outer_inner_open(in, r, adam, peers)) return 0;
-    in->kind = INNER_MUON;
-    in->lr = outer_real(r, "adam_lr", 0);
-    in->decay = outer_real(r, "adam_wd", outer_real(r, "wd", 0));
-    in->muon_lr = outer_real(r, "lr", 0);
-    in->muon_momentum = outer_real(r, "momentum", 0);
-    in->muon_decay = outer_real(r, "wd", 0);
-    in->matrices = -1;
-    return 1;
-}
-
 void golden_outer_diloco(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    struct outer_swarm s = { .g = g };
-    struct outer_inner in = { .be = NULL };
-    struct pl_outer_setup setup;
-    float *init = NULL;
+    struct replay p;
     char prefix[100];
-    int peers, next = 0;
-    if (!outer_open(&r, g, path, "")) {
-        outer_close(&r);
-        return;
-    }
-    peers = (int)outer_long(&r, "R", 1);
-    setup = setup_of(&r, peers);
-    init = start_of(&r, peers);
-    if (init && outer_swarm_open(&s, g, "diloco", &setup, init) && open_inner(&in, &r, peers)) {
-        double allowed = in.kind == INNER_MUON ? 5e-6
-                                               : tolerance(json_object_get(r.config, "inner"));
-        struct mean_check c = { &s, &r, prefix, allowed };
-        s.sent = check_mean;
-        s.context = &c;
-        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
+    int next = 0;
+    if (replay_read(&p, g, path, "") && replay_open(&p, "diloco")) {
+        struct outer_swarm *s = &p.s;
+        double allowed = p.in.kind == INNER_MUON ? 5e-6
+                                                 : tolerance(json_object_get(p.r.config, "inner"));
+        struct mean_check c = { s, &p.r, prefix, allowed };
+        s->sent = check_mean;
+        s->context = &c;
+        for (long t = 1; t <= outer_long(&p.r, "T", 0) && next >= 0; t++) {
             snprintf(prefix, sizeof prefix, "t%ld.", t);
-            for (int k = 0; k < peers && next >= 0; k++) {
-                next = local_steps(&s, &in, &r, t, k, setup.H);
-                s.weight[k] = in_round(&r, t, "samples", k, 1);
+            for (int k = 0; k < p.peers && next >= 0; k++) {
+                next = local_steps(s, &p.in, &p.r, t, k, p.setup.H);
+                s->weight[k] = in_round(&p.r, t, "samples", k, 1);
             }
-            if (next >= 0) next = outer_swarm_exchange(&s);
-            for (int k = 0; k < peers; k++)
-                outer_compare(&r, prefix, "param", -1, s.x[k], -1, allowed);
-            if (outer_find(r.f, "%sp0.momentum", prefix))
-                outer_compare(&r, prefix, "momentum", -1, pl_outer_get(s.o[0], "momentum"), -1,
+            if (next >= 0) next = outer_swarm_exchange(s);
+            for (int k = 0; k < p.peers; k++)
+                outer_compare(&p.r, prefix, "param", -1, s->x[k], -1, allowed);
+            if (outer_find(p.r.f, "%sp0.momentum", prefix))
+                outer_compare(&p.r, prefix, "momentum", -1, pl_outer_get(s->o[0], "momentum"), -1,
                               allowed);
         }
-        if (next < 0) golden_fail(g, prefix, "%s", pl_status_name(next));
-    } else golden_fail(g, "peers", "the file's cannot be replayed");
-    outer_inner_close(&in);
-    outer_swarm_close(&s);
-    pl_free(init);
-    outer_close(&r);
+    }
+    replay_close(&p, next);
 }
 
 /* ---- fragments ---- */
@@ -329,115 +359,86 @@ static int streaming_step(struct stream *c, struct outer_inner *in, float *g)
 
 void golden_outer_streaming(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    struct outer_swarm s = { .g = g };
-    struct outer_inner in = { .be = NULL };
-    struct pl_outer_setup setup;
-    int offsets[OUTER_TENSORS_MAX] = { 0 }, peers, next = 0;
-    float *init = NULL, *grad = NULL;
-    if (!outer_open(&r, g, path, "")) {
-        outer_close(&r);
-        return;
-    }
-    peers = (int)outer_long(&r, "R", 1);
-    setup = setup_of(&r, peers);
-    init = start_of(&r, peers);
-    grad = pl_alloc(r.n, sizeof *grad);
-    if (init && grad && read_fragments(&r, &setup, offsets) &&
-        outer_swarm_open(&s, g, "streaming", &setup, init) && open_inner(&in, &r, peers)) {
-        struct stream c = { .r = &r,
-                            .s = &s,
-                            .allowed = tolerance(json_object_get(r.config, "inner")) };
-        const json_t *weights = json_object_get(r.config, "weights");
-        s.sent = fragment_sent;
-        s.arrives = fragment_arrives;
-        s.context = &c;
-        for (int k = 0; k < peers && json_array_size(weights); k++)
-            s.weight[k] = json_number_value(json_array_get(weights, (size_t)k));
-        for (c.step = 1; c.step <= outer_long(&r, "steps", 0) && next >= 0; c.step++)
-            next = streaming_step(&c, &in, grad);
+    struct replay p;
+    int offsets[OUTER_TENSORS_MAX] = { 0 }, next = 0;
+    if (replay_read(&p, g, path, "")) {
+        struct stream c = { .r = &p.r,
+                            .s = &p.s,
+                            .allowed = tolerance(json_object_get(p.r.config, "inner")) };
+        const json_t *weights = json_object_get(p.r.config, "weights");
+        if (!read_fragments(&p.r, &p.setup, offsets)) next = PL_EFORMAT;
+        else if (!replay_open(&p, "streaming")) next = PL_EUSE;
+        p.s.sent = fragment_sent;
+        p.s.arrives = fragment_arrives;
+        p.s.context = &c;
+        for (int k = 0; k < p.peers && json_array_size(weights); k++)
+            p.s.weight[k] = json_number_value(json_array_get(weights, (size_t)k));
+        for (c.step = 1; c.step <= outer_long(&p.r, "steps", 0) && next >= 0; c.step++)
+            next = streaming_step(&c, &p.in, p.grad);
         golden_check(g, "events",
                      next >= 0 &&
-                         (size_t)c.events == json_array_size(json_object_get(r.config, "events")),
+                         (size_t)c.events == json_array_size(json_object_get(p.r.config, "events")),
                      "%ld, not all of the file's; status %d", c.events, next);
-    } else golden_fail(g, "fragments", "the file's cannot be replayed");
-    outer_inner_close(&in);
-    outer_swarm_close(&s);
-    pl_free(init);
-    pl_free(grad);
-    outer_close(&r);
+    }
+    replay_close(&p, 0);
 }
 
 /* ---- one step late ---- */
 
+/* Peer k's H inner steps with the file's gradients. */
+static int inner_steps(struct replay *p, const char *prefix, int k)
+{
+    int next = 0;
+    for (long h = 0; h < p->setup.H && next >= 0; h++)
+        next = outer_read(&p->r, p->grad, prefix, "grads", h)
+                   ? outer_swarm_step(&p->s, k, p->grad, p->in.lr, outer_inner_step, &p->in)
+                   : PL_EFORMAT;
+    return next;
+}
+
 void golden_outer_eager(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    struct outer_swarm s = { .g = g };
-    struct outer_inner in = { .be = NULL };
-    struct pl_outer_setup setup;
+    struct replay p;
     const char *mode;
-    float *init = NULL, *grad = NULL;
     char prefix[100];
-    int peers, next = 0, one;
-    if (!outer_open(&r, g, path, "")) {
-        outer_close(&r);
-        return;
-    }
-    mode = json_string_value(json_object_get(r.config, "mode"));
+    int next = 0, good = replay_read(&p, g, path, ""), one;
+    mode = json_string_value(json_object_get(p.r.config, "mode"));
     one = mode && !strcmp(mode, "delayed");
-    peers = (int)outer_long(&r, "R", 1);
-    setup = setup_of(&r, peers);
-    init = start_of(&r, peers);
-    grad = pl_alloc(r.n, sizeof *grad);
-    if (init && grad && outer_swarm_open(&s, g, one ? "delayed" : "eager", &setup, init) &&
-        outer_inner_open(&in, &r, NULL, peers)) {
-        in.kind = INNER_SGD;
-        in.lr = outer_real(&r, "lr", 0);
-        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
-            for (int k = 0; k < peers; k++) {
+    if (good && replay_open(&p, one ? "delayed" : "eager")) {
+        struct outer_swarm *s = &p.s;
+        for (long t = 1; t <= outer_long(&p.r, "T", 0) && next >= 0; t++) {
+            for (int k = 0; k < p.peers && next >= 0; k++) {
                 snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
-                for (long h = 0; h < setup.H && next >= 0; h++)
-                    next = outer_read(&r, grad, prefix, "grads", h)
-                               ? outer_swarm_step(&s, k, grad, in.lr, outer_inner_step, &in)
-                               : PL_EFORMAT;
-                outer_compare(&r, prefix, "delta", -1, pl_outer_get(s.o[k], "delta"), -1, 1e-6);
+                next = inner_steps(&p, prefix, k);
+                outer_compare(&p.r, prefix, "delta", -1, pl_outer_get(s->o[k], "delta"), -1, 1e-6);
             }
-            if (next >= 0) next = outer_swarm_exchange(&s);
-            for (int k = 0; k < peers; k++) {
+            if (next >= 0) next = outer_swarm_exchange(s);
+            for (int k = 0; k < p.peers; k++) {
                 if (one) snprintf(prefix, sizeof prefix, "t%ld.", t);
                 else snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
-                outer_compare(&r, prefix, "param", -1, s.x[k], -1, 1e-6);
-                if (setup.mu != 0)
-                    outer_compare(&r, prefix, "momentum", -1, pl_outer_get(s.o[k], "momentum"), -1,
-                                  1e-6);
+                outer_compare(&p.r, prefix, "param", -1, s->x[k], -1, 1e-6);
+                if (p.setup.mu != 0)
+                    outer_compare(&p.r, prefix, "momentum", -1, pl_outer_get(s->o[k], "momentum"),
+                                  -1, 1e-6);
             }
         }
-        if (next < 0) golden_fail(g, "steps", "%s", pl_status_name(next));
-    } else golden_fail(g, "peers", "the file's cannot be replayed");
-    outer_inner_close(&in);
-    outer_swarm_close(&s);
-    pl_free(init);
-    pl_free(grad);
-    outer_close(&r);
+    }
+    replay_close(&p, next);
 }
 
 /* One submission of the file's order: the worker's H steps, from wherever it is; then every peer
  * applies its change. */
-static int submit(struct outer_swarm *s, struct outer_inner *in, struct outer_file *r, long u,
-                  float *g)
+static int submit(struct replay *p, long u)
 {
+    struct outer_file *r = &p->r;
+    struct outer_swarm *s = &p->s;
     const json_t *order = json_array_get(json_object_get(r->config, "order"), (size_t)u - 1);
-    int worker = (int)json_integer_value(json_object_get(order, "worker")), next = 0;
+    int worker = (int)json_integer_value(json_object_get(order, "worker")), next = PL_EFORMAT;
     struct pl_outer_message m;
     float *delta = r->g->be->alloc(r->n * sizeof *delta);
     char prefix[100];
     snprintf(prefix, sizeof prefix, "u%ld.", u);
-    if (worker < 0 || worker >= s->peers || !delta) next = PL_EFORMAT;
-    for (long h = 0; h < outer_long(r, "H", 1) && next >= 0; h++)
-        next = outer_read(r, g, prefix, "grads", h)
-                   ? outer_swarm_step(s, worker, g, in->lr, outer_inner_step, in)
-                   : PL_EFORMAT;
+    if (worker >= 0 && worker < s->peers && delta) next = inner_steps(p, prefix, worker);
     if (next == PL_OUTER_SEND)
         next = pl_outer_message(s->o[worker], &m, s->x[worker], s->grad[worker]);
     if (next == PL_OUTER_RECEIVE) {
@@ -458,34 +459,13 @@ static int submit(struct outer_swarm *s, struct outer_inner *in, struct outer_fi
 
 void golden_outer_delayed(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    struct outer_swarm s = { .g = g };
-    struct outer_inner in = { .be = NULL };
-    struct pl_outer_setup setup;
-    float *init = NULL, *grad = NULL;
-    int peers, next = 0;
-    if (!outer_open(&r, g, path, "")) {
-        outer_close(&r);
-        return;
-    }
-    peers = (int)outer_long(&r, "R", 1);
-    setup = setup_of(&r, peers);
-    setup.N = (int)outer_long(&r, "N", 1);
-    init = start_of(&r, peers);
-    grad = pl_alloc(r.n, sizeof *grad);
-    if (init && grad && outer_swarm_open(&s, g, "delayed_nesterov", &setup, init) &&
-        outer_inner_open(&in, &r, NULL, peers)) {
-        in.kind = INNER_SGD;
-        in.lr = outer_real(&r, "lr", 0);
-        for (long u = 1; u <= outer_long(&r, "submissions", 0) && next >= 0; u++)
-            next = submit(&s, &in, &r, u, grad);
-        if (next < 0) golden_fail(g, "submissions", "%s", pl_status_name(next));
-    } else golden_fail(g, "peers", "the file's cannot be replayed");
-    outer_inner_close(&in);
-    outer_swarm_close(&s);
-    pl_free(init);
-    pl_free(grad);
-    outer_close(&r);
+    struct replay p;
+    int next = 0, good = replay_read(&p, g, path, "");
+    p.setup.N = (int)outer_long(&p.r, "N", 1);
+    if (good && replay_open(&p, "delayed_nesterov"))
+        for (long u = 1; u <= outer_long(&p.r, "submissions", 0) && next >= 0; u++)
+            next = submit(&p, u);
+    replay_close(&p, next);
 }
 
 /* ---- NoLoCo ---- */
@@ -509,67 +489,40 @@ static void check_groups(struct outer_file *r, long t, int peers, int group, int
     golden_check(r->g, what, good && json_array_size(groups) > 0, "numpy draws others");
 }
 
-static int noloco_round(struct outer_swarm *s, struct outer_inner *in, struct outer_file *r, long t,
-                        const struct pl_outer_setup *setup, float *g)
+static int noloco_round(struct replay *p, long t)
 {
+    struct outer_swarm *s = &p->s;
     struct pl_outer_message all[OUTER_PEERS_MAX] = { { NULL, 0, 0, 0 } };
     int next = 0, member[OUTER_PEERS_MAX] = { 0 };
     char prefix[100];
     for (int k = 0; k < s->peers && next >= 0; k++) {
         snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
-        for (long h = 0; h < setup->H && next >= 0; h++)
-            next = outer_read(r, g, prefix, "grads", h)
-                       ? outer_swarm_step(s, k, g, in->lr, outer_inner_step, in)
-                       : PL_EFORMAT;
-        outer_compare(r, prefix, "local", -1, s->x[k], -1, 1e-6);
+        next = inner_steps(p, prefix, k);
+        outer_compare(&p->r, prefix, "local", -1, s->x[k], -1, 1e-6);
         if (next >= 0) next = pl_outer_message(s->o[k], &all[k], s->x[k], s->grad[k]);
     }
     for (int k = 0; k < s->peers && next >= 0; k++) {
         struct pl_outer_message in_group[OUTER_PEERS_MAX];
-        int n = pl_noloco_group(member, k, s->peers, setup->group, (uint64_t)(t * setup->H));
+        int n = pl_noloco_group(member, k, s->peers, p->setup.group, (uint64_t)(t * p->setup.H));
         for (int i = 0; i < n; i++) in_group[i] = all[member[i]];
         next = n < 0 ? n : pl_outer_apply(s->o[k], s->x[k], s->grad[k], in_group, n);
         snprintf(prefix, sizeof prefix, "t%ld.r%d.", t, k);
-        outer_compare(r, prefix, "param", -1, s->x[k], -1, 1e-6);
-        outer_compare(r, prefix, "momentum", -1, pl_outer_get(s->o[k], "momentum"), -1, 1e-6);
+        outer_compare(&p->r, prefix, "param", -1, s->x[k], -1, 1e-6);
+        outer_compare(&p->r, prefix, "momentum", -1, pl_outer_get(s->o[k], "momentum"), -1, 1e-6);
     }
     return next;
 }
 
 void golden_outer_noloco(struct golden *g, const char *path)
 {
-    struct outer_file r;
-    struct outer_swarm s = { .g = g };
-    struct outer_inner in = { .be = NULL };
-    struct pl_outer_setup setup;
-    float *init = NULL, *grad = NULL;
-    char prefix[100];
-    int peers, next = 0, read = 1;
-    if (!outer_open(&r, g, path, "r0.")) {
-        outer_close(&r);
-        return;
-    }
-    peers = (int)outer_long(&r, "R", 1);
-    setup = setup_of(&r, peers);
-    setup.group = (int)outer_long(&r, "n", 2);
-    setup.gamma = outer_real(&r, "gamma", setup.nu);
-    init = pl_alloc((size_t)peers * r.n, sizeof *init);
-    grad = pl_alloc(r.n, sizeof *grad);
-    for (int k = 0; init && k < peers; k++) {
-        snprintf(prefix, sizeof prefix, "r%d.", k);
-        read = read && outer_read(&r, init + (size_t)k * r.n, prefix, "init", -1);
-    }
-    if (init && grad && read && outer_swarm_open(&s, g, "noloco", &setup, init) &&
-        outer_inner_open(&in, &r, json_object_get(r.config, "inner"), peers)) {
-        for (long t = 1; t <= outer_long(&r, "T", 0) && next >= 0; t++) {
-            check_groups(&r, t, peers, setup.group, setup.H);
-            next = noloco_round(&s, &in, &r, t, &setup, grad);
+    struct replay p;
+    int next = 0, good = replay_read(&p, g, path, "r%d.");
+    p.setup.group = (int)outer_long(&p.r, "n", 2);
+    p.setup.gamma = outer_real(&p.r, "gamma", p.setup.nu);
+    if (good && replay_open(&p, "noloco"))
+        for (long t = 1; t <= outer_long(&p.r, "T", 0) && next >= 0; t++) {
+            check_groups(&p.r, t, p.peers, p.setup.group, p.setup.H);
+            next = noloco_round(&p, t);
         }
-        if (next < 0) golden_fail(g, "steps", "%s", pl_status_name(next));
-    } else golden_fail(g, "peers", "the file's cannot be replayed");
-    outer_inner_close(&in);
-    outer_swarm_close(&s);
-    pl_free(init);
-    pl_free(grad);
-    outer_close(&r);
+    replay_close(&p, next);
 }
