@@ -62,8 +62,8 @@ int prenorm_attention(const struct pl_prenorm *s, int l, const struct pl_prenorm
 }
 
 /* 2.  y = W_proj act(W_fc LN_2(x) + b_fc) + b_proj */
-int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
-                   const float *x, int M)
+int prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
+                int M)
 {
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
@@ -95,7 +95,7 @@ int prenorm_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_mad
     int rc = prenorm_attention(s, l, m, x, B, n, key_mask);
     if (!rc) rc = be->copy(m->middle, x, floats);
     if (!rc) rc = be->axpy(m->middle, 1, m->y, floats);
-    return rc ? rc : pl_prenorm_ffn(s, l, m, m->middle, B * n);
+    return rc ? rc : prenorm_ffn(s, l, m, m->middle, B * n);
 }
 /* Each statement is the gradient of one forward statement, last first. dx holds dy, the residual
  * path's own gradient; layer_norm_backward with `add` 1 adds the branch's to it. */

@@ -81,14 +81,6 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
 /* Lets go of what a forward pass has stored and no backward pass has used up. */
 void pl_prenorm_forget(struct pl_prenorm *s);
 
-/* One block's buffers and its feed-forward branch, m->y = proj(act(fc(ln_2(x)))) of x (M,D), for
- * callers that run blocks themselves: runtime/gpt2_cache.c. take with `backward` 0 lets values that
- * are not needed at the same time share a buffer; after an error, give whatever was taken. */
-int pl_prenorm_take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward);
-void pl_prenorm_give(struct pl_prenorm_made *m, const struct pl_prenorm *s);
-int pl_prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
-                   const float *x, int M);
-
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,9 @@ void prenorm_show(const struct pl_prenorm *s, int l, const char *what, const flo
 /* m->y = attention branch of x (B,n,D), without the residual sum. */
 int prenorm_attention(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                       const float *x, int B, int n, const uint8_t *key_mask);
+/* m->y = proj(act(fc(ln_2(x)))), the feed-forward branch of x (M,D). */
+int prenorm_ffn(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
+                int M);
 /* A whole block for backward: m->middle and m->y, whose sum is its output. */
 int prenorm_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                   const float *x, int B, int n, const uint8_t *key_mask);

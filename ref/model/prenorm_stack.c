@@ -13,7 +13,8 @@
 
 /* Buffers of one block: B n (8 D + 2 hidden + H) floats for backward, B n (6 D + hidden)
  * without. */
-int pl_prenorm_take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward)
+static int take_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M,
+                        int backward)
 {
     size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
     memset(m, 0, sizeof *m);
@@ -37,7 +38,7 @@ int pl_prenorm_take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_
                : PL_ENOMEM;
 }
 
-void pl_prenorm_give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
+static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 {
     if (m->act != m->fc) pl_scratch_give(s->scratch, m->act);
     if (m->ln_2 != m->ln_1) pl_scratch_give(s->scratch, m->ln_2);
@@ -62,7 +63,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
         struct pl_prenorm_made *m = &s->made[l];
         /* x_l, then x_l+1 = middle + y */
         rc = be->copy(inputs + (size_t)l * floats, x, floats);
-        if (!rc) rc = pl_prenorm_take(m, s, (size_t)B * (size_t)n, 1);
+        if (!rc) rc = take_buffers(m, s, (size_t)B * (size_t)n, 1);
         if (!rc) rc = prenorm_block(s, l, m, x, B, n, key_mask);
         if (!rc) rc = be->copy(x, m->middle, floats);
         if (!rc) rc = be->axpy(x, 1, m->y, floats);
@@ -75,7 +76,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
 /* Frees what a stored forward pass left, whether or not a backward pass has used it. */
 void pl_prenorm_forget(struct pl_prenorm *s)
 {
-    for (int l = 0; s->made && l < s->layers; l++) pl_prenorm_give(&s->made[l], s);
+    for (int l = 0; s->made && l < s->layers; l++) give_buffers(&s->made[l], s);
     pl_free(s->made);
     s->made = NULL;
 }
@@ -89,18 +90,18 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     struct pl_prenorm_made m;
     int rc;
     if (inputs && s->stored) return forward_stored(s, x, inputs, B, n, key_mask);
-    rc = pl_prenorm_take(&m, s, (size_t)B * (size_t)n, 0);
+    rc = take_buffers(&m, s, (size_t)B * (size_t)n, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         /* x_l, from which backward runs the block again */
         if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
         /* x += Attn(LN_1(x)),  x += FFN(LN_2(x)) */
         if (!rc) rc = prenorm_attention(s, l, &m, x, B, n, key_mask);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
-        if (!rc) rc = pl_prenorm_ffn(s, l, &m, x, B * n);
+        if (!rc) rc = prenorm_ffn(s, l, &m, x, B * n);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
         if (!rc) prenorm_show(s, l, "out", x, floats);
     }
-    pl_prenorm_give(&m, s);
+    give_buffers(&m, s);
     return rc;
 }
 /* dx runs through the blocks from the last to the first. */
@@ -113,7 +114,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
     struct pl_prenorm_made again = { 0 };
     /* recomputed: one block's buffers serve all blocks in turn */
     int rc = d && wide ? PL_OK : PL_ENOMEM;
-    if (!rc && !s->made) rc = pl_prenorm_take(&again, s, M, 1);
+    if (!rc && !s->made) rc = take_buffers(&again, s, M, 1);
     for (int l = s->layers - 1; l >= 0 && !rc; l--) {
         const struct pl_prenorm_made *m = s->made ? &s->made[l] : &again;
         const float *x = inputs + (size_t)l * floats;
@@ -123,7 +124,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
         if (!rc) rc = prenorm_block_backward(s, l, m, dx, x, d, wide, B, n, key_mask);
     }
     pl_prenorm_forget(s);
-    pl_prenorm_give(&again, s);
+    give_buffers(&again, s);
     pl_scratch_give(s->scratch, d);
     pl_scratch_give(s->scratch, wide);
     return rc;
