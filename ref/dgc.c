@@ -40,35 +40,35 @@ void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double m
     }
 }
 
-struct entry {
-    double size;
-    uint32_t index;
-};
-
 static int larger_first(const void *p, const void *q)
 {
-    const struct entry *a = p, *b = q;
+    const struct pl_entry *a = p, *b = q;
     if (a->size != b->size) return a->size < b->size ? 1 : -1;
     return a->index < b->index ? -1 : 1;
 }
 
 static int by_index(const void *p, const void *q)
 {
-    const struct entry *a = p, *b = q;
+    const struct pl_entry *a = p, *b = q;
     return a->index < b->index ? -1 : 1;
+}
+
+/* Sorted twice: by size, ties to the lower index, since a message must be reproducible from its
+ * input; then the k of them by index, as they are sent. */
+void pl_largest_first(struct pl_entry *entries, size_t n, size_t k)
+{
+    qsort(entries, n, sizeof *entries, larger_first);
+    qsort(entries, k, sizeof *entries, by_index);
 }
 
 /* 4. A NaN is sent first, so that it is noticed. */
 int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, size_t count)
 {
-    struct entry *entries = pl_alloc(n, sizeof *entries);
+    struct pl_entry *entries = pl_alloc(n, sizeof *entries);
     if (!entries) return PL_ENOMEM;
     for (size_t i = 0; i < n; i++)
-        entries[i] = (struct entry){ isnan(a[i]) ? INFINITY : fabs(a[i]), (uint32_t)i };
-    /* the largest `count`, ties to the lower index; then in the order of the index, as they are
-     * sent */
-    qsort(entries, n, sizeof *entries, larger_first);
-    qsort(entries, count, sizeof *entries, by_index);
+        entries[i] = (struct pl_entry){ isnan(a[i]) ? INFINITY : fabs(a[i]), (uint32_t)i };
+    pl_largest_first(entries, n, count);
     for (size_t k = 0; k < count; k++) {
         size_t i = entries[k].index;
         index[k] = (uint32_t)i;

@@ -26,6 +26,13 @@ size_t pl_dgc_count(size_t n, double sparsity);
 void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double momentum,
                        double limit);
 
+/* Orders n entries: first the k largest, ties to the lower index, in the order of their index. */
+struct pl_entry {
+    double size;
+    uint32_t index;
+};
+void pl_largest_first(struct pl_entry *entries, size_t n, size_t k);
+
 /* Takes the `count` entries of a (n) with the largest |a|, ties to the lower index: index (count),
  * ascending, value (count); a and u become 0 there (momentum factor masking). NaN counts as
  * largest, so that it shows instead of hiding in the sums. PL_OK or PL_ENOMEM; count <= n. */

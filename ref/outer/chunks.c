@@ -5,6 +5,8 @@
  * [DeMo: Peng et al. 2024] [spec outer-steps 8] */
 #include "chunks.h"
 
+#include "../dgc.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -124,39 +126,18 @@ int ref_chunk_paste(float *y, const float *x, const struct pl_chunks *c, int dct
     return each_chunk(y, x, c, dct, 1);
 }
 
-struct entry {
-    float size;
-    int32_t index;
-};
-
-/* Ties go to the lower index: a message must be reproducible from its input. */
-static int larger_first(const void *p, const void *q)
-{
-    const struct entry *a = p, *b = q;
-    if (a->size != b->size) return a->size < b->size ? 1 : -1;
-    return a->index < b->index ? -1 : 1;
-}
-
-static int by_index(const void *p, const void *q)
-{
-    const struct entry *a = p, *b = q;
-    return a->index < b->index ? -1 : 1;
-}
-
-/* The k entries of each chunk with the largest |x|. Sorted twice: by size, to find them, and these
- * by index, as they are sent. Sorting m entries to keep k is slow and easy to check; fast/chunks.c
+/* The k entries of each chunk with the largest |x|. Sorting m entries to keep k is slow and easy to check; fast/chunks.c
  * finds the k-th size by its bits. */
 int ref_chunk_topk(int32_t *index, float *value, const float *x, size_t chunks, int m, int k)
 {
-    struct entry entries[ENTRIES_MAX];
+    struct pl_entry entries[ENTRIES_MAX];
     assert(1 <= k && k <= m && m <= ENTRIES_MAX);
     for (size_t c = 0; c < chunks; c++) {
         const float *chunk = x + c * (size_t)m;
-        for (int i = 0; i < m; i++) entries[i] = (struct entry){ fabsf(chunk[i]), i };
-        qsort(entries, (size_t)m, sizeof *entries, larger_first);
-        qsort(entries, (size_t)k, sizeof *entries, by_index);
+        for (int i = 0; i < m; i++) entries[i] = (struct pl_entry){ fabsf(chunk[i]), (uint32_t)i };
+        pl_largest_first(entries, (size_t)m, (size_t)k);
         for (int i = 0; i < k; i++) {
-            *index++ = entries[i].index;
+            *index++ = (int32_t)entries[i].index;
             *value++ = chunk[entries[i].index];
         }
     }

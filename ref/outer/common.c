@@ -55,3 +55,18 @@ int pl_outer_open_phi(struct pl_outer *o, const float *x)
     float *b = pl_outer_add(o, "momentum", o->n * sizeof *b, 0);
     return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
 }
+
+/* Delta_r = from - x, coded: what local steps have changed since they began. */
+int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const float *from,
+                         const float *x)
+{
+    const struct pl_backend *be = o->setup.be;
+    float *delta = be->alloc(o->n * sizeof *delta);
+    int rc = delta ? be->copy(delta, from, o->n) : PL_ENOMEM;
+    if (!rc) rc = be->axpy(delta, -1, x, o->n);
+    if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
+    be->free(delta);
+    out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
+    out->weight = pl_outer_has_change(o);
+    return rc ? rc : PL_OUTER_RECEIVE;
+}

@@ -34,16 +34,8 @@ static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *
  * Steps taken before a failed exchange count: theta_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
-    const struct pl_backend *be = o->setup.be;
-    float *delta = be->alloc(o->n * sizeof *delta);
-    int rc = delta ? be->copy(delta, pl_outer_get(o, "start"), o->n) : PL_ENOMEM;
     (void)g;
-    if (!rc) rc = be->axpy(delta, -1, x, o->n);
-    if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
-    be->free(delta);
-    out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
-    out->weight = pl_outer_has_change(o);
-    return rc ? rc : PL_OUTER_RECEIVE;
+    return pl_outer_send_change(o, out, pl_outer_get(o, "start"), x);
 }
 
 static int apply_change(struct pl_outer *o, const float *delta)

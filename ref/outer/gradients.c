@@ -11,13 +11,6 @@
  * The inner optimizer steps with the mean, so all peers' moments and parameters stay equal. */
 #include "algorithms.h"
 
-/* No phi and no outer momentum: parameters stay equal as long as all step with the same mean. */
-static int open_nothing(struct pl_outer *o, const float *x, struct pl_err *err)
-{
-    (void)o, (void)x, (void)err;
-    return PL_OK;
-}
-
 /* g_r, whole. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
@@ -54,30 +47,23 @@ static double bytes_per_step(const struct pl_outer *o)
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n);
 }
 
+/* Both are alike but for the message. No phi and no outer momentum: parameters stay equal as long as
+ * all step with the same mean. */
+#define MEAN_GRADIENT \
+    .bytes = "4 n; n + 1024 in 8 bits", .exchange = PL_OUTER_MEAN, .sends_gradients = 1, \
+    .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, .apply = apply, \
+    .bytes_per_step = bytes_per_step
+
 const struct pl_outer_algorithm pl_outer_gradients = {
     .name = "gradients",
     .summary = "the mean gradient of every step",
-    .bytes = "4 n; n + 1024 in 8 bits",
-    .exchange = PL_OUTER_MEAN,
-    .sends_gradients = 1,
-    .open = open_nothing,
-    .before_step = pl_outer_send_gradient,
-    .after_step = pl_outer_next_gradient,
     .message = message,
-    .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    MEAN_GRADIENT,
 };
 
 const struct pl_outer_algorithm pl_outer_delayed_gradients = {
     .name = "delayed_gradients",
     .summary = "the mean gradient of the step before",
-    .bytes = "4 n; n + 1024 in 8 bits",
-    .exchange = PL_OUTER_MEAN,
-    .sends_gradients = 1,
-    .open = open_nothing,
-    .before_step = pl_outer_send_gradient,
-    .after_step = pl_outer_next_gradient,
     .message = message_ahead,
-    .apply = apply,
-    .bytes_per_step = bytes_per_step,
+    MEAN_GRADIENT,
 };

@@ -95,7 +95,7 @@ int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algori
     o->setup.tensors = tensors;
     for (int i = 0; i < setup->count; i++)
         if (tensors[i].offset + tensors[i].n > o->n) o->n = tensors[i].offset + tensors[i].n;
-    rc = algorithm->open(o, x, err);
+    rc = algorithm->open ? algorithm->open(o, x, err) : PL_OK;
     if (rc == PL_ENOMEM) pl_fail(err, rc, "no memory for the state of %s", algorithm->name);
     if (rc) pl_outer_close(o);
     else *out = o;

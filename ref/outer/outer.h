@@ -118,7 +118,7 @@ struct pl_outer_algorithm {
     const char *bytes; /* bytes a peer sends per step, as a formula */
     enum pl_outer_exchange exchange;
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
-    int (*open)(struct pl_outer *o, const float *x, struct pl_err *err);
+    int (*open)(struct pl_outer *o, const float *x, struct pl_err *err); /* or NULL */
     void (*close)(struct pl_outer *o); /* what is not a buffer; or NULL */
     int (*before_step)(struct pl_outer *o, float *x, float *g, double lr);
     int (*after_step)(struct pl_outer *o, float *x);
@@ -208,6 +208,9 @@ int pl_outer_next_gradient(struct pl_outer *o, float *x);
 int pl_outer_send_every_H(struct pl_outer *o, float *x);
 double pl_outer_vector_per_round(const struct pl_outer *o);
 int pl_outer_open_phi(struct pl_outer *o, const float *x);
+/* The message Delta_r = from - x, of weight 0 without inner steps. */
+int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const float *from,
+                         const float *x);
 
 /* ---- coding.c ---- */
 
