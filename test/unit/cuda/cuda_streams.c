@@ -4,14 +4,9 @@
  * exact in every order: all results but CenteredClip's equal the reference's bit for bit. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #include "devices.h"
 
@@ -103,7 +98,6 @@ static void same(const struct part *a, const struct part *b)
 static void in_pieces(void **state)
 {
     struct part *want = new_part(1);
-    (void)state;
     if (!set_streams) {
         free(want);
         skip();
@@ -141,7 +135,6 @@ static void many_threads(void **state)
 {
     struct worker workers[7];
     float *y, sum[8] = { 0 };
-    (void)state;
     if (!set_streams) skip();
     assert_non_null(y = be.alloc(8 * sizeof *y));
     for (size_t k = 0; k < 2; k++) {
@@ -175,7 +168,6 @@ static void many_threads(void **state)
 static void no_memory(void **state)
 {
     struct part *want = new_part(3), *got = new_part(3);
-    (void)state;
     if (set_streams) {
         assert_int_equal(be.set_memory(64), PL_OK);
         assert_null(be.alloc(65));

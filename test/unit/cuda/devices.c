@@ -3,15 +3,9 @@
  * possible, as late as something waits, and at random. */
 #include "runtime/transfer.h"
 #include "runtime/trainer.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "devices.h"
 
@@ -23,7 +17,6 @@ static void copies_keep_their_order(void **state)
 {
     enum { N = 1000 };
     float *x, *y, *up, *down;
-    (void)state;
     if (!set_streams) skip();
     x = be.alloc(N * sizeof *x);
     y = be.alloc(N * sizeof *y);
@@ -77,7 +70,6 @@ static void convolutions_in_pieces(void **state)
     enum { X = 2 * 3 * 7 * 9, Y = 2 * 5 * 7 * 9, KERNEL = 5 * 3 * 3 * 3 };
     static float x[X], y[2 * Y], kernel[KERNEL], want[2][Y];
     float *on[4];
-    (void)state;
     if (!set_streams) skip();
     for (int i = 0; i < X; i++) x[i] = (float)(i * 7 % 11 - 5);
     for (int i = 0; i < KERNEL; i++) kernel[i] = (float)(i * 5 % 7 - 3);
@@ -178,7 +170,6 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
 
 static void offloading_changes_nothing(void **state)
 {
-    (void)state;
     offloaded_steps(PL_LAMB, &host); /* a backend without copies of its own */
     if (!set_streams) skip();
     for (size_t k = 0; k < PL_COUNT(orders); k++) {
@@ -194,7 +185,6 @@ static void devices_are_chosen(void **state)
 {
     static const int twice[] = { 1, 1 }, missing[] = { 0, 3 }, two[] = { 2, 0 };
     float *x, *y, got[3];
-    (void)state;
     assert_int_equal(pl_set_devices(&host, NULL, 0), PL_OK);
     assert_int_equal(pl_set_devices(&host, two, 2), PL_EUSE);
     assert_int_equal(pl_use_device(&host, 1), PL_EUSE);
@@ -300,7 +290,6 @@ static void compare_devices(int devices)
 static void devices_are_one(void **state)
 {
     static const int all[] = { 0, 1, 2 };
-    (void)state;
     if (!set_streams) skip();
     for (int k = 1; k < 3; k++) { /* late, and a seed; early behaves like a single stream */
         set_streams(orders[k]);

@@ -4,15 +4,9 @@
 #include "runtime/transfer.h"
 #include "runtime/optimizer.h"
 #include "ref/model/params.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "devices.h"
 
@@ -41,7 +35,6 @@ static void working_copy_follows(void **state)
     float *x, *y, *elsewhere, *W, values[K * N], full[M * N], rounded[M * N];
     double difference = 0, square = 0;
     uint64_t ticket;
-    (void)state;
     if (!set_streams) skip();
     assert_int_equal(pl_params_add(&p, "first", 1, more, 0), PL_OK);
     assert_int_equal(pl_params_add(&p, "w", 2, shape, 1), PL_OK);
@@ -136,7 +129,6 @@ static void roundings_follow(void **state)
     float a[SIZE], b[SIZE], *last;
     struct pl_ffn layer, gradient;
     uint64_t ticket;
-    (void)state;
     if (!set_streams) skip();
     be.free(be.alloc(LARGE));
     x = be.alloc(LARGE); /* alloc will most likely return this address again after it is freed */
@@ -282,7 +274,6 @@ static void begins_anywhere(void **state)
     float scales[2][FLOATS], *at[ANYWHERE], *base[ANYWHERE], *absmax[2];
     int32_t ids[TALL], *device_ids;
     uint8_t *code[2];
-    (void)state;
     if (!set_streams) skip();
     for (int i = 0; i < TALL; i++) ids[i] = i * 5 % TALL;
     device_ids = be.alloc(sizeof ids);
@@ -327,7 +318,6 @@ static void attention_begins_anywhere(void **state)
     enum { POSITIONS = 20, HEADS = 2, D = 6, ALL = POSITIONS * HEADS * D };
     static float values[3 * ALL], out[2][3 * ALL], made[2][ALL];
     struct pl_mask mask = { .kind = PL_MASK_COL, .P = 5, .F = 4 };
-    (void)state;
     if (!set_streams) skip();
     normal(values, 3 * ALL, 21);
     assert_int_equal(be.set_precision(PL_BF16), PL_OK);

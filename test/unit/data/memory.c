@@ -17,15 +17,10 @@
 #include "net/http/client/shard_list.h"
 #include "ref/feedforward.h"
 #include "ref/norm.h"
+#include "test/unit/unit.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static long fail_at = -1, calls; /* the call, counted from 0, that fails; -1: none */
 
@@ -319,7 +314,6 @@ static int gradients(void)
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(shard_path, sizeof shard_path, "%s/s.parquet", folder);
     snprintf(other_path, sizeof other_path, "%s/other", folder);
@@ -334,7 +328,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(shard_path);
     unlink(other_path);
     unlink(saved_path);

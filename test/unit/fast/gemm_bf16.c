@@ -7,13 +7,9 @@
 #endif
 #include "fast/gemm_bf16.c"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 int fast_threads(void) { return 1; }
 float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
@@ -44,7 +40,6 @@ static double rounded(float x)
 static void rounding_is_to_nearest_even(void **state)
 {
     struct pl_rng rng;
-    (void)state;
     need_instructions();
     pl_rng_init(&rng, 1, 0);
     for (int n = 0; n < 10000; n++) {
@@ -107,7 +102,6 @@ static void every_border(void **state)
         { 5, 70, 65 },    { 97, 97, 31 },  { 96, 96, 64 }, { 25, 16, 513 },
         { 40, 17, 1030 }, { 17, 200, 96 }, { 200, 5, 50 },
     };
-    (void)state;
     need_instructions();
     for (size_t s = 0; s < PL_COUNT(sizes); s++)
         for (int layout = 0; layout < 4; layout++)
@@ -120,7 +114,6 @@ static void every_border(void **state)
 static void what_is_not_finite_shows(void **state)
 {
     float a[3 * 5], b[2 * 5], c[3 * 2];
-    (void)state;
     need_instructions();
     for (int i = 0; i < 15; i++) a[i] = 1;
     for (int i = 0; i < 10; i++) b[i] = 1;

@@ -7,15 +7,10 @@
 #include "net/hivemind/averaging/averager.h"
 #include "ref/backend.h"
 #include "net/libp2p/libp2p.h"
+#include "test/unit/unit.h"
 
 #include <openssl/evp.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define PEERS 8
 #define LIMIT 60.0 /* s for anything; nothing here takes a fifth of it on an idle machine */
@@ -66,7 +61,6 @@ static const enum pl_compression method[2] = { PL_COMPRESS_NONE, PL_COMPRESS_NON
 
 static inline void on_joined(void *context, int status, const struct pl_err *err)
 {
-    (void)status, (void)err;
     note(&((struct peer *)context)->tries);
 }
 
@@ -200,7 +194,6 @@ static inline void be_impatient(double matchmaking, double sender)
 static inline int begin_test(void **state)
 {
     struct pl_err err;
-    (void)state;
     count = 0;
     relays = numbered = 0;
     announce = NULL;
@@ -212,7 +205,6 @@ static inline int begin_test(void **state)
 
 static inline int end_test(void **state)
 {
-    (void)state;
     for (size_t i = count; i-- > 0;) close_peer(&peers[i]);
     loop_close(loop);
     return 0;

@@ -4,15 +4,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 /* From another address of the loopback; NULL: the usual one. */
 static inline int dial_from(int port, const char *source)

@@ -7,14 +7,7 @@
 #include "net/libp2p/muxing/conn.h"
 #include "net/libp2p/libp2p.h"
 #include "net/libp2p/rpc/rpc.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define LIMIT 60.0 /* s for anything; nothing here takes two on an idle machine */
 
@@ -148,15 +141,11 @@ static inline void serve(struct side *side, const char *name, rpc_unary_handler 
 
 static inline void echo(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
-    (void)context;
     rpc_reply(call, data, n);
 }
 
 static inline void thirteen(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)data;
-    (void)n;
     rpc_reply_error(call, "ValueError('thirteen')");
 }
 

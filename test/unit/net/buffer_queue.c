@@ -1,12 +1,7 @@
 /* buffer_queue.c - what goes into a chain comes out in its order, however it is added, and
  * memory that is given to it is neither copied nor lost. */
 #include "net/buffer_queue.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static uint8_t nth(size_t i) { return (uint8_t)(i * 2654435761u >> 24); }
 
@@ -23,7 +18,6 @@ static void as_one_line(void **state)
     struct bytes given = { 0 };
     uint32_t seed = 1;
     size_t in = 0, out = 0, n;
-    (void)state;
     for (int step = 0; step < 4000; step++) {
         seed = seed * 1664525u + 1013904223u;
         n = seed >> 12 & 1 ? seed >> 16 & 31 : (seed >> 16) % sizeof some;
@@ -58,7 +52,6 @@ static void memory_comes_back(void **state)
     struct buffer_queue c = { 0 };
     struct bytes given = { 0 };
     const uint8_t *place[10];
-    (void)state;
     for (size_t k = 0; k < 10; k++) {
         size_t n;
         assert_int_equal(bytes_add(&given, some, sizeof some), PL_OK);
@@ -81,7 +74,6 @@ static void failures(void **state)
 {
     struct buffer_queue c = { 0 };
     struct bytes broken = { .limit = 1 };
-    (void)state;
     assert_int_equal(buffer_queue_add(&c, "before", 6), PL_OK);
     assert_int_equal(bytes_add(&broken, "12", 2), PL_ELIMIT);
     assert_int_equal(buffer_queue_give(&c, &broken), PL_ELIMIT);

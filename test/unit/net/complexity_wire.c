@@ -250,11 +250,7 @@ static void read_yamux(const uint8_t *data, size_t n)
     bytes_clear(&out);
 }
 
-static int find_none(void *context, const char *name, size_t n)
-{
-    (void)context, (void)name, (void)n;
-    return -1;
-}
+static int find_none(void *context, const char *name, size_t n) { return -1; }
 static void read_multistream(const uint8_t *data, size_t n)
 {
     struct multistream m;
@@ -529,25 +525,18 @@ static const struct work works[] = {
 
 static void twice_as_much(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(works); i++) is_linear(&works[i]);
 }
 
 static void the_longest_message(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(works); i++) is_quick(&works[i]);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return identity_make(&me, KEY_ED25519, NULL);
-}
+static int setup(void **state) { return identity_make(&me, KEY_ED25519, NULL); }
 
 static int teardown(void **state)
 {
-    (void)state;
     identity_clear(&me);
     return 0;
 }

@@ -5,16 +5,11 @@
 #define COMPLEXITY_WORK_H
 
 #include "net/bytes.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #define MESSAGE (4u << 20) /* bytes of the longest message */
 #define TRIES 5

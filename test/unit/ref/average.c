@@ -4,21 +4,15 @@
 #include "ref/balance.h"
 #include "ref/rng.h"
 #include "runtime/reducer.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct pl_backend be;
 static struct pl_err err;
 
 static int open_ref(void **state)
 {
-    (void)state;
     pl_backend_ref(&be);
     return 0;
 }
@@ -33,7 +27,6 @@ static void parts_cover_everything(void **state)
     enum pl_compression method[7];
     struct pl_part *part;
     size_t count, t = 0, at = 0;
-    (void)state;
     for (size_t i = 0; i < 7; i++) method[i] = pl_wire_adaptive(elements[i]);
     assert_int_equal(pl_partition(&part, &count, elements, method, 7, fraction, 5, 4096, &err),
                      PL_OK);
@@ -60,7 +53,6 @@ static void partition_refuses(void **state)
     const double none[] = { 0, 0 }, negative[] = { 1, -1 }, nan[] = { 1, NAN }, fine[] = { 1, 1 };
     struct pl_part *part;
     size_t count;
-    (void)state;
     assert_int_equal(pl_partition(&part, &count, elements, method, 1, none, 2, 4096, &err),
                      PL_EUSE);
     assert_int_equal(pl_partition(&part, &count, elements, method, 1, negative, 2, 4096, &err),
@@ -80,7 +72,6 @@ static void balance_levels(void **state)
     const double bandwidth[] = { 100, 50, 0, PL_BANDWIDTH_UNKNOWN, 80 };
     double w[5], sum = 0, ends = 0;
     size_t share[5], total = 0;
-    (void)state;
     assert_int_equal(pl_balance_fractions(w, bandwidth, 5, 1000000, 0, &err), PL_OK);
     assert_true(w[2] == 0);
     for (int i = 0; i < 5; i++) {
@@ -126,7 +117,6 @@ static void balance_ends_as_the_original(void **state)
     };
     double w[6];
     size_t share[6];
-    (void)state;
     for (size_t r = 0; r < PL_COUNT(rows); r++) {
         assert_int_equal(pl_balance_fractions(w, rows[r].bandwidth, rows[r].n, rows[r].total, 0,
                                               &err),
@@ -147,7 +137,6 @@ static void balance_of_anything(void **state)
 {
     static double bandwidth[600], w[600], level[600];
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     for (int n = 2; n <= 40; n++)
         for (int i = 0; i < 3; i++) {
@@ -171,7 +160,6 @@ static void balance_refuses(void **state)
 {
     const double none[] = { 0, 0, 0 }, negative[] = { 1, -2, 1 }, infinite[] = { 1, INFINITY };
     size_t share[3];
-    (void)state;
     assert_int_equal(pl_balance(share, none, 3, 10, 0, &err), PL_EUSE);
     assert_int_equal(pl_balance(share, negative, 3, 10, 0, &err), PL_EUSE);
     assert_int_equal(pl_balance(share, infinite, 2, 10, 0, &err), PL_EUSE);
@@ -236,7 +224,6 @@ static void expect_mean(const struct fixture *f, double allowed)
 static void group_gets_the_mean(void **state)
 {
     struct fixture *f = group(PL_COMPRESS_NONE);
-    (void)state;
     assert_int_equal(pl_average_group(&f->group, &be, &err), PL_OK);
     expect_mean(f, 1e-6);
     f = group(PL_COMPRESS_FLOAT16); /* a half of the values, then one of the differences */
@@ -247,7 +234,6 @@ static void group_gets_the_mean(void **state)
 static void clients_and_auxiliaries(void **state)
 {
     struct fixture *f = group(PL_COMPRESS_NONE);
-    (void)state;
     f->member[0].role = PL_CLIENT;
     assert_int_equal(pl_average_group(&f->group, &be, &err), PL_EUSE); /* it was to reduce */
     f->member[0].fraction = 0;
@@ -258,7 +244,6 @@ static void clients_and_auxiliaries(void **state)
 
 static void zero_weights_change_nothing(void **state)
 {
-    (void)state;
     for (int method = PL_COMPRESS_NONE; method < PL_COMPRESSIONS; method++) {
         struct fixture *f = group((enum pl_compression)method);
         for (int i = 0; i < MEMBERS; i++) f->member[i].weight = 0;
@@ -270,7 +255,6 @@ static void zero_weights_change_nothing(void **state)
 static void equal_values_stay(void **state)
 {
     struct fixture *f = group(PL_COMPRESS_UNIFORM8);
-    (void)state;
     for (int i = 1; i < MEMBERS; i++) memcpy(f->x[i], f->x[0], sizeof f->x[0]);
     for (int i = 0; i < MEMBERS; i++) f->member[i].weight = 1;
     memcpy(f->before, f->x, sizeof f->x);
@@ -286,7 +270,6 @@ static void order_is_repeatable(void **state)
     static const int order[MEMBERS] = { 2, 0, 3, 1 };
     static float first[MEMBERS][2][N];
     struct fixture *f = group(PL_COMPRESS_NONE);
-    (void)state;
     f->group.order = order;
     assert_int_equal(pl_average_group(&f->group, &be, &err), PL_OK);
     memcpy(first, f->x, sizeof first);
@@ -307,7 +290,6 @@ static void reducer_refuses(void **state)
     struct pl_reducer r = { 0 };
     const float x[4] = { 1, 2, 3, 4 };
     uint8_t half[8] = { 0 };
-    (void)state;
     assert_int_equal(pl_reducer_begin(&r, &be, 4), PL_OK);
     assert_int_equal(pl_reducer_add(&r, x, -1, &err), PL_EUSE);
     assert_int_equal(pl_reducer_add(&r, x, NAN, &err), PL_EUSE);
@@ -331,7 +313,6 @@ static void reducer_is_reused(void **state)
     struct pl_reducer r = { 0 };
     const float x[4] = { 1, 2, 3, 4 };
     float delta[2];
-    (void)state;
     assert_int_equal(pl_reducer_begin(&r, &be, 4), PL_OK);
     assert_int_equal(pl_reducer_add(&r, x, 2, &err), PL_OK);
     assert_int_equal(pl_reducer_begin(&r, &be, 2), PL_OK);
@@ -358,7 +339,6 @@ static void reducer_adds_up_late(void **state)
     struct pl_reducer r = { 0 };
     struct pl_rng rng;
     float weight;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     for (int i = 0; i < LATE; i++) own[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < LATE; i++) sum[i] = 0 + 0.7f * own[i];
@@ -413,7 +393,6 @@ static void reducer_answers_a_pair(void **state)
     struct pl_reducer r = { 0 };
     struct pl_rng rng;
     size_t bytes;
-    (void)state;
     pl_rng_init(&rng, 6, 0);
     for (int i = 0; i < LATE; i++) own[i] = (float)pl_rng_normal(&rng);
     assert_int_equal(pl_wire_bytes(&bytes, PL_COMPRESS_UNIFORM8, &type, &err), PL_OK);

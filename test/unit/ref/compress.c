@@ -2,20 +2,14 @@
 #include "net/hivemind/messages/tensor_message.h"
 #include "ref/backend.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct pl_backend be;
 
 static int open_ref(void **state)
 {
-    (void)state;
     pl_backend_ref(&be);
     return 0;
 }
@@ -24,7 +18,6 @@ static int open_ref(void **state)
 
 static void halves_there_and_back(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float x = pl_half_to_float((uint16_t)h), y = pl_bf16_to_float((uint16_t)h);
         if (isnan(x)) assert_true(isnan(pl_half_to_float(pl_half_from_float(x))));
@@ -37,7 +30,6 @@ static void halves_there_and_back(void **state)
 /* Between two neighbouring halves the nearer wins, half way the even one. */
 static void halves_round(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
         float a = pl_half_to_float((uint16_t)h), b = pl_half_to_float((uint16_t)(h + 1));
         float middle = (a + b) / 2; /* exact: halves have 11 bits */
@@ -59,7 +51,6 @@ static void integers_truncate(void **state)
     int32_t w[6];
     int16_t s[6];
     uint8_t u[6], b[6];
-    (void)state;
     pl_from_float(l, PL_I64, x, 6);
     pl_from_float(w, PL_I32, x, 6);
     pl_from_float(s, PL_I16, x, 6);
@@ -76,7 +67,6 @@ static void uniform_special(void **state)
 {
     float x[300], table[PL_CODES], y[300];
     uint8_t codes[300];
-    (void)state;
     for (int i = 0; i < 300; i++) x[i] = 0.1f; /* constant */
     ref_uniform8_encode(codes, table, x, 300);
     for (int i = 0; i < 300; i++) assert_int_equal(codes[i], 0);
@@ -116,7 +106,6 @@ static void uniform_narrow(void **state)
     };
     static const enum pl_dtype dtype[2] = { PL_F16, PL_BF16_T };
     int64_t size = 24;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct pl_wire_type type = { .dtype = dtype[i], .dims = 1, .size = { size } };
         uint8_t buffer[8 + PL_CODES * sizeof(float) + 24];
@@ -130,7 +119,6 @@ static void quantiles_even_out(void **state)
     size_t n = 256 * 40, count[PL_CODES] = { 0 };
     float *x = pl_alloc(n, sizeof *x), table[PL_CODES];
     uint8_t *codes = pl_alloc(n, 1);
-    (void)state;
     for (size_t i = 0; i < n; i++) x[i] = (float)(i * 7919 % n);
     assert_int_equal(ref_quantile8_encode(codes, table, x, n), PL_OK);
     for (size_t i = 0; i < n; i++) count[codes[i]]++;
@@ -147,7 +135,6 @@ static void quantiles_even_out(void **state)
 
 static void adaptive(void **state)
 {
-    (void)state;
     assert_int_equal(pl_wire_adaptive(65536), PL_COMPRESS_FLOAT16);
     assert_int_equal(pl_wire_adaptive(65537), PL_COMPRESS_UNIFORM8);
 }
@@ -165,7 +152,6 @@ static void buffers(void **state)
         { 0, { 0 } }, { 1, { 1 } }, { 1, { 4097 } }, { 3, { 3, 5, 7 } }, { 2, { 0, 9 } },
     };
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 3, 0);
     for (int method = 0; method < PL_COMPRESSIONS; method++)
         for (int dtype = 0; dtype < PL_DTYPES; dtype++)
@@ -222,7 +208,6 @@ static void refusals(void **state)
     uint8_t buffer[16 + 4 + 1024 + 4] = { 1 };
     struct pl_err err;
     size_t n;
-    (void)state;
     assert_int_equal(pl_wire_elements(&n, &type, &err), PL_ELIMIT);
     assert_non_null(strstr(err.text, "memory"));
     type.size[0] = -1;
@@ -263,7 +248,6 @@ static void lengths_and_tables(void **state)
 {
     static const float x[6] = { 1, -2, 3, 4, -5, 6 };
     const struct pl_wire_type type = { .dtype = PL_F32, .dims = 2, .size = { 2, 3 } };
-    (void)state;
     for (int method = 0; method < PL_COMPRESSIONS; method++) {
         enum pl_compression how = (enum pl_compression)method;
         uint8_t buffer[2048] = { 0 };
@@ -306,7 +290,6 @@ static void messages(void **state)
     uint8_t *packed;
     size_t bytes;
     struct pl_err err;
-    (void)state;
     assert_int_equal(tensor_pack(&packed, &bytes, &m), PL_OK);
     assert_int_equal(tensor_unpack(&got, packed, bytes, NULL), PL_OK);
     assert_true(got.bytes == m.bytes && !memcmp(got.buffer, m.buffer, m.bytes));
@@ -342,7 +325,6 @@ static void streams(void **state)
     size_t pieces = tensor_pieces(m.bytes), bytes;
     uint8_t *piece[4];
     struct pl_err err;
-    (void)state;
     assert_int_equal(pieces, 4);              /* 200000 bytes */
     for (int round = 0; round < 3; round++) { /* a join serves any number of tensors */
         for (size_t i = 0; i < pieces; i++) {
@@ -387,7 +369,6 @@ static void empty_and_scalar(void **state)
     const float one = 1.25f;
     uint8_t *packed;
     size_t bytes;
-    (void)state;
     assert_int_equal(tensor_fill(&e, &be, &one, NULL), PL_OK);
     assert_int_equal(tensor_pieces(e.bytes), 1);
     assert_int_equal(tensor_pack_piece(&packed, &bytes, &e, 0), PL_OK);

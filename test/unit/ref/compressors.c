@@ -3,21 +3,15 @@
 #include "ref/onebit.h"
 #include "ref/powersgd.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct pl_rng rng;
 static struct pl_backend be;
 
 static int seeded(void **state)
 {
-    (void)state;
     pl_rng_init(&rng, 12, 0);
     pl_backend_ref(&be);
     return 0;
@@ -29,7 +23,6 @@ static void matrices_of_tensors(void **state)
 {
     const int64_t shape[4] = { 24, 6, 5, 7 }, tie[3] = { 2, 2, 2 }, one[1] = { 9 };
     size_t a, b;
-    (void)state;
     pl_powersgd_dims(&a, &b, shape, 4);
     assert_true(a == 24 && b == 210);
     pl_powersgd_dims(&a, &b, tie, 3);
@@ -45,7 +38,6 @@ static void columns_become_orthonormal(void **state)
 {
     enum { A = 50, R = 6 };
     float P[A][R];
-    (void)state;
     for (int i = 0; i < A; i++)
         for (int j = 0; j < R; j++) P[i][j] = (float)pl_rng_normal(&rng) + 1;
     for (int i = 0; i < A; i++) P[i][3] = 0; /* stays zero */
@@ -66,7 +58,6 @@ static void nothing_is_lost(void **state)
     struct pl_powersgd s;
     float Q[B * R], G[A][B], left[A][R], right[B][R];
     double sum[A][B] = { { 0 } };
-    (void)state;
     for (int i = 0; i < B * R; i++) Q[i] = (float)pl_rng_uniform(&rng);
     assert_int_equal(pl_powersgd_init(&s, &be, A, B, R, Q), PL_OK);
     for (int round = 0; round < 5; round++) {
@@ -99,7 +90,6 @@ static void signs_and_errors(void **state)
 {
     double x[16], error[16] = { 0 }, before[16], back[16], scale;
     uint8_t bits[2];
-    (void)state;
     for (int i = 0; i < 16; i++) x[i] = before[i] = i == 5 ? 0 : pl_rng_normal(&rng);
     pl_onebit_compress(bits, &scale, error, x, 16);
     pl_onebit_expand(back, bits, scale, 16);
@@ -116,7 +106,6 @@ static void signs_and_errors(void **state)
 
 static void paddings(void **state)
 {
-    (void)state;
     assert_int_equal(pl_onebit_padded(128, 4), 128); /* 4 lcm(4, 8) = 32 */
     assert_int_equal(pl_onebit_padded(72, 3), 72);   /* 3 lcm(3, 8) = 72 */
     assert_int_equal(pl_onebit_padded(73, 3), 144);
@@ -131,7 +120,6 @@ static void largest_go_first(void **state)
 {
     double a[6] = { 1, -3, 3, 0.5, -3, 2 }, u[6] = { 1, 1, 1, 1, 1, 1 }, value[3];
     uint32_t index[3];
-    (void)state;
     assert_int_equal(pl_dgc_take(index, value, a, u, 6, 2), PL_OK);
     assert_true(index[0] == 1 && index[1] == 2); /* three are as large: the lower ones */
     assert_true(value[0] == -3 && value[1] == 3);
@@ -143,7 +131,6 @@ static void sent_and_kept_is_all(void **state)
     enum { N = 300 };
     double u[N] = { 0 }, a[N] = { 0 }, g[N], want[N], value[N];
     uint32_t index[N];
-    (void)state;
     for (int step = 0; step < 6; step++) {
         size_t count = pl_dgc_count(N, pl_dgc_sparsity(step));
         double norm = 0;
@@ -162,7 +149,6 @@ static void sent_and_kept_is_all(void **state)
 
 static void counts(void **state)
 {
-    (void)state;
     assert_int_equal(pl_dgc_count(400, 0.75), 100);
     assert_int_equal(pl_dgc_count(1000, 0.999), 1); /* and not 2, whatever 1 - 0.999 is */
     assert_int_equal(pl_dgc_count(10, 0.999), 1);

@@ -1,13 +1,7 @@
 /* mask.c - allowed pairs against sets built another way: for every query its keys are marked, cell
  * by cell, instead of deciding each pair. */
 #include "ref/mask.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define SIDE 7 /* largest grid */
 #define TEXT 6
@@ -80,7 +74,6 @@ static void every_kind_and_size(void **state)
         "conv5",  "conv7",      "conv11",      "conv3d2",    "conv3d3",      "conv5d2",
         "conv99", "conv1_v166", "conv3@1.6.6", "conv5_v166", "conv3d2_v166", "conv5d3@1.6.6",
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++) {
         struct pl_mask m = { .kind = PL_MASK_NONE };
         assert_int_equal(pl_mask_parse(&m, names[i], NULL), PL_OK);
@@ -96,7 +89,6 @@ static void every_kind_and_size(void **state)
 static void text_only_and_none(void **state)
 {
     struct pl_mask causal = { .kind = PL_MASK_FULL, .P = MOST }, none = { .kind = PL_MASK_NONE };
-    (void)state;
     for (int n = 1; n <= MOST; n++) {
         compare("causal text", &causal, n);
         compare("none", &none, n);
@@ -114,7 +106,6 @@ static void the_run(void **state)
         { "full", 819840 },  { "axial_row", 312928 },   { "axial_col", 312928 },
         { "conv5", 308425 }, { "conv5@1.6.6", 318539 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(want); i++) {
         struct pl_mask m = { .P = 257, .F = 32 };
         assert_int_equal(pl_mask_parse(&m, want[i].name, NULL), PL_OK);
@@ -131,7 +122,6 @@ static void parsing(void **state)
         "conv99999", "conv10001", "conv5d99999", "conv_like5", "conv5d2d2",   "none",
     };
     struct pl_mask m = { .P = 7, .F = 3 };
-    (void)state;
     assert_int_equal(pl_mask_parse(&m, "conv3d2@1.6.6", NULL), PL_OK);
     assert_int_equal(m.kind, PL_MASK_CONV_CORNER);
     assert_int_equal(m.kernel, 3);

@@ -1,14 +1,10 @@
 /* quant.c - codebooks and the three rules, against definitions written another way. */
 #include "ref/quant.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static float of_bits(uint32_t bits)
 {
@@ -20,7 +16,6 @@ static float of_bits(uint32_t bits)
 static void books(void **state)
 {
     float s[PL_CODES], u[PL_CODES], run[PL_CODES];
-    (void)state;
     pl_codebook(s, PL_MAP_SIGNED, PL_RULE_LUT);
     pl_codebook(u, PL_MAP_UNSIGNED, PL_RULE_CUDA);
     for (int i = 1; i < PL_CODES; i++) assert_true(s[i] > s[i - 1] && u[i] > u[i - 1]);
@@ -46,7 +41,6 @@ static int run_by_scanning(const float *book, float z)
 static void run_rule(void **state)
 {
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 7, 0);
     for (int map = 0; map < 2; map++) {
         float book[PL_CODES];
@@ -74,7 +68,6 @@ static void lut_rule(void **state)
 {
     static uint8_t table[65536];
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 8, 0);
     for (int map = 0; map < 2; map++) {
         float book[PL_CODES];
@@ -110,7 +103,6 @@ static void cuda_rule(void **state)
 {
     float book[PL_CODES];
     int ties = 0;
-    (void)state;
     pl_codebook(book, PL_MAP_SIGNED, PL_RULE_CUDA);
     for (int i = 0; i < 255; i++) {
         float middle = 0.5f * (book[i] + book[i + 1]);
@@ -130,7 +122,6 @@ static void strange_blocks(void **state)
 {
     float x[8] = { 0 }, absmax[2], y[8], book[PL_CODES];
     uint8_t codes[8];
-    (void)state;
     pl_codebook(book, PL_MAP_SIGNED, PL_RULE_RUN);
     ref_quantize(codes, absmax, x, 8, 4, PL_MAP_SIGNED, PL_RULE_RUN); /* zeros */
     for (int i = 0; i < 8; i++) assert_int_equal(codes[i], 0);
@@ -161,7 +152,6 @@ static void idempotent(void **state)
     static const size_t blocks[] = { 1, 3, 64, 255, 256, 4096 };
     float book[PL_CODES], x[PL_CODES], y[PL_CODES], absmax[PL_CODES];
     uint8_t codes[PL_CODES];
-    (void)state;
     pl_codebook(book, PL_MAP_SIGNED, PL_RULE_RUN);
     for (size_t b = 0; b < PL_COUNT(blocks); b++) {
         for (int i = 0; i < PL_CODES; i++) x[i] = book[i] * 0.37f;

@@ -2,14 +2,10 @@
  * Byzantine peers are found. */
 #include "ref/btard.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <openssl/sha.h>
 
 #define PEERS 9
@@ -19,7 +15,6 @@ static struct pl_rng rng;
 
 static int seeded(void **state)
 {
-    (void)state;
     pl_rng_init(&rng, 11, 0);
     return 0;
 }
@@ -45,7 +40,6 @@ static void no_radius_is_the_mean(void **state)
     struct pl_clip_result result;
     float x[PEERS][D];
     double v[D] = { 0 };
-    (void)state;
     normal(x[0], PEERS * D, 3);
     assert_int_equal(ref_centered_clip(v, &result, x[0], weight, PEERS, D, &how), PL_OK);
     for (int k = 0; k < D; k++) {
@@ -62,7 +56,6 @@ static void equal_inputs_stay(void **state)
     struct pl_clip_result result;
     float x[PEERS][D];
     double v[D];
-    (void)state;
     normal(x[0], D, 0);
     for (int i = 1; i < PEERS; i++) memcpy(x[i], x[0], sizeof x[0]);
     for (int k = 0; k < D; k++) v[k] = x[0][k];
@@ -79,7 +72,6 @@ static void clipped_and_stopped(void **state)
     struct pl_clip_result result;
     static const float x[4][1] = { { 4 }, { -4 }, { 5 }, { NAN } };
     double v[1] = { 0 };
-    (void)state;
     how.iterations = 1;
     assert_int_equal(ref_centered_clip(v, &result, x[0], NULL, 4, 1, &how), PL_OK);
     assert_int_equal(result.clipped, 2);
@@ -103,7 +95,6 @@ static void weights_of_nothing(void **state)
     struct pl_clip_result result;
     float x[PEERS][D];
     double v[D] = { 0 };
-    (void)state;
     normal(x[0], PEERS * D, 3);
     assert_int_equal(ref_centered_clip(v, &result, x[0], none, PEERS, D, &how), PL_OK);
     for (int k = 0; k < D; k++) assert_true(v[k] == 0);
@@ -115,7 +106,6 @@ static void outliers_do_not_drag(void **state)
 {
     const struct pl_clip how = { 3, NULL, 50, -1, -1, 0 };
     const float outliers[] = { 1e6f, -1e30f, NAN, INFINITY };
-    (void)state;
     for (size_t l = 0; l < PL_COUNT(outliers); l++) {
         struct pl_clip_result result;
         float x[PEERS][D], m[D];
@@ -134,7 +124,6 @@ static void medians(void **state)
 {
     const float x[5][2] = { { 3, NAN }, { 1, 2 }, { -0.0f, 1 }, { 0, NAN }, { 7, 0 } };
     float m[2];
-    (void)state;
     assert_int_equal(ref_median(m, x[0], 4, 2, 0), PL_OK);
     assert_true(m[0] == 0 && !signbit(m[0]) && m[1] == 2); /* of -0 0 1 3 and 1 2 NaN NaN */
     for (int k = 0; k < 2; k++) { /* the negative zero first, whichever comes first */
@@ -223,7 +212,6 @@ static void expect(const struct round *r, int attacker, int about, int shifter)
 static void honest_peers_pass(void **state)
 {
     struct round *r = honest();
-    (void)state;
     aggregate(r);
     report(r);
     judge(r);
@@ -234,7 +222,6 @@ static void honest_peers_pass(void **state)
 static void cheaters_are_found(void **state)
 {
     struct round *r = honest();
-    (void)state;
     for (int j = 0; j < PEERS; j++) /* consistent with its commitment: only validators see it */
         for (int k = 0; k < D; k++) r->sent[4][j][k] *= -8;
     aggregate(r);
@@ -253,7 +240,6 @@ static void votes_for_recomputing(void **state)
 {
     double norms[3][3] = { { 1, 13, 13 }, { 1, 13, NAN }, { 13, 1, 1 } };
     int recompute;
-    (void)state;
     assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 0), 1);
     assert_false(recompute);
     assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 1), 2);
@@ -272,7 +258,6 @@ static void votes_that_tie(void **state)
     struct pl_btard from_median = btard;
     float aggregate[1];
     int recompute;
-    (void)state;
     for (int part = 0; part < 2; part++) {
         assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 2, part), part == 0);
         assert_false(recompute);
@@ -288,7 +273,6 @@ static void directions(void **state)
 {
     double z[D], y[D], product = 0, length = 0;
     const uint8_t seed[PL_HASH_BYTES] = { 1 };
-    (void)state;
     pl_btard_direction(z, D, &btard, seed, 0);
     pl_btard_direction(y, D, &btard, seed, 1);
     for (int k = 0; k < D; k++) {
@@ -305,7 +289,6 @@ static void validators(void **state)
     const uint8_t seed[PL_HASH_BYTES] = { 7 };
     int order[2][5];
     uint8_t own[PL_HASH_BYTES];
-    (void)state;
     for (uint32_t round = 0; round < 2; round++) {
         unsigned seen = 0;
         assert_int_equal(pl_btard_validators(order[round], own, &btard, seed, round, alive, 5),

@@ -1,13 +1,8 @@
 /* sample.c - the filters against a full sort, and samples against their probabilities. */
 #include "ref/sample.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MOST 200
 
@@ -47,7 +42,6 @@ static void filters(void **state)
     static const int ks[] = { 0, 1, 2, 7, 50, MOST, 1 << 30 };
     static const double ps[] = { 0, 1e-6, 0.3, 0.75, 0.9, 0.999, 1 };
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 1, 0);
     for (int round = 0; round < 60; round++) {
         int V = round < 3 ? round + 1 : 1 + (int)pl_rng_below(&rng, MOST), coarse = round % 2;
@@ -72,7 +66,6 @@ static void fraction(void **state)
 {
     static const float z[] = { 3, 1, 3, 3, 2 };
     uint8_t keep[5];
-    (void)state;
     assert_int_equal(pl_sample_filter_fraction(keep, z, 5, 0.5),
                      PL_OK); /* floor 2.5: ties don't count */
     assert_memory_equal(keep, ((uint8_t[]){ 1, 0, 1, 0, 0 }), 5);
@@ -86,7 +79,6 @@ static void softmax_after_filter(void **state)
 {
     float z[] = { 1, 2, 3, -3.4028235e38f }, p[4];
     static const uint8_t keep[] = { 1, 0, 1, 1 };
-    (void)state;
     pl_sample_softmax(p, z, keep, 4, 0.5); /* exp(-4) : 1 */
     assert_float_equal(p[0], exp(-4) / (1 + exp(-4)), 1e-7);
     assert_float_equal(p[2], 1 / (1 + exp(-4)), 1e-7);
@@ -101,7 +93,6 @@ static void draws(void **state)
     enum { N = 40000 };
     int count[6] = { 0 };
     struct pl_rng rng, same;
-    (void)state;
     pl_rng_init(&rng, 7, 3);
     same = rng;
     for (int i = 0; i < N; i++) count[pl_sample_draw(p, 6, &rng)]++;
@@ -119,7 +110,6 @@ static void whole(void **state)
     struct pl_sampling how = { .top_k = 1, .top_p = 1, .temperature = 1 };
     struct pl_rng rng;
     int seen[5] = { 0 }, id = -1;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     for (int i = 0; i < 200; i++) {
         assert_int_equal(pl_sample(&id, z, 5, &how, &rng), PL_OK);
@@ -137,7 +127,6 @@ static void not_a_number(void **state)
     struct pl_sampling how = { .top_k = 4, .top_p = 0.5, .temperature = 1 };
     struct pl_rng rng;
     int id = -1;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     for (int bad = 0; bad < 4; bad++) {
         for (int i = 0; i < 9; i++) z[i] = bad == 0 ? NAN : bad == 1 ? -INFINITY : (float)i;
@@ -154,7 +143,6 @@ static void guidance(void **state)
 {
     float given[] = { 1, 2, -3 };
     const float blank[] = { 0, 2, 1 };
-    (void)state;
     pl_sample_guide(given, given, blank, 3, 2.5);
     assert_true(given[0] == 2.5f && given[1] == 2 && given[2] == -9);
 }

@@ -12,15 +12,10 @@
 #include "ref/sample.h"
 #include "ref/model/clip.h"
 #include "runtime/models.h"
+#include "test/unit/unit.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static float of_bits(uint32_t bits)
 {
@@ -36,7 +31,6 @@ static void nearest_codes(void **state)
     static const float table[] = { 9, 9, 1, 2, 1, 2, 3, 4, 9, 9 };
     static const float z[] = { 1, 2, 9, /* channel 0 of three places */ 2, 3, 9 };
     int32_t code[3];
-    (void)state;
     assert_int_equal(ref_nearest_code(code, z, table, 1, 2, 3, 5), PL_OK);
     assert_true(code[0] == 1 && code[2] == 0);
     assert_int_equal(code[1], 1); /* as near to (1,2) as to (3,4) */
@@ -47,7 +41,6 @@ static void likeliest_codes(void **state)
     static const float logits[] = { 1, 5, -INFINITY, 2, 5, -INFINITY, 2, 4, -INFINITY };
     static const float noise[] = { 1, 1e-9f, 0, 0, 0, 0, 0, 1, 0 };
     int32_t code[3];
-    (void)state;
     assert_int_equal(ref_gumbel_code(code, logits, NULL, 1, 3, 3), PL_OK);
     assert_true(code[0] == 1 && code[1] == 0 && code[2] == 0);
     assert_int_equal(ref_gumbel_code(code, logits, noise, 1, 3, 3), PL_OK);
@@ -61,7 +54,6 @@ static void ranks_and_filters(void **state)
     int32_t order[6];
     float p[6], sum = 0;
     uint8_t keep[6];
-    (void)state;
     pl_clip_rank(order, p, z, 6);
     for (int i = 0; i < 6; i++) assert_int_equal(order[i], want[i]);
     assert_int_equal(pl_sample_greedy(z, 6), 1);
@@ -83,7 +75,6 @@ static void largest_gradients(void **state)
     double a[6] = { 1, 2, NAN, -2, 2, 0 }, u[6] = { 1, 1, 1, 1, 1, 1 }, value[3];
     static const double sparsity[] = { 0.75, 0.9375, 0.984375, 0.996, 0.999, 0.999, 0.999 };
     uint32_t index[3];
-    (void)state;
     assert_int_equal(pl_dgc_take(index, value, a, u, 6, 3), PL_OK);
     assert_true(index[0] == 1 && index[1] == 2 && index[2] == 3); /* no number goes first */
     assert_true(value[0] == 2 && isnan(value[1]) && value[2] == -2);
@@ -101,7 +92,6 @@ static void midpoints_of_the_cuda_rule(void **state)
     float book[PL_CODES];
     int ties = 0, differ = 0;
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 3, 0);
     pl_codebook(book, PL_MAP_SIGNED, PL_RULE_CUDA);
     for (int i = 0; i < 255; i++) {
@@ -133,7 +123,6 @@ static void ties_of_uniform_codes(void **state)
     float x[8] = { 0, 0, 3, -3, 1.5f, -1.5f, 0, 0 }, table[PL_CODES];
     uint8_t codes[8];
     int found = 0;
-    (void)state;
     for (int tie = 1; tie < 100; tie++) { /* a value whose code is `tie` and a half, by search */
         float t = (float)((tie + 0.5) * 6 * 1.5 / 256);
         for (int k = 0; k < 400; k++, t = nextafterf(t, 9)) {
@@ -162,7 +151,6 @@ static void chunks_of_quantiles(void **state)
                                       { 100001, 100001 }, { 199999, 199999 }, { 200000, 100000 },
                                       { 200001, 100001 }, { 200002, 100001 }, { 200003, 100002 },
                                       { 300003, 100001 }, { 300004, 100002 } };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(want); i++)
         assert_int_equal(pl_quantile8_chunk(want[i][0]), want[i][1]);
 }
@@ -170,7 +158,6 @@ static void chunks_of_quantiles(void **state)
 /* bfloat16: half way goes to the even one, and a NaN stays one whatever its payload is. */
 static void bfloat16(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 0x7f80; h++) {
         uint32_t half = h << 16 | 0x8000;
         assert_int_equal(pl_bf16_from_float(of_bits(half)), h + (h & 1));
@@ -193,7 +180,6 @@ static void signs(void **state)
 {
     double x[8] = { 0, -0.0, 1, -1, 1e-300, -1e-300, 5, -5 }, error[8] = { 0 }, scale;
     uint8_t bits;
-    (void)state;
     pl_onebit_compress(&bits, &scale, error, x, 8);
     assert_int_equal(bits, 0xEA);
     for (int workers = 1; workers <= 40; workers++)
@@ -213,7 +199,6 @@ static void sums_in_double(void **state)
     static const float small[3] = { 1, 1, -1 };
     float y[1], v, dx[3];
     float bias = 1e8f, one = 1, minus = -1e8f;
-    (void)state;
     ref_linear(y, x, W, NULL, 1, 3, 1);
     assert_true(y[0] == 0.5f);
     v = 1;
@@ -235,7 +220,6 @@ static void norms_of_weights(void **state)
     enum { N = 200 };
     float p[N], u[N], g[N] = { 0 }, m[N] = { 0 }, v[N] = { 0 };
     struct pl_moments moments = { .value = { m, v } };
-    (void)state;
     for (size_t n = 1; n <= N; n++) {
         struct pl_lamb step = {
             .lr = 0, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .clamp = 1e4, .clip = 1
@@ -265,7 +249,6 @@ static void small_decays(void **state)
         assert_int_equal(ref_lamb(&norms, &p, &u, &g, &moments, 1, &step), PL_OK);
         assert_true(fabsf(u - decay * 3) <= 1e-6f * u && fabsf(p - 2.25f) < 1e-6f);
     }
-    (void)state;
 }
 
 /* Scores of -2000 and less: their exponentials vanish unless the largest is subtracted first. */
@@ -274,7 +257,6 @@ static void very_low_scores(void **state)
     enum { n = 3, d = 3 };
     float qkv[n][3][d], o[n][d], lse[n];
     const struct pl_mask mask = { .kind = PL_MASK_FULL, .P = n };
-    (void)state;
     for (int t = 0; t < n; t++)
         for (int i = 0; i < d; i++) {
             qkv[t][0][i] = i == 0 ? 100 : 0;
@@ -309,7 +291,6 @@ static void very_low_logits(void **state)
     const struct pl_loss_segment segment = { 0, 1, 0, 3, 1 };
     float W[3] = { 0 }, logp[1];
     double loss;
-    (void)state;
     assert_int_equal(ref_loss(&loss, logp, NULL, NULL, NULL, x, W, b, label, &segment, 1, 1, 1, 1,
                               3),
                      PL_OK);
@@ -325,7 +306,6 @@ static void ends_of_captions(void **state)
     struct pl_clip_model m;
     struct pl_rng rng;
     float vector[3][3], other[3];
-    (void)state;
     pl_backend_ref(&be);
     assert_int_equal(pl_clip_check(&config, NULL), PL_OK);
     assert_int_equal(pl_clip_init(&m, &config, &be), PL_OK);
@@ -350,7 +330,6 @@ static void rare_tokens(void **state)
     static const float logits[N] = { 0, -1, -21.5f, -24 }, y[N] = { 0.25f, 0.25f, 0.25f, 0.25f };
     float zero[N] = { 0 }, got[N];
     double q[N], slope[N], sum = 0, want = 0, mean = 0, kl;
-    (void)state;
     for (int n = 0; n < N; n++) sum += exp(logits[n]);
     for (int n = 0; n < N; n++) {
         q[n] = exp(logits[n]) / sum;
@@ -370,7 +349,6 @@ static void equal_pixels(void **state)
     static const float y[4] = { 1, 2, 3, -4 }, x[4] = { 1, 1, 5, -4 };
     float dy[4];
     double loss[2];
-    (void)state;
     assert_int_equal(ref_pixel_loss(loss, dy, y, x, 2, 4, 4), PL_OK);
     assert_true(loss[0] == 0.75 && loss[1] == 1.25);
     assert_true(dy[0] == 0 && dy[1] == 2.5f && dy[2] == -4.5f && dy[3] == 0);
@@ -382,7 +360,6 @@ static void equal_pixels(void **state)
 static void centres_are_distinct(void **state)
 {
     static const float point[3] = { 0, 1, 10 };
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         float centre[3], sum = 0;
         struct pl_rng rng;
@@ -398,7 +375,6 @@ static void points_half_way(void **state)
 {
     static const float point[5] = { -1, 0, 1, -1, 1 };
     int seen = 0;
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         float centre[2], moved[2];
         struct pl_rng rng;
@@ -420,7 +396,6 @@ static void idle_centres(void **state)
     static const float point[5] = { 0, 8, -6, -6, 4 };
     static const uint8_t idle[4] = { 0, 1, 1, 0 };
     float centre[4] = { 0, 8, -6, 0 };
-    (void)state;
     assert_int_equal(pl_reseed(centre, idle, 4, point, 5, 1), PL_OK);
     assert_true(centre[0] == 0 && centre[1] == 8 && centre[2] == -6 && centre[3] == 0);
     centre[1] = centre[2] = 4;
@@ -436,7 +411,6 @@ static void bytes_of_parts(void **state)
         [PL_COMPRESS_NONE] = 4,      [PL_COMPRESS_FLOAT16] = 2,  [PL_COMPRESS_MEANSTD16] = 2,
         [PL_COMPRESS_QUANTILE8] = 1, [PL_COMPRESS_UNIFORM8] = 1, [PL_COMPRESS_BLOCKWISE8] = 1
     };
-    (void)state;
     for (int method = 0; method < PL_COMPRESSIONS; method++)
         for (size_t n = 0; n < 12; n++) {
             size_t want = n / (size_t)bytes[method];
@@ -451,7 +425,6 @@ static void fractions(void **state)
         { 100, 50, 30, 7 }, { 1e9, 1, 1, 1 }, { 3, 3, 3, 1e-3 }, { 8, 8, 8, 8 }
     };
     struct pl_err err;
-    (void)state;
     double alone; /* its share is 1, the least allowed as well */
     assert_int_equal(pl_balance_fractions(&alone, bandwidth[3], 1, 2, 2, &err), PL_OK);
     assert_true(alone == 1);
@@ -485,7 +458,6 @@ static void axes_of_matrices(void **state)
     const int64_t tie[4] = { 3, 2, 3, 2 };
     size_t a, b;
     float P[4][2] = { { 1e-12f, 3 }, { 0, 4 }, { 0, 0 }, { 0, 0 } };
-    (void)state;
     pl_powersgd_dims(&a, &b, tie, 4); /* 6, 3, 2 and then 6, 6 */
     assert_true(a == 6 && b == 6);
     assert_false(pl_powersgd_pays(100, 100, 1, 1, 0.5));
@@ -501,7 +473,6 @@ static void axes_of_matrices(void **state)
  * seeded by splitmix64, written another way. */
 static void random_numbers(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 20; seed++)
         for (uint64_t stream = 0; stream < 5; stream++) {
             uint64_t s[4], x = seed, z;

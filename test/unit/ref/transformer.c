@@ -2,20 +2,14 @@
  * differences of its own forward pass, empty rows, shared buffers, shapes at the edge. */
 #include "ref/backend.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct pl_rng rng;
 
 static int seed(void **state)
 {
-    (void)state;
     pl_rng_init(&rng, 11, 0);
     return 0;
 }
@@ -83,7 +77,6 @@ static void activations(void **state)
         { 0, -0.0643413769f, -0.1496115634f, 0, 0.3503884366f, 1.9356586231f, 100 },
         { 0, -0.2384058440f, -0.1887703344f, 0, 0.3112296656f, 1.7615941560f, 100 },
     };
-    (void)state;
     for (int kind = PL_GELU; kind <= PL_SWISH; kind++) {
         struct activation a = { .kind = (enum pl_activation)kind };
         float y[7], dx[40];
@@ -103,7 +96,6 @@ static void activations(void **state)
 static void geglu_in_place(void **state)
 {
     float z[3 * 10], dy[3 * 5], dz[3 * 10];
-    (void)state;
     normal(z, 30);
     normal(dy, 15);
     ref_geglu_backward(dz, dy, z, 3, 5);
@@ -132,7 +124,6 @@ static void layer_norm(void **state)
     struct norm n;
     float dx[NORM_M * NORM_D], added[NORM_M * NORM_D], dweight[NORM_D] = { 0 },
                                                        dbias[NORM_D] = { 0 };
-    (void)state;
     normal(n.x, NORM_M * NORM_D);
     normal(n.dy, NORM_M * NORM_D);
     normal(n.weight, NORM_D);
@@ -155,7 +146,6 @@ static void layer_norm(void **state)
 static void shift(void **state)
 {
     enum { B = 2, MOST = 3 + 9, WIDE = 9 };
-    (void)state;
     for (int D = 1; D <= WIDE; D++)
         for (int n = 1; n <= MOST; n++) {
             float x[B * MOST * WIDE], y[B * MOST * WIDE], out[B * MOST * WIDE],
@@ -179,7 +169,6 @@ static void embedding(void **state)
     static const int32_t ids[] = { 2, 0, 2, 2 };
     float table[3 * 2] = { 1, 2, 3, 4, 5, 6 }, y[8], d[6] = { 1, 1, 1, 1, 1, 1 };
     const float dy[8] = { 1, 2, 10, 20, 100, 200, 1000, 2000 };
-    (void)state;
     ref_embed(y, table, ids, 4, 2, 3);
     assert_memory_equal(y, ((float[]){ 5, 6, 1, 2, 5, 6, 5, 6 }), sizeof y);
     ref_embed_backward(d, dy, ids, 4, 2, 3);
@@ -213,7 +202,6 @@ static void attention_slopes(void **state)
     static const uint8_t hidden[AB * AN] = { 0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1 };
     static const uint8_t blind[AB * AN] = { 0 };
     static const uint8_t *const masks[] = { NULL, hidden, blind };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++)
         for (size_t k = 0; k < PL_COUNT(masks); k++) {
             struct attention a = { .mask = { .kind = PL_MASK_NONE }, .key_mask = masks[k] };
@@ -239,7 +227,6 @@ static void nothing_to_see(void **state)
     };
     struct pl_mask mask = { .kind = PL_MASK_FULL, .P = 3, .F = 3 };
     float qkv[A_QKV], o[A_O], lse[AB * AH * AN];
-    (void)state;
     normal(qkv, A_QKV);
     ref_attention(o, lse, qkv, AB, AN, AH, AD, &mask, key_mask);
     for (int h = 0; h < AH; h++) {
@@ -256,7 +243,6 @@ static void attention_steps(void **state)
 {
     static const char *const names[] = { "full", "axial_row", "axial_col", "conv3",
                                          "conv3d2_v166" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++) {
         struct pl_mask mask = { .P = 3, .F = 3 };
         float qkv[A_QKV], o[A_O], step[AB * AH * AD], one[AB * 3 * AH * AD];
@@ -306,7 +292,6 @@ static void loss(void **state)
     struct loss l = { .label = { 0, 3, 4, -1, 8, 2, 2, 7, 5, 4 } };
     float logp[LB * LS], dx[LX], dW[LV * LD] = { 0 }, db[LV] = { 0 };
     double part[2], text = 0, image = 0;
-    (void)state;
     normal(l.x, LX);
     normal(l.W, LV * LD);
     normal(l.b, LV);
@@ -332,7 +317,6 @@ static void loss_without_labels(void **state)
     struct loss l = { .label = { -1, -1, 4, 5, 8, -1, -1, 7, 5, 4 } };
     float dx[LX], dW[LV * LD] = { 0 }, db[LV] = { 0 };
     double part[2];
-    (void)state;
     normal(l.x, LX);
     normal(l.W, LV * LD);
     ref_loss(part, NULL, dx, dW, db, l.x, l.W, l.b, l.label, segments, 2, LB, LS, LD, LV);

@@ -1,13 +1,9 @@
 /* accumulation.c - batches of unequal size are one large batch: losses and gradients sample by sample;
  * and the settings of the reference run, which every peer must share. */
 #include "runtime/trainer.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 enum { T = 3, F = 2, V = 9, VI = 5, MOST = 16 };
 
@@ -85,7 +81,6 @@ static void batches_of_unequal_size(void **state)
     };
     struct pl_dalle_loss sum = { 0 }, one;
     struct pl_err err;
-    (void)state;
     struct run whole = begin(NULL);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(pl_dalle_evaluate(whole.m, text + i * T, codes + i * F * F, 1, &one, NULL,
@@ -134,7 +129,6 @@ static void means_of_one_and_of_none(void **state)
 {
     struct run r = begin(NULL), single = begin(NULL);
     struct pl_dalle_loss loss;
-    (void)state;
     assert_int_equal(pl_trainer_mean(r.t), PL_OK);
     assert_int_equal(add(&r, 0, 1), PL_OK);
     float *sum = copy_of(&r, r.m->params.grad);
@@ -151,7 +145,6 @@ static void means_of_one_and_of_none(void **state)
 static void rates_of_steps(void **state)
 {
     struct run r = begin(NULL);
-    (void)state;
     for (int step = 0; step <= 15; step++) {
         struct pl_train_report report;
         double want = step <= 4 ? 0.01 * step / 4 : step < 14 ? 0.01 * (14 - step) / 10 : 0;
@@ -170,7 +163,6 @@ static void infinite_losses(void **state)
 {
     struct run r = begin(NULL);
     struct pl_err err = { "" };
-    (void)state;
     float *bias = pl_params_value(&r.m->params, r.m->output_bias);
     for (int i = 0; i < VI; i++) codes[i] = 0; /* the first sample's image: code 0 */
     assert_int_equal(add(&r, 2, 3), PL_OK);
@@ -195,7 +187,6 @@ static void check_same(const struct run *a, const struct run *b)
 static void delayed_steps(void **state)
 {
     struct run r = begin(NULL), direct = begin(NULL);
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct pl_train_report report, want;
         assert_int_equal(add(&r, i, 2 + i), PL_OK);
@@ -228,7 +219,6 @@ static void delayed_steps_that_fail(void **state)
     struct run r = begin(NULL), without = begin(NULL);
     struct pl_train_report report;
     struct pl_err err = { "" };
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct run *both[] = { &r, &without };
         for (int k = 0; k < 2; k++) {
@@ -263,7 +253,6 @@ static void settings_of_the_run(void **state)
 {
     struct pl_optimizer_options o = pl_lamb_options();
     struct pl_dalle_config c;
-    (void)state;
     assert_true(o.kind == PL_LAMB && o.beta1 == 0.9 && o.beta2 == 0.96 && o.eps == 1e-6);
     assert_true(o.decay == 0.045 && o.max_grad_norm == 4 && o.clamp == 1e4);
     assert_true(o.min_8bit == 65536 && o.block == 4096 && o.rule == PL_RULE_RUN);
@@ -287,7 +276,6 @@ static void what_decays(void **state)
     struct run r = begin(NULL);
     struct pl_params *p = &r.m->params;
     int decayed = 0;
-    (void)state;
     for (size_t i = 0; i < p->count; i++)
         for (size_t k = 0; k < p->list[i].n; k++) p->value[p->list[i].offset + k] = 1;
     assert_int_equal(pl_optimizer_step(r.t->optimizer, p->value, p->grad, 0.25), PL_OK);
@@ -310,7 +298,6 @@ static void what_decays(void **state)
 /* A gradient shorter than the limit is not stretched to it; one at the limit is left, too. */
 static void short_gradients_are_not_clipped(void **state)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         struct pl_optimizer_options o = pl_adam_options(0, 32), clipped = o;
         double norm;
@@ -340,7 +327,6 @@ static void values_that_moved(void **state)
     struct pl_optimizer_options o = pl_adam_options(0.01, 32), offloaded;
     struct pl_optimizer *a, *b;
     float x[3][2][N], g[2][N];
-    (void)state;
     pl_backend_ref(&be);
     offloaded = o;
     offloaded.host = &be;
@@ -372,7 +358,6 @@ static void ids_at_the_border(void **state)
     const struct pl_dalle_config *c = &r.m->config;
     static const int32_t ids[] = { -1, 0, VI - 1, VI, V - 1, V };
     struct pl_err err;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(ids); i++)
         for (int at = 0; at < 2 * T + 2 * F * F; at++) {
             int32_t t[2 * T] = { 0 }, q[2 * F * F] = { 0 };
@@ -391,7 +376,6 @@ static void sequences(void **state)
     const struct pl_dalle_config *c = &r.m->config;
     static const int32_t t[T] = { 3, 0, 4 }, q[F * F] = { 4, 0, 2, 1 };
     int32_t ids[1 + T + F * F + 2];
-    (void)state;
     for (int count = 0; count <= F * F; count++) {
         int used = count < F * F ? count : F * F - 1, rows = V + T;
         for (size_t i = 0; i < PL_COUNT(ids); i++) ids[i] = -77;

@@ -3,15 +3,10 @@
 #include "runtime/batch_shards.h"
 #include "runtime/workspace.h"
 #include "runtime/backend_open.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define B_MAX 21
 
@@ -34,7 +29,6 @@ static int setup(void **state)
     struct pl_dalle_config c;
     struct pl_rng rng;
     struct pl_err err = { "" };
-    (void)state;
     find_backends();
     pl_rng_init(&rng, 3, 0);
     if (pl_backend_open(&be, "fast", &err) || pl_dalle_config_named(&c, "demo", &err) ||
@@ -50,7 +44,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     pl_dalle_close(m);
     return 0;
 }
@@ -73,7 +66,6 @@ static float *gradient(int shards, int threads, int B, float begun, struct pl_da
 static void threads_change_nothing(void **state)
 {
     static const int sizes[] = { 8, 16, B_MAX }, threads[] = { 2, 3, 9 };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
         struct pl_dalle_loss first, loss;
         float *want = gradient(0, 1, sizes[i], 0, &first);
@@ -89,7 +81,6 @@ static void threads_change_nothing(void **state)
 
 static void shards_add_up_to_the_batch(void **state)
 {
-    (void)state;
     for (int B = 1; B <= B_MAX; B += 10) {
         struct pl_dalle_loss whole, loss;
         float *want = gradient(1, 2, B, 1, &whole);
@@ -118,7 +109,6 @@ static void shards_follow_the_model(void **state)
 {
     struct pl_dalle_loss before, after;
     float *a = gradient(4, 2, B_MAX, 0, &before), *b;
-    (void)state;
     m->activations = PL_REVERSIBLE;
     m->samples = 3;
     b = gradient(4, 2, B_MAX, 0, &after);
@@ -147,7 +137,6 @@ static int fails_at(void *context, int i)
 
 static void first_failure_is_reported(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= 8; threads++) {
         int done[7] = { 0 };
         be.set_threads(threads);
@@ -158,7 +147,6 @@ static void first_failure_is_reported(void **state)
 
 static void cut_follows_from_sizes(void **state)
 {
-    (void)state;
     assert_int_equal(pl_batch_shards(1000, 1), 1);
     assert_int_equal(pl_batch_shards(1000, 11), 1);
     assert_int_equal(pl_batch_shards(1000, 12), 2);

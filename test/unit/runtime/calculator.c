@@ -4,11 +4,7 @@
 #include "runtime/batch_shards.h"
 #include "runtime/workspace.h"
 #include "runtime/trainer.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static struct pl_memory_plan plan_of(const char *name)
 {
@@ -30,7 +26,6 @@ static struct pl_memory_use use_of(const struct pl_memory_plan *plan)
 static void own_models_are_counted_exactly(void **state)
 {
     static const char *const names[] = { "run", "middle", "small", "demo" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++)
         for (int untied = 0; untied <= 1; untied++) {
             struct pl_memory_plan plan = plan_of(names[i]);
@@ -63,7 +58,6 @@ static void own_buffers_are_as_large_as_said(void **state)
     struct pl_trainer *t;
     struct pl_backend be;
     double states = 0;
-    (void)state;
     pl_backend_ref(&be);
     pl_dalle_config_named(&c, "demo", NULL);
     assert_int_equal(pl_dalle_open(&m, &c, &be, 1, NULL), PL_OK);
@@ -94,7 +88,6 @@ static void standard_layer(void **state)
 {
     struct pl_memory_plan plan = plan_of("gpt2-l");
     double s = 1024, d = 1280, h = 20;
-    (void)state;
     plan.layers = PL_MEMORY_STORED;
     assert_true(use_of(&plan).term[PL_TERM_kept].device == 36 * (34 * s * d + 5 * h * s * s));
     plan.layers = PL_MEMORY_CHECKPOINT;
@@ -107,7 +100,6 @@ static void options_move_what_they_should(void **state)
     struct pl_memory_plan plan = plan_of("gpt2-l");
     struct pl_memory_use here = use_of(&plan), there;
     double P = 774030080;
-    (void)state;
     plan.offload =
         1; /* the master copy and the optimizer state leave; the largest gradient stays */
     there = use_of(&plan);
@@ -135,7 +127,6 @@ static void options_move_what_they_should(void **state)
 
 static void sums_are_sums(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < pl_memory_models(); i++) {
         struct pl_memory_model m;
         struct pl_memory_plan plan;
@@ -159,7 +150,6 @@ static void refusals(void **state)
     struct pl_memory_model m;
     struct pl_memory_plan plan = plan_of("gpt2-s");
     struct pl_err err;
-    (void)state;
     assert_int_equal(pl_memory_model_named(&m, "gpt5", &err), PL_ENOTFOUND);
     assert_non_null(strstr(err.text, "'gpt5'"));
     assert_non_null(strstr(err.text, "dalle-12b"));

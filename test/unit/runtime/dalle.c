@@ -1,14 +1,9 @@
 /* dalle.c - the transformer against itself: three ways to the same gradients, a batch against its
  * parts, gradients against differences, sampling with and without a cache. */
 #include "runtime/generate.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 /* --- small networks of odd shapes ------------------------------------------------------------- */
 
@@ -129,7 +124,6 @@ static void initial_values(void **state)
                                  .image_weight = 7 };
     struct pl_dalle *m;
     int checked = 0;
-    (void)state;
     pl_backend_ref(&be);
     pl_dalle_config_pattern(&c, 3, 1);
     assert_int_equal(pl_dalle_open(&m, &c, &be, 0, NULL), PL_OK);
@@ -153,7 +147,6 @@ static void initial_values(void **state)
 
 static void three_modes_agree(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
         struct pl_dalle *m = network(i, 1);
         struct batch b = random_batch(m, 3, i);
@@ -173,7 +166,6 @@ static void three_modes_agree(void **state)
 
 static void parts_add_up_to_the_batch(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
         struct pl_dalle *m = network(i, 2);
         struct batch b = random_batch(m, 5, i + 10);
@@ -199,7 +191,6 @@ static void parts_add_up_to_the_batch(void **state)
 /* The slope along a random direction, by the gradient and by a difference. */
 static void gradient_is_the_slope(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
         struct pl_dalle *m = network(i, 3);
         struct batch b = random_batch(m, 2, i + 20);
@@ -234,7 +225,6 @@ static void gradient_is_the_slope(void **state)
 
 static void cache_agrees_with_whole_passes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
         struct pl_dalle *m = network(i, 5);
         struct batch b = random_batch(m, 4, i + 30);
@@ -279,7 +269,6 @@ static void draws_depend_on_the_seed_alone(void **state)
     int32_t want[128], got[128];
     size_t bytes = (size_t)(5 * I) * sizeof *got;
     int64_t limit = 7;
-    (void)state;
     o.seed = 3;
     o.sampling.top_k = 5;
     o.guidance = 1.7;
@@ -313,7 +302,6 @@ static void refuses_ids_out_of_range(void **state)
     struct pl_dalle_loss loss;
     struct pl_err err;
     int32_t out[32];
-    (void)state;
     m->samples = 1; /* the second sequence is refused before the first has left gradients */
     memset(m->params.grad, 0, m->params.total * sizeof(float));
     b.text[7] = m->config.V;

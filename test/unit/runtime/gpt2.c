@@ -3,15 +3,9 @@
 #include "data/models/gpt2_file.h"
 #include "ref/rng.h"
 #include "runtime/models.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const struct pl_gpt2_config config = { 3, 2, 24, 12, 40, 72, 0 };
 static struct pl_backend be;
@@ -21,7 +15,6 @@ static int32_t ids[24];
 static int setup(void **state)
 {
     struct pl_rng rng;
-    (void)state;
     pl_backend_ref(&be);
     pl_rng_init(&rng, 4, 0);
     for (size_t i = 0; i < PL_COUNT(ids); i++) ids[i] = (int32_t)pl_rng_below(&rng, 40);
@@ -30,7 +23,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     pl_gpt2_clear(&m);
     return 0;
 }
@@ -39,7 +31,6 @@ static void initial_values(void **state)
 {
     const struct pl_params *p = &m.params;
     double sum;
-    (void)state;
     be.sumsq(&sum, pl_params_value(p, m.tokens), 40 * 24);
     assert_true(sum > 0.7 * 960 * 0.0004 && sum < 1.3 * 960 * 0.0004);
     be.sumsq(&sum, pl_params_value(p, m.stack.part[1][PL_PROJ_W]),
@@ -58,7 +49,6 @@ static void positions_are_a_limit(void **state)
     float *logits = malloc((size_t)(n + 1) * 40 * sizeof *logits);
     int32_t *row = calloc((size_t)n + 1, sizeof *row);
     double loss;
-    (void)state;
     assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n), PL_OK);
     assert_int_equal(pl_gpt2_logits(&m, logits, row, NULL, 1, n + 1), PL_EUSE);
     assert_int_equal(pl_gpt2_loss(&m, &loss, row, row, NULL, 1, n, 1), PL_OK);
@@ -78,7 +68,6 @@ static void stored_is_recomputed(void **state)
     size_t n = m.params.total;
     float *first = malloc(n * sizeof *first);
     double losses[2];
-    (void)state;
     assert_non_null(first);
     for (int stored = 0; stored <= 1; stored++) {
         m.stack.stored = stored;
@@ -105,7 +94,6 @@ static void a_checkpoint(void **state)
     uint8_t code[960], again[960];
     int fd = mkstemp(path);
     double loss;
-    (void)state;
     close(fd);
     options.min_8bit = 960; /* the token table alone */
     assert_int_equal(pl_optimizer_open_params(&o, &m.params, &options, &err), PL_OK);
@@ -142,7 +130,6 @@ static void shared_layers(void **state)
     char folder[] = "/tmp/potluck-gpt2-XXXXXX", path[80];
     double one, other;
     const float *sum, *x, *y;
-    (void)state;
     shared.groups = 2;
     assert_int_equal(pl_gpt2_init(&a, &shared, &be, 1), PL_OK);
     assert_int_equal(pl_gpt2_reset(&a, 5), PL_OK);

@@ -2,20 +2,14 @@
  * optimizer state that is offloaded and loaded again. */
 #include "runtime/optimizer.h"
 #include "ref/schedule.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct pl_backend be;
 
 static int open_ref(void **state)
 {
-    (void)state;
     pl_backend_ref(&be);
     return 0;
 }
@@ -34,7 +28,6 @@ static void lamb_equations(void **state)
     static float p[N], g[N], u[N], m[N], v[N];
     static double P[N], M[N], V[N], U[N];
     struct pl_moments moments = { .value = { m, v } };
-    (void)state;
     normal(p, N, 0.05, 1);
     for (int i = 0; i < N; i++) P[i] = p[i];
     for (int t = 1; t <= 3; t++) {
@@ -69,7 +62,6 @@ static void lamb_corners(void **state)
         .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .clamp = 10, .clip = 1
     };
     struct pl_lamb_norms norms;
-    (void)state;
     ref_lamb(&norms, p, g, g, &moments, 4, &step); /* zero weights: trust 1 */
     assert_true(norms.weight == 0 && norms.trust == 1 && p[0] < 0 && p[3] == 0);
     for (int i = 0; i < 4; i++) p[i] = 100, g[i] = m[i] = v[i] = 0;
@@ -91,7 +83,6 @@ static void adam_equations(void **state)
     static float p[N], g[N], m[N], v[N];
     static double P[N], M[N], V[N];
     struct pl_moments moments = { .value = { m, v } };
-    (void)state;
     normal(p, N, 0.1, 5);
     for (int i = 0; i < N; i++) P[i] = p[i];
     for (int t = 1; t <= 4; t++) {
@@ -148,7 +139,6 @@ static void state_travels(void **state)
 {
     struct pl_optimizer_options kinds[] = { pl_lamb_options(), pl_adam_options(0.01, 8),
                                             pl_adam_options(0, 32) };
-    (void)state;
     for (size_t k = 0; k < PL_COUNT(kinds); k++) {
         static float p[TOTAL], q[TOTAL];
         struct pl_optimizer *a = opened(kinds[k]), *b = opened(kinds[k]), *c = opened(kinds[k]);
@@ -186,7 +176,6 @@ static void state_names(void **state)
         { 2, "state2", 8193, 1 },
     };
     struct pl_optimizer *o = opened(pl_lamb_options());
-    (void)state;
     assert_int_equal(pl_optimizer_state_count(o), PL_COUNT(want));
     for (size_t i = 0; i < PL_COUNT(want); i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(o, i);
@@ -202,7 +191,6 @@ static void state_names(void **state)
 static void options_change_nothing(void **state)
 {
     static float p[3][TOTAL], g[TOTAL], before[TOTAL];
-    (void)state;
     for (int k = 0; k < 3; k++) {
         struct pl_optimizer_options o = pl_lamb_options();
         struct pl_optimizer *opt;
@@ -231,7 +219,6 @@ static void clipping(void **state)
                                                     32); /* Adam would hide a scale but for eps */
     struct pl_optimizer *a, *b;
     double norm;
-    (void)state;
     o.eps = 1;
     b = opened(o);
     o.max_grad_norm = 0.25;
@@ -251,7 +238,6 @@ static void refused(void **state)
 {
     struct pl_optimizer *o;
     struct pl_err err;
-    (void)state;
     for (int k = 0; k < 6; k++) {
         struct pl_optimizer_options bad = pl_lamb_options();
         if (k == 0) bad.beta1 = 1;
@@ -268,7 +254,6 @@ static void refused(void **state)
 
 static void schedule(void **state)
 {
-    (void)state;
     assert_true(pl_schedule_linear(2.5e-3, 3125, 31250, 0) == 0);
     assert_true(pl_schedule_linear(2.5e-3, 3125, 31250, 3125) == 2.5e-3);
     assert_true(pl_schedule_linear(2.5e-3, 3125, 31250, 31250) == 0);

@@ -1,13 +1,9 @@
 /* trainer.c - losses, gradients and parameters that are not finite: what is kept, what is dropped,
  * and that training then continues, bit for bit, as if they had not occurred. */
 #include "runtime/trainer.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 enum { T = 3, F = 2, V = 9, VI = 5, B = 2 };
 
@@ -95,7 +91,6 @@ static void bad_loss(void **state)
     struct run r = begin(32), without = begin(32);
     struct pl_err err = { "" };
     float *value = r.m->params.value, good;
-    (void)state;
     step(&r, 1);
     step(&without, 1);
     assert_int_equal(add(&r, 2, NULL), PL_OK);
@@ -116,7 +111,6 @@ static void bad_loss(void **state)
 static void bad_gradient(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         struct run r = begin(8), without = begin(8);
         struct pl_err err = { "" };
@@ -140,7 +134,6 @@ static void bad_gradient(void **state)
  * step and all, with 8-bit moments and with others. */
 static void bad_parameters(void **state)
 {
-    (void)state;
     for (int bits = 8; bits <= 32; bits += 24) {
         struct run r = begin(bits), without = begin(bits);
         struct pl_err err = { "" };
@@ -205,7 +198,6 @@ static void stays_on_the_device(void **state)
 {
     struct run r;
     size_t ids = sizeof(int32_t) * B * (T + F * F);
-    (void)state;
     change = count;
     r = begin(8);
     change = NULL;

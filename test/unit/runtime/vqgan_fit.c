@@ -2,13 +2,9 @@
  * of the quantizer's loss. */
 #include "runtime/vqgan_fit.h"
 #include "runtime/models.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 enum { SIDE = 4, PICTURES = 12, BYTES = 3 * SIDE * SIDE, CODES = 6 };
 
@@ -35,7 +31,6 @@ static void pixels_are_rounded(void **state)
 {
     uint8_t all[256], back[256];
     float x[256];
-    (void)state;
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     pl_pixels_in(x, all, 256);
     assert_true(x[0] == -1 && x[255] == 1);
@@ -61,7 +56,6 @@ static void rates(void **state)
     struct pl_vqgan_fit *f;
     struct pl_vqgan m;
     double longest[STEPS] = { 0 };
-    (void)state;
     assert_true(o.lr == 1e-3 && o.batch == 8 && o.task.l1 == 1 && o.task.l2 == 2);
     assert_true(o.task.beta == 0.25f && o.task.quantizer == 1 && o.free_part == 0.1);
     open_model(&m, 0);
@@ -98,7 +92,6 @@ static void unused_codes_move(void **state)
     struct pl_vqgan_fit *f;
     struct pl_vqgan m;
     float table[CODES][4];
-    (void)state;
     open_model(&m, 0);
     o.batch = 4;
     o.lr = 1e-9; /* nothing else moves them */
@@ -126,7 +119,6 @@ static void unused_codes_move(void **state)
 /* The gradient is linear in the weight of the quantizer's loss, for both kinds of codes. */
 static void weights_of_the_quantizer(void **state)
 {
-    (void)state;
     for (int gumbel = 0; gumbel < 2; gumbel++) {
         struct pl_vqgan m;
         struct pl_vqgan_task task = pl_vqgan_published_task();
@@ -164,7 +156,6 @@ static void refusals(void **state)
     struct pl_vqgan_fit *f;
     struct pl_vqgan m;
     struct pl_err err;
-    (void)state;
     open_model(&m, 0);
     for (int k = 0; k < 6; k++) { /* as many pictures as a batch are enough, and not one fewer */
         o.batch = k == 0 ? 0 : k == 1 ? 4 : k == 2 ? 5 : 1;

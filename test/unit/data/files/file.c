@@ -1,24 +1,18 @@
 /* file.c - files that appear whole or not at all, whatever goes wrong in between. */
 #include "data/files/file.h"
+#include "test/unit/unit.h"
 
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-file-XXXXXX", path[80];
 static struct pl_err err;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/file", folder);
     return pl_file_write(path, "old", 3, &err);
@@ -26,7 +20,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
 }
@@ -53,7 +46,6 @@ static int files(void)
 static void committed_or_not_at_all(void **state)
 {
     struct pl_file_out out;
-    (void)state;
     assert_int_equal(pl_file_create(&out, path, &err), PL_OK);
     assert_int_equal(pl_file_append(&out, "new", 3, &err), PL_OK);
     expect("old");
@@ -74,7 +66,6 @@ static void reading_is_limited(void **state)
 {
     void *data;
     size_t bytes;
-    (void)state;
     assert_int_equal(pl_file_read(&data, &bytes, path, 2, &err), PL_ELIMIT);
     assert_null(data);
     assert_int_equal(pl_file_read(&data, &bytes, path, 3, &err), PL_OK);
@@ -88,7 +79,6 @@ static void reading_is_limited(void **state)
 static void text_has_no_zero_bytes(void **state)
 {
     char *text;
-    (void)state;
     assert_int_equal(pl_file_write(path, "a\0b", 3, &err), PL_OK);
     assert_int_equal(pl_file_read_text(&text, path, 10, &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "byte 1 is zero"));
@@ -102,7 +92,6 @@ static void text_has_no_zero_bytes(void **state)
 static void folders_within_folders(void **state)
 {
     char deep[120], *ends[] = { "/new", "/new/x", "/new//y/z/" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(ends); i++) {
         snprintf(deep, sizeof deep, "%s%s", folder, ends[i]);
         assert_int_equal(pl_folder_make(deep, &err), PL_OK);
@@ -129,7 +118,6 @@ static void a_full_disk(void **state)
 {
     static char big[10000];
     struct rlimit before, small;
-    (void)state;
     memset(big, 'x', sizeof big);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before);
@@ -150,7 +138,6 @@ static void a_full_disk(void **state)
  * what is left. */
 static void a_kill_in_the_middle(void **state)
 {
-    (void)state;
     for (int round = 0; round < 3; round++) {
         int status;
         pid_t child = fork();

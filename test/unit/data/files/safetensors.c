@@ -1,22 +1,16 @@
 /* safetensors.c - written and read back; every way a header can be wrong. */
 #include "data/files/file.h"
 #include "data/files/safetensors.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-st-XXXXXX", path[80];
 static struct pl_err err;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
     return 0;
@@ -24,7 +18,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
 }
@@ -49,7 +42,6 @@ static void what_was_read_is_let_go(void **state)
     struct st_tensor elsewhere = { .data = values, .bytes = N * sizeof *values };
     struct st_file *f;
     double full;
-    (void)state;
     for (int i = 0; i < N; i++) values[i] = (float)i;
     assert_int_equal(pl_safetensors_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values),
                      PL_OK);
@@ -80,7 +72,6 @@ static void what_was_written_is_read(void **state)
     struct st_file *f;
     const struct st_tensor *t;
     float back[6];
-    (void)state;
     assert_int_equal(pl_safetensors_writer_meta(w, "config", "{\"a\": 1}"), PL_OK);
     assert_int_equal(pl_safetensors_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 },
                                                values),
@@ -115,7 +106,6 @@ static void halves_widen_exactly(void **state)
 {
     uint16_t *all = malloc(65536 * sizeof *all);
     float *got = malloc(65536 * sizeof *got);
-    (void)state;
     for (int i = 0; i < 65536; i++) all[i] = (uint16_t)i;
     for (int type = PL_F16; type <= PL_BF16_T; type++) {
         const struct st_tensor t = { .dtype = (enum pl_dtype)type, .n = 65536, .data = all };
@@ -140,7 +130,6 @@ static void headers_are_padded(void **state)
 {
     static const float one = 1;
     int exact = 0;
-    (void)state;
     for (int length = 1; length <= 16; length++) {
         struct st_writer *w = pl_safetensors_writer_new();
         char name[17] = "";
@@ -227,7 +216,6 @@ static void headers_that_lie(void **state)
         "{\"__metadata__\": []}",
         "{\"__metadata__\": {\"a\": 1}}",
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) assert_int_not_equal(open_header(bad[i], 8), PL_OK);
     assert_int_equal(open_header("{}   ", 0), PL_OK);
     assert_int_equal(open_header("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": "
@@ -244,7 +232,6 @@ static void truncation_at_every_byte(void **state)
     struct st_writer *w = pl_safetensors_writer_new();
     void *data;
     size_t bytes;
-    (void)state;
     pl_safetensors_writer_meta(w, "a", "b");
     pl_safetensors_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 8 }, values);
     pl_safetensors_writer_add(w, "y", PL_F32, 2, (int64_t[]){ 2, 2 }, values);

@@ -2,12 +2,7 @@
  * archive ends at an inaccessible page. */
 #include "data/files/tar.h"
 #include "test/unit/data/exact_bytes.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static struct pl_err err;
 static uint8_t archive[64 * 512];
@@ -66,7 +61,7 @@ static int read_all(struct entry *e, int *n, size_t length)
     err.text[0] = 0;
     for (*n = 0; !(rc = pl_tar_next(&t, &file, &err)) && *n < 8; ++*n) {
         volatile uint8_t last = file.bytes ? file.data[file.bytes - 1] : 0;
-        (void)last;
+        (void)last; /* the read is the test */
         assert_ptr_equal(file.data, copy + file.at);
         memcpy(e[*n].name, file.name, sizeof file.name);
         e[*n].n = file.bytes;
@@ -82,7 +77,6 @@ static int n;
 static void files_and_what_is_passed_over(void **state)
 {
     static const uint8_t data[513] = { 7, 8, 9 };
-    (void)state;
     bytes = 0;
     put('0', "a", data, 3);
     put('5', "folder/", NULL, 0);
@@ -114,7 +108,6 @@ static void files_and_what_is_passed_over(void **state)
 static void every_length(void **state)
 {
     static const uint8_t data[600] = { 1 };
-    (void)state;
     for (size_t size = 0; size <= 600; size += size < 505 || size > 520 ? 7 : 1) {
         bytes = 0;
         put('0', "a", data, size);
@@ -133,7 +126,6 @@ static void every_length(void **state)
 
 static void checksums(void **state)
 {
-    (void)state;
     bytes = 0;
     put('0', "a", NULL, 0);
     for (int i = 0; i < 512; i++) { /* each byte counts but the checksum's own eight */
@@ -179,7 +171,6 @@ static void sizes(void **state)
         { "\x80\0\0\1\0\0\0\0\0\0\0\3", -1 },
         { "\x80\0\0\0\x80\0\0\0\0\0\0\3", -1 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         bytes = 0;
         put('0', "a", "xyz", 3);
@@ -194,7 +185,6 @@ static void sizes(void **state)
 static void names(void **state)
 {
     char prefix[156], name[101], both[300];
-    (void)state;
     memset(prefix, 'p', sizeof prefix);
     memset(name, 'n', sizeof name);
     prefix[155] = name[100] = 0;
@@ -222,7 +212,6 @@ static void names(void **state)
 static void long_names(void **state)
 {
     static char longest[2000];
-    (void)state;
     memset(longest, 'x', sizeof longest - 1);
     bytes = 0;
     put('L', "././@LongLink", "long/name", 9);
@@ -243,7 +232,6 @@ static void long_names(void **state)
 
 static void pax_headers(void **state)
 {
-    (void)state;
     bytes = 0;
     put('x', "pax", "12 mtime=1.\n12 path=a/b\n10 size=3\n", 34);
     put('0', "short", "xyz", 3);
@@ -276,7 +264,6 @@ static void broken_pax_headers(void **state)
                                           "7 path\n",
                                           "12 Path=a/b\n",
                                           "1234567890 path=a/b\n" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(broken); i++) {
         bytes = 0;
         put('x', "pax", broken[i], strlen(broken[i]));

@@ -4,14 +4,9 @@
 #include "data/files/yaml.h"
 #include "data/models/weights.h"
 #include "runtime/models.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct pl_err err;
 
@@ -25,7 +20,6 @@ static void scalars_mean_what_they_look_like(void **state)
 {
     json_t *j = parse("a: 1\nb: -2.5\nc: 1.0e-08\nd: False\ne: ~\nf: '1'\ng: text\nh: [1, 2]\ni: "
                       "{j: k}\nl: .inf\n");
-    (void)state;
     assert_non_null(j);
     assert_int_equal(json_integer_value(json_object_get(j, "a")), 1);
     assert_true(json_real_value(json_object_get(j, "b")) == -2.5);
@@ -57,7 +51,6 @@ static void scalars_mean_what_they_look_like(void **state)
 
 static void broken_texts_are_refused(void **state)
 {
-    (void)state;
     assert_null(parse(""));
     assert_null(parse("a: [1"));
     assert_null(parse("? [a]\n: b"));
@@ -74,7 +67,6 @@ static void aliases_without_end_are_refused(void **state)
 {
     char text[4096];
     size_t n = (size_t)sprintf(text, "a0: &a0 [x, x]\n");
-    (void)state;
     for (int i = 1; i < 30; i++)
         n += (size_t)sprintf(text + n, "a%d: &a%d [*a%d, *a%d]\n", i, i, i - 1, i - 1);
     assert_null(parse(text));
@@ -95,7 +87,6 @@ static void the_published_codec_is_known(void **state)
     struct pl_vqgan_config c, want;
     struct pl_vqgan m;
     int fd = mkstemp(path);
-    (void)state;
     close(fd);
     assert_int_equal(pl_file_write(path, published, strlen(published), &err), PL_OK);
     assert_int_equal(pl_vqgan_config_read(&c, path, &err), PL_OK);
@@ -162,7 +153,6 @@ static void other_spellings(void **state)
         { "just a text", "no VQGAN configuration" },
     };
     struct pl_vqgan_config c, want;
-    (void)state;
     assert_int_equal(pl_vqgan_named(&want, "gumbel_f8", &err), PL_OK);
     for (size_t i = 0; i < PL_COUNT(same); i++) {
         if (read_text(&c, same[i])) fail_msg("%zu: %s", i, err.text);
@@ -192,7 +182,6 @@ static void shapes_are_enough(void **state)
     struct st_writer *w = pl_safetensors_writer_new();
     struct st_file *f;
     static const float nothing[1 << 20];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
     assert_int_equal(pl_vqgan_named(&want, "gumbel_f8", &err), PL_OK);

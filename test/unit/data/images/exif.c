@@ -3,12 +3,7 @@
 #include "data/files/file.h"
 #include "data/images/image.h"
 #include "test/unit/data/exact_bytes.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static const uint8_t little[] = { 'I', 'I', 42, 0, 8, 0,   0,   0, 2, 0,    0x0F, 1, 2,
                                   0,   4,   0,  0, 0, 'p', 'l', 0, 0, 0x12, 1,    3, 0,
@@ -19,7 +14,6 @@ static const uint8_t big[] = { 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0,
 static void the_tag_is_found(void **state)
 {
     uint8_t copy[sizeof little];
-    (void)state;
     assert_int_equal(pl_exif_orientation(little, sizeof little), 6);
     assert_int_equal(pl_exif_orientation(big, sizeof big), 8);
     for (size_t n = 0; n < sizeof little; n++) { /* the tag's entry ends at 34 */
@@ -56,7 +50,6 @@ static void every_way_comes_out_upright(void **state)
         { 5, 3, { 1, 3, 5, 2, 4, 6 } }, { 6, 3, { 2, 4, 6, 1, 3, 5 } },
         { 7, 3, { 6, 4, 2, 5, 3, 1 } }, { 8, 3, { 5, 3, 1, 6, 4, 2 } },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(ways); i++) {
         struct pl_image image;
         assert_int_equal(pl_image_init(&image, ways[i].width, 6 / ways[i].width, 1), PL_OK);
@@ -81,7 +74,6 @@ static void jpeg_files_are_turned(void **state)
     size_t n;
     struct pl_image a, b;
     struct pl_err err;
-    (void)state;
     assert_int_equal(pl_file_read(&plain, &n, "test/fuzz/corpus/image/plain.jpg", 1 << 20, &err),
                      PL_OK);
     uint8_t *with_exif = malloc(n + sizeof head + sizeof little);

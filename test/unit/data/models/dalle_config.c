@@ -2,13 +2,7 @@
 #include "data/models/dalle_config.h"
 #include "data/models/dalle_names.h"
 #include "runtime/dalle_run.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static struct pl_dalle *skeleton(const char *name)
 {
@@ -32,7 +26,6 @@ static void built_in_sizes(void **state)
     };
     struct pl_err err;
     struct pl_dalle_config c;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(known); i++) {
         struct pl_dalle *m = skeleton(known[i].name);
         assert_int_equal(m->params.trainable, known[i].parameters);
@@ -70,7 +63,6 @@ static void names_of_all_spellings(void **state)
     };
     struct pl_dalle *m = skeleton("small");
     char name[PL_NAME_MAX];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(known); i++) {
         long index = pl_dalle_find(m, known[i].name);
         assert_true(index >= 0);
@@ -108,7 +100,6 @@ static void json_there_and_back(void **state)
 {
     static const char *const names[] = { "run", "middle", "small", "demo" };
     struct pl_dalle_config c, back;
-    (void)state;
     for (size_t i = 0; i <= PL_COUNT(names); i++) {
         json_t *root;
         if (i < PL_COUNT(names)) assert_int_equal(pl_dalle_config_named(&c, names[i], NULL), PL_OK);
@@ -166,7 +157,6 @@ static void json_refusals(void **state)
         { "{\"base\":\"huge\"}", "\"base\"" },
         { "{\"base\":\"demo\",\"name\":\"a name of more than thirty-one letters\"}", "\"name\"" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         struct pl_dalle_config c;
         struct pl_err err = { "" };

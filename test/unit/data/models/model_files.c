@@ -7,14 +7,9 @@
 #include "data/models/weights.h"
 #include "runtime/models.h"
 #include "ref/backend.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-models-XXXXXX", path[80];
 static struct pl_backend be;
@@ -65,7 +60,6 @@ static void vqgan_settings(void **state)
     };
     struct pl_vqgan_config c, again;
     json_t *root;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         assert_true(parse(&c, wrong[i].more, wrong[i].inner) < 0);
         assert_non_null(strstr(err.text, wrong[i].why));
@@ -102,7 +96,6 @@ static void halves_are_rounded(void **state)
     struct pl_vqgan m, again;
     float *x, *y;
     size_t n, largest = 0;
-    (void)state;
     assert_int_equal(parse(&c, "", ""), PL_OK);
     assert_int_equal(pl_vqgan_init(&m, &c, &be, 0), PL_OK);
     for (size_t i = 0; i < m.params.count; i++)
@@ -140,7 +133,6 @@ static void gpt2_sizes_from_shapes(void **state)
     struct pl_gpt2_config c;
     struct pl_gpt2 m;
     struct st_file *f;
-    (void)state;
     assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
     assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
     pl_gpt2_clear(&m);
@@ -164,7 +156,6 @@ static void gpt2_of_other_sizes(void **state)
     struct pl_gpt2_config other = small;
     struct pl_gpt2 m;
     struct st_file *f;
-    (void)state;
     assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
     assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
     pl_gpt2_clear(&m);
@@ -192,7 +183,6 @@ static void checkpoint_of_another_model(void **state)
     struct pl_optimizer *o;
     struct pl_gpt2 m;
     struct st_file *f;
-    (void)state;
     wide.width = 32;
     few.min_8bit = 1; /* small tensors, too */
     assert_int_equal(pl_gpt2_init(&m, &wide, &be, 1), PL_OK);
@@ -220,7 +210,6 @@ static void checkpoint_of_another_model(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     pl_backend_ref(&be);
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -229,7 +218,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
 }

@@ -2,15 +2,10 @@
 #include "data/models/rerank.h"
 #include "data/files/safetensors.h"
 #include "runtime/models.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define VOCAB "test/golden/tokenizer/" RERANK_VOCAB
 #define PICTURES 19 /* more than one batch, and not a whole number of them */
@@ -34,7 +29,6 @@ static int setup(void **state)
     struct st_writer *w = pl_safetensors_writer_new();
     uint32_t seed = 1;
     float *data[100];
-    (void)state;
     pl_backend_ref(&be);
     if (!mkdtemp(folder) || !w || pl_clip_declare(&m, &config) || m.params.count > 100) return -1;
     snprintf(path, sizeof path, "%s/clip.safetensors", folder);
@@ -56,7 +50,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
 }
@@ -77,7 +70,6 @@ static void scores_do_not_depend_on_company(void **state)
     float all[PICTURES], one, share[PICTURES], sum = 0;
     int32_t order[PICTURES];
     int cut;
-    (void)state;
     make_pictures(images);
     assert_int_equal(pl_rerank_open(&r, &be, path, VOCAB, &err), PL_OK);
     assert_int_equal(pl_rerank_score(&r, all, &cut, "a photo of a cat", images, PICTURES, &err),
@@ -106,7 +98,6 @@ static void long_captions_are_cut_and_reported(void **state)
     struct pl_rerank r;
     float score;
     int cut;
-    (void)state;
     for (size_t i = 0; i < sizeof text; i++) text[i] = i % 2 ? ' ' : 'a';
     text[sizeof text - 1] = 0;
     assert_int_equal(pl_image_init(&image, 16, 16, 3), PL_OK);
@@ -120,7 +111,6 @@ static void long_captions_are_cut_and_reported(void **state)
 static void what_is_missing_is_named(void **state)
 {
     struct pl_rerank r;
-    (void)state;
     /* no merge list in its folder */
     assert_int_not_equal(pl_rerank_open(&r, &be, path, NULL, &err), PL_OK);
     assert_non_null(strstr(err.text, RERANK_VOCAB));

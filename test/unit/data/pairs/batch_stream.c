@@ -2,14 +2,9 @@
  * saved position, errors from the reading thread. */
 #include "data/pairs/shard.h"
 #include "data/pairs/batch_stream.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define TEXT 8
 #define CELLS 4
@@ -69,7 +64,6 @@ static void write_shard(const char *path, int s, int rows)
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     for (int s = 0; s < SHARDS; s++) {
         snprintf(paths[s], sizeof paths[s], "%s/%d.parquet", folder, s);
@@ -81,7 +75,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int s = 0; s < SHARDS; s++) unlink(paths[s]);
     rmdir(folder);
     pl_unigram_close(tokenizer);
@@ -119,7 +112,6 @@ static void every_pair_once_an_epoch(void **state)
     struct stream_batch b;
     struct pairs_counts c;
     int first[USED], same = 0;
-    (void)state;
     assert_int_equal(USED % 8, 0);
     for (int epoch = 0; epoch < 3; epoch++) {
         int seen[SHARDS][ROWS] = { { 0 } }, n = 0;
@@ -155,7 +147,6 @@ static void tokens_are_padded_and_cut(void **state)
 {
     struct pairs_options o = options();
     struct pairs *p;
-    (void)state;
     for (o.text = 3; o.text <= 12; o.text += 9) {
         int32_t tokens[12], codes[CELLS], want[12];
         char caption[32];
@@ -177,7 +168,6 @@ static void order_depends_on_the_seed_alone(void **state)
     static const int ahead[] = { 1, 7, 1 };
     int32_t order[3][2 * USED];
     int differ = 0;
-    (void)state;
     for (int k = 0; k < 3; k++) {
         struct pairs_options o = options();
         struct stream_batch b;
@@ -204,7 +194,6 @@ static void held_out_captions_never_come(void **state)
     struct pairs_counts c;
     struct stream_batch b;
     struct stream *s;
-    (void)state;
     o.exclude = without;
     o.excludes = 3;
     s = open_stream(&o, 2, 0);
@@ -228,7 +217,6 @@ static void a_limit_spreads_over_the_shards(void **state)
     struct stream_batch b;
     struct stream *s;
     int from[SHARDS] = { 0 };
-    (void)state;
     o.limit = 30;
     s = open_stream(&o, 1, 0);
     do {
@@ -245,7 +233,6 @@ static void a_limit_spreads_over_the_shards(void **state)
 
 static void a_saved_position_goes_on_exactly(void **state)
 {
-    (void)state;
     for (int stop = 0; stop < 70; stop += 3) { /* of 64 batches in two epochs */
         struct pairs_options o = options();
         struct stream *s = open_stream(&o, 3, 4), *again;
@@ -286,7 +273,6 @@ static void a_position_of_other_data_is_refused(void **state)
     struct stream *s = open_stream(&o, 3, 4), *again;
     struct stream_batch b;
     char *position, *shorter;
-    (void)state;
     pl_batch_stream_next(s, &b, &err);
     position = pl_batch_stream_position(s);
     for (int k = 0; k < 5; k++) {
@@ -329,7 +315,6 @@ static void a_forged_position_is_refused(void **state)
     struct stream *s = open_stream(&o, 3, 4), *again;
     struct stream_batch b;
     char *position;
-    (void)state;
     pl_batch_stream_next(s, &b, &err);
     position = pl_batch_stream_position(s);
     for (size_t k = 0; k < PL_COUNT(keys); k++) {
@@ -366,7 +351,6 @@ static void damage_is_reported_after_the_good_batches(void **state)
     FILE *f;
     long bytes;
     int rc, good = 0;
-    (void)state;
     snprintf(path, sizeof path, "%s/damaged.parquet", folder);
     write_shard(path, 0, ROWS);
     f = fopen(path, "r+b");
@@ -391,7 +375,6 @@ static void wrong_codes_are_refused(void **state)
     struct pairs_options o = options();
     struct stream_batch b;
     struct stream *s;
-    (void)state;
     o.codes = 100;
     s = open_stream(&o, 1, 1);
     assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_EFORMAT);
@@ -412,7 +395,6 @@ static void nothing_left_is_said(void **state)
     struct pairs_options o = options();
     struct stream_batch b;
     struct stream *s;
-    (void)state;
     snprintf(path, sizeof path, "%s/bad.parquet", folder);
     write_shard(path, 0, 8);
     o.path = list;

@@ -1,15 +1,10 @@
 /* captions.c - lists and folders of pictures with captions, and malformed lists. */
 #include "data/pairs/captions.h"
 #include "data/parquet/parquet_write.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-captions-XXXXXX";
 static struct pl_err err;
@@ -29,16 +24,11 @@ static void put(const char *name, const char *text)
     fclose(f);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+static int setup(void **state) { return mkdtemp(folder) ? 0 : -1; }
 
 static int teardown(void **state)
 {
     char command[100];
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }
@@ -46,7 +36,6 @@ static int teardown(void **state)
 static void a_list(void **state)
 {
     struct captions c;
-    (void)state;
     put("list", "a.png\tfirst\n\nsub/b.jpg\tsecond\twith a tab\r\n/abs/c.webp\t\xc3\xa9\n/d\tlast");
     assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_OK);
     assert_int_equal(c.count, 4);
@@ -63,7 +52,6 @@ static void lists_that_are_wrong(void **state)
     static const char *const bad[] = { "a.png first\n", "\tcaption\n", "a.png\t\xff\n", "",
                                        "\n\n" };
     struct captions c;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         put("list", bad[i]);
         assert_int_not_equal(pl_captions_read(&c, at("list"), &err), PL_OK);
@@ -90,7 +78,6 @@ static void lists_that_are_wrong(void **state)
 static void a_folder(void **state)
 {
     struct captions c;
-    (void)state;
     mkdir(at("in"), 0755);
     mkdir(at("in/deep"), 0755);
     put("in/b.png", "");
@@ -128,7 +115,6 @@ static void a_folder(void **state)
 static void folders_without_end(void **state)
 {
     struct captions c;
-    (void)state;
     mkdir(at("loop"), 0755);
     assert_int_equal(symlink(".", at("loop/again")), 0);
     assert_int_equal(pl_captions_read(&c, at("loop"), &err), PL_ELIMIT);
@@ -161,7 +147,6 @@ static void an_archive_as_img2dataset_makes_them(void **state)
     size_t n;
     uint64_t bytes;
     FILE *f = fopen(at("x.tar"), "wb");
-    (void)state;
     assert_int_equal(pl_image_init(&image, 3, 2, 3), PL_OK);
     image.pixels[4] = 200;
     assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
@@ -245,7 +230,6 @@ static void a_table_as_img2dataset_makes_them(void **state)
     void *png;
     size_t n;
     uint64_t bytes;
-    (void)state;
     assert_int_equal(pl_image_init(&image, 3, 2, 3), PL_OK);
     image.pixels[4] = 200;
     assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
@@ -288,7 +272,6 @@ static void a_caption_of_a_megabyte(void **state)
 {
     static char text[(1 << 20) + 1];
     struct captions c;
-    (void)state;
     memset(text, 'a', sizeof text - 1);
     mkdir(at("long"), 0755);
     put("long/a.png", "");

@@ -6,15 +6,10 @@
 #include "data/pairs/shard.h"
 #include "runtime/models.h"
 #include "runtime/backend_open.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SIDE 8
 #define CELLS 16 /* 4 x 4: the codec halves once */
@@ -52,7 +47,6 @@ static int setup(void **state)
                                             .norm_groups = 32 };
     FILE *f;
     char *tsv;
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     tsv = at("captions.tsv");
     f = fopen(tsv, "w");
@@ -75,7 +69,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     char command[100];
-    (void)state;
     pl_captions_clear(&list);
     pl_vqgan_clear(&codec);
     snprintf(command, sizeof command, "rm -r %s", folder);
@@ -162,7 +155,6 @@ static void pictures_become_shards(void **state)
     char *out = at("out");
     struct prepare_counts counts;
     struct watched w = { 0 };
-    (void)state;
     assert_int_equal(prepare(out, 3, &counts, &w), PL_OK);
     assert_int_equal(counts.encoded, PICTURES - 1);
     assert_int_equal(counts.broken, 1);
@@ -183,7 +175,6 @@ static void pictures_become_shards(void **state)
 
 static void a_stop_loses_and_repeats_nothing(void **state)
 {
-    (void)state;
     for (int stop = 1; stop < 12; stop++) {
         char name[16], *out;
         struct prepare_counts counts;
@@ -214,7 +205,6 @@ static void what_does_not_fit_is_refused(void **state)
                                          .quality = 5 };
     struct prepare_counts counts;
     struct watched w = { 0 };
-    (void)state;
     assert_int_equal(pl_prepare_shards(&counts, &codec, &list, &odd, watch, &w, &err), PL_EUSE);
     assert_int_equal(prepare("/dev/null/folder", 3, &counts, &w), PL_EIO);
     free(out);

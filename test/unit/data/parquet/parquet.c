@@ -5,18 +5,13 @@
 #include "data/parquet/parquet_write.h"
 #include "data/parquet/rle.h"
 #include "data/parquet/thrift.h"
+#include "test/unit/unit.h"
 
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-parquet-XXXXXX";
 static char path[80];
@@ -24,7 +19,6 @@ static struct pl_err err;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/table.parquet", folder);
     return 0;
@@ -32,7 +26,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder); /* fails if a temporary file was left behind */
 }
@@ -132,7 +125,6 @@ static void what_was_written_is_read(void **state)
     static const enum pl_codec codecs[] = { PL_CODEC_NONE, PL_CODEC_SNAPPY, PL_CODEC_GZIP,
                                             PL_CODEC_BROTLI, PL_CODEC_ZSTD };
     static const int rows[] = { 0, 1, 9, 1000 };
-    (void)state;
     for (size_t c = 0; c < PL_COUNT(codecs); c++)
         for (size_t n = 0; n < PL_COUNT(rows); n++)
             for (size_t group = 0; group < 300; group += 150)
@@ -202,7 +194,6 @@ static void files_of_pyarrow(void **state)
     static const char where[] = "test/interop/pyarrow";
     struct dirent **entry;
     int n = scandir(where, &entry, NULL, alphasort), files = 0;
-    (void)state;
     for (int i = 0; i < n; i++) {
         char file[400];
         snprintf(file, sizeof file, "%s/%s", where, entry[i]->d_name);
@@ -244,7 +235,6 @@ static void truncation_at_every_byte(void **state)
 {
     size_t bytes;
     uint8_t *data = small_file(&bytes, PL_CODEC_BROTLI);
-    (void)state;
     assert_int_equal(read_bytes(data, bytes), PL_OK);
     for (size_t n = 0; n < bytes; n++) {
         assert_int_not_equal(read_bytes(data, n), PL_OK);
@@ -258,7 +248,6 @@ static void truncation_at_every_byte(void **state)
 static void every_byte_flipped(void **state)
 {
     static const uint8_t flips[] = { 0x01, 0x80, 0xff };
-    (void)state;
     for (int codec = 0; codec <= PL_CODEC_BROTLI; codec += PL_CODEC_BROTLI) {
         size_t bytes;
         uint8_t *data = small_file(&bytes, (enum pl_codec)codec);
@@ -283,7 +272,6 @@ static void a_footer_longer_than_the_file(void **state)
                                       0x7fffffff, 0xffffffff };
     size_t bytes;
     uint8_t *data = small_file(&bytes, PL_CODEC_NONE);
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
         put_le32(data + bytes - 8, sizes[i]);
         assert_int_not_equal(read_bytes(data, bytes), PL_OK);
@@ -304,7 +292,6 @@ static void a_page_that_claims_too_much(void **state)
                                       INT64_MAX, INT64_MIN };
     size_t bytes;
     void *data;
-    (void)state;
     assert_int_equal(write_table(path, 3, &o), PL_OK);
     assert_int_equal(pl_file_read(&data, &bytes, path, 1 << 20, &err), PL_OK);
     for (size_t i = 0; i < PL_COUNT(claims); i++) {
@@ -327,7 +314,6 @@ static void levels_that_run_out(void **state)
     static const uint8_t run[] = { 5 << 1, 9, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80 };
     struct rle_in in;
     uint32_t x;
-    (void)state;
     pl_rle_init(&in, packed, sizeof packed, 1);
     for (int i = 0; i < 16; i++) {
         assert_int_equal(pl_rle_next(&in, &x), PL_OK);
@@ -353,7 +339,6 @@ static void a_full_disk_leaves_the_old_file(void **state)
     const struct parquet_options o = { PL_CODEC_NONE, 0, 100, 512 };
     struct rlimit before, small;
     struct stat was, is;
-    (void)state;
     assert_int_equal(write_table(path, 3, &o), PL_OK);
     assert_int_equal(stat(path, &was), 0);
     signal(SIGXFSZ, SIG_IGN);

@@ -6,13 +6,9 @@
 #include "data/parquet/parquet_read.h"
 #include "data/parquet/rle.h"
 #include "test/unit/data/exact_bytes.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
-#include <cmocka.h>
 
 static struct pl_err err;
 
@@ -33,7 +29,6 @@ static int read_runs(const void *data, size_t bytes, int width, uint32_t *x, int
 /* A run's value takes (width + 7) / 8 bytes: not one more, and it is refused if one is missing. */
 static void runs_of_every_width(void **state)
 {
-    (void)state;
     for (int width = 0; width <= 32; width++) {
         uint8_t bytes[16] = { 3 << 1, 0xA1, 0xB2, 0xC3, 0xD4, 0xE5, 0xF6 };
         uint32_t want = 0, x[8];
@@ -53,7 +48,6 @@ static void runs_of_every_width(void **state)
 /* Groups of 8 values, least significant bits first; each value is checked against the bits. */
 static void packed_groups_of_every_width(void **state)
 {
-    (void)state;
     for (int width = 0; width <= 32; width++) {
         uint8_t bytes[1 + 2 * 32] = { 2 << 1 | 1 };
         size_t n = 1 + 2 * (size_t)width;
@@ -78,7 +72,6 @@ static void headers_of_runs(void **state)
     static const uint8_t longer[] = { 0x82, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00, 9 };
     static const uint8_t empty[] = { 0, 5, 1 << 1, 6 }; /* a run of no values is passed over */
     uint32_t x[4];
-    (void)state;
     assert_int_equal(read_runs(longest, sizeof longest, 8, x, 4), 1);
     assert_int_equal(x[0], 9);
     assert_int_equal(read_runs(longer, sizeof longer, 8, x, 4), 0);
@@ -91,7 +84,6 @@ static void headers_of_runs(void **state)
 
 static void lists_of_every_length(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < 40; n++) {
         struct pl_buffer b = { 0 };
         struct thrift_field f = { 0 };
@@ -119,7 +111,6 @@ static void lists_of_every_length(void **state)
 /* Ids that rise by 1 to 15 take one byte; those that rise by more, stay or fall are written out. */
 static void fields_of_every_step(void **state)
 {
-    (void)state;
     for (int from = 1; from <= 40; from += 13)
         for (int to = 1; to <= 60; to++) {
             struct pl_buffer b = { 0 };
@@ -178,7 +169,6 @@ static void values_are_passed_over(void **state)
         { THRIFT_STRUCT, 5, { 1 << 4 | THRIFT_LIST, 1 << 4 | THRIFT_STRUCT, 0x11, 0, 0 } },
     };
     size_t left;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         uint8_t longer[32];
         memcpy(longer, cases[i].bytes, cases[i].n);
@@ -198,7 +188,6 @@ static void nesting_has_a_limit(void **state)
 {
     uint8_t lists[80], structs[160], maps[400];
     size_t left;
-    (void)state;
     for (int depth = 1; depth < 80; depth++) {
         memset(lists, 1 << 4 | THRIFT_LIST, (size_t)depth);
         lists[depth - 1] = THRIFT_BYTE; /* the innermost is empty */
@@ -217,7 +206,6 @@ static void integers_have_ten_bytes(void **state)
 {
     uint8_t bytes[12];
     size_t left;
-    (void)state;
     memset(bytes, 0x80, sizeof bytes);
     bytes[9] = 1;
     assert_true(skips(bytes, 10, THRIFT_I64, &left));
@@ -368,7 +356,6 @@ static void check_message(const char *part)
 static void values_end_with_the_page(void **state)
 {
     struct table t = TABLE(PARQUET_BYTES, 2, PAGE(PAGE_DATA, 2, PLAIN, "\1\0\0\0a\3\0\0\0bcd"));
-    (void)state;
     assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
     assert_int_equal(rows, 2);
     assert_memory_equal(v[1].bytes, "bcd", 3);
@@ -388,7 +375,6 @@ static void fixed_values_end_with_the_page(void **state)
         int length, bytes;
     } types[] = { { PARQUET_INT32, 0, 4 },  { PARQUET_INT64, 0, 8 },  { PARQUET_FLOAT, 0, 4 },
                   { PARQUET_DOUBLE, 0, 8 }, { PARQUET_INT96, 0, 12 }, { PARQUET_FIXED, 5, 5 } };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(types); i++) {
         struct table t =
             TABLE(types[i].type, 2,
@@ -411,7 +397,6 @@ static void booleans_end_with_the_page(void **state)
 {
     struct table plain = TABLE(PARQUET_BOOLEAN, 9, PAGE(PAGE_DATA, 9, PLAIN, "\xA5\1"));
     struct table runs = TABLE(PARQUET_BOOLEAN, 9, PAGE(PAGE_DATA, 9, RLE, "\2\0\0\0\22\1"));
-    (void)state;
     assert_int_equal(read_table(&plain, 0, v, &rows), PL_ENOTFOUND);
     for (int i = 0; i < 9; i++) assert_int_equal(v[i].integer, i < 8 ? 0xA5 >> i & 1 : 1);
     plain.page[0].bytes--;
@@ -440,7 +425,6 @@ static void dictionaries(void **state)
     struct table none = TABLE(PARQUET_BYTES, 1, PAGE(PAGE_DATA, 1, RLE_DICTIONARY, "\1\2\1"));
     struct table empty = TABLE(PARQUET_BYTES, 1, DICTIONARY,
                                PAGE(PAGE_DATA, 1, RLE_DICTIONARY, ""));
-    (void)state;
     assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(v[i].length, i == 1 || i == 2 ? 3 : 2);
@@ -470,7 +454,6 @@ static void widths_of_indices(void **state)
     char data[] = "\0\2\1\0\0\0";
     struct table t = TABLE(PARQUET_BYTES, 1, DICTIONARY,
                            PAGE(PAGE_DATA, 1, RLE_DICTIONARY, "\1\2\1"));
-    (void)state;
     for (int width = 1; width < 256; width++) {
         data[0] = (char)width;
         t.page[1].data = data;
@@ -485,7 +468,6 @@ static void dictionaries_of_other_kinds(void **state)
     struct table t = TABLE(PARQUET_BYTES, 1, DICTIONARY,
                            PAGE(PAGE_DATA, 1, RLE_DICTIONARY, "\1\2\1"));
     static const int64_t counts[] = { -1, 14, INT64_MAX };
-    (void)state;
     t.page[0].encoding = PLAIN_DICTIONARY;
     assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
     t.page[0].encoding = RLE_DICTIONARY;
@@ -508,7 +490,6 @@ static void levels_of_version_1(void **state)
 {
     struct table t = TABLE(PARQUET_INT32, 3,
                            PAGE(PAGE_DATA, 3, PLAIN, "\2\0\0\0\3\5\1\0\0\0\2\0\0\0"));
-    (void)state;
     t.optional = 1;
     assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
     assert_int_equal(rows, 3);
@@ -539,7 +520,6 @@ static void levels_of_version_2(void **state)
 {
     struct table t = TABLE(PARQUET_INT32, 3, PAGE(PAGE_DATA_V2, 3, PLAIN, "\3\5\1\0\0\0\2\0\0\0"));
     static const int64_t wrong[] = { -2, 11, INT64_MAX };
-    (void)state;
     t.optional = 1;
     t.page[0].definition_bytes = 2;
     assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
@@ -567,7 +547,6 @@ static void pages_and_rows(void **state)
                            PAGE(PAGE_DATA, 0, PLAIN, ""), PAGE(PAGE_INDEX, 77, PLAIN, "index"),
                            PAGE(PAGE_DATA, 1, PLAIN, "\3\0\0\0"),
                            PAGE(PAGE_DATA, 2, PLAIN, "\4\0\0\0\5\0\0\0"));
-    (void)state;
     for (uint64_t skip = 0; skip <= 7; skip++) {
         assert_int_equal(read_table(&t, skip, v, &rows), PL_ENOTFOUND);
         assert_int_equal(rows, skip < 5 ? 5 - skip : 0);
@@ -605,7 +584,6 @@ static void sizes_of_pages(void **state)
     static const int64_t wrong[] = { -2, 9, PARQUET_PAGE_MAX, (int64_t)PARQUET_PAGE_MAX + 1,
                                      INT64_MAX };
     struct table t = TABLE(PARQUET_INT32, 2, PAGE(PAGE_DATA, 2, PLAIN, "\1\0\0\0\2\0\0\0"));
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         int beyond = wrong[i] < 0 || wrong[i] > PARQUET_PAGE_MAX;
         struct table packed = t, unpacked = t;
@@ -666,7 +644,6 @@ static int open_schema(int depth, int children_of_last)
 /* Groups nest at most 32 deep, and every element is somebody's child. */
 static void schemas_have_a_depth(void **state)
 {
-    (void)state;
     for (int depth = 1; depth < 60; depth++)
         assert_int_equal(open_schema(depth, 1), depth <= 32 ? PL_OK : PL_EFORMAT);
     assert_int_equal(open_schema(1, 0), PL_EFORMAT);

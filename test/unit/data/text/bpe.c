@@ -5,21 +5,15 @@
 #include "data/text/clean.h"
 #include "data/files/file.h"
 #include "data/text/html.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-bpe-XXXXXX", vocab[80], merges[80];
 static struct pl_err err;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(vocab, sizeof vocab, "%s/vocab.json", folder);
     snprintf(merges, sizeof merges, "%s/merges.txt", folder);
@@ -28,7 +22,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(vocab);
     unlink(merges);
     return rmdir(folder);
@@ -66,7 +59,6 @@ static void texts_are_cleaned(void **state)
           "d",
           "a b c d" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         char *out;
         size_t n;
@@ -81,7 +73,6 @@ static void endless_texts_are_refused(void **state)
 {
     size_t n = CLEAN_BYTES_MAX + 1, bytes;
     char *text = malloc(n), *out;
-    (void)state;
     memset(text, 'a', n);
     assert_int_equal(pl_clean_text(&out, &bytes, text, n), PL_ELIMIT);
     /* each pass resolves one of a quarter of a million */
@@ -93,7 +84,6 @@ static void endless_texts_are_refused(void **state)
 
 static void references_are_found(void **state)
 {
-    (void)state;
     assert_string_equal(pl_html_named("amp", 3), "&");
     assert_string_equal(pl_html_named("amp;", 4), "&");
     assert_null(pl_html_named("am", 2));
@@ -146,7 +136,6 @@ static void numbers_of_references(void **state)
         { 0x10FFFF, -1 },
         { 0x110000, 0xFFFD },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++)
         assert_int_equal(pl_html_number((uint64_t)cases[i][0]), cases[i][1]);
     assert_int_equal(pl_html_windows_1252(127), 127);
@@ -170,7 +159,6 @@ static void check_words(split_fn *split, const char *text, const char *const *wa
 
 static void words_end_where_they_should(void **state)
 {
-    (void)state;
     check_words(pl_bpe_word_clip, " a cat's 123 !!x",
                 (const char *const[]){ "a", "cat", "'s", "1", "2", "3", "!!", "x", NULL });
     check_words(pl_bpe_word_clip, "<|endoftext|>'x",
@@ -199,7 +187,6 @@ static void rows_of_every_length(void **state)
     struct bpe *b;
     int32_t row[8];
     int cut;
-    (void)state;
     assert_int_equal(pl_bpe_open_clip(&b, "test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz",
                                       &err),
                      PL_OK);
@@ -230,7 +217,6 @@ static int open_with(const char *v, const char *m)
 static void broken_vocabularies_are_refused(void **state)
 {
     struct bpe *b;
-    (void)state;
     assert_int_equal(open_with("", ""), PL_EFORMAT);
     assert_int_equal(open_with("[]", ""), PL_EFORMAT);
     assert_int_equal(open_with("{}", ""), PL_EFORMAT);
@@ -249,7 +235,6 @@ static void long_words_end_in_time(void **state)
     struct bpe *b;
     size_t n = 1 << 20, count;
     char *text = malloc(n);
-    (void)state;
     assert_int_equal(pl_bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
                                       "test/golden/tokenizer/gpt2_bpe/merges.txt", &err),
                      PL_OK);

@@ -2,16 +2,10 @@
  * files. */
 #include "data/text/corpus.h"
 #include "data/files/file.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-corpus-XXXXXX", a[80], b[80];
 static struct pl_err err;
@@ -19,7 +13,6 @@ static struct pl_err err;
 static int bytes(int32_t *ids, size_t capacity, size_t *count, const void *tokenizer,
                  const char *text, size_t n)
 {
-    (void)tokenizer;
     *count = n;
     for (size_t i = 0; i < n && i < capacity; i++) ids[i] = (unsigned char)text[i];
     return PL_OK;
@@ -27,7 +20,6 @@ static int bytes(int32_t *ids, size_t capacity, size_t *count, const void *token
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(a, sizeof a, "%s/a.json", folder);
     snprintf(b, sizeof b, "%s/b.txt", folder);
@@ -36,7 +28,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(a);
     unlink(b);
     return rmdir(folder);
@@ -101,7 +92,6 @@ static void fails(const char *path, int status, const char *words)
 
 static void windows_without_gaps(void **state)
 {
-    (void)state;
     const char *list[] = { a };
     struct corpus_options o = with(list, 1, 4);
     write_text(a, "{\"text\": \"abc\", \"url\": 1}\n\n{\"text\":\"\"}\r\n{\"text\": \"d\\nefg\"}");
@@ -110,7 +100,6 @@ static void windows_without_gaps(void **state)
 
 static void a_gzip_file(void **state)
 {
-    (void)state;
     char path[100];
     const char *list[] = { path };
     struct corpus_options o = with(list, 1, 5);
@@ -124,7 +113,6 @@ static void a_gzip_file(void **state)
 
 static void pages_of_plain_text(void **state)
 {
-    (void)state;
     const char *list[] = { b };
     struct corpus_options o = with(list, 1, 1);
     struct corpus *c;
@@ -148,7 +136,6 @@ static void pages_of_plain_text(void **state)
 
 static void every_third_is_held_out(void **state)
 {
-    (void)state;
     const char *list[] = { a };
     struct corpus_options o = with(list, 1, 2);
     write_text(a, "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n{\"text\":\"d\"}\n{"
@@ -161,7 +148,6 @@ static void every_third_is_held_out(void **state)
 
 static void going_on_is_the_same(void **state)
 {
-    (void)state;
     const char *list[] = { a, b };
     struct corpus_options o = with(list, 2, 3);
     struct corpus *c, *d;
@@ -186,7 +172,6 @@ static void going_on_is_the_same(void **state)
 
 static void damaged_files(void **state)
 {
-    (void)state;
     const char *list[] = { a };
     struct corpus_options o = with(list, 1, 100);
     struct corpus *c;

@@ -2,13 +2,7 @@
  * errors for broken files. */
 #include "data/text/unigram.h"
 #include "test/unit/data/exact_bytes.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 /* --- writing a model -------------------------------------------------------------------------- */
 
@@ -119,7 +113,6 @@ static void expect(const struct unigram *u, const char *text, enum unigram_rules
 static void best_split(void **state)
 {
     struct unigram *u = model(0);
-    (void)state;
     EXPECT(u, "a", UNIGRAM_TRANSFORMERS, MARK_A); /* -3 against -3.5 */
     EXPECT(u, "b", UNIGRAM_TRANSFORMERS, MARK, B);
     EXPECT(u, "ba b", UNIGRAM_TRANSFORMERS, MARK, B, A, MARK, B);
@@ -138,7 +131,6 @@ static void best_split(void **state)
 static void specials(void **state)
 {
     struct unigram *u = model(0);
-    (void)state;
     EXPECT(u, "</s>", UNIGRAM_TRANSFORMERS, END);
     EXPECT(u, "a<pad>b", UNIGRAM_TRANSFORMERS, MARK_A, PAD, MARK, B);
     EXPECT(u, "<extra_id_0><extra_id_99>", UNIGRAM_TRANSFORMERS, SIZE + 99, SIZE);
@@ -151,7 +143,6 @@ static void specials(void **state)
 static void character_map(void **state)
 {
     struct unigram *u = model(1);
-    (void)state;
     EXPECT(u, "A", UNIGRAM_TRANSFORMERS, MARK_A);
     EXPECT(u, "\xE2\x91\xA0", UNIGRAM_TRANSFORMERS, MARK, B);
     /* circled one and an accent: five bytes, one cluster, the accent is lost, in the first only */
@@ -165,7 +156,6 @@ static void character_map(void **state)
 static void white_space(void **state)
 {
     struct unigram *u = model(0);
-    (void)state;
     EXPECT(u,
            " b\xC2\x85"
            "b\xE2\x80\x83\r\nb\xE3\x80\x80",
@@ -181,7 +171,6 @@ static void white_space(void **state)
 static void invalid_bytes(void **state)
 {
     struct unigram *u = model(0);
-    (void)state;
     EXPECT(u, "b\xFF\xC3", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
     EXPECT(u,
            "\xED\xA0\x80"
@@ -195,7 +184,6 @@ static void cut(void **state)
     struct unigram *u = model(0);
     int32_t ids[4] = { -7, -7, -7, -7 };
     size_t count;
-    (void)state;
     assert_int_equal(pl_unigram_encode(ids, 3, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
     assert_int_equal(count, 6);
     assert_int_equal(ids[2], MARK);
@@ -213,7 +201,6 @@ static void decode(void **state)
                   outside = SIZE + UNIGRAM_EXTRA_IDS;
     char *text;
     size_t n;
-    (void)state;
     assert_int_equal(pl_unigram_decode(&text, &n, u, ids, 6), PL_OK);
     assert_string_equal(text, "aab b</s><extra_id_1>");
     assert_int_equal(n, strlen(text));
@@ -244,7 +231,6 @@ static void every_prefix(void **state)
 {
     static struct bytes b;
     struct unigram *u;
-    (void)state;
     b.n = 0;
     add_pieces(&b);
     add_map(&b);
@@ -260,7 +246,6 @@ static void every_prefix(void **state)
 static void refusals(void **state)
 {
     static struct bytes b;
-    (void)state;
     b.n = 0;
     refuse(&b, "without pieces");
     add_piece(&b, "a", -1, 1);
@@ -352,7 +337,6 @@ static void fields_that_do_not_fit(void **state)
         FIELD("\x82\x80\x80\x80\x10\x00", 0),
     };
     static struct bytes b;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct unigram *u;
         b.n = 0;
@@ -372,7 +356,6 @@ static void fields_that_do_not_fit(void **state)
 /* An unknown character costs 10 more than the least likely piece, here "bc". */
 static void the_price_of_the_unknown(void **state)
 {
-    (void)state;
     for (int score = 9; score <= 11; score += 2) { /* of "b": it outweighs the price, or not */
         struct bytes b = { .n = 0 };
         struct unigram *u;
@@ -395,7 +378,6 @@ static void scores_are_rounded(void **state)
 {
     struct bytes b = { .n = 0 };
     struct unigram *u;
-    (void)state;
     add_piece(&b, "<unk>", 0, 2);
     add_piece(&b, "\xE2\x96\x81", -16777216, 1);
     add_piece(&b, "b", -0.3f, 1);
@@ -410,7 +392,6 @@ static void unknown_fields(void **state)
 {
     static struct bytes b;
     struct unigram *u;
-    (void)state;
     b.n = 0;
     add_field(&b, 99, "whatever", 8);
     add_varint(&b, 100 << 3 | 0), add_varint(&b, UINT64_MAX);

@@ -5,21 +5,15 @@
 #include "data/torch/pickle.h"
 #include "data/torch/torch.h"
 #include "data/models/weights.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char folder[] = "/tmp/potluck-torch-XXXXXX", path[80], other[80];
 static struct pl_err err;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.pt", folder);
     snprintf(other, sizeof other, "%s/t.safetensors", folder);
@@ -28,7 +22,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     unlink(path);
     unlink(other);
     return rmdir(folder);
@@ -56,7 +49,6 @@ static void values_are_what_python_wrote(void **state)
     struct pickle *p = pl_pickle_new();
     const struct pickle_value *v, *a, *b;
     size_t used;
-    (void)state;
     assert_int_equal(pl_pickle_read(p, &v, &used, text, sizeof text - 1, "p", &err), PL_OK);
     assert_int_equal(used, sizeof text - 1 - 4);
     a = pl_pickle_get(v, "a");
@@ -79,7 +71,6 @@ static void values_are_what_python_wrote(void **state)
 
 static void hostile_pickles_are_refused_by_name(void **state)
 {
-    (void)state;
     assert_int_equal(TRY("cos\nsystem\n(X\x02\0\0\0lstR."), PL_EFORMAT);
     assert_non_null(strstr(err.text, "os.system"));
     assert_int_equal(TRY("\x80\x04\x8c\x08"
@@ -136,7 +127,6 @@ static void broken_pickles_are_refused(void **state)
         BROKEN("0."),
         BROKEN("ccollections\nOrderedDict\n]Na\x85R."),
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(broken); i++)
         if (try_pickle(broken[i].text, broken[i].n) == PL_OK) fail_msg("pickle %zu was read", i);
 }
@@ -146,7 +136,6 @@ static void copies_of_copies_stop(void **state)
 {
     size_t items = 1 << 16, calls = 1 << 16, n = 0;
     char *text = malloc(items * 4 + calls * 20 + 100);
-    (void)state;
     n += (size_t)sprintf(text + n, "ccollections\nOrderedDict\nq%c", 1);
     n += (size_t)sprintf(text + n, "](");
     for (size_t i = 0; i < items; i++) n += (size_t)sprintf(text + n, "NN\x86");
@@ -180,7 +169,6 @@ static void write_some(const char *to)
 static void what_is_converted_is_the_same(void **state)
 {
     struct st_file *a, *b;
-    (void)state;
     write_some(other);
     assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
     assert_int_equal(pl_weights_save(a, path, &err), PL_OK);
@@ -210,7 +198,6 @@ static void damaged_files_are_survived(void **state)
 {
     static const char *const kinds[] = { "test/golden/vqgan/container_mixed.pt",
                                          "test/golden/vqgan/container_mixed_legacy.pt" };
-    (void)state;
     for (size_t k = 0; k < PL_COUNT(kinds); k++) {
         void *data;
         size_t n;
@@ -255,7 +242,6 @@ static int open_with(const char *text, size_t n)
 
 static void tensors_outside_their_storage_are_refused(void **state)
 {
-    (void)state;
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02\x85", "K\x01\x85")), PL_OK);
     assert_int_equal(OPEN(TENSOR("1", "K\x00", "K\x02\x85", "K\x01\x85")), PL_EFORMAT);
     assert_int_equal(OPEN(TENSOR("0", "K\x01", "K\x02\x85", "K\x01\x85")), PL_EFORMAT);
@@ -279,7 +265,6 @@ static void tensors_outside_their_storage_are_refused(void **state)
 
 static void storages_that_are_views(void **state)
 {
-    (void)state;
     assert_int_equal(OPEN(VIEWED("N", "K\x01")), PL_OK);
     assert_memory_equal(opened, "5678", 4);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01K\x01t", "K\x00")), PL_OK);
@@ -301,7 +286,6 @@ static void copies_have_a_limit_together(void **state)
                                  "X\x03\0\0\0cpuK\x02tQK\x00J\0\0\x80\0\x85K\x00\x85\x89}tRs";
     char text[4096] = "}";
     size_t n = 1;
-    (void)state;
     for (int copies = 1; copies <= 3; copies++) { /* of 2^23 elements: 32 MiB each */
         n += (size_t)snprintf(text + n, 8, "X");
         memcpy(text + n, "\x01\0\0\0", 4);
@@ -320,7 +304,6 @@ static void members_are_read_up_to_a_limit(void **state)
     struct archive *a;
     struct archive_out *out;
     static const char content[] = "some text";
-    (void)state;
     assert_int_equal(pl_zip_archive_create(&out, path, &err), PL_OK);
     assert_int_equal(pl_zip_archive_add(out, "a", content, sizeof content, &err), PL_OK);
     assert_int_equal(pl_zip_archive_write(out, &err), PL_OK);

@@ -55,7 +55,6 @@ static void as_the_reference(void **state)
 {
     static const size_t ranks[][PEERS] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 } };
     struct allreduce_memory memory[PEERS] = { 0 };
-    (void)state;
     for (size_t r = 0; r < 2 * PL_COUNT(ranks); r++) {
         static struct world w;
         struct allreduce_report report;
@@ -110,7 +109,6 @@ static double dragged(double clip)
 static void a_byzantine_peer_moves_little(void **state)
 {
     double mean, usual, fixed;
-    (void)state;
     mean = dragged(0);
     usual = dragged(ALLREDUCE_CLIP_USUAL);
     fixed = dragged(1);
@@ -123,7 +121,6 @@ static void nobody_weighs_anything(void **state)
 {
     static struct world w;
     static float before[VALUES];
-    (void)state;
     make(&w);
     for (size_t i = 0; i < PEERS; i++) w.peer[i].weight = 0;
     memcpy(before, w.peer[0].values, sizeof before);
@@ -139,7 +136,6 @@ static void not_a_number(void **state)
 {
     static struct world w;
     struct allreduce_report report;
-    (void)state;
     make(&w);
     reference(&w, wanted, 1);
     for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] = v % 2 ? NAN : INFINITY;
@@ -162,7 +158,6 @@ static void not_a_number(void **state)
 static void frozen_client(void **state)
 {
     static struct world w;
-    (void)state;
     make(&w);
     w.peer[1].frozen = 1;
     begin(&w);
@@ -183,7 +178,6 @@ static void frozen_reducer(void **state)
 {
     static struct world w;
     static float before[PEERS][VALUES];
-    (void)state;
     make(&w);
     for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
     w.peer[2].frozen = 1;
@@ -207,7 +201,6 @@ static void cut_reducer(void **state)
 {
     static struct world w;
     char name[PEER_ID_TEXT_MAX];
-    (void)state;
     make(&w);
     w.peer[2].frozen = 1;
     begin(&w);
@@ -225,7 +218,6 @@ static void cut_reducer(void **state)
 static void time_limit_and_cancel(void **state)
 {
     static struct world w;
-    (void)state;
     make(&w);
     w.peer[0].frozen = w.peer[2].frozen = 1;
     begin(&w);
@@ -246,7 +238,6 @@ static void bad_messages(void **state)
 {
     static const double weights[] = { -1, NAN, INFINITY, 101 };
     static const float values[] = { NAN, -INFINITY, 2 * PART_VALUE_MAX };
-    (void)state;
     for (int kind = 0; kind < 10; kind++) {
         static struct world w;
         struct bytes raw = { 0 };
@@ -289,7 +280,6 @@ static void bad_messages(void **state)
 static void lying_reducer(void **state)
 {
     static const float values[] = { 0, NAN, INFINITY, 2 * PART_VALUE_MAX };
-    (void)state;
     for (int kind = 0; kind < 5; kind++) {
         static struct world w;
         static float before[VALUES];
@@ -332,7 +322,6 @@ static void kept_as_it_came(void **state)
 {
     struct allreduce_block block = { 0 };
     static uint8_t message[KEPT];
-    (void)state;
     for (int round = 0; round < 3; round++) {
         size_t all = (round < 2 ? 1 : 2) * (size_t)MESSAGES * KEPT;
         uint8_t *data = allreduce_block_reserve(&block, all);

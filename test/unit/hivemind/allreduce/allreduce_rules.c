@@ -2,14 +2,9 @@
  * at n and n + 1. [spec hivemind-protocol 5] allreduce.c has whole groups. */
 #include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/backend.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define GROUP 3 /* we are the first */
 #define PART 4  /* values */
@@ -33,35 +28,21 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
                     size_t n)
 {
     struct part_message m;
-    (void)context;
     assert_int_equal(part_message_read(&m, data, n, NULL), PL_OK);
     t.code[peer] = m.code;
     if (way == ALLREDUCE_IN) t.answers[peer] += m.code == MSG_AVERAGED_PART;
 }
 static int is_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
-static void on_finish(void *context, size_t peer, enum allreduce_way way)
-{
-    (void)context, (void)peer, (void)way;
-}
-static void on_close(void *context, size_t peer, enum allreduce_way way)
-{
-    (void)context, (void)way;
-    t.closed[peer]++;
-}
-static void on_credit(void *context, size_t peer, size_t n)
-{
-    (void)context;
-    t.credit[peer] += n;
-}
+static void on_finish(void *context, size_t peer, enum allreduce_way way) {}
+static void on_close(void *context, size_t peer, enum allreduce_way way) { t.closed[peer]++; }
+static void on_credit(void *context, size_t peer, size_t n) { t.credit[peer] += n; }
 static void on_work(void *context, struct allreduce_job *job)
 {
-    (void)context;
     assert_true(t.job_count < PL_COUNT(t.jobs));
     t.jobs[t.job_count++] = job;
 }
 static void on_over(void *context, int status, const struct pl_err *err)
 {
-    (void)context, (void)err;
     t.over++;
     t.status = status;
 }
@@ -174,7 +155,6 @@ static void a_longer_answer(void **state)
 {
     static const double share[GROUP] = { 0, PART, PART };
     struct allreduce_options o = options(2, share);
-    (void)state;
     t.method[0] = t.method[1] = PL_COMPRESS_FLOAT16; /* 8 bytes a part; 16 as float32 */
     begin(&o);
     work(0);
@@ -192,7 +172,6 @@ static void reducers_time(void **state)
     static const double share[GROUP] = { 0, 2 * PART, 0 };
     struct allreduce_options o = options(2, share);
     struct allreduce_report r;
-    (void)state;
     o.reducer_timeout = 8;
     begin(&o);
     work(0);
@@ -214,7 +193,6 @@ static void the_time_limit(void **state)
     static const double share[GROUP] = { 0, PART, PART };
     struct allreduce_options o = options(2, share);
     double latest;
-    (void)state;
     o.time_limit = 60;
     begin(&o);
     assert_int_equal(t.job_count, 2); /* parts that are being encoded */
@@ -237,7 +215,6 @@ static void the_window(void **state)
 {
     static const double share[GROUP] = { PARTS * PART, 0, 0 };
     struct allreduce_options o = options(PARTS, share);
-    (void)state;
     begin(&o);
     for (size_t k = 0; k < ALLREDUCE_WINDOW; k++) part(0, 1, k, 1, 1);
     assert_int_equal(lost(), 0);
@@ -256,7 +233,6 @@ static void the_window(void **state)
  * one for the end mark. */
 static void credit(void **state)
 {
-    (void)state;
     for (size_t parts = 1; parts <= PARTS; parts++) {
         const double share[GROUP] = { (double)(parts * PART), 0, 0 };
         struct allreduce_options o = options(parts, share);
@@ -278,7 +254,6 @@ static void answers_are_held(void **state)
 {
     static const double share[GROUP] = { 2 * PART, 0, PART };
     struct allreduce_options o = options(3, share);
-    (void)state;
     begin(&o);
     work(0);
     assert_int_equal(t.x->reducing.own_count, 2);
@@ -299,7 +274,6 @@ static void the_least_weight(void **state)
 {
     static const double share[GROUP] = { 3 * PART, 0, 0 },
                         weights[][3] = { { 0.5, 2, 3 }, { 3, 2, 0.5 }, { 2, 0.5, 3 } };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(weights); i++) {
         struct allreduce_options o = options(3, share);
         struct allreduce_report r;
@@ -319,7 +293,6 @@ static void a_senders_time(void **state)
 {
     static const double share[GROUP] = { PARTS * PART, 0, 0 };
     struct allreduce_options o = options(PARTS, share);
-    (void)state;
     o.sender_timeout = 4;
     begin(&o);
     for (size_t k = 0; k < ALLREDUCE_WINDOW; k++) part(0, 1, k, 1, 1);
@@ -346,7 +319,6 @@ static void what_no_part_is(void **state)
 {
     static const double share[GROUP] = { 2 * PART, 0, 0 };
     struct allreduce_options o = options(2, share);
-    (void)state;
     t.elements[0] = PART - 1;
     begin(&o);
     part(0, 1, 0, 1, 1);
@@ -371,7 +343,6 @@ static void iterations(void **state)
     const float values[GROUP * PART] = { 0, 0, 0, 0, .2f, .2f, .2f, .2f, 9, 9, 9, 9 };
     const double weight[GROUP] = { 1, 1, 1 };
     float median[PART];
-    (void)state;
     o.clip = 0.5;
     begin(&o);
     part(0, 1, 0, 1, .2f);
@@ -398,7 +369,6 @@ static void the_radius(void **state)
     struct allreduce_options o = options(3, share);
     double norm[GROUP], tau;
     const float *a;
-    (void)state;
     o.verify = 1;
     memcpy(t.values[0], values[0], sizeof values[0]);
     begin(&o);

@@ -25,7 +25,6 @@ static const struct allreduce_patience short_patience[PEERS] = {
 static void silent_sender(void **state)
 {
     static struct world w;
-    (void)state;
     for (int is_short = 0; is_short <= 1; is_short++) {
         make(&w);
         if (is_short) w.patience = short_patience;
@@ -57,7 +56,6 @@ static void silent_sender(void **state)
 static void slow_or_trickling(void **state)
 {
     static struct world w;
-    (void)state;
     for (int slow = 0; slow <= 1; slow++) {
         make(&w);
         w.patience = short_patience;
@@ -87,7 +85,6 @@ static void mute(struct letter *l)
 static void silent_reducer(void **state)
 {
     static struct world w;
-    (void)state;
     make(&w);
     w.patience = short_patience;
     w.meddle = mute;
@@ -116,7 +113,6 @@ static void held_up_by_another(void **state)
         { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 }
     };
     static struct world w;
-    (void)state;
     make(&w);
     w.patience = hasty;
     w.peer[3].frozen = 1;
@@ -157,7 +153,6 @@ static void named_reasons(void **state)
         { 1, -INFINITY, "not finite" },
         { 1, 2 * PART_VALUE_MAX, "beyond 1e+18" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         static struct world w;
         struct part_message m = { .code = MSG_PART_FOR_AVERAGING,

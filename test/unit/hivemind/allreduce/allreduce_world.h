@@ -6,15 +6,10 @@
 #include "test/unit/hivemind/verification/signed_packets.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/backend.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #ifndef PEERS
 #define PEERS 4
@@ -135,7 +130,6 @@ static inline void on_give(void *context, size_t peer, enum allreduce_way way, s
 }
 static inline size_t on_moved(void *context, size_t peer, enum allreduce_way way)
 {
-    (void)way;
     return ((struct peer *)context)->moved[peer];
 }
 static const struct allreduce_callbacks port = { on_open,   on_send,   is_busy, on_finish,

@@ -18,19 +18,14 @@ static char rpc_names[2][128]; /* in turn */
 static size_t message_n;
 static int streams, says_nothing, trickles_now, parts;
 
-static void on_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)context, (void)s, (void)data, (void)n;
-}
+static void on_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n) {}
 static void on_end(void *context, struct rpc_stream *s)
 {
-    (void)context;
     rpc_close(s);
     note(&over);
 }
 static void on_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status, (void)why;
     on_end(context, s);
 }
 
@@ -72,7 +67,6 @@ static void on_trickle_answer(void *context, struct stream *c)
 }
 static void on_trickle_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     trickle_over(context);
 }
 static void trickle_all(void)
@@ -153,21 +147,18 @@ static void round_during(const char *rpc, const char *other, int n)
 
 static void parts_for_no_group(void **state)
 {
-    (void)state;
     parts = 1, says_nothing = 0;
     round_during("rpc_aggregate_part", "rpc_aggregate_part", STREAMS);
 }
 
 static void streams_that_say_nothing(void **state)
 {
-    (void)state;
     parts = 0, says_nothing = 1;
     round_during("rpc_aggregate_part", "rpc_join_group", STREAMS);
 }
 
 static void what_is_no_message(void **state)
 {
-    (void)state;
     parts = 0, says_nothing = 0, message_n = 300;
     round_during("rpc_aggregate_part", "rpc_join_group", 400);
     round_during("rpc_download_state", "rpc_nothing", 200);
@@ -175,14 +166,12 @@ static void what_is_no_message(void **state)
 
 static void too_long_a_message(void **state)
 {
-    (void)state;
     parts = 0, says_nothing = 0, message_n = TOO_LONG;
     round_during("rpc_aggregate_part", "rpc_join_group", 16);
 }
 
 static void a_byte_now_and_then(void **state)
 {
-    (void)state;
     parts = 0, says_nothing = 0, trickles_now = 1, message_n = 0;
     round_during("rpc_aggregate_part", "rpc_join_group", TRICKLES);
     trickles_now = 0;

@@ -147,7 +147,6 @@ static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, 
 {
     const struct trainer *l = r->v.random.context;
     uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT };
-    (void)n;
     if (l->attack == ACCUSE_ALL && stage == VERIFIER_ACCUSE) {
         while (r->v.parts[accusation[4]].reducer != (int)r->v.self) accusation[4]++;
         for (size_t i = 0; i < r->v.count; i++)
@@ -300,17 +299,12 @@ static double train(size_t n, size_t byzantine, enum attack attack, int way, int
     return end;
 }
 
-static void honest_peers_learn(void **state)
-{
-    (void)state;
-    assert_true(train(5, 0, HONEST, MEAN, 4) < 0.05);
-}
+static void honest_peers_learn(void **state) { assert_true(train(5, 0, HONEST, MEAN, 4) < 0.05); }
 
 /* The mean goes wherever a single attacker wants it to go. */
 static void the_mean_is_lost(void **state)
 {
     double one, two;
-    (void)state;
     assert_true((one = train(5, 1, FLIP_10, MEAN, 4)) > 0.5);
     assert_true((two = train(7, 2, FLIP_10, MEAN, 4)) > 0.5);
     assert_true(isfinite(one) && isfinite(two));
@@ -318,7 +312,6 @@ static void the_mean_is_lost(void **state)
 
 static void clipped_it_learns(void **state)
 {
-    (void)state;
     assert_true(train(5, 1, FLIP_10, CLIP, 5) < 0.2);
     assert_true(train(7, 2, FLIP_10, CLIP, 5) < 0.2);
     assert_true(train(5, 1, HEAVY, CLIP, 5) < 0.3);
@@ -329,7 +322,6 @@ static void clipped_it_learns(void **state)
 static void what_is_no_number_is_refused(void **state)
 {
     int banned = 0;
-    (void)state;
     assert_true(train(5, 1, NOT_A_NUMBER, MEAN, 4) < 0.05);
     for (size_t i = 1; i < 5; i++) banned += peers[i].banned;
     assert_true(banned >= 1);
@@ -349,7 +341,6 @@ static void all_have_banned(size_t n, size_t banned)
  * likes is found. */
 static void verified_it_learns(void **state)
 {
-    (void)state;
     assert_true(train(5, 0, HONEST, BTARD, 4) < 0.05);
     assert_int_equal(peers[4].verified, 1);
     all_have_banned(5, 0);
@@ -362,7 +353,6 @@ static void verified_it_learns(void **state)
  * falsely is found by those who compute it, too. Everybody else comes to the same. */
 static void byzantine_peers_are_drawn_and_banned(void **state)
 {
-    (void)state;
     assert_true(train(7, 2, FLIP_10, BTARD, UNTIL_CAUGHT) < 0.5);
     all_have_banned(7, 2);
     train(5, 1, ACCUSE, BTARD, UNTIL_CAUGHT);
@@ -380,7 +370,6 @@ static void false_words_part_nobody(void **state)
         { 1, ACCUSE_ALL, 1 }, { 2, ACCUSE_ALL, 2 },  { 1, COMMIT_WRONGLY, 1 },
         { 1, EQUIVOCATE, 1 }, { 1, FALL_SILENT, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         size_t byzantine = cases[i].byzantine;
         double left = train(7, byzantine, cases[i].attack, BTARD, 4);

@@ -38,7 +38,6 @@ static void has_mean(const struct peer *p)
 
 static void all_kinds_together(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0), add(1, 0), add(0, 1), add(0, 0), add(1, 0);
     expect(count - 1); /* all but the auxiliary one */
     open_all();
@@ -62,7 +61,6 @@ static void all_kinds_together(void **state)
  * rounds everybody has the mean of all four. */
 static void groups_by_bits(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct peer *p = add(0, 0);
         p->options.bits = i < 2 ? "0" : "1";
@@ -90,7 +88,6 @@ static void groups_by_bits(void **state)
 static void nobody_weighs_anything(void **state)
 {
     static float before[VALUES];
-    (void)state;
     add(0, 0)->step.weight = 0;
     add(0, 0)->step.weight = 0;
     expect(count);
@@ -107,7 +104,6 @@ static void nobody_weighs_anything(void **state)
 /* Other shapes under the same name find each other, and nobody else. */
 static void two_schemas(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         if (add(0, 0) && i % 2) peers[i].options.schema = other_schema;
     be_impatient(4, 15); /* who is expected never comes: the others' names are there */
@@ -123,7 +119,6 @@ static void two_schemas(void **state)
 
 static void not_a_number(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0), add(1, 0);
     expect(count);
     open_all();
@@ -159,22 +154,13 @@ static void silent(int client)
         has_mean(&peers[i]);
     }
 }
-static void silent_client(void **state)
-{
-    (void)state;
-    silent(1);
-}
-static void silent_reducer(void **state)
-{
-    (void)state;
-    silent(0);
-}
+static void silent_client(void **state) { silent(1); }
+static void silent_reducer(void **state) { silent(0); }
 
 /* The third is a stranger: it reports no progress. Nor do others that are unknown here. */
 static int reports(void *context, const struct peer_id *peer)
 {
     int honest = 0;
-    (void)context;
     for (size_t i = 0; i < count; i++) honest |= i != 2 && peer_id_equal(peer, &peers[i].me.id);
     return honest;
 }
@@ -195,7 +181,6 @@ static void meet_strangers(void *context)
  * that reports progress is not. */
 static void newcomer_among_strangers(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0), add(0, 0), add(0, 0);
     be_impatient(4, 3);
     for (size_t i = 0; i < count; i++) peers[i].options.reports = reports;
@@ -238,7 +223,6 @@ static void trigger(void *context)
 /* Parts that come before our own trigger wait; what is given with the trigger is what counts. */
 static void late_trigger(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0);
     expect(count);
     open_all();
@@ -267,7 +251,6 @@ static void trigger_elsewhere(void *context)
  * is the new one's, and not what lay there before. */
 static void moved_in_the_search(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0);
     expect(count);
     open_all();
@@ -286,7 +269,6 @@ static void moved_in_the_search(void **state)
 /* Dies when the group has been found: the others hear of the lost connection, and do without it. */
 static void killed(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0), add(0, 0);
     be_impatient(4, 15);
     expect(count);
@@ -306,7 +288,6 @@ static void killed(void **state)
 /* Closed while its exchange waits for a groupmate: nothing of it may come later. */
 static void closed_in_the_exchange(void **state)
 {
-    (void)state;
     add(0, 0), add(0, 0);
     be_impatient(10, 0.7); /* so that a timer which had been forgotten would go off */
     expect(count);
@@ -323,7 +304,6 @@ static void cancel(void *context) { averager_cancel(((struct peer *)context)->a)
 static void alone_and_cancelled(void **state)
 {
     static float before[VALUES];
-    (void)state;
     add(0, 0), add(0, 0);
     open_all();
     memcpy(before, peers[0].values, sizeof before);
@@ -350,7 +330,6 @@ static void stranger_message(void *context, struct rpc_stream *s, const uint8_t 
 {
     struct stranger *t = context;
     struct part_message m;
-    (void)s;
     if (!part_message_read(&m, data, n, NULL) && t->code_count < 4)
         t->codes[t->code_count++] = m.code;
 }
@@ -362,7 +341,6 @@ static void stranger_end(void *context, struct rpc_stream *s)
 }
 static void stranger_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status, (void)why;
     stranger_end(context, s);
 }
 
@@ -391,7 +369,6 @@ static void send_stranger(void *context)
 static void unknown_group(void **state)
 {
     struct stranger idle, busy;
-    (void)state;
     add(0, 0), add(0, 0), add(0, 0);
     open_all();
     idle = busy = (struct stranger){ .from = &peers[2], .to = &peers[0] };

@@ -126,15 +126,10 @@ static void lied_to(loop_fn *attack)
         }
     }
 }
-static void told_that_nobody_is_there(void **state)
-{
-    (void)state;
-    lied_to(lie);
-}
+static void told_that_nobody_is_there(void **state) { lied_to(lie); }
 static void told_of_peers_that_are_none(void **state)
 {
     int port = open_silent_port();
-    (void)state;
     lied_to(make_up);
     close(port);
 }

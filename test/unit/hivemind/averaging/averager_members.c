@@ -50,18 +50,12 @@ static struct call {
 
 static void on_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)s, (void)data, (void)n;
     ((struct call *)context)->messages++;
 }
-static void on_end(void *context, struct rpc_stream *s)
-{
-    (void)s;
-    note(&((struct call *)context)->over);
-}
+static void on_end(void *context, struct rpc_stream *s) { note(&((struct call *)context)->over); }
 static void on_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct call *c = context;
-    (void)status;
     snprintf(c->why, sizeof c->why, "%s", why);
     on_end(context, s);
 }
@@ -83,7 +77,6 @@ static void call_all(void *context)
 
 static void close_calls(void *context)
 {
-    (void)context;
     for (size_t i = 0; i < PL_COUNT(calls); i++) rpc_close(calls[i].stream);
 }
 
@@ -127,7 +120,6 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *load, const struct pl_err *err)
 {
     struct peer *p = context;
-    (void)donor, (void)load;
     p->load_status = status;
     p->err = *err;
     note(&p->loaded);
@@ -144,7 +136,6 @@ static void members_only(void **state)
 {
     struct peer *stranger;
     double until;
-    (void)state;
     make_tokens();
     for (int i = 0; i < MEMBERS; i++) {
         token = &auths[i];

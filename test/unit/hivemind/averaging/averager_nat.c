@@ -91,7 +91,6 @@ static void all_agree(void)
 
 static void hidden_reduce_nothing(void **state)
 {
-    (void)state;
     relays = 1;
     add(0, 0);
     announce = "/ip4/127.0.0.1/tcp/9";
@@ -116,7 +115,6 @@ static void known_before_the_search(void **state)
     char nowhere[64];
     int port = mute_port(nowhere, sizeof nowhere);
     pthread_t closing;
-    (void)state;
     add(0, 0);
     announce = nowhere;
     add(0, 0), add(0, 0);
@@ -147,7 +145,6 @@ static void told_after_entering(void **state)
 {
     const double until = pl_seconds() + LIMIT;
     struct peer *p;
-    (void)state;
     loop_call(loop, hush, add(0, 0));
     announce = "/ip4/127.0.0.1/tcp/9";
     p = add(0, 0);
@@ -162,7 +159,6 @@ static void found_out_in_the_search(void **state)
 {
     char nowhere[64];
     int port = mute_port(nowhere, sizeof nowhere);
-    (void)state;
     relays = 1;
     add(0, 0);
     announce = nowhere;
@@ -189,7 +185,6 @@ static void all_hidden_share(void **state)
                                  { .gather = behind_nat(GROUP_FULL) } };
     struct group g = { .members = m, .count = 3 };
     size_t share[3];
-    (void)state;
     assert_int_equal(group_shares(share, &g, 1000, NULL), PL_OK);
     assert_int_equal(share[0], 500);
     assert_int_equal(share[1], 0);

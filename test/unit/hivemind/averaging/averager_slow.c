@@ -20,7 +20,6 @@ static void look_for_group(void *context)
 
 static void on_open(void *context, struct stream *c)
 {
-    (void)context;
     stream_write(c, bytes_at(&message), bytes_length(&message) / 2);
 }
 
@@ -31,7 +30,6 @@ static void on_readable(void *context, struct stream *c)
     struct part_message m;
     size_t want;
     int eof;
-    (void)context;
     at.at = stream_data(c, &at.left, &eof);
     if (!rpc_frame_get(&at, &f, 1 << 20, &want) && !part_message_read(&m, f.data, f.n, NULL)) {
         code = m.code;
@@ -41,7 +39,6 @@ static void on_readable(void *context, struct stream *c)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)context, (void)status, (void)why;
     stream_close(c);
     part_stream = NULL;
     note(&ended);
@@ -59,7 +56,6 @@ static void send_half(void *context)
                               .bytes = PART * sizeof(float) };
     struct bytes part = { 0 };
     uint8_t *values;
-    (void)context;
     assert_int_equal(part_message_write(&part, &values, &m), PL_OK);
     memset(values, 0, m.bytes);
     rpc_header_put(&message, RPC_MESSAGE, bytes_length(&part));
@@ -73,20 +69,14 @@ static void send_half(void *context)
 static void send_rest(void *context)
 {
     size_t half = bytes_length(&message) / 2;
-    (void)context;
     stream_write(part_stream, bytes_at(&message) + half, bytes_length(&message) - half);
 }
 
-static void close_stream(void *context)
-{
-    (void)context;
-    stream_close(part_stream);
-}
+static void close_stream(void *context) { stream_close(part_stream); }
 
 static void a_first_part_takes_its_time(void **state)
 {
     const double until = pl_seconds() + LIMIT;
-    (void)state;
     add(0, 0), add(0, 0);
     be_impatient(10, LIMIT);
     expect(count);

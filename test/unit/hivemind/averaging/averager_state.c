@@ -51,7 +51,6 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *load, const struct pl_err *err)
 {
     struct peer *p = context;
-    (void)donor, (void)err;
     p->load_status = status;
     p->confirmed = load->confirmed;
     if (!status) memcpy(&p->first_loaded, load->tensors[0].buffer, sizeof p->first_loaded);
@@ -62,7 +61,6 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
                             const struct pl_err *why)
 {
     struct peer *p = context;
-    (void)status;
     p->refused = *donor;
     p->err = *why;
 }
@@ -71,7 +69,6 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
 static int refuse(void *context, const struct state_load *load, struct pl_err *err)
 {
     float first;
-    (void)context;
     memcpy(&first, load->tensors[0].buffer, sizeof first);
     return first == STATE_OF(2) + NEWER ? pl_fail(err, PL_EFORMAT, "not this one") : PL_OK;
 }
@@ -104,7 +101,6 @@ static void await_announcements(struct peer *p)
 
 static void newcomers_take_over(void **state)
 {
-    (void)state;
     for (int i = 0; i < 7; i++) add(i == 6, 0);
     peers[3].options.donor_failed = on_donor_failed;
     peers[3].options.donor_context = &peers[3];
@@ -161,7 +157,6 @@ static void one_byzantine_donor(void **state)
 {
     const double until = pl_seconds() + LIMIT;
     struct peer *newcomer;
-    (void)state;
     for (int i = 0; i < 5; i++) add(0, 0);
     newcomer = &peers[4];
     open_all();

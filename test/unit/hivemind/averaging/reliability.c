@@ -1,12 +1,7 @@
 /* reliability.c - back-off of groupmates that do not deliver: how long, for which peers, and for
  * how many names at once. */
 #include "net/hivemind/averaging/reliability.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static struct reliability r;
 
@@ -66,7 +61,6 @@ static int is_proven(uint32_t i)
 
 static int begin(void **state)
 {
-    (void)state;
     memset(&r, 0, sizeof r);
     return 0;
 }
@@ -74,7 +68,6 @@ static int begin(void **state)
 static void twice_as_long_each_time(void **state)
 {
     double now = 100, wanted = RELIABILITY_BASE;
-    (void)state;
     deliver(now, 1, 0);
     for (int i = 0; i < 40;
          i++, wanted = wanted < RELIABILITY_MAX / 2 ? 2 * wanted : RELIABILITY_MAX) {
@@ -88,7 +81,6 @@ static void twice_as_long_each_time(void **state)
 /* One failure among good rounds is one short pause, whenever it is. */
 static void good_rounds_take_it_back(void **state)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         assert_true(pause_after_failure(100.0 * i, 1) <= 1.25 * RELIABILITY_BASE + 0.25);
         for (int k = 0; k < 4; k++) deliver(100.0 * i + 50, 1, 0);
@@ -101,7 +93,6 @@ static void good_rounds_take_it_back(void **state)
 static void alternating(void **state)
 {
     double now = 0, last = 0;
-    (void)state;
     for (int i = 0; i < 12; i++) {
         deliver(now, 1, 0);
         last = pause_after_failure(now, 1);
@@ -115,7 +106,6 @@ static void alternating(void **state)
 static void new_names(void **state)
 {
     double now = 0, last = 0;
-    (void)state;
     deliver(now, 0, 0);
     for (uint32_t i = 1; i < 12; i++) {
         assert_false(is_paused(now, i));
@@ -131,7 +121,6 @@ static void new_names(void **state)
 static void honest_newcomers(void **state)
 {
     struct peer_id there_before = id_of(4);
-    (void)state;
     pause_after_failure(10, 1);
     assert_false(is_paused(11, 2)); /* nobody at all is proven: then there is nobody else */
     reliability_see(&r, 5, &there_before, 1);
@@ -150,7 +139,6 @@ static void honest_newcomers(void **state)
  * newcomer that reports does not wait for them. */
 static void strangers_and_newcomers(void **state)
 {
-    (void)state;
     for (uint32_t i = 1; i < 12; i++) {
         see(100, i, 0);
         fail_at(100 + i, i);
@@ -168,7 +156,6 @@ static void strangers_and_newcomers(void **state)
  * wait as long as ever. */
 static void strangers_that_report(void **state)
 {
-    (void)state;
     see(100, 1, 1);
     fail_at(101, 1);
     assert_true(is_held_back(102, 50));
@@ -191,7 +178,6 @@ static void strangers_that_report(void **state)
  * does one that other names have pushed out meanwhile. */
 static void withdrawn_reports(void **state)
 {
-    (void)state;
     deliver(1, 0, 0);
     see(100, 1, 1);
     see(101, 1, 0);
@@ -208,7 +194,6 @@ static void withdrawn_reports(void **state)
 static void bounded(void **state)
 {
     struct peer_id old = id_of(50);
-    (void)state;
     for (uint32_t i = 0; i < 20; i++) deliver(i, i, 0);
     reliability_see(&r, 30, &old, 1);
     for (uint32_t i = 100; i < 100 + 2 * RELIABILITY_PEERS_MAX; i++) {
@@ -228,7 +213,6 @@ static void bounded(void **state)
 static void silence(void **state)
 {
     struct peer_id id = id_of(1);
-    (void)state;
     assert_true(reliability_silence(&r, &id, 15) == 3.75); /* a quarter of the timeout, */
     assert_true(reliability_silence(&r, &id, 6) == RELIABILITY_SILENCE);
     assert_true(reliability_silence(&r, &id, 2) == 2); /* never beyond it */
@@ -246,7 +230,6 @@ static void charges(void **state)
 {
     struct peer_id id = id_of(1), other = id_of(2);
     double now = 100, wanted = 2 * RELIABILITY_BASE;
-    (void)state;
     deliver(now, 1, 0);
     for (int i = 0; i < 8; i++, wanted *= 2) {
         double most = wanted < RELIABILITY_MAX ? wanted : RELIABILITY_MAX;

@@ -18,7 +18,6 @@ static void upkeep_now(void *context)
 static void failed_join_says_why(void **state)
 {
     struct node n = { .dht = NULL };
-    (void)state;
     open_node(&n, loop,
               "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
     assert_false(n.joined);
@@ -39,7 +38,6 @@ struct call {
 static void on_pong(void *context, int status, const struct dht_pong *pong)
 {
     struct call *c = context;
-    (void)pong;
     c->status = status;
     note(&c->done);
 }
@@ -56,7 +54,6 @@ static void entry_comes_later(void **state)
     struct node early = { .dht = NULL }, entry = { .dht = NULL };
     char at[MULTIADDR_TEXT_MAX];
     double began;
-    (void)state;
     open_node(&entry, loop, NULL);
     strcpy(at, entry.address);
     *strstr(at, "/p2p/") = 0;
@@ -83,7 +80,6 @@ static void held_back(void **state)
 {
     struct node entry = { .dht = NULL }, n = { .dht = NULL, .options.hold = 1 };
     struct call c = { .from = &n, .to = &entry.me.id, .status = PL_EAGAIN };
-    (void)state;
     open_node(&entry, loop, NULL);
     open_node(&n, loop, entry.address);
     nap(0.2);
@@ -104,7 +100,6 @@ static void behind_a_router(void **state)
 {
     struct node hub, hidden, other;
     struct dht_status s;
-    (void)state;
     for (int relay = 0; relay <= 1; relay++) {
         memset(&hub, 0, sizeof hub);
         memset(&hidden, 0, sizeof hidden);
@@ -189,7 +184,6 @@ static void silent_nodes(void **state)
     struct pl_err err;
     int64_t found, missing;
     int stored;
-    (void)state;
     open_nodes(n, SILENT + 1, loop);
     for (int i = 0; i < SILENT; i++) {
         silent[i].n = &n[0];
@@ -228,7 +222,6 @@ static void late_when_due(void **state)
 {
     const struct dht_id key = { { 1 } };
     const struct dht_contact who = { .id = { { 2 } } };
-    (void)state;
     for (int i = 0; i < 10000; i++) {
         struct dht_search s;
         struct dht_contact next;
@@ -250,9 +243,6 @@ static int kept_count;
 
 static void keep(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)data;
-    (void)n;
     assert_true(kept_count < 8);
     kept[kept_count] = call;
     note(&kept_count);
@@ -283,7 +273,6 @@ static void late_store(void **state)
     double took;
     struct dht_status seen;
     int stored, were_kept;
-    (void)state;
     open_nodes(n, 3, loop);
     loop_call(loop, keep_stores, &n[1]);
     took = pl_seconds();
@@ -333,7 +322,6 @@ static double joins_with(int count, double clock, double last)
 /* A node with a wrong clock follows the others' clocks; a single one of them cannot mislead it. */
 static void clocks(void **state)
 {
-    (void)state;
     assert_true(fabs(joins_with(3, 100, 100) - 100) <
                 10); /* what a call took may be what it is off by */
     assert_true(joins_with(1, 0, 1e6) == DHT_CLOCK_ALONE);
@@ -361,7 +349,6 @@ static void voices(void **state)
         { 3, { 1e9, 1e9, 1e9 }, DHT_CLOCK_MAX },
         { 3, { -1e9, -1e9, -1e9 }, -DHT_CLOCK_MAX },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double errors[6], median, got;
         memcpy(errors, cases[i].error, sizeof errors);
@@ -377,7 +364,6 @@ static void tokens(void **state)
     struct auth auths[3];
     struct node n[4];
     struct pl_err err;
-    (void)state;
     memset(n, 0, sizeof n);
     memset(auths, 0, sizeof auths);
     assert_int_equal(rsa_key_make(&authority, &err), PL_OK);

@@ -11,7 +11,6 @@ static struct node nodes[NODES];
 
 static void stores_and_finds(void **state)
 {
-    (void)state;
     open_nodes(nodes, NODES, loop);
     for (int i = 1; i < NODES; i++) assert_true(look(&nodes[i]).nodes >= (size_t)i - 1);
     assert_int_equal(store(&nodes[1], "a", NULL, 7, 600), PL_OK);
@@ -28,7 +27,6 @@ static void stores_and_finds(void **state)
 static void dictionaries(void **state)
 {
     char subkey[24];
-    (void)state;
     for (int i = 0; i < NODES; i++) {
         snprintf(subkey, sizeof subkey, "peer %d", i);
         assert_int_equal(store(&nodes[i], "d", subkey, i, 60), PL_OK);
@@ -43,13 +41,11 @@ static void dictionaries(void **state)
 
 static void pass_half_a_minute(void *context)
 {
-    (void)context;
     for (int i = 0; i < NODES; i++) nodes[i].dht->core.clock_offset += 30;
 }
 
 static void expiry(void **state)
 {
-    (void)state;
     assert_int_equal(store(&nodes[3], "soon", NULL, 1, 29), PL_OK);
     assert_int_equal(store(&nodes[3], "some", "short", 1, 29), PL_OK);
     assert_int_equal(store(&nodes[3], "some", "long", 1, 600), PL_OK);
@@ -66,7 +62,6 @@ static void clients(void **state)
 {
     struct node client = { .options = { .client_mode = 1 } };
     size_t before = look(&nodes[0]).nodes;
-    (void)state;
     open_node(&client, loop, nodes[0].address);
     assert_true(client.joined);
     assert_int_equal(store(&client, "from a client", NULL, 3, 60), PL_OK);
@@ -83,7 +78,6 @@ static void newcomers_get_records(void **state)
     const double until = pl_seconds() + LIMIT;
     struct node fresh[4];
     size_t records = 0;
-    (void)state;
     memset(fresh, 0, sizeof fresh);
     for (int i = 0; i < 4; i++) {
         open_node(&fresh[i], loop, nodes[i].address);
@@ -99,7 +93,6 @@ static void newcomers_get_records(void **state)
 
 static void dead_nodes(void **state)
 {
-    (void)state;
     assert_int_equal(store(&nodes[0], "kept", NULL, 11, 600), PL_OK);
     for (int i = 5; i < NODES; i++) close_node(&nodes[i]);
     assert_int_equal(get_number(&nodes[1], "kept", 1), 11);
@@ -142,7 +135,6 @@ static void garbage(void **state)
     static const uint8_t uneven[] = { 0x12, 0x01, 'k', 0x1a, 0x01, 0xc0 };
     struct node n[2];
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     open_nodes(n, 2, loop);
     for (int i = 0; i < 60; i++) {

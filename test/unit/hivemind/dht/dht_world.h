@@ -7,13 +7,10 @@
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 #include "net/libp2p/libp2p.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #define LIMIT 60.0 /* s for anything; nothing here takes half a second on an idle machine */
 
@@ -24,13 +21,11 @@ static struct loop *loop;
 static inline int open_loop(void **state)
 {
     struct pl_err err;
-    (void)state;
     return loop_open(&loop, &err);
 }
 
 static inline int close_loop(void **state)
 {
-    (void)state;
     loop_close(loop);
     return 0;
 }

@@ -4,14 +4,9 @@
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/records/hash_index.h"
 #include "net/rate_limit.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static int take_many(struct rate_limit *l, uint64_t holder, int count, double now)
 {
@@ -23,7 +18,6 @@ static int take_many(struct rate_limit *l, uint64_t holder, int count, double no
 static void a_holder_gets_its_burst_and_its_rate(void **state)
 {
     struct rate_limit *l = calloc(1, sizeof *l);
-    (void)state;
     l->rate = 2;
     l->burst = 10;
     assert_int_equal(take_many(l, 7, 100, 1000), 10);
@@ -42,7 +36,6 @@ static void a_holder_gets_its_burst_and_its_rate(void **state)
 static void a_full_table_forgets_the_least_used(void **state)
 {
     struct rate_limit *l = calloc(1, sizeof *l);
-    (void)state;
     l->rate = 1;
     l->burst = 10;
     assert_int_equal(take_many(l, 5, 10, 0), 10);
@@ -56,15 +49,10 @@ static void a_full_table_forgets_the_least_used(void **state)
 
 static struct rsa_key key;
 
-static int make_key(void **state)
-{
-    (void)state;
-    return rsa_key_make(&key, NULL);
-}
+static int make_key(void **state) { return rsa_key_make(&key, NULL); }
 
 static int free_key(void **state)
 {
-    (void)state;
     rsa_key_clear(&key);
     return 0;
 }
@@ -126,7 +114,6 @@ static void signature_checks_are_charged_to_the_caller(void **state)
     const struct dht_caller stranger = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
     const struct dht_caller honest = { .peer = { 34, { 0x12, 0x20, 2 } }, .subnet = 22 };
     const double now = 1000;
-    (void)state;
     assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
     assert_int_equal(store_good(&node, &stranger, now, now + 50), PL_OK);
     flood(&node, &stranger, DHT_CHECKS_BURST, now);
@@ -146,7 +133,6 @@ static void known_records_cost_nothing(void **state)
     const struct dht_id self = { { 1 } };
     const struct dht_caller caller = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
     const double now = 1000;
-    (void)state;
     assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
     for (int i = 0; i < DHT_CHECKS_BURST / 100; i++) {
         struct signed_record s;
@@ -193,7 +179,6 @@ static void found_records_are_charged_to_their_reporter(void **state)
     };
     struct dht_result best;
     struct bytes subkey = { 0 };
-    (void)state;
     dht_checks_init(&checks);
     dht_result_init(&best);
     assert_true(dht_checks_take(&checks, 1000, &stranger, 11, &r)); /* a plain record's is free */
@@ -218,7 +203,6 @@ static void token_checks_are_charged_to_the_caller(void **state)
     struct peer_id stranger = { 34, { 0x12, 0x20, 1 } };
     const struct peer_id member = { 34, { 0x12, 0x20, 2 } }, new = { 34, { 0x12, 0x20, 3 } };
     int tries = 0;
-    (void)state;
     dht_members_add(m, &member, 5000);
     for (; dht_members_may_try(m, &stranger, 11, 1000); tries++)
         dht_members_failed(m, &stranger, 11, 1000);
@@ -247,7 +231,6 @@ static void a_subnets_peers_share_a_limit(void **state)
     const struct dht_id self = { { 1 } };
     struct dht_caller caller = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
     const double now = 1000;
-    (void)state;
     assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
     for (int i = 0; i <= DHT_SUBNET_CHECKS_BURST / DHT_CHECKS_BURST; i++) {
         caller.peer.bytes[3] = (uint8_t)i;
@@ -269,7 +252,6 @@ static void long_keys_cost_more(void **state)
     struct bytes subkey = { 0 };
     char text[1400] = "[owner:";
     double of_2048;
-    (void)state;
     assert_true(record_check_cost(&r) == 0); /* no owner, no signature */
     record_own_subkey(&subkey, &key);
     r.subkey = bytes_at(&subkey);

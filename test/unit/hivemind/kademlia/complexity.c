@@ -276,21 +276,15 @@ static const struct work works[] = {
 
 static void twice_as_much(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(works); i++) is_linear(&works[i]);
 }
 
 static void the_longest_message(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(works); i++) is_quick(&works[i]);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return validators_add_run(&guarded, "run");
-}
+static int setup(void **state) { return validators_add_run(&guarded, "run"); }
 
 int main(void)
 {

@@ -1,12 +1,7 @@
 /* dht_routing.c - what must hold for any order of contacts, not only the recorded ones. */
 #include "net/hivemind/kademlia/dht_routing.h"
 #include "ref/rng.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static void draw(struct dht_id *id, struct peer_id *peer, struct pl_rng *rng,
                  const struct dht_id *near)
@@ -38,7 +33,6 @@ static void check(const struct dht_routing *r)
 static void random_contacts(void **state)
 {
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 7, 0);
     for (int round = 0; round < 6; round++) {
         struct dht_id self, ids[600], query;
@@ -87,7 +81,6 @@ static void asks_the_silent(void **state)
     struct dht_contact ask;
     struct dht_routing r;
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 1, 0);
     dht_routing_init(&r, &self, 2, 1);
     for (int i = 0; i < 8; i++) {
@@ -117,7 +110,6 @@ static void replacements_are_bounded(void **state)
 {
     struct dht_id self = { { 0x80 } };
     struct dht_routing r;
-    (void)state;
     dht_routing_init(&r, &self, 1, 1);
     for (unsigned i = 0; i < DHT_REPLACEMENTS_MAX + 100; i++) {
         struct dht_id id = { { 0, (uint8_t)(i >> 8), (uint8_t)i } };
@@ -134,7 +126,6 @@ static void refresh(void **state)
     struct dht_id self = { { 0x80 } }, id;
     struct peer_id peer = { .length = 34 };
     struct dht_routing r;
-    (void)state;
     dht_routing_init(&r, &self, 1, 1);
     for (int i = 0; i < 40; i++) {
         id = self;

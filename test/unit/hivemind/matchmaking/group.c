@@ -2,14 +2,9 @@
  * the group bits against Python's random.sample. [spec hivemind-protocol 4, 5.1] */
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct peer_id id_of(int i)
 {
@@ -46,7 +41,6 @@ static void gather_messages(void **state)
 {
     struct bytes data = gathered(1, 0, 0);
     size_t head = bytes_length(&data);
-    (void)state;
     bytes_clear(&data);
     assert_int_equal(reads(0, GROUP_FULL, 1), PL_OK);
     assert_int_equal(reads(1e300, GROUP_CLIENT, 1), PL_OK);
@@ -68,7 +62,6 @@ static void members(void **state)
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct peer_id a = id_of(1), b = id_of(2);
     struct group g = { 0 };
-    (void)state;
     assert_int_equal(group_add(&g, &a, gather, sizeof gather, NULL), PL_OK);
     assert_int_equal(group_add(&g, &a, gather, sizeof gather, NULL), PL_EPROTO);
     assert_int_equal(group_add(&g, &b, gather, sizeof gather - 1, NULL) != PL_OK, 1);
@@ -105,7 +98,6 @@ static void shares(void **state)
         { { 0, 0, 0 }, { 0, 1, 0 }, { 450, 0, 450 } },
         { { 0, 0, -1 }, { 0, 0, 2 }, { 0, 0, 900 } },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct group g = { 0 };
         size_t share[3];
@@ -128,7 +120,6 @@ static void another_bandwidth(void **state)
     struct peer_id id = id_of(1);
     struct group g = { 0 };
     struct gather read;
-    (void)state;
     assert_int_equal(group_add(&g, &id, bytes_at(&data), bytes_length(&data), NULL), PL_OK);
     assert_int_equal(group_set_bandwidth(&g.members[0], 0), PL_OK);
     assert_int_equal(gather_read(&read, g.members[0].gathered, g.members[0].gathered_n, NULL),
@@ -153,7 +144,6 @@ static void bits_are_pythons(void **state)
         { 64, 6, 23, 14, 8 },   { 64, 5, 23, 28, 17 },
     };
     uint8_t id[DHT_ID_BYTES];
-    (void)state;
     for (int i = 0; i < DHT_ID_BYTES; i++) id[i] = (uint8_t)(i * 37 + 5);
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         const size_t places[] = { 0, cases[i].size / 2, cases[i].size - 1 },
@@ -187,7 +177,6 @@ static void digits(void **state)
         { 1, 1 }, { 2, 1 }, { 3, 2 }, { 4, 2 }, { 5, 3 }, { 8, 3 }, { 9, 4 },
     };
     const uint8_t id[DHT_ID_BYTES] = { 1 };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         char bits[GROUP_BITS_MAX + 1];
         assert_int_equal(group_next_bits(bits, "11110000", id, cases[i].size, 0, 0), PL_OK);
@@ -206,7 +195,6 @@ static void keys(void **state)
         { "a.b.0b", 0 }, { "run.0x", 0 },     { "run", 0 },     { "run.0", 0 },
     };
     char key[GROUP_KEY_MAX], bits[GROUP_BITS_MAX + 2];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++)
         assert_int_equal(group_key_is_valid(cases[i].key), cases[i].good);
     memset(bits, '1', sizeof bits);

@@ -6,7 +6,6 @@ static struct world w;
 
 static void all_together(void **state)
 {
-    (void)state;
     for (size_t n = 2; n <= PEERS_MAX; n += 11) {
         make(&w, n, n / 4, 0);
         for (size_t i = 0; i < n; i++) {
@@ -23,7 +22,6 @@ static void all_together(void **state)
 
 static void target_size_begins_at_once(void **state)
 {
-    (void)state;
     make(&w, 3, 0, 3);
     for (size_t i = 0; i < 3; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
     run_until(&w, 1001.5);
@@ -34,7 +32,6 @@ static void target_size_begins_at_once(void **state)
 /* When everybody is there who was to be expected, the leader does not wait for its time. */
 static void expected_are_here(void **state)
 {
-    (void)state;
     make(&w, 4, 0, 0);
     for (size_t i = 0; i < 4; i++) {
         matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
@@ -49,7 +46,6 @@ static void expected_are_here(void **state)
 /* Those who are not expected are no reason to begin without those who are. */
 static void others_do_not_count(void **state)
 {
-    (void)state;
     make(&w, 4, 0, 0);
     w.unexpected = 6;
     for (size_t i = 0; i < 3; i++) {
@@ -69,7 +65,6 @@ static void others_do_not_count(void **state)
 static void helpers_make_no_group(void **state)
 {
     static const uint8_t auxiliary[] = { 0x93, 0xc0, 0x02, 0xc4, 0x01, 0xc0 };
-    (void)state;
     make(&w, 3, 0, 0);
     w.peer[1].m.o.gather = auxiliary;
     for (size_t i = 0; i < 3; i++) {
@@ -85,7 +80,6 @@ static void helpers_make_no_group(void **state)
 
 static void alone_until_the_deadline(void **state)
 {
-    (void)state;
     make(&w, 1, 0, 0);
     matchmaking_begin(&w.peer[0].m, w.now, 0, 1012);
     run_until(&w, 1011);
@@ -100,7 +94,6 @@ static void alone_until_the_deadline(void **state)
 /* Both hear that the other one averages other tensors. */
 static void misfits(void **state)
 {
-    (void)state;
     make(&w, 3, 0, 0);
     w.peer[1].m.o.schema_hash[0] ^= 1;
     for (size_t i = 0; i < 2; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1012);
@@ -118,7 +111,6 @@ static void misfits(void **state)
 /* Its followers notice a frozen leader when its time has passed, and form a group without it. */
 static void frozen_leader(void **state)
 {
-    (void)state;
     make(&w, 4, 0, 0);
     for (size_t i = 0; i < 4; i++) {
         run_until(&w, 1000 + 0.3 * (double)i);
@@ -138,7 +130,6 @@ static void frozen_leader(void **state)
  * which is a minute away. The first peer is a client, who can only ask. */
 static void leader_pauses(void **state)
 {
-    (void)state;
     make(&w, 3, 1, 3);
     for (size_t i = 0; i < 3; i++) w.peer[i].m.o.min_time = 60;
     matchmaking_begin(&w.peer[2].m, w.now, 0, 1300);
@@ -156,7 +147,6 @@ static void leader_pauses(void **state)
 /* An earlier leader turns up: the later one goes there, and sends its followers after it. */
 static void followers_are_sent_on(void **state)
 {
-    (void)state;
     make(&w, 3, 0, 0);
     matchmaking_begin(&w.peer[1].m, w.now, 1010, 1100);
     matchmaking_begin(&w.peer[2].m, w.now, 1010, 1100);
@@ -170,7 +160,6 @@ static void followers_are_sent_on(void **state)
 
 static void cancelled(void **state)
 {
-    (void)state;
     make(&w, 3, 1, 0);
     for (size_t i = 0; i < 3; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
     run_until(&w, 1001);
@@ -188,7 +177,6 @@ static void bits_after_a_group_of_one(void **state)
 {
     const uint8_t id[DHT_ID_BYTES] = { 7 };
     char bits[GROUP_BITS_MAX + 1];
-    (void)state;
     for (size_t target = 0; target < 2; target++) {
         assert_int_equal(group_next_bits(bits, "0111", id, 1, 0, target), PL_OK);
         assert_string_equal(bits, "1110");

@@ -9,7 +9,6 @@ static struct world w;
  * second knows from the beginning how it stands, the first finds out in the search. */
 static void hidden_ones_follow(void **state)
 {
-    (void)state;
     for (int late = 0; late <= 1; late++) {
         make(&w, 3, 0, 0);
         for (size_t i = 0; i < 2; i++) w.peer[i].unreachable = 1;
@@ -34,7 +33,6 @@ static void hidden_ones_follow(void **state)
  * all. */
 static void only_hidden_ones(void **state)
 {
-    (void)state;
     make(&w, 3, 0, 0);
     for (size_t i = 0; i < 3; i++) {
         matchmaking_set_behind_nat(&w.peer[i].m, w.now, 1);
@@ -53,7 +51,6 @@ static void only_hidden_ones(void **state)
 /* Nobody follows it, nobody lets it follow; and nobody waits for it, though it has declared. */
 static void banned(void **state)
 {
-    (void)state;
     make(&w, 6, 0, 0);
     w.banned = 1;
     for (size_t i = 0; i < w.count; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, w.now + 60);
@@ -77,7 +74,6 @@ static void banned(void **state)
  * time, it is welcome. */
 static void absent(void **state)
 {
-    (void)state;
     for (int comes = 0; comes <= 1; comes++) {
         make(&w, 4, 0, 0);
         w.absent = 1;
@@ -110,7 +106,6 @@ static int has(const struct group *g, size_t peer)
  * declared first, not waited for, and refused when it asks. */
 static void paused(void **state)
 {
-    (void)state;
     for (int asks = 0; asks <= 1; asks++) {
         make(&w, 4, 0, 0);
         w.paused_by = 14;
@@ -131,7 +126,6 @@ static void paused(void **state)
  * the group. If they left it, the leader would find them silent. */
 static void paused_by_some(void **state)
 {
-    (void)state;
     make(&w, 4, 0, 0);
     w.paused_by = 12; /* not the second, which leads */
     matchmaking_begin(&w.peer[1].m, w.now, 0, 1060);
@@ -146,7 +140,6 @@ static void paused_by_some(void **state)
 /* It accepts, and is silent from then on. */
 static void abandoned(void **state)
 {
-    (void)state;
     make(&w, 3, 0, 0);
     matchmaking_begin(&w.peer[0].m, w.now, 0, 1060);
     run_until(&w, 1000.3);
@@ -176,7 +169,6 @@ static void unproven_reduce_nothing(void **state)
         { 3, 0, 4, 1 }, { 3, 0, 0, 0 },    { 3, 0, 7, 0 },     { 2, 0, 2, 0 },
         { 3, 1, 4, 0 }, { 8, 0, 0xfc, 1 }, { 9, 0, 0x1fc, 0 },
     };
-    (void)state;
     for (size_t c = 0; c < PL_COUNT(cases); c++) {
         size_t share[PEERS_MAX], n = cases[c].peers;
         make(&w, n, 0, n);

@@ -4,14 +4,9 @@
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 #include "net/message.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define M 16.0      /* min_time, s */
 #define TIMEOUT 3.0 /* request_timeout, s */
@@ -44,7 +39,6 @@ static struct peer_id id_of(int i)
 
 static void on_declare(void *context, double expiration, int active)
 {
-    (void)context;
     t.expiration = expiration;
     t.active = active;
 }
@@ -52,7 +46,6 @@ static void on_poll(void *context) { (void)context, t.polls++; }
 static void on_ask(void *context, const struct peer_id *leader, const uint8_t *data, size_t n)
 {
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, data, n, NULL);
-    (void)context;
     assert_non_null(r);
     t.asked_expiration = r->expiration;
     protobuf_c_message_free_unpacked(&r->base, NULL);
@@ -64,7 +57,6 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
 {
     Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
                                                     data, n, NULL);
-    (void)context;
     assert_non_null(m);
     t.answers++;
     t.stream = stream;
@@ -83,14 +75,12 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
 }
 static void on_over(void *context, int status)
 {
-    (void)context;
     t.over++;
     t.status = status;
 }
 
 static int draw(void *context, uint8_t *out, size_t n)
 {
-    (void)context;
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(t.drawn++ * 37 + 11);
     return PL_OK;
 }
@@ -216,7 +206,6 @@ static void the_window(void **state)
         { 0, START + M - 1, START + M - 1 },
         { START + 200, START + 100, START + 100 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         begin(cases[i].scheduled, cases[i].deadline, 0);
         assert_true(t.active && t.expiration == cases[i].want);
@@ -227,7 +216,6 @@ static void the_window(void **state)
 /* A withdrawal has the next later expiration, so that it wins over the declaration everywhere. */
 static void withdrawals_win(void **state)
 {
-    (void)state;
     begin(0, START + 100, 0);
     matchmaking_cancel(&t.m);
     assert_false(t.active);
@@ -243,7 +231,6 @@ static void withdrawals_win(void **state)
 static void patience(void **state)
 {
     double now = START;
-    (void)state;
     begin(0, START + 1000, 0);
     matchmaking_patience(&t.m, 2);
     for (int window = 0; window < 5; window++) {
@@ -280,7 +267,6 @@ static void who_is_asked(void **state)
         { 66, START + 1, 0, 0 }, /* banned */
         { 50, START + 1, 0, 0 }, /* ourselves */
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         begin(0, START + 100, 0);
         found_one(START, cases[i].peer, cases[i].expiration);
@@ -296,7 +282,6 @@ static void who_is_asked(void **state)
 static void the_retry_of_a_join(void **state)
 {
     double now = START, pause = 2;
-    (void)state;
     begin(START + 60, START + 100, 0);
     for (int asks = 1; asks <= 4; asks++, pause *= 2) {
         found_one(now, 40, START + 50);
@@ -339,7 +324,6 @@ static void refusals(void **state)
         { MSG_BAD_SCHEMA_HASH, 0 },     { MSG_NOT_DECLARED, 1 },   { MSG_DUPLICATE_PEER_ID, 1 },
         { MSG_BAD_GROUP_KEY, 0 },       { MSG_INTERNAL_ERROR, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         begin(0, START + 100, 0);
         found_one(START, 40, START + 15);
@@ -371,7 +355,6 @@ static void the_order_of_asking(void **state)
     };
     static const int want[] = { 41, 43, 40, 42 };
     double now = START;
-    (void)state;
     begin(0, START + 100, 0);
     for (size_t i = 0; i < PL_COUNT(want); i++) {
         found(now, PL_COUNT(all), all);
@@ -391,7 +374,6 @@ static void doubtful_candidates(void **state)
 {
     struct matchmaking_candidate c[8];
     double now = START, share = M / MATCHMAKING_DOUBTFUL_SHARE;
-    (void)state;
     begin(0, START + 100, 0);
     for (int i = 0; i < 8; i++)
         c[i] = (struct matchmaking_candidate){ id_of(i + 1), START + M - 1, 1 };
@@ -457,7 +439,6 @@ static void the_group(void **state)
         { DHT_ID_BYTES, 2, { 40, 60 }, 2, 0 },     /* without us */
         { DHT_ID_BYTES, 3, { 40, 50, 66 }, 3, 0 }, /* with a peer that we refuse */
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         follow();
         began(cases[i].id_n, cases[i].n, cases[i].peers, cases[i].gathered);
@@ -476,7 +457,6 @@ static void the_group(void **state)
 /* A leader that has accepted us has until our own time and one request_timeout more. */
 static void the_leaders_time(void **state)
 {
-    (void)state;
     follow();
     matchmaking_tick(&t.m, START + M + TIMEOUT - 0.001);
     assert_int_equal(t.m.state, MATCHMAKING_FOLLOWING);
@@ -489,7 +469,6 @@ static void the_leaders_time(void **state)
 static void sent_on(void **state)
 {
     struct peer_id next;
-    (void)state;
     follow();
     for (int hop = 1; hop <= MATCHMAKING_HOPS_MAX + 1; hop++) {
         next = id_of(70 + hop);
@@ -515,7 +494,6 @@ static void sent_on(void **state)
 /* An expiration that is not before our own time is accepted; none means for ever. */
 static void expirations_of_followers(void **state)
 {
-    (void)state;
     begin(0, START + 100, 0);
     request(START, 60, 1, START + M, gather);
     assert_true(t.code == MSG_ACCEPTED && !t.last);
@@ -537,7 +515,6 @@ static void expirations_of_followers(void **state)
 /* The group begins at our own time, not before; a request that comes in that moment is in it. */
 static void at_our_own_time(void **state)
 {
-    (void)state;
     begin(0, START + 100, 0);
     request(START, 60, 1, START + M, gather);
     matchmaking_tick(&t.m, nextafter(START + M, 0));
@@ -564,7 +541,6 @@ static void at_our_own_time(void **state)
  * declared has to be known for that. */
 static void all_are_here(void **state)
 {
-    (void)state;
     for (int peers = 2; peers <= 3; peers++) {
         begin(0, START + 100, 0);
         matchmaking_expect(&t.m, START, (size_t)peers);
@@ -590,7 +566,6 @@ static void all_are_here(void **state)
 static void the_target_size(void **state)
 {
     const struct matchmaking_candidate c = { id_of(40), START + 10, 1 };
-    (void)state;
     for (int target = 2; target <= 3; target++) {
         begin(0, START + 100, (size_t)target);
         request(START, 60, 1, START + M, gather);
@@ -612,7 +587,6 @@ static void the_target_size(void **state)
 static void others_wait(void **state)
 {
     struct peer_id leader = id_of(40);
-    (void)state;
     begin(0, START + 100, 0);
     found_one(START, 40, START + 10);
     for (size_t i = 0; i < MATCHMAKING_WAITING_MAX; i++)
@@ -632,7 +606,6 @@ static void others_wait(void **state)
 /* Of two followers one leaves: the other one's stream is still its own. */
 static void a_follower_leaves(void **state)
 {
-    (void)state;
     for (size_t gone = 1; gone <= 3; gone++) {
         begin(0, START + 100, 0);
         for (int i = 1; i <= 3; i++) request(START, 60 + i, (size_t)i, START + M, gather);
@@ -651,7 +624,6 @@ static void places(void **state)
 {
     static const int orders[][3] = { { 61, 62, 63 }, { 63, 61, 62 }, { 62, 63, 61 } };
     struct peer_id want[4];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(orders); i++) {
         begin(0, START + 100, 4);
         t.drawn = 0;

@@ -6,14 +6,9 @@
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define PEERS_MAX 24
 #define LATENCY 0.01

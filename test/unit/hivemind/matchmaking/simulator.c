@@ -3,12 +3,9 @@
 #include "test/simulator/links.h"
 #include "test/simulator/queue.h"
 #include "test/simulator/world.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-#include <cmocka.h>
 
 /* Nobody dies, everybody is expected: the best case. */
 static struct world_options calm(size_t peers)
@@ -38,7 +35,6 @@ static void soonest_first(void **state)
     struct queue q = { 0 };
     double last = 0;
     uint64_t order = 0;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(times); i++)
         assert_int_equal(queue_push(&q, &(struct event){ .at = times[i] }), PL_OK);
     while (q.count) {
@@ -54,7 +50,6 @@ static void soonest_first(void **state)
 static void names_lead_back(void **state)
 {
     struct peer_id a, b;
-    (void)state;
     link_name(&a, 9999, 1);
     link_name(&b, 9999, 2);
     assert_int_equal(link_peer_of(&a), 9999);
@@ -66,7 +61,6 @@ static void same_seed_same_swarm(void **state)
 {
     struct world_options o = calm(40);
     struct world_result a, b, c;
-    (void)state;
     o.life_s = 600;
     o.steps = 2;
     a = run(&o);
@@ -83,7 +77,6 @@ static void one_group_agrees(void **state)
 {
     struct world_options o = calm(40);
     struct world_result r = run(&o), waited;
-    (void)state;
     assert_true(r.failed == 0 && r.group == 40 && r.tries == 1);
     assert_true(r.spread < 1e-20);
     o.expect = 0;
@@ -98,7 +91,6 @@ static void bytes_are_those_of_the_values(void **state)
     struct world_options o = calm(20);
     struct world_result r = run(&o);
     double values = 0.9 * 10e6 + 2 * 0.1 * 10e6; /* 8 bits, and a tenth in 16 */
-    (void)state;
     assert_true(r.moved > 0.9 * values && r.moved < 2.2 * values);
 }
 
@@ -107,7 +99,6 @@ static void bandwidth_spares_the_slow(void **state)
 {
     struct world_options o = calm(60);
     struct world_result by_bandwidth = run(&o), equal;
-    (void)state;
     o.stated = 0;
     equal = run(&o);
     assert_true(equal.averaging_s > 1.3 * by_bandwidth.averaging_s);
@@ -118,7 +109,6 @@ static void small_groups_survive(void **state)
 {
     struct world_options o = calm(200);
     struct world_result one, grid;
-    (void)state;
     o.expect = 0;
     o.values = 60000000;
     o.life_s = 600;
@@ -139,7 +129,6 @@ static void the_dead_are_expected_once(void **state)
 {
     struct world_options o = calm(40);
     struct world_result r;
-    (void)state;
     o.steps = 60;
     o.accumulate_s = 20;
     o.life_s = 600;
@@ -152,7 +141,6 @@ static void looks_grow_with_the_square(void **state)
 {
     struct world_options o = calm(20);
     struct world_result few = run(&o), more;
-    (void)state;
     o.peers = 40;
     more = run(&o);
     assert_true(few.records_fit > 1000 && few.unheard == 0);
@@ -164,7 +152,6 @@ static void options_that_make_no_sense(void **state)
     struct world_options o = calm(1);
     struct world_result r;
     struct pl_err err;
-    (void)state;
     assert_int_equal(world_run(&r, &o, &err), PL_EUSE);
     o = calm(10);
     o.bits = 40;

@@ -1,12 +1,8 @@
 /* msgpack.c - values that must be refused, sizes around every boundary, and what lies cost. */
 #include "net/hivemind/messages/msgpack.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static int read_bytes(const void *data, size_t n)
 {
@@ -20,7 +16,6 @@ static int read_bytes(const void *data, size_t n)
 
 static void refused(void **state)
 {
-    (void)state;
     assert_int_equal(READ(""), PL_EFORMAT);
     assert_int_equal(READ("\xc1"), PL_EFORMAT);     /* never used */
     assert_int_equal(READ("\x01\x02"), PL_EFORMAT); /* two values */
@@ -39,7 +34,6 @@ static void refused(void **state)
 
 static void false_lengths_cost_nothing(void **state)
 {
-    (void)state;
     assert_int_equal(READ("\xdd\xff\xff\xff\xff"), PL_EFORMAT);
     assert_int_equal(READ("\xdf\xff\xff\xff\xff\xa0"), PL_EFORMAT);
     assert_int_equal(READ("\xc6\xff\xff\xff\xff\xa0"), PL_EFORMAT);
@@ -51,7 +45,6 @@ static void depth(void **state)
 {
     uint8_t lists[1000], tuples[4000];
     size_t n = 0;
-    (void)state;
     memset(lists, 0x91, sizeof lists);
     lists[MP_DEPTH_MAX] = 0xc0;
     assert_int_equal(read_bytes(lists, MP_DEPTH_MAX + 1), PL_OK);
@@ -71,7 +64,6 @@ static void depth(void **state)
 /* Every integer around a power of two, both ways. */
 static void integers(void **state)
 {
-    (void)state;
     for (int bit = 0; bit < 64; bit++)
         for (int step = -2; step <= 2; step++)
             for (int negative = 0; negative <= 1; negative++) {
@@ -93,7 +85,6 @@ static void integers(void **state)
 static void lengths(void **state)
 {
     static const size_t sizes[] = { 0, 1, 2, 3, 4, 8, 15, 16, 17, 31, 32, 255, 256, 65535, 65536 };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
         for (int kind = 0; kind < 4; kind++) {
             uint8_t *data = calloc(sizes[i] + 1, 1);
@@ -121,7 +112,6 @@ static void lengths(void **state)
 static void maps(void **state)
 {
     struct mp_value *v;
-    (void)state;
     assert_int_equal(mp_read(&v,
                              (const uint8_t *)"\x83\xa1"
                                               "a\x01\xc4\x01"
@@ -143,7 +133,6 @@ static void canonical(void **state)
     static const uint8_t plain[] = { 0x94, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 5, 0xa1, 'x', 0xff };
     struct mp_value *v;
     struct bytes b = { 0 };
-    (void)state;
     assert_int_equal(mp_read(&v, odd, sizeof odd, NULL), PL_OK);
     mp_write(&b, v);
     assert_true(bytes_length(&b) == sizeof plain);

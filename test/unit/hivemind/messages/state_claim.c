@@ -1,13 +1,9 @@
 /* state_claim.c - which states agree, and what follows from who agrees. */
 #include "net/hivemind/messages/state_claim.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define TENSORS 3
 static const size_t elements[TENSORS] = { 50000, 3000, 20 };
@@ -39,7 +35,6 @@ static struct state_claim changed(double part, size_t begin, size_t end, int64_t
 static int make(void **state)
 {
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 5, 0);
     for (size_t i = 0; i < ALL; i++) honest[i] = (float)pl_rng_normal(&rng);
     return 0;
@@ -57,7 +52,6 @@ static enum state_match against_honest(struct state_claim c)
 
 static void matches(void **state)
 {
-    (void)state;
     assert_int_equal(state_samples_count(elements, TENSORS), 1024 + 1024 + 20);
     assert_int_equal(against_honest(claim(honest, 10)), STATE_AGREES);
     assert_int_equal(against_honest(changed(0.05, 0, ALL, 10)), STATE_AGREES);
@@ -107,7 +101,6 @@ static void verdicts(void **state)
         { "aAA", STATE_UNCONFIRMED, 1, 0 }, /* they have gone on */
         { "aaAA", STATE_CONFIRMED, 2, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         size_t agree, other;
         enum state_verdict v = judged(cases[i].kinds, &agree, &other);

@@ -4,16 +4,11 @@
 #include "net/hivemind/moderation/authority_client.h"
 #include "net/hivemind/messages/dht.pb-c.h"
 #include "net/message.h"
+#include "test/unit/unit.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define NOW 1.8e9
 #define ENDS (NOW + 100) /* of the tokens */
@@ -32,7 +27,6 @@ static void give_token(struct auth_token *t, const struct rsa_key *by, const str
 static int begin(void **state)
 {
     struct pl_err err;
-    (void)state;
     assert_int_equal(rsa_key_make(&authority, &err), PL_OK);
     assert_int_equal(rsa_key_make(&stranger, &err), PL_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(rsa_key_make(&keys[i], &err), PL_OK);
@@ -46,7 +40,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     auth_clear(&client);
     auth_clear(&server);
     rsa_key_clear(&authority);
@@ -94,7 +87,6 @@ static void refused(double made, double now, const char *words)
 static void times_of_requests(void **state)
 {
     struct pl_err err;
-    (void)state;
     for (int side = -1; side <= 1; side++)
         assert_int_equal(ask(NOW + side * AUTH_TIME_LIMIT, NOW, &err), PL_OK);
     refused(NOW + AUTH_TIME_LIMIT + 0.1, NOW, "away from our clock");
@@ -108,7 +100,6 @@ static void times_of_requests(void **state)
 
 static void tokens_of_others(void **state)
 {
-    (void)state;
     give_token(&client.token, &stranger, &keys[0]);
     refused(NOW, NOW, "not signed by our authority");
     give_token(&client.token, &authority, &keys[1]); /* a token that was seen, without its key */
@@ -170,7 +161,6 @@ static void fields_of_requests(void **state)
     const uint8_t *plain;
     uint8_t nonce[AUTH_NONCE];
     size_t n;
-    (void)state;
     assert_int_equal(ask_packed(NULL, 0, AUTH_NONCE, 0), PL_OK);
     assert_int_equal(ask_packed(own, own_n, AUTH_NONCE, 0), PL_OK);
     assert_int_equal(ask_packed(own, own_n - 1, AUTH_NONCE, 0), PL_EPROTO);
@@ -196,7 +186,6 @@ static void answers(void **state)
     const uint8_t *plain;
     size_t n;
     struct pl_err err;
-    (void)state;
     assert_int_equal(auth_sign_response(&answer, &server, nonce, message, sizeof message), PL_OK);
     assert_int_equal(auth_check_response(&plain, &n, &client, nonce, NOW, bytes_at(&answer),
                                          bytes_length(&answer), &err),
@@ -222,7 +211,6 @@ static void lengths_of_tokens(void **state)
     static char text[RSA_TEXT_MAX + 2];
     const size_t limits[] = { AUTH_TEXT_MAX, RSA_TEXT_MAX, AUTH_TEXT_MAX, RSA_TEXT_MAX };
     struct auth_token none;
-    (void)state;
     memset(text, 'a', sizeof text);
     for (int field = 0; field < 4; field++)
         for (int more = 0; more <= 1; more++) {
@@ -270,7 +258,6 @@ static void allowlists(void **state)
     char name[AUTHORITY_NAME_MAX + 2], line[256];
     struct authority a = { .key = &authority, .life_s = 60 };
     struct pl_err err;
-    (void)state;
     assert_int_equal(read_list(&a,
                                "# nobody\n\n \t\r\nann " HEX "\r\n  bob\t" HEX
                                "  # his\nz._-@+9 " HEX,
@@ -305,7 +292,6 @@ static void a_list_has_a_longest(void **state)
     struct authority a = { .key = &authority, .life_s = 60 };
     char *text = malloc((size_t)(AUTHORITY_USERS_MAX + 1) * 67), *at = text;
     struct pl_err err;
-    (void)state;
     assert_non_null(text);
     for (int i = 0; i <= AUTHORITY_USERS_MAX; i++) {
         memcpy(at, "a " HEX "\n", 67);
@@ -344,7 +330,6 @@ static void requests_for_tokens(void **state)
     struct auth_token t;
     struct pl_err err;
     int n;
-    (void)state;
     assert_int_equal(authority_invite(secrets[0], &list, "ann", &err), PL_OK);
     assert_int_equal(authority_invite(secrets[1], &list, "bob", &err), PL_OK);
     assert_int_equal(authority_invite(secrets[1], &list, "b b", &err), PL_EUSE);

@@ -1,12 +1,7 @@
 /* auth_nonce.c - each signed request once, and capacity for every member: one key that floods, one user
  * with many keys, replays at any age, and who may hand on a signed request. */
 #include "net/hivemind/moderation/auth.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static struct auth_nonces table;
 
@@ -29,7 +24,6 @@ static size_t flood(const char *key, const char *user, size_t most, double now)
 static void one_key(void **state)
 {
     size_t first;
-    (void)state;
     first = flood("a", "ann", AUTH_NONCES_MAX, 0);
     assert_true(first > AUTH_NONCES_MAX / 5 && first <= AUTH_NONCES_MAX / 4);
     assert_int_equal(take("a", "ann", 1u << 30, 0), PL_EAGAIN);
@@ -42,7 +36,6 @@ static void one_key(void **state)
 static void one_user(void **state)
 {
     char key[32];
-    (void)state;
     for (int k = 0; k < 5000; k++) {
         snprintf(key, sizeof key, "key %d", k);
         flood(key, "eve", 100, 0);
@@ -55,7 +48,6 @@ static void one_user(void **state)
 /* For as long as a request may be valid, whatever comes meanwhile; then there is capacity again. */
 static void replays(void **state)
 {
-    (void)state;
     assert_int_equal(take("a", "ann", 7, 1000), PL_OK);
     for (int s = 0; s < 120; s++) {
         for (unsigned i = 0; i < 300; i++) take("b", "bob", 1000u * (unsigned)s + i, 1000 + s);
@@ -80,7 +72,6 @@ static void handed_on(void **state)
     uint8_t nonce[AUTH_NONCE], heard[AUTH_NONCE];
     size_t n;
     struct pl_err err;
-    (void)state;
     assert_int_equal(rsa_key_make(&authority, &err), PL_OK);
     assert_int_equal(rsa_key_make(&key, &err), PL_OK);
     member.key = server.key = &key;

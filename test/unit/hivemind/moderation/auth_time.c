@@ -3,15 +3,10 @@
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/training/progress.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 /* As auth_time_parse; bytes behind the text, which it must not read, change nothing. */
 static int parse(int64_t *micros, const char *text)
@@ -85,7 +80,6 @@ static void token_times(void **state)
                                        "2027-06-01 12:00:00.1x" };
     char text[AUTH_TIME_TEXT];
     int64_t time;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(good); i++) {
         assert_int_equal(parse(&time, good[i].text), PL_OK);
         assert_true(time == (int64_t)(good[i].time * AUTH_SECOND));
@@ -141,7 +135,6 @@ static void bounds(void **state)
     };
     char text[AUTH_TIME_TEXT];
     int64_t micros;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(good); i++) {
         if (parse(&micros, good[i].text)) fail_msg("%s", good[i].text);
         if (micros != good[i].micros) fail_msg("%s: %lld", good[i].text, (long long)micros);

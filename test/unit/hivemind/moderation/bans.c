@@ -1,11 +1,8 @@
 /* bans.c - how long a peer is left out: after a proof, and after what may be nobody's fault. */
 #include "net/hivemind/moderation/bans.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct peer_id numbered(int n)
 {
@@ -16,7 +13,6 @@ static struct bans b;
 
 static int anew(void **state)
 {
-    (void)state;
     memset(&b, 0, sizeof b);
     return 0;
 }
@@ -24,7 +20,6 @@ static int anew(void **state)
 static void a_ban_ends(void **state)
 {
     struct peer_id one = numbered(1), two = numbered(2);
-    (void)state;
     assert_float_equal(BANS_TIME, 600, 0);
     bans_add(&b, 100, &one);
     assert_true(bans_has(&b, 100, &one) && bans_has(&b, 100 + BANS_TIME - 1, &one));
@@ -35,7 +30,6 @@ static void a_ban_ends(void **state)
 static void a_ban_counts_once(void **state)
 {
     struct peer_id one = numbered(1);
-    (void)state;
     assert_true(bans_add(&b, 0, &one));
     assert_false(bans_add(&b, BANS_TIME - 1, &one));
     assert_true(bans_has(&b, 2 * BANS_TIME - 2, &one)); /* a new proof begins it anew */
@@ -45,7 +39,6 @@ static void a_ban_counts_once(void **state)
 
 static void the_first_to_end_is_forgotten(void **state)
 {
-    (void)state;
     for (int i = 0; i <= BANS_MAX; i++) {
         struct peer_id other = numbered(i);
         bans_add(&b, 300 - i, &other);

@@ -4,15 +4,10 @@
 #include "net/hivemind/optimizer/collaborative_internal.h"
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define LIFE (AUTH_RENEW_BEFORE + 2) /* s: renewal is due two seconds after a token was given */
 
@@ -39,7 +34,6 @@ static int begin(void **state)
     struct bytes line = { 0 };
     char token[AUTHORITY_TOKEN_MAX];
     struct pl_err err;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(authority_invite(token, &line, "ann", &err), PL_OK);
     write_text(list, "list", bytes_at(&line), bytes_length(&line));
@@ -62,7 +56,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     authority_server_close(server);
     authority_clear(&authority);
     rsa_key_clear(&authority_key);
@@ -87,7 +80,6 @@ static void tokens_are_renewed_in_time(void **state)
     struct pl_err err;
     struct bytes first = { 0 };
     const size_t before = issued();
-    (void)state;
     if (membership_open(&m, &o.auth, &err)) fail_msg("%s", err.text);
     assert_ptr_equal(o.auth, &m.auth);
     if (swarm_open(&s, &o, &err)) fail_msg("%s", err.text);
@@ -113,7 +105,6 @@ static void failed_renewals_wait(void **state)
     struct swarm_options o = { .cmd = "test" };
     struct swarm s;
     struct pl_err err;
-    (void)state;
     if (membership_open(&m, &o.auth, &err) || swarm_open(&s, &o, &err)) fail_msg("%s", err.text);
     m.authority = "https://localhost:1";
     nap(2.2);
@@ -137,7 +128,6 @@ static char warning[512];
 
 static void report(void *context, const struct pl_collaborative_event *e)
 {
-    (void)context;
     if (e->kind == PL_COLLABORATIVE_WARNING) snprintf(warning, sizeof warning, "%s", e->text);
 }
 
@@ -167,7 +157,6 @@ static void optimizer_is_a_member(void **state)
     const size_t before = issued();
     struct pl_collaborative *c, *other;
     struct pl_err err;
-    (void)state;
     if (open_peer(&c, member, NULL, &err)) fail_msg("%s", err.text);
     if (open_peer(&other, member, pl_collaborative_address(c), &err)) fail_msg("%s", err.text);
     pl_collaborative_close(other);
@@ -198,7 +187,6 @@ static void refuses(const char *words, struct pl_collaborative_run run)
 static void mistakes_are_named(void **state)
 {
     struct swarm *const swarm = (struct swarm *)value; /* looked at by nobody */
-    (void)state;
     refuses("is not on its list; your side:", (struct pl_collaborative_run){ .authority = url,
                                                                              .token_file = wrong,
                                                                              .authority_ca = ca });
@@ -220,7 +208,6 @@ static void callers_key_signs_records(void **state)
     struct dht_result r;
     struct dht_id id;
     struct pl_err err;
-    (void)state;
     assert_int_equal(rsa_key_make(&key, &err), PL_OK);
     assert_int_equal(record_own_subkey(&subkey, &key), PL_OK);
     if (open_peer(&c, (struct pl_collaborative_run){ .key = &key }, NULL, &err))

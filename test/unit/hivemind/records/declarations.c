@@ -3,15 +3,10 @@
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/training/progress.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct validators guarded;
 
@@ -55,7 +50,6 @@ static void only_its_peer_changes_a_declaration(void **state)
     struct dht_id self = { { 1 } }, key_id = { { 7 } };
     struct dht_state node;
     struct dht_item whole = { .value = (uint8_t *)(uintptr_t) "\x07", .n = 1, .expiration = 1000 };
-    (void)state;
     dht_state_init(&node, &self, 0, &guarded);
     assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
     assert_int_equal(declare(&node, 0, &honest, &honest, 1, 15), PL_OK);
@@ -93,7 +87,6 @@ static void false_of_others_is_a_hint(void **state)
     const struct peer_id a = peer_number(1), b = peer_number(2), attacker = peer_number(3),
                          node = peer_number(4);
     struct dht_result r;
-    (void)state;
     dht_result_init(&r);
     tell(&r, &attacker, &a, 0, 900); /* hidden by one, shown by another */
     tell(&r, &node, &a, 1, 15);

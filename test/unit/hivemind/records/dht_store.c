@@ -2,14 +2,9 @@
  * none. */
 #include "net/hivemind/records/dht_store.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct dht_id key_of(uint32_t x)
 {
@@ -22,7 +17,6 @@ static void newest_wins(void **state)
 {
     struct dht_id k = key_of(1);
     struct dht_store s;
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, 10), PL_OK);
     assert_int_equal(dht_store_value(&s, 0, &k, "b", 1, 10), PL_EAGAIN);
@@ -49,7 +43,6 @@ static void renewed_in_place(void **state)
     struct dht_id k = key_of(1);
     struct dht_store s;
     const struct dht_dictionary *d;
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
     assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
@@ -67,7 +60,6 @@ static void no_number_is_no_expiration(void **state)
 {
     struct dht_id k = key_of(1);
     struct dht_store s;
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, NAN), PL_EAGAIN);
     assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, NAN), PL_EAGAIN);
@@ -100,7 +92,6 @@ static void floods(void **state)
         { 1, 1, 1 << 20, 3600 }, { 4, 1, 1 << 20, 10 }, { 50, 1, 4000, 3600 }, { 50, 2, 4000, 10 }
     };
     uint8_t *value = calloc(1, 1 << 20);
-    (void)state;
     for (size_t c = 0; c < PL_COUNT(cases); c++) {
         struct dht_id progress = key_of(0), group = key_of(1), plain = key_of(2);
         struct dht_item honest[3] = { item_of(DHT_SIGNED, 1, 99, "\x01", value, 700, 60),
@@ -132,7 +123,6 @@ static void floods_of_a_dictionary(void **state)
     uint8_t *value = calloc(1, 1000);
     struct dht_item honest = item_of(DHT_SIGNED, 1, 99, "honest", value, 1000, 60);
     struct dht_store s;
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_put(&s, 0, &k, &honest), PL_OK);
     for (uint32_t i = 0; i < 40000; i++) {
@@ -155,7 +145,6 @@ static void lesser_kinds_replace_nothing(void **state)
     struct dht_id k = key_of(1);
     uint8_t value[1] = { 0xc3 };
     struct dht_store s;
-    (void)state;
     for (int class = DHT_DECLARATION; class <= DHT_SIGNED; class ++) {
         struct dht_item plain = item_of(DHT_PLAIN, 1, 1, NULL, value, 1, 3600);
         struct dht_item item = item_of((enum dht_class) class, 2, 2, "\x01", value, 1, 60);
@@ -180,7 +169,6 @@ static void one_owner_has_few_items(void **state)
     struct dht_dictionary d;
     struct dht_item again;
     int stored = 0;
-    (void)state;
     dht_dictionary_init(&d);
     for (int i = 0; i < 2066; i++) {
         char subkey[16];
@@ -209,7 +197,6 @@ static void shares(void **state)
                                   { 0, 0, 0, DHT_PLAIN } };
     struct dht_stake s[40];
     size_t kept[4] = { 0 };
-    (void)state;
     for (size_t i = 0; i < 40; i++) /* 10 of each; the second caller's are five times as long */
         s[i] = (struct dht_stake){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 450), PL_OK);
@@ -251,7 +238,6 @@ static void a_peer_has_a_quota(void **state)
     struct dht_quota q = { .peer_max = 10 * 1000, .subnet_max = 25 * 1000 };
     struct dht_store s;
     int taken = 0;
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     s.quota = &q;
     for (uint32_t i = 0; i < 20; i++) {
@@ -297,7 +283,6 @@ static void sums_are_those_of_the_records(void **state)
     struct dht_quota q = { 0 };
     struct dht_store s;
     struct pl_rng rng;
-    (void)state;
     pl_rng_init(&rng, 11, 0);
     dht_store_init(&s, 60000);
     s.quota = &q;
@@ -334,7 +319,6 @@ static void too_large(void **state)
     struct dht_id k = key_of(1);
     struct dht_store s;
     uint8_t *value = calloc(1, DHT_DICTIONARY_MAX + 1);
-    (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_value(&s, 0, &k, value, DHT_VALUE_MAX + 1, 9), PL_EAGAIN);
     assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9),
@@ -351,7 +335,6 @@ static void like_a_plain_table(void **state)
     struct pl_rng rng;
     struct dht_store s;
     double now = 0;
-    (void)state;
     pl_rng_init(&rng, 3, 0);
     dht_store_init(&s, DHT_STORE_MAX);
     for (int step = 0; step < 20000; step++) {
@@ -382,7 +365,6 @@ static void dictionaries_from_outside(void **state)
     struct dht_dictionary d;
     struct bytes b = { 0 }, again = { 0 };
     struct pl_err err;
-    (void)state;
     dht_dictionary_init(&d);
     dht_dictionary_store(&d, 0,
                          "\xa1"

@@ -3,22 +3,16 @@
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/training/progress.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct rsa_key key, other;
 static struct validators mine, guarded;
 
 static int setup(void **state)
 {
-    (void)state;
     mine.key = &key;
     return rsa_key_make(&key, NULL) || rsa_key_make(&other, NULL) ||
            validators_add_run(&guarded, "run");
@@ -26,7 +20,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     rsa_key_clear(&key);
     rsa_key_clear(&other);
     return 0;
@@ -46,7 +39,6 @@ static int check_text(const char *subkey, const char *value)
 
 static void tags(void **state)
 {
-    (void)state;
     assert_int_equal(check_text("", "x"), PL_OK);
     assert_int_equal(check_text("[owner:]", "x"), PL_OK);      /* nothing inside: no tag */
     assert_int_equal(check_text("[owner:]]", "x"), PL_EPROTO); /* "]" is inside */
@@ -68,7 +60,6 @@ static void strip(void **state)
         { "", "" },
         { "[signature:[signature:x]", "" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct bytes out = { 0 };
         record_strip(&out, (const uint8_t *)cases[i][0], strlen(cases[i][0]));
@@ -91,7 +82,6 @@ static void keys(void **state)
     EVP_PKEY *k;
     struct bytes text = { 0 }, pem = { 0 };
     struct rsa_key back;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++)
         assert_int_equal(rsa_public_parse(&k, bad[i], strlen(bad[i])), PL_EFORMAT);
     bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
@@ -149,7 +139,6 @@ static void one_bad_record(void **state)
     struct bytes packed = { 0 };
     struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
     struct progress_record p;
-    (void)state;
     dht_id_of_text(&id, "run_progress");
     dht_dictionary_init(&d);
     add_progress(&d, &id, &key, 5, 20, 0);
@@ -190,7 +179,6 @@ static void replayed(void **state)
     struct bytes subkey = { 0 }, others = { 0 }, made = { 0 };
     struct record r, now;
     struct pl_err err;
-    (void)state;
     record_own_subkey(&subkey, &key);
     record_own_subkey(&others, &other);
     r = (struct record){ .key = (const uint8_t *)"k",
@@ -226,7 +214,6 @@ static void loose_base64(void **state)
     struct bytes made = { 0 }, odd = { 0 };
     EVP_PKEY *shared;
     size_t n;
-    (void)state;
     assert_int_equal(rsa_key_sign(&made, &key, "x", 1), PL_OK);
     assert_int_equal(rsa_public_parse(&shared, bytes_at(&key.text), bytes_length(&key.text)),
                      PL_OK);
@@ -258,7 +245,6 @@ static void rates(void **state)
     struct validators v = { .key = &key };
     struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
     struct dht_id id;
-    (void)state;
     assert_int_equal(validators_add_run(&v, "run"), PL_OK);
     dht_id_of_text(&id, "run_progress");
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
@@ -333,7 +319,6 @@ static int check_owner(const char *before, const struct bytes *text, const char 
 static void one_record_an_owner(void **state)
 {
     struct bytes text = { 0 };
-    (void)state;
     assert_int_equal(check_owner("", &key.text, ""), PL_OK);
     assert_int_equal(check_owner("1", &key.text, ""), PL_EPROTO);
     assert_int_equal(check_owner("", &key.text, "1"), PL_EPROTO);
@@ -356,7 +341,6 @@ static void lives(void **state)
                   { "other", id38, "\xc3", 3600 },         { "other", id38, "\xc2", 3600 },
                   { "other", id38, "\x01", 120 },          { "other", "\xc0", "x", 3600 } };
     const double now = 1e9, slack = RECORD_CLOCK_SLACK;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         size_t n = cases[i].subkey == id38 ? sizeof id38 - 1 : strlen(cases[i].subkey);
         struct dht_id key_id;
@@ -386,7 +370,6 @@ static void long_lives_are_refused(void **state)
     const struct peer_id teller_id = { 34, { 0x12, 0x20 } };
     const struct dht_reporter teller = { .peer = &teller_id, .now = now };
     struct dht_id id, self = { { 1 } };
-    (void)state;
     dht_id_of_text(&id, "run_progress");
     for (int too_long = 0; too_long <= 1; too_long++) {
         struct dht_dictionary d;

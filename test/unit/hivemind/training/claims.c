@@ -3,15 +3,11 @@
  * One long file: all cases share one ledger and its clock. */
 #include "net/hivemind/training/claims.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "test/unit/unit.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define TARGET 48.0
 #define HUGE_EPOCH 4000000000000000000
@@ -75,7 +71,6 @@ static int64_t lead_of(struct progress_record *records, size_t count, int64_t ow
 static void the_lead_is_a_majority(void **state)
 {
     static const int64_t false_leads[] = { 6, 7, 35, HUGE_EPOCH, INT64_MAX };
-    (void)state;
     assert_int_equal(lead_of(NULL, 0, 5), -1);
     for (size_t i = 0; i < PL_COUNT(false_leads); i++) {
         struct progress_record two[] = { at(1, 5), at(9, false_leads[i]) };
@@ -103,7 +98,6 @@ static void groupmates_have_a_say(void **state)
 {
     struct progress_record all[] = { at(1, 5), at(2, 5), at(7, 35), at(8, 35), at(9, 35) };
     struct claims c = { 0 };
-    (void)state;
     assert_int_equal(poll(&c, all, 5, 100), 5);
     assert_int_equal(claims_lead(&c, 5, 100), 35); /* no groupmates yet: as for a straggler */
     meet(&c, all, 2);
@@ -141,7 +135,6 @@ static void doubts(void **state)
     struct progress_record r[] = { at(9, 35) };
     struct claims c = { 0 };
     double now = 100, life = CLAIMS_DOUBT_MIN;
-    (void)state;
     poll(&c, r, 1, now);
     for (int i = 0; i < 8; i++, life = fmin(2 * life, CLAIMS_DOUBT_MAX)) {
         assert_int_equal(claims_lead(&c, 5, now), 35);
@@ -174,7 +167,6 @@ static void clients_have_no_state(void **state)
 {
     struct progress_record r[] = { client_at(1, 9), client_at(2, 9), at(3, 5) };
     struct claims c = { 0 };
-    (void)state;
     poll(&c, r, 3, 100);
     assert_int_equal(claims_lead(&c, 5, 100), 9);
     assert_false(claims_can_be_shown(&c, 5, 100));
@@ -193,7 +185,6 @@ static void the_silent_have_no_say(void **state)
     struct peer_id asked[CLAIMS_PINGS];
     struct claims c = { 0 };
     size_t counted;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(r); i++) r[i].time = i < 3 ? 60.0 - (double)i : 99;
     assert_int_equal(claims_update(&c, r, PL_COUNT(r), TARGET, 100, &counted), PL_OK);
     assert_int_equal(claims_lead(&c, 0, 100), 3);
@@ -223,7 +214,6 @@ static void pings_are_bounded(void **state)
     struct progress_record r[MANY];
     struct peer_id asked[CLAIMS_PINGS];
     struct claims c = { 0 };
-    (void)state;
     for (int i = 0; i < MANY; i++) r[i] = at((uint8_t)i, 3);
     poll(&c, r, MANY, 100);
     for (int i = 0; i < 3; i++)
@@ -238,7 +228,6 @@ static void one_owner_for_each_peer(void **state)
 {
     struct progress_record r[3] = { at(1, 5), at(2, 5) };
     struct claims c = { 0 };
-    (void)state;
     assert_int_equal(poll(&c, r, 2, 100), 2);
     for (double now = 101; now < 140; now += 13) { /* the owner goes on: no other key is its */
         r[0] = at(1, 5), r[1] = at(2, 5), r[2] = at(1, 35);
@@ -266,7 +255,6 @@ static void memory_is_bounded(void **state)
     enum { MANY = 2 * CLAIMS_MAX };
     struct progress_record *r = calloc(MANY, sizeof *r);
     struct claims c = { 0 };
-    (void)state;
     assert_non_null(r);
     r[0] = at(255, 5);
     poll(&c, r, 1, 99);
@@ -298,7 +286,6 @@ static void records_are_read_with_their_owners(void **state)
     struct progress_record r[4], one = at(7, 3), two = at(8, 4);
     struct bytes a = { 0 }, b = { 0 }, nil = { 0 };
     struct dht_id owner;
-    (void)state;
     progress_write(&a, &one);
     progress_write(&b, &two);
     mp_nil(&nil);
@@ -334,7 +321,6 @@ static void speeds_are_bounded(void **state)
     } speeds[] = {
         { -1, 0 }, { 0, 0 }, { 7, 7 }, { 2 * TARGET, 2 * TARGET }, { 1e300, 2 * TARGET }
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(speeds); i++) {
         struct progress_record r = at(1, 5);
         struct claims c = { 0 };
@@ -357,7 +343,6 @@ static void owner_is_believed_until_it_is_silent(void **state)
         assert_int_equal(poll(&c, &r, 1, 100 + CLAIMS_SILENT - !late), late);
         claims_clear(&c);
     }
-    (void)state;
 }
 
 /* A silent peer's old record, read again, shows no life; a new one does. An unknown peer is ignored. */
@@ -367,7 +352,6 @@ static void silence_ends_with_a_new_record(void **state)
     struct progress_record r[] = { at(1, 5), at(2, 9) };
     struct claims c = { 0 };
     size_t counted;
-    (void)state;
     poll(&c, r, 2, 100);
     claims_silent(&c, &unknown, 100);
     claims_silent(&c, &r[0].peer, 99); /* has reported since that ping */
@@ -393,7 +377,6 @@ static void durations(void **state)
     struct peer_id asked[CLAIMS_PINGS];
     struct claims c = { 0 };
     double now = 100;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(lives); i++) {
         poll(&c, &r, 1, now);
         claims_doubt(&c, 5, now);
@@ -414,7 +397,6 @@ static void doubts_outlive_absence(void **state)
 {
     struct progress_record r[] = { at(1, 35), at(2, 5) }, back[] = { at(1, 35) };
     struct claims c = { 0 };
-    (void)state;
     poll(&c, r, 2, 100);
     assert_true(claims_can_be_shown(&c, 5, 100)); /* the first of the list alone */
     claims_doubt(&c, 5, 100);
@@ -442,7 +424,6 @@ static void displayed_epoch_does_not_fall(void **state)
 {
     struct progress_record two[] = { at(1, 9), at(2, 9) }, one[] = { at(3, 6) };
     struct claims c = { 0 };
-    (void)state;
     assert_int_equal(claims_displayed(&c, -1, 100), 0);
     poll(&c, two, 2, 100);
     assert_int_equal(claims_displayed(&c, claims_lead(&c, 5, 100), 100), 9);
@@ -480,7 +461,6 @@ static void check_view(struct progress_record *records, size_t count, int soon)
 static void sums_saturate(void **state)
 {
     static const double any[] = { 0, 0.1, -1, 1e308, -1e308, DBL_MAX, -DBL_MAX, DBL_MIN, 5e-324 };
-    (void)state;
     assert_true(progress_plus(INT64_MAX, INT64_MAX) == INT64_MAX);
     assert_true(progress_plus(INT64_MAX - 1, 1) == INT64_MAX);
     assert_true(progress_plus(40, 2) == 42);

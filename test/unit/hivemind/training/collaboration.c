@@ -17,7 +17,6 @@ static void three_train_in_step(void **state)
     struct metrics_sums sums;
     struct report_record totals;
     double apart = 0, start;
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < TRAINERS; i++) open_peer(&peers[i], i);
     start = length(peers[0].value);
@@ -66,7 +65,6 @@ static void state_there_and_back(void **state)
     struct pl_err err = { "" };
     struct training_state meta;
     int64_t epoch;
-    (void)state;
     pl_backend_ref(&be);
     open_peer(&peers[0], 0);
     open_peer(&peers[1], 1);

@@ -5,7 +5,6 @@
 static void on_stored(void *context, int status)
 {
     struct peer *p = context;
-    (void)status;
     note(&p->stored);
 }
 
@@ -116,7 +115,6 @@ static void peer_that_only_reports_is_excluded(void **state)
     struct collaboration_view v;
     int64_t from = 0, start;
     double until;
-    (void)state;
     begin_with_two(0);
     report_and_vanish(&peers[2]);
     assert_true(counts(3, AWHILE));
@@ -139,7 +137,6 @@ static void claimed_lead_is_not_followed(void **state)
 {
     static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
     struct collaboration_view v;
-    (void)state;
     begin_with_two(0);
     assert_true(steps(AWHILE / 10)); /* so they have met */
     for (size_t i = 0; i < PL_COUNT(leads); i++) {
@@ -169,7 +166,6 @@ static void dead_peers_hold_no_newcomer_back(void **state)
 {
     struct peer *late = &peers[3];
     struct collaboration_view v;
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
     for (int i = 1; i <= 2; i++) {
@@ -207,7 +203,6 @@ static int sees(size_t wanted)
 /* Its report does not outlive it: no round waits for it. */
 static void leaving_peer_withdraws_its_report(void **state)
 {
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
     collaboration_enter(peers[0].c, 0); /* it only looks */
@@ -219,16 +214,8 @@ static void leaving_peer_withdraws_its_report(void **state)
     assert_true(sees(1));
 }
 
-static void dead_peer_counts_for_one_round(void **state)
-{
-    (void)state;
-    wait_for_the_dead(0);
-}
-static void others_may_be_in_another_group(void **state)
-{
-    (void)state;
-    wait_for_the_dead(2);
-}
+static void dead_peer_counts_for_one_round(void **state) { wait_for_the_dead(0); }
+static void others_may_be_in_another_group(void **state) { wait_for_the_dead(2); }
 
 int main(int argc, char **argv)
 {

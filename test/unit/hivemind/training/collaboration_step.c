@@ -18,7 +18,6 @@ static void fill(float *const *tensor, float x)
 static void target_is_reached_by_samples_or_by_time(void **state)
 {
     struct peer *p = &peers[0];
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
     /* A slow peer alone: the estimate is far away, the samples decide, at the target and not before. */
@@ -44,7 +43,6 @@ static void target_is_reached_by_samples_or_by_time(void **state)
 static void speed_is_that_of_batches(void **state)
 {
     struct collaboration_view v;
-    (void)state;
     pl_backend_ref(&be);
     open_peer(&peers[0], 0);
     collaboration_enter(peers[0].c, 0);
@@ -66,7 +64,6 @@ static void bad_gradients_stay_here(void **state)
     static const float bad[] = { NAN, INFINITY, -INFINITY };
     struct peer *p = &peers[0];
     struct collaboration_round r;
-    (void)state;
     pl_backend_ref(&be);
     open_peer(p, 0);
     collaboration_enter(p->c, 0);
@@ -89,7 +86,6 @@ static void every_second_epoch_averages_parameters(void **state)
 {
     struct peer *p = &peers[0];
     struct collaboration_round r;
-    (void)state;
     pl_backend_ref(&be);
     open_peer(p, 0);
     p->c->o.average_state_every = 2;
@@ -108,7 +104,6 @@ static void every_second_epoch_averages_parameters(void **state)
 static void correction_keeps_progress(void **state)
 {
     struct peer *p = &peers[0];
-    (void)state;
     pl_backend_ref(&be);
     open_peer(p, 0);
     for (size_t t = 0; t < TENSORS; t++) {
@@ -174,7 +169,6 @@ static void assert_mean(double mean)
 static void samples_are_weights_up_to_four_targets(void **state)
 {
     float least = 6;
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) {
         open_peer(&peers[i], i);
@@ -197,7 +191,6 @@ static void samples_are_weights_up_to_four_targets(void **state)
 static void only_peers_with_samples_report(void **state)
 {
     const struct claims *claims;
-    (void)state;
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
     claims = &peers[0].c->poll.claims;

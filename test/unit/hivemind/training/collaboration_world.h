@@ -9,16 +9,11 @@
 #include "net/hivemind/optimizer/optimizer_state.h"
 #include "net/libp2p/libp2p.h"
 #include "ref/backend.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #define TRAINERS 3
 #define PEERS (TRAINERS + 1) /* and one that only reports that it trains */
@@ -65,7 +60,6 @@ static struct peer peers[PEERS];
 static void on_joined(void *context, int status, const struct pl_err *err)
 {
     struct peer *p = context;
-    (void)status, (void)err;
     note(&p->tries);
 }
 
@@ -166,7 +160,6 @@ static void close_peer(struct peer *p)
 
 static int close_all(void **state)
 {
-    (void)state;
     for (int i = 0; i < PEERS; i++) note(&peers[i].leaves);
     for (int i = PEERS; i-- > 0;) close_peer(&peers[i]);
     return 0;

@@ -1,10 +1,6 @@
 /* liveness.c - whether a peer's report still counts, by the rounds that it comes to. */
 #include "net/hivemind/training/liveness.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define TARGET 48
 
@@ -21,7 +17,6 @@ static void absent_peer_does_not_count(void **state)
     struct liveness a = { 0 };
     struct group g = { 0 };
     size_t n;
-    (void)state;
     liveness_round(&a, NULL, 103); /* no peer is known yet */
     assert_int_equal(liveness_update(&a, r, 3, 103, &n), PL_OK);
     assert_int_equal(n, 3);
@@ -60,7 +55,6 @@ static void peer_that_never_comes_is_absent(void **state)
     struct group with = { 0 }, without = { 0 };
     const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
     int counted = 0;
-    (void)state;
     for (uint8_t number = 5; number <= 9; number += 2) {
         const struct progress_record r = report_of(number, 0);
         assert_int_equal(group_add(&with, &r.peer, said, sizeof said, NULL), PL_OK);
@@ -98,7 +92,6 @@ static void unmet_peer_has_no_samples(void **state)
     struct group pair = { 0 }, with = { 0 };
     struct progress_record r[5] = { report_of(1, 0), report_of(2, 0), report_of(9, 0) };
     size_t n;
-    (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(group_add(&pair, &r[i].peer, said, sizeof said, NULL), PL_OK);
     assert_int_equal(group_add(&with, &r[2].peer, said, sizeof said, NULL), PL_OK);
@@ -139,7 +132,6 @@ static void reports_count_until_they_are_missed(void **state)
     struct liveness a = { 0 };
     struct group g = { 0 };
     size_t n;
-    (void)state;
     assert_false(liveness_reports(&a, &first));
     liveness_update(&a, r, 2, 100, &n);
     assert_true(liveness_reports(&a, &first) && liveness_reports(&a, &second));

@@ -3,16 +3,11 @@
 #include "net/http/dashboard/dashboard.h"
 #include "net/http/dashboard/feeds.h"
 #include "net/hivemind/records/validate.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static const struct report_record sample = { .version = "potluck 0.1.0",
                                              .device = "cuda: some card, sm_90",
@@ -32,7 +27,6 @@ static void there_and_back(void **state)
     struct bytes b = { 0 }, more = { 0 };
     struct report_record r;
     struct pl_err err;
-    (void)state;
     assert_int_equal(report_write(&b, &sample), PL_OK);
     assert_int_equal(report_read(&r, bytes_at(&b), bytes_length(&b), &err), PL_OK);
     assert_memory_equal(&r, &sample, sizeof r);
@@ -78,7 +72,6 @@ static void odd_ones_are_made_even(void **state)
 {
     struct report_record r = sample, back;
     struct bytes b = { 0 };
-    (void)state;
     memcpy(r.version, "\xff<b>\n", 6);
     r.reach = (enum report_reach)77;
     r.held_out = NAN;
@@ -99,7 +92,6 @@ static void unsigned_ones_are_refused(void **state)
     struct record r;
     struct dht_id id;
     struct pl_err err;
-    (void)state;
     assert_int_equal(validators_add_run(&v, "run"), PL_OK);
     assert_int_equal(rsa_key_make(&key, &err), PL_OK);
     assert_int_equal(dht_id_of_text(&id, "run_report"), PL_OK);
@@ -135,7 +127,6 @@ static void counts_outlive_their_peers(void **state)
 {
     int64_t first[HISTORY_COUNTS] = { 5, 1, 0, 100, 90, 400 }, total[HISTORY_COUNTS];
     struct history *h;
-    (void)state;
     assert_int_equal(history_open(&h, NULL, "r", NULL), PL_OK);
     assert_int_equal(history_tally(h, "a", first, NULL), PL_OK);
     assert_int_equal(history_tally(h, "b", first, NULL), PL_OK);
@@ -162,7 +153,6 @@ static void version_1_is_taken_over(void **state)
     size_t n;
     int64_t total[HISTORY_COUNTS], count[HISTORY_COUNTS] = { 1, 1, 1, 1, 1, 1 };
     int fd = mkstemp(path);
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
@@ -219,7 +209,6 @@ static void the_page_shows_them(void **state)
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
     struct dashboard *d;
     json_t *now, *peers, *rounds;
-    (void)state;
     m[0].expiration = m[1].expiration = 1600;
     r[1].record.sent = INT64_MAX; /* no peer of this run: does not count */
     assert_non_null(mkdtemp(folder));

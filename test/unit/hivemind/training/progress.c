@@ -3,13 +3,10 @@
 #include "net/hivemind/training/metrics.h"
 #include "net/hivemind/training/progress.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define NOW 1000.0
 #define TARGET 100.0
@@ -38,7 +35,6 @@ static void without_records_the_swarm_is_this_peer(void **state)
 {
     const struct progress_local done = { 5, 101, 2 };
     struct progress_view v = view_of(NULL, 0, 0);
-    (void)state;
     assert_int_equal(v.epoch, 5);
     assert_int_equal(v.samples, 7);
     assert_int_equal(v.peers, 0);
@@ -58,7 +54,6 @@ static void samples_of_one_epoch_speeds_of_all(void **state)
     struct progress_record r[] = { record(1, 6, 20, 1, 0), record(2, 6, 30, 2, 4),
                                    record(3, 5, 1000, 4, 0), record(4, 9, 1000, 3, 0) };
     struct progress_view v;
-    (void)state;
     r[3].client_mode = 1;
     v = view_of(r, 4, 1);
     assert_int_equal(v.epoch, 6);
@@ -91,7 +86,6 @@ static void age_of_a_record_is_clipped(void **state)
     static const struct {
         double age, counted;
     } ages[] = { { -10, 0 }, { 0, 0 }, { 5, 5 }, { 60, 60 }, { 61, 60 }, { 1e9, 60 } };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(ages); i++) {
         struct progress_record r = record(1, 5, 10, 0.5, ages[i].age);
         assert_float_equal(view_of(&r, 1, 1).eta, NOW + (TARGET - 10 - 0.5 * ages[i].counted) / 0.5,
@@ -108,7 +102,6 @@ static void next_poll(void **state)
     } shares[] = { { 1, 0.25 },       { 3, 0.5 },      { 14, 14 / 17.0 },
                    { 15, 15 / 18.0 }, { 16, 1 / 1.2 }, { 30, 1 / 1.2 } };
     struct progress_record r[30];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(shares); i++) {
         const size_t n = shares[i].n;
         for (size_t k = 0; k < n; k++) r[k] = record((uint8_t)k, 5, 0, TARGET / 6 / (double)n, 0);
@@ -127,7 +120,6 @@ static void sums_stop_at_the_largest_number(void **state)
     struct progress_record r[] = { record(1, 5, INT64_MAX, 0, 0), record(2, 5, INT64_MAX, 0, 0) };
     struct metrics_record m[] = { { .samples = INT64_MAX }, { .samples = 1 } };
     struct metrics_sums s;
-    (void)state;
     assert_true(view_of(r, 2, 1).samples == INT64_MAX);
     r[1].samples = 0;
     assert_true(view_of(r, 2, 1).samples == INT64_MAX);
@@ -143,7 +135,6 @@ static void speed_is_a_corrected_average(void **state)
 {
     struct performance p;
     double e = 0;
-    (void)state;
     performance_init(&p, 0.1);
     assert_true(performance_get(&p) == 1e-20);
     performance_add(&p, 8, 2);
@@ -165,7 +156,6 @@ static void progress_there_and_back(void **state)
 {
     struct progress_record r = record(7, INT64_MAX, 12, 0.5, -3), back;
     struct bytes b = { 0 };
-    (void)state;
     r.client_mode = 1;
     assert_int_equal(progress_write(&b, &r), PL_OK);
     assert_int_equal(progress_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
@@ -190,7 +180,6 @@ static void numbers_out_of_range_are_refused(void **state)
     struct bytes b = { 0 };
     struct progress_record r, back;
     struct pl_err err;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++)
         for (int k = 0; k < 2; k++) {
             r = record(7, 1, 2, 3, 4);
@@ -231,7 +220,6 @@ static void metrics_are_summed(void **state)
     struct metrics_sums s;
     struct metrics_record back;
     struct bytes b = { 0 };
-    (void)state;
     metrics_sum(&s, r, 3);
     assert_int_equal(s.step, 7);
     assert_int_equal(s.peers, 3);

@@ -2,12 +2,7 @@
  * of another shape. */
 #include "net/hivemind/messages/state_message.h"
 #include "ref/backend.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 static const struct schema_tensor schema[2] = {
     { .type = { .dtype = PL_F32, .dims = 2, .size = { 100, 300 } } },
@@ -50,7 +45,6 @@ static void largest_honest(void **state)
     struct state_tensor t[6];
     struct state_load l;
     struct pl_err err = { "" };
-    (void)state;
     for (int i = 0; i < 6; i++) t[i] = tensor(schema[i % 2].type);
     if (carry(&l, t, 6, 300, &err)) fail_msg("%s", err.text);
     assert_int_equal(l.count, 6);
@@ -65,7 +59,6 @@ static void other_types(void **state)
         { .dtype = PL_F64, .dims = 2, .size = { 100, 300 } },
         { .dtype = PL_U8, .dims = 2, .size = { 100, 300 } },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         const struct state_tensor t[2] = { tensor(wrong[i]), tensor(schema[1].type) };
         struct state_load l;
@@ -84,7 +77,6 @@ static void too_few(void **state)
     const struct state_tensor t[1] = { tensor(schema[0].type) };
     struct state_load l;
     struct pl_err err = { "" };
-    (void)state;
     assert_int_equal(carry(&l, t, 1, 10, &err), PL_EUSE);
     assert_non_null(strstr(err.text, "1, ours has 2"));
     state_load_clear(&l);
@@ -95,7 +87,6 @@ static void too_much(void **state)
     struct state_tensor t[40];
     struct state_load l;
     struct pl_err err = { "" };
-    (void)state;
     for (int i = 0; i < 40; i++) t[i] = tensor(schema[i % 2].type);
     assert_int_equal(carry(&l, t, 40, 10, &err), PL_ELIMIT); /* of the expected size each */
     assert_true(l.bytes <= STATE_BYTES_FACTOR * VALUES * 4 + 3 * STATE_BYTES_EACH);
@@ -115,7 +106,6 @@ static void too_much(void **state)
 static void endless(void **state)
 {
     static const uint8_t unknown[100] = { 0xfa, 0x01, 97 }; /* field 31, 97 bytes */
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct state_load l;
         struct pl_err err;

@@ -2,15 +2,10 @@
  * a peer with another one is. */
 #include "net/hivemind/training/target_watch.h"
 #include "ref/rng.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define PEERS 8
 #define TICK 0.05    /* s */
@@ -147,7 +142,6 @@ static void world_uneven(struct world *w, size_t count, uint64_t seed, size_t le
 static void one_target(void **state)
 {
     struct pl_err say = { "" };
-    (void)state;
     for (uint64_t seed = 0; seed < 400; seed++) {
         struct world w;
         world_open(&w, 1 + seed % PEERS, 4 << seed % 11, seed);
@@ -157,7 +151,6 @@ static void one_target(void **state)
 
 static void ours_is_more(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct pl_err say = { "" };
         struct world w;
@@ -175,7 +168,6 @@ static void ours_is_more(void **state)
 static void ours_is_less(void **state)
 {
     int told = 0;
-    (void)state;
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct pl_err say = { "" };
         struct world w;
@@ -191,7 +183,6 @@ static void ours_is_less(void **state)
 /* One newcomer steps by itself again and again, the others take its state over. */
 static void one_others_is_less(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct pl_err say = { "" };
         struct world w;
@@ -209,7 +200,6 @@ static void leaps(void **state)
     struct progress_record own = { .epoch = 5, .samples_per_second = 1, .time = 0 };
     struct progress_record other = { .peer = { 2, { 0, 7 } }, .epoch = 5, .samples_per_second = 1 };
     struct pl_err say;
-    (void)state;
     for (int i = 0; i < 50; i++) {
         double now = 10.0 * i;
         own.time = other.time = now;
@@ -264,7 +254,6 @@ static void early_steps_are_counted(void **state)
 {
     static const int ones[] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     struct hand h = begin_by_hand();
-    (void)state;
     assert_int_equal(polls_until_warning(&h, ones, 5, 201), 5);
     assert_non_null(
         strstr(h.warning.text, "stepped 4 times without us, at about 0 to 100 samples"));
@@ -292,7 +281,6 @@ static void counting_begins_anew(void **state)
                      back[] = { 1, 1, -1, 1, 1, 1, 1, 1 }, none[] = { 1, 1, 0, 1, 1, 1 },
                      ones[] = { 1, 1, 1, 1, 1, 1 };
     struct hand h = begin_by_hand();
-    (void)state;
     assert_int_equal(polls_until_warning(&h, four, 5, 4096), 5);
     h = begin_by_hand();
     assert_int_equal(polls_until_warning(&h, five, 7, 4096), 7);
@@ -321,7 +309,6 @@ static void samples_are_those_of_one_epoch(void **state)
     struct progress_record own = { .samples = 5, .samples_per_second = 4 };
     struct target_watch w = { 0 };
     struct pl_err warning;
-    (void)state;
     others[2].client_mode = 1;
     for (int i = 0; i < 2; i++) {
         const double now = 100 + 10 * i;
@@ -356,7 +343,6 @@ static int step_alone(struct hand *h, int64_t samples, double since, int64_t tar
 static void steps_without_groupmates_are_counted(void **state)
 {
     struct hand h = begin_by_hand();
-    (void)state;
     for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100)); /* just twice ours */
     assert_true(step_alone(&h, 200, 1, 100));
     assert_non_null(strstr(h.warning.text,

@@ -125,7 +125,6 @@ static const struct lie {
 
 static void each_kind_at_each_place(void **state)
 {
-    (void)state;
     byzantine_count = 1;
     for (size_t k = 0; k < PL_COUNT(lies); k++)
         for (stages[0] = lies[k].first; stages[0] <= lies[k].last; stages[0]++)
@@ -149,7 +148,6 @@ static void each_kind_at_each_place(void **state)
 /* Whatever two tell together: no honest peer pays, and if the round is lost one of the two does. */
 static void two_of_seven(void **state)
 {
-    (void)state;
     byzantine_count = 2;
     byzantine[0] = 1;
     byzantine[1] = 2;
@@ -172,7 +170,6 @@ static void two_of_seven(void **state)
 static void a_long_sender_frames_no_reducer(void **state)
 {
     static struct world w;
-    (void)state;
     byzantine_count = 1;
     byzantine[0] = 2;
     told_by[0] = misreport_a_share;
@@ -258,7 +255,6 @@ static void forge(struct letter *l)
 
 static void nobody_speaks_for_another(void **state)
 {
-    (void)state;
     byzantine_count = 1;
     byzantine[0] = 4;
     for (int round = 0; round < 2; round++) {
@@ -289,7 +285,6 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
 {
     const struct peer *judge = context;
     size_t of = 0;
-    (void)claim;
     while (!peer_id_equal(peer, &judge->w->peer[of].me.id)) of++;
     for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
         for (size_t k = 0; k < elements[t]; k++)
@@ -302,7 +297,6 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
 /* Two who vote for each other's false values, or who accuse and vote falsely, outvote nobody. */
 static void two_outvote_nobody(void **state)
 {
-    (void)state;
     byzantine_count = 2;
     byzantine[0] = 1;
     byzantine[1] = 5;
@@ -347,7 +341,6 @@ static void lose_the_first(struct letter *l)
 static void what_is_lost_is_sent_again(void **state)
 {
     static struct world w;
-    (void)state;
     byzantine_count = 0;
     byzantine[0] = PEERS;
     make_group(&w);
@@ -363,7 +356,6 @@ static void what_is_lost_is_sent_again(void **state)
 static void nobody_pays_for_the_network(void **state)
 {
     static struct world w;
-    (void)state;
     byzantine_count = 0;
     byzantine[0] = PEERS;
     make_group(&w);
@@ -386,7 +378,6 @@ static void nobody_pays_for_the_network(void **state)
  * both are charged, and neither is banned. A peer that knows charges the other. */
 static void of_two_words_none_counts(void **state)
 {
-    (void)state;
     for (byzantine_count = 1; byzantine_count <= 2; byzantine_count++) {
         static struct world w;
         byzantine[0] = 3;
@@ -411,7 +402,6 @@ static void of_two_words_none_counts(void **state)
 static void honest_groups_hold(void **state)
 {
     static struct world w;
-    (void)state;
     byzantine_count = 0;
     byzantine[0] = PEERS;
     make_group(&w);

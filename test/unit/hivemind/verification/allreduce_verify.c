@@ -35,7 +35,6 @@ static float before[PEERS][VALUES];
 
 static void honest_rounds_hold(void **state)
 {
-    (void)state;
     for (int plain = 0; plain < 2; plain++) {
         static struct world w;
         make_verified(&w);
@@ -69,7 +68,6 @@ static void a_reducer_that_shifts_is_banned(void **state)
 {
     static struct world w;
     struct pl_backend lying;
-    (void)state;
     make_verified(&w);
     lying = w.be;
     lying.centered_clip = shifting_clip;
@@ -99,7 +97,6 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
                                size_t *n)
 {
     size_t from = r->v.self;
-    (void)to, (void)n;
     if (from == 3 && stage == VERIFIER_REPORT) {
         for (size_t p = 0; p < r->v.part_count; p++) {
             struct part_report t;
@@ -134,7 +131,6 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
 static void those_who_lie_for_each_other_are_drawn_some_day(void **state)
 {
     int found = 0;
-    (void)state;
     for (int round = 0; !found && round < PLENTY; round++) {
         static struct world w;
         struct pl_backend lying;
@@ -160,7 +156,6 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
 {
     const struct peer *judge = context;
     size_t of = 0;
-    (void)claim;
     while (!peer_id_equal(peer, &judge->w->peer[of].me.id)) of++;
     if (judge->self == 0) return PL_ENOTFOUND;
     for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
@@ -187,7 +182,6 @@ static void with_validators(struct world *w, allreduce_recompute *how)
 static void whose_data_give_otherwise_is_banned(void **state)
 {
     static const enum { HONEST, FLIP, TWICE } lies[] = { HONEST, FLIP, TWICE };
-    (void)state;
     for (size_t k = 0; k < PL_COUNT(lies); k++) {
         int found = 0;
         for (int round = 0; !found && round < (lies[k] ? PLENTY : 4); round++) {
@@ -206,7 +200,6 @@ static void whose_data_give_otherwise_is_banned(void **state)
 static void a_validator_that_accuses_falsely_is_banned(void **state)
 {
     int found = 0;
-    (void)state;
     for (int round = 0; !found && round < PLENTY; round++) {
         static struct world w;
         with_validators(&w, recompute_or_lie);
@@ -221,7 +214,6 @@ static void a_validator_that_accuses_falsely_is_banned(void **state)
 static void who_claims_what_cannot_be_checked_is_banned(void **state)
 {
     static const uint64_t claims[] = { 0, 101, UINT64_MAX };
-    (void)state;
     for (size_t k = 0; k < PL_COUNT(claims); k++) {
         static struct world w;
         make_verified(&w);
@@ -238,7 +230,6 @@ static void parts_fit_into_messages(void **state)
     const struct pl_part part = { .length = 1 << 20 };
     struct verifier_view v = { .count = 3, .parts = &part, .part_count = 1 };
     struct verifier *r;
-    (void)state;
     assert_int_equal(verifier_open(&r, &v, NULL), PL_ELIMIT);
     assert_null(r);
     v.part_count = VERIFIER_PARTS_MAX + 1;
@@ -250,7 +241,6 @@ static void parts_fit_into_messages(void **state)
 static void silence_and_absence_are_void(void **state)
 {
     static struct world w;
-    (void)state;
     make_verified(&w);
     for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
     for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] = NAN; /* to be sent as NONE */

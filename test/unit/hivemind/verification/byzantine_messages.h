@@ -47,7 +47,6 @@ static void accuse(const struct verifier *r, uint8_t *body, size_t of, int reduc
 static enum fate accuse_all(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
-    (void)to, (void)n;
     if (stage != VERIFIER_ACCUSE) return SAME;
     for (size_t i = 0; i < PEERS; i++) accuse(r, body, i, 1);
     return CHANGED;
@@ -55,7 +54,6 @@ static enum fate accuse_all(const struct verifier *r, size_t to, int stage, uint
 static enum fate accuse_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
-    (void)to, (void)n;
     if (stage != VERIFIER_ACCUSE) return SAME;
     accuse(r, body, victim(), 1);
     return CHANGED;
@@ -63,7 +61,6 @@ static enum fate accuse_one(const struct verifier *r, size_t to, int stage, uint
 static enum fate accuse_of_others(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
-    (void)to, (void)n;
     if (stage != VERIFIER_ACCUSE) return SAME;
     accuse(r, body, victim(), 0);
     return CHANGED;
@@ -72,7 +69,6 @@ static enum fate accuse_of_others(const struct verifier *r, size_t to, int stage
 static enum fate commit_wrongly(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     for (size_t i = 0; i < PEERS; i++) body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES] = 77;
     return CHANGED;
@@ -80,7 +76,6 @@ static enum fate commit_wrongly(const struct verifier *r, size_t to, int stage, 
 static enum fate commit_one_wrongly(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                     size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_DIGESTS(PEERS) + victim() * PL_HASH_BYTES, 7, PL_HASH_BYTES);
     return CHANGED;
@@ -88,7 +83,6 @@ static enum fate commit_one_wrongly(const struct verifier *r, size_t to, int sta
 static enum fate commit_to_other_aggregates(const struct verifier *r, size_t to, int stage,
                                             uint8_t *body, size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     memset(body, 7, PL_HASH_BYTES);
     return CHANGED;
@@ -97,7 +91,6 @@ static enum fate commit_to_other_aggregates(const struct verifier *r, size_t to,
 static enum fate equivocate(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
-    (void)r, (void)n;
     if (stage != stage_of_lie || to != victim()) return SAME;
     body[stage == VERIFIER_COMMIT ? COMMIT_LOT : 0] ^= 1;
     return SPLIT;
@@ -105,7 +98,6 @@ static enum fate equivocate(const struct verifier *r, size_t to, int stage, uint
 static enum fate equivocate_by_halves(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                       size_t *n)
 {
-    (void)r, (void)n;
     if (stage != stage_of_lie || to % 2) return SAME;
     body[stage == VERIFIER_COMMIT ? COMMIT_LOT : 0] ^= 1;
     return SPLIT;
@@ -113,7 +105,6 @@ static enum fate equivocate_by_halves(const struct verifier *r, size_t to, int s
 static enum fate reveal_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_REVEAL) return SAME;
     body[0] = 1, body[1] = 2, body[2] = 3;
     return CHANGED;
@@ -122,7 +113,6 @@ static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8
 {
     struct part_report t;
     size_t part = part_of(r, victim(), 1);
-    (void)to, (void)n;
     if (stage != VERIFIER_REPORT) return SAME;
     memcpy(&t, body + part * sizeof t, sizeof t);
     t.s += 0.01 * t.norm;
@@ -133,7 +123,6 @@ static enum fate report_no_numbers(const struct verifier *r, size_t to, int stag
                                    size_t *n)
 {
     struct part_report t = { NAN, NAN, INFINITY };
-    (void)r, (void)to;
     if (stage != VERIFIER_REPORT) return SAME;
     for (size_t at = 0; at < *n; at += sizeof t) memcpy(body + at, &t, sizeof t);
     return CHANGED;
@@ -141,7 +130,6 @@ static enum fate report_no_numbers(const struct verifier *r, size_t to, int stag
 static enum fate open_other_values(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
-    (void)r, (void)to;
     if (stage != VERIFIER_OPEN) return SAME;
     body[*n - 1] = 1, body[*n - 2] = 1, body[*n - 3] = 1;
     return CHANGED;
@@ -149,7 +137,6 @@ static enum fate open_other_values(const struct verifier *r, size_t to, int stag
 static enum fate open_nothing(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
-    (void)r, (void)to, (void)body;
     if (stage != VERIFIER_OPEN) return SAME;
     *n = PEERS;
     return CHANGED;
@@ -157,7 +144,6 @@ static enum fate open_nothing(const struct verifier *r, size_t to, int stage, ui
 static enum fate open_other_hashes(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_OPEN) return SAME;
     memset(body + PEERS, 5, PL_HASH_BYTES);
     return CHANGED;
@@ -165,7 +151,6 @@ static enum fate open_other_hashes(const struct verifier *r, size_t to, int stag
 static enum fate agree_to_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
-    (void)r, (void)to;
     if (stage != VERIFIER_AGREE) return SAME;
     memset(body, 9, *n);
     return CHANGED;
@@ -173,7 +158,6 @@ static enum fate agree_to_another(const struct verifier *r, size_t to, int stage
 static enum fate claim_too_much(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_CLAIM + 8, 0x7f, 8);
     return CHANGED;
@@ -181,7 +165,6 @@ static enum fate claim_too_much(const struct verifier *r, size_t to, int stage, 
 static enum fate be_of_another_epoch(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                      size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_CLAIM, 0x7f, 8);
     return CHANGED;
@@ -190,40 +173,34 @@ static enum fate be_of_another_epoch(const struct verifier *r, size_t to, int st
 static enum fate fall_silent(const struct verifier *r, size_t to, int stage, uint8_t *body,
                              size_t *n)
 {
-    (void)r, (void)to, (void)body, (void)n;
     return stage % VERIFIER_PHASES >= stage_of_lie ? DROPPED : SAME;
 }
 static enum fate be_silent_to_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
-    (void)r, (void)body, (void)n;
     return stage % VERIFIER_PHASES == stage_of_lie && to == victim() ? DROPPED : SAME;
 }
 static enum fate be_silent_to_most(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
-    (void)r, (void)body, (void)n;
     return stage % VERIFIER_PHASES == stage_of_lie && to != victim() ? DROPPED : SAME;
 }
 /* Its list, once it has all messages, says otherwise. */
 static enum fate list_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_PHASES + stage_of_lie) return SAME;
     memset(body + victim() * PL_HASH_BYTES, 3, PL_HASH_BYTES);
     return SPLIT;
 }
 static enum fate deny_all(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
-    (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     for (size_t i = 0; i < PEERS; i++) body[COMMIT_DENIED + i] = i != r->v.self;
     return CHANGED;
 }
 static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage != VERIFIER_COMMIT) return SAME;
     body[COMMIT_DENIED + victim()] = 1;
     return CHANGED;
@@ -232,7 +209,6 @@ static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_
 static enum fate sign_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
-    (void)r, (void)to, (void)n;
     if (stage == VERIFIER_SENT) body[0] = 11, body[1] = 12;
     else if (stage == VERIFIER_COMMIT)
         for (size_t i = 0; i < PEERS; i++) {
@@ -251,7 +227,6 @@ static enum fate misreport_a_share(const struct verifier *r, size_t to, int stag
 {
     struct part_report t;
     size_t part = part_of(r, victim(), 1);
-    (void)to, (void)n;
     if (stage != VERIFIER_REPORT) return SAME;
     memcpy(&t, body + part * sizeof t, sizeof t);
     t.s += 5e-8 * t.norm;

@@ -3,12 +3,7 @@
 #include "net/hivemind/verification/broadcast.h"
 #include "net/hivemind/verification/equivocation_log.h"
 #include "net/hivemind/verification/verifier_internal.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define PEERS 4
 #define AUTHOR 2
@@ -21,7 +16,6 @@ static const uint8_t round_a[PL_HASH_BYTES] = { 1 }, round_b[PL_HASH_BYTES] = { 
 static int make_group(void **state)
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    (void)state;
     for (size_t i = 0; i <= PEERS; i++)
         assert_int_equal(identity_make(&keys[i], KEY_ED25519, NULL), 0);
     for (size_t i = 0; i < PEERS; i++)
@@ -31,7 +25,6 @@ static int make_group(void **state)
 
 static int free_group(void **state)
 {
-    (void)state;
     group_clear(&group);
     for (size_t i = 0; i <= PEERS; i++) identity_clear(&keys[i]);
     return 0;
@@ -97,7 +90,6 @@ static struct bytes commit(uint8_t fill, size_t n)
 
 static void two_heads_of_a_stage_prove(void **state)
 {
-    (void)state;
     assert_true(proves(proof_of(reveal(1), reveal(2))));
     assert_true(proves(proof_of(sent(1, 1), sent(1, 2))));
     /* a list of hashes is signed as a message is */
@@ -108,7 +100,6 @@ static void two_heads_of_a_stage_prove(void **state)
 
 static void what_an_honest_peer_signs_proves_nothing(void **state)
 {
-    (void)state;
     assert_false(proves(proof_of(reveal(1), reveal(1))));
     assert_false(proves(proof_of(sent(1, 1), sent(3, 2))));
     assert_false(proves(
@@ -125,7 +116,6 @@ static void what_an_honest_peer_signs_proves_nothing(void **state)
 
 static void another_peers_signature_proves_nothing(void **state)
 {
-    (void)state;
     for (size_t signer = 0; signer <= PEERS; signer++) {
         struct bytes other = message(signer, VERIFIER_REVEAL, SIGNED_TO_ALL, 2, 64, round_a);
         assert_int_equal(proves(proof_of(reveal(1), other)), signer == AUTHOR);
@@ -136,7 +126,6 @@ static void another_peers_signature_proves_nothing(void **state)
 
 static void a_commitment_other_than_sent_proves(void **state)
 {
-    (void)state;
     assert_true(proves(proof_of(sent(1, 1), commit(2, COMMIT_BYTES(PEERS)))));
     /* bodies of other lengths, a receiver that is none, and a body that the hash is not of */
     assert_false(proves(proof_of(sent(1, 1), commit(2, COMMIT_BYTES(PEERS) - 1))));
@@ -152,7 +141,6 @@ static void a_commitment_other_than_sent_proves(void **state)
 static void no_proof_is_cut_short(void **state)
 {
     struct bytes whole = proof_of(sent(1, 1), commit(2, COMMIT_BYTES(PEERS)));
-    (void)state;
     for (size_t n = 0; n < bytes_length(&whole); n++) {
         struct bytes cut = { 0 };
         bytes_add(&cut, bytes_at(&whole), n);
@@ -177,7 +165,6 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
     h->peer = peer;
     h->n = n;
     if (h->times++) return;
-    (void)round;
     assert_int_equal(equivocation_log_add(&other, 0, &verifier_rules, &group, round_a), PL_OK);
     there.times = 1;
     assert_int_equal(equivocation_log_hear(&other, 0, &keys[0].id, packet, n, on_convicted, &there),
@@ -210,7 +197,6 @@ static void a_late_proof_convicts_once(void **state)
     struct equivocation_log l = { 0 };
     struct heard h = { 0 };
     struct bytes proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
-    (void)state;
     assert_int_equal(equivocation_log_add(&l, 100, &verifier_rules, &group, round_a), PL_OK);
     assert_int_equal(hear(&l, 100 + EQUIVOCATION_TIME - 1, OUTSIDER, &proof, &h), 0);
     assert_int_equal(h.times, 0);
@@ -228,7 +214,6 @@ static void rounds_are_forgotten(void **state)
     struct equivocation_log l = { 0 };
     struct heard h = { 0 };
     struct bytes proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
-    (void)state;
     assert_int_equal(equivocation_log_add(&l, 100, &verifier_rules, &group, round_a), PL_OK);
     assert_int_equal(hear(&l, 100 + EQUIVOCATION_TIME, 0, &proof, &h), 0); /* in time */
     assert_int_equal(equivocation_log_add(&l, 1000, &verifier_rules, &group, round_a), PL_OK);
@@ -248,7 +233,6 @@ static void false_proofs_are_charged_to_their_sender(void **state)
     struct heard h = { 0 };
     struct bytes nothing = packet_of(proof_of(reveal(1), reveal(1)), round_a),
                  proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
-    (void)state;
     assert_int_equal(equivocation_log_add(&l, 0, &verifier_rules, &group, round_a), PL_OK);
     assert_int_equal(hear(&l, 0, 3, &nothing, &h), 1);
     assert_true(l.rounds[0].ignored[3]);

@@ -4,12 +4,7 @@
 #define PL_TEST_SIGNED_PACKETS_H
 
 #include "net/hivemind/verification/verifier_internal.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 /* What becomes of a message on its way to one receiver. */
 enum fate {

@@ -3,14 +3,9 @@
  * [BTARD 3, verifications 1 to 3] */
 #include "net/hivemind/verification/verifier.h"
 #include "ref/backend.h"
+#include "test/unit/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define PEERS 4 /* each reduces one part; one of them may be Byzantine */
 #define LENGTH 8
@@ -34,7 +29,6 @@ static struct {
 
 static const float *aggregate(void *context, size_t part, double *tau)
 {
-    (void)context;
     *tau = t.tau[part];
     return t.aggregate[part];
 }
@@ -52,7 +46,6 @@ static int sent(void *context, size_t part, struct bytes *out)
 }
 static int received(void *context, size_t part, size_t peer, struct bytes *out)
 {
-    (void)context;
     return add(out, peer, part);
 }
 
@@ -69,13 +62,11 @@ static const float *decode(void *context, size_t part, const uint8_t *data, size
 }
 static const float *travel(void *context, size_t part, const float *values, float *decoded)
 {
-    (void)context, (void)part;
     return memcpy(decoded, values, LENGTH * sizeof *decoded);
 }
 
 static int draw(void *context, uint8_t *out, size_t n)
 {
-    (void)context;
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(t.drawn++ * 37 + 11);
     return PL_OK;
 }
@@ -229,7 +220,6 @@ static void bans(unsigned peers)
  * iteration leaves is not. Whichever part is opened. */
 static void sums(void **state)
 {
-    (void)state;
     make();
     holds();
     for (size_t p = 0; p < PEERS; p++) {
@@ -254,7 +244,6 @@ static void radii(void **state)
         { 0.26, 1 },
         { 0.24, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         make();
         set_radius(2, cases[i].factor);
@@ -270,7 +259,6 @@ static void distances(void **state)
 {
     size_t drawn, opened;
     int status;
-    (void)state;
     make();
     verify(&status, &drawn);
     for (size_t p = 0; p < PEERS; p++)
@@ -291,7 +279,6 @@ static void distances(void **state)
  * reducer, whose sum it makes false, too. */
 static void reports(void **state)
 {
-    (void)state;
     for (size_t p = 0; p < PEERS - 1; p++) {
         make();
         t.misreports[PEERS - 1] = (int)p;

@@ -2,11 +2,9 @@
  * like it. */
 #include "net/http/client/credential.h"
 #include "ref/base.h"
+#include "test/unit/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #define HUB "https://huggingface.co"
 
@@ -24,7 +22,6 @@ static void the_same_origin_sees_it(void **unused)
         { "https://127.0.0.1:8443/a", "https://127.0.0.1:8443" },
         { "https://[::1]:8443/a", "https://[0:0::0001]:8443" },
     };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(pairs); i++)
         if (!http_may_see(pairs[i][0], pairs[i][1]))
             fail_msg("%s does not see what belongs to %s", pairs[i][0], pairs[i][1]);
@@ -96,7 +93,6 @@ static void nobody_else_does(void **unused)
         "co/",
         "https://xn--huggingface.co/",
     };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(others); i++) {
         if (http_may_see(others[i], HUB)) fail_msg("'%s' sees it", others[i]);
         /* Nor does a home that is none let anybody see what belongs to it. */
@@ -133,7 +129,6 @@ static void addresses_are_compared_as_such(void **unused)
         "https://[]:8443/",
         "https://[::1]:8444/",
     };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(others); i++)
         if (http_may_see(others[i], home) || http_may_see(others[i], six))
             fail_msg("'%s' sees it", others[i]);
@@ -147,7 +142,6 @@ static void each_token_has_its_home(void **unused)
         { NULL, "https://empty.example" },
         { "homeless", NULL },
     };
-    (void)unused;
     assert_string_equal(http_token_for("https://data.example/a", c, PL_COUNT(c)), "own");
     assert_string_equal(http_token_for(HUB "/a", c, PL_COUNT(c)), "hub");
     assert_null(http_token_for("https://empty.example", c, PL_COUNT(c)));

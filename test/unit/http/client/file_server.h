@@ -6,12 +6,10 @@
 
 #include "net/http/client/http_source.h"
 #include "test/unit/http/web_server.h"
+#include "test/unit/unit.h"
 
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define FILE_BYTES (3 * HTTP_BLOCK_BYTES + 12345)
 
@@ -131,7 +129,6 @@ static int serve_file(void **state)
 {
     unsigned char digest[32];
     unsigned bytes;
-    (void)state;
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 13);
     EVP_Digest(content, sizeof content, digest, &bytes, EVP_sha256(), NULL);
     for (int i = 0; i < 32; i++) snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
@@ -180,7 +177,6 @@ static int read_all(struct pl_source *s)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     unlink(ca_file);
     return rmdir(folder);
 }

@@ -2,16 +2,14 @@
  * repaired when damaged, bounded, shared by processes. */
 #include "net/http/client/http_source.h"
 #include "file_server.h"
+#include "test/unit/unit.h"
 
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 /* How many bytes lie in the folder; each file is damaged, made old or removed if asked for. */
 static long long in_folder(char what)
@@ -49,7 +47,6 @@ static int read_once(const char *path, const char *sum)
 
 static void blocks_are_kept(void **state)
 {
-    (void)state;
     assert_int_equal(http_cache_open(&cache, folder, 100 << 20, &err), PL_OK);
     assert_int_equal(read_once("/good", sha256), PL_OK);
     assert_int_equal(in_folder(0), FILE_BYTES + 4 * 32);
@@ -76,7 +73,6 @@ static void what_is_oldest_goes(void **state)
 {
     static uint8_t data[1000];
     char key[HTTP_CACHE_KEY], first[HTTP_CACHE_KEY];
-    (void)state;
     assert_int_equal(http_cache_open(&cache, folder, 20 * 1032, &err), PL_OK);
     http_cache_key(first, "x", 1000);
     http_cache_put(cache, first, data, sizeof data);
@@ -103,7 +99,6 @@ static void what_is_oldest_goes(void **state)
 static void processes_share_a_folder(void **state)
 {
     pid_t child[4];
-    (void)state;
     for (int k = 0; k < 4; k++) {
         if ((child[k] = fork())) continue;
         static uint8_t data[3000], got[3000];

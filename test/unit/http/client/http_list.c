@@ -1,12 +1,7 @@
 /* http_list.c - lists of shards in each spelling, addresses relative to the list, and files that
  * are not lists. */
 #include "net/http/client/shard_list.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define SHA "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 static struct pl_err err;
@@ -28,7 +23,6 @@ static void addresses_are_relative_to_the_list(void **state)
         { "http://h:1", "b", "http://h:1/b" },
         { "http://h/a/list.txt", "https://g/c", "https://g/c" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         assert_int_equal(parse(cases[i].name, cases[i].base), PL_OK);
         assert_string_equal(list.url[0], cases[i].url);
@@ -39,7 +33,6 @@ static void addresses_are_relative_to_the_list(void **state)
 
 static void both_spellings(void **state)
 {
-    (void)state;
     assert_int_equal(parse("# shards\r\na.parquet " SHA "\r\n\nb.parquet\t" SHA "\nc",
                            "http://h/l"),
                      PL_OK);
@@ -99,7 +92,6 @@ static void a_folder_as_a_server_shows_it(void **state)
           "<a name=a.parquet><b href=a.parquet><!-- <a href=a.parquet> --><a x=y href=b.parquet>",
           { "http://h/f/b.parquet" } },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         size_t n = 0;
         if (parse(cases[i].page, "http://h/f/?x=/y")) fail_msg("page %zu: %s", i, err.text);
@@ -132,7 +124,6 @@ static void which_urls_are_lists(void **state)
                                          "http://h?x" },
                              *const shards[] = { "http://h/a.parquet", "http://h/a.parquet?x=/",
                                                  "http://h/f", "http://h/a?b.txt" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(lists); i++)
         if (!http_is_list(lists[i])) fail_msg("%s", lists[i]);
     for (size_t i = 0; i < PL_COUNT(shards); i++)
@@ -153,7 +144,6 @@ static void what_is_no_list_is_refused(void **state)
                                          "<!-- <a href=a.parquet>",
                                          "[{\"url\": \"a\", \"sha256\": 1}]",
                                          "[{\"url\": \"a\", \"sha256\": \"x\"}]" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         if (parse(wrong[i], "http://h/l") == PL_OK) fail_msg("list %zu was read", i);
         assert_int_equal(list.count, 0);

@@ -3,22 +3,19 @@
  * sentence. The server is a thread here. */
 #include "net/http/client/http_source.h"
 #include "file_server.h"
+#include "test/unit/unit.h"
 
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static void bytes_come_whatever_the_server_does(void **state)
 {
     static const char *const paths[] = { "/good", "/busy",       "/cut",  "/long",
                                          "/more", "/redirected", "/stall" };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(paths); i++) {
         struct http_client *c = strcmp(paths[i], "/stall") ? client() : client_of(1);
         struct pl_source *s;
@@ -41,7 +38,6 @@ static void silence_costs_little_where_answers_are_quick(void **state)
     struct http_client *c = client();
     struct pl_source *s;
     double began = pl_seconds(), took;
-    (void)state;
     assert_int_equal(open_path(&s, c, "/harsh", sha256), PL_OK);
     assert_int_equal(read_all(s), PL_OK);
     took = pl_seconds() - began;
@@ -58,7 +54,6 @@ static void lists_come_in_parts_too(void **state)
     char url[200];
     void *data;
     size_t bytes;
-    (void)state;
     snprintf(url, sizeof url, "http://127.0.0.1:%d/cut", plain.port);
     assert_int_equal(http_client_get(c, &data, &bytes, FILE_BYTES, url, &err), PL_OK);
     assert_int_equal(bytes, FILE_BYTES);
@@ -91,7 +86,6 @@ static void secrets_come_from_the_right_server(void **state)
 {
     struct http_client *c;
     struct pl_source *s;
-    (void)state;
     /* First of all: the server may count late who came before. */
     assert_int_equal(open_secure(&s, &c, "127.0.0.1", NULL), PL_EIO); /* whose is that? */
     assert_non_null(strstr(err.text, "certificate"));
@@ -120,7 +114,6 @@ static void redirects_take_no_token_along(void **state)
     struct http_client *c;
     struct pl_source *s;
     char home[100], url[200];
-    (void)state;
     o.wait_s = 0.01;
     o.ca_file = ca_file;
     snprintf(home, sizeof home, "https://127.0.0.1:%d/list.txt", secure.port);
@@ -172,7 +165,6 @@ static void bad_are_reported(void **state)
     };
     struct http_client *c = client();
     struct pl_source *s;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         assert_int_not_equal(open_path(&s, c, bad[i].path, NULL), PL_OK);
         assert_null(s);
@@ -200,7 +192,6 @@ static void what_is_no_web_address_is_refused(void **state)
     struct http_client *c = client();
     struct pl_source *s;
     char url[HTTP_URL_MAX + 20];
-    (void)state;
     assert_int_not_equal(http_source_open(&s, c, NULL, "file:///etc/passwd", NULL, &err), PL_OK);
     assert_int_not_equal(http_source_open(&s, c, NULL, "http://127.0.0.1:1/x", NULL, &err), PL_OK);
     memset(url, 'a', sizeof url - 1);
@@ -209,18 +200,13 @@ static void what_is_no_web_address_is_refused(void **state)
     http_client_close(c);
 }
 
-static int yes(void *context)
-{
-    (void)context;
-    return 1;
-}
+static int yes(void *context) { return 1; }
 
 static void waiting_can_be_stopped(void **state)
 {
     struct http_client_options o = http_client_options();
     struct http_client *c;
     struct pl_source *s;
-    (void)state;
     o.wait_s = 1000;
     o.stopped = yes;
     assert_int_equal(http_client_open(&c, &o, &err), PL_OK);

@@ -27,7 +27,6 @@ static void accounts_count_a_step_once(void **state)
 {
     struct history *h;
     struct history_account a;
-    (void)state;
     assert_int_equal(history_open(&h, NULL, "r", NULL), PL_OK);
     history_report(h, "k", "", 100, 5, 30, 2, NULL);
     history_report(h, "k", "", 110, 5, 30, 2, NULL); /* the same again */
@@ -58,7 +57,6 @@ static void points_are_means_of_their_time(void **state)
     struct history *h;
     struct history_point out[10];
     size_t n;
-    (void)state;
     assert_int_equal(history_open(&h, NULL, "r", NULL), PL_OK);
     assert_int_equal(history_points(h, out, 10, &n, NULL), PL_OK);
     assert_int_equal(n, 0);
@@ -85,7 +83,6 @@ static void history_survives(void **state)
     struct pl_err err;
     size_t n;
     FILE *f;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     path = pl_path_join(folder, "h.db");
     other = pl_path_join(folder, "text");
@@ -175,7 +172,6 @@ static void a_training_here_has_an_end(void **state)
     struct http_server *s;
     struct dashboard *d;
     char *text;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
@@ -209,7 +205,6 @@ static void feeds_say_what_was_seen(void **state)
     void *data;
     size_t n;
     int port;
-    (void)state;
     resources_init(&peer, 4096);
     peer.limited = 3;
     peer.system.used[RESOURCE_RECORDS] = 1234;
@@ -307,7 +302,6 @@ static void wild_claims_stay_numbers(void **state)
     struct dashboard *d;
     json_t *peers;
     char *text;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     for (int i = 0; i < 3; i++) {
@@ -340,7 +334,6 @@ static void a_large_swarm(void **state)
     struct http_server *s;
     struct dashboard *d;
     char *text;
-    (void)state;
     for (int i = 0; i < PEERS; i++) {
         char key[20];
         snprintf(key, sizeof key, "%08x", (unsigned)i * 2654435761u);
@@ -378,7 +371,6 @@ static void folder_is_shown(void **state)
     struct dashboard *d;
     struct pl_err err;
     int port;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "mkdir -p %s/samples/000007 %s/samples/000009 %s/samples/x",
              folder, folder, folder);

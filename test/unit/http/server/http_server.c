@@ -10,7 +10,6 @@ static void published_and_nothing_else(void **state)
     struct http_server *s;
     struct pl_err err;
     int port;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, &err), PL_OK);
     port = http_server_port(s);
     assert_true(port > 0);
@@ -48,7 +47,6 @@ static void packed_once(void **state)
     struct http_server *s;
     char *got, *body;
     size_t length;
-    (void)state;
     memset(text, 'x', sizeof text);
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(http_server_put(s, "/long", "text/plain", text, sizeof text), PL_OK);
@@ -94,7 +92,6 @@ static void asked_by_our_names_alone(void **state)
     };
     struct http_server *s;
     struct pl_err err;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(http_server_events(s, "/events"), PL_OK);
     assert_int_equal(http_server_host(s, "potluck.example", &err), PL_OK);
@@ -124,7 +121,6 @@ static void silent_ones_are_evicted(void **state)
     int watcher;
     char *got;
     double began;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
     if (files.rlim_max < 2 * SILENT || setrlimit(RLIMIT_NOFILE, &files)) skip();
@@ -158,7 +154,6 @@ static void upload_is_refused(void **state)
     struct http_server *s;
     char *answer;
     int fd;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     fd = dial(http_server_port(s));
     say(fd,
@@ -188,7 +183,6 @@ static void watchers_hear(void **state)
     struct http_server *s;
     int fd[WATCHERS];
     char *got;
-    (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(http_server_events(s, "/events"), PL_OK);
     for (int i = 0; i < WATCHERS; i++) {
@@ -232,7 +226,6 @@ static void closed_watchers_are_evicted(void **state)
     struct rlimit files;
     struct http_server *s;
     char *got;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
     if (files.rlim_max < 2 * HTTP_CONNECTIONS_MAX || setrlimit(RLIMIT_NOFILE, &files)) skip();

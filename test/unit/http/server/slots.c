@@ -2,13 +2,9 @@
  * headers. */
 #include "net/http/authority/failures.h"
 #include "net/http/server/host_name.h"
+#include "test/unit/unit.h"
 
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct http_address at(const char *text)
 {
@@ -53,7 +49,6 @@ static void networks(void **unused)
         { "::1", "10.0.0.1", 0 },
         { "::1", "0.0.0.0", 0 },
     };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct http_address a = at(cases[i].a), b = at(cases[i].b), x, y;
         http_network_of(&x, &a);
@@ -69,7 +64,6 @@ static void silent_ones_go_first(void **unused)
     struct slot many[6], honest, busy, newcomer[3];
     struct slots s = { .limit = 8 };
     struct slot *evicted;
-    (void)unused;
     assert_int_equal(add(&s, &busy, &evicted, "10.0.0.1", 0), PL_OK);
     assert_int_equal(add(&s, &honest, &evicted, "10.0.1.1", 1), PL_OK); /* older than the many */
     for (int i = 0; i < 6; i++)
@@ -95,7 +89,6 @@ static void larger_holders_pay(void **unused)
     struct slot many[4], one, newcomer[4];
     struct slots s = { .limit = 5 };
     struct slot *evicted;
-    (void)unused;
     assert_int_equal(add(&s, &one, &evicted, "2001:db8::1", 0), PL_OK);
     for (int i = 0; i < 4; i++)
         assert_int_equal(add(&s, &many[i], &evicted, i ? "10.0.0.1" : "10.0.0.2", 0), PL_OK);
@@ -117,7 +110,6 @@ static void who_waits_too_long_goes(void **unused)
     struct slot a, b, c;
     struct slots s = { .limit = 5 };
     struct slot *evicted;
-    (void)unused;
     now = 0;
     add(&s, &a, &evicted, "10.0.0.1", 1);
     add(&s, &b, &evicted, "10.0.0.2", 1);
@@ -137,7 +129,6 @@ static void failures_count_by_network(void **unused)
 {
     static struct failures f;
     struct http_address a = at("10.0.0.1"), b = at("10.0.0.2"), c = at("10.0.1.1");
-    (void)unused;
     memset(&f, 0, sizeof f);
     for (unsigned i = 1; i <= 60; i++) assert_int_equal(failures_add(&f, i % 2 ? &a : &b, 100), i);
     assert_int_equal(failures_add(&f, &c, 100), 1);
@@ -171,7 +162,6 @@ static void hosts_are_ours_or_not(void **unused)
     struct http_hosts h = { .count = 0 };
     struct http_address local = at("192.168.1.5");
     struct pl_err err;
-    (void)unused;
     assert_int_equal(http_hosts_add(&h, "potluck.example", &err), PL_OK);
     assert_int_equal(http_hosts_add(&h, "2001:db8::5", &err), PL_OK);
     assert_int_equal(http_hosts_add(&h, "0.0.0.0", &err), PL_OK);

@@ -1,11 +1,6 @@
 /* sigv4.c - the examples of Amazon's documentation of S3's signatures. */
 #include "net/http/upload/sigv4.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define TEXT \
@@ -45,7 +40,6 @@ static const struct {
 static void documented_examples(void **state)
 {
     char got[SIGV4_HEADER_MAX], want[SIGV4_HEADER_MAX];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         snprintf(want, sizeof want,
                  "AWS4-HMAC-SHA256 "
@@ -64,7 +58,6 @@ static void what_is_too_long_is_refused(void **state)
     char got[SIGV4_HEADER_MAX];
     const char *const many[] = { text, NULL };
     struct sigv4_request r = cases[0].request;
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     other.secret = text;
     assert_int_equal(sigv4_authorization(got, &other, &r), PL_ELIMIT);

@@ -3,10 +3,7 @@
  * server is a thread here. */
 #include "net/http/upload/upload.h"
 #include "test/unit/http/web_server.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define BYTES 300000
 
@@ -95,7 +92,6 @@ static struct web_server plain = { .answer = answer }, secure = { .answer = answ
 
 static int setup(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 11);
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/model.pt", folder);
@@ -108,7 +104,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-    (void)unused;
     unlink(state);
     unlink(path);
     unlink(ca_file);
@@ -135,7 +130,6 @@ static int try_upload(const char *to, int tus, int (*progress)(void *, uint64_t,
 static void files_arrive_by_put(void **unused)
 {
     static const char *const paths[] = { "/plain", "/busy" };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(paths); i++) {
         if (try_upload(paths[i], 0, NULL)) fail_msg("%s: %s", paths[i], err.text);
         assert_int_equal(have, BYTES);
@@ -151,15 +145,12 @@ static void files_arrive_by_put(void **unused)
 static int seen;
 static int stop_in_the_middle(void *context, uint64_t done, uint64_t size)
 {
-    (void)context;
-    (void)size;
     return ++seen && done >= 100000;
 }
 
 static void files_arrive_by_tus(void **unused)
 {
     static const char *const paths[] = { "/good", "/cut", "/x" };
-    (void)unused;
     for (size_t i = 0; i < PL_COUNT(paths); i++) {
         if (try_upload(paths[i], 1, NULL)) fail_msg("%s: %s", paths[i], err.text);
         assert_int_equal(have, BYTES);
@@ -172,7 +163,6 @@ static void files_arrive_by_tus(void **unused)
 static void a_stopped_upload_goes_on(void **unused)
 {
     uint8_t first[BYTES];
-    (void)unused;
     creations = 0;
     assert_int_equal(try_upload("/x", 1, stop_in_the_middle), PL_EAGAIN);
     assert_int_equal(have, 100000);
@@ -192,7 +182,6 @@ static void a_stopped_upload_goes_on(void **unused)
 
 static void lies_are_reported(void **unused)
 {
-    (void)unused;
     assert_int_not_equal(try_upload("/without", 1, NULL), PL_OK); /* a location */
     assert_non_null(strstr(err.text, "where the upload lies"));
     assert_int_equal(try_upload("/lies", 1, stop_in_the_middle), PL_EAGAIN);
@@ -209,7 +198,6 @@ static void a_token_stays_at_home(void **unused)
 {
     struct http_upload_options o = http_upload_options();
     char url[100], other[100];
-    (void)unused;
     o.wait_s = 0.01;
     o.ca_file = ca_file;
     snprintf(url, sizeof url, "http://127.0.0.1:%d/plain", plain.port); /* in the open */
@@ -238,7 +226,6 @@ static void secrets_go_to_the_right_server(void **unused)
 {
     struct http_upload_options o = http_upload_options();
     char url[100];
-    (void)unused;
     snprintf(url, sizeof url, "https://127.0.0.1:%d/plain", secure.port);
     o.credential[0] = (struct http_credential){ "secret", url };
     o.wait_s = 0.01;

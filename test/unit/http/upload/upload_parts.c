@@ -3,11 +3,9 @@
  * end. */
 #include "net/http/upload/upload.h"
 #include "test/unit/http/web_server.h"
+#include "test/unit/unit.h"
 
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 #define BYTES 300000
 #define PIECE 70000
@@ -209,7 +207,6 @@ static struct web_server web = { .answer = answer };
 
 static int setup(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 11);
     hash(sha256, content, sizeof content);
     if (!mkdtemp(folder)) return -1;
@@ -224,7 +221,6 @@ static int setup(void **unused)
 
 static int teardown(void **unused)
 {
-    (void)unused;
     unlink(state);
     unlink(path);
     unlink(ca_file);
@@ -233,7 +229,6 @@ static int teardown(void **unused)
 
 static int begin(void **unused)
 {
-    (void)unused;
     memset(&server, 0, sizeof server);
     memset(stored, 0, sizeof stored);
     unlink(state);
@@ -241,12 +236,7 @@ static int begin(void **unused)
 }
 
 static uint64_t stop_at; /* bytes; 0: never */
-static int watch(void *context, uint64_t done, uint64_t size)
-{
-    (void)context;
-    (void)size;
-    return stop_at && done >= stop_at;
-}
+static int watch(void *context, uint64_t done, uint64_t size) { return stop_at && done >= stop_at; }
 
 static int try_upload(enum http_upload_way way)
 {
@@ -332,7 +322,6 @@ static void a_forgotten_upload_begins_anew(void **unused)
 static void small_or_known_files(void **unused)
 {
     struct http_upload_options o = http_upload_options();
-    (void)unused;
     server.whole = 1;
     assert_int_equal(try_upload(HTTP_UPLOAD_HUB), PL_OK);
     assert_int_equal(server.put, 1);
@@ -376,7 +365,6 @@ static void refused(enum http_upload_way way, const char *why)
 
 static void refusals_and_lies(void **unused)
 {
-    (void)unused;
     server.lie = 1;
     refused(HTTP_UPLOAD_S3, "without an id");
     server.no_tag = 1;

@@ -22,7 +22,6 @@ static int costly_calls;
 static void costly(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     double until = thread_seconds() + COST_S;
-    (void)context;
     while (thread_seconds() < until) {}
     note(&costly_calls);
     rpc_reply(call, data, n);
@@ -66,7 +65,6 @@ static void one_peer_has_a_share(void **state)
     struct side greedy, modest, b;
     struct asking q = { .from = &modest, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
     int served, done = 0;
-    (void)state;
     costly_calls = 0;
     open_side(&greedy, 0, 0);
     open_side(&modest, 0, 0);
@@ -109,7 +107,6 @@ static void a_groupmate_does_not_wait(void **state)
     static struct asking all[FLOOD];
     struct side mate, b;
     struct protecting p = { &b, &mate.me.id };
-    (void)state;
     costly_calls = 0;
     open_side(&mate, 0, 0);
     open_side(&b, 1, 0);
@@ -161,7 +158,6 @@ static void reserved_share_under_flood(void **state)
                         .data = data,
                         .n = 1 << 20,
                         .timeout_s = LIMIT };
-    (void)state;
     open_side(&b, 1, 0);
     open_side(&mate, 0, 0);
     serve(&b, "Test.echo", echo, NULL, NULL);

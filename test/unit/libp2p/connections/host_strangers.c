@@ -47,7 +47,6 @@ static void garbage(void **state)
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
     int idle[IDLE];
-    (void)state;
     open_side(&b, 1, 0);
     for (size_t i = 0; i < PL_COUNT(lines); i++) {
         int fd = raw_socket(&b.at);
@@ -77,7 +76,6 @@ static void a_byte_now_and_then(void **state)
     size_t sent = 0;
     double began, lasted;
     int fd;
-    (void)state;
     open_side(&b, 1, 0);
     fd = raw_socket(&b.at);
     began = loop_now(b.loop);

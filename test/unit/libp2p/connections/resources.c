@@ -1,12 +1,6 @@
 /* resources.c - accounts and scopes: what is charged where, who is refused, who is the largest. */
 #include "net/libp2p/connections/resources.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -60,7 +54,6 @@ static void limits(void **state)
 {
     struct account a[3];
     size_t peer;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     peer = resources_limit(&all, SCOPE_PEER, RESOURCE_HELD);
     open_account(&a[0], "/ip4/1.2.3.4/tcp/1", 1, 0);
@@ -97,7 +90,6 @@ static void subnets(void **state)
         { "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.2/tcp/1", 0, SCOPE_MACHINE },
     };
     struct account a[2];
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(pairs); i++) {
         resources_init(&all, SIZE_MAX);
         open_account(&a[0], pairs[i].a, 0, 0);
@@ -113,7 +105,6 @@ static void transient(void **state)
 {
     static struct account a[1000];
     size_t most, n = 0;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     most = resources_limit(&all, SCOPE_TRANSIENT, RESOURCE_CONNECTIONS);
     for (; n <= most; n++) {
@@ -136,7 +127,6 @@ static void transient(void **state)
 static void largest(void **state)
 {
     struct account a[6];
-    (void)state;
     resources_init(&all, SIZE_MAX);
     open_account(&a[0], "/ip4/5.5.5.5/tcp/1", 1, 0);
     resources_count(&a[0], RESOURCE_HELD, 10 * MIB);
@@ -162,7 +152,6 @@ static void idle(void **state)
 {
     struct account a[6];
     struct peer_id groupmate = peer_number(2);
-    (void)state;
     resources_init(&all, SIZE_MAX);
     for (int i = 0; i < 6; i++) {
         open_account(&a[i], i ? "/ip4/6.6.6.6/tcp/1" : "/ip4/5.5.5.5/tcp/1", i + 1, i == 2);
@@ -184,7 +173,6 @@ static void reserved(void **state)
     struct account a[5];
     struct peer_id groupmate = peer_number(9);
     size_t limit;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     limit = resources_limit(&all, SCOPE_SYSTEM, RESOURCE_HELD);
     open_account(&a[0], "/ip4/1.1.1.1/tcp/1", 9, 0);
@@ -218,7 +206,6 @@ static void protocols(void **state)
     static struct scope *streams[20000];
     size_t most, n = 0;
     struct scope *other;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     most = resources_limit(&all, SCOPE_PROTOCOL, RESOURCE_STREAMS);
     while (n < PL_COUNT(streams) && (streams[n] = resources_enter_protocol(&all, "/a"))) n++;
@@ -246,7 +233,6 @@ static void handler_share(void **state)
 {
     struct account a[4];
     size_t share;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     share = resources_limit(&all, SCOPE_PEER, RESOURCE_HANDLER_US);
     resources_renew(&all, 100);
@@ -304,7 +290,6 @@ static void handler_time_of_all(void **state)
     static struct account a[40];
     struct peer_id groupmate = peer_number(1);
     size_t limit, used = 0;
-    (void)state;
     resources_init(&all, SIZE_MAX);
     resources_renew(&all, 100);
     limit = resources_limit(&all, SCOPE_SYSTEM, RESOURCE_HANDLER_US);
@@ -335,7 +320,6 @@ static void handler_time_of_all(void **state)
 /* A process that may open few files has to keep some for itself. */
 static void few_descriptors(void **state)
 {
-    (void)state;
     for (size_t files = 0; files < 5000; files += 1 + files / 8) {
         size_t connections;
         resources_init(&all, files);

@@ -51,17 +51,9 @@ static void unary_over(int dialler, int listener)
     close_side(&b);
 }
 
-static void unary_noise(void **state)
-{
-    (void)state;
-    unary_over(CONN_NOISE, CONN_NOISE | CONN_TLS);
-}
+static void unary_noise(void **state) { unary_over(CONN_NOISE, CONN_NOISE | CONN_TLS); }
 
-static void unary_tls(void **state)
-{
-    (void)state;
-    unary_over(CONN_NOISE | CONN_TLS, CONN_TLS);
-}
+static void unary_tls(void **state) { unary_over(CONN_NOISE | CONN_TLS, CONN_TLS); }
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
@@ -69,7 +61,6 @@ static void no_encryption_in_common(void **state)
 {
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
-    (void)state;
     open_side(&a, 0, CONN_NOISE);
     open_side(&b, 1, CONN_TLS);
     teach(&a, &b);
@@ -83,7 +74,6 @@ static void no_encryption_in_common(void **state)
 /* The address is right, but somebody else lives there. */
 static void wrong_peer(void **state)
 {
-    (void)state;
     for (int securities = CONN_NOISE; securities <= CONN_TLS; securities++) {
         struct side a, b, other;
         struct asking q = {
@@ -109,7 +99,6 @@ static void nobody_there(void **state)
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
     struct asking self = { .from = &a, .to = &a.me.id, .name = "Test.echo", .timeout_s = LIMIT };
-    (void)state;
     open_side(&a, 0, 0);
     open_side(&b, 0, 0);
     ask_and_wait(&q); /* nothing is known of it */
@@ -134,16 +123,12 @@ static struct rpc_call *slow_call;
 
 static void on_slow_cancelled(void *context)
 {
-    (void)context;
     rpc_reply(slow_call, NULL, 0); /* must still be answered */
     note(&slow_cancelled);
 }
 
 static void slow(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)data;
-    (void)n;
     slow_call = call;
     rpc_on_cancel(call, on_slow_cancelled, NULL);
     note(&slow_called);
@@ -155,7 +140,6 @@ static void cancelled_and_late(void **state)
 {
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = LIMIT };
-    (void)state;
     slow_called = slow_cancelled = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -183,7 +167,6 @@ static void closing_tells(void **state)
 {
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = LIMIT };
-    (void)state;
     slow_called = slow_cancelled = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -214,7 +197,6 @@ static void many_calls(void **state)
     static uint32_t numbers[MANY];
     struct side a, b;
     int done = 0;
-    (void)state;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
     serve(&b, "Test.echo", echo, NULL, NULL);
@@ -270,7 +252,6 @@ static void peer_is_killed(void **state)
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 3 * LIMIT };
     pid_t pid = other_process(&b);
-    (void)state;
     open_side(&a, 0, 0);
     teach(&a, &b);
     ask(&q);
@@ -290,7 +271,6 @@ static void peer_is_frozen(void **state)
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 0.5 };
     pid_t pid = other_process(&b);
-    (void)state;
     kill(pid, SIGSTOP);
     open_side(&a, 0, 0);
     teach(&a, &b);

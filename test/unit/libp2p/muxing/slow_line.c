@@ -94,9 +94,6 @@ static int answered;
 static void answer(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     uint8_t *large = noise(ANSWER, 7);
-    (void)context;
-    (void)data;
-    (void)n;
     rpc_reply(call, large, ANSWER);
     free(large);
     note(&answered);
@@ -110,7 +107,6 @@ static void last_words_arrive(void **state)
     struct peer_id id; /* b is gone before the answer is here */
     struct asking q[ANSWERS];
     uint8_t *want = noise(ANSWER, 7);
-    (void)state;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
     id = b.me.id;
@@ -141,9 +137,6 @@ static void give_up(void *context) { rpc_reply(context, NULL, 0); }
 
 static void hold(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)data;
-    (void)n;
     rpc_on_cancel(call, give_up, call);
     note(&held);
 }
@@ -165,7 +158,6 @@ static void others_need_not_wait(void **state)
     struct asking slow = { .from = &a, .name = "Test.answer", .timeout_s = LIMIT };
     struct asking other = { .from = &c, .name = "Test.hold", .timeout_s = LIMIT };
     pthread_t thread;
-    (void)state;
     answered = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -198,11 +190,7 @@ static void others_need_not_wait(void **state)
 
 /* --- pings ------------------------------------------------------------------------------------ */
 
-static void quiet(void *context, struct yamux_stream *s)
-{
-    (void)context;
-    (void)s;
-}
+static void quiet(void *context, struct yamux_stream *s) {}
 
 static void who_speaks_lives(void **state)
 {
@@ -212,7 +200,6 @@ static void who_speaks_lives(void **state)
     struct bytes out = { 0 };
     struct pl_err err = { "" };
     double heard = 8.0;
-    (void)state;
     yamux_init(&y, 1, &events, NULL, 0);
     assert_int_equal(yamux_tick(&y, 0, &out, &err), PL_OK); /* the first ping; no answer comes */
     y.now = heard;
@@ -230,7 +217,6 @@ static void who_speaks_lives(void **state)
 static void little_waits_for_a_slow_socket(void **state)
 {
     struct conn c = { .wire_high = CONN_WIRE_LOW };
-    (void)state;
     conn_took(&c, 1 << 20, 0.5);
     assert_int_equal(c.wire_high, (size_t)((1 << 20) / 0.5 * CONN_WIRE_S));
     conn_took(&c, 1 << 18, 1.0); /* 2 Mbit/s */
@@ -243,7 +229,6 @@ static void little_waits_for_a_slow_socket(void **state)
 static void sockets_are_prepared(void **state)
 {
     int pair[2];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     socket_prepare(pair[0]);
     assert_int_equal(socket_unconfirmed(-1), 0);
@@ -286,7 +271,6 @@ static void neighbours_are_not_paced(void **state)
     struct sockaddr_in here = { .sin_family = AF_INET }, far = { .sin_family = AF_INET };
     socklen_t n = sizeof here;
     int listener = paced_socket(), caller = socket(AF_INET, SOCK_STREAM, 0), taken;
-    (void)state;
     if (listener < 0) {
         close(caller);
         print_message("this kernel has no BBR, or does not let us: left out\n");

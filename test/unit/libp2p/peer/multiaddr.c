@@ -1,11 +1,6 @@
 /* multiaddr.c - addresses as the original prints them; what may be kept but never dialled. */
 #include "net/libp2p/protocols/kad.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test/unit/unit.h"
 
 /* Text, and what of it comes back from the bytes. */
 static void printed(void **state)
@@ -27,7 +22,6 @@ static void printed(void **state)
         { "/ip4/1.2.3.4/tcp/1/tls", "/ip4/1.2.3.4/tcp/1/tls" },
         { "/ip4/1.2.3.4/tcp/1/wss", "/ip4/1.2.3.4/tcp/1/wss" },
     };
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct multiaddr a, b;
         char text[MULTIADDR_TEXT_MAX];
@@ -44,7 +38,6 @@ static void not_dialled(void **state)
                                          "/ip4/1.2.3.4/tcp/1/tls", "/ip4/1.2.3.4/tcp/1/wss" };
     struct multiaddr_target t;
     struct multiaddr a;
-    (void)state;
     for (size_t i = 0; i < PL_COUNT(texts); i++) {
         assert_int_equal(multiaddr_from_text(&a, texts[i], NULL), PL_OK);
         assert_int_equal(multiaddr_target(&t, &a), PL_ENOTFOUND);
@@ -56,7 +49,6 @@ static void not_dialled(void **state)
 /* A look-up's answer comes again with each peer's way of being connected. */
 static void connections(void **state)
 {
-    (void)state;
     for (int connection = 0; connection <= 3; connection++) {
         struct kad_peer peer = { .id = { 34, { 0x12, 0x20 } }, .connection = connection };
         struct kad_message m = { .type = KAD_FIND_NODE, .closer = &peer, .closer_count = 1 }, back;

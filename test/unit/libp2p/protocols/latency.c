@@ -31,7 +31,6 @@ static void who_answers_and_who_does_not(void **state)
     struct latency *d;
     struct peer_id peers[2];
     size_t n;
-    (void)state;
     open_side(&here, 0, 0);
     open_side(&there, 1, 0);
     open_side(&gone, 1, 0);
@@ -61,7 +60,6 @@ static void a_crowd_is_bounded(void **state)
     static struct peer_id crowd[LATENCY_MAX + 50];
     struct side here;
     struct latency *d;
-    (void)state;
     open_side(&here, 0, 0);
     for (size_t i = 0; i < PL_COUNT(crowd); i++) {
         uint8_t key[36] = { 8, 1, 18, 32, (uint8_t)i, (uint8_t)(i >> 8) };

@@ -16,19 +16,16 @@ struct ears {
 
 static void on_connected(void *context, const struct peer_id *peer)
 {
-    (void)peer;
     note(&((struct ears *)context)->connected);
 }
 
 static void on_disconnected(void *context, const struct peer_id *peer)
 {
-    (void)peer;
     note(&((struct ears *)context)->disconnected);
 }
 
 static void on_identified(void *context, const struct peer_id *peer)
 {
-    (void)peer;
     note(&((struct ears *)context)->identified);
 }
 
@@ -55,7 +52,6 @@ static void found_through_another(void **state)
     struct asking q = {
         .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1, .timeout_s = LIMIT
     };
-    (void)state;
     open_side(&hub, 1, 0);
     open_side(&a, 1, 0);
     open_side(&b, 0, 0);
@@ -132,7 +128,6 @@ static void called_through_relay(void **state)
                             .data = data,
                             .n = 400000,
                             .timeout_s = LIMIT };
-    (void)state;
     open_relayed(&hub, &ears, &a, &b);
     ask_and_wait(&small);
     if (small.status) fail_msg("%s", small.error);
@@ -173,7 +168,6 @@ static void an_address_that_leads_nowhere(void **state)
         .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5, .timeout_s = LIMIT
     };
     double begun;
-    (void)state;
     open_relayed(&hub, &ears, &a, &b);
     open_silence(silence, &a.at);
     teach(&b, &a);
@@ -209,7 +203,6 @@ static void reachable(void **state)
     struct asking from_a = { .from = &a, .to = &hub.me.id },
                   from_b = { .from = &b, .to = &hub.me.id };
     struct multiaddr was;
-    (void)state;
     open_side(&hub, 1, 0);
     open_side(&a, 1, 0);
     open_side(&b, 0, 0);
@@ -239,7 +232,6 @@ static void not_reachable_behind_a_router(void **state)
     struct asking q = { .from = &a, .to = &hub.me.id };
     struct ears ears = { .side = &a };
     struct pl_err err = { "" };
-    (void)state;
     open_side(&hub, 1, 0);
     assert_int_equal(loop_open(&a.loop, &err), PL_OK);
     assert_int_equal(identity_make(&a.me, KEY_ED25519, &err), PL_OK);

@@ -8,7 +8,6 @@ static void streams_both_ways(void **state)
         int count;
     } cases[] = { { 0, 3 }, { 5, 1000 }, { 65536, 50 }, { (1 << 20) + 7, 6 }, { 9 << 20, 2 } };
     struct side a, b;
-    (void)state;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
     serve(&b, "Test.mirror", NULL, mirror, NULL);
@@ -37,7 +36,6 @@ static void streams_cross(void **state)
 {
     struct side a, b;
     uint8_t *data = noise(300000, 1);
-    (void)state;
     open_side(&a, 1, 0);
     open_side(&b, 1, 0);
     serve(&a, "Test.mirror", NULL, mirror, NULL);
@@ -75,7 +73,6 @@ static int flood_sent;
 static void flood_more(void *context, struct rpc_stream *s)
 {
     static uint8_t zeros[65536];
-    (void)context;
     while (flood_sent < 1000 && !rpc_queued(s)) {
         rpc_send(s, zeros, sizeof zeros);
         note(&flood_sent);
@@ -85,16 +82,10 @@ static void flood_more(void *context, struct rpc_stream *s)
 
 static void flood_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)data;
-    (void)n;
     flood_more(context, s);
 }
 
-static void flood_end(void *context, struct rpc_stream *s)
-{
-    (void)context;
-    (void)s;
-}
+static void flood_end(void *context, struct rpc_stream *s) {}
 
 static void flood(void *context, struct rpc_stream *s)
 {
@@ -108,7 +99,6 @@ static void slow_reader(void **state)
     static uint8_t zeros[65536];
     struct side a, b;
     int before;
-    (void)state;
     flood_sent = mirrors_failed = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);

@@ -8,7 +8,6 @@ static int torn;
 static void tear(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     static uint8_t zeros[1 << 20];
-    (void)context;
     for (int i = 0; i < 3; i++) rpc_send(s, data, n);
     if (n > 1) rpc_send(s, zeros, sizeof zeros);
     rpc_close(s);
@@ -24,7 +23,6 @@ static void tearing(void *context, struct rpc_stream *s)
 /* Three messages, and nothing more. */
 static void keep(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)context;
     for (int i = 0; i < 3; i++) rpc_send(s, data, n);
     note(&torn);
 }
@@ -41,7 +39,6 @@ static void reset_behind_messages(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
     struct side a, b;
-    (void)state;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
     serve(&b, "Test.tear", NULL, tearing, NULL);
@@ -92,7 +89,6 @@ static void loss_behind_messages(void **state)
                       .to_send = 1,
                       .quiet = 1 };
     struct talk u = t;
-    (void)state;
     torn = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -136,7 +132,6 @@ static void credit_as_it_ends(void **state)
                       .n = sizeof data,
                       .to_send = 1,
                       .quiet = 1 };
-    (void)state;
     torn = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -179,7 +174,6 @@ static void reset_of_nothing(void **state)
 {
     struct side a, b;
     struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.paused" };
-    (void)state;
     mirrors_failed = paused_ones = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -195,9 +189,6 @@ static void reset_of_nothing(void **state)
 
 static void fail_five(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)data;
-    (void)n;
     rpc_fail(s, "five\x1b[31m");
 }
 
@@ -212,10 +203,6 @@ static int silent_heard;
 static void silent_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     note(&silent_heard);
-    (void)context;
-    (void)s;
-    (void)data;
-    (void)n;
 }
 
 static void silent(void *context, struct rpc_stream *s)
@@ -234,7 +221,6 @@ static void streams_fail(void **state)
 {
     struct side a, b;
     uint8_t byte = 1;
-    (void)state;
     mirrors_failed = silent_heard = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -283,7 +269,6 @@ static void too_large(void **state)
                         .data = data,
                         .n = RPC_UNARY_MAX,
                         .timeout_s = LIMIT };
-    (void)state;
     mirrors_failed = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);

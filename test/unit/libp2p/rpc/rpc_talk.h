@@ -73,13 +73,11 @@ static inline void talk_here(void *context)
 static inline void mirror_message(void *context, struct rpc_stream *s, const uint8_t *data,
                                   size_t n)
 {
-    (void)context;
     rpc_send(s, data, n);
 }
 
 static inline void mirror_end(void *context, struct rpc_stream *s)
 {
-    (void)context;
     rpc_end(s);
     rpc_close(s);
 }
@@ -88,9 +86,6 @@ static int mirrors_failed;
 
 static inline void mirror_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)context;
-    (void)status;
-    (void)why;
     rpc_close(s);
     note(&mirrors_failed);
 }

@@ -16,7 +16,6 @@ static void on_request(void *context, struct stream *c)
 {
     size_t n;
     int ended;
-    (void)context;
     while (stream_data(c, &n, &ended), n) {
         stream_write(c, answer, answer_bytes);
         stream_took(c, 1);
@@ -27,7 +26,6 @@ static void on_request(void *context, struct stream *c)
 
 static void on_server_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)context, (void)status, (void)why;
     stream_close(c);
 }
 
@@ -50,7 +48,6 @@ static int answered_before, most_in_a_round;
 static void on_round(uv_check_t *unused)
 {
     int now = noted(&answered);
-    (void)unused;
     if (now - answered_before > most_in_a_round) most_in_a_round = now - answered_before;
     answered_before = now;
 }
@@ -61,11 +58,7 @@ static void count_rounds(void *context)
     uv_check_start(&rounds, on_round);
 }
 
-static void stop_rounds(void *context)
-{
-    (void)context;
-    uv_close((uv_handle_t *)&rounds, NULL);
-}
+static void stop_rounds(void *context) { uv_close((uv_handle_t *)&rounds, NULL); }
 
 /* --- the asker -------------------------------------------------------------------------------- */
 
@@ -86,13 +79,11 @@ static void take(int i)
 
 static void on_answer_bytes(void *context, struct stream *c)
 {
-    (void)c;
     if (reads) take((int)((struct stream **)context - asking));
 }
 
 static void on_asker_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)context, (void)c, (void)status;
     fail_msg("%s", why);
 }
 
@@ -100,7 +91,6 @@ static void ask_all(void *context)
 {
     static const struct stream_events events = { .readable = on_answer_bytes,
                                                  .failed = on_asker_failed };
-    (void)context;
     for (int i = 0; i < streams; i++) {
         asking[i] = stream_open(from.host, &to.me.id, PROTOCOL, LIMIT, &events, &asking[i]);
         for (int k = 0; k < requests; k++) stream_write(asking[i], "?", 1);
@@ -109,14 +99,12 @@ static void ask_all(void *context)
 
 static void take_all(void *context)
 {
-    (void)context;
     reads = 1;
     for (int i = 0; i < streams; i++) take(i);
 }
 
 static void close_all(void *context)
 {
-    (void)context;
     for (int i = 0; i < streams; i++) stream_close(asking[i]);
 }
 
@@ -147,23 +135,14 @@ static void turns(int n, int each, int most)
     free(answer);
 }
 
-static void one_stream(void **state)
-{
-    (void)state;
-    turns(1, 20, 1);
-}
+static void one_stream(void **state) { turns(1, 20, 1); }
 
 /* The first answer fills what a connection may have waiting. */
-static void many_streams(void **state)
-{
-    (void)state;
-    turns(STREAMS, 1, 1);
-}
+static void many_streams(void **state) { turns(STREAMS, 1, 1); }
 
 /* Who reads all of its answers and asks as fast as it can has no more than its turns. */
 static void connections(void **state)
 {
-    (void)state;
     answer = noise(ANSWER, 1);
     answer_bytes = 10;
     answered = arrived = answered_before = most_in_a_round = 0;
