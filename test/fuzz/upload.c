@@ -109,8 +109,7 @@ static CURLcode perform(CURL *easy)
 
 static int stop_at_a_piece(void *context, uint64_t done, uint64_t size)
 {
-    (void)context;
-    (void)size;
+    (void)context, (void)size;
     return done >= PIECE;
 }
 

@@ -111,8 +111,7 @@ static void find(void *context)
 
 static void on_ping(void *context, int status, double rtt_s, const char *why)
 {
-    (void)context;
-    (void)rtt_s;
+    (void)context, (void)rtt_s;
     step_done(status == PL_OK, why);
 }
 
@@ -190,8 +189,7 @@ static void stream_failed(void *context, struct rpc_stream *s, int status, const
 
 static void add_number(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)s;
+    (void)context, (void)s;
     step.sum += peer_number_read(data, n);
     step.messages++;
 }
@@ -211,8 +209,7 @@ static void total_over(void *context, struct rpc_stream *s)
 
 static void mirrored(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)s;
+    (void)context, (void)s;
     step.messages += n == step.blob_bytes && !memcmp(data, step.blob, n);
 }
 

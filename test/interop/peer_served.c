@@ -57,8 +57,7 @@ struct sum {
 
 static void gone(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status;
-    (void)why;
+    (void)status, (void)why;
     free(context);
     rpc_close(s);
 }
