@@ -81,9 +81,7 @@ static int merge_own(struct dht_result *best, struct dht_core *n, const struct d
 /* The search itself has put the newer record into the cache (cache_found). */
 static void on_refetched(void *context, int status, const struct dht_result *r)
 {
-    (void)context;
-    (void)status;
-    (void)r;
+    (void)context, (void)status, (void)r;
 }
 
 /* Those that are due are fetched; one timer serves all, set to the earliest of the others. */

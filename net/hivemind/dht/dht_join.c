@@ -317,11 +317,7 @@ static void ping_silent(struct dht_join *j, double now)
 }
 
 /* Nothing to do: nodes that answered are in the table now. */
-static void on_refreshed(void *context, struct dht_walk *w)
-{
-    (void)context;
-    (void)w;
-}
+static void on_refreshed(void *context, struct dht_walk *w) { (void)context, (void)w; }
 
 /* One search at most each time: it costs some 20 calls, and there may be dozens of buckets. */
 static void on_upkeep(void *context)

@@ -93,8 +93,7 @@ static void on_checked(void *context, int status, const struct multiaddr *at, co
 {
     struct dht_reachability_check *check = context;
     struct dht_reachability *r = check->of;
-    (void)at;
-    (void)why;
+    (void)at, (void)why;
     check->question = NULL;
     r->could += !status;
     r->could_not += status == PL_EIO;

@@ -218,8 +218,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     struct http_server *s = context;
     enum MHD_Result queued;
     struct MHD_Response *r = NULL;
-    (void)version;
-    (void)upload;
+    (void)version, (void)upload;
     if (*state != &begun) { /* headers alone are here */
         *state = &begun;
         return MHD_YES;
@@ -251,8 +250,7 @@ static void on_over(void *context, struct MHD_Connection *connection, void **sta
                     enum MHD_RequestTerminationCode why)
 {
     struct http_server *s = context;
-    (void)state;
-    (void)why;
+    (void)state, (void)why;
     connections_answered(&s->connections, connection);
 }
 

@@ -10,6 +10,7 @@
  * behind them. */
 #include "connection.h"
 #include "net/loop/socket.h"
+#include "net/list.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -264,9 +265,7 @@ int connection_start(struct connection *c, const struct peer_id *expected)
 static void free_connection(struct connection *c)
 {
     struct host_core *core = c->of->core;
-    if (c->prev) c->prev->next = c->next;
-    else c->of->all = c->next;
-    if (c->next) c->next->prev = c->prev;
+    list_remove(&c->of->all, c);
     bytes_clear(&c->socket.sending);
     free(c);
     core->handles--;

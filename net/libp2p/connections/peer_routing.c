@@ -10,6 +10,7 @@
  * ones are tried as well, and other peers are asked. An address that failed is not dialed again
  * for a while (peerstore.h), unless a user names it. */
 #include "peer_routing.h"
+#include "net/list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,12 +60,7 @@ static struct host_wait **wait_list(struct host_wait *w)
     return w->search ? &w->search->waits : &w->of->waits;
 }
 
-static void leave(struct host_wait *w)
-{
-    if (w->prev) w->prev->next = w->next;
-    else *wait_list(w) = w->next;
-    if (w->next) w->next->prev = w->prev;
-}
+static void leave(struct host_wait *w) { list_remove(wait_list(w), w); }
 
 /* Doubly linked: any of thousands of waits may be canceled at any moment. */
 static void join(struct host_wait *w)

@@ -6,6 +6,7 @@
  * stands alone: peers of our own choice may use all of it, whatever strangers do. */
 #include "resources.h"
 #include "net/libp2p/peer/peerstore.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -207,9 +208,7 @@ int resources_open(struct resources *r, struct account *a, const struct multiadd
     a->dialed = dialed;
     a->active_at = now;
     a->prev = NULL;
-    a->next = r->accounts;
-    if (a->next) a->next->prev = a;
-    r->accounts = a;
+    list_add(&r->accounts, a);
     return PL_OK;
 }
 
@@ -232,9 +231,7 @@ void resources_close(struct account *a)
     move(a, root(a), 0);
     move(a, a->subnet, 0);
     move(a, a->peer ? a->peer : &r->transient, 0);
-    if (a->prev) a->prev->next = a->next;
-    else r->accounts = a->next;
-    if (a->next) a->next->prev = a->prev;
+    list_remove(&r->accounts, a);
     leave_scope(r, a->subnet);
     leave_scope(r, a->peer);
     memset(a->used, 0, sizeof a->used);

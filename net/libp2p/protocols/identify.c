@@ -9,6 +9,7 @@
  * us for a minute, so we answer before anything else. */
 #include "identify.h"
 #include "net/libp2p/host/host_protocol.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +44,7 @@ static struct identify *identify_of(const struct host *h)
 static void finish(struct exchange *x)
 {
     struct identify *id = identify_of(x->host);
-    if (x->prev) x->prev->next = x->next;
-    else id->exchanges = x->next;
-    if (x->next) x->next->prev = x->prev;
+    list_remove(&id->exchanges, x);
     timer_stop(&x->timer);
     stream_close(x->stream);
     free(x);
@@ -59,9 +58,7 @@ static struct exchange *begin(struct host *h)
     struct identify *id = identify_of(h);
     if (!x) return NULL;
     x->host = h;
-    x->next = id->exchanges;
-    if (x->next) x->next->prev = x;
-    id->exchanges = x;
+    list_add(&id->exchanges, x);
     timer_start(host_loop(h), &x->timer, IDENTIFY_LIMIT, on_late, x);
     return x;
 }
@@ -182,9 +179,7 @@ static void on_readable(void *context, struct stream *c)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     finish(context);
 }
 

@@ -14,6 +14,7 @@
  * tables by that answer. */
 #include "kad.h"
 #include "net/libp2p/host/host_protocol.h"
+#include "net/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,9 +40,7 @@ static struct kad *kad_of(const struct host *h) { return host_state(h, &kad_prot
 
 static void finish(struct answering *a)
 {
-    if (a->prev) a->prev->next = a->next;
-    else kad_of(a->host)->answering = a->next;
-    if (a->next) a->next->prev = a->prev;
+    list_remove(&kad_of(a->host)->answering, a);
     timer_stop(&a->timer);
     stream_close(a->stream);
     free(a);
@@ -151,9 +150,7 @@ static void on_request(void *context, struct stream *c)
 
 static void on_gone(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     finish(context);
 }
 
@@ -168,9 +165,7 @@ static void on_asked(void *context, struct stream *c)
     }
     a->host = h;
     a->stream = c;
-    a->next = kad_of(h)->answering;
-    if (a->next) a->next->prev = a;
-    kad_of(h)->answering = a;
+    list_add(&kad_of(h)->answering, a);
     timer_start(host_loop(h), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
     stream_listen(c, &events, a);
 }
@@ -212,9 +207,7 @@ struct router_query {
 static void drop_question(struct question *ask)
 {
     struct router_query *q = ask->query;
-    if (ask->prev) ask->prev->next = ask->next;
-    else q->questions = ask->next;
-    if (ask->next) ask->next->prev = ask->prev;
+    list_remove(&q->questions, ask);
     q->question_count--;
     timer_stop(&ask->timer);
     stream_close(ask->stream);
@@ -226,9 +219,7 @@ static void cancel(struct router_query *q)
     while (q->questions) drop_question(q->questions);
     timer_stop(&q->timer);
     timer_stop(&q->next_step);
-    if (q->prev) q->prev->next = q->next;
-    else kad_of(q->host)->queries = q->next;
-    if (q->next) q->next->prev = q->prev;
+    list_remove(&kad_of(q->host)->queries, q);
     free(q);
 }
 
@@ -309,9 +300,7 @@ static void on_no_answer(void *context)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     on_no_answer(context);
 }
 
@@ -324,9 +313,7 @@ static void ask_one(struct router_query *q, const struct peer_id *id)
     if (!ask) return;
     memcpy(m.key, q->target.bytes, q->target.length);
     ask->query = q;
-    ask->next = q->questions;
-    if (ask->next) ask->next->prev = ask;
-    q->questions = ask;
+    list_add(&q->questions, ask);
     q->question_count++;
     ask->stream = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
     if (!ask->stream || kad_put(&out, &m) ||
@@ -401,9 +388,7 @@ static struct router_query *find(struct host *h, const struct peer_id *id, doubl
     q->context = context;
     peer_place(q->place, id->bytes, id->length);
     peers_each(host_peerstore(h), add_connected, q);
-    q->next = k->queries;
-    if (q->next) q->next->prev = q;
-    k->queries = q;
+    list_add(&k->queries, q);
     if (!timer_start(host_loop(h), &q->timer, timeout_s, on_late, q)) {
         step_soon(q);
         return q;

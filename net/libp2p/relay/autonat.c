@@ -14,6 +14,7 @@
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
+#include "net/list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -142,9 +143,7 @@ static struct autonat *autonat_of(const struct host *h) { return host_state(h, &
 static void finish(struct dial_back_job *j)
 {
     struct autonat *a = autonat_of(j->host);
-    if (j->prev) j->prev->next = j->next;
-    else a->jobs = j->next;
-    if (j->next) j->next->prev = j->prev;
+    list_remove(&a->jobs, j);
     host_wait_cancel(j->wait);
     timer_stop(&j->timer);
     stream_close(j->stream);
@@ -259,9 +258,7 @@ static void on_request(void *context, struct stream *c)
 
 static void on_request_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     finish(context);
 }
 
@@ -282,9 +279,7 @@ static void on_asked(void *context, struct stream *c)
     }
     j->host = h;
     j->stream = c;
-    j->next = autonat_of(h)->jobs;
-    if (j->next) j->next->prev = j;
-    autonat_of(h)->jobs = j;
+    list_add(&autonat_of(h)->jobs, j);
     timer_start(host_loop(h), &j->timer, AUTONAT_LIMIT, on_request_late, j);
     stream_listen(c, &events, j);
 }

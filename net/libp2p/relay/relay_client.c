@@ -8,6 +8,7 @@
  * From then on the stream carries an ordinary connection with its own Noise or TLS handshake
  * between the two ends: the relay sees only encrypted bytes. */
 #include "relay_internal.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,9 +89,7 @@ struct stopping {
 
 static void drop_stopping(struct stopping *s)
 {
-    if (s->prev) s->prev->next = s->next;
-    else relay_of(s->host)->stopping = s->next;
-    if (s->next) s->next->prev = s->prev;
+    list_remove(&relay_of(s->host)->stopping, s);
     timer_stop(&s->timer);
     stream_close(s->stream);
     free(s);
@@ -100,9 +99,7 @@ static void on_stopping_late(void *context) { drop_stopping(context); }
 
 static void on_stopping_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     drop_stopping(context);
 }
 
@@ -144,9 +141,7 @@ static void on_stop(void *context, struct stream *c)
     }
     s->host = h;
     s->stream = c;
-    s->next = relay_of(h)->stopping;
-    if (s->next) s->next->prev = s;
-    relay_of(h)->stopping = s;
+    list_add(&relay_of(h)->stopping, s);
     timer_start(host_loop(h), &s->timer, RELAY_LIMIT, on_stopping_late, s);
     stream_listen(c, &events, s);
 }
@@ -182,9 +177,7 @@ static void lose(struct relay_user *u)
 
 static void on_reserve_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     lose(context);
 }
 
@@ -299,9 +292,7 @@ struct circuit_dial {
 
 static void cancel_dial(struct circuit_dial *d)
 {
-    if (d->prev) d->prev->next = d->next;
-    else relay_of(d->host)->dials = d->next;
-    if (d->next) d->next->prev = d->prev;
+    list_remove(&relay_of(d->host)->dials, d);
     timer_stop(&d->timer);
     stream_close(d->stream);
     free(d);
@@ -367,9 +358,7 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     multiaddr_strip_peer(&d->through, to);
     direct = d->through; /* ends in /p2p/RELAY/p2p-circuit, the last of which takes two bytes */
     direct.length = (uint16_t)(direct.length - 2);
-    d->next = relay_of(h)->dials;
-    if (d->next) d->next->prev = d;
-    relay_of(h)->dials = d;
+    list_add(&relay_of(h)->dials, d);
     host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
     d->stream = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
     if (d->stream && !timer_start(host_loop(h), &d->timer, RELAY_LIMIT, on_dial_late, d)) {

@@ -5,6 +5,7 @@
  *      STATUS OK {limit} <---------------------- STATUS OK
  *      bytes <--------------------------------------> bytes, up to the limits */
 #include "relay_internal.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,9 +47,7 @@ static int open_account(struct account *a, struct stream *c)
 static void finish(struct circuit *k)
 {
     struct relay *r = k->relay;
-    if (k->prev) k->prev->next = k->next;
-    else r->circuits = k->next;
-    if (k->next) k->next->prev = k->prev;
+    list_remove(&r->circuits, k);
     resources_close(&k->account);
     timer_stop(&k->timer);
     stream_close(k->sides[0].stream);
@@ -161,9 +160,7 @@ static void on_gone(void *context, struct stream *c, int status, const char *why
 {
     struct side *side = context;
     struct circuit *k = side->circuit;
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     if (side == &k->sides[1] && k->state == CIRCUIT_CALLING) refuse(k, RELAY_CONNECTION_FAILED);
     else finish(k);
 }
@@ -321,9 +318,7 @@ void relay_serve_hop(void *context, struct stream *c)
     k->host = r->host;
     k->sides[0] = (struct side){ .circuit = k, .stream = c };
     k->sides[1].circuit = k;
-    k->next = r->circuits;
-    if (k->next) k->next->prev = k;
-    r->circuits = k;
+    list_add(&r->circuits, k);
     stream_listen(c, &events, &k->sides[0]);
     timer_start(host_loop(r->host), &k->timer, RELAY_LIMIT, on_late, k);
 }

@@ -316,10 +316,7 @@ void rpc_fail(struct rpc_stream *s, const char *text)
 
 static void discard_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    (void)context;
-    (void)s;
-    (void)data;
-    (void)n;
+    (void)context, (void)s, (void)data, (void)n;
 }
 
 static void discard_end(void *context, struct rpc_stream *s)
@@ -330,8 +327,7 @@ static void discard_end(void *context, struct rpc_stream *s)
 
 static void discard_failure(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status;
-    (void)why;
+    (void)status, (void)why;
     discard_end(context, s);
 }
 

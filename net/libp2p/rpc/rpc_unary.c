@@ -117,9 +117,7 @@ static void call_readable(void *context, struct stream *c)
 
 static void call_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
-    (void)status;
-    (void)why;
+    (void)c, (void)status, (void)why;
     cancel_call(context);
 }
 

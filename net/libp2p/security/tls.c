@@ -57,8 +57,7 @@ static int verify(X509_STORE_CTX *store, void *context)
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                   const unsigned char *in, unsigned in_bytes, void *context)
 {
-    (void)ssl;
-    (void)context;
+    (void)ssl, (void)context;
     /* The muxer wherever it stands, then the plain name. */
     for (unsigned k = 0; k < sizeof protocols - 1; k += 1u + protocols[k])
         for (unsigned i = 0; i < in_bytes; i += 1u + in[i])

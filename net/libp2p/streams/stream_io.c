@@ -4,6 +4,7 @@
  * below may be gone before. A stream that is lost fails at once, unless its reader has paused
  * with bytes unread: they are kept, as if they had been read before the loss. */
 #include "stream_turns.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +25,7 @@ void stream_join(struct stream *s)
     *list = s;
 }
 
-void stream_leave(struct stream *s)
-{
-    if (s->prev) s->prev->next = s->next;
-    else *list_of(s) = s->next;
-    if (s->next) s->next->prev = s->prev;
-}
+void stream_leave(struct stream *s) { list_remove(list_of(s), s); }
 
 /* The queue is singly linked: streams leave it early only when they fail. */
 static void leave_pending(struct stream *s)
