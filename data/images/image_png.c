@@ -26,8 +26,7 @@ static void on_error(png_structp png, png_const_charp text)
 
 static void on_warning(png_structp png, png_const_charp text)
 {
-    (void)png;
-    (void)text;
+    (void)png, (void)text;
 }
 
 static png_voidp allocate(png_structp png, png_alloc_size_t n)

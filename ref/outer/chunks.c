@@ -126,8 +126,8 @@ int ref_chunk_paste(float *y, const float *x, const struct pl_chunks *c, int dct
     return each_chunk(y, x, c, dct, 1);
 }
 
-/* The k entries of each chunk with the largest |x|. Sorting m entries to keep k is slow and easy to check; fast/chunks.c
- * finds the k-th size by its bits. */
+/* The k entries of each chunk with the largest |x|. Sorting m entries to keep k is slow and easy to
+ * check; fast/chunks.c finds the k-th size by its bits. */
 int ref_chunk_topk(int32_t *index, float *value, const float *x, size_t chunks, int m, int k)
 {
     struct pl_entry entries[ENTRIES_MAX];

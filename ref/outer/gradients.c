@@ -47,8 +47,8 @@ static double bytes_per_step(const struct pl_outer *o)
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n);
 }
 
-/* Both are alike but for the message. No phi and no outer momentum: parameters stay equal as long as
- * all step with the same mean. */
+/* Both are alike but for the message. No phi and no outer momentum: parameters stay equal as long
+ * as all step with the same mean. */
 #define MEAN_GRADIENT \
     .bytes = "4 n; n + 1024 in 8 bits", .exchange = PL_OUTER_MEAN, .sends_gradients = 1, \
     .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, .apply = apply, \
