@@ -24,10 +24,7 @@ static void on_error(png_structp png, png_const_charp text)
     png_longjmp(png, 1);
 }
 
-static void on_warning(png_structp png, png_const_charp text)
-{
-    (void)png, (void)text;
-}
+static void on_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
 
 static png_voidp allocate(png_structp png, png_alloc_size_t n)
 {
