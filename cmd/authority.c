@@ -200,7 +200,7 @@ static int split_coordinator(struct authority *a, char ip[64], const char *text,
     long port = colon ? strtol(colon + 1, NULL, 10) : 0;
     if (!text) return PL_OK;
     if (!colon || colon == text || colon - text >= 64 || port < 1 || port > 65535)
-        return pl_fail(err, PL_EUSE, "--coordinator: '%.80s' is no IP:PORT", text);
+        return pl_fail(err, PL_EUSE, "--coordinator: '%.80s' is not IP:PORT", text);
     snprintf(ip, 64, "%.*s", (int)(colon - text), text);
     a->coordinator_ip = ip;
     a->coordinator_port = (int)port;

@@ -40,7 +40,10 @@ static int take_robust(void *options, const char *name, const char *value, struc
     double validators; /* tensors from a file cannot be recomputed */
     (void)name;
     if (!robust_named(&w->averager.clip, &w->averager.verify, &validators, value)) return PL_OK;
-    return pl_fail(err, PL_EUSE, "'%.40s' is none of none, centered-clip[:RADIUS], btard", value);
+    return pl_fail(err, PL_EUSE,
+                   "'%.40s' is not one of none, centered-clip[:RADIUS], "
+                   "btard",
+                   value);
 }
 
 #define OPTIONS struct requests
@@ -163,9 +166,9 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
                         r->differs.text[0] ? json_string(r->differs.text) : json_null());
     json_object_set_new(line, "error", r->result.status ? json_string(r->why.text) : json_null());
     snprintf(text, sizeof text,
-             "round %lld: averaged with %zu peers in %.2f s, %.2f s of it exchange%s",
+             "round %lld: averaged with %zu peers in %.2f s, all-reduce %.2f s%s",
              (long long)number, r->group.count ? r->group.count - 1 : 0, seconds, r->result.seconds,
-             e->senders_lost ? ", without the data of some that fell silent" : "");
+             e->senders_lost ? ", without the data of some that timed out" : "");
     say(w, line, r->result.status ? NULL : text);
     if (r->differs.text[0] && !w->differs_reported) {
         w->differs_reported = 1;
@@ -176,8 +179,9 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
         fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
     else if (w->averager.verify && !r->result.verified)
         fprintf(stderr,
-                "potluck average: round %lld could not be verified: somebody in the group has not "
-                "asked for it, or there are fewer than three; centered-clip in what we reduce\n",
+                "potluck average: round %lld could not be verified: a peer of the group does not "
+                "verify, or the group has fewer than three; we reduced our parts by "
+                "centered-clip\n",
                 (long long)number);
 }
 

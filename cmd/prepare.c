@@ -136,10 +136,10 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     rc = pl_prepare_shards(&counts, codec, list, &p, watch, &v, err);
     progress_end(&v.progress);
     if (rc == PL_EAGAIN)
-        pl_fail(err, rc, "stopped after %zu shards; the same command goes on from there",
+        pl_fail(err, rc, "stopped after %zu shards; the same command continues from there",
                 counts.shards);
     if (rc == PL_ENOTFOUND)
-        pl_fail(err, rc, "%s: none of the first %zu pictures can be read", o->data, counts.entries);
+        pl_fail(err, rc, "%s: cannot read any of the first %zu pictures", o->data, counts.entries);
     if (!rc) report(&counts, o->out);
     return rc;
 }

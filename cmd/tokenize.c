@@ -106,7 +106,7 @@ static void note_no_utf8(const char *line, size_t n, size_t number)
         size_t used = pl_code_points_first(&c, line + at, n - at);
         if (c < 0)
             fprintf(stderr,
-                    "potluck tokenize: line %zu: byte %zu is no UTF-8; it and others pass as "
+                    "potluck tokenize: line %zu: byte %zu is not UTF-8; it and others pass as "
                     "U+FFFD\n",
                     number, at + 1);
         at += used;

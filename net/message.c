@@ -31,7 +31,7 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
     size_t left = MESSAGE_COST(n);
     ProtobufCAllocator allocator = { budget_alloc, budget_free, &left };
     void *m = protobuf_c_message_unpack(type, &allocator, n, data);
-    if (!m) pl_fail(err, PL_EFORMAT, "%s: %zu bytes are no such message", type->short_name, n);
+    if (!m) pl_fail(err, PL_EFORMAT, "%s: %zu bytes are not a valid message", type->short_name, n);
     return m;
 }
 

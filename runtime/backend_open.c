@@ -62,7 +62,7 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
     }
     *(void **)&fill = dlsym(lib, "pl_backend_v1");
     if (!fill) {
-        snprintf(why, why_size, "%s: no symbol pl_backend_v1, so it is no backend", path);
+        snprintf(why, why_size, "%s: not a backend: it has no symbol pl_backend_v1", path);
         dlclose(lib);
         return PL_EFORMAT;
     }

@@ -83,9 +83,10 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
         int rc = in_range(limits[i].what, limits[i].x, limits[i].min, limits[i].max, err);
         if (rc) return rc;
     }
-    if (plan->exchange && plan->exchange != 8 && plan->exchange != 16 && plan->exchange != 32)
+    if (plan->allreduce_bits && plan->allreduce_bits != 8 && plan->allreduce_bits != 16 &&
+        plan->allreduce_bits != 32)
         return pl_fail(err, PL_EUSE, "--compression-bits is %d, expected 0, 8, 16 or 32 bits",
-                       plan->exchange);
+                       plan->allreduce_bits);
     return PL_OK;
 }
 
@@ -93,8 +94,8 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
 
 struct totals {
     double elements, largest;
-    double states;   /* bytes of optimizer state */
-    double exchange; /* bytes of one whole gradient on the wire */
+    double states; /* bytes of optimizer state */
+    double wire;   /* bytes of one whole gradient on the wire */
 };
 
 static double state_bytes(const struct pl_memory_plan *plan, const struct pl_memory_tensor *t)
@@ -114,8 +115,8 @@ static double state_bytes(const struct pl_memory_plan *plan, const struct pl_mem
 
 static double wire_bytes(const struct pl_memory_plan *plan, double n)
 {
-    if (plan->exchange == 32) return 4 * n;
-    if (plan->exchange == 16 || n < WIRE_8BIT_FROM) return 2 * n;
+    if (plan->allreduce_bits == 32) return 4 * n;
+    if (plan->allreduce_bits == 16 || n < WIRE_8BIT_FROM) return 2 * n;
     return n + WIRE_BOOK * ceil(n / WIRE_PART);
 }
 
@@ -137,7 +138,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
         double elements = list[i].rows * list[i].columns;
         sum.elements += list[i].count * elements;
         sum.states += list[i].count * state_bytes(plan, &list[i]);
-        sum.exchange += list[i].count * wire_bytes(plan, elements);
+        sum.wire += list[i].count * wire_bytes(plan, elements);
         if (elements > sum.largest) sum.largest = elements;
     }
     return sum;
@@ -146,9 +147,9 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 /* --- activations ----------------------------------------------------------------- */
 
 struct activations {
-    double kept, working, logits; /* bytes */
-    double passing;               /* of those, what is free again when a step is over */
-    double shards;                /* with gradients of their own */
+    double saved, working, logits; /* bytes */
+    double passing;                /* of those, what is free again when a step is over */
+    double shards;                 /* with gradients of their own */
 };
 
 /* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
@@ -180,9 +181,9 @@ static struct activations common(const struct pl_memory_plan *plan)
         all = m->layers / 2 * (one + largest);
     }
     return (struct activations){
-        .kept = plan->layers == PL_MEMORY_STORED
-                    ? all
-                    : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
+        .saved = plan->layers == PL_MEMORY_STORED
+                     ? all
+                     : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
         .working = plan->layers == PL_MEMORY_STORED ? 0 : largest,
         .logits = 2 * bs * d * a + 2 * bs * m->vocabulary * z,
         .shards = 1,
@@ -229,7 +230,7 @@ static struct activations own(const struct pl_memory_plan *plan, double paramete
     double text = loss_bytes(B * m->text, m->text_vocabulary, D);
     double image = loss_bytes(B * (m->sequence - m->text), m->vocabulary - m->text_vocabulary, D);
     return (struct activations){
-        .kept = a * M * (streams + (stored ? L * (attention + feed) : 0)),
+        .saved = a * M * (streams + (stored ? L * (attention + feed) : 0)),
         .working = a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
         .logits = text > image ? text : image,
         .passing = small ? 0 : block,
@@ -268,7 +269,7 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
     *(offload ? &use->term[PL_TERM_optimizer].host : &use->term[PL_TERM_optimizer].device) = states;
     use->term[PL_TERM_gradients].device = offload ? g * sum.largest : gradients;
     use->term[PL_TERM_gradients].host = offload ? gradients : 0;
-    use->term[PL_TERM_kept].device = act.kept;
+    use->term[PL_TERM_activations].device = act.saved;
     use->term[PL_TERM_working].device = act.working;
     use->term[PL_TERM_logits].device = act.logits;
     if (is_own) {
@@ -277,9 +278,9 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
             use->term[PL_TERM_saving].host = 4 * P + sum.states - act.passing;
         use->term[PL_TERM_program].host = PROGRAM;
     }
-    if (plan->exchange) {
-        use->term[PL_TERM_exchange].host = 4 * P;
-        use->allreduce_bytes = 2 * sum.exchange * (plan->peers - 1) / plan->peers;
+    if (plan->allreduce_bits) {
+        use->term[PL_TERM_allreduce].host = 4 * P;
+        use->allreduce_bytes = 2 * sum.wire * (plan->peers - 1) / plan->peers;
     }
     for (int i = 0; i < PL_TERM_COUNT; i++) {
         use->device += use->term[i].device;

@@ -66,8 +66,8 @@ struct pl_memory_plan {
     double min_8bit, block; /* smaller tensors keep 32-bit states; elements that share a scale */
     int fused;              /* attention never writes its scores */
     int dropout;            /* keeps masks, one byte an element */
-    int exchange;           /* bits of a gradient on its way to other peers: 0 (alone), 8, 16, 32 */
-    double peers;           /* that exchange */
+    int allreduce_bits;     /* bits of a gradient on its way to other peers: 0 (alone), 8, 16, 32 */
+    double peers;           /* of the all-reduce */
 };
 /* What the model's own setting is: 8-bit LAMB and reversible layers for the reference run's family,
  * the page's preset for the others. */
@@ -75,7 +75,7 @@ void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_mode
 /* Sets one option by its name on the published command line ('-' and '_' are the same)
  * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,
  * zero, ngpus, checkpoint, offload, shared-groups; heads, layers, precision, min-8bit, block,
- * fused, dropout, exchange, peers. "model" replaces the whole plan, so it comes first.
+ * fused, dropout, compression-bits, peers. "model" replaces the whole plan, so it comes first.
  * PL_ENOTFOUND: no such option; PL_EUSE: no such value. */
 int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *value,
                   struct pl_err *err);
@@ -109,16 +109,17 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(optimizer, \
       "optimizer state per tensor: 8-bit moments with a scale per block, small tensors " \
       "in 32 bits, factored moments as rows and columns") \
-    X(kept, "activations that wait for the backward pass: everything a layer made, each layer's " \
-            "input (checkpointing), or two streams for the whole stack (reversible)") \
-    X(working, "the one layer at hand: what is computed again for it, and its gradients") \
+    X(activations, \
+      "activations saved for the backward pass: everything a layer computed, each layer's " \
+      "input (checkpointing), or two streams for the whole stack (reversible)") \
+    X(working, "the current layer: activations that are recomputed for it, and its gradients") \
     X(logits, \
       "embedding, last norm, logits and their gradient; this project's loss takes them in " \
       "blocks") \
     X(last_good, \
       "this project's trainer: a copy of parameters and optimizer state, restored when " \
       "a loss is not finite") \
-    X(exchange, "32-bit copies of gradients and of what comes back while peers average them") \
+    X(allreduce, "32-bit copies of gradients and of received averages during an all-reduce") \
     X(saving, "a checkpoint while it is written, beyond the blocks that are free by then") \
     X(program, "the program, its libraries, tokenizer and pairs, as measured")
 

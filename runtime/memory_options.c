@@ -60,7 +60,7 @@ static int word(int *out, const char *option, const char *value, const struct wo
             strcat(all, w->name);
         }
     }
-    return pl_fail(err, PL_EUSE, "--%s: '%.40s' is none of %s", option, value, all);
+    return pl_fail(err, PL_EUSE, "--%s: '%.40s' is not one of %s", option, value, all);
 }
 
 static int number(double *out, const char *option, const char *value, struct pl_err *err)
@@ -123,7 +123,7 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
     }
     if (same(option, "zero")) return set_int(&plan->zero, option, value, err);
     if (same(option, "compression-bits") || same(option, "exchange")) /* its former name */
-        return set_int(&plan->exchange, option, value, err);
+        return set_int(&plan->allreduce_bits, option, value, err);
     if (same(option, "offload")) return word(&plan->offload, option, value, switches, err);
     if (same(option, "fused")) return word(&plan->fused, option, value, switches, err);
     if (same(option, "dropout")) return word(&plan->dropout, option, value, switches, err);

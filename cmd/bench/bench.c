@@ -56,7 +56,7 @@ static int take_size(void *options, const char *name, const char *value, struct 
             b->chosen[i] = 1;
             return PL_OK;
         }
-    return pl_fail(err, PL_EUSE, "'%.40s' is none of demo, small, middle, run", value);
+    return pl_fail(err, PL_EUSE, "'%.40s' is not one of demo, small, middle, run", value);
 }
 
 #define OPTIONS struct bench

@@ -28,7 +28,7 @@ static int take_robust(void *options, const char *name, const char *value, struc
     (void)name;
     if (!robust_named(&o->clip, &o->verify, &o->validators, value)) return PL_OK;
     return pl_fail(err, PL_EUSE,
-                   "'%.40s' is none of none, centered-clip[:RADIUS], btard[:VALIDATORS]", value);
+                   "'%.40s' is not one of none, centered-clip[:RADIUS], btard[:VALIDATORS]", value);
 }
 
 #define OPTIONS struct averaging_options

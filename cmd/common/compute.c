@@ -52,11 +52,14 @@ static int choose_gpus(const struct pl_backend *be, struct compute *c, struct pl
             if (end == at || n > INT_MAX) break;
             number[count++] = (int)n;
         }
-        if (*at) return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is no list such as 0,2", c->gpus);
+        if (*at) return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is not a list such as 0,2", c->gpus);
     } else {
         long n = strcmp(at, "all") ? strtol(at, NULL, 10) : pl_device_count(be);
         if (n < 1 || n > GPUS_MAX)
-            return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is none from 1 to %d", at, GPUS_MAX);
+            return pl_fail(err, PL_EUSE,
+                           "--gpus: '%.40s' is not a number from 1 to "
+                           "%d",
+                           at, GPUS_MAX);
         for (; count < n; count++) number[count] = count;
     }
     c->devices = count;

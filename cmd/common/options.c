@@ -58,7 +58,7 @@ static int find_name(const char *const *names, const char *text, struct pl_err *
         return pl_fail(err, PL_EUSE, "'%.40s' is neither %s nor %s", text, names[0], names[1]);
     for (size_t i = 0; i < count && used < sizeof all; i++)
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
-    return pl_fail(err, PL_EUSE, "'%.40s' is none of %s", text, all);
+    return pl_fail(err, PL_EUSE, "'%.40s' is not one of %s", text, all);
 }
 
 static void store_integer(void *at, size_t bytes, int64_t x)

@@ -45,13 +45,12 @@ void walk_skip(struct walk *w, const char *section, const char *what, const char
 const struct option_row conform_peer_rows[] = {
     { "peer", "MULTIADDR", NULL, OPT_TEXT(address),
       "test a live peer of any implementation. What we store there has random keys and expires "
-      "within seconds; its averagers meet us as a client whose tensors weigh nothing" },
+      "within seconds; its averagers meet us as a client with weight 0" },
     { "run", "ID", NULL, OPT_TEXT(run), "also test the averagers of a peer that trains this run" },
     { "prefix", "P", NULL, OPT_TEXT(prefix), "also test an averager with this prefix" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(class_name),
       "Python class of that averager, which is part of its RPC names" },
-    { "wait", "SECONDS", "60", OPT_SECONDS(patience, 0, 86400),
-      "how long it may take to look for a group" },
+    { "wait", "SECONDS", "60", OPT_SECONDS(patience, 0, 86400), "longest time to find a group" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
       "the group's, as for potluck average" },
     { "threshold", "N", "65537", OPT_INTEGER(threshold, 0, INT64_MAX),

@@ -51,7 +51,7 @@ int demo_replay(const char *path, struct pl_err *err)
         event = json_loadb(line, (size_t)(end - line), 0, NULL);
         number++;
         if (!take_event(&view, event, &now))
-            rc = pl_fail(err, PL_EFORMAT, "%s: line %zu is no event of a demo", path, number);
+            rc = pl_fail(err, PL_EFORMAT, "%s: line %zu is not an event of a demo", path, number);
         json_decref(event);
     }
     free(data);

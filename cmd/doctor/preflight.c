@@ -74,10 +74,10 @@ static const char *advice_for(const char *address, int status, const char *why)
         { "host is unreachable", "their side, if others cannot join either: that machine is "
                                  "off, or a firewall rejects us; otherwise your side: this machine "
                                  "has no route to it" },
-        { "does not serve /libp2p/circuit/relay", "their side: the first peer of that address "
-                                                  "is no relay (potluck peer --relay); ask for "
+        { "does not serve /libp2p/circuit/relay", "their side: the first peer of that address is "
+                                                  "not a relay (potluck peer --relay); ask for "
                                                   "another address" },
-        { "holds no reservation", "their side: the peer behind the relay is gone; ask for another "
+        { "holds no reservation", "their side: the peer behind the relay has left; ask for another "
                                   "address" },
         { "the relay ", "their side: the relay is full or in trouble; ask for another address" },
         { "that is ourselves", "your side: this is the address of your own identity" },
@@ -86,10 +86,10 @@ static const char *advice_for(const char *address, int status, const char *why)
           "(potluck peer keeps its key with --identity); ask for the current address" },
         { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
         { "says nothing", "their side: a program accepts connections there and sends nothing: a "
-                          "peer that hangs, or no libp2p peer; check the port, or use another "
+                          "peer that hangs, or another program; check the port, or use another "
                           "bootstrap peer" },
         { "connection lost", "their side: it closed the connection: it has too many connections, a "
-                             "firewall interferes, or it is no libp2p peer" },
+                             "firewall interferes, or it is not a libp2p peer" },
         { "own identity", "your side: this is the address of your own identity" },
     };
     if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&
@@ -136,8 +136,7 @@ static const char *refusal_advice(const char *why)
 static void entry_refuses(struct preflight_entry *e, int status, const char *why)
 {
     preflight_finding(&e->finding, FINDING_BAD, "entry",
-                      "%.200s: connected, but it is no node of the DHT: %.200s\n%s", e->address,
-                      why,
+                      "%.200s: connected, but it is not a DHT node: %.200s\n%s", e->address, why,
                       status == PL_ENOTFOUND
                           ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
                             "client mode"
@@ -272,7 +271,7 @@ static void reachability(struct preflight *c)
         if (!status) {
             multiaddr_text(at, &p.at);
             preflight_say(c, FINDING_GOOD, "reach",
-                          "%.60s has connected to us at %.200s\n\npublicly reachable", peer,
+                          "%.60s connected to us at %.200s\n\npublicly reachable", peer,
                           p.at.length ? at : "our address");
             c->reached = 1;
             return;

@@ -159,8 +159,8 @@ static int give_up(const struct preflight_join *c, struct pl_err *err)
     if (!bad) return pl_fail(err, PL_EIO, "no bootstrap peer accepts us");
     if (differ)
         return pl_fail(err, PL_EIO,
-                       "none of %zu bootstrap peers accepts us, each for another "
-                       "reason: see above",
+                       "none of the %zu bootstrap peers accepts us, for different reasons; see "
+                       "above",
                        c->network.count);
     return pl_fail(err, PL_EIO, "%s: %.250s",
                    c->network.count == 1 ? "the bootstrap peer does not accept us"

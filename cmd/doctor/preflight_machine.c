@@ -95,7 +95,7 @@ int preflight_machine(const char *model, const struct pl_backend *be, preflight_
     int rc = pl_memory_model_named(&m, model, err);
     if (rc) return rc;
     pl_memory_plan_for(&plan, &m);
-    plan.exchange = ALLREDUCE_BITS;
+    plan.allreduce_bits = ALLREDUCE_BITS;
     if (plan.peers < 2) plan.peers = 2;
     pl_memory_estimate(&use, &plan);
     memory(&plan, use.device + use.host, proc_bytes("/proc/meminfo", "MemAvailable"), report,
@@ -110,7 +110,7 @@ void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_
 {
     struct pl_memory_plan plan = *training;
     struct pl_memory_use use;
-    plan.exchange = ALLREDUCE_BITS;
+    plan.allreduce_bits = ALLREDUCE_BITS;
     pl_memory_estimate(&use, &plan);
     memory(&plan, use.host + (be->host_alloc ? 0 : use.device),
            proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/self/status", "VmRSS"),

@@ -161,9 +161,8 @@ void preflight_run(struct preflight *c)
     else
         preflight_say(
             c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
-            "no peer trains \"%.100s\" yet\nyour side, if others should: --run must be spelled "
-            "as theirs, and --join must be an address of their swarm\n"
-            "no trainers yet",
+            "no peer trains \"%.100s\" yet\nyour side, if others should: use their spelling of "
+            "--run, and an address of their swarm for --join\nno trainers yet",
             c->plan->run);
     compare_targets(c, &v);
 }

@@ -242,10 +242,14 @@ static int prepare(struct state *s, struct pl_err *err)
     if (!rc) rc = pl_checkpoint_newest(&newest, job->out, err);
     if (!rc && newest && !job->resume)
         rc = pl_fail(err, PL_EUSE,
-                     "%s is there already: --resume goes on from it, another --out leaves it alone",
+                     "%s exists: --resume continues from it; give another --out to keep it",
                      newest);
     if (!rc && job->resume) {
-        if (!newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
+        if (!newest)
+            rc = pl_fail(err, PL_ENOTFOUND,
+                         "%s: no checkpoint to continue "
+                         "from",
+                         job->out);
         else rc = load(s, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
     }
@@ -265,7 +269,7 @@ static int finish(struct state *s, struct pl_err *err)
     if (rc) return rc;
     if (s->step < job->steps)
         fprintf(stderr,
-                "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+                "stopped at step %llu of %llu; everything is saved in %s, continue with --resume\n",
                 (unsigned long long)s->step, (unsigned long long)job->steps, job->out);
     printf("held-out perplexity %.2f -> %.2f a %s after %llu steps\n", s->first_perplexity,
            s->perplexity, job->unit, (unsigned long long)s->step);

@@ -77,7 +77,7 @@ static int run_file(struct requests *r, const char *path)
     if (rc) fail(&err);
     else if (is_complete)
         printf("%s: complete; potluck lab compare %s draws it\n", run.name, job.out);
-    else printf("%s: stopped and saved; --resume goes on\n", run.name);
+    else printf("%s: stopped and saved; --resume continues\n", run.name);
     lab_run_clear(&run);
     return rc ? 1 : 0;
 }

@@ -145,7 +145,8 @@ static int open_folder(struct state *s, struct pl_err *err)
     if (!s->log_path || !s->run_path || !s->state_path || !s->new_path)
         return pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && !job->resume && !access(s->state_path, F_OK))
-        rc = pl_fail(err, PL_EUSE, "%s: --resume goes on from it, another --out leaves it alone",
+        rc = pl_fail(err, PL_EUSE,
+                     "%s exists: --resume continues from it; give another --out to keep it",
                      s->state_path);
     if (!rc) rc = pl_file_write(s->run_path, job->run->text, strlen(job->run->text), err);
     if (!rc && !(s->log = fopen(s->log_path, job->resume ? "a" : "w")))

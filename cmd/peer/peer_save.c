@@ -95,8 +95,9 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
     struct pl_err text = *why;
     if (status == PL_EUSE)
         pl_fail(&text, status,
-                "%.300s; your side: --config %.60s and --optimizer %s are not the run's", why->text,
-                p->model->config, p->model->kind);
+                "%.300s; your side: --config %.60s and --optimizer %s differ from the "
+                "run's",
+                why->text, p->model->config, p->model->kind);
     say_trouble(p, donor, text.text);
 }
 

@@ -169,7 +169,7 @@ static int take_folder(const struct requests *w, struct pl_err *err)
     if (!rc && !w->job.resume && !w->swarm.run) rc = pl_checkpoint_newest(&newest, w->job.out, err);
     if (newest)
         rc = pl_fail(err, PL_EUSE,
-                     "%s is there already: --resume goes on from it, another --out leaves it alone",
+                     "%s exists: --resume continues from it; give another --out to keep it",
                      newest);
     free(newest);
     return rc;

@@ -270,7 +270,7 @@ static int prepare(struct state *s, struct pl_err *err)
         struct train_source source = job->source;
         rc = pl_checkpoint_newest(&newest, job->out, err);
         if (!rc && !newest)
-            rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
+            rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to continue from", job->out);
         if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
         if (!rc && s->t->step >= job->steps)
@@ -314,7 +314,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
     else if (*end == TRAIN_STOPPED)
         fprintf(stderr,
-                "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+                "stopped at step %llu of %llu; everything is saved in %s, continue with --resume\n",
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
     interrupt_release(&before);
     train_log_close(&s.log);

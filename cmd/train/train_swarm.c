@@ -215,9 +215,9 @@ static void print_text(const char *cmd, const struct pl_collaborative_event *e, 
                     (long long)e->status.epoch, e->round.why);
         else if (verify && !e->round.verified && e->round.peers > 1)
             fprintf(stderr,
-                    "\npotluck %s: step %lld could not be verified: it takes three peers or more "
-                    "that can be called, ask for it alike and have the same data; centered-clip in "
-                    "what we reduce\n",
+                    "\npotluck %s: step %lld could not be verified: at least three publicly "
+                    "reachable peers must ask for it with the same data; we reduced our parts by "
+                    "centered-clip\n",
                     cmd, (long long)e->status.epoch);
         break;
     case PL_COLLABORATIVE_CORRECTED:

@@ -58,7 +58,7 @@ int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err
     if (rc || (n = strlen(*text)) == bytes) return rc;
     free(*text);
     *text = NULL;
-    return pl_fail(err, PL_EFORMAT, "%s: byte %zu is zero: this is no text", path, n);
+    return pl_fail(err, PL_EFORMAT, "%s: byte %zu is zero: not a text file", path, n);
 }
 
 int pl_folder_make(const char *path, struct pl_err *err)

@@ -76,7 +76,7 @@ static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name
         json_t *d = json_array_get(shape, (size_t)i);
         if (!json_is_integer(d) || json_integer_value(d) < 0 ||
             pl_size_mul(&t->n, t->n, (size_t)json_integer_value(d)))
-            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: shape[%d] is no usable size",
+            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: shape[%d] is not a usable size",
                            f->path, name, i);
         t->shape[i] = json_integer_value(d);
     }
@@ -139,7 +139,7 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
     o->header = pl_json_load((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(o->header))
         return pl_fail(err, o->header ? PL_EFORMAT : pl_json_status(),
-                       "%s: header is no JSON object: %s", f->path,
+                       "%s: header is not a JSON object: %s", f->path,
                        o->header ? "another type" : why.text);
     f->tensors = calloc(json_object_size(o->header) + 1, sizeof *f->tensors);
     if (!f->tensors) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);

@@ -89,7 +89,7 @@ static int convert(struct reading *r, json_t **out, int index, int depth)
             const yaml_node_t *key = yaml_document_get_node(&r->document, i->key);
             json_t *value;
             if (!key || key->type != YAML_SCALAR_NODE) {
-                rc = pl_fail(r->err, PL_EFORMAT, "%s: line %zu: a key that is no text", r->where,
+                rc = pl_fail(r->err, PL_EFORMAT, "%s: line %zu: a key is not text", r->where,
                              node->start_mark.line + 1);
                 break;
             }

@@ -220,7 +220,7 @@ json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_e
     json_t *root = NULL;
     if (!text) pl_fail(err, PL_EFORMAT, "%s: no metadata entry '%s'", f->path, key);
     else if (!(root = pl_json_load(text, strlen(text), 0, &why)))
-        pl_fail(err, pl_json_status(), "%s: metadata '%s' is no JSON: %s", f->path, key, why.text);
+        pl_fail(err, pl_json_status(), "%s: metadata '%s' is not JSON: %s", f->path, key, why.text);
     return root;
 }
 

@@ -50,7 +50,7 @@ static int check_kind(const json_t *params, const json_t *dd, const char *where,
     if (remap && !json_is_null(remap))
         return pl_fail(err, PL_EUSE, "%s: codes with a remap are not known", where);
     if (kl && !json_is_null(kl) && !json_is_number(kl))
-        return pl_fail(err, PL_EFORMAT, "%s: kl_weight is no number", where);
+        return pl_fail(err, PL_EFORMAT, "%s: kl_weight is not a number", where);
     return PL_OK;
 }
 

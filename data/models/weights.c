@@ -65,7 +65,7 @@ int pl_weights_save(const struct st_file *f, const char *path, struct pl_err *er
     for (size_t i = 0; i < PL_COUNT(torch); i++)
         if (ends_with(path, torch[i])) return pl_torch_save(f, path, err);
     return pl_fail(err, PL_EUSE,
-                   "%s: what kind of file? The name should end in .safetensors, .pt, .pth, "
-                   ".bin or .ckpt",
+                   "%s: unknown kind of file: the name should end in .safetensors, .pt, .pth, .bin "
+                   "or .ckpt",
                    path);
 }

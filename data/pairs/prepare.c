@@ -151,8 +151,8 @@ static int find_shard(struct job *j, const char *path, const char *origin, size_
     found = pl_shard_meta(s, ORIGIN_KEY);
     if (!found || strcmp(found, origin) || pl_shard_rows(s) > entries)
         rc = pl_fail(err, PL_EUSE,
-                     "%s: is there already, made from other pictures or otherwise; "
-                     "remove it or choose another folder",
+                     "%s: exists, made from other pictures or with other settings; remove it or "
+                     "choose another folder",
                      path);
     else {
         j->counts->entries += entries;
@@ -185,7 +185,7 @@ static int write_shard(struct job *j, const char *path, const char *origin, size
     }
     if (!rc) rc = flush(j, w, err);
     if (!rc && !j->counts->encoded)
-        rc = pl_fail(err, PL_ENOTFOUND, "none of the first %zu pictures can be read", end);
+        rc = pl_fail(err, PL_ENOTFOUND, "cannot read any of the first %zu pictures", end);
     if (rc) {
         pl_shard_writer_discard(w);
         return rc;

@@ -123,7 +123,7 @@ static void read_columns(struct footer *f, int depth, int nested)
     struct element *e;
     if (f->in.bad) return;
     if (f->next == f->elements || depth > SCHEMA_DEPTH_MAX) {
-        wrong(f, "a schema whose numbers of children don't add up");
+        wrong(f, "a schema with inconsistent numbers of children");
         return;
     }
     e = &f->element[f->next++];

@@ -179,7 +179,8 @@ static int read_merges(struct loader *l, char *text)
         p.joined = l->b->clip ? 512 + p.rank : find_name(l, joined);
         if (p.left < 0 || p.right < 0 || p.joined < 0)
             return pl_fail(l->err, PL_EFORMAT,
-                           "%s: line %zu: '%.40s %.40s' joins what is no symbol, or into none",
+                           "%s: line %zu: '%.40s %.40s' merges symbols that are not in the "
+                           "vocabulary",
                            l->path, number, line, right);
         if (l->b->clip && (rc = add_name(l, joined, strlen(joined), p.joined))) return rc;
         add_pair(l->b, p);

@@ -76,7 +76,7 @@ int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const c
             return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte",
                            file);
         if (!valid(m->pool, m->pool_bytes))
-            return pl_fail(err, PL_EFORMAT, "%s: character map gives bytes that are no UTF-8",
+            return pl_fail(err, PL_EFORMAT, "%s: the character map yields bytes that are not UTF-8",
                            file);
         for (uint32_t i = 0; i < m->count; i++) {
             uint32_t to = unit(m, i) & ~VALUE_UNIT;

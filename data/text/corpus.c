@@ -175,7 +175,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
                  (r->bytes < PAGE_BYTES || !is_empty(r->text + line, r->bytes - line)));
         if (rc == PL_ENOTFOUND && r->bytes) rc = PL_OK;
         if (!rc && memchr(r->text, 0, r->bytes))
-            rc = pl_fail(err, PL_EFORMAT, "%s: a zero byte at or before line %llu: this is no text",
+            rc = pl_fail(err, PL_EFORMAT, "%s: a zero byte at or before line %llu: not a text file",
                          path, (unsigned long long)r->line);
         return rc;
     }

@@ -102,7 +102,10 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
     if (rc != PL_ENOTFOUND) return malformed(&r, file, "a piece's fields do not fit", err);
     if (!p->n) return malformed(&start, file, "an empty piece", err);
     if (!(fabsf(p->score) <= SPIECE_SCORE_MAX))
-        return malformed(&start, file, "a piece's score is no logarithm of a probability", err);
+        return malformed(&start, file,
+                         "a piece's score is not the logarithm of a "
+                         "probability",
+                         err);
     if (!valid_utf8(p->text, p->n)) return malformed(&start, file, "a piece is not UTF-8", err);
     return PL_OK;
 }

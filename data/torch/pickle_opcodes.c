@@ -73,7 +73,7 @@ static int push_written(struct machine *m, int is_float)
         v->integer = 0;
     }
     if (end == copy || (*end && strcmp(end, "L")))
-        return pl_pickle_refuse(m, PL_EFORMAT, "'%.20s' is no number", copy);
+        return pl_pickle_refuse(m, PL_EFORMAT, "'%.20s' is not a number", copy);
     return pl_pickle_push(m, v);
 }
 
@@ -122,7 +122,7 @@ static int global_stack(struct machine *m)
     const struct pickle_value *name = pl_pickle_pop(m), *module = name ? pl_pickle_pop(m) : NULL;
     if (!module) return PL_EFORMAT;
     if (name->kind != PICKLE_TEXT || module->kind != PICKLE_TEXT)
-        return pl_pickle_refuse(m, PL_EFORMAT, "a global's name is no text");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a global's name is not text");
     return push_global(m, module->text, module->bytes, name->text, name->bytes);
 }
 
@@ -181,7 +181,10 @@ static int put(struct machine *m, size_t n, struct pickle_value *const *items, i
     if (to->kind == PICKLE_OBJECT && pairs) return append(m, to, items, n);
     if (pairs ? to->kind != PICKLE_DICT
               : to->kind != PICKLE_LIST && to->kind != PICKLE_SET && to->kind != PICKLE_OBJECT)
-        return pl_pickle_refuse(m, PL_EFORMAT, "items for what is no %s", pairs ? "dict" : "list");
+        return pl_pickle_refuse(m, PL_EFORMAT,
+                                "items for an object that is not a "
+                                "%s",
+                                pairs ? "dict" : "list");
     return to->kind == PICKLE_OBJECT ? PL_OK : append(m, to, items, n);
 }
 
@@ -209,9 +212,9 @@ static int make_object(struct machine *m)
                         *three[3];
     if (!global) return PL_EFORMAT;
     if (global->kind != PICKLE_GLOBAL)
-        return pl_pickle_refuse(m, PL_EFORMAT, "a call of what is no global");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a call of an object that is not a global");
     if (args->kind != PICKLE_TUPLE)
-        return pl_pickle_refuse(m, PL_EFORMAT, "arguments that are no tuple");
+        return pl_pickle_refuse(m, PL_EFORMAT, "arguments that are not a tuple");
     if (pl_pickle_is(global, "collections OrderedDict")) {
         const struct pickle_value *list = args->count ? args->item[0] : NULL;
         int rc = PL_OK;
@@ -221,7 +224,9 @@ static int make_object(struct machine *m)
             for (size_t i = 0; !rc && i < list->count; i++) {
                 const struct pickle_value *pair = list->item[i];
                 if ((pair->kind != PICKLE_LIST && pair->kind != PICKLE_TUPLE) || pair->count != 2)
-                    return pl_pickle_refuse(m, PL_EFORMAT, "an OrderedDict of what are no pairs");
+                    return pl_pickle_refuse(m, PL_EFORMAT,
+                                            "an OrderedDict of objects that are not "
+                                            "pairs");
                 rc = append(m, v, pair->item, 2);
             }
         return rc ? rc : pl_pickle_push(m, v);
@@ -240,7 +245,7 @@ static int build(struct machine *m)
     if (!v) return PL_EFORMAT;
     if (v->kind == PICKLE_OBJECT) v->item[2] = state;
     else if (v->kind != PICKLE_DICT) /* a dict's state is its _metadata, which is not needed */
-        return pl_pickle_refuse(m, PL_EFORMAT, "a state for what has none");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a state for an object that has none");
     return PL_OK;
 }
 
@@ -349,7 +354,7 @@ static int step(struct machine *m, uint8_t opcode)
         if (refused[i].code == opcode)
             return pl_pickle_refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused",
                                     refused[i].name);
-    return pl_pickle_refuse(m, PL_EFORMAT, "0x%02X is no opcode", opcode);
+    return pl_pickle_refuse(m, PL_EFORMAT, "0x%02X is not an opcode", opcode);
 }
 
 int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used,

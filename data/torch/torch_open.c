@@ -204,14 +204,14 @@ static int read_metadata(struct torch_reader *r)
     if (!f->meta_key || !f->meta_value || (!root && pl_json_status() == PL_ENOMEM))
         rc = pl_torch_no_memory(r);
     else if (!json_is_object(root))
-        rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is no JSON object", f->path, name);
+        rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is not a JSON object", f->path, name);
     else json_object_foreach(root, key, value)
         {
             const char *string = json_string_value(value);
             char *k = pl_torch_keep(r->o, strlen(key) + 1),
                  *v = string ? pl_torch_keep(r->o, strlen(string) + 1) : NULL;
             if (!string)
-                rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
+                rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is not text", f->path, name, key);
             else if (!k || !v) rc = pl_torch_no_memory(r);
             if (rc) break;
             f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
@@ -285,7 +285,7 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
 {
     const struct pl_mapping *map = &r->o->map;
     if (keys->kind != PICKLE_LIST)
-        return pl_fail(r->err, PL_EFORMAT, "%s: the list of storages is none", r->f->path);
+        return pl_fail(r->err, PL_EFORMAT, "%s: the list of storages is malformed", r->f->path);
     for (size_t i = 0; i < keys->count; i++) {
         const struct pickle_value *key = keys->item[i];
         struct storage_location wanted = { .key = key->text, .key_bytes = key->bytes }, *p = NULL;

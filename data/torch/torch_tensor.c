@@ -151,7 +151,7 @@ static int read_shape(struct st_tensor *t, int64_t *stride, size_t *reach,
         size_t way;
         if (!is_size(n) || !is_size(step) || pl_size_mul(&t->n, t->n, (size_t)n->integer))
             return pl_fail(err, PL_EFORMAT,
-                           "%s: tensor %.100s: size or stride %d is no usable number", path,
+                           "%s: tensor %.100s: size or stride %d is not a usable number", path,
                            t->name, i);
         t->shape[i] = n->integer;
         stride[i] = step->integer;

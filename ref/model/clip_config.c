@@ -55,7 +55,7 @@ int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
                        c->vision_width, c->text_width, PL_CLIP_HEAD);
     if (c->image % c->patch)
         return pl_fail(err, PL_EUSE,
-                       "CLIP configuration: pictures of %d pixels are no whole number of "
+                       "CLIP configuration: pictures of %d pixels are not a whole number of "
                        "patches of %d",
                        c->image, c->patch);
     return PL_OK;

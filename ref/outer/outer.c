@@ -60,7 +60,7 @@ static int check(const struct pl_outer_setup *s, struct pl_err *err)
 {
     if (s->count < 1 || !s->tensors) return pl_fail(err, PL_EUSE, "no tensors to train");
     if (s->peers < 1 || s->peers > PL_OUTER_PEERS_MAX || s->rank < 0 || s->rank >= s->peers)
-        return pl_fail(err, PL_EUSE, "peer %d of %d: there is no such peer", s->rank, s->peers);
+        return pl_fail(err, PL_EUSE, "peer %d of %d does not exist", s->rank, s->peers);
     if (s->H < 1) return pl_fail(err, PL_EUSE, "%d inner steps: at least one", s->H);
     for (int i = 0; i < s->count; i++)
         if (s->tensors[i].n < 1 || s->tensors[i].axes < 0 || s->tensors[i].axes > PL_OUTER_AXES_MAX)

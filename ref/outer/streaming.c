@@ -36,7 +36,9 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
         return pl_fail(err, PL_EUSE, "%d fragments: 1 to %d, and %d steps in equal parts", P,
                        PL_OUTER_FRAGMENTS_MAX, s->H);
     if (s->tau < 0 || s->tau >= (s->offsets ? s->H : s->H / P))
-        return pl_fail(err, PL_EUSE, "an exchange takes %d steps: fewer than are between two",
+        return pl_fail(err, PL_EUSE,
+                       "an all-reduce takes %d steps, expected fewer than the steps "
+                       "between two",
                        s->tau);
     for (int i = 0; i < s->count; i++)
         if (s->tensors[i].fragment < 0 || s->tensors[i].fragment >= P)

@@ -220,7 +220,11 @@ static int begin_download(struct lab_swarm *s, int k, struct pl_err *err)
     struct peer_clock *p = &s->peer[k].clock;
     int donor = first_active(s), rc;
     double bytes;
-    if (donor < 0) return pl_fail(err, PL_EUSE, "peer %d comes back, and nobody is there", k);
+    if (donor < 0)
+        return pl_fail(err, PL_EUSE,
+                       "peer %d returns, but no other peer is left to "
+                       "download the state from",
+                       k);
     bytes = (double)(s->model->n * sizeof(float) + pl_outer_state_bytes(s->peer[donor].outer) +
                      s->model->state_bytes(s->model->context, donor));
     p->donor = donor;

@@ -157,7 +157,7 @@ json_t *golden_meta(struct golden *g, const struct st_file *f, const char *key)
         return NULL;
     }
     root = json_loads(text, JSON_DECODE_ANY, &why);
-    if (!root) golden_fail(g, key, "metadata is no JSON: %s", why.text);
+    if (!root) golden_fail(g, key, "metadata is not JSON: %s", why.text);
     return root;
 }
 

@@ -35,14 +35,14 @@ for (const c of JSON.parse(fs.readFileSync(path.join(golden, "cases.json"))).cas
 
 const variants = [
     {}, { optimizer: "32-bit", layers: "stored", precision: "full" },
-    { optimizer: "8-bit", precision: "mixed", offload: true, exchange: 8, bsz: 3 },
+    { optimizer: "8-bit", precision: "mixed", offload: true, "compression-bits": 8, bsz: 3 },
     { optimizer: "factorized", precision: "half", zero: 2, ngpus: 4, "shared-groups": 2 },
     { optimizer: "factorized-alone", layers: "reversible", zero: 3, ngpus: 8, fused: true },
     { optimizer: "16-bit", layers: "checkpoint", zero: 1, ngpus: 2, dropout: true, fused: false,
-      exchange: 16, peers: 5, bsz: 40 },
-    { optimizer: "8-bit", "min-8bit": 1000, block: 256, dropout: false, layers: "stored", exchange: 32 }
+      "compression-bits": 16, peers: 5, bsz: 40 },
+    { optimizer: "8-bit", "min-8bit": 1000, block: 256, dropout: false, layers: "stored", "compression-bits": 32 }
 ];
-const keys = { bsz: "batch", ngpus: "devices", "shared-groups": "groups", "min-8bit": "min_8bit" };
+const keys = { bsz: "batch", ngpus: "devices", "shared-groups": "groups", "min-8bit": "min_8bit", "compression-bits": "allreduce_bits" };
 for (const name in models)
     for (const v of variants) {
         const plan = calc.planFor(models[name]), args = [name];

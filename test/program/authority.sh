@@ -31,7 +31,7 @@ prints() { # what, pattern, command...
 check "a secret of 64 digits" grep -qE '^[0-9a-f]{64}$' ann.token
 check "is not in the list" sh -c '! grep -q "$(cat ann.token)" list'
 refuses 1 "on the list already" "$POTLUCK" authority --invite ann --allow list
-refuses 1 "is no name" "$POTLUCK" authority --invite 'a b' --allow list
+refuses 1 "is not a name of" "$POTLUCK" authority --invite 'a b' --allow list
 echo 'broken line here' >broken
 refuses 1 "line 1" "$POTLUCK" authority --key k --allow broken --port 0
 refuses 2 "--allow and --key (or --invite) are needed" "$POTLUCK" authority
@@ -75,7 +75,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     check "nor does it get errors about tokens" sh -c '! grep "access token" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
     refuses_again 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
-    refuses_again 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses_again 1 "certificate.*; your side: give the authority.s certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
     refuses_again 1 "no program answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
 
     # Each file that can be wrong, and each authority that is none: one line with the file and the
@@ -93,18 +93,18 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     wrong "token-file empty is empty; your side: it holds the secret" $ca --token-file empty
     wrong "token-file blank: its first line begins with a space or is empty; your side:" $ca --token-file blank
     wrong "token-file its.line: its first line has more than one word; your side:" $ca --token-file its.line
-    wrong "token-file binary: byte 1 is none of a secret.s characters; your side:" $ca --token-file binary
+    wrong "token-file binary: byte 1 is not a character that a secret may contain; your side:" $ca --token-file binary
     wrong "token-file .: not a regular file; your side:" $ca --token-file .
-    wrong "asks for --token-file, too; your side:" $ca
-    wrong "token-file is for an authority.s tokens, and none is named; your side:" --token-file ann.token
+    wrong "needs --token-file, too; your side:" $ca
+    wrong "token-file needs an authority, and none is given; your side:" --token-file ann.token
     wrong "authority-ca nosuch: No such file.*your side:" --authority "$url" --authority-ca nosuch --token-file ann.token
     wrong "authority-ca empty: empty, no certificate; your side:" --authority "$url" --authority-ca empty --token-file ann.token
     wrong "authority-ca key: a private key, no certificate; your side:" --authority "$url" --authority-ca key --token-file ann.token
-    wrong "your side: --authority has to name it as its certificate does" --authority "https://127.0.0.1:${url##*:}" --authority-ca key.crt \
+    wrong "your side: --authority must use the name in the authority.s certificate" --authority "https://127.0.0.1:${url##*:}" --authority-ca key.crt \
         --token-file ann.token
-    wrong "your side: something else than an authority answers there" --authority \
+    wrong "your side: another program than an authority answers there" --authority \
         "https://localhost:$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')" --authority-ca key.crt --token-file ann.token
-    wrong "your side: --authority reads https://NAME:PORT" --authority "" --authority-ca key.crt --token-file ann.token
+    wrong "your side: give --authority as https://NAME:PORT" --authority "" --authority-ca key.crt --token-file ann.token
     prints "the doctor names file and side, too" '^ +-> your side: it holds the secret' "$POTLUCK" doctor --quick --join "$entry" $ca --token-file empty
     cp key k2 && cp key.tls k2.tls && echo x >k2.crt && cp key k3 && cp key.crt k3.crt && cp key k3.tls
     refuses 1 "k2.crt: no certificate (PEM)" "$POTLUCK" authority --key k2 --allow list --port 0
@@ -134,7 +134,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
 END
     }
     if ahead 3600; then
-        LD_PRELOAD=./clock.so wrong "gives a token that is none: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its owner's side; yours, if your clock" \
+        LD_PRELOAD=./clock.so wrong "returned an invalid token: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its owner's side; yours, if your clock" \
             $ann
     fi
     if ahead 120; then

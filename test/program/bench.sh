@@ -21,7 +21,7 @@ check "the JSON has the peer's time" grep -q '"peer_s": 1000' "$work/json"
 check "attention with a broken peer" bench fast broken attention
 check "which is said" grep -q 'Python packages not timed: .*ended with an error' "$work/out"
 check "both ways are timed" grep -Eq '^demo +both ways .*GF/s' "$work/out"
-refuses 2 "none of parts" "$POTLUCK" bench --only everything
-refuses 2 "none of demo" "$POTLUCK" bench --size huge
+refuses 2 "not one of parts" "$POTLUCK" bench --only everything
+refuses 2 "not one of demo" "$POTLUCK" bench --size huge
 check "an unwritable --json fails" sh -c "! '$POTLUCK' bench --only attention --size demo --json '$work/no/where'"
 finish

@@ -17,10 +17,10 @@ same "explicit sizes win" '"parameters": 35259904' \
     "$POTLUCK" calc gpt2-s --original --json --nlayers 2 --dmodel 512 --dhid 8192 --vocab-size 32000
 same "a file's model" '"without_sharing"' "$POTLUCK" calc "$(dirname "$0")/tiny.json" --json
 same "models" 'gpt3-xl          2048     2048' "$POTLUCK" calc --models
-same "each term explained" 'what is computed again for it' "$POTLUCK" calc
+same "each term explained" 'activations that are recomputed for it' "$POTLUCK" calc
 refuses 2 "no model is called 'gpt5'" "$POTLUCK" calc gpt5
 refuses 2 "bsz is 0" "$POTLUCK" calc --bsz 0
-refuses 2 "'9-bit' is none of 32-bit" "$POTLUCK" calc --optimizer 9-bit
+refuses 2 "'9-bit' is not one of 32-bit" "$POTLUCK" calc --optimizer 9-bit
 refuses 2 "compression-bits is 4" "$POTLUCK" calc --compression-bits 4
 refuses 2 "compression-bits is 4" "$POTLUCK" calc --exchange 4 # the former name
 finish

@@ -48,7 +48,7 @@ start "$work/c" ready "$POTLUCK" average --json --prefix walk --tensors data/dem
     --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 1 --timeout 300
 walk "an averager that leaves no time for a round" walked 50 "$(address "$work/c")" --prefix walk --wait 3
 refuses 2 "no /p2p/ID" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1
-refuses 2 "'best' is none of run" "$POTLUCK" conform --peer x --compression best
+refuses 2 "'best' is not one of run" "$POTLUCK" conform --peer x --compression best
 
 # Nobody at all.
 "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a >"$work/log" 2>&1

@@ -99,7 +99,7 @@ END
 for line in '[]' '{"event":"batch","peer":5,"time":1}' '{"event":"batch","peer":-1,"time":1}' '{"peer":1}' nonsense; do
     begin
     echo "$line" >>"$record"
-    refuses 1 "line 5 is no event of a demo" "$POTLUCK" demo --replay "$record"
+    refuses 1 "line 5 is not an event of a demo" "$POTLUCK" demo --replay "$record"
 done
 refuses 1 "/nowhere" "$POTLUCK" demo --replay /nowhere
 finish

@@ -92,7 +92,7 @@ printf 'vast.png\ta\nnowhere.png\tb\n' >gone.tsv
 prepare --data gone.tsv --out gone >said 2>&1
 status=$?
 check "nothing to prepare" [ "$status" -eq 1 ]
-check "is said" grep -q '^potluck prepare: gone.tsv: none of the first 2 pictures can be read$' said
+check "is said" grep -q '^potluck prepare: gone.tsv: cannot read any of the first 2 pictures$' said
 check "and no shard is written" [ -z "$(ls gone)" ]
 
 # Captions: a megabyte, which is only long, and bytes that are no UTF-8.

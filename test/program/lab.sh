@@ -36,7 +36,7 @@ check "the same file once more" run diloco "$diloco"
 check "gives the same log" cmp "$work/first" "$work/diloco/log.jsonl"
 check "stopped after 13 gradients" run diloco "$diloco" --stop 13
 check "there is a state" [ -s "$work/diloco/state.bin" ]
-refuses 1 "--resume goes on from it" run diloco "$diloco"
+refuses 1 "--resume continues from it" run diloco "$diloco"
 check "stopped again" run diloco "$diloco" --resume --stop 25
 check "resumed to the end" run diloco "$diloco" --resume
 check "gives the same log, too" cmp "$work/first" "$work/diloco/log.jsonl"

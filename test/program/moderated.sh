@@ -53,6 +53,6 @@ check "the program has taken the same steps" shared
 check "a wrong secret is refused in one line" again takes_no "the secret of $work/wrong is not on its list; your side: " \
     authority="$url" authority_ca="$work/key.crt" token_file="$work/wrong"
 check "so is a missing file" takes_no "$work/nosuch: No such file" authority="$url" token_file="$work/nosuch"
-check "so is a secret without an authority" takes_no "none is named; your side: --authority" token_file="$work/bob"
+check "so is a secret without an authority" takes_no "none is given; your side: add --authority" token_file="$work/bob"
 check "and a peer without a token" again takes_no "access token" compression=run
 finish

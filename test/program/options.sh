@@ -27,7 +27,7 @@ misused "--warmup: '1.5' is not a number from 0 to 1" train --warmup 1.5
 misused "--lr: 'nan' is not a number from 0 to 1000" train --lr nan
 misused "--timeout: '0' is not a number of seconds from 0.1 to 86400" average --timeout 0
 misused "--precision: 'c' is neither float32 nor bf16" train --precision c
-misused "--activations: 'hi' is none of reversible, recomputed, stored" train --activations hi
+misused "--activations: 'hi' is not one of reversible, recomputed, stored" train --activations hi
 misused "--cache: the name is empty" train --cache=
 misused "--quiet: it takes no value, and '1' was given" train --quiet=1
 misused "--steps: its value is missing; expected --steps N" train --steps

@@ -82,7 +82,7 @@ refuses 2 "accepts no connections: --join" "$POTLUCK" train --run r --client-mod
 refuses 2 "accepts no connections: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
 
 check "the doctor finds nothing bad" again "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --model demo
-prints "it is reached" '^ok +reach .* has connected to us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
+prints "it is reached" '^ok +reach .* connected to us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
 prints "or not" '^BAD +reach .*not publicly reachable' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
 prints "it sees the relay" '^ok +relay' "$POTLUCK" doctor --join "$entry" --client-mode --quick
 prints "nobody there: their side" 'their side: no program listens' "$POTLUCK" doctor --join "$nobody" --quick
@@ -146,16 +146,16 @@ ends "nobody listens" 'the bootstrap peer does not accept us: their side: no pro
 ends "so it ends without the check" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody" --no-check
 ends "somebody else listens" 'their side: another peer, or the same peer with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
 ends "a name that is none" 'your side: the name cannot be resolved' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
-ends "an address that is none" 'your side: an address reads /ip4/.*, ask for one' --join 127.0.0.1:1
-ends "two in one" 'your side: one address, and nothing else, for each --join' --join "$entry,$entry"
+ends "an address that is none" 'your side: an address looks like /ip4/.*, ask for one' --join 127.0.0.1:1
+ends "two in one" 'your side: give one address for each --join' --join "$entry,$entry"
 ends "a port that is taken" 'address already in use; your side: --listen takes' --join "$entry" \
     --listen "/ip4/127.0.0.1/tcp/$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')"
-ends "no address to listen at" 'listen 4001: .*your side: it reads /ip4/0.0.0.0/tcp/4001' --join "$entry" --listen 4001
-ends "one of another transport" 'no address of TCP.*; your side: ' --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
+ends "no address to listen at" 'listen 4001: .*your side: it looks like /ip4/0.0.0.0/tcp/4001' --join "$entry" --listen 4001
+ends "one of another transport" 'no TCP address.*; your side: ' --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
 prints "as the doctor says" 'your side: only TCP addresses can be dialed' "$POTLUCK" doctor --quick --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
-ends "a relay that is none" 'their side: the first peer of that address is no relay' \
+ends "a relay that is none" 'their side: the first peer of that address is not a relay' \
     --join "$(address "$work/b")/p2p-circuit${nobody#*/tcp/1}"
-ends "a peer that is not behind its relay" 'their side: the peer behind the relay is gone' --join "$entry/p2p-circuit${nobody#*/tcp/1}"
+ends "a peer that is not behind its relay" 'their side: the peer behind the relay has left' --join "$entry/p2p-circuit${nobody#*/tcp/1}"
 if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
     prints "no IPv6 here" 'your side, if others can join: this machine has no route to IPv6' \
         unshare -n "$POTLUCK" doctor --quick --client-mode --join "/ip6/2001:db8::1/tcp/1${nobody#*/tcp/1}"
@@ -166,7 +166,7 @@ if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
         ip link add v0 type veth peer name v1; ip addr add 192.0.2.1/24 dev v0; ip link set v0 up; ip link set v1 up
         "$0" doctor --quick --client-mode --join "$1"' "$POTLUCK" "/ip4/192.0.2.9/tcp/1${nobody#*/tcp/1}"
 fi
-ends "two that fail in their ways" 'none of 2 bootstrap peers accepts us, each for another reason' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
+ends "two that fail in their ways" 'none of the 2 bootstrap peers accepts us, for different reasons' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
 learns() { # pattern, options
     want=$1; shift
     learn "$@" >"$work/said" 2>&1
@@ -205,13 +205,13 @@ one_tensor "$work/two" 2
 other_tensors() { # seconds in which they have to meet
     alone "$work/one" --timeout "$1" --join "$entry" >"$work/first" 2>&1 &
     last=$!
-    refused 1 "who was there averages other tensors; your side, if they agree" alone "$work/two" --timeout "$1" --join "$entry"
+    refused 1 "the peers found average other tensors; your side, if they agree" alone "$work/two" --timeout "$1" --join "$entry"
     set -- $?
     wait $last
     return "$1"
 }
 if other_tensors 8 || other_tensors 20 || other_tensors 60; then ok "refuses: $words"; else not_refused; fi
-refuses 1 "found no group for q.0b in time: nobody else was looking for one" alone "$work/two" --join "$entry" --prefix q --timeout 2
+refuses 1 "found no group for q.0b in time: no other peer was looking for a group" alone "$work/two" --join "$entry" --prefix q --timeout 2
 
 # Another compression only differs; parts of another length, by either option, name both and the
 # option.
@@ -290,7 +290,7 @@ prints "with the side" '-> your side, if they are right: --target-batch 8' "$POT
     --target-batch 16 --join "$(address "$work/trains")"
 check "a training looks, too" again learns 'check: target: 1 of the peers of "r" reports a target batch of 8 samples, ours is 16' \
     --join "$(address "$work/trains")" --target-batch 16 --optimizer adamw8
-ends "another optimizer" 'the others have another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
+ends "another optimizer" 'the other peers use another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
 
 # Something else answers, or nothing does.
 if command -v python3 >/dev/null; then

@@ -113,7 +113,7 @@ mkdir "$work/g"
 head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
 refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
 refuses 1 "no checkpoint" train --out "$work/empty" --resume
-refuses 1 "is there already" train --out "$work/a"
+refuses 1 "a exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.png"
 

@@ -43,15 +43,16 @@ void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_par
     if (m->method != ours && m->elements == (whole < rest ? whole : rest))
         pl_fail(&x->notes.misfit, PL_EPROTO,
                 "%.60s sends parts of %zu values (%s), we send parts of %zu "
-                "(%s); your side, if the others agree with it, else its: --compression",
+                "(%s): --compression differs; your side, if the others agree with that peer, "
+                "otherwise its side",
                 name, m->elements, pl_compression_name(m->method), part->length,
                 pl_compression_name(ours));
     else
         pl_fail(
             &x->notes.misfit, PL_EPROTO,
-            "%.60s sends a part of %zu values (%zu bytes) where ours has "
-            "%zu (%zu bytes at most, --part-bytes %zu); your side, if the others agree with it, "
-            "else its: --part-bytes",
+            "%.60s sends a part of %zu values (%zu bytes) where ours has %zu (at most %zu bytes): "
+            "our --part-bytes %zu differs from its own; your side, if the others agree with that "
+            "peer, otherwise its side",
             name, m->elements, m->elements * per_value, part->length, part->length * per_value,
             x->o.part_bytes);
 }
@@ -119,8 +120,9 @@ const char *allreduce_proof(const struct allreduce *x, size_t peer)
                                                : "it has equivocated";
     /* Unlike a missing message, these can't come from a bad link: streams are authenticated,
      * and bytes arrive as they were sent. */
-    if (x->sending.peer[peer].fault == FAULT_FALSE) return "it answers with what no reducer gives";
-    return x->receiving.peer[peer].fault == IN_FAULT_FALSE ? "it sends what no part is" : NULL;
+    if (x->sending.peer[peer].fault == FAULT_FALSE)
+        return "it answers with values that no reducer computes";
+    return x->receiving.peer[peer].fault == IN_FAULT_FALSE ? "it sends invalid parts" : NULL;
 }
 
 int allreduce_is_charged(const struct allreduce *x, size_t peer)

@@ -127,14 +127,14 @@ static void next_key(struct averager *a)
 static void no_group(struct averager *a)
 {
     const char *why =
-        !a->search.mm.met && !a->search.mm.met_misfits ? "nobody else was looking for one"
+        !a->search.mm.met && !a->search.mm.met_misfits ? "no other peer was looking for a group"
         : a->search.mm.met_misfits
-            ? "who was there averages other tensors; your side, if they agree with "
-              "one another: another model, or other options than theirs"
+            ? "the peers found average other tensors; your side, if they agree with each other: "
+              "your model or your options differ from theirs"
         : a->search.mm.met_refusals
-            ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
-              "get in: it has caught us cheating, and lets us in again after a while, "
-              "or it does not speak our version of the protocol"
+            ? "the peers found refuse us (PROTOCOL_VIOLATION); your side, if others can join: they "
+              "banned us for a while for false messages, or they do not speak our version of the "
+              "protocol"
             : a->search.ask.why.text;
     pl_fail(&a->call.why, a->search.status, "averaging: found no group for %.100s in time%s%s",
             a->names.key, why[0] ? ": " : "", why);

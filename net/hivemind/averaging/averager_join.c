@@ -146,7 +146,7 @@ static void asking_failed(void *context, struct rpc_stream *s, int status, const
 {
     struct averager *a = context;
     /* Kept for the sentence of a search that finds nobody. */
-    pl_fail(&a->search.ask.why, status, "who was there could not be asked: %.250s", why);
+    pl_fail(&a->search.ask.why, status, "the last leader could not be reached: %.250s", why);
     asking_end(context, s);
 }
 
@@ -176,7 +176,7 @@ static void on_leader_admitted(void *context, int status)
     }
     /* In a moderated run a leader without a token would be asked for nothing: no groupmate
      * of it may send it a part. */
-    pl_fail(&a->search.ask.why, status, "who was there has shown no valid access token");
+    pl_fail(&a->search.ask.why, status, "the last leader showed no valid access token");
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }

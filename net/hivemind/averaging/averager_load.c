@@ -356,7 +356,7 @@ static void on_donors(void *context, int status, const struct dht_result *r)
 {
     struct averager *a = context;
     a->load.task = NULL;
-    pl_fail(&a->load.why, PL_ENOTFOUND, "state: nobody shares one under %.100s",
+    pl_fail(&a->load.why, PL_ENOTFOUND, "state: no peer shares one under %.100s",
             a->names.state_key);
     if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count) {
         /* Sorting announcements costs time that their authors don't pay, so no more than

@@ -70,7 +70,7 @@ static int read_tensor(struct part_message *m, const uint8_t *data, size_t n, st
         else if (f.number == 5 && f.type == FIELD_VARINT) method = f.value;
     }
     if (rc || !is_float || type.dims != 1 || method >= PL_COMPRESSIONS)
-        return pl_fail(err, PL_EFORMAT, "averaging: a part that is no float32 tensor of one axis");
+        return pl_fail(err, PL_EFORMAT, "averaging: a part is not a float32 tensor with one axis");
     /* A count of the sender's is never used as a length. The buffer's length must be what method
      * and element count need, so that no decoder reads past its end. */
     m->has_part = 1;
@@ -96,7 +96,11 @@ int part_message_read(struct part_message *m, const uint8_t *data, size_t n, str
              * gradient / sum of weights. */
             memcpy(&m->weight, &f.value, sizeof m->weight);
     }
-    if (rc) return pl_fail(err, PL_EFORMAT, "averaging: %zu bytes are no AveragingData", n);
+    if (rc)
+        return pl_fail(err, PL_EFORMAT,
+                       "averaging: %zu bytes are not a valid AveragingData "
+                       "message",
+                       n);
     return tensor.data ? read_tensor(m, tensor.data, tensor.n, err) : PL_OK;
 }
 

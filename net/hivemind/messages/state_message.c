@@ -192,7 +192,10 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
     int rc = charge(l, n, err);
     while (c.left && !rc) {
         if (field_next(&c, &f))
-            return pl_fail(err, PL_EFORMAT, "state: %zu bytes are no DownloadData", n);
+            return pl_fail(err, PL_EFORMAT,
+                           "state: %zu bytes are not a valid DownloadData "
+                           "message",
+                           n);
         if (f.number == 1 && f.type == FIELD_DELIMITED) rc = keep_metadata(l, &f, err);
         else if (f.number == 2 && f.type == FIELD_DELIMITED) tensor = f;
     }
@@ -303,7 +306,7 @@ int training_state_read(struct training_state *t, const uint8_t *data, size_t n,
     mp_free(root);
     if (!rc) return PL_OK;
     training_state_clear(t);
-    return pl_fail(err, rc, "state: metadata that are no training state's");
+    return pl_fail(err, rc, "state: its metadata are not a training state's");
 }
 
 void training_state_clear(struct training_state *t)

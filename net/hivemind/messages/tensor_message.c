@@ -155,7 +155,7 @@ static int read_header(struct tensor_message *m, const Hivemind__Tensor *t, stru
 static Hivemind__Tensor *parse(const uint8_t *data, size_t bytes, struct pl_err *err)
 {
     Hivemind__Tensor *t = hivemind__tensor__unpack(NULL, bytes, data);
-    if (!t) pl_fail(err, PL_EFORMAT, "tensor: %zu bytes that are no Tensor message", bytes);
+    if (!t) pl_fail(err, PL_EFORMAT, "tensor: %zu bytes are not a valid Tensor message", bytes);
     return t;
 }
 

@@ -137,8 +137,7 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
      * a zone: such a token is refused by every peer. */
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
         return pl_fail(err, PL_EPROTO,
-                       "access token: its expiration_time '%.*s' is no UTC time "
-                       "without a zone",
+                       "access token: its expiration_time '%.*s' is not a UTC time without a zone",
                        (int)(bytes_length(&t->expiration) < 40 ? bytes_length(&t->expiration) : 40),
                        (const char *)bytes_at(&t->expiration));
     /* DHT time, which is corrected by the swarm's clocks: an expired token is expired for all. */
@@ -277,7 +276,7 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
         !auth_time_parse(&until, bytes_at(&token.expiration), bytes_length(&token.expiration)))
         a->until = (double)until / AUTH_SECOND;
     if (!rc && rsa_public_parse(&key, bytes_at(&token.public_key), bytes_length(&token.public_key)))
-        rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
+        rc = pl_fail(err, PL_EPROTO, "access token: its key is not an RSA key");
     auth_token_clear(&token);
     if (rc) return rc;
     /* ... then the sender's, over info with an empty signature and the plain message. The order

@@ -157,7 +157,9 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
     uint8_t random[32], secret[32];
     char text[65];
     if (!is_name(name, strlen(name)))
-        return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +",
+        return pl_fail(err, PL_EUSE,
+                       "'%.80s' is not a name of up to %d letters, digits and . _ - "
+                       "@ +",
                        name, AUTHORITY_NAME_MAX);
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
     /* 256 bits from the system's generator: a secret that cannot be guessed, so a fast hash of it
@@ -254,7 +256,7 @@ int authority_join(const struct authority *a, struct bytes *json, const char *be
     if (!text || strlen(text) != json_string_length(key) ||
         rsa_public_parse(&parsed, text, strlen(text)))
         status = refuse(json, 400,
-                        "experiment_join_input.peer_public_key is no RSA key as OpenSSH text");
+                        "experiment_join_input.peer_public_key is not an RSA key as OpenSSH text");
     else status = issue(a, json, user->name, text, strlen(text), now);
     EVP_PKEY_free(parsed);
     json_decref(o);

@@ -63,7 +63,7 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
      * Other fields (coordinator_ip, coordinator_port) are not needed: the user names the peers. */
     if (!key || rsa_public_parse(authority, key, strlen(key)))
         rc = pl_fail(err, PL_EFORMAT,
-                     "authority: auth_server_public_key is no RSA key as OpenSSH text");
+                     "authority: auth_server_public_key is not an RSA key as OpenSSH text");
     else rc = add_text(&t->username, access, "username", err);
     if (!rc) rc = add_text(&t->public_key, access, "peer_public_key", err);
     if (!rc) rc = add_text(&t->expiration, access, "expiration_time", err);
@@ -120,19 +120,19 @@ enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 2
 static const char *certificate_advice(long verified, int has_ca, const char *why)
 {
     if (verified == CERT_NOT_YET)
-        return "your side: set the clock (timedatectl set-ntp true); if it is right, its owner's: "
-               "that certificate is of the future";
+        return "your side: set the clock (timedatectl set-ntp true); if it is right, the "
+               "authority's owner's: its certificate is not valid yet";
     if (verified == CERT_OVER)
-        return "its owner's side: a new certificate (potluck authority makes one where FILE.crt "
-               "is gone); yours, if your clock is ahead";
+        return "the authority's owner's side: its certificate has expired (potluck authority makes "
+               "a new one if FILE.crt is deleted); yours, if your clock is ahead";
     if (verified == CERT_NAME || strstr(why, "subject name"))
-        return "your side: --authority has to name it as its certificate does (its owner's "
-               "--name)";
+        return "your side: --authority must use the name in the authority's certificate (its "
+               "owner's --name)";
     if (has_ca)
-        return "your side: --authority-ca is another's certificate: take the FILE.crt that its "
-               "owner gives out";
-    return "your side: give its certificate, the FILE.crt that its owner gives out, by "
-           "--authority-ca";
+        return "your side: --authority-ca is another authority's certificate: use the FILE.crt "
+               "that this authority's owner gives out";
+    return "your side: give the authority's certificate by --authority-ca, the FILE.crt that its "
+           "owner gives out";
 }
 
 /* Which side has to do what. *status: whether another try may help. Mistakes of the command line
@@ -147,16 +147,15 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
         curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &verified);
         return certificate_advice(verified, ask->ca_file != NULL, why);
     case CURLE_SSL_CACERT_BADFILE:
-        return "your side: --authority-ca has to be its certificate (PEM), the FILE.crt that its "
-               "owner gives out";
+        return "your side: --authority-ca must be the authority's certificate (PEM), the FILE.crt "
+               "that its owner gives out";
     case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT: return "your side: --authority reads https://NAME:PORT";
+    case CURLE_URL_MALFORMAT: return "your side: give --authority as https://NAME:PORT";
     case CURLE_SSL_CONNECT_ERROR:
-        return "your side: something else than an authority answers there; check --authority's "
+        return "your side: another program than an authority answers there; check --authority's "
                "address and port";
     case CURLE_COULDNT_RESOLVE_HOST:
-        return "your side: the name cannot be looked up; check --authority, then this machine's "
-               "DNS";
+        return "your side: the name cannot be resolved; check --authority, then this machine's DNS";
     case CURLE_OPERATION_TIMEDOUT:
         *status = PL_EAGAIN;
         return "its owner's side, if --authority is right: it is off or frozen, or a firewall "
@@ -175,7 +174,7 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
     if (status == 401 || status == 429) /* 429: and too often */
         return pl_fail(err, PL_EUSE,
                        "authority %.100s: the secret of %.100s is not on its list; your side: ask "
-                       "its owner for one (potluck authority --invite), and give it by "
+                       "the authority's owner for one (potluck authority --invite), and give it by "
                        "--token-file",
                        ask->url, ask->secret_from ? ask->secret_from : "ours");
     /* 500 and above: the service has failed, not we; a proxy answers so while it restarts. */
@@ -186,7 +185,7 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
                        ask->url, status);
     return pl_fail(err, PL_EUSE,
                    "authority %.100s answers with status %ld, expected 200; your "
-                   "side: something else than an authority answers there; check --authority",
+                   "side: another program than an authority answers there; check --authority",
                    ask->url, status);
 }
 
@@ -253,8 +252,8 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     if (rc) return rc;
     if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for this address */
         return pl_fail(err, PL_EUSE,
-                       "authority %.100s: no address of an authority; your side: "
-                       "--authority reads https://NAME:PORT",
+                       "authority %.100s: not a valid address; your side: give --authority as "
+                       "https://NAME:PORT",
                        ask->url[0] ? ask->url : "''");
     for (int i = 0;; i++) {
         bytes_clear(&answer); /* a try that broke off may have left a part of an answer */
@@ -276,7 +275,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
      * clocks is wrong. */
     if ((rc = auth_token_check(&t, authority, now, &why)))
         pl_fail(err, rc,
-                "authority %.100s gives a token that is none: %.200s; its owner's side; "
+                "authority %.100s returned an invalid token: %.200s; the authority's owner's side; "
                 "yours, if your clock is wrong (timedatectl set-ntp true)",
                 ask->url, why.text);
     /* And one that only we can make: a token for another key would be signed well, and be of no use

@@ -39,8 +39,8 @@ static void catch_up(struct pl_collaborative *c)
     if (!v.is_unshown || c->behind == BEHIND_DOUBTED) return; /* it is tried again */
     c->behind = BEHIND_DOUBTED;
     pl_fail(&warning, PL_OK,
-            "others claim to be ahead, and no state of theirs shows it (%.300s): we go "
-            "on from step %lld",
+            "other peers claim to be ahead, but none of their states shows it (%.300s): continuing "
+            "from step %lld",
             err.text, (long long)c->epoch);
     collaborative_warn(c, warning.text);
 }

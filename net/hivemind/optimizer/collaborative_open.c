@@ -52,8 +52,7 @@ static int check_options(const struct pl_collaborative_run *run,
         o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0)
         return pl_fail(err, PL_EUSE, "a number of the options is negative");
     if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
-        return pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method",
-                       o->compression);
+        return pl_fail(err, PL_EUSE, "compression '%.40s': unknown method", o->compression);
     if (o->group_bits &&
         (strlen(o->group_bits) > GROUP_BITS_MAX || o->group_bits[strspn(o->group_bits, "01")]))
         return pl_fail(err, PL_EUSE, "group bits '%.40s': expected up to %d zeros and ones",

@@ -121,9 +121,8 @@ static int explain_mismatch(struct pl_collaborative *c, const struct state_load 
     struct collaboration_view v;
     collaboration_get_view(c->collaboration, &v);
     return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
-                   "the others have another model or optimizer: %.300s; "
-                   "your side, if they agree with one another: --config and --optimizer have to be "
-                   "theirs",
+                   "the other peers use another model or optimizer: %.300s; your side, if they "
+                   "agree with each other: use their --config and --optimizer",
                    misfit.text); /* one peer's word does not end the run */
 }
 
@@ -152,8 +151,8 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     collaboration_set_epoch(c->collaboration, c->epoch);
     e.seconds = pl_seconds() - began;
     if (unconfirmed)
-        e.text = "its state comes from one donor that no other confirmed: with one donor alone, "
-                 "it has to be trusted";
+        e.text = "its state comes from one donor that no other confirmed, and must be trusted: "
+                 "there was one donor alone";
     collaborative_report(c, &e);
     collaborative_share(c);
     return PL_OK;

@@ -93,7 +93,7 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
                                          "a truth value" };
     /* hivemind's tracker writes None when it shuts down. */
     if (v->kind == MP_NIL && s->nil_allowed) return PL_OK;
-    if (v->kind != MP_MAP) return pl_fail(err, PL_EPROTO, "%s: the value is no map", s->suffix);
+    if (v->kind != MP_MAP) return pl_fail(err, PL_EPROTO, "%s: the value is not a map", s->suffix);
     for (size_t i = 0; i < s->count; i++) {
         const struct mp_value *field = mp_get(v, s->fields[i].name);
         if (!field) return pl_fail(err, PL_EPROTO, "%s: lacks %s", s->suffix, s->fields[i].name);

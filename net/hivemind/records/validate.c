@@ -189,7 +189,7 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
     if (next_tag(&c, signature_tag, &second, &second_n))
         return pl_fail(err, PL_EPROTO, "record: two signatures");
     if (rsa_public_parse(&key, owner, owner_n))
-        return pl_fail(err, PL_EPROTO, "record: its owner is no RSA key");
+        return pl_fail(err, PL_EPROTO, "record: its owner is not an RSA key");
     /* What remains of the value without its signature is what was signed. */
     plain.value = bytes_at(stripped);
     plain.n = bytes_length(stripped);

@@ -49,8 +49,8 @@ static int parse_secret(struct membership *m, const char *text, struct pl_err *e
     for (size_t i = 0; i < n; i++)
         if (text[i] <= ' ' || text[i] > '~')
             return pl_fail(err, PL_EUSE,
-                           "--token-file %.200s: byte %zu is none of a secret's "
-                           "characters; your side: it holds " SECRET,
+                           "--token-file %.200s: byte %zu is not a character that a secret may "
+                           "contain; your side: it holds " SECRET,
                            m->token_file, i);
     if (text[end] && text[end] != '\n')
         return pl_fail(err, PL_EUSE,
@@ -71,8 +71,7 @@ static int read_secret(struct membership *m, struct pl_err *err)
     int rc;
     if (!m->token_file)
         return pl_fail(err, PL_EUSE,
-                       "--authority asks for --token-file, too; your side: a file "
-                       "with " SECRET);
+                       "--authority needs --token-file, too; your side: a file with " SECRET);
     if ((rc = pl_file_read(&text, &n, m->token_file, sizeof m->secret - 1, &why)))
         return pl_fail(err, rc, "--token-file %.250s; your side: it holds " SECRET, why.text);
     rc = parse_secret(m, text, err);
@@ -98,8 +97,8 @@ static int check_ca_file(const struct membership *m, struct pl_err *err)
                                                  : "empty");
     free(text);
     return rc ? pl_fail(err, rc,
-                        "--authority-ca %.250s; your side: it has to be the authority's "
-                        "certificate (PEM), the FILE.crt that its owner gives out",
+                        "--authority-ca %.250s; your side: it must be the authority's certificate "
+                        "(PEM), the FILE.crt that its owner gives out",
                         why.text)
               : PL_OK;
 }
@@ -152,8 +151,8 @@ int membership_open(struct membership *m, struct auth **auth, struct pl_err *err
     if (!m->authority && !m->token_file && !m->ca_file) return PL_OK;
     if (!m->authority)
         return pl_fail(err, PL_EUSE,
-                       "%s is for an authority's tokens, and none is named; your side: "
-                       "--authority https://NAME:PORT",
+                       "%s needs an authority, and none is given; your side: add --authority "
+                       "https://NAME:PORT",
                        m->token_file ? "--token-file" : "--authority-ca");
     /* Files first: their mistakes are found without a network. The key is fresh each time, so that
      * a token is of use to this process alone. */

@@ -87,15 +87,15 @@ static int check_initial_peers(const struct swarm_options *o, struct pl_err *err
         /* /ip4 or /dns, /tcp, and /p2p: the peer id is what the handshake proves, so an address
          * without it could be anybody's. */
         if (!rc && (rc = multiaddr_target(&target, &a)))
-            pl_fail(&why, rc, "no address of TCP, by which alone we call others");
+            pl_fail(&why, rc, "no TCP address; potluck dials TCP addresses only");
         if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
             return pl_fail(err, rc,
-                           "initial peer %.300s: more than one address, or something behind it; "
-                           "your side: one address, and nothing else, for each --join",
+                           "initial peer %.300s: more than one address, or text after it; your "
+                           "side: give one address for each --join",
                            o->join[i]);
         if (rc)
             return pl_fail(err, rc,
-                           "initial peer %.200s: %.160s; your side: an address reads "
+                           "initial peer %.200s: %.160s; your side: an address looks like "
                            "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one",
                            o->join[i], why.text);
     }
@@ -111,7 +111,9 @@ static int check_own_addresses(const char *flag, const char *const *list, size_t
         struct pl_err why;
         int rc = multiaddr_from_text(&a, list[i], &why);
         if (rc)
-            return pl_fail(err, rc, "%s %.200s: %.160s; your side: it reads /ip4/0.0.0.0/tcp/4001",
+            return pl_fail(err, rc,
+                           "%s %.200s: %.160s; your side: it looks like "
+                           "/ip4/0.0.0.0/tcp/4001",
                            flag, list[i], why.text);
     }
     return PL_OK;

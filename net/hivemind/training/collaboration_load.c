@@ -104,7 +104,7 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     w->is_waiting = may_be_confirmed(w, epoch, most);
     w->is_beyond |= !w->is_waiting;
     return pl_fail(err, w->is_waiting ? PL_EAGAIN : PL_EPROTO,
-                   "state: of epoch %lld, expected %lld at most by what the others report",
+                   "state: epoch %lld, expected at most %lld by the others' reports",
                    (long long)epoch, (long long)most);
 }
 

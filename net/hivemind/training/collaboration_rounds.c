@@ -247,7 +247,7 @@ static void explain_failure(const struct collaboration *c, struct collaboration_
                             int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
-    else if (c->gradient.is_alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
+    else if (c->gradient.is_alone) pl_fail(&r->why, r->status, "alone: no peer to average with");
 }
 
 void collaboration_average(struct collaboration *c, float *const *gradient,

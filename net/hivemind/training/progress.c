@@ -42,7 +42,7 @@ static int read_fields(struct progress_record *r, const struct mp_value *v, stru
     const struct mp_value *peer = mp_get(v, "peer_id");
     memset(r, 0, sizeof *r);
     if (peer_id_parse(&r->peer, peer->bytes, peer->n))
-        return pl_fail(err, PL_EPROTO, "_progress: peer_id of %zu bytes is none", peer->n);
+        return pl_fail(err, PL_EPROTO, "_progress: invalid peer_id (%zu bytes)", peer->n);
     r->epoch = mp_count(mp_get(v, "epoch"));
     r->samples = mp_count(mp_get(v, "samples_accumulated"));
     if (r->epoch < 0 || r->samples < 0)
@@ -52,7 +52,7 @@ static int read_fields(struct progress_record *r, const struct mp_value *v, stru
     r->client_mode = mp_get(v, "client_mode")->truth;
     /* One NaN would make everybody's eta a NaN. */
     if (!isfinite(r->samples_per_second) || !isfinite(r->time))
-        return pl_fail(err, PL_EPROTO, "_progress: a time or speed that is no number");
+        return pl_fail(err, PL_EPROTO, "_progress: time or speed is not a number");
     return PL_OK;
 }
 

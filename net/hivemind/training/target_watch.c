@@ -59,12 +59,11 @@ static int warn_early(struct target_watch *w, double most, double samples, int64
      * reported speeds. */
     double about = fmin(most, fmax(w->seen, (w->base + w->came - samples) / w->steps));
     w->has_warned_early = 1;
-    pl_fail(
-        warning, PL_OK,
-        "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
-        "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
-        "to be theirs; otherwise the first peer to step steps for all",
-        w->steps, fmin(w->seen, about), about, (long long)target);
+    pl_fail(warning, PL_OK,
+            "the swarm has stepped %.0f times without us, at about %.0f to %.0f samples, our "
+            "--target-batch is %lld; your side, if the others agree: use their --target-batch; "
+            "otherwise the first peer to step steps for all",
+            w->steps, fmin(w->seen, about), about, (long long)target);
     return 1;
 }
 
@@ -132,9 +131,9 @@ static int check_late(struct target_watch *w, const struct progress_record *othe
     if (++w->late < TARGET_WATCH_ALONE || w->has_warned_late) return 0;
     w->has_warned_late = 1;
     pl_fail(warning, PL_OK,
-            "nobody has come to our last %d steps, at --target-batch %lld, though the "
-            "others had %lld samples by then and went on; your side, if they agree: --target-batch "
-            "has to be theirs, which is more",
+            "no peer joined our last %d steps at --target-batch %lld, although the others had %lld "
+            "samples by then and continued; your side, if they agree: use their --target-batch, "
+            "which is larger",
             w->late, (long long)target, (long long)samples);
     return 1;
 }

@@ -185,6 +185,8 @@ void verifier_judge_commitments(struct verifier *r)
                               (verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED)[j];
     /* A round with a denial is void: parts that a peer has not received can't be checked by
      * it. */
-    verifier_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
+    verifier_charge_pairs(r, edge,
+                          "a peer has not sent a message that it signed, or another peer "
+                          "denies that it did");
     free(edge);
 }

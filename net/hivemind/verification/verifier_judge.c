@@ -327,7 +327,7 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
     b = checks(tau, sum_tolerance(a, part->length, tau, n));
     if (!pl_btard_sum_holds(&b, sum))
         verifier_ban(r, (size_t)part->reducer,
-                     "a reducer's aggregate is not what its group's values give");
+                     "a reducer's aggregate differs from the one computed from its group's values");
     else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
         verifier_ban(r, (size_t)part->reducer,
                      "a reducer's radius is far from its group's distances");
@@ -384,7 +384,7 @@ static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const
      * reducer has accused it of that part, the reducer was wrong. */
     t = verifier_measure(x, a, tau, d->z, length);
     if (!(report_error(verifier_report(r, peer, r->opened), t, tau) <= 1))
-        verifier_ban(r, peer, "a peer has reported falsely about what it has sent");
+        verifier_ban(r, peer, "a peer has reported false measures of the values that it sent");
     else if (verifier_accusation(r, reducer, peer, &part) == ACCUSES_REPORT && part == r->opened)
         verifier_ban(r, reducer, "a reducer accuses a peer falsely");
     for (size_t k = 0; x && k < length; k++)
@@ -405,7 +405,7 @@ static void judge_opened(struct verifier *r, struct scratch *d)
     for (size_t k = 0; all && k < part->length; k++) squares += pull[k] * pull[k];
     if (all && !(sqrt(squares) <= sum_tolerance(a, part->length, tau, r->v.count)))
         verifier_ban(r, (size_t)part->reducer,
-                     "a reducer's aggregate is not what the values that were shown give");
+                     "a reducer's aggregate differs from the one computed from the values shown");
     pl_free(pull);
 }
 

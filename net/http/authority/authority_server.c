@@ -225,8 +225,8 @@ int authority_server_open(struct authority_server **out, struct authority *a,
         if (!s->daemon)
             rc = pl_fail(
                 err, PL_EIO,
-                "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "
-                "--port free",
+                "cannot serve on %.60s port %d: %s; --address must be an address of this machine, "
+                "and --port must be free",
                 address ? address : "0.0.0.0", port, strerror(errno));
     }
     if (rc) authority_server_close(s);

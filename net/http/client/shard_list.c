@@ -65,7 +65,7 @@ static int add(struct http_list *l, const char *base, const char *name, size_t n
                size_t k, struct pl_err *err)
 {
     if (sha && !is_sha256(sha, k))
-        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: '%.*s' is no SHA-256", base,
+        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: '%.*s' is not a SHA-256 digest", base,
                        l->count + 1, (int)(k < 20 ? k : 20), sha);
     if (l->count >= HTTP_LIST_MAX)
         return pl_fail(err, PL_ELIMIT, "%.200s: more than %d entries", base, HTTP_LIST_MAX);

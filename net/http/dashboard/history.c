@@ -174,7 +174,7 @@ static int prepare_file(const struct history *h, const char *run_name, struct pl
     if (application < 0 || tables < 0) return trouble(h, err);
     if (!tables) return create(h, run_name, err);
     if (application != APPLICATION)
-        return pl_fail(err, PL_EFORMAT, "%s: a database, but no history of a run", h->name);
+        return pl_fail(err, PL_EFORMAT, "%s: not a history database of a run", h->name);
     if (version < 1 || version > VERSION)
         return pl_fail(err, PL_EFORMAT, "%s: history of version %lld, expected %d", h->name,
                        (long long)version, VERSION);

@@ -48,7 +48,7 @@ int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *
     uint64_t serial = 1;
     int is_ip = inet_pton(AF_INET, name, ip) == 1 || inet_pton(AF_INET6, name, ip) == 1, good;
     if (strlen(name) > 250 || strchr(name, ','))
-        return pl_fail(err, PL_EUSE, "'%.80s' is no name", name);
+        return pl_fail(err, PL_EUSE, "'%.80s' is not a valid host name", name);
     snprintf(san, sizeof san, "%s:%s", is_ip ? "IP" : "DNS", name);
     good = key && cert && c && k && RAND_bytes((uint8_t *)&serial, sizeof serial) == 1 &&
            X509_set_version(cert, X509_VERSION_3) &&

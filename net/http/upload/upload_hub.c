@@ -36,7 +36,7 @@ static int call(struct upload *u, json_t **answer, const char *url, const char *
     free(text);
     if (!rc) *answer = json_loadb((const char *)u->answer.data, u->answer.bytes, 0, NULL);
     if (!rc && !*answer)
-        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is no JSON", url, what);
+        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is not JSON", url, what);
     return rc;
 }
 

@@ -169,8 +169,7 @@ static int complete(struct upload *u, const json_t *state)
     json_array_foreach(tags, i, tag)
     {
         if (!is_plain(json_string_value(tag)))
-            rc = pl_fail(u->err, PL_EFORMAT, "%.200s: part %zu has an ETag that is none", u->url,
-                         i + 1);
+            rc = pl_fail(u->err, PL_EFORMAT, "%.200s: part %zu: invalid ETag", u->url, i + 1);
         else
             snprintf(text, sizeof text,
                      "<Part><PartNumber>%zu</PartNumber><ETag>%.200s</ETag></Part>", i + 1,

@@ -66,8 +66,8 @@ function stateBytes(plan, rows, columns) {
 }
 
 function wireBytes(plan, n) {
-    if (plan.exchange === 32) return 4 * n;
-    if (plan.exchange === 16 || n < 65537) return 2 * n;
+    if (plan.allreduce_bits === 32) return 4 * n;
+    if (plan.allreduce_bits === 16 || n < 65537) return 2 * n;
     return n + 1024 * Math.ceil(n / 131072);
 }
 
@@ -92,12 +92,12 @@ function common(plan) {
         largest = layerBytes(plan, a, d, q, f, true);
         all = m.layers / 2 * (one + largest);
     }
-    return { kept: plan.layers === "stored" ? all : (plan.layers === "checkpoint" ? m.layers : 2) * bs * d * a,
+    return { saved: plan.layers === "stored" ? all : (plan.layers === "checkpoint" ? m.layers : 2) * bs * d * a,
              working: plan.layers === "stored" ? 0 : largest,
-             logits: 2 * bs * d * a + 2 * bs * m.vocabulary * z, passing: 0, lanes: 1 };
+             logits: 2 * bs * d * a + 2 * bs * m.vocabulary * z, passing: 0, shards: 1 };
 }
 
-function feedBytes(D, M, stored) {
+function feedForwardBytes(D, M, stored) {
     if (8 * D * D <= 262144) {
         const rows = Math.max(16, 16 * Math.floor(131072 / (8 * D) / 16));
         const slots = Math.min(8, Math.ceil(Math.ceil(M / rows) / 3));
@@ -112,25 +112,25 @@ function lossBytes(positions, columns, D) {
     return 4 * Math.min(rows, positions) * (columns + 2 * D);
 }
 
-/* A small model's batch is computed in lanes, each with gradients of its own. */
-function lanesOf(P, batch) {
+/* A small model's batch is split into shards, each with gradients of its own. */
+function shardsOf(P, batch) {
     return P >= 4000000 || batch < 12 ? 1 : batch < 24 ? 2 : 4;
 }
 
 function own(plan, P) {
     const m = plan.model, a = plan.precision === "full" ? 4 : 2, D = m.width, L = m.layers;
-    const lanes = lanesOf(P, plan.batch);
-    const B = Math.min(Math.ceil(plan.batch / lanes), m.sequences_at_once > 0 ? m.sequences_at_once : plan.batch);
-    const one = B * m.sequence, M = Math.min(lanes * one, plan.batch * m.sequence);
+    const shards = shardsOf(P, plan.batch);
+    const B = Math.min(Math.ceil(plan.batch / shards), m.sequences_at_once > 0 ? m.sequences_at_once : plan.batch);
+    const one = B * m.sequence, M = Math.min(shards * one, plan.batch * m.sequence);
     const E = m.head_width > 0 ? m.heads * m.head_width : D;
     const attention = 2 * D + 4 * E + m.heads, stored = plan.layers === "stored";
-    const block = feedBytes(D, one, stored);
+    const block = feedForwardBytes(D, one, stored);
     const streams = plan.layers === "reversible" ? 2 * D : (2 * L + 1) * D;
     const logits = Math.max(lossBytes(B * m.text, m.text_vocabulary, D),
                             lossBytes(B * (m.sequence - m.text), m.vocabulary - m.text_vocabulary, D));
-    return { kept: a * M * (streams + (stored ? L * (attention + 10 * D) : 0)),
+    return { saved: a * M * (streams + (stored ? L * (attention + 10 * D) : 0)),
              working: a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
-             logits: logits, passing: 8 * D * D <= 262144 ? 0 : block, lanes: lanes };
+             logits: logits, passing: 8 * D * D <= 262144 ? 0 : block, shards: shards };
 }
 
 /* --- corrected --- */
@@ -147,7 +147,7 @@ function corrected(plan) {
     }
     for (const [rows, columns, n] of tensors(m, m.layers)) unshared += n * rows * columns;
     const act = isOwn ? own(plan, P) : common(plan);
-    const gradients = act.lanes * (plan.zero >= 2 ? g * P / N : g * P), held = plan.zero >= 1 ? states / N : states;
+    const gradients = act.shards * (plan.zero >= 2 ? g * P / N : g * P), held = plan.zero >= 1 ? states / N : states;
     let master = plan.precision === "mixed" ? 4 * P : 0;
     if (plan.zero >= 1) master /= N;
     const on = (device, ram) => ({ gpu: device, ram: ram });
@@ -157,9 +157,9 @@ function corrected(plan) {
         master: moving(master),
         gradients: plan.offload ? on(g * largest, gradients) : on(gradients, 0),
         optimizer: moving(held),
-        kept: on(act.kept, 0), working: on(act.working, 0), logits: on(act.logits, 0),
+        activations: on(act.saved, 0), working: on(act.working, 0), logits: on(act.logits, 0),
         last_good: on(0, isOwn ? 4 * P + states : 0),
-        exchange: on(0, plan.exchange ? 4 * P : 0),
+        allreduce: on(0, plan.allreduce_bits ? 4 * P : 0),
         saving: on(0, isOwn ? Math.max(0, 4 * P + states - act.passing) : 0),
         program: on(0, isOwn ? 16e6 : 0)
     };
@@ -168,7 +168,7 @@ function corrected(plan) {
     if (plan.offload) seconds = (g * P + w * P) / (N <= 2 ? 12e9 : 6e9);
     else if (plan.zero > 0) seconds = (plan.zero === 3 ? 3 : 2) * (w * P) * (N - 1) / N / 25e9;
     return { parameters: P, without_sharing: unshared, gpu_total: gpu, ram_total: ram,
-             allreduce_bytes: plan.exchange ? 2 * wire * (plan.peers - 1) / plan.peers : 0,
+             allreduce_bytes: plan.allreduce_bits ? 2 * wire * (plan.peers - 1) / plan.peers : 0,
              transfer_seconds: seconds, terms: term };
 }
 
@@ -178,7 +178,7 @@ function planFor(model) {
     return { model: model, optimizer: isOwn ? "8-bit" : "32-bit", precision: isOwn ? "full" : "mixed",
              layers: isOwn ? "reversible" : "checkpoint", offload: false, groups: 0, batch: 1, zero: 0,
              devices: 1, min_8bit: isOwn ? 65536 : 4096, block: isOwn ? 4096 : 2048, fused: isOwn,
-             dropout: !isOwn, exchange: 0, peers: 16 };
+             dropout: !isOwn, allreduce_bits: 0, peers: 16 };
 }
 
 const calc = { original: original, corrected: corrected, planFor: planFor, tensors: tensors };

@@ -37,15 +37,15 @@ function play(id, draw) {
 play("fig-communication", (value, out) => {
     const plan = calc.planFor(models.run), link = Math.pow(10, value("link"));
     plan.groups = value("shared") ? 0 : 64;
-    plan.exchange = value("bits");
+    plan.allreduce_bits = value("bits");
     const sent = calc.corrected(plan).allreduce_bytes, seconds = sent * 8 / (link * 1e6);
-    plan.exchange = 32;
+    plan.allreduce_bits = 32;
     plan.groups = 64;
     const worst = calc.corrected(plan).allreduce_bytes;
     out.link.textContent = Math.round(link) + " Mbit/s";
     out.text.textContent = "Each peer sends " + bytes(sent) + " a round, " + duration(seconds) +
         " at " + Math.round(link) + " Mbit/s. The run took a step about every 260 s: " +
-        (seconds < 260 ? Math.round(seconds / 260 * 100) + " % of it." : "the exchange alone is longer.");
+        (seconds < 260 ? Math.round(seconds / 260 * 100) + " % of it." : "the all-reduce alone takes longer.");
     charts.bars(out.chart, [
         { name: "This setting", parts: [sent], text: bytes(sent) },
         { name: "32 bits, nothing shared", parts: [0, worst], text: bytes(worst) }], worst, out.text.textContent);
@@ -57,8 +57,8 @@ play("fig-devices", (value, out) => {
     out.colab.textContent = value("colab");
     out.fast.textContent = value("fast");
     out.slow.textContent = value("slow");
-    out.text.textContent = "Together " + rate.toFixed(2) + " samples a second: the target batch is there after " +
-        duration(seconds) + ". The slowest card waits for nobody, and nobody for it.";
+    out.text.textContent = "Together " + rate.toFixed(2) + " samples a second: the target batch is reached after " +
+        duration(seconds) + ". No card waits for the slowest one.";
     charts.bars(out.chart, ["Colab cards", "Fast cards", "Laptops"].map((name, k) => ({
         name: name, parts: [0, 0, 0].map((z, i) => i === k ? kinds[k] : 0),
         text: Math.round(kinds[k] / rate * 4096) + " of 4096 samples" })), rate, out.text.textContent);
@@ -68,10 +68,10 @@ play("fig-memory", (value, out) => {
     const plan = calc.planFor(models.run), rows = [];
     const row = (name) => {
         const use = calc.corrected(plan), t = use.terms, sum = (x) => t[x].gpu + t[x].ram;
-        const parts = [sum("weights") + sum("gradients"), sum("optimizer"), sum("kept"),
+        const parts = [sum("weights") + sum("gradients"), sum("optimizer"), sum("activations"),
                        sum("working") + sum("logits") + sum("last_good") + sum("saving") + sum("program")];
         rows.push({ name: name, parts: parts, text: bytes(parts.reduce((a, b) => a + b)) + " (" +
-            ["weights and gradients", "statistics", "kept activations", "everything else"]
+            ["weights and gradients", "optimizer state", "saved activations", "everything else"]
                 .map((n, i) => n + " " + bytes(parts[i])).join(", ") + ")" });
         return use.gpu_total + use.ram_total;
     };
@@ -152,7 +152,7 @@ form.hidden = false;
 
 function start() { /* a model brings its own setting */
     const plan = calc.planFor(models[field("model").value]);
-    for (const name of ["optimizer", "precision", "layers", "groups", "batch", "exchange", "peers", "zero", "devices"])
+    for (const name of ["optimizer", "precision", "layers", "groups", "batch", "allreduce_bits", "peers", "zero", "devices"])
         field(name).value = plan[name];
     for (const name of ["offload", "fused", "dropout"]) field(name).checked = plan[name];
 }
@@ -189,11 +189,11 @@ function table(head, rows) {
 function show() {
     const plan = calc.planFor(models[field("model").value]);
     for (const name of ["optimizer", "precision", "layers"]) plan[name] = field(name).value;
-    for (const name of ["groups", "batch", "exchange", "peers", "zero", "devices"])
+    for (const name of ["groups", "batch", "allreduce_bits", "peers", "zero", "devices"])
         plan[name] = Math.max(name === "batch" || name === "devices" || name === "peers" ? 1 : 0, Math.floor(Number(field(name).value) || 0));
     for (const name of ["offload", "fused", "dropout"]) plan[name] = field(name).checked;
     const originally = field("mode").value === "original", line = document.createElement("p");
-    for (const name of ["fused", "dropout", "exchange", "peers"]) field(name).disabled = originally;
+    for (const name of ["fused", "dropout", "allreduce_bits", "peers"]) field(name).disabled = originally;
     let rows, sum;
     if (originally) {
         const m = calc.original(plan);

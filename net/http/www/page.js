@@ -94,7 +94,7 @@ function stateOf(p) {
     if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
     if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
     if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
-    if (p.state === "client" || p.reach === "none") return ["client", "state half", "behind NAT: it calls others, they cannot call it"];
+    if (p.state === "client" || p.reach === "none") return ["client", "state half", "behind NAT: it can connect to others, they cannot connect to it"];
     if (p.answers === false) return ["no answer", "state off", "says that it can be called, but does not answer this page"];
     return p.reach === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
 }

@@ -76,7 +76,7 @@ static void on_connection(uv_stream_t *server, int status)
     if (uv_accept(server, (uv_stream_t *)&c->socket.tcp) ||
         uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&sa, &length) ||
         multiaddr_of_socket(&c->remote, &sa))
-        connection_end(c, PL_EIO, "the caller is gone");
+        connection_end(c, PL_EIO, "the caller has disconnected");
     else if ((refusal = core->state == HOST_CLOSING ? "closing" : budget_admit(c)))
         connection_end(c, PL_ELIMIT, "%s", refusal);
     else if (connection_start(c, NULL)) connection_end(c, PL_ENOMEM, "out of memory");

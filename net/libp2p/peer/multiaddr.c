@@ -195,12 +195,12 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
     case IP6:
         if (inet_pton(p->kind == IP4 ? AF_INET : AF_INET6, copy, raw) == 1)
             return add(a, p->code, raw, p->kind == IP4 ? 4 : 16, 0);
-        return pl_fail(err, PL_EFORMAT, "address: /%s/%.80s is no IP address", p->name, copy);
+        return pl_fail(err, PL_EFORMAT, "address: /%s/%.80s is not an IP address", p->name, copy);
     case PORT: {
         char *end;
         unsigned long port = strtoul(copy, &end, 10);
         if (*end || port > 65535 || strspn(copy, "0123456789") != n)
-            return pl_fail(err, PL_EFORMAT, "address: /%s/%.20s is no port from 0 to 65535",
+            return pl_fail(err, PL_EFORMAT, "address: /%s/%.20s is not a port from 0 to 65535",
                            p->name, copy);
         raw[0] = (uint8_t)(port >> 8);
         raw[1] = (uint8_t)port;
@@ -208,7 +208,7 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
     }
     case PEER:
         if (peer_id_from_text(&id, copy, n))
-            return pl_fail(err, PL_EFORMAT, "address: /p2p/%.80s is no peer ID", copy);
+            return pl_fail(err, PL_EFORMAT, "address: /p2p/%.80s is not a peer ID", copy);
         return multiaddr_add_peer(a, &id);
     default: return add(a, p->code, copy, n, 1);
     }
@@ -227,7 +227,7 @@ int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *er
             if (strlen(protocols[i].name) == n && !memcmp(protocols[i].name, text, n))
                 p = &protocols[i];
         if (!p)
-            return pl_fail(err, PL_EFORMAT, "address: '%.*s' is no protocol we know",
+            return pl_fail(err, PL_EFORMAT, "address: '%.*s' is not a known protocol",
                            n > 40 ? 40 : (int)n, text);
         text += n;
         if (p->kind == NOTHING) {

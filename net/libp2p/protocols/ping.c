@@ -106,7 +106,7 @@ static void on_echo(void *context, struct stream *c)
     if (n < PING_BYTES && !ended) return;
     stream_finish(c);
     if (n == PING_BYTES && !memcmp(data, p->sent, PING_BYTES)) report(p, PL_OK, "");
-    else report(p, PL_EPROTO, "the answer to a ping is not what was sent");
+    else report(p, PL_EPROTO, "the answer to a ping differs from the ping");
 }
 
 int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,

@@ -152,7 +152,7 @@ static void on_readable(void *context, struct stream *c)
         cursor.at = stream_data(s->stream, &n, &eof);
         cursor.left = n;
         if (s->in_ended) {
-            if (s->server && n) fail(s, PL_EPROTO, "the caller goes on after its end");
+            if (s->server && n) fail(s, PL_EPROTO, "the caller sent data after its end");
             else if (eof) on_eof(s, 0);
             return;
         }

@@ -160,11 +160,11 @@ int tls_cert_check(struct peer_id *id, X509 *cert, time_t now, struct pl_err *er
     /* 2. Its extension is a SignedKey and nothing more. */
     if ((rc = find_extension(cert, &c, err))) return rc;
     if (der_get(&c, V_ASN1_SEQUENCE, &sequence, &sequence_bytes) || c.left)
-        return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is no SignedKey");
+        return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is not a SignedKey");
     c = (struct cursor){ sequence, sequence_bytes };
     if (der_get(&c, V_ASN1_OCTET_STRING, &key, &key_bytes) ||
         der_get(&c, V_ASN1_OCTET_STRING, &signature, &signature_bytes) || c.left)
-        return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is no SignedKey");
+        return pl_fail(err, PL_EPROTO, "tls: the libp2p extension is not a SignedKey");
     /* 3. The identity has signed this certificate's key: its ID is the peer's. */
     length = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert), &spki);
     message_bytes = length > 0 ? message_of(message, spki, (size_t)length) : 0;

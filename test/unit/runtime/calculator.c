@@ -68,7 +68,7 @@ static void own_buffers_are_as_large_as_said(void **state)
         plan.layers = (enum pl_memory_layers)i;
         use = use_of(&plan);
         assert_int_equal(pl_stack_reserve(&m->stack, 4 * 80, modes[i], 1), PL_OK);
-        said = use.term[PL_TERM_kept].device + use.term[PL_TERM_working].device;
+        said = use.term[PL_TERM_activations].device + use.term[PL_TERM_working].device;
         said -= 4 * 16 * 128 * 128; /* fast's own block of 128 rows */
         is = 4 * (double)m->stack.arena_floats;
         assert_true(said == is);
@@ -89,9 +89,10 @@ static void standard_layer(void **state)
     struct pl_memory_plan plan = plan_of("gpt2-l");
     double s = 1024, d = 1280, h = 20;
     plan.layers = PL_MEMORY_STORED;
-    assert_true(use_of(&plan).term[PL_TERM_kept].device == 36 * (34 * s * d + 5 * h * s * s));
+    assert_true(use_of(&plan).term[PL_TERM_activations].device ==
+                36 * (34 * s * d + 5 * h * s * s));
     plan.layers = PL_MEMORY_CHECKPOINT;
-    assert_true(use_of(&plan).term[PL_TERM_kept].device == 36 * 2 * s * d);
+    assert_true(use_of(&plan).term[PL_TERM_activations].device == 36 * 2 * s * d);
     assert_true(use_of(&plan).term[PL_TERM_working].device == 34 * s * d + 5 * h * s * s);
 }
 
@@ -113,11 +114,11 @@ static void options_move_what_they_should(void **state)
     plan.devices = 4;
     assert_true(use_of(&plan).term[PL_TERM_weights].device == 2 * P / 4);
     plan = plan_of("run");
-    plan.exchange = 8;
+    plan.allreduce_bits = 8;
     plan.peers = 2;
     there = use_of(&plan);
     assert_true(there.allreduce_bytes > 125894244 && there.allreduce_bytes < 1.02 * 125894244);
-    plan.exchange = 32;
+    plan.allreduce_bits = 32;
     assert_true(use_of(&plan).allreduce_bytes == 4.0 * 125894244);
     plan.groups = 64;
     assert_true(use_of(&plan).parameters == 1116354148);
@@ -134,7 +135,7 @@ static void sums_are_sums(void **state)
         double device = 0, host = 0;
         assert_int_equal(pl_memory_model_at(&m, i), PL_OK);
         pl_memory_plan_for(&plan, &m);
-        plan.exchange = 8;
+        plan.allreduce_bits = 8;
         use = use_of(&plan);
         for (int t = 0; t < PL_TERM_COUNT; t++) {
             device += use.term[t].device;
@@ -160,7 +161,7 @@ static void refusals(void **state)
     plan.batch = 1.5;
     assert_int_equal(pl_memory_check(&plan, NULL), PL_EUSE);
     plan.batch = 1;
-    plan.exchange = 4;
+    plan.allreduce_bits = 4;
     assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
 }
 

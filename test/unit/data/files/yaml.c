@@ -138,7 +138,7 @@ static void other_spellings(void **state)
     static const struct {
         const char *text, *why;
     } wrong[] = {
-        { FLOW("kl_weight: '1.0e-08',", DD MULT), "kl_weight is no number" },
+        { FLOW("kl_weight: '1.0e-08',", DD MULT), "kl_weight is not a number" },
         { FLOW("remap: used.npy,", DD MULT), "remap" },
         { FLOW("", DD MULT ", resamp_with_conv: False"), "resamp_with_conv must be true" },
         { FLOW("", DD MULT ", attn_type: linear"), "attn_type must be vanilla" },

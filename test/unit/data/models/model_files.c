@@ -56,7 +56,7 @@ static void vqgan_settings(void **state)
         { "", "'in_channels': 4,", "in_channels is 4, expected 3" },
         { "", "'out_ch': 1,", "out_ch is 1, expected 3" },
         { "'remap': 'x.npy',", "", "remap" },
-        { "'kl_weight': 'much',", "", "kl_weight is no number" },
+        { "'kl_weight': 'much',", "", "kl_weight is not a number" },
     };
     struct pl_vqgan_config c, again;
     json_t *root;

@@ -190,9 +190,9 @@ static void mistakes_are_named(void **state)
     refuses("is not on its list; your side:", (struct pl_collaborative_run){ .authority = url,
                                                                              .token_file = wrong,
                                                                              .authority_ca = ca });
-    refuses("asks for --token-file, too", (struct pl_collaborative_run){ .authority = url });
-    refuses("none is named", (struct pl_collaborative_run){ .token_file = secret });
-    refuses("none is named", (struct pl_collaborative_run){ .authority_ca = ca });
+    refuses("needs --token-file, too", (struct pl_collaborative_run){ .authority = url });
+    refuses("none is given", (struct pl_collaborative_run){ .token_file = secret });
+    refuses("none is given", (struct pl_collaborative_run){ .authority_ca = ca });
     refuses("open already",
             (struct pl_collaborative_run){
                 .swarm = swarm, .key = &authority_key, .authority = url, .token_file = secret });

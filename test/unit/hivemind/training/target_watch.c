@@ -175,7 +175,7 @@ static void ours_is_less(void **state)
         told += watched(&w, 120, 1, &say);
         if (say.text[0])
             assert_non_null(
-                strstr(say.text, "nobody has come to our last 3 steps, at --target-batch 16"));
+                strstr(say.text, "no peer joined our last 3 steps at --target-batch 16"));
     }
     assert_true(told > 90);
 }
@@ -346,7 +346,7 @@ static void steps_without_groupmates_are_counted(void **state)
     for (int i = 0; i < 2; i++) assert_false(step_alone(&h, 200, 1, 100)); /* just twice ours */
     assert_true(step_alone(&h, 200, 1, 100));
     assert_non_null(strstr(h.warning.text,
-                           "our last 3 steps, at --target-batch 100, though the others "
+                           "our last 3 steps at --target-batch 100, although the others "
                            "had 200 samples"));
     for (int i = 0; i < 9; i++) assert_false(step_alone(&h, 200, 1, 100)); /* once */
     /* less than twice, a report from before, a step with groupmates: counting begins anew */
