@@ -3,9 +3,9 @@
  * What we have seen ourselves decides how far a claim is followed. Pure functions.
  *
  *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
- *          common round of gradients if they are two or more, else of all. A minority's claim does
- *          not move it, and a peer in step with its groupmates stays with them. The lead is a
- *          reason to ask for a state, never an epoch to take over.
+ *          common round, of gradients or of parameters, if they are two or more, else of all. A
+ *          minority's claim does not move it, and a peer in step with its groupmates stays with
+ *          them. The lead is a reason to ask for a state, never an epoch to take over.
  *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
  *          does not count for a while, twice as long each time.
  *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped.
@@ -42,7 +42,7 @@ struct claims {
         int is_listed;        /* in the last poll */
         int is_silent;        /* has not answered it, and has reported nothing since */
         int is_client;
-        int is_mate; /* was in the last common round of gradients */
+        int is_mate; /* was in the last common round */
     } * list;        /* by peer id */
     size_t count;
     int64_t displayed; /* see claims_displayed */
@@ -74,7 +74,7 @@ size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_
 /* A pinged peer has not answered; `asked` is the DHT time of the ping. Does nothing if the peer
  * has reported since. */
 void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
-/* A common round of gradients has succeeded in this group. */
+/* A common round, of gradients or of parameters, has succeeded in this group. */
 void claims_round(struct claims *c, const struct group *g);
 /* No state has shown that anybody is beyond `own`: those who claim so are doubted. */
 void claims_doubt(struct claims *c, int64_t own, double now);

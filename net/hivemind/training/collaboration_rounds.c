@@ -211,6 +211,9 @@ static void on_state(void *context, const struct averager_result *r)
     struct request *w = c->state.waiter;
     copy_result(&c->state.result, r);
     collaboration_count(c, r, 0);
+    /* Groups of the two kinds of rounds differ: where a swarm has come apart into parts at
+     * different epochs, the smaller part mostly meets the larger one in these. */
+    if (!r->status && r->group) claims_round(&c->poll.claims, r->group);
     /* Whether the group was ahead of us is judged at once, by the records of this moment. */
     c->state.result.ahead = !r->status && r->group && is_behind_clients(c, r->group);
     c->state.phase = c->state.phase == STATE_OUTDATED ? STATE_IDLE : STATE_ENDED;
