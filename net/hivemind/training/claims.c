@@ -7,9 +7,10 @@
  *   lead = the highest epoch e with  #{peers that report >= e} > n / 2
  *
  * over the groupmates of our last common round, of gradients or of parameters, if there are at
- * least two, since they have shown that they train, else over everybody. To move the lead takes more than half of the peers, and
- * even then the lead only makes us ask for a state of that epoch. If several downloads show no
- * such state, its claimants are doubted: they do not count for 30 s, then 60 s, up to 480 s.
+ * least two, since they have shown that they train, else over everybody. To move the lead takes
+ * more than half of the peers, and even then the lead only makes us ask for a state of that epoch.
+ * If several downloads show no such state, its claimants are doubted: they do not count for 30 s,
+ * then 60 s, up to 480 s.
  *
  * All functions are pure: times and records come in as arguments. */
 #include "claims.h"
