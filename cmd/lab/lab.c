@@ -86,10 +86,6 @@ static int compare(struct requests *r, char **folder, int count)
 {
     struct pl_err err = { "" };
     const char *out = r->out ? r->out : "out/lab/report.html";
-    if (count > RUNS_MAX) {
-        command_misused("lab", "compare: more than %d runs", RUNS_MAX);
-        return 2;
-    }
     if (lab_report(out, (const char *const *)folder, count, &err)) return fail(&err);
     if (!r->quiet) printf("%s\n", out);
     return 0;
@@ -101,7 +97,12 @@ static int run_lab(int argc, char **argv)
     int words, status;
     if (options_parse(&command_lab, &r, argc, argv, &words, &status)) return status;
     if (words == 2 && !strcmp(argv[1], "run")) return run_file(&r, argv[2]);
-    if (words >= 2 && !strcmp(argv[1], "compare")) return compare(&r, argv + 2, words - 1);
-    command_misused("lab", "expected 'run FILE' or 'compare FOLDER ...'");
+    if (words >= 2 && !strcmp(argv[1], "compare") && words - 1 <= RUNS_MAX)
+        return compare(&r, argv + 2, words - 1);
+    if (!words) command_misused("lab", "expected 'run FILE' or 'compare FOLDER ...'");
+    else if (!strcmp(argv[1], "run")) command_misused("lab", "run: one file is needed");
+    else if (!strcmp(argv[1], "compare"))
+        command_misused("lab", "compare: 1 to %d folders of runs are needed", RUNS_MAX);
+    else command_misused("lab", "'%.60s': run or compare comes first", argv[1]);
     return 2;
 }
