@@ -134,7 +134,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
 END
     }
     if ahead 3600; then
-        LD_PRELOAD=./clock.so wrong "returned an invalid token: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its owner's side; yours, if your clock" \
+        LD_PRELOAD=./clock.so wrong "returned an invalid token: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; the authority.s owner.s side; yours, if your clock" \
             $ann
     fi
     if ahead 120; then

@@ -173,7 +173,7 @@ learns() { # pattern, options
     grep -q -- "$want" "$work/said" || { tail -n 5 "$work/said"; return 1; }
 }
 check "a name of a run that nobody trains" again learns 'check: run: no peer trains "r" yet' --join "$entry"
-check "and whose side that is" grep -q 'your side, if others should: --run' "$work/said"
+check "and whose side that is" grep -q 'your side, if others should: use their spelling of --run' "$work/said"
 check "it trains none the less" test -f "$work/learnt/checkpoint-000001.safetensors"
 n=0
 next_run() { n=$((n + 1)) run=r$n; } # what an earlier try has left is none of the next one's
@@ -236,15 +236,15 @@ named() { # pattern, files: in each
 }
 other_parts() { # seconds in which they have to meet
     two "$1" "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
-    named 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*else its: --compression$|takes no more of our parts)' \
-        "$work/first" "$work/said" && grep -q 'else its: --compression$' "$work/first" "$work/said"
+    named 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*: --compression differs; .*its side$|takes no more of our parts)' \
+        "$work/first" "$work/said" && grep -q ': --compression differs; .*otherwise its side$' "$work/first" "$work/said"
 }
 longer() { "$1" 10 || "$1" 30 || "$1" 60; } # both end when their time is over
 check "where it cuts other parts both are named, the option by one of them at least" longer other_parts
 other_sizes() {
     two "$1" "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 --compression none"
     cat "$work/first" "$work/said" >"$work/both"
-    named 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*--part-bytes (1000|4000)\).*else its: --part-bytes$' "$work/both"
+    named 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*: our --part-bytes (1000|4000) differs from its own; .*otherwise its side$' "$work/both"
 }
 check "so are parts of other sizes" longer other_sizes
 
