@@ -42,8 +42,8 @@ int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, cons
 int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const int32_t *codes,
                   int count, int B, struct pl_err *err);
 
-/* PL_EUSE unless text (B,T) and codes (B,count) are in range. All of the above check first, so that
- * a refused batch has changed nothing. */
+/* PL_EUSE unless text (B,T) and codes (B,count) are in range. All functions above validate their
+ * input first and leave the model unchanged on an error. */
 int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, const int32_t *codes,
                        int count, int B, struct pl_err *err);
 /* Embeds B checked sequences of `count` image tokens into the stack's input, n = min(T+1+count, S)

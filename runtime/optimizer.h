@@ -60,14 +60,14 @@ int pl_optimizer_grad_norm(const struct pl_optimizer *o, const float *grad, doub
 /* One step over the flat buffers (backend memory), at this learning rate. LAMB uses up the
  * gradients unless keep_grad. Nothing in here looks for NaN. */
 int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr);
-/* The same for a caller that has the gradients' norm already, because it looked whether it is
- * finite, or because a whole swarm agreed on one. */
+/* The same for a caller that has the gradients' norm already, because it has checked that the norm
+ * is finite, or because the swarm agreed on one norm. */
 int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
                              double lr);
 
 /* Somebody else has written to the flat buffer p: a state was loaded, parameters or gradients were
- * averaged. To be called whenever it may be the parameters', else an offloaded step goes on from
- * its master. */
+ * averaged. Call this whenever p may be the parameters; otherwise an offloaded step continues from
+ * its old master copy. */
 void pl_optimizer_written(struct pl_optimizer *o, const float *p);
 
 /* Steps taken; set when a state is loaded. A state may come from a peer whose library made a

@@ -1,10 +1,10 @@
 /* vqgan_fit.h - a small codec trained from nothing on a set of pictures, on one machine.
  *
  * The order of events: the encoder and decoder first learn without codes; then k-means over the
- * encoder's maps gives the table, and everything goes on together; at a few moments rows that
- * were never used are moved to where the table fits worst. Only then: re-seeding them at every step
+ * encoder's maps gives the table, and everything goes on together; at a few moments rows that were
+ * never used are moved to where the table fits worst. Only then: re-seeding them at every step
  * breeds near-copies of the commonest patch (the white of a background), which are cheap for the
- * codec and ruin a model that learns to predict tokens, for nothing distinguishes them. */
+ * codec, but a model that learns to predict tokens cannot tell such copies apart. */
 #ifndef PL_VQGAN_FIT_H
 #define PL_VQGAN_FIT_H
 

@@ -24,9 +24,9 @@ int compute_open(struct pl_backend *be, struct compute *c, const char *cmd);
 /* What computes best in the host's own memory. */
 void compute_open_host(struct pl_backend *host, const struct compute *c);
 
-/* Of a failure for want of memory: adds to its sentence what the backend held and what would take
- * less: a part of `batch`, the samples at a time (0: none), else the option (NULL: none), else
- * another model. Of a device that failed: what it said. Any other failure keeps its sentence. */
+/* Explains a failure. Out of memory: appends what the backend held and what would need less: a
+ * smaller `batch` (samples at a time; 0: none), the option (NULL: none) or another model. A failed
+ * device: appends its own message. Other errors keep their text. */
 void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
                      const char *option);
 

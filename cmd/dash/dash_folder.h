@@ -25,9 +25,9 @@ void dash_folder_begin(struct dash_folder *f, const char *folder, const char *ca
  * unless one still runs. */
 int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err);
-/* The log's new lines, as if a single peer had reported each: for trainings without a swarm. */
+/* Converts new log lines into reports of a single peer, for training without a swarm. */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err);
-/* The last checkpoint's pictures, waited for a while: nothing else is at work by now. */
+/* Waits briefly for the last checkpoint's pictures; nothing else runs at this point. */
 int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                        struct pl_err *err);
 /* Images and checkpoints next to an exported page. */

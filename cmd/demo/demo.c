@@ -84,7 +84,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
     d->sampler.model->activations = PL_STORED; /* a small model: memory is no matter */
     if (train_job_run(end, trainer, &job)) {
         rc = PL_EIO;
-        err->text[0] = 0; /* the job has said it */
+        err->text[0] = 0; /* the job has already printed the error */
     }
     pl_trainer_close(trainer);
     d->train_seconds = pl_seconds() - began;

@@ -27,7 +27,7 @@ struct demo_peer {
 struct demo_view {
     int64_t steps, target_batch;
     struct demo_peer peer[DEMO_PEERS];
-    int64_t trained; /* samples in steps so far, of all peers */
+    int64_t trained; /* total samples of all peers in completed steps */
     double began;    /* s */
     struct demo_mark {
         double time;

@@ -26,8 +26,8 @@ struct preflight_join {
     double began;
     /* under the swarm's lock */
     double first_good;
-    int parts;  /* of the check that are not over; the last one says all */
-    int asked;  /* the network's is over, and said if it was the last */
+    int parts;  /* of the check that are still running; the last one reports all findings */
+    int asked;  /* the network checks have ended and are reported */
     int status; /* of that */
     struct finding found[FINDINGS_MAX];
     size_t count;

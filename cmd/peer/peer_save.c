@@ -31,9 +31,9 @@ struct peer_save {
     struct peer_model *model;
     struct averager *averager;
     int64_t epoch;    /* of the newest checkpoint; -1: no checkpoint yet */
-    int64_t reported; /* an epoch before that, which the swarm was said to be at; -1: none */
+    int64_t reported; /* last reported epoch of the swarm; -1: none */
     struct claims claims;
-    int64_t lead; /* see claims.h, at the last look */
+    int64_t lead; /* see claims.h, at the last poll */
     double due, began;
     pthread_mutex_t lock;
     /* under the lock: what the network's thread changes */

@@ -28,8 +28,8 @@ struct train_hooks {
     void *state;
     int (*stepped)(void *state, const struct pl_train_report *r, double seconds,
                    struct pl_err *err);
-    /* The next step's samples are complete, though it comes later: going on from a checkpoint of
-     * that step takes whatever comes from here on again. */
+    /* The next step's samples are complete, although the step comes later: resuming from that
+     * step's checkpoint replays the batches from here on. */
     void (*gathered)(void *state);
     int (*interrupted)(void *state);
 };

@@ -90,8 +90,8 @@ uint64_t lab_swarm_gradients(const struct lab_swarm *s);
 const struct lab_traffic *lab_swarm_traffic(const struct lab_swarm *s, int peer);
 /* Exchanges that a peer has applied; -1: it is away, or has no state yet. */
 int64_t lab_swarm_applied(const struct lab_swarm *s, int peer);
-/* phi, which the peers agree on, or x where an algorithm has none: of one peer, of the first one
- * that is there. */
+/* phi, on which the peers agree, or x if the algorithm has no phi: of one peer, or of the first
+ * present peer. */
 const float *lab_swarm_agreed(const struct lab_swarm *s, int peer);
 const float *lab_swarm_common(const struct lab_swarm *s);
 

@@ -11,7 +11,7 @@ struct peer_clock {
     double computed, present; /* s, without the present activity */
     double loss;              /* of its latest gradient */
     uint64_t steps;           /* gradients computed */
-    uint64_t sent, applied;   /* exchanges; the number of the next one */
+    uint64_t sent, applied;   /* rounds; the number of the next one */
     uint64_t own;             /* PL_OUTER_ONE: the number of its latest message */
     int donor, has_state;     /* of a download */
 };

@@ -129,8 +129,8 @@ enum allreduce_conduct {
  * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
 enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest);
 
-/* A sentence about the first groupmate whose values are left out for what they are; NULL: none
- * is. */
+/* An error sentence about the first groupmate whose values were excluded (not finite, or too
+ * large); NULL: none was. */
 const char *allreduce_left_out(const struct allreduce *x);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none

@@ -35,8 +35,9 @@ void buffer_pool_clear(struct buffer_pool *p)
     while (p->count) bytes_clear(&p->spare[--p->count]);
 }
 
-/* Ordinary pages: it is written once a round and read once, so large ones gain little, and where a
- * virtual machine gives back what is free, large ones have to come from its host again. */
+/* Ordinary pages: the buffer is written and read once per round, so huge pages gain little. A
+ * virtual machine that returns free memory to its host would have to get huge pages from it
+ * again. */
 uint8_t *allreduce_block_reserve(struct allreduce_block *r, size_t n)
 {
     r->is_new = !r->data || r->n < n;

@@ -15,7 +15,7 @@
 
 static void slot_open(struct allreduce *x, size_t k)
 {
-    /* Beyond our last part a slot stays empty: SIZE_MAX is no part's number. */
+    /* Slots after our last part stay empty; SIZE_MAX marks them. */
     struct slot *s = allreduce_slot(x, k);
     s->k = k < x->reducing.own_count ? k : SIZE_MAX;
     s->arrived = 0;
@@ -32,7 +32,7 @@ static void slot_clear(struct allreduce *x, struct slot *s)
     s->arrived = 0;
 }
 
-/* Hands what came over to who needs it at the end. */
+/* Passes the received messages to their final user, the end of the round or the verifier. */
 static int keep(struct allreduce *x, struct slot *s)
 {
     /* The round needs them once more: to compute our own difference at the end, or to show a
@@ -142,8 +142,8 @@ static int add_all(struct allreduce_job_of *job)
                             NULL);
     for (size_t i = 0; !rc && i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
-        /* Values that are not finite would make the whole part so for everybody; such a
-         * sender is left out of this part before anything of it is added. */
+        /* One sender's NaN or infinity would spoil the part for everyone, so that sender is
+         * excluded from this part before its values are added. */
         c->bad = !usable(x, &c->part);
         if (!c->bad && !robust)
             rc = pl_reducer_add_message(&job->reducer, c->part.method, c->part.buffer,
@@ -244,7 +244,7 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
     x->reducing.idle[x->reducing.idle_count++] = job->reducer;
     if (x->phase == ALLREDUCE_CANCELLED) return;
     /* A round that was given up meanwhile wants no answers. */
-    if (job->status) { /* our own trouble: memory. The group will miss us, and we the group */
+    if (job->status) { /* out of memory: the round goes on without this peer */
         allreduce_give_up(x, job->status, pl_status_name(job->status));
         return;
     }
@@ -263,8 +263,8 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
     advance(x, now);
 }
 
-/* Nobody's part is missing who could still send it. A part is reduced at once when every
- * sender has sent it or is lost: adding all of them in one pass costs less memory traffic
+/* All senders that can still deliver this part have delivered it. A part is reduced at once when
+ * every sender has sent it or is lost: adding all of them in one pass costs less memory traffic
  * than adding each on arrival. */
 static int has_all(const struct allreduce *x, const struct slot *s)
 {

@@ -71,8 +71,9 @@ static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
     return rc;
 }
 
-#define TRIES 3 /* the radius is to fit the distances from where it leads to */
-/* of the radius: half a group unclipped halves the way to go, or better */
+#define TRIES 3 /* each try computes the radius from the distances to the last try's centre */
+/* tolerance, as a fraction of the radius: with half the group unclipped each step at least halves
+ * the error */
 #define CONVERGED 1e-7
 #define ITERATIONS_MAX 100
 
@@ -126,7 +127,7 @@ int allreduce_clip(struct allreduce *x, const struct slot *s, struct pl_reducer 
          * [CenteredClip, alg. 2] */
         clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(scratch, values, middle, n, d);
         if (!rc) rc = x->o.be->centered_clip(v, &result, values, weight, n, d, &clip);
-        /* The answers divide by the weight: what is kept is a sum as of a mean. */
+        /* Answers are divided by the weight later, so mean * weight is stored. */
         for (size_t k = 0; k < d; k++) sum[k] = (float)(v[k] * r->weight);
     }
     pl_free(values);

@@ -123,7 +123,7 @@ static void next_key(struct averager *a)
     a->names.key_id = id;
 }
 
-/* Why nobody was found, as far as a search can tell. */
+/* Why the search found no group, as far as it can tell. */
 static void no_group(struct averager *a)
 {
     const char *why =
@@ -261,9 +261,8 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     a->call.step.weight = weight;
     a->call.step.tensor = tensor;
     if (claim) {
-        /* The terms of verification hold the epoch. If the values are of a later one than
-         * was said when the search began, groupmates have to hear that before the group is
-         * there. */
+        /* The terms of verification hold the epoch. If the values belong to a later epoch than the
+         * gather message states, the groupmates must get the new epoch before the group forms. */
         int moved = claim->epoch != a->call.step.claim.epoch;
         a->call.step.claim = *claim;
         if (moved) { /* for leaders that this search asks from now on, and for another search */
@@ -386,7 +385,7 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
         if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
         else a->reliability->random = o->random;
     }
-    /* Calls are served from here on, even before the first step: who asks is told
+    /* Calls are served from here on. Before the first step, peers that ask to join get
      * NOT_LOOKING_FOR_GROUP. */
     if (!rc) rc = averager_join_open(a, err);
     if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);

@@ -54,7 +54,8 @@ struct averager;
 struct averager_options {
     const char *prefix, *class_name; /* "run_grad_averager", "GradientAverager" */
     const char *bits;                /* group bits to begin with, or "": one key for everybody. They
-                                      * change with every group: who has met meets others next */
+                                      * change after each group, so that a peer meets other peers in
+                                      * the next one */
     const struct pl_backend *be;     /* borrowed; computes in host memory */
     size_t tensors;
     const struct schema_tensor *schema;           /* (tensors) float32 */

@@ -1,7 +1,7 @@
-/* averager_admit.c - in a moderated swarm, only members average with us: a caller has to have
- * shown an access token on the DHT, and so has every peer that we call (dht_members.c). A stream
- * waits while its peer is asked. A client cannot be asked: it calls our DHT node first, as
- * clients of ours do. */
+/* averager_admit.c - in a moderated swarm, only members average with us. Both callers and the peers
+ * that we call must have presented an access token to our DHT node (dht_members.c). A stream waits
+ * while the node pings its peer for one. A client cannot be pinged, so clients of ours call the DHT
+ * node first. */
 #include "averager_internal.h"
 
 #include <stdlib.h>

@@ -326,7 +326,7 @@ void averager_join_close(struct averager *a);
 void averager_search_gather(struct averager *a);
 /* In our gather message; 0 behind NAT. */
 double averager_stated_bandwidth(const struct averager *a);
-/* Behind NAT, though it is meant to be called. */
+/* Behind NAT although it is not in client mode. */
 int averager_is_behind_nat(const struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. 1: the gather message has
  * changed. */
@@ -357,9 +357,9 @@ void averager_drive(struct averager *a); /* after every event of the round: sets
 /* With a proof: for BANS_TIME. The step's result names it, and why. */
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why);
 
-#define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
-/* The terms of a verified round, as msgpack: a version, and what all of a group have to agree on.
- * hivemind's peers ignore them. */
+#define AVERAGER_VERIFY_MIN 3 /* peers: if two accuse each other, a third must decide */
+/* The terms of a verified round, as msgpack: a version, and the settings on which the whole group
+ * must agree. hivemind's peers ignore them. */
 int averager_write_terms(struct bytes *out, const struct averager *a, int64_t epoch);
 int averager_can_verify(const struct averager *a); /* the group that has been found */
 void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n);

@@ -145,7 +145,7 @@ static void asking_end(void *context, struct rpc_stream *s)
 static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct averager *a = context;
-    /* Kept for the sentence of a search that finds nobody. */
+    /* Saved for the error of a search that finds no group. */
     pl_fail(&a->search.ask.why, status, "the last leader could not be reached: %.250s", why);
     asking_end(context, s);
 }

@@ -5,10 +5,10 @@
  *     +--next donor------+--slow, broken------+--misfit----------+--refuted
  *
  * An announcement is a claim that costs nothing, so it decides little: the better half of the
- * donors is asked in random order, donors that failed lately come last, and 32 are asked at
- * most. A state that has arrived is compared with samples of other donors' states
- * (averager_witness.c); where none can give any (hivemind's peers can't), with a second
- * download. One that nobody confirms is taken only if there is no other. */
+ * donors is asked in random order, donors that failed lately come last, and 32 are asked at most. A
+ * state that has arrived is compared with samples of other donors' states (averager_witness.c);
+ * where none can give any (hivemind's peers can't), with a second download. A state that no other
+ * donor confirms is used only if there is no confirmed one. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -138,9 +138,9 @@ static void load_end(void *context, struct rpc_stream *s)
     check_state(a);
 }
 
-/* 1: one that was given before agrees. Either way this one is remembered. Two donors that
- * give the same samples by a seed which neither knew: a second download is as good as a
- * witness, and hivemind's donors can't be witnesses. */
+/* Returns 1 if an earlier download agrees with this state; remembers this state in both cases. Two
+ * donors whose states have the same samples for a seed that neither knew confirm each other. So a
+ * second download replaces a witness, which hivemind's donors cannot be. */
 static int was_given(struct averager *a)
 {
     struct state_claim c = averager_claim(a, &a->load.load, a->load.own_seed);
@@ -160,7 +160,8 @@ static void take_state(struct averager *a, size_t confirmed)
 {
     /* A donor whose state was taken is as good as any other again. */
     averager_trust(a, &a->load.donors[a->load.at - 1].peer);
-    /* How many donors have the same parameters, itself included: the caller reports it. */
+    /* The number of donors with the same parameters, the chosen donor included. The caller reports
+     * it. */
     a->load.load.confirmed = confirmed;
     a->load.kept_donor.length = 0;
     end_load(a, PL_OK);
@@ -190,8 +191,8 @@ static void judge_state(struct averager *a)
                               "state: %zu other donors agree on other parameters", other));
         return;
     }
-    /* As many donors agree with it as with any other state, and at least one besides its
-     * giver does. */
+    /* At least as many donors agree with this state as with any other, and at least one of them is
+     * not its donor. */
     if (verdict == STATE_CONFIRMED) {
         take_state(a, agree);
         return;

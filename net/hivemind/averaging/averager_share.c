@@ -115,7 +115,7 @@ static void giving_failed(void *context, struct rpc_stream *s, int status, const
     give_next(a);
 }
 
-/* Of all its messages, nearly: what the time limit of the whole is computed from. */
+/* Approximate size of all messages of the state; the download's time limit follows from it. */
 static size_t snapshot_bytes(const struct state_snapshot *s)
 {
     size_t all = s->metadata_n, n;
@@ -198,7 +198,7 @@ static void on_giving(void *context, struct rpc_stream *s)
         own += peer_id_equal(rpc_peer(c->stream), rpc_peer(s));
     if (!a->shared.is_on || own == AVERAGER_QUEUE_PEER ||
         a->shared.givings.count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
-        rpc_end(s); /* without a message: nothing to be had here */
+        rpc_end(s); /* closed without a message: this peer shares no state now */
         rpc_close(s);
         return;
     }

@@ -1,7 +1,7 @@
 /* averager_turn.c - how an averager goes on without one engine's being called from inside another's
  * callback.
  *
- *   averager_turn    what has happened matters to the step: on_turn (averager.c) looks at it soon
+ *   averager_turn    schedules on_turn (averager.c), which handles the event in the next iteration
  *   averager_drive   an event of the round has been handled: the timer is set for the engine's next
  *                    deadline
  *

@@ -138,7 +138,7 @@ static void forget(struct verify_call *t)
     free(t);
 }
 
-/* Who has not heard it falls silent, or finds the round void: nothing to be done about it here. */
+/* A peer that did not receive it times out or voids the round; there is nothing to do here. */
 static void on_answered(void *context, const struct rpc_result *r)
 {
     (void)r;

@@ -20,7 +20,7 @@ static size_t answer_bytes(const struct averager *a) { return 8 + 4 * samples(a)
 
 /* --- answering -------------------------------------------------------------------------------- */
 
-/* So many within a second, and of them so many to one peer. */
+/* Limits the answers per second, in total and for each peer. */
 static int is_too_soon(struct averager *a, const struct peer_id *peer)
 {
     double now = loop_now(a->loop);
@@ -128,8 +128,8 @@ struct state_claim averager_claim(const struct averager *a, const struct state_l
         free(c.samples);
         c.samples = NULL;
     }
-    /* The epoch is part of the claim: donors of neighbouring epochs may differ a little,
-     * honestly. */
+    /* The epoch is part of the claim: the states of donors one epoch apart differ slightly, and
+     * both are honest. */
     if (!training_state_read(&t, l->metadata, l->metadata_n, NULL)) {
         c.epoch = t.epoch;
         training_state_clear(&t);
@@ -153,7 +153,7 @@ static void on_samples(void *context, const struct rpc_result *r)
     w->request = NULL;
     if (!r->status && r->n == answer_bytes(a) && (w->claim.samples = malloc(r->n))) {
         for (int i = 0; i < 8; i++) epoch |= (uint64_t)r->data[i] << 8 * i;
-        /* An epoch that no run reaches is a claim of none. */
+        /* An impossibly large epoch is treated as no claim. */
         w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
         for (size_t i = 0; i < samples(a); i++) {
             const uint8_t *b = r->data + 8 + 4 * i;

@@ -17,9 +17,10 @@
  * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since
  * its last failure, or never, is unproven. Once an unproven peer has failed, those that we have
  * first seen after that round began are on back-off together, as if they were that peer; each
- * unproven peer that delivers halves their failures. Peers that were there before are not meant.
+ * unproven peer that delivers halves their failures. Peers first seen before that round are not
+ * affected.
  *
- * Honest newcomers report progress, so they must not wait for the failures of peers that don't. Two
+ * Honest newcomers report progress, so failures of peers that do not must not delay them. Two
  * back-offs are counted:
  *
  *   of all unproven peers              holds back those that do not report progress
@@ -47,12 +48,13 @@
 #define RELIABILITY_BASE 15.0
 /* s: what a silent reducer costs a group, one or two timeouts, is then below a tenth of the time */
 #define RELIABILITY_MAX 600.0
-/* s: what an unproven follower without a share costs the next group is one short silence */
+/* s: an unproven follower reduces nothing, so its failure costs the next group one short timeout */
 #define RELIABILITY_UNPROVEN_BASE 5.0
 /* s: strangers that come under a new name each time and don't even report progress */
 #define RELIABILITY_UNPROVEN_MAX 120.0
-/* s: the same where they report, as honest newcomers do, who wait no longer than this for them.
- * Each new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the time. */
+/* s: the same limit for strangers that report progress: an honest newcomer never waits longer than
+ * this. Each new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the
+ * time. */
 #define RELIABILITY_REPORTER_MAX 30.0
 #define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
 /* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go
@@ -83,12 +85,12 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
 /* It has done its part; latest: s that its slowest message took while others were waiting. */
 void reliability_delivered(struct reliability *r, double now, const struct peer_id *peer,
                            double latest);
-/* In a round that began then. */
+/* Records a failure in the round that began at `began`. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
-/* In a round that began then, it has cost everybody a verified round without a proof against it,
- * see verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined
- * meanwhile: its leader has seen the same round fail. */
+/* It voided a verified round that began at `began`, and there is no proof against it, see
+ * verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined meanwhile:
+ * its leader has seen the same round fail. */
 double reliability_charged(struct reliability *r, double now, double began,
                            const struct peer_id *peer);
 int reliability_is_refused(const struct reliability *r, double now, const struct peer_id *peer);
@@ -97,9 +99,8 @@ int reliability_is_proven(const struct reliability *r, const struct peer_id *pee
 /* On back-off: by itself, or as an unproven peer that reports progress or doesn't. */
 int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer,
                           int reports);
-/* s of silence after which a groupmate that others are ahead of is given up, at most `most`: three
- * times the slowest that it was in good rounds on top of the least, twice as long after each
- * failure. */
+/* Seconds of silence after which a groupmate that lags behind the others is dropped, at most
+ * `most`: the minimum plus three times its slowest good round, doubled after each failure. */
 double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most);
 
 /* A first message waits for the peer's own batch to end, and a part for its uplink; no machine that

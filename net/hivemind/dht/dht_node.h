@@ -47,15 +47,16 @@ void dht_node_status(const struct dht_node *n, struct dht_status *s);
  * which carries little. 0 for a client. */
 int dht_node_is_behind_nat(const struct dht_node *n);
 
-/* 0: initial peers are still about to try it for the first time, a few seconds at most after we
- * have entered. Before that, a peer's role in a group may be wrong. */
+/* Returns 0 until the first reachability check has finished, a few seconds at most after we have
+ * joined. Before that, a peer's role in a group may be wrong. */
 int dht_node_knows_reachability(const struct dht_node *n);
 
-/* 0: not even through a relay, as far as is known; nor a client. */
+/* Returns 0 if others cannot reach us even through a relay, as far as is known, or if we are a
+ * client. */
 int dht_node_is_reachable(const struct dht_node *n);
 
 int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated */
-/* In a swarm without tokens 1; else 1: the peer has shown a token that has not expired. */
+/* Returns 1 in a swarm without tokens, or if the peer has shown an unexpired token. */
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
 
 struct dht_task; /* a get, a store, a ping under way; freed after its callback */

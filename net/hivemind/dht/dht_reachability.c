@@ -1,7 +1,6 @@
-/* dht_reachability.c - a node that others cannot call loses the records that it is given and
- * keeps searches waiting; it had better be a client [spec hivemind-protocol 12; libp2p-wire 14].
- * AutoNAT finds out: we ask initial peers to dial the address that they see us at, from a
- * connection of their own.
+/* dht_reachability.c - a node that others cannot reach loses stored records and delays searches, so
+ * it should run as a client [spec hivemind-protocol 12; libp2p-wire 14]. AutoNAT finds out: we ask
+ * initial peers to dial the address that they see us at, from a connection of their own.
  *
  *   UNKNOWN (counts as open) --one could dial us--> OPEN
  *       |  some tried, none could

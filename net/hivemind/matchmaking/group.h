@@ -1,5 +1,5 @@
-/* group.h - peers that average together: their group key, what each states about itself, and
- * who they turn out to be. [spec hivemind-protocol 4.1 to 4.5] */
+/* group.h - peers that average together: their group key, each peer's gather message, and the list
+ * of members. [spec hivemind-protocol 4.1 to 4.5] */
 #ifndef PL_GROUP_H
 #define PL_GROUP_H
 
@@ -70,8 +70,8 @@ struct group {
 /* Appends a copy; checks its gather message. */
 int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
               struct pl_err *err);
-/* The same for many at once: who is in it twice is found at the end, by sorting, not by looking
- * through all of them for each. */
+/* The same for many members in a row: duplicates are found once at the end, by sorting, not by a
+ * search for each. */
 int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
                  struct pl_err *err);
 int group_check_peers(const struct group *g, struct pl_err *err);
@@ -80,7 +80,7 @@ int group_set_bandwidth(struct group_member *m, double bandwidth);
 void group_clear(struct group *g);
 /* The member's number, or -1. */
 int group_find(const struct group *g, const struct peer_id *peer);
-/* How many elements of `total` each member reduces. The same for everybody who calls it. */
+/* How many elements of `total` each member reduces. All peers compute the same result. */
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err);
 
 /* Group bits for the next round of the member at `place`: `buckets` is the target size, or 0 for

@@ -1,6 +1,5 @@
 /* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and
- * the time come in, what to do goes out through callbacks. [spec hivemind-protocol 4.4] [Moshpit
- * SGD 3.2]
+ * the time are arguments, actions are callbacks. [spec hivemind-protocol 4.4] [Moshpit SGD 3.2]
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
@@ -150,8 +149,8 @@ struct matchmaking {
     void *context;
 
     struct group group; /* after a good end; the caller may take it (and leave zeros) */
-    /* Of this search: others declared; some of them average other tensors; some take us for no
-     * groupmate at all, because of what we did or how we ask. */
+    /* met: other peers declared in this search; met_misfits: some of them average other tensors;
+     * met_refusals: some refuse us, for a ban or for our protocol version. */
     int met, met_misfits, met_refusals;
     /* private */
     enum matchmaking_state state;
@@ -181,17 +180,16 @@ void matchmaking_clear(struct matchmaking *m);
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
 /* No more of it; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
-/* So many peers will come who have something to average, ourselves included if we have: when all
- * are there and nobody else has declared, we need not wait any longer. 0: not known. hivemind
- * always waits. */
+/* Expect `peers` peers with data, this one included if it has data: when all are in the group and
+ * no other peer has declared, the leader stops waiting. 0: not known. hivemind always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
 /* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who
  * follow us already still do. */
 void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_nat);
 
-/* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other
- * declaration. 0: go on to the deadline. */
+/* From now on, give up with PL_EAGAIN after `times` windows of our own in which no other peer
+ * declared. 0: search until the deadline. */
 void matchmaking_patience(struct matchmaking *m, int times);
 
 /* When matchmaking_tick has to be called at the latest, with a time that is not before it. */

@@ -239,10 +239,9 @@ static size_t count_expected(const struct matchmaking *m)
     return n;
 }
 
-/* Everybody is here: the number that was to be expected, and nobody has declared who is not.
- * hivemind waits for the whole window in any case. Progress records tell how many peers
- * train, so a leader that has them all can begin at once; a follower can't tell the
- * difference. [spec hivemind-protocol 12] */
+/* All expected peers are here, and every peer that declared is among them. hivemind waits for the
+ * whole window in any case. Progress records tell how many peers train, so a leader that has them
+ * all can begin at once; a follower can't tell the difference. [spec hivemind-protocol 12] */
 static int all_here(const struct matchmaking *m, double now)
 {
     if (!m->expected || count_expected(m) < m->expected || !m->polls.seen) return 0;

@@ -25,7 +25,8 @@ void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative
     /* Two epochs may differ for a moment: with delayed updates the swarm's next epoch begins
      * before our parameters have made its step. */
     *status = (struct pl_collaborative_status){
-        .epoch = c->epoch, /* of our parameters: a delayed step's epoch has begun before it */
+        .epoch = c->epoch, /* epoch of the parameters; with a delayed step it lags behind the
+                            * counted one */
         .global_epoch = v.global_epoch,
         .samples = c->now.samples,
         .global_samples = v.global_samples,
@@ -111,9 +112,9 @@ static int check_state(void *context, const struct state_load *state, struct pl_
     return optimizer_state_check(w->c->trainer.state, state, w->least, err);
 }
 
-/* Every state so far was of another model. Whose mistake is that? If more than half of the
- * others share such states, ours; then training cannot go on. One peer's state alone never ends
- * a run. */
+/* All downloaded states belong to another model. If more than half of the other peers share such
+ * states, our configuration is wrong and training stops. One peer's state alone never ends a
+ * run. */
 static int explain_mismatch(struct pl_collaborative *c, const struct state_load *state,
                             struct pl_err *err)
 {
@@ -161,8 +162,8 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
 /* --- bad numbers ------------------------------------------------------------------------------ */
 
 /* Bad numbers of our own end the training after 20 in a row. But once others' numbers are mixed
- * into our parameters, they may be the reason, and a peer that can be stopped by bad averages
- * could be stopped by anyone: then it never gives up. */
+ * into our parameters, they may be the reason, so after the first common average a peer never gives
+ * up: otherwise any peer could stop it by bad averages. */
 int collaborative_is_hopeless(struct pl_collaborative *c)
 {
     return ++c->failures >= FAILURES_MAX && !c->has_mixed;

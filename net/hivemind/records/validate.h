@@ -1,5 +1,5 @@
-/* validate.h - records that only their owner can write, and only in the declared form; and how
- * long a record may be and live. [spec hivemind-protocol 2]
+/* validate.h - signed records, which only their owner can write, their schemas, and limits on a
+ * record's size and lifetime. [spec hivemind-protocol 2]
  *
  * A record whose key or subkey contains "[owner:PUBLIC KEY]" carries "[signature:...]" by that
  * key in its value. hivemind throws a whole found dictionary away if one record in it is wrong;
@@ -33,7 +33,8 @@
 
 /* As it is signed: everything serialised. */
 struct record {
-    const uint8_t *key, *subkey, *value; /* borrowed; subkey c0: none, a regular value */
+    const uint8_t *key, *subkey, *value; /* borrowed; the subkey is msgpack's nil (c0) for a regular
+                                          * value */
     size_t key_n, subkey_n, n;
     double expiration;
 };
@@ -57,7 +58,7 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key);
 void record_origin(struct dht_origin *from, const struct record *r);
 /* The peer that a declaration's subkey names. PL_ENOTFOUND: it names none. */
 int record_declarer(struct peer_id *peer, const struct record *r);
-/* PL_OK, or PL_EPROTO: it would live longer than its kind needs, or is no number. */
+/* PL_OK, or PL_EPROTO: the expiration is too late for this kind of record, or not a number. */
 int record_check_life(const struct validators *v, const struct record *r, double now,
                       struct pl_err *err);
 /* What checking its signature costs: 1 for a key of RSA_BITS, 0 for a record without an owner. */

@@ -19,8 +19,8 @@
 #include "net/hivemind/matchmaking/group.h"
 #include "progress.h"
 
-/* Epochs that a saved state may be past the lead: records lag a step behind the states, and the
- * swarm may step once more between our poll and the download. */
+/* A downloaded state may be this many epochs ahead of the lead: records lag one step behind the
+ * states, and the swarm may step once more between our poll and the download. */
 #define CLAIMS_SLACK 2
 #define CLAIMS_MAX 4096        /* peers that are remembered: four times the largest group */
 #define CLAIMS_MATES_MIN 2     /* of our last round: one alone decides nothing */
@@ -78,7 +78,8 @@ void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 void claims_round(struct claims *c, const struct group *g);
 /* No state has shown that anybody is beyond `own`: those who claim so are doubted. */
 void claims_doubt(struct claims *c, int64_t own, double now);
-/* A state of epoch `own` has been taken over: peers that claim no more were right. */
+/* A state of epoch `own` was loaded: claims of at most this epoch are confirmed, and doubts about
+ * their peers end. */
 void claims_shown(struct claims *c, int64_t own);
 void claims_clear(struct claims *c);
 

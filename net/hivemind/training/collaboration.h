@@ -25,8 +25,8 @@
 #define COLLABORATION_PATIENCE \
     2 /* matchmaking times without a groupmate, then step with our own gradient */
 
-/* Most target batches that one peer's gradient may weigh: a peer whose last round failed has
- * more than its share, and may give it, but groupmates must not have to believe any number. */
+/* The largest weight of one peer's gradient, in target batches. A peer whose last round failed
+ * holds more than its share and may contribute it, but its claim needs a limit. */
 #define COLLABORATION_WEIGHT_MAX 4
 
 /* The class name in calls for a state; the prefix is "RUN_state_averager". */
@@ -51,11 +51,11 @@ struct collaboration_options {
     const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
     double bandwidth;
     double clip; /* see allreduce.h; 0: the mean */
-    int verify;  /* see averager.h: of the gradients; parameters by CenteredClip */
+    int verify;  /* see averager.h: verifies gradient rounds; parameter rounds use CenteredClip */
     struct allreduce_validation
         validation; /* but samples_max; called while collaboration_average waits */
     int client_mode;
-    int auxiliary; /* has no gradient: of what is below only _enter, _look, _help, _close */
+    int auxiliary; /* has no gradient: it calls only collaboration_enter, _help and _close */
 };
 
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
@@ -94,8 +94,8 @@ void collaboration_raise_epoch(struct collaboration *c);
 enum collaboration_advice {
     COLLABORATION_GO_ON,   /* with the next local batch */
     COLLABORATION_UPDATE,  /* the target batch is there */
-    COLLABORATION_CATCH_UP /* the others may be ahead: if their state shows it, take it over and
-                             * drop what was accumulated; else go on. Comes with pauses */
+    COLLABORATION_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
+                            * it and drop the accumulated gradients. Given with pauses between */
 };
 /* Reports a local batch: its samples are in the gradient, it took so many seconds. */
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
@@ -109,7 +109,7 @@ struct collaboration_round {
     int banned;   /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;
     double seconds;
-    int ahead; /* of parameters: 1: raise the epoch by one, see collaboration_raise_epoch */
+    int ahead; /* parameter rounds: 1 if the caller should call collaboration_raise_epoch */
     uint8_t group[DHT_ID_BYTES]; /* the same at all of its peers; zeros: no group */
     struct pl_err why;
 };

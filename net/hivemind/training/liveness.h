@@ -12,10 +12,10 @@
  * it once more, so that two halves of a swarm that could not reach each other do not stay apart
  * for ever. A round without any group says nothing: then it may be we that cannot be reached.
  *
- * A peer that has never been in a round with us has shown none of the samples that it claims.
- * After some rounds in which we should have met it (with groups of a limited size that takes
- * longer), its samples and speed do not count until we do: its word alone would make us step on
- * nothing. */
+ * A peer that has never been in a round with us has shown none of the samples that it claims. After
+ * some rounds in which it should have appeared (more of them with groups of a limited size), its
+ * samples and speed do not count until it does: otherwise its report alone would make us step
+ * without gradients. */
 #ifndef PL_LIVENESS_H
 #define PL_LIVENESS_H
 
@@ -23,7 +23,8 @@
 #include "progress.h"
 
 #define LIVENESS_MISSES 3 /* rounds in a row */
-#define LIVENESS_AGAIN 16 /* in every round with such a number it is waited for */
+/* Absent peers are waited for in every round whose number is a multiple of this. */
+#define LIVENESS_AGAIN 16
 
 struct liveness {
     struct attendee {

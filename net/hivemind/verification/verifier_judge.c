@@ -17,23 +17,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums and differences are of float64; what is allowed is a hundred times what order and another
- * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had
- * left to go (allreduce_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
- * to float32. What a false report may add to a sum unnoticed is a fifth of what a sum may be off,
- * so that senders can't make an honest reducer's sum false. */
+/* Sums and differences are computed in float64. The tolerance is 100 times the difference that
+ * another summation order or compiler can cause. An honest sum differs from 0 by what
+ * CenteredClip's last step left (allreduce_robust.c: a ten-millionth of the radius) and the
+ * rounding of the aggregate to float32. A false report within its tolerance adds a fifth of the
+ * sum's tolerance, so senders cannot make an honest reducer's sum false. */
 #define REPORT_TOLERANCE 1e-7
 #define SUM_TOLERANCE 1e-6
-/* An honest peer accuses only of twice what it would itself be convicted for: whatever its judges'
- * machines make of the last digits, they agree with it. The same for validators. */
+/* An honest peer accuses only above twice the threshold at which judges convict, so rounding on
+ * their machines cannot turn the accusation against it. The same holds for validators. */
 #define ACCUSER_FACTOR 2.0
 #define ROUNDING 0x1p-23
-/* The radius is the reducer's choice, near the middle of the distances: much wider, and
- * CenteredClip clips nobody; much closer, and the sum shows nothing. */
+/* The reducer chooses the radius near the median of the distances. With a much larger one
+ * CenteredClip clips no peer; with a much smaller one the sum shows nothing. */
 #define WIDEST 2.0
 #define CLOSEST 0.25
-/* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter:
- * farther away from one's own than this many times their length is no place for it. */
+/* [BTARD verification 3] An honest aggregate is no longer than the median of its inputs. A peer
+ * calls it too far if its distance from the peer's own values exceeds this multiple of their
+ * length. */
 #define FAR 3.0
 /* A peer's values may differ from what its data give by this share of their length. Another
  * processor's roundings and parameters that came back from a compressed round make a hundredth of
@@ -84,7 +85,7 @@ void verifier_draw(struct verifier *r)
     const struct pl_btard b = checks(0, 0);
     uint8_t lots[PL_HASH_BYTES], round_seed[PL_HASH_BYTES];
     int n = 0, *alive = pl_alloc(r->v.count, sizeof *alive);
-    /* Who helps without a gradient has nothing to be validated, nor data to do it with. */
+    /* An auxiliary peer contributes no gradient: it is not validated and cannot validate. */
     for (size_t i = 0; alive && i < r->v.count; i++)
         if (verifier_claim_of(r, i).samples) alive[n++] = (int)i;
     if (!alive || pl_btard_validators(r->order, round_seed, &b, r->seed, 0, alive, n))
@@ -103,9 +104,10 @@ void verifier_draw(struct verifier *r)
 /* --- validators ------------------------------------------------------------------------------- */
 
 /* [verification 4] The peer's values computed again, against its reports on those that it has sent,
- * which its reducers have confirmed. Hashes would be equal on equal machines only. Along a random
- * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
- * differences differ by no more than what they are differences of. */
+ * which its reducers have confirmed. Hashes would be equal on equal machines only. The projection
+ * of a difference on a random unit vector in d dimensions has on average 1/d of its squared length.
+ * By the triangle inequality, two distances to the same point differ by at most the distance
+ * between their other ends. */
 static enum verifier_opinion computed(struct verifier *r, size_t peer, double share)
 {
     struct verifier_claim claim = verifier_claim_of(r, peer);
@@ -253,7 +255,8 @@ static void vote_for_parts(struct verifier *r)
     pl_free(ratio);
 }
 
-/* Who claims so that nobody can compute it again does not want it to be. */
+/* A peer that sends values but claims no samples is banned: its values cannot be recomputed from
+ * its data, and it may have chosen the claim for that reason. */
 void verifier_check_claims(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
@@ -366,8 +369,8 @@ static const float *shown(const struct verifier *r, size_t peer, float *decoded,
     return x;
 }
 
-/* One peer's values of the opened part: its report, its reducer's accusation, and its pull. 0: it
- * does not show them. */
+/* Checks one peer's values of the opened part against its report and its reducer's accusation, and
+ * adds its pull to the sum. Returns 0 if the peer did not show them. */
 static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const float *a,
                        double tau, double *pull)
 {
@@ -409,9 +412,9 @@ static void judge_opened(struct verifier *r, struct scratch *d)
     pl_free(pull);
 }
 
-/* [BTARD, accuse] A validator's word against its target's, and all votes: a peer is convicted by
- * more votes than Byzantine peers can have, if no more than that many are for it. Where too few
- * can compute it, both are charged. */
+/* [BTARD, accuse] Settles a validator's accusation of its target by all votes. f is the largest
+ * number of Byzantine peers: more than f votes convict a peer if at most f votes support it. If too
+ * few peers can recompute the values, accuser and accused are both charged. */
 static void judge_doubt(struct verifier *r, size_t k)
 {
     /* The two parties count as one vote each. */
@@ -452,7 +455,8 @@ void verifier_judge(struct verifier *r)
             reports_doubted |= verifier_accusation(r, j, i, &part) == ACCUSES_REPORT;
         }
     /* A false report makes its reducer's sum false too, which is no fault of that reducer. The
-     * round is void anyway: of the first accused and its accuser the opened part has banned one. */
+     * round is void anyway: the opened part has already banned either the first accused peer or its
+     * accuser. */
     for (size_t p = 0; !reports_doubted && p < r->v.part_count; p++) judge_part(r, p, d.norm);
     scratch_close(&d);
 }

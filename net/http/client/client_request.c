@@ -1,8 +1,7 @@
-/* client_request.c - one range request: "bytes 1000 to 1999 of this URL". Nothing of a server's
- * answer is believed unchecked: the status, the range that it names, the size and the tag of the
- * file have to be what the first answer said, and no byte beyond the range is taken. Redirects
- * are followed here and not by libcurl, so that each one is a new request whose own URL decides
- * whether it may carry a token. */
+/* client_request.c - one range request: "bytes 1000 to 1999 of this URL". Each response must match
+ * the first one in status, range, file size and ETag, and no byte beyond the range is accepted.
+ * Redirects are followed here and not by libcurl, so that each one is a new request whose own URL
+ * decides whether it may carry a token. */
 #include "client_request.h"
 
 #include <stdio.h>

@@ -22,8 +22,8 @@ struct http_server;
 
 /* address: an IPv4 or IPv6 address, NULL: 127.0.0.1. port 0: any free one. */
 int http_server_open(struct http_server **s, const char *address, int port, struct pl_err *err);
-/* Before the first request: serves it under one more name or address than localhost, `address` and
- * the address that a connection comes in at. */
+/* Call before the first request: accepts one more host name besides localhost, `address` and the
+ * local address of the connection. */
 int http_server_host(struct http_server *s, const char *name, struct pl_err *err);
 void http_server_close(struct http_server *s);
 int http_server_port(const struct http_server *s);

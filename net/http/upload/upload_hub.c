@@ -122,7 +122,7 @@ static int put_part(struct upload *u, struct upload_reply *x, json_t *state, siz
     return upload_ask(u, x, "PUT", url, headers, data, bytes);
 }
 
-/* Sends what is missing and completes. PL_ENOTFOUND: its addresses are worth nothing any more. */
+/* Sends what is missing and completes. PL_ENOTFOUND: its URLs have expired. */
 static int send_parts(struct upload *u, json_t *state)
 {
     size_t piece = (size_t)json_integer_value(json_object_get(state, "piece")), i;

@@ -40,8 +40,7 @@ struct upload {
  * headers end with NULL. */
 int upload_ask(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes);
-/* The same until it is answered with 2xx, or does not get better by waiting: then err names
- * `what`. */
+/* Retries until the answer is 2xx or the error is permanent: then err names `what`. */
 int upload_insist(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what);
 /* What another try may mend. */

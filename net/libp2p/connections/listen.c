@@ -17,7 +17,7 @@ struct listener {
     struct listening *of;
     struct multiaddr at; /* bound, with the real port */
     struct listener *next;
-    uv_tcp_t refused; /* a connection that there is no memory for, while it is closed */
+    uv_tcp_t refused; /* placeholder for a connection without memory, until it is closed */
     int is_refusing, is_missing_one, is_closed;
 };
 
@@ -178,7 +178,7 @@ struct address_list {
     size_t count, max;
 };
 
-/* Counts on when the list is full, so that the caller knows. */
+/* Continues counting after the list is full, so the caller can detect truncation. */
 static void add_address(void *context, const struct multiaddr *a)
 {
     struct address_list *list = context;

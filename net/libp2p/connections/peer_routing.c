@@ -167,7 +167,7 @@ static int is_slow(const struct peer_search *s)
     return s->dial_count && loop_now(loop_of(s->of)) >= s->began + HEAD_START;
 }
 
-/* Who was connected before slow dials ended counts those as failed. */
+/* If a connection succeeded before slower dials ended, those dials count as failed. */
 static void free_search(struct peer_search *s)
 {
     int slow = is_slow(s);
@@ -205,8 +205,8 @@ static void end_search(struct peer_search *s, int status)
     free_search(s);
 }
 
-/* The known addresses are used up. A query for another peer must not wait for what others say about
- * this one: two such queries would wait for each other. */
+/* The known addresses are used up. A query for another peer must not depend on the result of this
+ * one: two queries could wait for each other. */
 static void complete_known_only(struct peer_search *s)
 {
     for (struct host_wait *w = s->waits, *next; w; w = next) {
@@ -319,7 +319,8 @@ static void step(void *context)
     if (!ask_router(s) && !s->dial_count) end_search(s, PL_EIO);
 }
 
-/* Two searches that ask each other's peers learn from each other's answers. */
+/* New addresses of a peer are known, from any query's answers: its own search tries them at
+ * once. */
 void routing_news(const struct peer *p)
 {
     if (p->search) step_soon(p->search);

@@ -47,12 +47,12 @@ enum scope_kind {
 };
 
 #define HANDLER_WINDOW 1.0 /* s; handlers' limits are for each of them */
-/* Where strangers have used up the system's share of a second, a subnet goes on that has used less
- * than an equal part of so much more. Then no flood makes others wait, and three quarters of the
- * loop are the most that strangers have together. */
+/* When strangers have used the system's share of a second, a subnet that used less than an equal
+ * share of this additional budget may continue. So a flood from one subnet does not delay the
+ * others, and strangers together never get more than three quarters of the loop. */
 #define HANDLER_EQUAL_US 250000u
-/* A handler that has used more than its peer's share is paid for in the next seconds, at most five:
- * honest peers give up on a request after a few. */
+/* Time above a peer's share is charged to the following seconds, at most five: honest peers give up
+ * on a request after a few. */
 #define HANDLER_DEBT_WINDOWS 5u
 
 struct scope {
@@ -108,7 +108,7 @@ void resources_close(struct account *a);
 /* Charges n more and returns NULL, or charges nothing and returns the scope that is full. */
 const struct scope *resources_charge(struct account *a, enum resource kind, size_t n);
 void resources_release(struct account *a, enum resource kind, size_t n);
-/* What is counted elsewhere, but limited here: sets the system scope's sum. */
+/* Sets the system scope's total of a resource that is counted elsewhere and limited here. */
 void resources_report(struct resources *r, enum resource kind, size_t n);
 /* Sets the use to n, which exists already. Returns a scope that is above its limit now, or NULL. */
 const struct scope *resources_count(struct account *a, enum resource kind, size_t n);

@@ -98,8 +98,8 @@ double yamux_due(const struct yamux *y);
 /* Sends what waits, in turns of one frame a stream, until send_budget is used up. */
 int yamux_pump(struct yamux *y, struct bytes *out);
 
-/* PL_EAGAIN while too many of ours are not taken or the other side is going. The stream belongs to
- * y until yamux_release. */
+/* PL_EAGAIN while too many of our streams are unacknowledged, or after the peer sent go-away. The
+ * stream belongs to y until yamux_release. */
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
 /* Sends what credit and send_budget allow, keeps a copy of the rest. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,

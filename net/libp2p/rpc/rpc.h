@@ -83,7 +83,7 @@ const struct peer_id *rpc_peer(const struct rpc_stream *s);
 int rpc_send(struct rpc_stream *s, const void *data, size_t n);
 /* The same with the memory of *data, which is empty afterwards and may have another's. */
 int rpc_give(struct rpc_stream *s, struct bytes *data);
-/* We have sent everything. The server's end closes the call once it is out. */
+/* We have sent everything. When the server's end mark is sent, the call closes. */
 void rpc_end(struct rpc_stream *s);
 /* Server: the handler failed. Ends the stream. */
 void rpc_fail(struct rpc_stream *s, const char *text);
@@ -92,7 +92,7 @@ void rpc_fail(struct rpc_stream *s, const char *text);
 void rpc_close(struct rpc_stream *s);
 size_t rpc_queued(const struct rpc_stream *s); /* bytes not yet handed to the connection */
 size_t rpc_unread(
-    const struct rpc_stream *s); /* bytes that lie here: of a message that comes, or that waits */
+    const struct rpc_stream *s); /* bytes held: partly received or undelivered messages */
 
 /* `messages` more may be delivered; a new stream starts with RPC_ALWAYS. 0 in rpc_pause: none until
  * credit is given; the other side then runs out of window and stops. */

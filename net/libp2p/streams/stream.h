@@ -12,10 +12,10 @@
 /* bytes of responses that may wait on a connection before its next request is read: several times
  * the largest look-up's response, and little compared to what the socket holds */
 #define ANSWERS_MAX (256u << 10)
-/* responses on a connection before all others have their turn: a look-up among thousands of known
- * peers takes a tenth of a millisecond, and one read brings 1,600 of them */
+/* responses on a connection before the other connections get their turn. One read may bring 1,600
+ * requests, and a look-up among thousands of peers takes 0.1 ms */
 #define ANSWERS_A_TURN 32
-#define HOST_STREAM_LIMIT 10.0 /* s to negotiate a stream's protocol: the original's */
+#define HOST_STREAM_LIMIT 10.0 /* s to negotiate a stream's protocol, as in go-libp2p */
 #define HOST_PROTOCOLS_MAX 128 /* that we serve: hivemind's peers serve about 20 */
 
 struct host;
@@ -61,13 +61,13 @@ int stream_next_message(const struct stream *s, const uint8_t **body, size_t *n,
                         size_t max);
 /* The first n bytes are done with: the other side may send as many more. */
 void stream_took(struct stream *s, size_t n);
-/* The reader leaves what comes: a reset is reported only when nothing lies there any more. Bytes
- * lie within the windows and limits as before. */
+/* Pauses reading: arriving bytes stay in the buffer, within the usual windows and limits, and a
+ * reset is reported only after they have been read. */
 void stream_pause(struct stream *s);
 /* Reads on: `readable` for what is there or ended, then a reset that waited. May close the
  * stream, so never call it from within the stream's callbacks. */
 void stream_resume(struct stream *s);
-/* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is
+/* A message of n bytes in all is awaited: opens the window far enough. PL_ELIMIT when too much is
  * held. */
 int stream_expect(struct stream *s, size_t n);
 /* Sends a copy of n bytes; errors are reported by `failed`. */

@@ -60,7 +60,7 @@ struct stream {
     struct timer timer;
     struct stream_events events;
     void *context;
-    int *gone;                  /* set to 1 when it is freed, where somebody must know */
+    int *gone;                  /* set to 1 when the stream is freed, if not NULL */
     struct stream *next, *prev; /* of the connection's streams, or of the detached ones */
     struct stream *next_pending;
     struct stream *next_held, *prev_held;
