@@ -130,10 +130,12 @@ ref: $(BUILD)/libref.a ## only the reference: a C compiler is all it needs
 # The two flags promise that nobody reads errno or floating-point exceptions; values stay the same.
 $(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp -O3 -fno-math-errno -fno-trapping-math
 # What it asks the reference itself for: tables, ends of rows, forms nobody made faster.
-FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dtype.c lamb.c mask.c moments.c quant.c rotary.c outer/chunks.c)
+FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dgc.c dtype.c lamb.c mask.c moments.c quant.c rotary.c outer/chunks.c)
+# A backend that lacks a function fails to link, and not on the day somebody opens it.
+WHOLE = $(if $(SANITIZE),,-Wl,-z,defs)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C))) runtime/backend.map
-	$(CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
+	$(CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
 
 # --- set-up, installation --------------------------------------------------------------------
 

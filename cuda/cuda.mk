@@ -19,7 +19,7 @@ CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Wno-deprecated-gpu-
 	$(foreach a,$(CUDA_WANT),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
 # What it asks the reference for: chunks of quantiles, code books, element types, status names.
-CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c outer/chunks.c)
+CUDA_NEEDS = $(addprefix ref/,base.c compress.c dgc.c dtype.c quant.c outer/chunks.c)
 cuda: $(if $(CUDA_KNOWN),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
 cuda-left-out:
 	@echo "CUDA left out: $(if $(NVCC_PATH),$(NVCC) lists no device of sm_70 or later with --list-gpu-arch,no $(or $(NVCC),nvcc) on the PATH)"
@@ -38,7 +38,7 @@ $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu)): private CUDAFLAGS
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
 	$(if $(CUDA_LACKS),@echo "CUDA without machine code for $(CUDA_LACKS:%=sm_%): this nvcc does not know it (12.8 and 12.9 know all)")
-	$(NVCC) -shared -Xlinker --version-script=runtime/backend.map -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
+	$(NVCC) -shared -Xlinker --version-script=runtime/backend.map $(if $(WHOLE),-Xlinker -z -Xlinker defs) -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
 
 # The same kernels for the CPU, blocks and threads emulated: tests what they compute, not how fast.
 EMUFLAGS = -x c++ -std=c++17 -O2 -ffp-contract=off -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -Wall \
@@ -53,6 +53,6 @@ $(BUILD)/obj/cuda_on_cpu/%.cpp.o: test/cuda_on_cpu/%.cpp
 EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
 	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
 $(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
-	$(CXX) -shared -Wl,--version-script=runtime/backend.map $(SANITIZE) -o $@ $(filter %.o,$^) -lm
+	$(CXX) -shared -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) -o $@ $(filter %.o,$^) -lm
 $(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o tensor_core.cpp.o streams.cpp.o)
 	$(CXX) $(SANITIZE) -o $@ $^

@@ -155,7 +155,7 @@ $(BUILD)/gen/opencl_kernels.inc: $(OPENCL_CL)
 	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' $(OPENCL_CL) > $@.new && mv $@.new $@
 $(BUILD)/obj/test/opencl/device.o: | $(BUILD)/gen/opencl_kernels.inc
 $(BUILD)/libpl_opencl.so: $(call obj,$(OPENCL_C) ref/base.c ref/quant.c) runtime/backend.map
-	$(CC) -shared -Wl,--version-script=runtime/backend.map $(SANITIZE) -o $@ $(filter %.o,$^) $$(pkg-config --libs OpenCL) -lm
+	$(CC) -shared -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) -o $@ $(filter %.o,$^) $$(pkg-config --libs OpenCL) -lm
 
 PYTHON ?= python3
 # STORE=1 keeps what they print and draw; otherwise it is only seen whether they run.
