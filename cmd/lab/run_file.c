@@ -54,10 +54,13 @@ static const struct row outer_rows[] = {
     { "weight_decay", REAL, OUTER(weight_decay), 0, 1 },
     { "mean_over_all", INTEGER, OUTER(mean_over_all), 0, 1 },
     { "share", REAL, OUTER(share), 0, 1 },
-    { "rank", INTEGER, OUTER(rank), 1, 4096 },
+    { "rank", INTEGER, OUTER(powersgd_rank), 1, 4096 },
     { "own_feedback", INTEGER, OUTER(own_feedback), 0, 1 },
     { "limit", REAL, OUTER(limit), 0, 1e9 },
-    { "warm_up", INTEGER, OUTER(warm_up), 0, 1e9 },
+    { "warm_up", INTEGER, OUTER(warm_up), 1, 1e9 },
+    { "beta1", REAL, OUTER(adam.beta1), 0, 1 },
+    { "beta2", REAL, OUTER(adam.beta2), 0, 1 },
+    { "eps", REAL, OUTER(adam.eps), 0, 1 },
     { NULL, INTEGER, 0, 0, 0 },
 };
 

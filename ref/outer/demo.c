@@ -52,7 +52,7 @@ static int open_demo(struct pl_outer *o, const float *x, struct pl_err *err)
         return pl_fail(err, PL_EUSE,
                        "%d entries of chunks with sides of %d: at least 1, at most %d",
                        o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
-    return pl_outer_add(o, "momentum", o->n * sizeof(float), 0) ? PL_OK : PL_ENOMEM;
+    return pl_outer_add_own(o, "momentum", o->n * sizeof(float), 0) ? PL_OK : PL_ENOMEM;
 }
 
 /* 1. A gradient with a NaN leaves the momentum as it is. */

@@ -28,8 +28,8 @@ static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
     if (!(o->setup.share > 0) || o->setup.share > 1 || o->n > UINT32_MAX)
         return pl_fail(err, PL_EUSE, "a share of %g of %zu entries: above 0, at most 1, of 2^32",
                        o->setup.share, o->n);
-    return pl_outer_add(o, "momentum", o->n * sizeof(double), 1) &&
-                   pl_outer_add(o, "accumulated", o->n * sizeof(double), 1)
+    return pl_outer_add_own(o, "momentum", o->n * sizeof(double), 1) &&
+                   pl_outer_add_own(o, "accumulated", o->n * sizeof(double), 1)
                ? PL_OK
                : PL_ENOMEM;
 }
@@ -116,15 +116,19 @@ static int sum_entries(const struct pl_outer *o, double *update, const struct pl
  * momentum of what is sent is dropped in any case (momentum factor masking). */
 static int take_back(struct pl_outer *o)
 {
-    size_t entries = o->skipped ? 0 : count_of(o);
-    for (size_t k = 0; k < entries; k++) {
-        uint32_t index;
-        float sent;
-        memcpy(&index, o->out + 4 * k, 4);
-        memcpy(&sent, o->out + 4 * (entries + k), 4);
-        state_of(o, "accumulated")[index] += sent;
-    }
-    return PL_OUTER_GRADIENT;
+    size_t entries = count_of(o);
+    uint32_t *index;
+    double *value;
+    int rc;
+    if (o->skipped || o->out_bytes != entries * 8) return PL_OUTER_GRADIENT;
+    index = pl_alloc(entries, sizeof *index);
+    value = pl_alloc(entries, sizeof *value);
+    rc = index && value ? read_entries(index, value, o->out, entries, o->n) : PL_ENOMEM;
+    if (!rc) pl_dgc_add(state_of(o, "accumulated"), index, value, entries, 1);
+    pl_free(index);
+    pl_free(value);
+    /* a loaded state whose message is broken holds nothing to take back */
+    return rc == PL_ENOMEM ? rc : PL_OUTER_GRADIENT;
 }
 
 /* x = x - lr / R sum_r of what was sent, over the R peers whose message is good. The momentum is in
@@ -157,6 +161,7 @@ const struct pl_outer_algorithm pl_outer_dgc = {
     .bytes = "8 n share",
     .exchange = PL_OUTER_GATHER,
     .sends_gradients = 1,
+    .takes_back = 1,
     .open = open_dgc,
     .before_step = before_step,
     .after_step = pl_outer_next_gradient,

@@ -7,7 +7,11 @@
  *                             x = x - lr m / (sqrt(v) + eps), v as the warm-up left it
  *
  * Adam is not linear in the gradient, so signs of gradients would not do; with v frozen what is
- * left is momentum, which is linear. Both roundings have error feedback. */
+ * left is momentum, which is linear. Both roundings have error feedback.
+ *
+ * A value whose gradient was zero throughout the warm-up, such as the embedding of a token that did
+ * not occur, has v = 0, and the sign of its momentum divided by eps would be a step of 10^8 rates.
+ * Such values stay as they are (DeepSpeed leaves them to its option exp_avg_mask). */
 #include "../onebit.h"
 #include "algorithms.h"
 
@@ -28,11 +32,14 @@ static double *state_of(const struct pl_outer *o, const char *name)
 static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t n = padded_of(o) * sizeof(double);
-    (void)x, (void)err;
+    (void)x;
+    if (o->setup.warm_up < 1)
+        return pl_fail(err, PL_EUSE, "%d steps of warm-up: at least one, which v is learnt from",
+                       o->setup.warm_up);
     o->setup.coding = PL_OUTER_FLOAT32; /* of the warm-up */
     return pl_outer_add(o, "m", n, 1) && pl_outer_add(o, "v", n, 1) &&
-                   pl_outer_add(o, "worker error", n, 1) &&
-                   pl_outer_add(o, "server error", slice_of(o) * sizeof(double), 1) &&
+                   pl_outer_add_own(o, "worker error", n, 1) &&
+                   pl_outer_add_own(o, "server error", slice_of(o) * sizeof(double), 1) &&
                    pl_outer_add(o, "mean", slice_of(o) * sizeof(double), 1)
                ? PL_OK
                : PL_ENOMEM;
@@ -118,30 +125,50 @@ static double scale_of(const struct pl_outer_message *in, size_t n)
     return scale >= 0 && scale <= 1e300 ? scale : -1;
 }
 
-/* 1. mean = sum_r scale_r sign_r / R over the own slice, of the messages that are good. What was
- * sent and lost goes back into the error: e = e + scale sign. */
+/* A message that no other peer has used gives its gradients back to the error. It was compressed
+ * from beta1 m + (1 - beta1) g + e, but m itself is not lost: every peer still has it, and the next
+ * message holds it again. So only the rest returns:  e = e + scale sign - beta1 m.
+ * m (n_m, the values without padding) and error begin at the same value. */
+static int take_back(struct pl_outer *o, double *error, const double *m, size_t n_m, size_t n)
+{
+    const struct pl_outer_message own = { o->out, o->out_bytes, 1, o->setup.rank };
+    double scale = scale_of(&own, n), *sent;
+    if (scale < 0) return PL_OK; /* a newcomer has no message yet */
+    if (!(sent = pl_alloc(n, sizeof *sent))) return PL_ENOMEM;
+    pl_onebit_expand(sent, o->out + sizeof scale, scale, n);
+    for (size_t i = 0; i < n; i++) error[i] += sent[i] - (i < n_m ? o->setup.adam.beta1 * m[i] : 0);
+    pl_free(sent);
+    return PL_OK;
+}
+
+/* 1. mean = sum_r scale_r sign_r / R over the own slice, of the messages that are good. */
 static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     size_t padded = padded_of(o), slice = slice_of(o), first = (size_t)o->setup.rank * slice;
     double *mean = state_of(o, "mean"), *one = pl_alloc(padded, sizeof *one), scale;
-    int present = 0;
-    if (!one) return PL_ENOMEM;
-    if (count == 0 && !o->skipped) {
-        memcpy(&scale, o->out, sizeof scale);
-        pl_onebit_expand(one, o->out + 8, scale, padded);
-        for (size_t i = 0; i < padded; i++) state_of(o, "worker error")[i] += one[i];
-    }
+    int present = 0, is_lost = !o->skipped, rc = one ? PL_OK : PL_ENOMEM;
     memset(mean, 0, slice * sizeof *mean);
-    for (int k = 0; k < count; k++) {
+    for (int k = 0; !rc && k < count; k++) {
         if ((scale = scale_of(&in[k], padded)) < 0) continue;
         pl_onebit_expand(one, in[k].data + 8 + first / 8, scale, slice);
         for (size_t i = 0; i < slice; i++) mean[i] += one[i];
+        if (in[k].rank == o->setup.rank) is_lost = 0;
         present++;
     }
     for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
     pl_free(one);
+    if (!rc && is_lost)
+        rc = take_back(o, state_of(o, "worker error"), state_of(o, "m"), o->n, padded);
     o->counter[PHASE] = 1;
-    return present ? PL_OUTER_SEND : PL_OUTER_GRADIENT;
+    return rc ? rc : present ? PL_OUTER_SEND : PL_OUTER_GRADIENT;
+}
+
+/* The server's error after its slice has not arrived: in it is what all peers sent of the slice. */
+static int take_slice_back(struct pl_outer *o)
+{
+    size_t slice = slice_of(o), first = (size_t)o->setup.rank * slice;
+    size_t n_m = first < o->n ? o->n - first : 0;
+    return take_back(o, state_of(o, "server error"), state_of(o, "m") + first, n_m, slice);
 }
 
 /* 2. Slices whose server is missing keep their momentum. */
@@ -150,17 +177,24 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
 {
     size_t slice = slice_of(o);
     double *m = state_of(o, "m"), *p = pl_alloc(o->n, sizeof *p), scale;
-    int rc = p ? get_doubles(o, p, x) : PL_ENOMEM;
+    const double *v = state_of(o, "v");
+    int rc = p ? get_doubles(o, p, x) : PL_ENOMEM, present = 0, has_own = 0;
+    for (int k = 0; !rc && k < count; k++)
+        has_own |= in[k].rank == o->setup.rank && scale_of(&in[k], slice) >= 0;
+    if (!rc && !has_own) rc = take_slice_back(o); /* before m is replaced */
     for (int k = 0; !rc && k < count; k++) {
         if (in[k].rank < 0 || in[k].rank >= o->setup.peers) continue;
         if ((scale = scale_of(&in[k], slice)) < 0) continue;
         /* m, slice by slice, what the servers sent: the same on every peer */
         pl_onebit_expand(m + (size_t)in[k].rank * slice, in[k].data + 8, scale, slice);
+        present++;
     }
-    if (!rc) pl_onebit_step(p, m, state_of(o, "v"), o->n, adam);
-    if (!rc) rc = put_doubles(o, x, p);
+    for (size_t i = 0; !rc && i < o->n; i++)
+        if (!(v[i] > 0)) m[i] = 0;
+    if (!rc && present) pl_onebit_step(p, m, v, o->n, adam);
+    if (!rc && present) rc = put_doubles(o, x, p);
     pl_free(p);
-    o->counter[PL_OUTER_ROUNDS]++;
+    o->counter[PL_OUTER_ROUNDS] += present > 0;
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
@@ -173,7 +207,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     double total = 0, *both;
     int rc;
     if (is_warm(o) && !o->counter[PHASE]) return take_signs(o, in, count);
-    if (is_warm(o)) return count ? take_slices(o, x, in, count, &adam) : PL_OUTER_GRADIENT;
+    if (is_warm(o)) return take_slices(o, x, in, count, &adam);
     rc = pl_outer_mean(o, g, &total, in, count, o->n * sizeof(float), 0, o->n);
     if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
     both = pl_alloc(2 * o->n, sizeof *both);
@@ -197,6 +231,7 @@ const struct pl_outer_algorithm pl_outer_onebit_adam = {
     .bytes = "n / 8 + n / (8 R) + 16 after the warm-up, n padded to whole bytes a slice",
     .exchange = PL_OUTER_GATHER,
     .sends_gradients = 1,
+    .takes_back = 1,
     .open = open_onebit,
     .before_step = before_step,
     .after_step = pl_outer_next_gradient,

@@ -49,6 +49,7 @@ void pl_outer_defaults(struct pl_outer_setup *s)
         .powersgd_rank = 4,
         .refill = 1,
         .limit = 1,
+        .warm_up = 100,
         .adam = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 },
     };
 }
@@ -151,6 +152,7 @@ int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float
     next = o->algorithm->message(o, message, x, g);
     o->counter[PL_OUTER_SENT] = o->counter[PL_OUTER_TAKEN];
     message->data = o->out;
+    o->out_bytes = next < 0 ? 0 : message->bytes;
     return next;
 }
 
@@ -158,7 +160,9 @@ int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float
 int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                    int count)
 {
-    return o->algorithm->apply(o, x, g, in, count);
+    int next = o->algorithm->apply(o, x, g, in, count);
+    o->out_bytes = 0; /* received, or taken back */
+    return next;
 }
 
 /* As a formula of each algorithm, which a test compares with the bytes of its messages. */

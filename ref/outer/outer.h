@@ -86,7 +86,7 @@ struct pl_outer_setup {
     int own_feedback;    /* PowerSGD: the textbook's rule, not hivemind's */
     int refill;          /* PowerSGD: a Q of zeros is drawn anew; hivemind keeps it for ever */
     double limit;        /* DGC: norm to which a peer's gradient is clipped */
-    int warm_up;         /* 1-bit Adam: steps of plain Adam before */
+    int warm_up;         /* 1-bit Adam: steps of plain Adam before; at least 1 */
     struct pl_adam adam; /* of 1-bit Adam */
     uint64_t seed;       /* of what all peers draw alike */
 };
@@ -110,6 +110,7 @@ struct pl_outer_buffer {
     void *at;
     size_t bytes;
     int on_host; /* else the backend's memory */
+    int is_own;  /* this peer's alone, such as an error feedback: no newcomer takes it over */
 };
 
 struct pl_outer;
@@ -118,6 +119,7 @@ struct pl_outer_algorithm {
     const char *bytes; /* bytes a peer sends per step, as a formula */
     enum pl_outer_exchange exchange;
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
+    int takes_back;      /* apply reads the latest message if nobody has received it */
     int (*open)(struct pl_outer *o, const float *x, struct pl_err *err); /* or NULL */
     void (*close)(struct pl_outer *o); /* what is not a buffer; or NULL */
     int (*before_step)(struct pl_outer *o, float *x, float *g, double lr);
@@ -139,8 +141,8 @@ struct pl_outer {
     void *work;                              /* the algorithm's own: nothing to remember */
     double lr;                               /* of the step under way, */
     int skipped;                             /* and whether its gradient had a NaN */
-    uint8_t *out;                            /* the latest message */
-    size_t out_capacity;
+    uint8_t *out;                            /* the latest message; out_bytes 0: applied, */
+    size_t out_bytes, out_capacity;          /* or none */
 };
 
 /* The algorithm of that name, or NULL; and the index'th, NULL past the last. */
@@ -169,11 +171,17 @@ int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer
 /* Bytes that one peer sends, a step, exactly: the sum over a whole cycle, divided by its steps. */
 double pl_outer_bytes_per_step(const struct pl_outer *o);
 
-/* All of the state, for checkpoints and newcomers; bytes in flight are the transport's. load
- * refuses (PL_EFORMAT) what another algorithm or other tensors have saved, and changes nothing. */
+/* All of the state, for checkpoints and newcomers, at any moment, also between SEND and RECEIVE;
+ * bytes in flight are the transport's. Its size grows by the latest message of an algorithm that
+ * may take it back, until the exchange is applied. load refuses (PL_EFORMAT) what another algorithm
+ * or other tensors have saved, and changes nothing. */
 size_t pl_outer_state_bytes(const struct pl_outer *o);
 int pl_outer_save(const struct pl_outer *o, uint8_t *out);
 int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err);
+/* After load: the state was another peer's. What all peers share stays; what only that peer has,
+ * its error feedback and its latest message, becomes zero. That peer will still send it, and sent
+ * twice it would count twice. */
+int pl_outer_join(struct pl_outer *o);
 
 /* --- for the algorithms ----------------------------------------------------------------------- */
 
@@ -194,8 +202,10 @@ void pl_outer_restart(struct pl_outer *o);
 /* 1: Delta_r holds inner steps, also such as were taken before a failed exchange. */
 int pl_outer_has_change(const struct pl_outer *o);
 
-/* Adds a zeroed buffer to the state; NULL without memory, so that open returns PL_ENOMEM. */
+/* Adds a zeroed buffer to the state; NULL without memory, so that open returns PL_ENOMEM.
+ * pl_outer_add_own: one that is this peer's alone. */
 void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_host);
+void *pl_outer_add_own(struct pl_outer *o, const char *name, size_t bytes, int on_host);
 /* The buffer of that name, or NULL. */
 float *pl_outer_get(const struct pl_outer *o, const char *name);
 

@@ -24,7 +24,7 @@ static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
     if (o->setup.powersgd_rank < 1)
         return pl_fail(err, PL_EUSE, "rank %d: at least 1", o->setup.powersgd_rank);
     pl_powersgd_sizes(o, &n_p, &n_q, &whole);
-    if (!pl_outer_add(o, "memory", o->n * sizeof(float), 0) ||
+    if (!pl_outer_add_own(o, "memory", o->n * sizeof(float), 0) ||
         !pl_outer_add(o, "p", n_p * sizeof(float), 0) ||
         !pl_outer_add(o, "q", (n_q + whole) * sizeof(float), 0))
         return PL_ENOMEM;

@@ -29,7 +29,7 @@ static int open_sparse(struct pl_outer *o, const float *x, struct pl_err *err)
                        o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
     o->setup.coding = PL_OUTER_FLOAT32; /* of tensors that travel whole */
     phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
-    if (!phi || !pl_outer_add(o, "error", o->n * sizeof *phi, 0)) return PL_ENOMEM;
+    if (!phi || !pl_outer_add_own(o, "error", o->n * sizeof *phi, 0)) return PL_ENOMEM;
     return o->setup.be->copy(phi, x, o->n);
 }
 
@@ -59,17 +59,15 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 
 /* The own message was not received: e = e + q, q being the mean of this message alone. If the whole
  * exchange has failed, phi is the same, and theta_r goes on: e = e - Delta_r, which the next
- * message adds again. The last message is o->out; after a load there is none. */
+ * message adds again. A newcomer has no message yet. */
 static int take_back(struct pl_outer *o, const float *x, float *q, int has_failed)
 {
     const struct pl_backend *be = o->setup.be;
-    const struct pl_outer_message own = { .data = o->out,
-                                          .bytes = pl_sparseloco_bytes(o),
-                                          .weight = 1 };
+    const struct pl_outer_message own = { .data = o->out, .bytes = o->out_bytes, .weight = 1 };
     float *e = pl_outer_get(o, "error");
-    int rc = PL_OK;
-    if (o->out) rc = pl_sparseloco_mean(o, q, &own, 1);
-    if (!rc && o->out) rc = be->axpy(e, 1, q, o->n);
+    int has_sent = pl_sparseloco_is_readable(o, &own), rc = PL_OK;
+    if (has_sent) rc = pl_sparseloco_mean(o, q, &own, 1);
+    if (!rc && has_sent) rc = be->axpy(e, 1, q, o->n);
     if (!rc && has_failed) rc = be->axpy(e, -1, pl_outer_get(o, "phi"), o->n);
     if (!rc && has_failed) rc = be->axpy(e, 1, x, o->n);
     return rc;
@@ -114,6 +112,7 @@ const struct pl_outer_algorithm pl_outer_sparseloco = {
     .summary = "H local steps; of the change the largest entries in 14 bits",
     .bytes = "(14 / 8 of the entries sent, and 16 a tensor) / H",
     .exchange = PL_OUTER_GATHER,
+    .takes_back = 1,
     .open = open_sparse,
     .before_step = pl_outer_take_step,
     .after_step = pl_outer_send_every_H,

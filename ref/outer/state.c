@@ -1,11 +1,13 @@
 /* state.c - what an algorithm remembers, and how it is saved and loaded. See outer.h.
  *
- *   state    head | buffer | buffer | ...      in the order in which open added the buffers
- *   head     name of the algorithm, parameters, bytes of all, counters
+ *   state    head | buffer | buffer | ... | message     buffers in the order of open
+ *   head     name of the algorithm, parameters, bytes of all, counters, the step under way
+ *   message  the latest, until it is applied, of algorithms that may take it back
  *
  * Numbers lie as they do in memory. */
 #include "outer.h"
 
+#include <math.h>
 #include <string.h>
 
 #define COUNTER_MAX (UINT64_MAX / 4) /* so that sums of two do not wrap around */
@@ -16,10 +18,17 @@ void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_ho
 {
     struct pl_outer_buffer *b = &o->buffer[o->buffers];
     if (o->buffers == PL_OUTER_BUFFERS_MAX) return NULL;
-    *b = (struct pl_outer_buffer){ name, NULL, bytes, on_host };
+    *b = (struct pl_outer_buffer){ name, NULL, bytes, on_host, 0 };
     b->at = on_host ? pl_alloc(bytes, 1) : o->setup.be->alloc(bytes);
     if (b->at) o->buffers++;
     return b->at;
+}
+
+void *pl_outer_add_own(struct pl_outer *o, const char *name, size_t bytes, int on_host)
+{
+    void *at = pl_outer_add(o, name, bytes, on_host);
+    if (at) o->buffer[o->buffers - 1].is_own = 1;
+    return at;
 }
 
 float *pl_outer_get(const struct pl_outer *o, const char *name)
@@ -29,23 +38,37 @@ float *pl_outer_get(const struct pl_outer *o, const char *name)
     return NULL;
 }
 
-/* A saved state: which algorithm, for how many parameters, how much of it; counters; buffers. */
+/* Which algorithm, for how many parameters, how much of it; counters; and of the step under way:
+ * its rate, whether its gradient had a NaN, and the length of its message. */
 struct head {
     char name[32];
     uint64_t n, bytes, counter[PL_OUTER_COUNTERS_MAX];
+    double lr;
+    uint64_t skipped, message;
 };
 
 /* Fixed by the algorithm and the tensors, so a state of another size is another model's. */
-size_t pl_outer_state_bytes(const struct pl_outer *o)
+static size_t fixed_bytes(const struct pl_outer *o)
 {
     size_t bytes = sizeof(struct head);
     for (int i = 0; i < o->buffers; i++) bytes += o->buffer[i].bytes;
     return bytes;
 }
 
+static size_t message_bytes(const struct pl_outer *o)
+{
+    return o->algorithm->takes_back ? o->out_bytes : 0;
+}
+
+size_t pl_outer_state_bytes(const struct pl_outer *o) { return fixed_bytes(o) + message_bytes(o); }
+
 static struct head head_of(const struct pl_outer *o)
 {
-    struct head h = { .n = o->n, .bytes = pl_outer_state_bytes(o) };
+    struct head h = { .n = o->n,
+                      .bytes = fixed_bytes(o),
+                      .lr = o->lr,
+                      .skipped = o->skipped != 0,
+                      .message = message_bytes(o) };
     strncpy(h.name, o->algorithm->name, sizeof h.name - 1);
     memcpy(h.counter, o->counter, sizeof h.counter);
     return h;
@@ -64,24 +87,39 @@ int pl_outer_save(const struct pl_outer *o, uint8_t *out)
         else rc = o->setup.be->get(out, b->at, b->bytes);
         out += b->bytes;
     }
+    if (!rc && message_bytes(o)) memcpy(out, o->out, message_bytes(o));
     return rc;
+}
+
+/* What a head says against what this algorithm can have saved. */
+static int check(const struct head *h, const struct head *own, size_t bytes, struct pl_err *err)
+{
+    if (memcmp(h->name, own->name, sizeof h->name) || h->n != own->n || h->bytes != own->bytes)
+        return pl_fail(err, PL_EFORMAT, "state of another algorithm than %s, or of other tensors",
+                       own->name);
+    if (h->message != bytes - own->bytes)
+        return pl_fail(err, PL_EFORMAT, "state of %zu bytes with a message of another length",
+                       bytes);
+    for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
+        if (h->counter[i] > COUNTER_MAX)
+            return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
+    if (!isfinite(h->lr) || h->skipped > 1)
+        return pl_fail(err, PL_EFORMAT, "state of a step that no run has taken");
+    return PL_OK;
 }
 
 /* The head is compared before anything is written: a state of another model changes nothing. */
 int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err)
 {
     struct head h, own = head_of(o);
-    int rc = PL_OK;
-    if (bytes != own.bytes)
+    int rc;
+    if (bytes < own.bytes || (bytes > own.bytes && !o->algorithm->takes_back))
         return pl_fail(err, PL_EFORMAT, "state of %zu bytes, where %s of these tensors has %zu",
                        bytes, own.name, (size_t)own.bytes);
     memcpy(&h, in, sizeof h);
-    if (memcmp(h.name, own.name, sizeof h.name) || h.n != own.n || h.bytes != own.bytes)
-        return pl_fail(err, PL_EFORMAT, "state of another algorithm than %s, or of other tensors",
-                       own.name);
-    for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
-        if (h.counter[i] > COUNTER_MAX)
-            return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
+    if ((rc = check(&h, &own, bytes, err))) return rc;
+    if (h.message && (rc = pl_outer_reserve(o, h.message)))
+        return pl_fail(err, rc, "no memory for a message of %zu bytes", (size_t)h.message);
     in += sizeof h;
     for (int i = 0; !rc && i < o->buffers; i++) {
         const struct pl_outer_buffer *b = &o->buffer[i];
@@ -89,9 +127,25 @@ int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl
         else rc = o->setup.be->put(b->at, in, b->bytes);
         in += b->bytes;
     }
-    if (!rc) memcpy(o->counter, h.counter, sizeof h.counter);
-    pl_free(o->out); /* a message of the state before: nothing of it may be taken back */
-    o->out = NULL;
-    o->out_capacity = 0;
-    return rc ? pl_fail(err, rc, "the device cannot take the state over") : PL_OK;
+    o->out_bytes = 0; /* a message of the state before: nothing of it may be taken back */
+    if (rc) return pl_fail(err, rc, "the device cannot take the state over");
+    memcpy(o->counter, h.counter, sizeof h.counter);
+    o->lr = h.lr;
+    o->skipped = (int)h.skipped;
+    if (h.message) memcpy(o->out, in, h.message);
+    o->out_bytes = h.message;
+    return PL_OK;
+}
+
+int pl_outer_join(struct pl_outer *o)
+{
+    int rc = PL_OK;
+    for (int i = 0; !rc && i < o->buffers; i++) {
+        struct pl_outer_buffer *b = &o->buffer[i];
+        if (!b->is_own) continue;
+        if (b->on_host) memset(b->at, 0, b->bytes);
+        else rc = o->setup.be->fill(b->at, 0, b->bytes / sizeof(float));
+    }
+    o->out_bytes = 0;
+    return rc;
 }

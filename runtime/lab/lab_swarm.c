@@ -115,18 +115,37 @@ static int begin_gradient(struct lab_swarm *s, int k, struct pl_err *err)
     return change_activity(s, k, LAB_COMPUTES, err);
 }
 
-/* Copies everything that a peer has: parameters, both optimizers, and where it is in the order of
- * the exchanges. */
+/* The inner optimizer's moments are the same on all peers where gradients travel. After local steps
+ * they are each peer's own: a newcomer begins with zeros. [spec outer-steps 3] */
+static size_t inner_bytes(const struct lab_swarm *s, int donor)
+{
+    const struct lab_model *m = s->model;
+    return s->setup->algorithm->sends_gradients ? m->state_bytes(m->context, donor) : 0;
+}
+
+static int take_inner(struct lab_swarm *s, int newcomer, int donor)
+{
+    const struct lab_model *m = s->model;
+    uint8_t *state = pl_alloc(m->state_bytes(m->context, donor), 1); /* zeros */
+    int rc = state ? PL_OK : PL_ENOMEM;
+    if (!rc && inner_bytes(s, donor)) rc = m->save(m->context, donor, state);
+    if (!rc) rc = m->load(m->context, newcomer, state);
+    pl_free(state);
+    return rc;
+}
+
+/* Copies what the peers share: parameters, the algorithm's state, and where the donor is in the
+ * order of the exchanges. */
 static int take_over(struct lab_swarm *s, int newcomer, int donor, struct pl_err *err)
 {
     struct peer *to = &s->peer[newcomer], *from = &s->peer[donor];
     const struct lab_model *m = s->model;
-    size_t outer = pl_outer_state_bytes(from->outer), inner = m->state_bytes(m->context, donor);
-    uint8_t *state = pl_alloc(outer + inner, 1);
+    size_t outer = pl_outer_state_bytes(from->outer);
+    uint8_t *state = pl_alloc(outer, 1);
     int rc = state ? pl_outer_save(from->outer, state) : PL_ENOMEM;
     if (!rc) rc = pl_outer_load(to->outer, state, outer, err);
-    if (!rc) rc = m->save(m->context, donor, state + outer);
-    if (!rc) rc = m->load(m->context, newcomer, state + outer);
+    if (!rc) rc = pl_outer_join(to->outer);
+    if (!rc) rc = take_inner(s, newcomer, donor);
     if (!rc) rc = m->be->copy(to->x, from->x, m->n);
     if (!rc) rc = m->be->copy(to->g, from->g, m->n);
     pl_free(state);
@@ -214,7 +233,7 @@ static int wake(struct lab_swarm *s, struct pl_err *err)
 
 /* --- peers that leave and come back ----------------------------------------------------------- */
 
-/* Parameters and the state of both optimizers, from the first peer present. */
+/* Parameters and the optimizers' state that all peers share, from the first peer present. */
 static int begin_download(struct lab_swarm *s, int k, struct pl_err *err)
 {
     struct peer_clock *p = &s->peer[k].clock;
@@ -226,7 +245,7 @@ static int begin_download(struct lab_swarm *s, int k, struct pl_err *err)
                        "download the state from",
                        k);
     bytes = (double)(s->model->n * sizeof(float) + pl_outer_state_bytes(s->peer[donor].outer) +
-                     s->model->state_bytes(s->model->context, donor));
+                     inner_bytes(s, donor));
     p->donor = donor;
     p->has_state = 0;
     rc = lab_net_send(&s->net, donor, k, bytes, LAB_TAG_STATE);

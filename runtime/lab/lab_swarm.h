@@ -25,7 +25,7 @@ struct lab_model {
     /* The inner optimizer of this peer: x from g. */
     int (*step)(void *context, int peer, float *x, float *g, double lr);
     int (*held_out)(void *context, double *loss, const float *x, struct pl_err *err);
-    /* The inner optimizer's state, for checkpoints and newcomers. */
+    /* The inner optimizer's state, for checkpoints and newcomers; all bytes 0: a new one's. */
     size_t (*state_bytes)(void *context, int peer);
     int (*save)(void *context, int peer, uint8_t *out);
     int (*load)(void *context, int peer, const uint8_t *in);

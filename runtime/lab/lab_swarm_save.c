@@ -8,6 +8,7 @@
 #define TRANSFERS_MAX ((size_t)1 << 20) /* 64 peers have 4,032 at once, per exchange under way */
 #define EXCHANGES_MAX ((size_t)1 << 16)
 #define MESSAGE_MAX ((size_t)1 << 32)
+#define STATE_MAX ((size_t)1 << 36) /* of one peer: some vectors as long as the model, a message */
 
 /* One function both ways, so that what is written and what is read cannot differ. */
 struct io {
@@ -47,17 +48,16 @@ static void move_peer(struct io *io, struct lab_swarm *s, int k)
 {
     struct peer *p = &s->peer[k];
     const struct lab_model *m = s->model;
-    size_t outer = pl_outer_state_bytes(p->outer), inner = m->state_bytes(m->context, k);
-    uint8_t *state = pl_alloc(outer + inner, 1);
+    size_t inner = m->state_bytes(m->context, k), outer;
+    uint8_t *state;
     move(io, &p->clock, sizeof p->clock);
     if ((unsigned)p->clock.activity > LAB_AWAY || p->clock.donor < 0 ||
         p->clock.donor >= s->setup->peers)
         io->has_failed = 1;
-    /* of the step under way: an algorithm's own state is whole between two steps only */
-    move(io, &p->outer->lr, sizeof p->outer->lr);
-    move(io, &p->outer->skipped, sizeof p->outer->skipped);
     move_buffer(io, m, p->x);
     move_buffer(io, m, p->g);
+    outer = move_count(io, pl_outer_state_bytes(p->outer), STATE_MAX);
+    state = pl_alloc(outer + inner, 1);
     io->has_failed |= !state;
     if (!io->has_failed && !io->is_loading)
         io->has_failed = pl_outer_save(p->outer, state) || m->save(m->context, k, state + outer);
@@ -122,25 +122,12 @@ static void move_net(struct io *io, struct lab_net *net)
     }
 }
 
-/* An algorithm may look at its latest message once more, when its exchange has failed. */
-static void restore_messages(struct io *io, struct lab_swarm *s)
-{
-    for (size_t i = 0; i < s->exchanges && io->is_loading; i++)
-        for (int k = 0; k < s->setup->peers && !io->has_failed; k++) {
-            const struct pl_outer_message *m = &s->exchange[i]->message[k];
-            if (!m->data || s->exchange[i]->plain.number != s->peer[k].clock.own) continue;
-            io->has_failed = pl_outer_reserve(s->peer[k].outer, m->bytes) != PL_OK;
-            if (!io->has_failed && m->bytes) memcpy(s->peer[k].outer->out, m->data, m->bytes);
-        }
-}
-
 static void move_swarm(struct io *io, struct lab_swarm *s)
 {
     move(io, &s->count, sizeof s->count);
     move_net(io, &s->net);
     for (int k = 0; k < s->setup->peers; k++) move_peer(io, s, k);
     move_exchanges(io, s);
-    restore_messages(io, s);
 }
 
 int lab_swarm_save(const struct lab_swarm *s, FILE *file)

@@ -109,6 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         }
     }
     train(o, &in);
+    state = realloc(state, pl_outer_state_bytes(o));
     if (pl_outer_save(o, state)) abort();
     free(state);
     pl_outer_close(o);

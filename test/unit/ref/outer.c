@@ -196,6 +196,127 @@ static void a_failed_exchange_leaves_all_equal(void **state)
         }
 }
 
+/* One exchange in five fails, again and again: still every algorithm comes nearer. */
+static void many_failed_exchanges_do_not_diverge(void **state)
+{
+    for (int a = 0; pl_outer_at(a); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world w;
+        double before;
+        s.warm_up = 10;
+        begin(&w, pl_outer_at(a), &s);
+        before = distance(&w, 0);
+        for (int t = 0; t < 300; t++) {
+            w.fail = w.head / 5 * 5 + 3;
+            step(&w);
+        }
+        if (!(distance(&w, 0) < 0.8 * before))
+            fail_msg("%s: %g of %g", w.algorithm->name, distance(&w, 0), before);
+        end(&w);
+    }
+}
+
+/* A newcomer has what all share, and no error feedback, which its owner will still send. */
+static void a_newcomer_has_no_feedback(void **state)
+{
+    static const char *const own[] = { "error", "accumulated", "worker error", "server error",
+                                       "memory" };
+    int found = 0;
+    for (int a = 0; pl_outer_at(a); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world w;
+        uint8_t *saved;
+        size_t bytes;
+        begin(&w, pl_outer_at(a), &s);
+        for (int t = 0; t < 11; t++) step(&w);
+        bytes = pl_outer_state_bytes(w.o[0]);
+        saved = malloc(bytes);
+        assert_int_equal(pl_outer_save(w.o[0], saved), PL_OK);
+        assert_int_equal(pl_outer_load(w.o[3], saved, bytes, NULL), PL_OK);
+        assert_int_equal(pl_outer_join(w.o[3]), PL_OK);
+        for (int b = 0; b < w.o[3]->buffers; b++) {
+            const struct pl_outer_buffer *mine = &w.o[3]->buffer[b], *its = &w.o[0]->buffer[b];
+            int is_own = w.algorithm == &pl_outer_demo;
+            for (size_t i = 0; i < PL_COUNT(own); i++) is_own |= !strcmp(own[i], mine->name);
+            is_own |= w.algorithm == &pl_outer_dgc;
+            if (!is_own) assert_memory_equal(mine->at, its->at, mine->bytes);
+            for (size_t i = 0; is_own && i < mine->bytes; i++)
+                if (((const uint8_t *)mine->at)[i])
+                    fail_msg("%s %s", w.algorithm->name, mine->name);
+            found += is_own;
+        }
+        free(saved);
+        end(&w);
+    }
+    assert_int_equal(found, 7); /* DeMo 1, DGC 2, 1-bit Adam 2, PowerSGD 1, SparseLoCo 1 */
+}
+
+/* Saved between SEND and RECEIVE of an exchange that then fails: what was sent is still given back,
+ * at the rate of that step. */
+static void a_state_saved_in_an_exchange_goes_on(void **state)
+{
+    int tested = 0;
+    for (int a = 0; pl_outer_at(a); a++)
+        for (int failed = 0; failed < 2; failed++) {
+            struct pl_outer_setup s = settings();
+            static struct world w;
+            struct pl_outer *copy;
+            struct pl_outer_message m, in[PEERS];
+            static float x[VALUES], g[VALUES];
+            size_t bytes;
+            uint8_t *saved;
+            int next = PL_OUTER_GRADIENT, steps = 0;
+            s.warm_up = 5;
+            begin(&w, pl_outer_at(a), &s);
+            for (int t = 0; t < 12; t++) step(&w);
+            while (next == PL_OUTER_GRADIENT && steps++ < 4) {
+                memcpy(g, w.x[1], sizeof g);
+                next = pl_outer_before_step(w.o[1], w.x[1], g, 0.05);
+                if (next == PL_OUTER_STEP) next = pl_outer_after_step(w.o[1], w.x[1]);
+            }
+            if (next == PL_OUTER_SEND) next = pl_outer_message(w.o[1], &m, w.x[1], g);
+            else next = PL_OUTER_GRADIENT;
+            if (next != PL_OUTER_RECEIVE) { /* overlapped: nothing is asked of it now */
+                end(&w);
+                continue;
+            }
+            for (int k = 0; k < PEERS; k++) {
+                in[k] = m;
+                in[k].rank = k;
+            }
+            bytes = pl_outer_state_bytes(w.o[1]);
+            saved = malloc(bytes);
+            assert_int_equal(pl_outer_save(w.o[1], saved), PL_OK);
+            s.rank = 1;
+            memcpy(x, w.x[1], sizeof x);
+            assert_int_equal(pl_outer_open(&copy, w.algorithm, &s, x, NULL), PL_OK);
+            assert_int_equal(pl_outer_load(copy, saved, bytes, NULL), PL_OK);
+            for (int k = 0; k < PEERS; k++) { /* the message is the transport's */
+                in[k].data = malloc(m.bytes + 1);
+                memcpy(in[k].data, m.data, m.bytes);
+            }
+            memcpy(w.g[1], g, sizeof g);
+            next = pl_outer_apply(w.o[1], w.x[1], w.g[1], in, failed ? 0 : s.group);
+            assert_int_equal(pl_outer_apply(copy, x, g, in, failed ? 0 : s.group), next);
+            assert_memory_equal(x, w.x[1], sizeof x);
+            for (int b = 0; b < copy->buffers; b++)
+                assert_memory_equal(copy->buffer[b].at, w.o[1]->buffer[b].at,
+                                    copy->buffer[b].bytes);
+            if (w.algorithm->takes_back) { /* a message that no peer can have sent is not read */
+                memset(saved + bytes - m.bytes, 0xff, m.bytes);
+                assert_int_equal(pl_outer_load(copy, saved, bytes, NULL), PL_OK);
+                assert_true(pl_outer_apply(copy, x, g, in, 0) >= 0);
+                assert_int_equal(pl_outer_load(copy, saved, bytes - 1, NULL), PL_EFORMAT);
+            }
+            for (int k = 0; k < PEERS; k++) free(in[k].data);
+            tested++;
+            free(saved);
+            pl_outer_close(copy);
+            end(&w);
+        }
+    assert_true(tested >= 2 * 9);
+}
+
 static void settings_without_sense_are_refused(void **state)
 {
     struct pl_outer_setup s = settings();
@@ -222,6 +343,8 @@ static void settings_without_sense_are_refused(void **state)
     assert_int_equal(pl_outer_open(&o, &pl_outer_sparseloco, &s, x, &err), PL_EUSE);
     s.group = PEERS + 1;
     assert_int_equal(pl_outer_open(&o, &pl_outer_noloco, &s, x, &err), PL_EUSE);
+    s.warm_up = 0; /* v of 1-bit Adam */
+    assert_int_equal(pl_outer_open(&o, &pl_outer_onebit_adam, &s, x, &err), PL_EUSE);
     s.share = 0;
     assert_int_equal(pl_outer_open(&o, &pl_outer_partial, &s, x, &err), PL_EUSE);
     assert_int_equal(pl_outer_open(&o, &pl_outer_dgc, &s, x, &err), PL_EUSE);
@@ -239,6 +362,9 @@ int main(void)
         cmocka_unit_test(few_bits_keep_peers_equal),
         cmocka_unit_test(parameters_are_not_rounded),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),
+        cmocka_unit_test(many_failed_exchanges_do_not_diverge),
+        cmocka_unit_test(a_newcomer_has_no_feedback),
+        cmocka_unit_test(a_state_saved_in_an_exchange_goes_on),
         cmocka_unit_test(settings_without_sense_are_refused),
     };
     pl_backend_ref(&be);

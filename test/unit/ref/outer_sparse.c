@@ -40,20 +40,12 @@ static void a_failed_exchange_loses_nothing(void **state)
     struct pl_outer_setup s = settings();
     static struct world w;
     const double *kept;
-    s.warm_up = 0;
     begin(&w, &pl_outer_dgc, &s);
     w.fail = 1;
     step(&w);
     kept = (const double *)(const void *)pl_outer_get(w.o[1], "accumulated");
     for (int i = 1; i < VALUES; i++) /* the clipped gradient: all by the same factor */
         assert_true(fabs(kept[i] * w.g[1][0] - kept[0] * w.g[1][i]) < 1e-5);
-    end(&w);
-    begin(&w, &pl_outer_onebit_adam, &s);
-    w.fail = 1;
-    step(&w);
-    kept = (const double *)(const void *)pl_outer_get(w.o[1], "worker error");
-    for (int i = 0; i < VALUES; i++)
-        assert_true(fabs(kept[i] - (1 - s.adam.beta1) * w.g[1][i]) < 1e-6);
     end(&w);
     for (int failed = 1; failed <= 2; failed++) { /* phase P, phase Q */
         begin(&w, &pl_outer_powersgd, &s);
@@ -63,6 +55,51 @@ static void a_failed_exchange_loses_nothing(void **state)
             assert_true(fabsf(pl_outer_get(w.o[1], "memory")[i]) < 1e-6f);
         end(&w);
     }
+}
+
+/* 1-bit Adam: what workers and servers have not delivered is in their errors: the gradient of the
+ * failed step, and nothing of the momentum, which every peer still has. */
+static void onebit_gives_back_gradients_only(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    static float x[VALUES];
+    for (int failed = 1; failed <= 2; failed++) { /* the workers' signs, the servers' */
+        size_t slice;
+        begin(&w, &pl_outer_onebit_adam, &s);
+        for (int t = 0; t < s.warm_up; t++) step(&w);
+        memcpy(x, w.x[0], sizeof x);
+        w.fail = s.warm_up + failed;
+        step(&w);
+        assert_memory_equal(w.x[0], x, sizeof x);
+        slice = (VALUES + 31) / 32 * 32 / PEERS;
+        for (int i = 0; i < VALUES; i++) {
+            double mean = 0, kept = 0;
+            for (int k = 0; k < PEERS; k++) {
+                mean += (x[i] - w.target[k][i]) / (double)PEERS;
+                kept += ((const double *)(const void *)pl_outer_get(w.o[k], "worker error"))[i] /
+                        (double)PEERS;
+            }
+            kept += ((const double *)(const void *)pl_outer_get(w.o[(size_t)i / slice],
+                                                                "server error"))[(size_t)i % slice];
+            assert_true(fabs(kept - (1 - s.adam.beta1) * mean) < 1e-6);
+        }
+        end(&w);
+    }
+}
+
+/* A value without a gradient in the warm-up has v = 0: it stays, where eps alone would divide. */
+static void onebit_leaves_unseen_values_alone(void **state)
+{
+    struct pl_outer_setup s = settings();
+    static struct world w;
+    float before;
+    begin(&w, &pl_outer_onebit_adam, &s);
+    for (int k = 0; k < PEERS; k++) w.target[k][5] = w.x[k][5];
+    before = w.x[0][5];
+    for (int t = 0; t < 10; t++) step(&w);
+    assert_true(w.x[0][5] == before && all_equal(&w));
+    end(&w);
 }
 
 /* SparseLoCo: a message that only its sender has is not lost, while the others' round goes on. */
@@ -200,6 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_skipped_gradient_has_no_weight),
         cmocka_unit_test(a_failed_exchange_loses_nothing),
+        cmocka_unit_test(onebit_gives_back_gradients_only),
+        cmocka_unit_test(onebit_leaves_unseen_values_alone),
         cmocka_unit_test(a_lost_message_stays_in_the_error),
         cmocka_unit_test(powersgd_comes_back_from_zeros),
         cmocka_unit_test(residuals_stay_bounded),

@@ -114,7 +114,7 @@ static struct lab_setup setup_of(const struct pl_outer_algorithm *algorithm, int
     s.outer.topk = 6;
     s.outer.chunk = 8;
     s.outer.share = 0.2;
-    s.outer.rank = 2;
+    s.outer.powersgd_rank = 2;
     s.outer.warm_up = 10;
     s.outer.nu = 0.4;
     s.outer.gamma = 0.5;
@@ -235,8 +235,7 @@ static struct lab_setup eventful(const struct pl_outer_algorithm *algorithm)
     struct lab_setup s = setup_of(algorithm, 4);
     s.straggle_share = 0.1;
     s.straggle_factor = 3;
-    /* 1-bit Adam diverges when exchanges fail after its warm-up */
-    s.fail_share = strcmp(algorithm->name, "onebit_adam") ? 0.1 : 0;
+    s.fail_share = 0.1;
     for (int k = 0; k < 4; k++) {
         s.link[k].up *= 1 + k;
         s.sample_s[k] *= 1 + 0.1 * k;
