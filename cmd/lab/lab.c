@@ -13,7 +13,7 @@ struct requests {
     struct compute compute;
     const char *out;
     int64_t stop_after;
-    int resume, quiet;
+    int resume, quiet, timing;
 };
 
 #define OPTIONS struct requests
@@ -24,6 +24,8 @@ static const struct option_row rows[] = {
     { "resume", NULL, NULL, OPT_FLAG(resume), "run: continue from the saved state in the folder" },
     { "stop", "N", "0", OPT_INTEGER(stop_after, 0, INT64_MAX / 2),
       "run: save and stop after N gradients of all peers together; 0: at the end" },
+    { "timing", NULL, NULL, OPT_FLAG(timing),
+      "run: times and bytes only; gradients are zero, and no loss is computed" },
     { "quiet", NULL, NULL, OPT_FLAG(quiet), "no progress, only the result" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { 0 },
@@ -58,6 +60,7 @@ static int run_file(struct requests *r, const char *path)
 {
     struct lab_job job = { .stop = (uint64_t)r->stop_after,
                            .resume = r->resume,
+                           .is_timing = r->timing,
                            .quiet = r->quiet };
     static struct lab_run run; /* large: every peer that may leave */
     struct pl_backend be;

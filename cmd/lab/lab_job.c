@@ -93,12 +93,18 @@ struct head {
     uint64_t text_bytes, log_bytes;
 };
 
+/* Which values a saved state holds: a backend's, or zeros. */
+static const char *values_of(const struct lab_job *job)
+{
+    return job->is_timing ? "timing" : job->be->name;
+}
+
 static int save(struct state *s, struct pl_err *err)
 {
     struct head h = { .format = FORMAT, .text_bytes = strlen(s->job->run->text) };
     FILE *file = fopen(s->new_path, "wb");
     int bad = !file || fflush(s->log);
-    strncpy(h.backend, s->job->be->name, sizeof h.backend - 1);
+    strncpy(h.backend, values_of(s->job), sizeof h.backend - 1);
     h.log_bytes = (uint64_t)ftell(s->log);
     bad = bad || fwrite(&h, sizeof h, 1, file) != 1 ||
           fwrite(s->job->run->text, 1, h.text_bytes, file) != h.text_bytes ||
@@ -123,7 +129,7 @@ static int load(struct state *s, struct pl_err *err)
         rc = pl_fail(err, PL_EFORMAT, "%s: not a saved run of this version", s->state_path);
     else if (h.text_bytes != strlen(want) || memcmp(text, want, h.text_bytes))
         rc = pl_fail(err, PL_EUSE, "%s: of a run that differs from this file", s->state_path);
-    else if (strncmp(h.backend, s->job->be->name, sizeof h.backend - 1))
+    else if (strncmp(h.backend, values_of(s->job), sizeof h.backend - 1))
         rc = pl_fail(err, PL_EUSE, "%s: computed by backend %.30s", s->state_path, h.backend);
     else if (!(rc = lab_swarm_load(s->swarm, file, err)) &&
              (truncate(s->log_path, (off_t)h.log_bytes) || fseek(s->log, 0, SEEK_END)))
@@ -199,7 +205,7 @@ int lab_job_run(const struct lab_job *job, int *is_complete, struct pl_err *err)
     interrupt_catch(&before);
     progress_begin(&s.progress, job->quiet);
     rc = open_folder(&s, err);
-    if (!rc) rc = lab_trained_open(&s.trained, job->run, job->be, err);
+    if (!rc) rc = lab_trained_open(&s.trained, job->run, job->be, job->is_timing, err);
     if (!rc)
         rc = lab_swarm_open(&s.swarm, &job->run->setup, &s.trained.model,
                             lab_trained_start(&s.trained), on_event, &s, err);

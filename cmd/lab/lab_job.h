@@ -17,6 +17,7 @@ struct lab_job {
     const char *out;
     uint64_t stop; /* gradients after which to save and stop; 0: none */
     int resume, quiet;
+    int is_timing; /* no gradients, only times and bytes */
 };
 
 /* Prints progress; Ctrl-C saves and stops. *is_complete: the run has come to its end. */

@@ -7,6 +7,7 @@
 #include "ref/rng.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #define RNG_SAMPLES 4 /* stream of the seed */
@@ -32,7 +33,12 @@ static int gradient(void *context, float *g, double *loss, const float *x, int p
     struct lab_trained *t = context;
     const struct pl_params *p = &t->dalle->params;
     struct pl_dalle_loss l;
-    int rc = p->be->copy(p->value, x, p->total);
+    int rc;
+    if (t->is_timing) {
+        *loss = NAN;
+        return p->be->fill(g, 0, p->total);
+    }
+    rc = p->be->copy(p->value, x, p->total);
     draw_batch(t, peer, step);
     if (!rc) rc = p->be->fill(p->grad, 0, p->total);
     if (rc) return pl_fail(err, rc, "gradient: %s", pl_status_name(rc));
@@ -46,7 +52,7 @@ static int gradient(void *context, float *g, double *loss, const float *x, int p
 static int step(void *context, int peer, float *x, float *g, double lr)
 {
     struct lab_trained *t = context;
-    return pl_optimizer_step(t->inner[peer], x, g, lr);
+    return t->is_timing ? PL_OK : pl_optimizer_step(t->inner[peer], x, g, lr);
 }
 
 static int held_out(void *context, double *loss, const float *x, struct pl_err *err)
@@ -54,7 +60,10 @@ static int held_out(void *context, double *loss, const float *x, struct pl_err *
     struct lab_trained *t = context;
     const struct pl_params *p = &t->dalle->params;
     struct pl_dalle_loss l = { 0 };
-    int rc = p->be->copy(p->value, x, p->total);
+    int rc;
+    *loss = NAN;
+    if (t->is_timing) return PL_OK;
+    rc = p->be->copy(p->value, x, p->total);
     if (rc) return pl_fail(err, rc, "held-out loss: %s", pl_status_name(rc));
     rc = pl_dalle_evaluate(t->dalle, t->held_text, t->held_codes, t->held_out, &l, NULL, err);
     *loss = l.total;
@@ -163,7 +172,7 @@ static int describe_tensors(struct lab_trained *t, int fragments)
 }
 
 int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
-                     struct pl_err *err)
+                     int is_timing, struct pl_err *err)
 {
     struct pl_optimizer_options inner = run->is_lamb ? pl_lamb_options()
                                                      : pl_adam_options(run->decay, 32);
@@ -171,7 +180,8 @@ int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const str
     int rc = pl_dalle_config_find(&config, run->model, err);
     *t = (struct lab_trained){ .peers = run->setup.peers,
                                .batch = (int)run->batch,
-                               .seed = run->setup.seed };
+                               .seed = run->setup.seed,
+                               .is_timing = is_timing };
     inner.decay = run->decay;
     if (!rc) rc = pl_dalle_open(&t->dalle, &config, be, 1, err);
     if (!rc && (rc = pl_dalle_init(t->dalle, run->setup.seed)))

@@ -18,12 +18,13 @@ struct lab_trained {
     size_t pairs;
     int32_t *held_text, *held_codes;
     int held_out;
+    int is_timing; /* gradients are zero, losses NAN: only times and bytes are asked for */
     int32_t *batch_text, *batch_codes;
 };
 
 /* Reads the pairs, and draws the initial values: lab_trained_start. be is borrowed. */
 int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
-                     struct pl_err *err);
+                     int is_timing, struct pl_err *err);
 void lab_trained_close(struct lab_trained *t);
 const float *lab_trained_start(const struct lab_trained *t);
 

@@ -7,7 +7,8 @@ tiny=$(dirname "$0")/tiny.json
 run() { # name, extra keys, options...
     name=$1
     printf '%s\n' "name: $1" "model: $tiny" 'peers: 3' 'steps: 12' 'batch: 2' 'pairs: 64' 'held_out: 4' 'evaluate: 6' \
-        'links: [adsl, fibre]' 'sample_ms: [10, 30]' "$2" >"$work/$name.yaml"
+        "${links:-links: [adsl, fibre]
+sample_ms: [10, 30]}" "$2" >"$work/$name.yaml"
     shift 2
     "$POTLUCK" lab run "$work/$name.yaml" --out "$work/$name" --threads 1 --quiet "$@"
 }
@@ -31,21 +32,41 @@ for name in sync diloco; do
 done
 check "both begin alike" [ "$(losses sync | head -n 1)" = "$(losses diloco | head -n 1)" ]
 
-cp "$work/diloco/log.jsonl" "$work/first"
+mkdir "$work/whole" && cp "$work/diloco/log.jsonl" "$work/whole"
 check "the same file once more" run diloco "$diloco"
-check "gives the same log" cmp "$work/first" "$work/diloco/log.jsonl"
+check "gives the same log" cmp "$work/whole/log.jsonl" "$work/diloco/log.jsonl"
 check "stopped after 13 gradients" run diloco "$diloco" --stop 13
 check "there is a state" [ -s "$work/diloco/state.bin" ]
 refuses 1 "--resume continues from it" run diloco "$diloco"
 check "stopped again" run diloco "$diloco" --resume --stop 25
 check "resumed to the end" run diloco "$diloco" --resume
-check "gives the same log, too" cmp "$work/first" "$work/diloco/log.jsonl"
+check "gives the same log, too" cmp "$work/whole/log.jsonl" "$work/diloco/log.jsonl"
 run diloco "$diloco" --stop 13 >/dev/null 2>&1
 refuses 1 "of a run that differs" run diloco "$diloco
 seed: 2" --resume
 head -c 3000 "$work/diloco/state.bin" >"$work/cut" && cp "$work/cut" "$work/diloco/state.bin"
 refuses 1 "cut off or damaged" run diloco "$diloco" --resume
 rm "$work/diloco/state.bin"
+
+# Times and bytes without gradients are those of the run itself; and among equal peers that wait for one
+# another a loss does not depend on the links.
+points() { # name, keys that are removed
+    grep '"evaluated"' "$work/$1/log.jsonl" | sed -E "s/,?\"($2)\":[^,}]*//g"
+}
+check "a run without gradients" run timing "$diloco" --timing
+check "takes the same times and bytes" [ "$(points timing 'loss|train_loss')" = "$(points whole 'loss|train_loss')" ]
+check "and computes no loss" sh -c 'grep -q "\"loss\":null" "$0"' "$work/timing/log.jsonl"
+run timing "$diloco" --timing --stop 13 >/dev/null 2>&1
+refuses 1 "computed by backend timing" run timing "$diloco" --resume
+rm "$work/timing/state.bin"
+for a in streaming noloco; do
+    outer="algorithm: $a
+outer: { H: 3, fragments: 3 }"
+    links='links: mobile'; check "$a over one link" run slow "$outer"
+    links='links: datacentre'; check "$a over another" run quick "$outer"
+    check "has the same losses" [ "$(points slow 'time|utilization')" = "$(points quick 'time|utilization')" ]
+done
+links=
 
 for a in powersgd demo dgc onebit_adam streaming delayed_nesterov sparseloco noloco partial; do
     check "a run of $a" run "$a" "algorithm: $a
