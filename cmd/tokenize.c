@@ -3,6 +3,7 @@
 #include "data/text/bpe.h"
 #include "data/text/code_points.h"
 #include "data/text/unigram.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,12 +23,6 @@ struct ids {
     int32_t *at;
     size_t n, capacity;
 };
-
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
 
 static int open_gpt2(struct tokenizer *t, const char *path, int is_folder, struct pl_err *err)
 {
@@ -49,8 +44,8 @@ static int open_tokenizer(struct tokenizer *t, const char *path, struct pl_err *
 {
     struct stat st;
     int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-    if (is_folder || ends_with(path, ".json")) return open_gpt2(t, path, is_folder, err);
-    if (ends_with(path, ".txt") || ends_with(path, ".txt.gz"))
+    if (is_folder || pl_ends_with(path, ".json")) return open_gpt2(t, path, is_folder, err);
+    if (pl_ends_with(path, ".txt") || pl_ends_with(path, ".txt.gz"))
         return pl_bpe_open_clip(&t->bpe, path, err);
     return pl_unigram_open(&t->unigram, path, err);
 }

@@ -11,6 +11,7 @@
  *   6. vote        a part is computed again where more than half report norms beyond delta_max
  *   7. validate    random peers repeat the gradients of random others */
 #include "btard.h"
+#include "small.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,11 +21,6 @@
 static void put_le32(uint8_t *p, uint32_t x)
 {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(x >> 8 * i);
-}
-
-static uint32_t get_le32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
 /* 1. h_ij = hash(part j of peer i): sent to all before any part is */
@@ -101,7 +97,7 @@ void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
             put_le32(message + PL_HASH_BYTES + 4, (uint32_t)(k / WORDS));
             b->hash(block, message, sizeof message);
         }
-        z[k] = get_le32(block + 4 * (k % WORDS)) / 0x1p31 - 1;
+        z[k] = pl_le32(block + 4 * (k % WORDS)) / 0x1p31 - 1;
         sum += z[k] * z[k];
     }
     for (size_t k = 0; k < d; k++) z[k] /= sqrt(sum);

@@ -3,6 +3,7 @@
 #include "conform_report.h"
 #include "data/files/json.h"
 #include "data/files/file.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -14,17 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static int ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n > m && !strcmp(text + n - m, end);
-}
-
 int conform_report_path(const char *path, struct pl_err *err)
 {
     char *copy, *folder;
     int rc = PL_OK;
-    if (!ends_with(path, ".json") && !ends_with(path, ".html"))
+    if (!pl_ends_with(path, ".json") && !pl_ends_with(path, ".html"))
         return pl_fail(err, PL_EUSE, "--report: '%.200s' ends neither in .json nor in .html", path);
     if (!(copy = strdup(path))) return pl_fail(err, PL_ENOMEM, "out of memory");
     folder = dirname(copy);
@@ -135,8 +130,8 @@ int conform_report_write(const struct conform_report *r, const char *path, struc
     char *text = NULL;
     int rc;
     if (r->root)
-        text = ends_with(path, ".json") ? pl_json_text(r->root, JSON_INDENT(1))
-                                        : conform_page(r->root);
+        text = pl_ends_with(path, ".json") ? pl_json_text(r->root, JSON_INDENT(1))
+                                           : conform_page(r->root);
     rc = text ? pl_file_write(path, text, strlen(text), err)
               : pl_fail(err, PL_ENOMEM, "report: out of memory");
     free(text);

@@ -4,6 +4,7 @@
 #include "preflight_internal.h"
 
 #include "net/libp2p/peer/peerstore.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -223,12 +224,6 @@ static void entries(struct preflight *c)
 
 /* --- together --------------------------------------------------------------------------------- */
 
-static int by_value(const void *a_, const void *b_)
-{
-    double a = *(const double *)a_, b = *(const double *)b_;
-    return (a > b) - (a < b);
-}
-
 static void clocks(struct preflight *c)
 {
     double clock[DHT_INITIAL_MAX], off;
@@ -236,7 +231,7 @@ static void clocks(struct preflight *c)
     for (size_t i = 0; i < c->good_count; i++)
         if (isfinite(c->good[i]->clock)) clock[n++] = c->good[i]->clock;
     if (!n) return;
-    qsort(clock, n, sizeof *clock, by_value);
+    qsort(clock, n, sizeof *clock, pl_ascending);
     off = -(n % 2 ? clock[n / 2] : (clock[n / 2 - 1] + clock[n / 2]) / 2);
     c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
     if (!c->clock_differs)

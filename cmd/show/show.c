@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 #include "show.h"
 #include "data/torch/torch.h"
+#include "ref/small.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,16 +10,10 @@
 
 #define HEAD_BYTES 9 /* a safetensors file's length of its header, and the brace this begins with */
 
-static int ends_with(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-    return n > m && !strcmp(path + n - m, end);
-}
-
 /* The name counts too: a damaged checkpoint gets the error of its reader, not "unknown file". */
 static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
 {
-    return head[8] == '{' || ends_with(path, ".safetensors") ||
+    return head[8] == '{' || pl_ends_with(path, ".safetensors") ||
            pl_torch_begins(head, HEAD_BYTES - 1);
 }
 
@@ -33,7 +28,7 @@ static int show_file(const char *path, const struct show_options *show, struct p
     if (n == 0) rc = pl_fail(err, PL_EFORMAT, "%s: an empty file", path);
     else rc = pl_source_read(source, 0, head, n, err);
     if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, show, err);
-    else if (!rc && ends_with(path, ".model")) rc = show_tokens(path, show, err);
+    else if (!rc && pl_ends_with(path, ".model")) rc = show_tokens(path, show, err);
     else if (!rc && is_checkpoint(path, head)) rc = show_safetensors(path, show, err);
     else if (!rc)
         rc = pl_fail(err, PL_EFORMAT,

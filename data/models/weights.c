@@ -3,6 +3,7 @@
 #include "weights.h"
 #include "data/files/source.h"
 #include "data/torch/torch.h"
+#include "ref/small.h"
 
 #include <string.h>
 
@@ -32,12 +33,6 @@ int pl_weights_open(struct st_file **f, const char *path, struct pl_err *err)
     return rc;
 }
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && !strcmp(name + n - m, end);
-}
-
 static int save_safetensors(const struct st_file *f, const char *path, struct pl_err *err)
 {
     struct st_writer *w = pl_safetensors_writer_new();
@@ -61,9 +56,9 @@ static int save_safetensors(const struct st_file *f, const char *path, struct pl
 int pl_weights_save(const struct st_file *f, const char *path, struct pl_err *err)
 {
     static const char *const torch[] = { ".pt", ".pth", ".bin", ".ckpt" };
-    if (ends_with(path, ".safetensors")) return save_safetensors(f, path, err);
+    if (pl_ends_with(path, ".safetensors")) return save_safetensors(f, path, err);
     for (size_t i = 0; i < PL_COUNT(torch); i++)
-        if (ends_with(path, torch[i])) return pl_torch_save(f, path, err);
+        if (pl_ends_with(path, torch[i])) return pl_torch_save(f, path, err);
     return pl_fail(err, PL_EUSE,
                    "%s: unknown kind of file: the name should end in .safetensors, .pt, .pth, .bin "
                    "or .ckpt",

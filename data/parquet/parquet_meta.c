@@ -3,6 +3,7 @@
  * and for each row group where each column's pages are. */
 #include "parquet_read.h"
 #include "thrift.h"
+#include "ref/small.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,11 +302,6 @@ static int parse(struct footer *f)
     return !f->in.bad;
 }
 
-static uint32_t get_le32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 int pl_parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *err)
 {
     struct footer f = { 0 };
@@ -325,7 +321,7 @@ int pl_parquet_open(struct parquet **out, struct pl_source *source, struct pl_er
         return pl_fail(err, PL_EFORMAT,
                        "%s: no Parquet file, or a truncated one: it must begin and end with PAR1",
                        source->name);
-    n = get_le32(tail);
+    n = pl_le32(tail);
     if (n > PARQUET_FOOTER_MAX || n > source->size - 12)
         return pl_fail(err, PL_ELIMIT, "%s: footer of %u bytes in a file of %llu (at most %u)",
                        source->name, n, (unsigned long long)source->size, PARQUET_FOOTER_MAX);

@@ -6,6 +6,7 @@
 #include "parquet_read.h"
 #include "page_header.h"
 #include "rle.h"
+#include "ref/small.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -54,11 +55,6 @@ __attribute__((format(printf, 4, 5))) static int fail(const struct parquet_curso
     return pl_fail(err, rc, "%s: column %.60s, row group %zu, page at byte %llu: %s",
                    c->p->source->name, c->column->name, c->group, (unsigned long long)c->page_at,
                    what);
-}
-
-static uint32_t get_le32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
 /* --- pages ------------------------------------------------------------------------------------ */
@@ -157,7 +153,7 @@ static const uint8_t *plain_value(const struct parquet_column *column, const uin
     const uint8_t *value;
     if (column->type == PARQUET_BYTES) {
         if (end - *p < 4) return NULL;
-        *length = get_le32(*p);
+        *length = pl_le32(*p);
         *p += 4;
     } else *length = fixed_size(column);
     if (*length > (size_t)(end - *p)) return NULL;
@@ -212,7 +208,7 @@ static int levels_v1(struct parquet_cursor *c, const struct page_header *h, cons
     if (h->definition_encoding != RLE)
         return fail(c, err, PL_EFORMAT, "levels in encoding %lld",
                     (long long)h->definition_encoding);
-    if (end - *p < 4 || (n = get_le32(*p)) > (size_t)(end - *p - 4))
+    if (end - *p < 4 || (n = pl_le32(*p)) > (size_t)(end - *p - 4))
         return fail(c, err, PL_EFORMAT, "levels extend beyond the page");
     pl_rle_init(&c->levels, *p + 4, n, 1);
     *p += 4 + n;
@@ -240,9 +236,9 @@ static int open_values(struct parquet_cursor *c, const uint8_t *p, const uint8_t
         return PL_OK;
     case RLE:
         if (c->column->type != PARQUET_BOOLEAN) break;
-        if (end - p < 4 || get_le32(p) > (size_t)(end - p - 4))
+        if (end - p < 4 || pl_le32(p) > (size_t)(end - p - 4))
             return fail(c, err, PL_EFORMAT, "booleans extend beyond the page");
-        pl_rle_init(&c->indices, p + 4, get_le32(p), 1);
+        pl_rle_init(&c->indices, p + 4, pl_le32(p), 1);
         return PL_OK;
     }
     return fail(c, err, PL_EFORMAT, "values in encoding %d; supported are plain and dictionary",
@@ -314,7 +310,7 @@ static int next_page(struct parquet_cursor *c, uint64_t *skip, struct pl_err *er
 
 /* --- values ------------------------------------------------------------------------------- */
 
-static uint64_t get_le64(const uint8_t *p) { return get_le32(p) | (uint64_t)get_le32(p + 4) << 32; }
+static uint64_t get_le64(const uint8_t *p) { return pl_le32(p) | (uint64_t)pl_le32(p + 4) << 32; }
 
 static void widen(const struct parquet_column *column, struct parquet_value *v)
 {
@@ -323,7 +319,7 @@ static void widen(const struct parquet_column *column, struct parquet_value *v)
     float f;
     switch (column->type) {
     case PARQUET_INT32:
-        v->integer = (int32_t)get_le32(v->bytes);
+        v->integer = (int32_t)pl_le32(v->bytes);
         v->real = (double)v->integer;
         break;
     case PARQUET_INT64:
@@ -331,7 +327,7 @@ static void widen(const struct parquet_column *column, struct parquet_value *v)
         v->real = (double)v->integer;
         break;
     case PARQUET_FLOAT:
-        half = get_le32(v->bytes);
+        half = pl_le32(v->bytes);
         memcpy(&f, &half, sizeof f);
         v->real = f;
         break;

@@ -2,6 +2,7 @@
  * marks a value, which no byte equals), bit 8: a key ends here, bit 9: the offset is multiplied by
  * 256, bits 10-30: the offset. The child for a byte is at node ^ offset ^ byte. */
 #include "charsmap.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,7 @@ int pl_charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
 
 static uint32_t unit(const struct charsmap *m, uint32_t i)
 {
-    const uint8_t *p = m->units + 4 * (size_t)i;
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    return pl_le32(m->units + 4 * (size_t)i);
 }
 
 static uint32_t jump(uint32_t u) { return u >> 10 << (u & 512 ? 8 : 0); }

@@ -1,6 +1,7 @@
 /* spiece.c - a minimal protocol buffer reader for SentencePiece's ModelProto: fields of (number <<
  * 3 | wire type), then a varint, a fixed-size value, or a length and bytes. */
 #include "spiece.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -88,9 +89,7 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
             p->text = (const char *)f.body.at;
             p->n = (uint32_t)n;
         } else if (f.number == 2 && f.wire == 5) {
-            const uint8_t *b = f.body.at;
-            uint32_t u = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-                         (uint32_t)b[3] << 24;
+            uint32_t u = pl_le32(f.body.at);
             memcpy(&p->score, &u, 4);
         } else if (f.number == 3 && f.wire == 0) {
             if (f.value < SPIECE_NORMAL || f.value > SPIECE_BYTE)

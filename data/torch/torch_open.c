@@ -2,6 +2,7 @@
  * storages, and selects the weights among everything the pickle contains. */
 #include "torch_reader.h"
 #include "data/files/json.h"
+#include "ref/small.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -143,12 +144,6 @@ static int check_names(struct torch_reader *r)
 
 /* -- the zip ---------------------------------------------------------------------------------- */
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 /* The member data.pkl with the shortest path. */
 static long find_pickle(const struct archive *a)
 {
@@ -156,7 +151,7 @@ static long find_pickle(const struct archive *a)
     size_t shortest = SIZE_MAX;
     for (size_t i = 0; i < pl_zip_archive_count(a); i++) {
         const char *name = pl_zip_archive_name(a, i);
-        if (!name || !ends_with(name, "data.pkl") || strlen(name) >= shortest) continue;
+        if (!name || !pl_ends_with(name, "data.pkl") || strlen(name) >= shortest) continue;
         if (strlen(name) > 8 && name[strlen(name) - 9] != '/') continue;
         found = (long)i;
         shortest = strlen(name);

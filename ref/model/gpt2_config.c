@@ -6,6 +6,7 @@
  * Initial values: normal with deviation 0.02; what is added to the stream, by two layers a block,
  * is divided by sqrt(2 layers), so that the stream's variance does not grow with depth. */
 #include "gpt2.h"
+#include "../small.h"
 
 #include <math.h>
 #include <string.h>
@@ -102,12 +103,6 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     return rc;
 }
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n > k && !strcmp(name + n - k, end);
-}
-
 /* Every matrix by a normal distribution; norms begin as the identity, weight 1 and bias 0. */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 {
@@ -119,9 +114,9 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
         const struct pl_param *t = &p->list[i];
         /* normal(0, 0.02), and 0.02 / sqrt(2 layers) for the two layers a block that add to the
          * stream */
-        double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
+        double sums = pl_ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
         if (t->dims > 1) rc = pl_params_normal(p, i, 0.02 / sqrt(sums), &rng);
-        else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* norms */
+        else rc = pl_params_constant(p, i, pl_ends_with(t->name, ".weight") ? 1 : 0); /* norms */
     }
     return rc;
 }
@@ -132,6 +127,6 @@ int pl_gpt2_is_transposed(const char *name)
     static const char *const transposed[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
                                               ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
     for (size_t i = 0; i < PL_COUNT(transposed); i++)
-        if (ends_with(name, transposed[i])) return 1;
+        if (pl_ends_with(name, transposed[i])) return 1;
     return 0;
 }

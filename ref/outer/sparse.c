@@ -3,6 +3,7 @@
  * two heaps, one on each side of zero: in effect a sign and a magnitude a side. What that loses
  * goes back into the error feedback. [SparseLoCo: Sarfi et al. 2025] [spec outer-steps 10] */
 #include "sparse.h"
+#include "../small.h"
 
 #include <assert.h>
 #include <math.h>
@@ -176,12 +177,6 @@ void pl_sparse_mean(float *mean, const double *sum, const uint16_t *senders, siz
     }
 }
 
-static int ascending(const void *p, const void *q)
-{
-    double a = *(const double *)p, b = *(const double *)q;
-    return (a > b) - (a < b);
-}
-
 /* f_r = min(1, median(n) / (n_r + 1e-8)) for norms n_r = |q_r|: a peer whose message is larger than
  * the median one is scaled down to it, so that no message counts for more than the median one. The
  * median is torch.median's: the lower of the two middle ones. */
@@ -190,7 +185,7 @@ int pl_median_factors(double *factor, const double *norm, int n)
     double *sorted = pl_alloc((size_t)n, sizeof *sorted), median;
     if (!sorted) return PL_ENOMEM;
     memcpy(sorted, norm, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    qsort(sorted, (size_t)n, sizeof *sorted, pl_ascending);
     median = n ? sorted[(n - 1) / 2] : 0;
     for (int i = 0; i < n; i++) factor[i] = fmin(1, median / (norm[i] + NORM_EPS));
     pl_free(sorted);

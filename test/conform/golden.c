@@ -2,6 +2,7 @@
 #include "golden.h"
 #include "areas.h"
 #include "data/files/file.h"
+#include "../../ref/small.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -246,15 +247,9 @@ int golden_down(const struct golden *g, float *host, const float *device, size_t
     return g->be->get(host, device, n * sizeof *host);
 }
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 static int is_companion(const char *name)
 {
-    return name[0] == '.' || ends_with(name, ".md") || ends_with(name, ".py");
+    return name[0] == '.' || pl_ends_with(name, ".md") || pl_ends_with(name, ".py");
 }
 
 static int not_hidden(const struct dirent *d) { return d->d_name[0] != '.'; }
@@ -276,7 +271,7 @@ static void run_area(struct golden *g, golden_area_fn *run, golden_report *repor
              cut++) { /* x.safetensors, x.json.gz, x.io.safetensors stays x.io */
             static const char *const ends[] = { ".gz", ".safetensors", ".json" };
             for (size_t k = 0; k < PL_COUNT(ends); k++)
-                if (ends_with(stem, ends[k])) stem[strlen(stem) - strlen(ends[k])] = 0;
+                if (pl_ends_with(stem, ends[k])) stem[strlen(stem) - strlen(ends[k])] = 0;
         }
         g->file = stem;
         if (path && !stat(path, &st) && S_ISREG(st.st_mode) && !is_companion(name) &&

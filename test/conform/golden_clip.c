@@ -5,6 +5,7 @@
 #include "golden_clip.h"
 #include "golden_container.h"
 #include "data/images/resize.h"
+#include "../../ref/small.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -205,12 +206,6 @@ static void preprocess(struct golden *g, const struct st_file *f, json_t *config
     to_bytes(g, f);
 }
 
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 int golden_area_clip(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
@@ -221,12 +216,12 @@ int golden_area_clip(struct golden *g, const char *path, const char *stem)
         golden_container(g, path, stem);
         return 1;
     }
-    if (ends_with(path, ".state_dict.json")) {
+    if (pl_ends_with(path, ".state_dict.json")) {
         clip_golden_names(g, path);
         return 1;
     }
-    if (!ends_with(path, ".safetensors")) return 0;
-    if (ends_with(stem, ".weights")) {
+    if (!pl_ends_with(path, ".safetensors")) return 0;
+    if (pl_ends_with(stem, ".weights")) {
         clip_golden_weights(g, path);
         return 1;
     }
@@ -239,7 +234,7 @@ int golden_area_clip(struct golden *g, const char *path, const char *stem)
     else if (!strncmp(stem, "resample", 8)) resample(g, f, config);
     else if (!strncmp(stem, "preprocess", 10)) preprocess(g, f, config);
     else if (!strncmp(stem, "rerank", 6)) clip_golden_rerank(g, f, config);
-    else if (ends_with(stem, ".io")) clip_golden_io(g, f, config, stem);
+    else if (pl_ends_with(stem, ".io")) clip_golden_io(g, f, config, stem);
     else known = 0;
     json_decref(config);
     pl_safetensors_close(f);

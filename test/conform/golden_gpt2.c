@@ -7,6 +7,7 @@
 #include "data/models/gpt2_file.h"
 #include "../../runtime/optimizer.h"
 #include "../../runtime/models.h"
+#include "../../ref/small.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,12 +20,6 @@
 #define FULL 1e-4
 #define AFTER_STEPS 2e-4 /* absolute, over the rate */
 #define MARGIN 1e-3      /* greedy choices that are closer may differ */
-
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
 
 /* The model of the configuration with its weights; 0 after a golden_fail line. */
 static int open_model(struct golden *g, struct pl_gpt2 *m, const json_t *config, const char *stem,
@@ -437,7 +432,7 @@ static void check_hub(struct golden *g, const char *path)
     if (!pl_gpt2_declare(&m, &c)) {
         for (size_t i = 0; i < f->count; i++) {
             const char *name = f->tensors[i].name;
-            int mask = ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+            int mask = pl_ends_with(name, ".attn.bias") || pl_ends_with(name, ".attn.masked_bias");
             golden_check(g, name, (pl_gpt2_find(&m.params, name) < 0) == mask, "%s",
                          mask ? "a mask is mistaken for a weight" : "no parameter");
         }
@@ -452,17 +447,17 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
     struct pl_err err;
     json_t *config;
     int known = 1;
-    if (ends_with(path, ".state_dict.json")) {
+    if (pl_ends_with(path, ".state_dict.json")) {
         check_names(g, path);
         return 1;
     }
     if (strstr(stem, "hub_names")) {
         golden_container(g, path, stem);
-        if (ends_with(path, ".safetensors")) check_hub(g, path);
+        if (pl_ends_with(path, ".safetensors")) check_hub(g, path);
         return 1;
     }
-    if (!ends_with(path, ".safetensors")) return 0;
-    if (ends_with(stem, ".weights")) {
+    if (!pl_ends_with(path, ".safetensors")) return 0;
+    if (pl_ends_with(stem, ".weights")) {
         check_weights(g, path);
         return 1;
     }
@@ -472,10 +467,10 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
     }
     config = golden_meta(g, f, "config");
     if (!config) known = 1;
-    else if (ends_with(stem, ".adamw")) check_adamw(g, f, config, stem);
-    else if (ends_with(stem, ".io") && json_object_get(config, "counter"))
+    else if (pl_ends_with(stem, ".adamw")) check_adamw(g, f, config, stem);
+    else if (pl_ends_with(stem, ".io") && json_object_get(config, "counter"))
         check_full(g, f, config, stem);
-    else if (ends_with(stem, ".io")) check_io(g, f, config, stem);
+    else if (pl_ends_with(stem, ".io")) check_io(g, f, config, stem);
     else known = 0;
     json_decref(config);
     pl_safetensors_close(f);

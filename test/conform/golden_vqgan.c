@@ -9,17 +9,12 @@
 #include "data/models/vqgan_file.h"
 #include "../../runtime/models.h"
 #include "../../runtime/pool.h"
+#include "../../ref/small.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
 
 /* -- weights ----------------------------------------------------------------------------------- */
 
@@ -152,7 +147,7 @@ static double largest_gradient(struct golden *g, const struct st_file *f)
         const char *name = f->tensors[i].name;
         float *x;
         size_t n;
-        if (!strstr(name, ".grad.") && !ends_with(name, ".dx")) continue;
+        if (!strstr(name, ".grad.") && !pl_ends_with(name, ".dx")) continue;
         if (!(x = golden_floats(g, f, name, &n))) continue;
         most = fmax(most, largest(x, n));
         pl_free(x);
@@ -201,7 +196,7 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
         char which[100];
         struct pl_params p = { 0 };
         struct pl_scratch *scratch;
-        if (!ends_with(name, ".x") || strlen(name) >= sizeof which) continue;
+        if (!pl_ends_with(name, ".x") || strlen(name) >= sizeof which) continue;
         snprintf(which, sizeof which, "%.*s", (int)(strlen(name) - 2), name);
         if (!of_case(f, which, "y") || of_case(f, which, "y")->dims != 4 ||
             f->tensors[i].dims != 4) {
@@ -240,12 +235,12 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
         golden_container(g, path, stem);
         return 1;
     }
-    if (ends_with(stem, ".state_dict") && ends_with(path, ".json")) {
+    if (pl_ends_with(stem, ".state_dict") && pl_ends_with(path, ".json")) {
         check_names(g, path);
         return 1;
     }
-    if (!ends_with(path, ".safetensors")) return 0;
-    if (ends_with(stem, ".weights")) {
+    if (!pl_ends_with(path, ".safetensors")) return 0;
+    if (pl_ends_with(stem, ".weights")) {
         check_weights(g, path);
         return 1;
     }
@@ -256,7 +251,7 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
     config = golden_meta(g, f, "config");
     if (!strncmp(stem, "blocks", 6)) vqgan_golden_blocks(g, f);
     else if (!strncmp(stem, "quantizers", 10)) vqgan_golden_quantizers(g, f, config);
-    else if (!ends_with(stem, ".io")) known = 0;
+    else if (!pl_ends_with(stem, ".io")) known = 0;
     else if (json_object_get(config, "optimizer")) vqgan_golden_train(g, f, config, stem);
     else vqgan_golden_io(g, f, config, stem);
     json_decref(config);

@@ -8,6 +8,7 @@
  * group is within, part by part. */
 #include "allreduce_reduce.h"
 #include "ref/backend.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,12 +16,6 @@
 
 /* each brings the centre closer by what is left of the Byzantine peers' pull; published: 1 to 50 */
 #define ITERATIONS 5
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* tau: the median of the peers' distances from the middle. */
 static double usual_distance(double *far, const float *x, const float *middle, int n, size_t d)
@@ -33,7 +28,7 @@ static double usual_distance(double *far, const float *x, const float *middle, i
         /* |x_i - middle|, in float64: squares of float32 values fit without overflow. */
         far[i] = sqrt(squares);
     }
-    qsort(far, (size_t)n, sizeof *far, ascending);
+    qsort(far, (size_t)n, sizeof *far, pl_ascending);
     /* Of an even number the upper median: no fewer than half of the distances are within it. */
     return far[n / 2];
 }
@@ -43,7 +38,7 @@ static double usual_distance(double *far, const float *x, const float *middle, i
 static void cap_weights(double *weight, double *scratch, int n)
 {
     memcpy(scratch, weight, (size_t)n * sizeof *scratch);
-    qsort(scratch, (size_t)n, sizeof *scratch, ascending);
+    qsort(scratch, (size_t)n, sizeof *scratch, pl_ascending);
     for (int i = 0; i < n; i++) weight[i] = fmin(weight[i], scratch[n / 2]);
 }
 

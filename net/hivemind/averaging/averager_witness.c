@@ -4,6 +4,7 @@
  *   request   8 bytes, a seed
  *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
 #include "averager_internal.h"
+#include "ref/small.h"
 
 #include <openssl/rand.h>
 #include <stdlib.h>
@@ -156,9 +157,7 @@ static void on_samples(void *context, const struct rpc_result *r)
         /* An impossibly large epoch is treated as no claim. */
         w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
         for (size_t i = 0; i < samples(a); i++) {
-            const uint8_t *b = r->data + 8 + 4 * i;
-            uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-                            (uint32_t)b[3] << 24;
+            uint32_t bits = pl_le32(r->data + 8 + 4 * i);
             memcpy(&w->claim.samples[i], &bits, sizeof bits);
         }
     }

@@ -3,15 +3,10 @@
  * whatever they report, cannot move it beyond the honest samples. How far it may move our DHT
  * time depends on how many samples agree with it. */
 #include "dht_clock.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static int by_value(const void *a_, const void *b_)
-{
-    double a = *(const double *)a_, b = *(const double *)b_;
-    return (a > b) - (a < b);
-}
 
 /* An even number of samples: the mean of the two in the middle, if they agree. If they don't,
  * one Byzantine peer of two could move a mean as far as it likes, so the sample nearer to our
@@ -29,7 +24,7 @@ double dht_clock_correction(double *median, double *errors, size_t n)
     double most;
     *median = NAN;
     if (!n) return 0;
-    qsort(errors, n, sizeof *errors, by_value);
+    qsort(errors, n, sizeof *errors, pl_ascending);
     *median = median_of(errors, n);
     /* How many back the median: 3 s is what hivemind itself tolerates between peers that join. */
     for (size_t i = 0; i < n; i++) agree += fabs(errors[i] - *median) <= DHT_CLOCK_AGREE;

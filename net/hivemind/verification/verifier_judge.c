@@ -12,6 +12,7 @@
  * One part is opened in each round, an accused one first. All its values are shown, so every peer
  * checks reports, accusations and the aggregate of that part without trusting anybody. */
 #include "verifier_internal.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -75,11 +76,6 @@ static void scratch_close(struct scratch *d)
 
 /* --- what is drawn ---------------------------------------------------------------------------- */
 
-static uint32_t word(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 void verifier_draw(struct verifier *r)
 {
     const struct pl_btard b = checks(0, 0);
@@ -94,11 +90,11 @@ void verifier_draw(struct verifier *r)
     pl_btard_derive(lots, &b, r->seed, LOTS);
     /* v validators on average: floor(v + u), u uniform in [0, 1). 0.25 means one in every
      * fourth round. */
-    r->drawn = (size_t)fmax(0, floor(r->v.validators + word(lots) / 0x1p32));
+    r->drawn = (size_t)fmax(0, floor(r->v.validators + pl_le32(lots) / 0x1p32));
     r->drawable = (size_t)n;
     /* The first half of the random order validates the second, so nobody is both. */
     if (r->drawn > r->drawable / 2) r->drawn = r->drawable / 2;
-    if (r->v.part_count) r->opened = word(lots + 4) % r->v.part_count;
+    if (r->v.part_count) r->opened = pl_le32(lots + 4) % r->v.part_count;
 }
 
 /* --- validators ------------------------------------------------------------------------------- */
@@ -294,12 +290,6 @@ void verifier_vote(struct verifier *r)
 
 /* --- judging ---------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* How far a sum over n clipped differences may be from 0. */
 static double sum_tolerance(const float *a, size_t d, double tau, size_t n)
 {
@@ -325,7 +315,7 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
         norm[n++] = t.norm;
     }
     if (!n) return;
-    qsort(norm, n, sizeof *norm, ascending);
+    qsort(norm, n, sizeof *norm, pl_ascending);
     middle = norm[n / 2];
     b = checks(tau, sum_tolerance(a, part->length, tau, n));
     if (!pl_btard_sum_holds(&b, sum))

@@ -1,0 +1,27 @@
+/* small.h - what files of every folder need in a line: endings of names, bytes in little-endian
+ * order, qsort's order of numbers. */
+#ifndef PL_SMALL_H
+#define PL_SMALL_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline int pl_ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static inline uint32_t pl_le32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* For qsort: doubles in ascending order. */
+static inline int pl_ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+#endif
