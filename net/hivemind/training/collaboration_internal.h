@@ -193,8 +193,6 @@ void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
 /* Queues a warning for collaboration_take_warning. */
 void collaboration_warn(struct collaboration *c, const char *text);
-/* How many peers a round expects, ourselves included. */
-size_t collaboration_expected(const struct collaboration *c);
 /* Adds a round to the totals. missed: other peers should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
 /* Begins matchmaking before the target batch is complete; the others do so at the same time. */

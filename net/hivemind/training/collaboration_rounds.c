@@ -95,7 +95,7 @@ static void on_gradient(void *context, const struct averager_result *r)
 }
 
 /* A leader need not wait for the end of matchmaking once this many peers have joined. */
-size_t collaboration_expected(const struct collaboration *c)
+static size_t expected_peers(const struct collaboration *c)
 {
     return c->poll.others - c->poll.paused + 1;
 }
@@ -142,7 +142,7 @@ static int join_round(struct collaboration *c, float *const *gradient, enum epoc
                                               too_many ? 0 : (uint64_t)c->own.samples };
         c->gradient.triggered_at = collaboration_now(c);
         /* Peers may have come or gone since the search began. */
-        averager_expect(a, collaboration_expected(c));
+        averager_expect(a, expected_peers(c));
         averager_trigger(a, too_many ? 0 : fmin((double)c->own.samples, most), gradient, &claim);
         collaboration_report_later(c);
     }
@@ -330,7 +330,7 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
                                .tensor = tensor,
-                               .expected = collaboration_expected(c) - 1,
+                               .expected = expected_peers(c) - 1,
                                .claim = { .epoch = c->poll.view.epoch },
                                .patience = COLLABORATION_PATIENCE };
     c->help.epoch = c->poll.view.epoch;
@@ -389,7 +389,7 @@ static void begin_state_round(struct collaboration *c)
                                /* everybody counts the same, whatever it has trained */
                                .weight = 1,
                                .tensor = c->state.after,
-                               .expected = collaboration_expected(c),
+                               .expected = expected_peers(c),
                                .patience = COLLABORATION_PATIENCE };
     /* Told to the group: our epoch after the step, for is_behind_clients. */
     mp_int(&gather, c->own.epoch);

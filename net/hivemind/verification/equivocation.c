@@ -29,8 +29,8 @@ void equivocation_scope_clear(struct equivocation_scope *s)
 
 /* Messages of the last stage are all equal. One that differs is ignored instead of punished: a peer
  * that has ended the round can't wait for a proof any more. */
-int equivocation_is_proven(const struct equivocation_scope *s, const struct signed_message *x,
-                           const struct signed_message *y)
+static int heads_contradict(const struct equivocation_scope *s, const struct signed_message *x,
+                            const struct signed_message *y)
 {
     /* Same author, same stage, same receiver, two hashes. Bodies are not needed: an honest
      * peer never signs a second one, whatever it says. */
@@ -67,7 +67,7 @@ int equivocation_check(size_t *peer, const struct equivocation_scope *s, const u
     /* Form first, signatures last: those are what costs. */
     if (get_be32(&c, &length) || get_bytes(&c, &first, length) ||
         signed_message_read(&x, first, length) || signed_message_read(&y, c.at, c.left) ||
-        x.from >= s->count || !(equivocation_is_proven(s, &x, &y) || bodies_contradict(s, &x, &y)))
+        x.from >= s->count || !(heads_contradict(s, &x, &y) || bodies_contradict(s, &x, &y)))
         return PL_EPROTO;
     /* Both by the same key, over this round's hash. */
     if (signed_message_check(&x, s->round, &s->peers[x.from]) ||

@@ -41,9 +41,6 @@ int equivocation_scope_init(struct equivocation_scope *s, const struct equivocat
                             const struct group *g, const uint8_t round[PL_HASH_BYTES]);
 void equivocation_scope_clear(struct equivocation_scope *s);
 
-/* 1: two heads prove equivocation (kind 1). Signatures are not checked. */
-int equivocation_is_proven(const struct equivocation_scope *s, const struct signed_message *x,
-                           const struct signed_message *y);
 /* Checks a proof of n bytes. PL_OK: *peer is its author's place in the group. PL_EPROTO: it proves
  * nothing. */
 int equivocation_check(size_t *peer, const struct equivocation_scope *s, const uint8_t *proof,

@@ -35,7 +35,8 @@ int handshakes_may_begin(const struct handshakes *h, const struct http_address *
            rate_limit_has(&h->all, ALL, 1, now);
 }
 
-void handshakes_add(struct handshakes *h, const struct http_address *from, double now)
+/* Charges one. */
+static void charge(struct handshakes *h, const struct http_address *from, double now)
 {
     rate_limit_take(&h->network, network_of(from), 1, now);
     rate_limit_take(&h->all, ALL, 1, now);
@@ -47,5 +48,5 @@ void handshakes_end(struct handshakes *h, const struct http_address *from, int f
     struct tcp_info info = { 0 };
     socklen_t n = sizeof info;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return;
-    if (info.tcpi_bytes_sent >= HANDSHAKE_BYTES_MIN) handshakes_add(h, from, now);
+    if (info.tcpi_bytes_sent >= HANDSHAKE_BYTES_MIN) charge(h, from, now);
 }

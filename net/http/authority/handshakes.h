@@ -25,7 +25,5 @@ void handshakes_init(struct handshakes *h);
 int handshakes_may_begin(const struct handshakes *h, const struct http_address *from, double now);
 /* A connection ends; `fd` is still open. Charged if we have sent a handshake on it. */
 void handshakes_end(struct handshakes *h, const struct http_address *from, int fd, double now);
-/* Charges one. */
-void handshakes_add(struct handshakes *h, const struct http_address *from, double now);
 
 #endif

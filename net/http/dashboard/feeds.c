@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *feed_real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+/* Not a number and infinity are null: JSON has neither. */
+static json_t *number_of(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 double feed_rate(const struct feed_peer *p)
 {
@@ -20,7 +21,8 @@ double feed_rate(const struct feed_peer *p)
                         : 0;
 }
 
-double feed_compression(double uncompressed, double sent)
+/* How many times less was sent than four bytes a value would have been; NAN: nothing was. */
+static double saved_by(double uncompressed, double sent)
 {
     return sent > 0 && uncompressed > 0 ? uncompressed / sent : (double)NAN;
 }
@@ -43,8 +45,8 @@ static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
                      "failed", (json_int_t)total[COUNT_FAILED], "retried",
                      (json_int_t)total[COUNT_RETRIED], "sent", (json_int_t)total[COUNT_SENT],
                      "received", (json_int_t)total[COUNT_RECEIVED], "compression",
-                     feed_real(feed_compression((double)total[COUNT_UNCOMPRESSED],
-                                                (double)total[COUNT_SENT])));
+                     number_of(
+                         saved_by((double)total[COUNT_UNCOMPRESSED], (double)total[COUNT_SENT])));
 }
 
 static json_t *by_resource(const size_t n[RESOURCES])
@@ -71,13 +73,13 @@ json_t *feed_state_json(const struct feed_state *s)
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
     json_t *o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}", "run",
-        s->run, "problem", problem, "time", feed_real(s->time), "target", feed_real(s->target),
-        "loss", feed_real(s->loss), "samples_per_second", feed_real(s->samples_per_second), "eta",
-        feed_real(s->eta), "schedule_eta", feed_real(s->schedule_eta), "step", (json_int_t)s->step,
+        s->run, "problem", problem, "time", number_of(s->time), "target", number_of(s->target),
+        "loss", number_of(s->loss), "samples_per_second", number_of(s->samples_per_second), "eta",
+        number_of(s->eta), "schedule_eta", number_of(s->schedule_eta), "step", (json_int_t)s->step,
         "total_steps", s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
         (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients", (json_int_t)s->clients,
         "rows", (json_int_t)s->rows, "phase", phase[s->phase]);
-    if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
+    if (o && (json_object_set_new(o, "held_out", number_of(s->held_out)) ||
               json_object_set_new(o, "history_version", json_integer(s->history_version)) ||
               json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
               json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
@@ -101,9 +103,8 @@ static int add_report(json_t *o, const struct report_record *r)
                                  "rounds", (json_int_t)r->rounds, "failed", (json_int_t)r->failed,
                                  "retried", (json_int_t)r->retried, "sent", (json_int_t)r->sent,
                                  "received", (json_int_t)r->received, "compression",
-                                 feed_real(
-                                     feed_compression((double)r->uncompressed, (double)r->sent)),
-                                 "held_out", feed_real(r->held_out))
+                                 number_of(saved_by((double)r->uncompressed, (double)r->sent)),
+                                 "held_out", number_of(r->held_out))
                      : json_pack("{s:n, s:n, s:n}", "version", "device", "reach");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
@@ -114,7 +115,7 @@ static int add_report(json_t *o, const struct report_record *r)
 static int add_distance(json_t *o, const struct distance *d)
 {
     json_t *more = d ? json_pack("{s:b, s:b, s:o}", "answers", isfinite(d->rtt_s), "relayed",
-                                 d->relayed, "round_trip_ms", feed_real(1e3 * d->rtt_s))
+                                 d->relayed, "round_trip_ms", number_of(1e3 * d->rtt_s))
                      : json_pack("{s:n, s:n, s:n}", "answers", "relayed", "round_trip_ms");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
@@ -141,11 +142,11 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
                       g   ? json_integer(g->epoch)
                       : m ? json_integer(m->step)
                           : json_null(),
-                      "samples_per_second", feed_real(feed_rate(p)), "samples",
+                      "samples_per_second", number_of(feed_rate(p)), "samples",
                       g ? json_integer(g->samples) : json_null(), "loss",
-                      m && m->mini_steps > 0 ? feed_real(m->loss / (double)m->mini_steps)
+                      m && m->mini_steps > 0 ? number_of(m->loss / (double)m->mini_steps)
                                              : json_null(),
-                      "seen", feed_real(p->seen));
+                      "seen", number_of(p->seen));
         if (!o || add_report(o, p->report) || add_distance(o, p->distance)) {
             json_decref(o);
             o = NULL;
@@ -175,7 +176,7 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
                                       p->loss,          p->samples_per_second,
                                       p->held_out,      p->sent,
                                       p->failed };
-            bad = json_array_append_new(list, feed_real(values[c]));
+            bad = json_array_append_new(list, number_of(values[c]));
         }
         if (bad || json_object_set(root, columns[c], list)) {
             json_decref(root);
@@ -198,8 +199,8 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
         names(id, name, a->key, &peer);
         o = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "rank", (int)i + 1, "name",
                       name, "id", id, "key", a->key, "samples", (json_int_t)a->samples, "steps",
-                      (json_int_t)a->steps, "seconds", feed_real(a->seconds), "first",
-                      feed_real(a->first), "last", feed_real(a->last));
+                      (json_int_t)a->steps, "seconds", number_of(a->seconds), "first",
+                      number_of(a->first), "last", number_of(a->last));
         if (json_array_append_new(list, o)) {
             json_decref(list);
             list = NULL;
@@ -261,7 +262,7 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "received_bytes", "Messages of averaging, of all peers",
           (double)s->total[COUNT_RECEIVED] },
         { "compression_ratio", "Ratio of float32 bytes to the bytes sent",
-          feed_compression((double)s->total[COUNT_UNCOMPRESSED], (double)s->total[COUNT_SENT]) },
+          saved_by((double)s->total[COUNT_UNCOMPRESSED], (double)s->total[COUNT_SENT]) },
     };
     char *text = malloc(PROMETHEUS_MAX), run[256];
     size_t at = 0;

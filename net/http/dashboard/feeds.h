@@ -35,8 +35,6 @@ struct feed_state {
     int64_t total[HISTORY_COUNTS];     /* since the history began */
     const struct resources *resources; /* of the page's own peer; borrowed; NULL: it has none */
 };
-/* How many times less was sent than four bytes a value would have been; NAN: nothing was. */
-double feed_compression(double uncompressed, double sent);
 
 /* Each returns NULL without memory. */
 json_t *feed_state_json(const struct feed_state *s);
@@ -47,8 +45,5 @@ json_t *feed_history_json(const struct history_point *points, size_t count);
 json_t *feed_board_json(const struct history_account *accounts, size_t count);
 /* Frees with free(). */
 char *feed_prometheus(const struct feed_state *s, size_t watchers);
-
-/* Not a number and infinity are null: JSON has neither. */
-json_t *feed_real(double x);
 
 #endif

@@ -18,7 +18,7 @@ struct http_upload_options http_upload_options(void)
         struct http_upload_options){ .tries = 6, .wait_s = 0.5, .stall_s = 20, .piece = 8 << 20 };
 }
 
-int upload_put(struct upload *u)
+static int put_file(struct upload *u)
 {
     static const char *const headers[] = { "Content-Type: application/octet-stream", NULL };
     struct upload_reply x;
@@ -37,7 +37,7 @@ int upload_put(struct upload *u)
 int http_upload(const char *url, const char *path, const struct http_upload_options *options,
                 struct pl_err *err)
 {
-    static int (*const ways[])(struct upload *) = { upload_put, upload_tus, upload_s3, upload_hub };
+    static int (*const ways[])(struct upload *) = { put_file, upload_tus, upload_s3, upload_hub };
     struct upload u = { .o = options, .url = url, .path = path, .err = err };
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned n = 0;

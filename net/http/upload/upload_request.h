@@ -63,7 +63,6 @@ typedef int upload_part_fn(struct upload *u, struct upload_reply *x, json_t *sta
 int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *send);
 
 /* The ways. */
-int upload_put(struct upload *u);
 int upload_tus(struct upload *u);
 int upload_s3(struct upload *u);
 int upload_hub(struct upload *u);

@@ -115,7 +115,6 @@ int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes
 /* The stream goes both ways at once: what waits in it no longer counts as answers. */
 void yamux_exempt(struct yamux *y, struct yamux_stream *s);
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
-int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out);  /* RST */
 /* The layer above is done with the stream. Finished, it lingers until what waits is out and the
  * other side has ended too; otherwise it is reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);

@@ -188,7 +188,7 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 }
 
 /* RST drops what waits on both sides. */
-int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out)
+static int reset_stream(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     if (is_over(s)) return PL_OK;
     s->reset = 1;
@@ -203,7 +203,7 @@ void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     s->released = 1;
     s->user = NULL;
     yamux_table_drop_in(y, s);
-    if (!s->out_ended) yamux_reset(y, s, out);
+    if (!s->out_ended) reset_stream(y, s, out);
     if (is_over(s)) yamux_table_remove(y, s);
 }
 
@@ -372,7 +372,7 @@ static void sweep(struct yamux *y, struct bytes *out)
             if (waiting != s->waited) s->idle_ticks = 0;
             s->waited = waiting;
             if (++s->idle_ticks <= YAMUX_LINGER_TICKS) continue;
-            yamux_reset(y, s, out);
+            reset_stream(y, s, out);
             yamux_table_remove(y, s);
         }
     }

@@ -27,7 +27,9 @@ static int signed_bytes(struct bytes *out, const uint8_t *payload, size_t n)
     return bytes_add(out, payload, n);
 }
 
-int envelope_put(struct bytes *out, const struct identity *me, const uint8_t *payload, size_t n)
+/* An envelope around `payload`, signed by us. */
+static int put_envelope(struct bytes *out, const struct identity *me, const uint8_t *payload,
+                        size_t n)
 {
     Libp2p__Envelope e = LIBP2P__ENVELOPE__INIT;
     struct bytes text = { 0 };
@@ -77,7 +79,7 @@ int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
     size = libp2p__peer_record__get_packed_size(&r);
     if ((to = bytes_reserve(&payload, size))) {
         payload.end += libp2p__peer_record__pack(&r, to);
-        rc = envelope_put(out, me, bytes_at(&payload), bytes_length(&payload));
+        rc = put_envelope(out, me, bytes_at(&payload), bytes_length(&payload));
     }
     bytes_clear(&payload);
     return rc;

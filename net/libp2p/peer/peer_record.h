@@ -16,8 +16,6 @@ struct record {
     size_t address_count;
 };
 
-/* An envelope around `payload`, signed by us. */
-int envelope_put(struct bytes *out, const struct identity *me, const uint8_t *payload, size_t n);
 /* A record of ours in its envelope. */
 int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
                const struct multiaddr *addresses, size_t count);
