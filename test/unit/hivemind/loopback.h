@@ -7,7 +7,7 @@
 #include "net/hivemind/averaging/averager.h"
 #include "ref/backend.h"
 #include "net/libp2p/libp2p.h"
-#include "test/unit/unit.h"
+#include "test/unit/hivemind/numbered_identity.h"
 
 #include <openssl/evp.h>
 #include <pthread.h>
@@ -96,19 +96,6 @@ static inline void close_dht(void *context)
     struct peer *p = context;
     dht_node_close(p->dht);
     p->dht = NULL;
-}
-
-/* The Ed25519 key of that number, as a file of it. */
-static inline void numbered_identity(struct identity *me, size_t number)
-{
-    uint8_t file[68] = { 0x08, 0x01, 0x12, 0x40 };
-    size_t n = 32;
-    EVP_PKEY *key;
-    memset(file + 4, (int)number + 1, 32);
-    key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, file + 4, 32);
-    assert_int_equal(EVP_PKEY_get_raw_public_key(key, file + 36, &n), 1);
-    EVP_PKEY_free(key);
-    assert_int_equal(identity_parse(me, file, sizeof file, NULL), PL_OK);
 }
 
 static inline struct peer *add(int client, int auxiliary)

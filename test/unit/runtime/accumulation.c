@@ -1,54 +1,21 @@
 /* accumulation.c - batches of unequal size are one large batch: losses and gradients sample by sample;
  * and the settings of the reference run, which every peer must share. */
-#include "runtime/trainer.h"
-#include "test/unit/unit.h"
+#include "small_run.h"
 
 #include <math.h>
 
-enum { T = 3, F = 2, V = 9, VI = 5, MOST = 16 };
+enum { MOST = 16 };
 
-static struct pl_backend be;
 static int32_t text[MOST * T], codes[MOST * F * F];
-
-struct run {
-    struct pl_dalle *m;
-    struct pl_trainer *t;
-};
 
 static struct run begin(const struct pl_optimizer_options *optimizer)
 {
-    struct pl_dalle_config c = { .name = "test",
-                                 .T = T,
-                                 .F = F,
-                                 .D = 12,
-                                 .H = 2,
-                                 .d = 8,
-                                 .L = 3,
-                                 .V = V,
-                                 .Vi = VI,
-                                 .pad = 1,
-                                 .image_weight = 7 };
     struct pl_train_options o = { .optimizer = optimizer ? *optimizer : pl_lamb_options(),
                                   .peak = 0.01,
                                   .warmup = 4,
                                   .total = 14 };
-    struct run r;
-    struct pl_rng rng;
-    pl_backend_ref(&be);
-    pl_dalle_config_pattern(&c, 3, 1);
-    assert_int_equal(pl_dalle_open(&r.m, &c, &be, 1, NULL), PL_OK);
-    assert_int_equal(pl_dalle_init(r.m, 4), PL_OK);
-    assert_int_equal(pl_trainer_open(&r.t, r.m, &o, NULL), PL_OK);
-    pl_rng_init(&rng, 7, 0);
-    for (size_t i = 0; i < PL_COUNT(text); i++) text[i] = (int32_t)pl_rng_below(&rng, V);
-    for (size_t i = 0; i < PL_COUNT(codes); i++) codes[i] = (int32_t)pl_rng_below(&rng, VI);
-    return r;
-}
-
-static void end(struct run *r)
-{
-    pl_trainer_close(r->t);
-    pl_dalle_close(r->m);
+    draw_tokens(text, PL_COUNT(text), codes, PL_COUNT(codes), 0);
+    return open_run(&o);
 }
 
 static int add(struct run *r, int first, int B)

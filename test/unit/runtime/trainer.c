@@ -1,61 +1,25 @@
 /* trainer.c - losses, gradients and parameters that are not finite: what is kept, what is dropped,
  * and that training then continues, bit for bit, as if they had not occurred. */
-#include "runtime/trainer.h"
-#include "test/unit/unit.h"
+#include "small_run.h"
 
 #include <math.h>
 
-enum { T = 3, F = 2, V = 9, VI = 5, B = 2 };
-
-static struct pl_backend be;
-static void (*change)(struct pl_backend *be); /* of the table that the next run gets */
-
-struct run {
-    struct pl_dalle *m;
-    struct pl_trainer *t;
-};
+enum { B = 2 };
 
 static struct run begin(int bits)
 {
-    struct pl_dalle_config c = { .name = "test",
-                                 .T = T,
-                                 .F = F,
-                                 .D = 12,
-                                 .H = 2,
-                                 .d = 8,
-                                 .L = 3,
-                                 .V = V,
-                                 .Vi = VI,
-                                 .pad = 1,
-                                 .image_weight = 7 };
     struct pl_train_options o = { .optimizer = pl_lamb_options(), .peak = 0.01, .total = 100 };
-    struct run r;
     o.optimizer.min_8bit = bits == 8 ? 64 : 0;
     o.optimizer.block = 64;
     o.optimizer.chunk = 128;
-    pl_backend_ref(&be);
-    if (change) change(&be);
-    pl_dalle_config_pattern(&c, 3, 1);
-    assert_int_equal(pl_dalle_open(&r.m, &c, &be, 1, NULL), PL_OK);
-    assert_int_equal(pl_dalle_init(r.m, 4), PL_OK);
-    assert_int_equal(pl_trainer_open(&r.t, r.m, &o, NULL), PL_OK);
-    return r;
-}
-
-static void end(struct run *r)
-{
-    pl_trainer_close(r->t);
-    pl_dalle_close(r->m);
+    return open_run(&o);
 }
 
 /* The batch with this number, the same for every run. */
 static int add(struct run *r, uint64_t number, struct pl_err *err)
 {
     int32_t text[B * T], codes[B * F * F];
-    struct pl_rng rng;
-    pl_rng_init(&rng, 7, number);
-    for (size_t i = 0; i < PL_COUNT(text); i++) text[i] = (int32_t)pl_rng_below(&rng, V);
-    for (size_t i = 0; i < PL_COUNT(codes); i++) codes[i] = (int32_t)pl_rng_below(&rng, VI);
+    draw_tokens(text, PL_COUNT(text), codes, PL_COUNT(codes), number);
     return pl_trainer_add(r->t, text, codes, B, err);
 }
 

@@ -6,7 +6,7 @@
 #include "test/unit/hivemind/verification/signed_packets.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 #include "ref/backend.h"
-#include "test/unit/unit.h"
+#include "test/unit/hivemind/numbered_identity.h"
 
 #include <math.h>
 #include <openssl/evp.h>
@@ -202,19 +202,6 @@ static inline void fill(float *x, size_t n, uint32_t seed)
     }
 }
 
-/* The Ed25519 key of that number, as a file of it. */
-static inline void make_identity(struct identity *me, size_t number)
-{
-    uint8_t file[68] = { 0x08, 0x01, 0x12, 0x40 };
-    size_t n = 32;
-    EVP_PKEY *key;
-    memset(file + 4, (int)number + 1, 32);
-    key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, file + 4, 32);
-    assert_int_equal(EVP_PKEY_get_raw_public_key(key, file + 36, &n), 1);
-    EVP_PKEY_free(key);
-    assert_int_equal(identity_parse(me, file, sizeof file, NULL), PL_OK);
-}
-
 static inline void make(struct world *w)
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
@@ -226,7 +213,7 @@ static inline void make(struct world *w)
     for (size_t i = 0; i < PEERS; i++) w->share[i] = PEERS == 4 ? shares[i % 4] : VALUES / PEERS;
     if (PEERS != 4) w->share[0] += VALUES % PEERS;
     w->part_bytes = 512;
-    for (size_t i = 0; i < PEERS; i++) make_identity(&w->peer[i].me, i);
+    for (size_t i = 0; i < PEERS; i++) numbered_identity(&w->peer[i].me, i);
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
         p->w = w;
