@@ -1,8 +1,9 @@
 /* small.h - what files of every folder need in a line: endings of names, bytes in little-endian
- * order, qsort's order of numbers. */
+ * order, qsort's order of numbers, arrays that grow. */
 #ifndef PL_SMALL_H
 #define PL_SMALL_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -23,5 +24,11 @@ static inline int pl_ascending(const void *a, const void *b)
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+
+/* An array `*list` of `count` elements gets a place for one more: its capacity doubles, from `first`
+ * on, so that n elements cost fewer than 2 n copies. PL_ENOMEM leaves all as it is. */
+#define pl_grow(list, count, capacity, first) \
+    pl_grow_array((list), (count), (capacity), (first), sizeof **(list))
+int pl_grow_array(void *list, size_t count, size_t *capacity, size_t first, size_t size);
 
 #endif

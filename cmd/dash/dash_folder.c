@@ -5,6 +5,7 @@
  * slow down the training that it shows. */
 #include "dash_folder.h"
 #include "data/files/file.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -150,11 +151,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
             f->at += got;
             if (read_line(&l, text, &f->held_out)) continue;
-            if (n == capacity) {
-                struct line *more = realloc(lines, (capacity = 2 * capacity + 64) * sizeof *lines);
-                if (!more) break;
-                lines = more;
-            }
+            if (pl_grow(&lines, n, &capacity, 64)) break;
             lines[n++] = l;
         }
     fclose(file);

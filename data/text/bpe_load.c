@@ -5,6 +5,7 @@
 #include "bpe_table.h"
 #include "data/files/file.h"
 #include "code_points.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -60,13 +61,7 @@ static int add_name(struct loader *l, const char *name, size_t n, int32_t id)
 {
     ENTRY *found, entry = { .key = NULL };
     char *copy;
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 1024;
-        char **more = realloc(l->names, capacity * sizeof *more);
-        if (!more) return no_memory(l);
-        l->names = more;
-        l->capacity = capacity;
-    }
+    if (pl_grow(&l->names, l->count, &l->capacity, 1024)) return no_memory(l);
     if (!(copy = malloc(n + 1))) return no_memory(l);
     memcpy(copy, name, n);
     copy[n] = 0;

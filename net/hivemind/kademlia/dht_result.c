@@ -10,6 +10,7 @@
  * apart from others', and averaging decides which peers to ask. */
 #include "dht_result.h"
 #include "net/hivemind/records/hash_index.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,13 +54,7 @@ static int add_claim(struct dht_result *r, const struct record *record, enum dht
     if (record->n != 1 || (record->value[0] != yes && record->value[0] != no) ||
         record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
         return PL_OK;
-    if (r->claim_count == r->claim_capacity) {
-        size_t capacity = r->claim_capacity ? 2 * r->claim_capacity : 32;
-        struct dht_claim *more = realloc(r->claims, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        r->claims = more;
-        r->claim_capacity = capacity;
-    }
+    if (pl_grow(&r->claims, r->claim_count, &r->claim_capacity, 32)) return PL_ENOMEM;
     c.active = record->value[0] == yes;
     r->claims[r->claim_count++] = c;
     return PL_OK;

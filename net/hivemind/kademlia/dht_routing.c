@@ -10,6 +10,7 @@
  * arrays in the order in which nodes were seen: searches in them are linear, but a table of a
  * thousand nodes has 20 or so buckets of 20. */
 #include "dht_routing.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +43,7 @@ static int remove_contact(struct dht_contacts *l, const struct dht_id *id)
  * appending. */
 static int append_contact(struct dht_contacts *l, const struct dht_contact *c)
 {
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 8;
-        struct dht_contact *more = realloc(l->at, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        l->at = more;
-        l->capacity = capacity;
-    }
+    if (pl_grow(&l->at, l->count, &l->capacity, 8)) return PL_ENOMEM;
     l->at[l->count++] = *c;
     return PL_OK;
 }

@@ -9,6 +9,7 @@
  * shares at least one more leading bit with the key. It ends because the beam only fills up with
  * nearer nodes, and each node is asked once. */
 #include "dht_search.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,13 +61,7 @@ static int add_node(struct dht_search *s, const struct dht_contact *c)
         if (at == s->count || is_awaited(&s->nodes[s->count - 1])) return PL_OK;
         s->count--;
     }
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 32;
-        struct dht_search_node *more = realloc(s->nodes, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        s->nodes = more;
-        s->capacity = capacity;
-    }
+    if (pl_grow(&s->nodes, s->count, &s->capacity, 32)) return PL_ENOMEM;
     memmove(s->nodes + at + 1, s->nodes + at, (s->count++ - at) * sizeof *s->nodes);
     s->nodes[at] = node;
     return PL_OK;

@@ -14,6 +14,7 @@
 #include "state_message.h"
 #include "protobuf_fields.h"
 #include "msgpack.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,14 +130,8 @@ static int keep_tensor(struct state_load *l, struct pl_err *err)
 {
     if (l->count == (l->tensors_max ? l->tensors_max : STATE_TENSORS_MAX))
         return pl_fail(err, PL_ELIMIT, "state: more than %zu tensors", l->count);
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 16;
-        struct tensor_message *more;
-        if (!(more = realloc(l->tensors, capacity * sizeof *more)))
-            return pl_fail(err, PL_ENOMEM, "state: no memory");
-        l->tensors = more;
-        l->capacity = capacity;
-    }
+    if (pl_grow(&l->tensors, l->count, &l->capacity, 16))
+        return pl_fail(err, PL_ENOMEM, "state: no memory");
     tensor_join_take(&l->tensors[l->count], &l->join); /* moved, not copied */
     l->bytes += l->tensors[l->count++].bytes;
     return PL_OK;

@@ -12,6 +12,7 @@
  * The allowlist stores only SHA-256 of each secret: 256 random bits need no slow hash, and a
  * copy of the file is of no use. */
 #include "authority.h"
+#include "ref/small.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -111,12 +112,8 @@ int authority_read(struct authority *a, const char *text, size_t n, struct pl_er
         /* The list grows twofold, so that reading n users copies fewer than 2n. */
         if (count == AUTHORITY_USERS_MAX)
             rc = pl_fail(err, PL_ELIMIT, "allowlist: more than %d users", AUTHORITY_USERS_MAX);
-        else if (count == capacity) {
-            struct authority_user *more = realloc(users,
-                                                  (capacity ? 2 * capacity : 64) * sizeof *more);
-            if (!more) rc = pl_fail(err, PL_ENOMEM, "allowlist: no memory");
-            else users = more, capacity = capacity ? 2 * capacity : 64;
-        }
+        else if (pl_grow(&users, count, &capacity, 64))
+            rc = pl_fail(err, PL_ENOMEM, "allowlist: no memory");
         if (!rc && !(rc = read_line(&users[count], line, length, number, err))) count++;
     }
     if (rc) {

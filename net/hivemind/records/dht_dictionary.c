@@ -9,6 +9,7 @@
  * use: 60,000 items cost it seconds each time. */
 #include "dht_dictionary.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -221,13 +222,7 @@ static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t 
  * items cost O(n) copies in all. */
 static int reserve_item(struct dht_dictionary *d)
 {
-    if (d->count == d->capacity) {
-        size_t capacity = d->capacity ? 2 * d->capacity : 4;
-        struct dht_item *more = realloc(d->items, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        d->items = more;
-        d->capacity = capacity;
-    }
+    if (pl_grow(&d->items, d->count, &d->capacity, 4)) return PL_ENOMEM;
     if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
     if (d->quota && dht_quota_reserve(d->quota)) return PL_ENOMEM;
     return hash_index_reserve(&d->by_owner, 1);

@@ -5,6 +5,7 @@
  * A limit refuses the requester before anything of others' is touched. Below the limits the stores
  * fill up and evict by max-min fairness (dht_share.c): there the largest holder loses first. */
 #include "dht_quota.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,13 +70,7 @@ int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_
  * holders cost O(n) copies. */
 static int reserve_holding(struct dht_ledger *l)
 {
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 16;
-        struct dht_holding *more = realloc(l->of, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        l->of = more;
-        l->capacity = capacity;
-    }
+    if (pl_grow(&l->of, l->count, &l->capacity, 16)) return PL_ENOMEM;
     return hash_index_reserve(&l->by_holder, 1);
 }
 

@@ -10,6 +10,7 @@
  * rename is atomic, and a block that another process removed is just fetched again. */
 #include "cache.h"
 #include "data/files/file.h"
+#include "ref/small.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -127,11 +128,7 @@ static struct entry *list(const struct http_cache *c, size_t *count, uint64_t *t
         if (!is_ours(e->d_name) || strlen(e->d_name) >= sizeof all->name ||
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
-        if (*count == capacity) {
-            struct entry *more = realloc(all, (capacity = 2 * capacity + 64) * sizeof *more);
-            if (!more) break;
-            all = more;
-        }
+        if (pl_grow(&all, *count, &capacity, 64)) break;
         snprintf(all[*count].name, sizeof all->name, "%.*s", (int)sizeof all->name - 1, e->d_name);
         all[*count].used = st.st_mtim;
         *total += all[(*count)++].bytes = (uint64_t)st.st_size;

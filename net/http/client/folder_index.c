@@ -8,6 +8,7 @@
  * references to characters below 128. */
 #include "folder_index.h"
 #include "client.h"
+#include "ref/small.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -176,13 +177,7 @@ static char *inside(char *link, const char *url, size_t host, const char *folder
 
 static int add(struct names *l, const char *name)
 {
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        char **grown = realloc(l->name, capacity * sizeof *grown);
-        if (!grown) return PL_ENOMEM;
-        l->name = grown;
-        l->capacity = capacity;
-    }
+    if (pl_grow(&l->name, l->count, &l->capacity, 64)) return PL_ENOMEM;
     l->name[l->count] = strdup(name);
     return l->name[l->count] ? (l->count++, PL_OK) : PL_ENOMEM;
 }

@@ -6,6 +6,7 @@
  * so that progress is visible from the first to the newest. */
 #include "run_folder.h"
 #include "data/files/file.h"
+#include "ref/small.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,14 +76,10 @@ static int read_samples(struct run_folder *f, const char *folder)
         if (step < 0) continue;
         snprintf(path, sizeof path, "%s/samples/%s/sheet.png", folder, e->d_name);
         if (stat(path, &st) || !S_ISREG(st.st_mode)) continue; /* still being drawn */
-        if (n == capacity) {
-            int64_t *more = realloc(steps, (capacity = 2 * capacity + 64) * sizeof *steps);
-            if (!more) {
-                free(steps);
-                closedir(dir);
-                return PL_ENOMEM;
-            }
-            steps = more;
+        if (pl_grow(&steps, n, &capacity, 64)) {
+            free(steps);
+            closedir(dir);
+            return PL_ENOMEM;
         }
         steps[n++] = step;
     }

@@ -1,0 +1,19 @@
+/* small.c - arrays that grow by doubling. The list comes as the address of a pointer of any type, so
+ * it is read and written by memcpy. */
+#include "small.h"
+
+#include "base.h"
+
+#include <stdlib.h>
+
+int pl_grow_array(void *list, size_t count, size_t *capacity, size_t first, size_t size)
+{
+    size_t doubled = *capacity ? 2 * *capacity : first;
+    void *at;
+    if (count < *capacity) return PL_OK;
+    memcpy(&at, list, sizeof at);
+    if (!(at = realloc(at, doubled * size))) return PL_ENOMEM;
+    memcpy(list, &at, sizeof at);
+    *capacity = doubled;
+    return PL_OK;
+}
