@@ -1,5 +1,5 @@
-/* small.c - arrays that grow by doubling. The list comes as the address of a pointer of any type, so
- * it is read and written by memcpy. */
+/* small.c - arrays that grow by doubling. The list comes as the address of a pointer of any type,
+ * so it is read and written by memcpy. */
 #include "small.h"
 
 #include "base.h"
