@@ -88,7 +88,7 @@ SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_d
 	scandir rsa_key_make rsa_key_sign rsa_public_parse rsa_public_is_canonical rsa_public_verify \
 	identity_sign public_key_verify noise_seal noise_unseal pl_backend_open bans_add progress_write dht_node_store allreduce_message pl_reducer_reply pl_wire_encode \
 	averager_begin averager_share training_state_write state_source_next collaboration_average collaboration_begin_average \
-	collaboration_end_average timer_start
+	collaboration_end_average timer_start authority_ask claims_round broadcast_send broadcast_send_pair
 $(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))
 

@@ -7,6 +7,7 @@
 #include "net/hivemind/averaging/averager.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/training/progress.h"
+#include "net/hivemind/verification/verifier_internal.h"
 #include "runtime/reducer.h"
 
 #include <math.h>
@@ -210,6 +211,78 @@ int __wrap_averager_begin(struct averager *a, const struct averager_step *s, ave
     rc = __real_averager_begin(a, &lie, done, context);
     bytes_clear(&gather);
     return rc;
+}
+
+/* --- verified rounds -------------------------------------------------------------------------- */
+
+void __real_broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n);
+void __wrap_broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n);
+void __real_broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to,
+                                const void *body, size_t n);
+void __wrap_broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to,
+                                const void *body, size_t n);
+
+static void fill(uint8_t *to, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] = (uint8_t)sim_random_next(numbers());
+}
+
+/* Denies what all others have sent; accuses each of a false report; votes against all. */
+static void accuse_all(const struct broadcast *b, int stage, uint8_t *body, size_t n)
+{
+    const size_t count = b->o.group->count;
+    if (stage == VERIFIER_COMMIT && n == COMMIT_BYTES(count) && sim_random_happens(numbers(), 0.5))
+        for (size_t i = 0; i < count; i++) body[COMMIT_DENIED + i] = i != b->o.group->self;
+    if (stage == VERIFIER_ACCUSE)
+        for (size_t i = 0; i < count && (i + 1) * ACCUSATION_BYTES <= n; i++)
+            if (i != b->o.group->self && sim_random_happens(numbers(), 0.7)) {
+                body[i * ACCUSATION_BYTES] = ACCUSES_REPORT;
+                body[i * ACCUSATION_BYTES + 4] = (uint8_t)sim_random_below(numbers(), 4);
+            }
+    if (stage == VERIFIER_OPEN)
+        for (size_t i = 0; i < count && i < n; i++) body[i] = VERIFIER_FALSE;
+}
+
+/* Of its aggregates, or of what it has sent: one of the hashes, or all. */
+static void falsify_hashes(const struct broadcast *b, int stage, uint8_t *body, size_t n)
+{
+    const size_t count = b->o.group->count;
+    if (sim_random_happens(numbers(), 0.5)) return;
+    if (stage == VERIFIER_SENT)
+        fill(body + PL_HASH_BYTES * sim_random_below(numbers(), 2), PL_HASH_BYTES);
+    if (stage != VERIFIER_COMMIT || n != COMMIT_BYTES(count)) return;
+    if (sim_random_happens(numbers(), 0.5)) fill(body, PL_HASH_BYTES);
+    else fill(body + COMMIT_DIGESTS(count), count * PL_HASH_BYTES);
+}
+
+/* What is sent instead; the caller frees it. NULL: the truth. */
+static uint8_t *false_message(const struct broadcast *b, int stage, const void *body, size_t n)
+{
+    uint8_t *lie;
+    if (!is_kind(BYZANTINE_ACCUSER) && !is_kind(BYZANTINE_HASHES) && !is_kind(BYZANTINE_GARBLER))
+        return NULL;
+    if (!n || !(lie = __real_malloc(n))) return NULL;
+    memcpy(lie, body, n);
+    if (is_kind(BYZANTINE_ACCUSER)) accuse_all(b, stage, lie, n);
+    else if (is_kind(BYZANTINE_HASHES)) falsify_hashes(b, stage, lie, n);
+    else if (sim_random_happens(numbers(), 0.2))
+        lie[sim_random_below(numbers(), n)] ^= (uint8_t)(1 + sim_random_below(numbers(), 255));
+    return lie;
+}
+
+void __wrap_broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n)
+{
+    uint8_t *lie = false_message(b, stage, body, n);
+    __real_broadcast_send(b, now, stage, lie ? lie : body, n);
+    __real_free(lie);
+}
+
+void __wrap_broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to,
+                                const void *body, size_t n)
+{
+    uint8_t *lie = false_message(b, stage, body, n);
+    __real_broadcast_send_pair(b, now, stage, to, lie ? lie : body, n);
+    __real_free(lie);
 }
 
 /* --- state ------------------------------------------------------------------------------------ */

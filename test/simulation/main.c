@@ -117,7 +117,7 @@ static void play(uint64_t seed)
 
 static const char usage[] =
     "usage: simulate_faults [--first SEED] [--seeds N] [--seconds S] [--only FAULTS]\n"
-    "                       [--verbose | --packets]\n";
+    "                       [--byzantine KIND] [--verbose | --packets]\n";
 
 /* A process of its own for each seed: an abort, a hang or a leak is that seed's alone. */
 static int play_apart(uint64_t seed, const char *program)
@@ -138,8 +138,9 @@ static int play_apart(uint64_t seed, const char *program)
         printf("seed %llu: ended by signal %d%s\n", (unsigned long long)seed, WTERMSIG(status),
                WTERMSIG(status) == SIGPROF ? ", it took too long" : "");
     if (bad)
-        printf("  replay: %s --first %llu%s%s --verbose\n", program, (unsigned long long)seed,
-               plan_only < 0 ? "" : " --only ", plan_only < 0 ? "" : plan_faults[plan_only]);
+        printf("  replay: %s --first %llu%s%s%s%s --verbose\n", program, (unsigned long long)seed,
+               plan_only < 0 ? "" : " --only ", plan_only < 0 ? "" : plan_faults[plan_only],
+               plan_kind < 0 ? "" : " --byzantine ", plan_kind < 0 ? "" : plan_kinds[plan_kind]);
     fflush(stdout);
     return bad;
 }
@@ -160,6 +161,10 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--only")) {
             for (int k = 0; k < FAULT_KINDS; k++)
                 if (!strcmp(plan_faults[k], value)) plan_only = k;
+            i++;
+        } else if (!strcmp(argv[i], "--byzantine")) {
+            for (int k = 1; k < BYZANTINE_KINDS; k++)
+                if (!strcmp(plan_kinds[k], value)) plan_kind = k;
             i++;
         } else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
         else {

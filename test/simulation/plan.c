@@ -9,13 +9,26 @@ int plan_only = -1;
 const char *const plan_faults[FAULT_KINDS] = { "cuts", "breaks", "kills", "power", "stops",
                                                "slow", "clocks", "disk",  "memory" };
 
+int plan_kind = -1;
+const char *const plan_kinds[BYZANTINE_KINDS] = {
+    "",        "epoch-far", "epoch-near", "samples",       "for-ever",       "flood",
+    "nested",  "overwrite", "unread",     "silent",        "silent-reducer", "false-sum",
+    "nan",     "ahead",     "state",      "state-endless", "gradient",       "weight",
+    "accuser", "hashes",    "garbler",    "stranger",      "expelled"
+};
+
 /* Fewer than a third of the peers: two of them if there are five honest ones. */
 static void draw_byzantine(struct sim_random *r)
 {
-    if (!sim_random_happens(r, 0.4)) return;
+    if (!sim_random_happens(r, 0.4) && plan_kind < 0) return;
     plan.byzantine = 1 + (plan.honest > 4 && sim_random_happens(r, 0.3));
-    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++)
+    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++) {
         plan.kinds[i] = (enum byzantine)(1 + sim_random_below(r, BYZANTINE_KINDS - 1));
+        if (plan_kind >= 0) plan.kinds[i] = (enum byzantine)plan_kind;
+        /* These lie in verified rounds, those in moderated runs. */
+        plan.verify |= plan.kinds[i] >= BYZANTINE_ACCUSER && plan.kinds[i] <= BYZANTINE_GARBLER;
+        plan.moderated |= plan.kinds[i] >= BYZANTINE_STRANGER;
+    }
 }
 
 /* A third of all seeds have one kind of faults only: what fails then is easier to understand. */
@@ -65,6 +78,7 @@ void plan_draw(uint64_t seed)
     sim_links.retransmit = 0.2;
     sim_links.window = 65536u << sim_random_below(&r, 5);
     sim_order.state = sim_random_next(&r);
+    p->moderated = sim_random_happens(&r, 0.1);
     draw_byzantine(&r);
     sim_peer_count = p->honest + p->byzantine;
     for (int i = 0; i < sim_peer_count; i++) {
@@ -79,16 +93,12 @@ void plan_draw(uint64_t seed)
 
 void plan_describe(char *text, size_t n)
 {
-    static const char *const kinds[BYZANTINE_KINDS] = {
-        "",       "epoch-far", "epoch-near", "samples",       "for-ever",       "flood",
-        "nested", "overwrite", "unread",     "silent",        "silent-reducer", "false-sum",
-        "nan",    "ahead",     "state",      "state-endless", "gradient",       "weight"
-    };
     size_t used = (size_t)snprintf(text, n, "%d peers, %s, delay %d", plan.honest, plan.compression,
                                    (int)plan.delay);
     for (int i = plan.honest; i < plan.honest + plan.byzantine && used < n; i++)
-        used += (size_t)snprintf(text + used, n - used, ", %s", kinds[plan.kinds[i]]);
+        used += (size_t)snprintf(text + used, n - used, ", %s", plan_kinds[plan.kinds[i]]);
     if (plan.verify && used < n) used += (size_t)snprintf(text + used, n - used, ", btard");
+    if (plan.moderated && used < n) used += (size_t)snprintf(text + used, n - used, ", moderated");
     if (plan.clip > 0 && used < n) used += (size_t)snprintf(text + used, n - used, ", clip");
     if (plan.clients && used < n) used += (size_t)snprintf(text + used, n - used, ", client");
     for (int i = 0; i < FAULT_KINDS && used < n; i++)

@@ -5,6 +5,7 @@
 #include "simulation.h"
 
 #include "net/hivemind/optimizer.h"
+#include "net/hivemind/records/rsa_key.h"
 #include "net/libp2p/peer/multiaddr.h"
 
 #define PLAN_TENSORS 3
@@ -45,6 +46,11 @@ enum byzantine {
     BYZANTINE_STATE_ENDLESS,  /* or one without end */
     BYZANTINE_GRADIENT,       /* gives gradients that point elsewhere */
     BYZANTINE_WEIGHT,         /* gives few samples the weight of many */
+    BYZANTINE_ACCUSER,        /* denies and accuses everybody in verified rounds, */
+    BYZANTINE_HASHES,         /* commits to wrong hashes, differently to each, */
+    BYZANTINE_GARBLER,        /* or changes its messages in any place */
+    BYZANTINE_STRANGER,       /* has a token of another authority, */
+    BYZANTINE_EXPELLED,       /* or one that is not renewed, in a moderated run */
     BYZANTINE_KINDS
 };
 
@@ -61,7 +67,8 @@ struct plan {
     enum pl_collaborative_delay delay;
     enum plan_method method;
     double clip;
-    int verify, clients;      /* the last `clients` honest peers only dial */
+    int verify, moderated;
+    int clients;              /* the last `clients` honest peers only dial */
     int64_t checkpoint_every; /* epochs */
     double calm_at, end_at;   /* s: faults end; the run must be over */
     enum byzantine kinds[SIM_PEERS_MAX];
@@ -71,7 +78,9 @@ struct plan {
 };
 extern struct plan plan;
 extern const char *const plan_faults[FAULT_KINDS];
+extern const char *const plan_kinds[BYZANTINE_KINDS];
 extern int plan_only; /* the one kind of faults that seeds have now; -1: as they are drawn */
+extern int plan_kind; /* the one Byzantine peer of all seeds; -1: as they are drawn */
 void plan_draw(uint64_t seed);
 void plan_describe(char *text, size_t n);
 
@@ -97,6 +106,8 @@ struct trainer *trainer_here(void); /* NULL: none, or a Byzantine one */
 int is_byzantine(const struct trainer *t);
 /* The RSA keys of all peers: from the file, or made and stored there. */
 void trainers_make_keys(const char *path);
+/* Of the run's authority (0), or of a foreign one (1). */
+int trainers_authority_key(struct rsa_key *key, int which);
 /* Draws its keys; boots it: opens the newest checkpoint, joins, trains, saves, leaves. */
 void trainer_prepare(struct trainer *t, struct sim_peer *p);
 void trainer_boot(struct trainer *t);

@@ -7,6 +7,7 @@
 #include "plan.h"
 #include "threads.h"
 
+#include "data/files/file.h"
 #include "data/models/checkpoint.h"
 #include "net/hivemind/records/rsa_key.h"
 #include "net/libp2p/peer/identity.h"
@@ -19,8 +20,10 @@
 #include <time.h>
 
 #define IDENTITY DISK_ROOT "identity"
-#define NOISE 0.5f /* of a batch's gradient */
-#define KEYS 24    /* RSA keys for records: peers and their boots share them in turn */
+#define NOISE 0.5f  /* of a batch's gradient */
+#define KEYS 24     /* RSA keys for records: peers and their boots share them in turn, */
+#define OWN_KEYS 22 /* but for those of two authorities */
+#define SECRET DISK_ROOT "secret"
 
 struct trainer trainers[SIM_PEERS_MAX];
 
@@ -44,11 +47,17 @@ int __wrap_rsa_key_make(struct rsa_key *k, struct pl_err *err)
 {
     const struct sim_peer *p = sim_peer_here();
     const struct bytes *pem =
-        &keys[((unsigned)p->index + p->boots * (unsigned)sim_peer_count) % KEYS];
+        &keys[((unsigned)p->index + p->boots * (unsigned)sim_peer_count) % OWN_KEYS];
     int rc;
     if (!bytes_length(pem)) sim_fail("no keys");
     rc = rsa_key_parse(k, bytes_at(pem), bytes_length(pem), err);
     return rc ? pl_fail(err, rc, "no memory for a key") : PL_OK;
+}
+
+int trainers_authority_key(struct rsa_key *key, int which)
+{
+    const struct bytes *pem = &keys[OWN_KEYS + which];
+    return rsa_key_parse(key, bytes_at(pem), bytes_length(pem), NULL);
 }
 
 void trainers_make_keys(const char *path)
@@ -85,6 +94,7 @@ static void *make_identity(void *argument)
     char id[PEER_ID_TEXT_MAX];
     uint32_t ip = sim_address(t->peer);
     if (identity_file(&me, IDENTITY, NULL)) sim_fail("no identity");
+    if (pl_file_write(SECRET, "secret", 6, NULL)) sim_fail("no secret");
     peer_id_text(id, &me.id);
     t->id = me.id;
     identity_clear(&me);
@@ -96,7 +106,8 @@ static void *make_identity(void *argument)
 void trainer_prepare(struct trainer *t, struct sim_peer *p)
 {
     t->peer = p;
-    t->is_client = p->index >= plan.honest - plan.clients && p->index > 0;
+    /* Byzantine peers accept connections: else nobody would ask them for a state or a mean. */
+    t->is_client = p->index >= plan.honest - plan.clients && p->index < plan.honest;
     sim_thread_new(p, make_identity, t);
 }
 
@@ -264,6 +275,8 @@ static void *run_session(void *argument)
                                         .listen = &listen,
                                         .listen_count = 1,
                                         .identity = IDENTITY,
+                                        .authority = plan.moderated ? "https://authority" : NULL,
+                                        .token_file = plan.moderated ? SECRET : NULL,
                                         .client_mode = t->is_client };
     struct pl_err err = { "" };
     int rc;
