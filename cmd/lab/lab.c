@@ -11,7 +11,7 @@
 
 struct requests {
     struct compute compute;
-    const char *out;
+    const char *out, *figures;
     int64_t stop_after;
     int resume, quiet, timing;
 };
@@ -21,6 +21,8 @@ static const struct option_row rows[] = {
     { "out", "PATH", NULL, OPT_PATH(out),
       "run: the folder for log and saved state (default: out/lab/NAME); compare: the report "
       "(default: out/lab/report.html)" },
+    { "figures", "FOLDER", NULL, OPT_PATH(figures),
+      "compare: each figure as a file of its own as well, as SVG and, with librsvg, as PNG" },
     { "resume", NULL, NULL, OPT_FLAG(resume), "run: continue from the saved state in the folder" },
     { "stop", "N", "0", OPT_INTEGER(stop_after, 0, INT64_MAX / 2),
       "run: save and stop after N gradients of all peers together; 0: at the end" },
@@ -89,7 +91,10 @@ static int compare(struct requests *r, char **folder, int count)
 {
     struct pl_err err = { "" };
     const char *out = r->out ? r->out : "out/lab/report.html";
-    if (lab_report(out, (const char *const *)folder, count, &err)) return fail(&err);
+    int png;
+    if (lab_report(out, r->figures, (const char *const *)folder, count, &png, &err))
+        return fail(&err);
+    if (!png && !r->quiet) fprintf(stderr, "potluck lab: %s\n", err.text);
     if (!r->quiet) printf("%s\n", out);
     return 0;
 }

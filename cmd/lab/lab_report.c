@@ -6,6 +6,7 @@
 #include "data/files/json.h"
 #include "figure.h"
 #include "lab_job.h"
+#include "png.h"
 
 #include <errno.h>
 #include <math.h>
@@ -27,6 +28,7 @@ struct run {
     const char *algorithm; /* of json */
     json_t *json;
     double *time, *samples, *bytes, *loss, *utilization;
+    double *uplink, *busy; /* Mbit/s of a peer, % of its time: since the evaluation before */
     size_t points, capacity;
     struct figure_bar *bar;
     size_t bars, bar_capacity;
@@ -169,22 +171,60 @@ static void clear_run(struct run *r)
     pl_free(r->bytes);
     pl_free(r->loss);
     pl_free(r->utilization);
+    pl_free(r->uplink);
+    pl_free(r->busy);
     pl_free(r->bar);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-enum column { TIME, SAMPLES, BYTES };
-
-static void draw(FILE *f, const struct run *run, int count, const char *title, const char *x_label,
-                 enum column column, int log_x)
+/* Uplink and utilization between two evaluations, from what both have counted since the start. */
+static int add_rates(struct run *r)
 {
-    struct figure figure = { title, x_label, "held-out loss, nats a token", log_x };
-    struct figure_line *line = pl_alloc((size_t)count, sizeof *line);
-    for (int i = 0; line && i < count; i++) {
-        const double *const columns[] = { run[i].time, run[i].samples, run[i].bytes };
-        line[i] = (struct figure_line){ run[i].name, columns[column], run[i].loss, run[i].points };
+    r->uplink = pl_alloc(r->points, sizeof *r->uplink);
+    r->busy = pl_alloc(r->points, sizeof *r->busy);
+    if (!r->uplink || !r->busy) return PL_ENOMEM;
+    r->uplink[0] = r->busy[0] = NAN;
+    for (size_t i = 1; i < r->points; i++) {
+        double from = r->time[i - 1], to = r->time[i], seconds = to - from;
+        r->uplink[i] = (r->bytes[i] - r->bytes[i - 1]) * 8e-6 / seconds / r->peers;
+        r->busy[i] = 100 * (r->utilization[i] * to - r->utilization[i - 1] * from) / seconds;
     }
+    return PL_OK;
+}
+
+/* The figures of all runs; `timeline` has those of one. */
+static const struct curve {
+    const char *name, *title, *x_label, *y_label;
+    size_t x, y; /* columns of struct run */
+    int log_x;
+} curves[] = {
+#define RUN(column) offsetof(struct run, column)
+    { "samples", "Loss against samples", "samples of all peers", "held-out loss, nats a token",
+      RUN(samples), RUN(loss), 0 },
+    { "bytes", "Loss against bytes", "bytes sent by all peers", "held-out loss, nats a token",
+      RUN(bytes), RUN(loss), 1 },
+    { "time", "Loss against virtual time", "virtual time, s", "held-out loss, nats a token",
+      RUN(time), RUN(loss), 1 },
+    { "uplink", "Uplink of a peer, mean between two evaluations", "virtual time, s", "Mbit/s",
+      RUN(time), RUN(uplink), 1 },
+    { "computing", "Time spent computing, between two evaluations", "virtual time, s", "%",
+      RUN(time), RUN(busy), 1 },
+#undef RUN
+};
+
+static const double *column(const struct run *r, size_t at)
+{
+    return *(const double *const *)(const void *)((const char *)r + at);
+}
+
+static void draw(FILE *f, const struct run *run, int count, const struct curve *c)
+{
+    struct figure figure = { c->title, c->x_label, c->y_label, c->log_x };
+    struct figure_line *line = pl_alloc((size_t)count, sizeof *line);
+    for (int i = 0; line && i < count; i++)
+        line[i] = (struct figure_line){ run[i].name, column(&run[i], c->x), column(&run[i], c->y),
+                                        run[i].points };
     if (line) figure_lines(f, &figure, line, count);
     pl_free(line);
 }
@@ -256,9 +296,7 @@ static void write_report(FILE *f, const struct run *run, int count)
         "sending take is simulated.</p>\n",
         f);
     table(f, run, count);
-    draw(f, run, count, "Loss against samples", "samples of all peers", SAMPLES, 0);
-    draw(f, run, count, "Loss against bytes", "bytes sent by all peers", BYTES, 1);
-    draw(f, run, count, "Loss against virtual time", "virtual time, s", TIME, 1);
+    for (size_t i = 0; i < PL_COUNT(curves); i++) draw(f, run, count, &curves[i]);
     fputs("<h2>Timelines</h2>\n<p>The beginning of each run. The last row shows the exchanges that "
           "are under way.</p>\n",
           f);
@@ -274,7 +312,47 @@ static void write_report(FILE *f, const struct run *run, int count)
     fputs("</body></html>\n", f);
 }
 
-int lab_report(const char *out, const char *const *folder, int count, struct pl_err *err)
+/* One figure as NAME.svg, and as NAME.png while *png says that there is a library for it. */
+static int write_figure(const char *folder, const char *name, const char *svg, size_t bytes,
+                        int *png, struct pl_err *err)
+{
+    char file[32];
+    char *path;
+    int rc;
+    snprintf(file, sizeof file, "%s.svg", name);
+    if (!(path = pl_path_join(folder, file))) return pl_fail(err, PL_ENOMEM, "no memory");
+    rc = pl_file_write(path, svg, bytes, err);
+    if (!rc && *png) {
+        strcpy(path + strlen(path) - 3, "png");
+        rc = lab_png_write(path, svg, bytes, err);
+        *png = !rc;
+        if (rc == PL_ENOTFOUND) rc = PL_OK;
+    }
+    free(path);
+    return rc;
+}
+
+static int write_figures(const char *folder, const struct run *run, int count, int *png,
+                         struct pl_err *err)
+{
+    int figures = (int)PL_COUNT(curves), rc = pl_folder_make(folder, err);
+    for (int i = 0; i < figures + count && !rc; i++) {
+        char *svg = NULL, name[24];
+        size_t bytes = 0;
+        FILE *f = open_memstream(&svg, &bytes);
+        if (i < figures) snprintf(name, sizeof name, "%s", curves[i].name);
+        else snprintf(name, sizeof name, "timeline_%d", i - figures);
+        if (f && i < figures) draw(f, run, count, &curves[i]);
+        else if (f) timeline(f, &run[i - figures]);
+        if (!f || fclose(f)) rc = pl_fail(err, PL_ENOMEM, "no memory for a figure");
+        if (!rc) rc = write_figure(folder, name, svg, bytes, png, err);
+        free(svg);
+    }
+    return rc;
+}
+
+int lab_report(const char *out, const char *figures, const char *const *folder, int count, int *png,
+               struct pl_err *err)
 {
     struct run *run = pl_alloc((size_t)count, sizeof *run);
     char *html = NULL;
@@ -282,10 +360,14 @@ int lab_report(const char *out, const char *const *folder, int count, struct pl_
     FILE *f = NULL;
     int rc = run ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     for (int i = 0; i < count && !rc; i++) rc = read_run(&run[i], folder[i], err);
+    for (int i = 0; i < count && !rc; i++)
+        if ((rc = add_rates(&run[i]))) pl_fail(err, rc, "no memory");
     if (!rc && !(f = open_memstream(&html, &bytes))) rc = pl_fail(err, PL_ENOMEM, "no memory");
     if (f) write_report(f, run, count);
     if (f && fclose(f)) rc = pl_fail(err, PL_ENOMEM, "no memory for the report");
     if (!rc) rc = pl_file_write(out, html, bytes, err);
+    *png = 1;
+    if (!rc && figures) rc = write_figures(figures, run, count, png, err);
     free(html);
     for (int i = 0; run && i < count; i++) clear_run(&run[i]);
     pl_free(run);

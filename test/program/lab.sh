@@ -74,9 +74,21 @@ outer: { H: 3, fragments: 3 }"
 done
 
 check "a report" "$POTLUCK" lab compare "$work/sync" "$work/diloco" --out "$work/report.html"
-check "has its figures inside" [ "$(grep -c '<svg' "$work/report.html")" -eq 5 ]
+check "has its figures inside" [ "$(grep -c '<svg' "$work/report.html")" -eq 7 ]
 check "loads nothing" sh -c '! grep -E "(src|href)=|url\(|@import|<script" "$0"' "$work/report.html"
 check "is well-formed where it draws" sh -c 'sed -n "/<svg/,/<\/svg>/p" "$0" | grep -c "nan\|inf" | grep -qx 0' "$work/report.html"
+# Figures as files: SVG always, PNG where there is librsvg; a library that cannot be loaded stands for a
+# missing one.
+compare() { "$POTLUCK" lab compare "$work/sync" "$work/diloco" --out "$work/report.html" --figures "$work/figures"; }
+mkdir "$work/nolibrary" && : >"$work/nolibrary/librsvg-2.so.2"
+check "figures as files" sh -c '! LD_LIBRARY_PATH="$1" "$0" lab compare "$2" "$3" --out "$4" --figures "$5" 2>&1 | grep -v report.html |
+    grep -qv "figures are written as SVG only: PNG needs librsvg 2.46 or newer"' \
+    "$POTLUCK" "$work/nolibrary" "$work/sync" "$work/diloco" "$work/report.html" "$work/figures"
+check "are those of the report" [ "$(cat "$work/figures"/*.svg | grep -c '<svg')" -eq 7 ]
+check "without librsvg there is no PNG" [ ! -e "$work/figures/time.png" ]
+if compare 2>&1 | grep -q librsvg; then echo "skip PNG: no librsvg on this machine"; skipped=$((skipped + 1))
+else check "with it, each SVG has its PNG" [ "$(head -qc 4 "$work/figures"/*.png | tr -cd 'PNG' | wc -c)" -eq 21 ]; fi
+
 printf '{"name": "<b>&", "algorithm": "x"}' >"$work/sync/run.json"
 check "escapes names" sh -c '"$0" lab compare "$1" --out "$2" --quiet && ! grep -q "<b>" "$2"' "$POTLUCK" "$work/sync" "$work/report.html"
 refuses 1 "nofolder/run.json" "$POTLUCK" lab compare "$work/nofolder" --out "$work/report.html"
