@@ -93,7 +93,7 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
     return PL_OK;
 }
 
-/* The tokenizers go on, as the originals would on such text; who made the line should know. */
+/* Encoding continues, as in the tokenizers' own libraries; the line's author gets a warning. */
 static void note_no_utf8(const char *line, size_t n, size_t number)
 {
     int32_t c = 0;

@@ -22,7 +22,7 @@ extern "C" {
 void pl_balance_level(double *fraction, const double *bandwidth, int N);
 
 /* Often other fractions end as soon, and a group has to take the same: those at which the
- * original's solver ends [balance_program.h], or the water level's in groups that are too large for
+ * hivemind's solver ends [balance_program.h], or the water level's in groups that are too large for
  * it. Peers with bandwidth 0 are clients and get nothing; where no bandwidth is known the unknown
  * ones share equally. After that, fractions below min_size / total become 0 (unless all are), and 9
  * decimals are kept, as the peers do.

@@ -1,5 +1,5 @@
-/* embed.h - rows of a table, and their gradients. The run's one matrix serves text ids, image
- * codes and, as a linear layer, the logits. [TTT 3.1, tied embeddings] */
+/* embed.h - rows of a table, and their gradients. The reference run's one matrix serves text ids,
+ * image codes and, as a linear layer, the logits. [TTT 3.1, tied embeddings] */
 #ifndef PL_EMBED_H
 #define PL_EMBED_H
 

@@ -33,11 +33,11 @@ struct pl_ffn {
     float *W2, *b2; /* (D,C), (D) */
 };
 
-/* The run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1] One
- * operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some
- * rows of it at a time, and use them while they are in its caches. z NULL: not wanted. With
- * --precision bf16 what only its own products read may lie in bfloat16: a z that is not wanted,
- * the gated values, the gradients of both. */
+/* The reference run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1] One
+ * operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some rows
+ * of it at a time, and use them while they are in its caches. z NULL: not wanted. With --precision
+ * bf16 what only its own products read may lie in bfloat16: a z that is not wanted, the gated
+ * values, the gradients of both. */
 typedef int pl_ffn_fn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D,
                       int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#define LEAST_NORM 1e-7 /* the original's: a zero gradient stays zero */
+#define LEAST_NORM 1e-7 /* as in the muon-optimizer package: a zero gradient stays zero */
 
 /* X = a X + (b A + c A^2) X,  A = X X^T: the coefficients maximize p'(0) as long as p^5 stays near
  * 1 X (m,n) with m <= n; A, B (m,m) and Y (m,n) are scratch. */

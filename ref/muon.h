@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define PL_MUON_STEPS 5 /* Newton-Schulz iterations of the original */
+#define PL_MUON_STEPS 5 /* Newton-Schulz iterations, as in the muon-optimizer package */
 
 struct pl_muon {
     double lr, momentum, decay;

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* The run's script: 0, 1.0, 1.0 unless given. */
+/* As in the reference run's script: 0, 1.0, 1.0 unless given. */
 struct pl_sampling {
     int top_k;          /* 0: off */
     double top_p;       /* 1: off */

@@ -36,8 +36,8 @@ struct pl_wire_type {
     int64_t size[PL_WIRE_DIMS_MAX];
 };
 
-/* The run's choice for gradients and parameters, made for a whole tensor, never for the part of it
- * that is being sent: UNIFORM_8BIT from 65537 elements on, FLOAT16 below. [TTT 3.3] */
+/* The reference run's choice for gradients and parameters, made for a whole tensor, never for the
+ * part of it that is being sent: UNIFORM_8BIT from 65537 elements on, FLOAT16 below. [TTT 3.3] */
 enum pl_compression pl_wire_adaptive(size_t elements);
 
 /* Elements of the type. PL_EFORMAT: too many axes, a negative size; PL_ELIMIT: more than memory

@@ -47,8 +47,8 @@ void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
 }
 
 /* code_i indexes 256 values: bins of equal width over mean +- 3 deviations, or 256 quantiles
- * (compress.c). A 16-bit input is first widened, but its bins are made in its own precision, as the
- * peers do. */
+ * (compress.c). A 16-bit input is first widened, but its bins are made in its own precision, as
+ * hivemind 1.1.12 makes them. */
 static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                          enum pl_dtype was, const float *x, size_t n)
 {

@@ -23,7 +23,7 @@ struct pl_generate_options {
     int (*progress)(void *context, int64_t done, int64_t total);
     void *context;
 };
-/* The run's: everything may be drawn, no guidance; 16 images at a time. */
+/* As in the reference run: every token may be sampled, no guidance; 16 images at a time. */
 struct pl_generate_options pl_generate_options(void);
 
 /* codes (n,I) from text (n,T), padded as in training; host memory. Equal captions side by side are

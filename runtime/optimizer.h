@@ -29,8 +29,8 @@ struct pl_optimizer_options {
     const struct pl_backend *host;
 };
 
-/* The run's optimizer: LAMB, beta 0.9 and 0.96, eps 1e-6, decay 0.045, clipping at 4, trust clamp
- * 1e4, 8-bit moments from 65536 elements on in blocks of 4096. [TTT 3.3] */
+/* The reference run's optimizer: LAMB, beta 0.9 and 0.96, eps 1e-6, decay 0.045, clipping at 4,
+ * trust clamp 1e4, 8-bit moments from 65536 elements on in blocks of 4096. [TTT 3.3] */
 struct pl_optimizer_options pl_lamb_options(void);
 /* AdamW of today's libraries: beta 0.9 and 0.999, eps 1e-8, bias correction, no clipping; `bits` 8:
  * 8-bit moments from 4096 elements on in blocks of 256, or 32. */

@@ -10,19 +10,19 @@ import os
 import subprocess
 import sys
 
-ROOMS = ("ref", "data", "net")
+FOLDERS = ("ref", "data", "net")
 HEADING = "## coverage"
 AIM = {"lines": 90, "branches": 80}
 
 
 def files(export):
-    """Path, and (run, all) of lines and of branches, of each source file of the rooms."""
+    """Path, and (run, all) of lines and of branches, of each source file of the folders."""
     here = os.getcwd() + "/"
     with open(export) as f:
         found = json.load(f)["data"][0]["files"]
     for entry in found:
         path = entry["filename"].removeprefix(here)
-        if path.split("/")[0] in ROOMS and path.endswith(".c"):
+        if path.split("/")[0] in FOLDERS and path.endswith(".c"):
             yield path, {what: (entry["summary"][what]["covered"], entry["summary"][what]["count"]) for what in AIM}
 
 
@@ -48,10 +48,10 @@ def percent(run, all_):
 def table(source, document):
     with open(source) as f:
         stored = json.load(f)
-    rows = [HEADING, "", f"By {stored['suites']}; {stored['date']}, commit {stored['commit']}; `make coverage` measures it again.", "", "| room | lines % | branches % |", "| --- | --- | --- |"]
-    order = {room: i for i, room in enumerate(ROOMS)}
+    rows = [HEADING, "", f"By {stored['suites']}; {stored['date']}, commit {stored['commit']}; `make coverage` measures it again.", "", "| folder | lines % | branches % |", "| --- | --- | --- |"]
+    order = {folder: i for i, folder in enumerate(FOLDERS)}
     for folder, sums in sorted(stored["folders"].items(), key=lambda item: (order[item[0].split("/")[0]], item[0])):
-        name = f"**{folder}**" if folder in ROOMS else folder
+        name = f"**{folder}**" if folder in FOLDERS else folder
         rows.append(f"| {name} | {percent(*sums['lines'])} | {percent(*sums['branches'])} |")
     with open(document) as f:
         lines = f.read().split("\n")

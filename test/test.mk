@@ -23,10 +23,10 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
-# Would a test notice a wrong line? ROOM=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
+# Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
 # changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
-mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (ROOM=, N=, SEED=, LIST=, STORE=1)
-	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" $(PYTHON) test/mutate/mutate.py $(addprefix --room ,$(ROOM)) $(addprefix --n ,$(N)) \
+mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (FOLDER=, N=, SEED=, LIST=, STORE=1)
+	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" $(PYTHON) test/mutate/mutate.py $(addprefix --folder ,$(FOLDER)) $(addprefix --n ,$(N)) \
 		$(addprefix --seed ,$(SEED)) $(addprefix --list ,$(LIST)) $(if $(STORE),--store)
 	$(if $(STORE),$(PYTHON) test/mutate/mutate.py --table)
 .PHONY: mutate

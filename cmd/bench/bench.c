@@ -120,7 +120,8 @@ static void ask_peers(struct bench *b, int section)
         for (int i = 0; i < BENCH_SIZES; i++) {
             int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_samples(b, &bench_sizes[i]);
             if (section >= 0 && strcmp(section_names[section], kinds[k].section)) continue;
-            /* codes and pictures have no size; sampling at the run's size takes Python hours */
+            /* codes and pictures have no size; sampling at the reference run's size takes Python
+             * hours */
             if ((k % 4 == 0 && i > 0) || (k % 4 != 0 && !b->chosen[i]) ||
                 (k == 3 && i == BENCH_SIZES - 1))
                 continue;

@@ -49,7 +49,7 @@ int bench_codes(struct bench *b); /* quantization, codes, LAMB: one thread, comp
 int bench_attention(struct bench *b);
 int bench_steps(struct bench *b);
 int bench_drawing(struct bench *b);
-int bench_pictures(struct bench *b); /* the run's codec, CLIP */
+int bench_pictures(struct bench *b); /* the reference run's codec, CLIP */
 int bench_device(struct bench *b);   /* memory traffic, compared with a copy */
 
 /* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its

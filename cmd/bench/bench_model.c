@@ -204,7 +204,8 @@ int bench_drawing(struct bench *b)
     int rc = 0;
     printf("\n%-7s %4s %10s %8s %12s %7s %10s %7s\n", "draw", "n", "ms each", "codes/s",
            "no cache, ms", "ratio", "peer ms", "ratio");
-    for (size_t i = 0; i + 1 < BENCH_SIZES; i++) /* the run's size takes a quarter of an hour */
+    for (size_t i = 0; i + 1 < BENCH_SIZES; i++) /* the reference run's size takes a quarter of an
+                                                  * hour */
         if (b->chosen[i] && draw_row(b, &bench_sizes[i])) rc = 1;
     return rc;
 }

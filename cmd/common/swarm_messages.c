@@ -33,14 +33,14 @@ void cmd_show_addresses(struct swarm *s, FILE *out, const char *head, const char
     int farther = 0;
     if (!count) return;
     fputs(head, out);
-    for (int reach = REACH_PUBLIC; reach >= REACH_LOOPBACK; reach--)
+    for (int scope = SCOPE_PUBLIC; scope >= SCOPE_LOOPBACK; scope--)
         for (size_t i = 0; i < count; i++) {
             char text[MULTIADDR_TEXT_MAX];
-            if ((int)multiaddr_reach(&addresses[i]) != reach) continue;
+            if ((int)multiaddr_scope(&addresses[i]) != scope) continue;
             multiaddr_text(text, &addresses[i]);
             fprintf(out, "%s%s%s\n", before, text,
-                    reach == REACH_LOOPBACK && farther ? "   # on this machine alone" : "");
-            farther |= reach > REACH_LOOPBACK;
+                    scope == SCOPE_LOOPBACK && farther ? "   # on this machine alone" : "");
+            farther |= scope > SCOPE_LOOPBACK;
         }
     fflush(out);
 }

@@ -14,8 +14,8 @@ struct reference_images {
     struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
 };
 
-/* Every row of the shards that the run's filter lets pass; `without`: captions that were held
- * out. */
+/* Every row of the shards that passes the reference run's filter; `without`: captions that were
+ * held out. */
 int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
                           const char *const *without, size_t without_count, int cells,
                           struct pl_err *err);

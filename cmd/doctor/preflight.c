@@ -264,7 +264,7 @@ static void reachability(struct preflight *c)
     for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
         int status;
         p.peer = c->good[i]->peer;
-        status = probe_reach(&p);
+        status = probe_reachability(&p);
         peer_id_text(peer, &p.peer);
         if (!status) {
             multiaddr_text(at, &p.at);
@@ -316,11 +316,11 @@ static void nat(struct preflight *c)
     int translated = 0, moved = 0, differ = 0;
     for (size_t i = 0; i < c->good_count; i++) {
         const struct probe_view *v = &c->good[i]->view;
-        if (!v->has_seen || !v->has_local || multiaddr_reach(&v->seen) == REACH_LOOPBACK) continue;
+        if (!v->has_seen || !v->has_local || multiaddr_scope(&v->seen) == SCOPE_LOOPBACK) continue;
         translated |= !same_ip(&v->seen, &v->local);
         moved |= !same_port(&v->seen, &v->local);
         differ |= first && !same_ip(&first->seen, &v->seen) &&
-                  multiaddr_reach(&first->seen) == multiaddr_reach(&v->seen);
+                  multiaddr_scope(&first->seen) == multiaddr_scope(&v->seen);
         if (!first) first = v;
     }
     if (!first) {

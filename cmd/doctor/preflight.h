@@ -25,7 +25,9 @@ struct preflight_plan {
     int64_t target_batch; /* ours, to compare with the others'; 0: not known */
     int trains;           /* 1: we will train it, so a run without trainers is worth a warning */
 };
-#define PREFLIGHT_LOAD (1u << 20) /* the doctor's; a step of the run moves 100 MB each way */
+#define PREFLIGHT_LOAD \
+    (1u << 20) /* the doctor's; a step of the reference run moves 100 MB each
+                                   * way */
 
 /* Contacts each address of o->join: does it answer, is it a DHT node, how far is its clock from
  * ours, which address does it observe for us, can it connect to us, is it a relay; then what the

@@ -125,16 +125,16 @@ static void on_reached(void *context, int status, const struct multiaddr *at, co
     end(p, status, why);
 }
 
-static void reach(void *context)
+static void probe_reach(void *context)
 {
     struct probe *p = context;
     p->under_way = autonat_ask(p->s->host, &p->peer, 2 * PROBE_LIMIT, on_reached, p);
     if (!p->under_way) end(p, PL_ENOMEM, "no memory");
 }
 
-static void cancel_reach(struct probe *p) { autonat_cancel(p->under_way); }
+static void cancel_probe(struct probe *p) { autonat_cancel(p->under_way); }
 
-int probe_reach(struct probe *p) { return ask(p, reach, cancel_reach); }
+int probe_reachability(struct probe *p) { return ask(p, probe_reach, cancel_probe); }
 
 static void on_called(void *context, const struct rpc_result *r)
 {

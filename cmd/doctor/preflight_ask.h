@@ -15,7 +15,8 @@ struct probe_stop {
 struct probe {
     struct swarm *s;
     const struct probe_stop *stop; /* under the swarm's lock */
-    struct multiaddr at; /* address to dial; after probe_reach the one where we were reached */
+    struct multiaddr
+        at; /* address to dial; after probe_reachability the one where we were reached */
     struct peer_id peer; /* the peer asked; after probe_dial the one that answered */
     double seconds;      /* of the last answer */
     char why[512];       /* a sentence, after one that went wrong */
@@ -30,7 +31,7 @@ struct probe {
 /* The status of host_dial, ping_peer, autonat_ask, rpc_call_unary. */
 int probe_dial(struct probe *p); /* PL_OK at once where p->at is connected already */
 int probe_ping(struct probe *p);
-int probe_reach(struct probe *p);
+int probe_reachability(struct probe *p);
 int probe_call(struct probe *p, const char *name, const struct bytes *request);
 /* For all probes that share it. */
 void probe_stop(struct swarm *s, struct probe_stop *stop);

@@ -13,7 +13,7 @@
 #define TRIES 5
 #define SHORT 0.1 /* s in which the last of them begins */
 #define LONG 60.0
-#define ALLREDUCE_BITS 8 /* as the run's */
+#define ALLREDUCE_BITS 8 /* as in the reference run */
 
 /* Operations a second in products of matrices; 0: no memory. At least one, then as many as begin in
  * `limit` seconds. */

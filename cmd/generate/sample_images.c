@@ -108,7 +108,7 @@ int image_sampler_tokens(const struct image_sampler *p, int32_t *tokens, const c
     return PL_OK;
 }
 
-/* Planes in [-1,1] to bytes, clamped and truncated as the original does it. */
+/* Planes in [-1,1] to bytes, clamped and truncated as in DALLE-pytorch. */
 static void to_bytes(uint8_t *pixels, const float *x, int side)
 {
     size_t places = (size_t)side * (size_t)side;

@@ -267,7 +267,7 @@ static const struct option_row rows[] = {
     { "side", "N", NULL, OPT_INTEGER(side, 1, 4096),
       "width and height of images in pixels (default: the model's nominal resolution)" },
     { "sample", NULL, NULL, OPT_FLAG(sample),
-      "encode: sample Gumbel codes, as the original does (default: take the most likely)" },
+      "encode: sample Gumbel codes, as taming-transformers does (default: take the most likely)" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of the random source" },
     { NULL, NULL, NULL, OPT_HEADING, "Training" },
     { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, configs),

@@ -16,8 +16,8 @@
  *   attn_types         one kind per block: "full", "axial_row", "axial_col", "conv5", "conv3d2", or
  *                      "conv_like" with the next two; by default the reference run's pattern
  *   conv_kernel        5; conv_dilation 1
- *   shared_ids         one string per block: equal strings share a layer; by default the run's
- *                      groups
+ *   shared_ids         one string per block: equal strings share a layer; by default the reference
+ *                      run's groups
  *   untied             true: no two blocks share a layer
  *   share_input_output_emb  false: separate input embeddings
  * `strict` refuses every other key, to catch spelling errors; otherwise they are ignored, but

@@ -37,8 +37,8 @@ struct pl_dalle_config {
 /* "run", "middle", "small" or "demo"; PL_ENOTFOUND names what there is. */
 int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl_err *err);
 
-/* The run's pattern over c->L blocks: block l < L-1 is in group l mod 4, which is row, column,
- * row, row; the last block is a group of its own with a convolutional window. */
+/* The reference run's pattern over c->L blocks: block l < L-1 is in group l mod 4, which is row,
+ * column, row, row; the last block is a group of its own with a convolutional window. */
 void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation);
 /* Every block a group of its own: the network that sharing made 8.9 times smaller. */
 void pl_dalle_config_untie(struct pl_dalle_config *c);

@@ -21,7 +21,7 @@ static float *grad(const struct pl_prenorm *s, int l, enum pl_prenorm_part part)
     return pl_params_grad(s->params, s->part[l][part]);
 }
 
-/* Tests compare what a block makes with the original packages' values. */
+/* Tests compare a block's output with values recorded from PyTorch. */
 void prenorm_show(const struct pl_prenorm *s, int l, const char *what, const float *at, size_t n)
 {
     char name[40];

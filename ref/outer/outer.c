@@ -1,5 +1,7 @@
-/* outer.c - the list of algorithms, and the calls of a trainer's loop. See outer.h; state.c saves
- * and loads, common.c has the steps that several algorithms share. */
+/* outer.c - the list of algorithms, and the calls of a trainer's loop: before_step and after_step
+ * around each local step, then message and apply when after_step asks for a round. An algorithm is
+ * a table of these functions; state.c saves and loads it, common.c has the steps that several
+ * share. */
 #include "outer.h"
 
 #include "algorithms.h"

@@ -1,4 +1,5 @@
-/* powersgd_parts.c - PowerSGD's factors of all tensors, in two buffers. See powersgd_parts.h.
+/* powersgd_parts.c - PowerSGD's factors of all tensors, in two buffers, so that each
+ * round sends one array.
  *
  *   M (a,b)  ~  P (a,r) Q^T (r,b)      sent are r (a + b) values in place of a b */
 #include "powersgd_parts.h"

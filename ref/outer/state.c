@@ -1,10 +1,10 @@
-/* state.c - what an algorithm remembers, and how it is saved and loaded. See outer.h.
+/* state.c - what an algorithm remembers, and how it is saved and loaded.
  *
  *   state    head | buffer | buffer | ... | message     buffers in the order of open
  *   head     name of the algorithm, parameters, bytes of all, counters, the step under way
  *   message  the latest, until it is applied, of algorithms that may take it back
  *
- * Numbers lie as they do in memory. */
+ * Numbers are stored as they lie in memory: a state is read by the same kind of machine. */
 #include "outer.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* golden.c - finds golden files, hands each to its area, prints one line a case. See golden.h. */
+/* golden.c - finds golden files, hands each to its area, prints one line a case. */
 #include "golden.h"
 #include "areas.h"
 #include "data/files/file.h"

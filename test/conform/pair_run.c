@@ -1,5 +1,5 @@
 /* pair_run.c - runs every component's pair test over a backend: threads, repetitions, times,
- * counts. See pair.h. */
+ * counts. */
 #include "pair_run.h"
 #include "pairs.h"
 

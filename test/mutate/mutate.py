@@ -1,6 +1,6 @@
 """mutate.py - would a test notice a wrong line? Changes one line of the code at a time and plays the tests of its folder.
 
-    mutate.py [--room ROOM] [--n N] [--seed SEED] [--minutes M] [--store]    N changes of a room (default: 40 of each)
+    mutate.py [--folder FOLDER] [--n N] [--seed SEED] [--minutes M] [--store]    N changes of a folder (default: 40 of each)
     mutate.py --list FILE [--suites EXPRESSION]            the changes of a file: path, TAB, was, TAB, became
     mutate.py --table                                           rates.json as the table of paper/results.md
 
@@ -25,8 +25,8 @@ from library import ROOT, TREE, WORK, run
 HERE = os.path.dirname(os.path.abspath(__file__))
 RATES, EQUIVALENT = os.path.join(HERE, 'rates.json'), os.path.join(HERE, 'equivalent.tsv')
 
-# A room's tests: suites of test/suites.sh by name, folders of unit tests; then the aim of its rate in percent.
-ROOMS = {
+# A folder's tests: suites of test/suites.sh by name, folders of unit tests; then the aim of its rate in percent.
+FOLDERS = {
     'ref': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with ref|pairs of fast', ['ref', 'runtime'], 90),
     'runtime': (r'golden (dalle|optim|vqgan|gpt2|calculator) with fast', ['ref', 'runtime'], 90),
     'fast': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with fast|pairs of fast', ['fast'], 90),
@@ -78,10 +78,10 @@ def read(path):
 
 
 class Tests:
-    """The suites of a room, in the order that finds a wrong line soonest."""
+    """The suites of a folder, in the order that finds a wrong line soonest."""
 
-    def __init__(self, room, rows, only):
-        pattern, folders, self.aim = ROOMS[room]
+    def __init__(self, folder, rows, only):
+        pattern, folders, self.aim = FOLDERS[folder]
         self.units = {f[:-2]: os.path.relpath(base, os.path.join(TREE, 'test/unit')) for folder in folders
                       for base, _, files in os.walk(os.path.join(TREE, 'test/unit', folder)) for f in files if f.endswith('.c')}
         self.suites = {name: command for _, _, name, command in rows if re.fullmatch(pattern, name.split(',')[0])}
@@ -90,12 +90,12 @@ class Tests:
         self.suites.update(('unit ' + u, 'build/test/' + u) for u in self.units)
         self.suites = {s: c for s, c in self.suites.items() if re.search(only, s)}
         self.of_folder = {}  # of net/: the unit tests that the table of test/README.md names
-        for row in read('test/README.md').split('\n') if room == 'net' else ():
+        for row in read('test/README.md').split('\n') if folder == 'net' else ():
             cells = row.split('|')
             if len(cells) > 6:
                 self.of_folder.update((folder, re.findall(r'`(\w+)`', cells[4])) for folder in re.findall(r'`(net[\w/]*)`', cells[1]))
         self.killers, self.seconds, self.passed = {}, {}, {}
-        self.load(room)
+        self.load(folder)
 
     def play(self, suite, more=''):
         """Whether a suite passes; None if it takes far longer than it ever did."""
@@ -113,8 +113,8 @@ class Tests:
             self.passed[suite, more] = self.play(suite, more)
         return self.passed[suite, more]
 
-    def load(self, room):
-        self.file = os.path.join(WORK, 'seconds-%s.json' % room)
+    def load(self, folder):
+        self.file = os.path.join(WORK, 'seconds-%s.json' % folder)
         try:
             with open(self.file) as f:
                 self.seconds = json.load(f)
@@ -166,10 +166,10 @@ class Mutant:
             f.write('\n'.join(lines))
 
 
-def candidates(room, rng):
-    """Changes of a room in a random order: each line that can be changed once, by one of the kinds that fit it."""
+def candidates(top, rng):
+    """Changes of a folder in a random order: each line that can be changed once, by one of the kinds that fit it."""
     found = []
-    for folder, _, files in sorted(os.walk(os.path.join(TREE, room))):
+    for folder, _, files in sorted(os.walk(os.path.join(TREE, top))):
         for name in sorted(files):
             path = os.path.relpath(os.path.join(folder, name), TREE)
             if not name.endswith(SOURCES) or path.startswith('data/demo/') or name == 'html_names.inc':
@@ -235,8 +235,8 @@ def judge(tests, built, mutant, originals, known):
     return ('killed', ''.join(by)) if by else ('survived', None)
 
 
-def play(room, mutants, n, seed, built, rows, only, minutes):
-    tests = Tests(room, rows, only)
+def play(folder, mutants, n, seed, built, rows, only, minutes):
+    tests = Tests(folder, rows, only)
     built.link_programs(tests.units)
     end = time.monotonic() + 60 * minutes
     originals, counts, survivors, known = {}, {}, [], equivalents()
@@ -254,7 +254,7 @@ def play(room, mutants, n, seed, built, rows, only, minutes):
     killed = counts.get('killed', 0)
     total = killed + len(survivors)
     others = ', '.join('%d %s' % (c, v) for v, c in sorted(counts.items()) if v not in ('killed', 'survived'))
-    print('%s: %d of %d changes killed (%.0f %%)%s' % (room, killed, total, 100 * killed / max(1, total), '; ' + others if others else ''),
+    print('%s: %d of %d changes killed (%.0f %%)%s' % (folder, killed, total, 100 * killed / max(1, total), '; ' + others if others else ''),
           flush=True)
     return {'killed': killed, 'changes': total, 'seed': seed, 'equivalent': counts.get('equivalent', 0), 'survivors': survivors}
 
@@ -271,11 +271,11 @@ def write_table():
     """Replaces the rows of the table in paper/results.md."""
     path, rates = os.path.join(ROOT, 'paper/results.md'), load_rates()
     rows = ['| folder | changes | killed | rate % | aim % | command |', '| --- | --- | --- | --- | --- | --- |']
-    for room, (_, _, aim) in ROOMS.items():
-        if room in rates:
-            r = rates[room]
-            rows.append('| `%s` | %d | %d | %.0f | %d | `make mutate ROOM=%s N=%d SEED=%d` |' % (
-                room, r['changes'], r['killed'], 100 * r['killed'] / max(1, r['changes']), aim, room, r['changes'], r['seed']))
+    for folder, (_, _, aim) in FOLDERS.items():
+        if folder in rates:
+            r = rates[folder]
+            rows.append('| `%s` | %d | %d | %.0f | %d | `make mutate FOLDER=%s N=%d SEED=%d` |' % (
+                folder, r['changes'], r['killed'], 100 * r['killed'] / max(1, r['changes']), aim, folder, r['changes'], r['seed']))
     with open(path) as f:
         text = f.read()
     begin = text.index(rows[0][:20])
@@ -286,9 +286,9 @@ def write_table():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--room', choices=ROOMS, action='append')
+    parser.add_argument('--folder', choices=FOLDERS, action='append')
     parser.add_argument('--n', type=int, default=40)
-    parser.add_argument('--minutes', type=float, default=1e9, help='of a room; what was played by then counts')
+    parser.add_argument('--minutes', type=float, default=1e9, help='of a folder; what was played by then counts')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--list')
     parser.add_argument('--suites', default='', help='only suites whose names match this expression')
@@ -302,13 +302,13 @@ def main():
     fcntl.flock(lock, fcntl.LOCK_EX)  # there is one copy: a second run waits for the first
     copy_tree()
     mutants = list(listed(o.list)) if o.list else []
-    rooms = [r for r in ROOMS if any(m.path.startswith(r + '/') for m in mutants)] if o.list else o.room or list(ROOMS)
-    built = library.Library('cuda' in rooms)
+    folders = [r for r in FOLDERS if any(m.path.startswith(r + '/') for m in mutants)] if o.list else o.folder or list(FOLDERS)
+    built = library.Library('cuda' in folders)
     rows = [row.split('\t', 3) for row in run('BUILD=build sh test/suites.sh', 120)[2].splitlines() if row.count('\t') == 3]
     rates = load_rates()
-    for room in rooms:
-        own = [m for m in mutants if m.path.startswith(room + '/')] if o.list else candidates(room, random.Random(o.seed))
-        rates[room] = play(room, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
+    for folder in folders:
+        own = [m for m in mutants if m.path.startswith(folder + '/')] if o.list else candidates(folder, random.Random(o.seed))
+        rates[folder] = play(folder, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
     if o.store and not o.list:
         with open(RATES, 'w') as f:
             json.dump(rates, f, indent=1, sort_keys=True)

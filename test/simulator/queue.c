@@ -1,4 +1,4 @@
-/* queue.c - see queue.h: a binary heap. */
+/* queue.c - events ordered by time, then by their order of arrival: a binary heap. */
 #include "queue.h"
 
 #include <stdlib.h>

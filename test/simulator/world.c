@@ -1,4 +1,4 @@
-/* world.c - see world.h: the peers' steps, and the loop. */
+/* world.c - simulated peers that train on one virtual clock: their steps, and the event loop. */
 #include "world_internal.h"
 #include "net/hivemind/training/collaboration.h"
 

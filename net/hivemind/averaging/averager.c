@@ -10,9 +10,7 @@
  * ways: all tensors hold the mean, or none has changed.
  *
  * Everything is driven from on_turn(), which the loop calls: no engine is called from inside
- * another one's callback.
- *
- * More than 500 lines: the phases of a step are read together. */
+ * another one's callback. */
 #include "averager_internal.h"
 
 #include <assert.h>

@@ -122,9 +122,9 @@ static void put_le64(struct bytes *out, uint64_t x)
     bytes_add(out, raw, sizeof raw);
 }
 
-/* Keys take one byte each because all numbers are below 16: key + length + sizes, key + length +
- * "float32" (7 bytes), and key + method unless it is 0 (no compression). */
-/* What put_tail writes, counted. */
+/* The bytes that put_tail writes. Keys take one byte each because all numbers are below 16: key +
+ * length + sizes, key + length + "float32" (7 bytes), and key + method unless it is 0 (no
+ * compression). */
 static size_t tail_length(const struct part_message *m)
 {
     size_t size = varint_length(m->elements);

@@ -277,7 +277,7 @@ int swarm_address_for_others(struct swarm *s, char *text)
     if (loop_call(s->loop, query_addresses, &q) || !q.count) return PL_ENOTFOUND;
     for (size_t i = 1; i < q.count; i++)
         /* A public address before one of the local network, and that before loopback. */
-        if (multiaddr_reach(&q.addresses[i]) > multiaddr_reach(&q.addresses[best])) best = i;
+        if (multiaddr_scope(&q.addresses[i]) > multiaddr_scope(&q.addresses[best])) best = i;
     multiaddr_text(text, &q.addresses[best]);
     return PL_OK;
 }

@@ -148,7 +148,7 @@ static struct scope *enter_subnet(struct resources *r, const struct multiaddr *r
 {
     struct multiaddr_target t = { 0 };
     uint8_t key[17] = { 0 };
-    int machine = multiaddr_reach(remote) == REACH_LOOPBACK;
+    int machine = multiaddr_scope(remote) == SCOPE_LOOPBACK;
     if (multiaddr_target(&t, remote)) t.family = 0;
     key[0] = (uint8_t)t.family;
     memcpy(key + 1, t.ip,

@@ -13,7 +13,7 @@
 #include "net/libp2p/security/secure_channel.h"
 #include "yamux.h"
 
-#define CONN_SETUP_LIMIT 15.0 /* s from TCP to streams, as the original allows */
+#define CONN_SETUP_LIMIT 15.0 /* s from TCP to streams, as in go-libp2p */
 /* Encrypted bytes that may wait for a slow socket: data stop at wire_high, the rest is answers to a
  * peer that reads nothing. What is urgent waits behind them, so they are what the socket takes in
  * CONN_WIRE_S, within these bounds. */

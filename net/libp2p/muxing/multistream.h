@@ -5,7 +5,7 @@
 
 #include "net/bytes.h"
 
-#define MULTISTREAM_TOKEN_MAX 1024   /* text and newline, as the original counts it */
+#define MULTISTREAM_TOKEN_MAX 1024   /* text and newline, as go-multistream counts it */
 #define MULTISTREAM_PROPOSALS_MAX 64 /* a dialer that keeps guessing is sent away */
 
 /* Does the listener serve this protocol? `name` is not zero-terminated. Returns its index, or

@@ -6,7 +6,7 @@
 #include "net/buffer_queue.h"
 
 #define YAMUX_WINDOW 262144u /* credit of a new stream, by the protocol */
-/* what a busy stream's window grows to; the original's figure */
+/* what a busy stream's window grows to; go-yamux's figure */
 #define YAMUX_WINDOW_MAX (16u << 20)
 #define YAMUX_MESSAGE_MAX (65u << 20) /* what it grows to for one awaited message */
 #define YAMUX_GROWN_MAX (128u << 20)  /* of all windows of a connection, beyond 256 KiB each */

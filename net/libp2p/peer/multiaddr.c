@@ -101,7 +101,7 @@ int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n)
     return PL_OK;
 }
 
-/* As the original prints it. The C library shows the last four bytes of ::102:304, too, in the form
+/* As go-multiaddr prints it. The C library shows the last four bytes of ::102:304, too, in the form
  * of IPv4, which only ::ffff:1.2.3.4 has. */
 static void ip6_text(char *out, size_t capacity, const uint8_t *ip)
 {

@@ -245,32 +245,32 @@ int peer_serves(const struct peer *p, const char *protocol)
 /* --- where an address lies -------------------------------------------------------------------- */
 
 /* Loopback, private (10/8, 172.16/12, 192.168/16, link-local, carrier-grade NAT), or public. */
-enum reach multiaddr_reach(const struct multiaddr *a)
+enum address_scope multiaddr_scope(const struct multiaddr *a)
 {
     struct multiaddr_target t;
     const uint8_t *ip = t.ip;
-    if (multiaddr_target(&t, a)) return REACH_PUBLIC;
+    if (multiaddr_target(&t, a)) return SCOPE_PUBLIC;
     if (t.family == 6) {
         static const uint8_t loopback[16] = { [15] = 1 }, mapped[12] = { [10] = 255, [11] = 255 };
-        if (!memcmp(ip, loopback, 16)) return REACH_LOOPBACK;
+        if (!memcmp(ip, loopback, 16)) return SCOPE_LOOPBACK;
         if (!memcmp(ip, mapped, 12)) ip += 12; /* ::ffff:a.b.c.d is a.b.c.d */
         else
             return (ip[0] & 0xfe) == 0xfc || (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80)
-                       ? REACH_PRIVATE
-                       : REACH_PUBLIC;
+                       ? SCOPE_PRIVATE
+                       : SCOPE_PUBLIC;
     } else if (t.family != 4) {
-        return strcmp(t.name, "localhost") ? REACH_PUBLIC : REACH_LOOPBACK;
+        return strcmp(t.name, "localhost") ? SCOPE_PUBLIC : SCOPE_LOOPBACK;
     }
-    if (ip[0] == 127 || ip[0] == 0) return REACH_LOOPBACK;
+    if (ip[0] == 127 || ip[0] == 0) return SCOPE_LOOPBACK;
     if (ip[0] == 10 || (ip[0] == 172 && (ip[1] & 0xf0) == 16) || (ip[0] == 192 && ip[1] == 168) ||
         (ip[0] == 169 && ip[1] == 254) || (ip[0] == 100 && (ip[1] & 0xc0) == 64))
-        return REACH_PRIVATE;
-    return REACH_PUBLIC;
+        return SCOPE_PRIVATE;
+    return SCOPE_PUBLIC;
 }
 
 /* A peer on the internet cannot know who listens on our loopback: such an address would make us
  * dial ourselves, or our neighbours. */
 int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over)
 {
-    return multiaddr_reach(told) >= multiaddr_reach(over);
+    return multiaddr_scope(told) >= multiaddr_scope(over);
 }

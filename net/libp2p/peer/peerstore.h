@@ -66,8 +66,8 @@ int peer_set_protocols(struct peer *p, const char *texts, size_t n);
 int peer_serves(const struct peer *p, const char *protocol);
 
 /* Who can reach an address: this machine, this network, or anybody. */
-enum reach { REACH_LOOPBACK, REACH_PRIVATE, REACH_PUBLIC };
-enum reach multiaddr_reach(const struct multiaddr *a);
+enum address_scope { SCOPE_LOOPBACK, SCOPE_PRIVATE, SCOPE_PUBLIC };
+enum address_scope multiaddr_scope(const struct multiaddr *a);
 /* Whether an address `told` by a peer, connected over `over`, is worth keeping: public peers
  * cannot know anything of our loopback or private network. [spec libp2p-wire 9, 16] */
 int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over);

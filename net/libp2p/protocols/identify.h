@@ -6,7 +6,7 @@
 #include "net/libp2p/host/host.h"
 #include "net/libp2p/peer/peer_record.h"
 
-#define IDENTIFY_PART_MAX 8192 /* bytes of one part, as the original reads them */
+#define IDENTIFY_PART_MAX 8192 /* bytes of one part, as go-libp2p reads them */
 #define IDENTIFY_PARTS_MAX 10
 #define IDENTIFY_LIMIT 60.0       /* s */
 #define IDENTIFY_ADDRESSES_MAX 64 /* that we look at; a peer keeps 16 */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_FULL 2048 /* bytes; the original begins its second part there */
+#define PART_FULL 2048 /* bytes; go-libp2p begins its second part there */
 
 enum {
     PUBLIC_KEY = 1,

@@ -7,7 +7,7 @@
 #include "net/libp2p/host/host.h"
 #include "relay_message.h"
 
-/* What we allow as a relay; the original's figures. How many reservations and circuits anybody may
+/* What we allow as a relay; go-libp2p's figures. How many reservations and circuits anybody may
  * have: resources.c. */
 #define RELAY_RESERVATION_S 3600.0
 #define RELAY_CIRCUITS_PER_PEER 16 /* that lead to one */

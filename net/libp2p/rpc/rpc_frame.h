@@ -22,8 +22,8 @@ struct rpc_unary {
 int rpc_unary_put(struct bytes *out, const struct rpc_unary *m);
 /* The next whole message: views into the cursor's bytes. PL_EAGAIN: *want is how many bytes are
  * needed in all, as far as it is known. PL_ELIMIT: longer than `max`. PL_EPROTO: malformed, or what
- * the original refuses: a call id that is not 16 bytes, a required field that is absent, neither
- * call nor response. */
+ * go-libp2p-daemon refuses: a call id that is not 16 bytes, a required field that is absent,
+ * neither call nor response. */
 int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *want);
 
 /* A streamed frame. */

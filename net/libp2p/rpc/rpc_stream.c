@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define SMALL 4096 /* such messages travel with their header in one piece */
-/* A server that ends before the caller has is answered with a broken pipe in the original's
+/* A server that ends before the caller has is answered with a broken pipe in go-libp2p-daemon's
  * client: its end waits this long for the caller's, which is usually right behind the request. */
 #define FIN_WAIT 0.25 /* s */
 

@@ -110,7 +110,7 @@ static void call_readable(void *context, struct stream *c)
     if (rc == PL_EAGAIN && !ended) rc = stream_expect(c, want);
     else if (rc == PL_OK) hand_over(call, &m, used);
     if (rc) {
-        stream_finish(c); /* as the original: an end without an answer */
+        stream_finish(c); /* as in go-libp2p-daemon: an end without an answer */
         free_call(call);
     }
 }
