@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* The device is the host: alloc zeroes, as every backend's must, so padding is zero everywhere. */
 static void *host_alloc(size_t bytes) { return pl_alloc(bytes, 1); }
 static void host_free(void *p) { pl_free(p); }
 static int host_move(void *to, const void *from, size_t bytes)
@@ -15,6 +16,7 @@ static int host_move(void *to, const void *from, size_t bytes)
     if (bytes) memcpy(to, from, bytes);
     return PL_OK;
 }
+/* Every call has finished when it returns; a device's sync waits for its stream. */
 static int host_sync(void) { return PL_OK; }
 static int ref_set_threads(int threads)
 {
@@ -47,6 +49,7 @@ void pl_backend_ref(struct pl_backend *be)
         .sync = host_sync,
         .set_threads = ref_set_threads,
         .set_precision = ref_set_precision,
+/* one row of PL_OPERATIONS gives the entry's type, its name, and here ref_NAME */
 #define ENTRY(name, type) .name = ref_##name,
         PL_OPERATIONS(ENTRY)
 #undef ENTRY

@@ -50,7 +50,8 @@ const char *pl_status_name(int status)
     }
 }
 
-/* n * size <= PTRDIFF_MAX, so that differences of pointers into it are defined as well. */
+/* Sizes come from files and messages, where a product may wrap around to a small number.
+ * n * size <= PTRDIFF_MAX, so that differences of pointers into it are defined as well. */
 int pl_size_mul(size_t *out, size_t n, size_t size)
 {
     if (size && n > (size_t)PTRDIFF_MAX / size) return PL_ELIMIT;

@@ -13,8 +13,9 @@
 #include "conv.h"
 
 #include <assert.h>
-#define PLACES 8
+#define PLACES 8 /* doubles of one cache line */
 
+/* At least one window: the padded input is no smaller than the kernel. */
 static int is_sane(const struct pl_conv *c)
 {
     return c->B >= 1 && c->C >= 1 && c->H >= 1 && c->W >= 1 && c->O >= 1 && c->K >= 1 &&

@@ -18,6 +18,7 @@ size_t pl_dtype_size(enum pl_dtype t)
     return size[t];
 }
 
+/* A float32 as its bits: 1 sign, 8 exponent (bias 127), 23 mantissa. memcpy is what C allows. */
 static uint32_t bits_of(float x)
 {
     uint32_t bits;
@@ -56,6 +57,7 @@ uint16_t pl_half_from_float(float x)
     return (uint16_t)(sign | (m + 0xfff + (m >> 13 & 1)) >> 13);
 }
 
+/* The 16 low bits of the mantissa are zero, so every bfloat16 is a float32 exactly. */
 float pl_bf16_to_float(uint16_t h) { return of_bits((uint32_t)h << 16); }
 
 /* The same rounding of 16 bits; a NaN must not round to infinity. */
@@ -97,7 +99,9 @@ static float from_element(const union element *e, enum pl_dtype t)
     return 0;
 }
 
-void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
+/* Element by element; the bytes need not be aligned, since a tensor may begin anywhere in a
+ * file. */
+*begins.* / void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
 {
     const uint8_t *p = data;
     size_t size = pl_dtype_size(t);

@@ -10,7 +10,8 @@
 
 static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
 
-/* MEANSTD_16BIT: halves | means | deviations */
+/* MEANSTD_16BIT: halves | means | deviations. A row of D values is sent as (x - mean) / deviation,
+ * which a half represents well whatever the row's scale: |value| <= sqrt(D). */
 static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
                           const struct pl_wire_type *type, const float *x, size_t n)
 {
@@ -39,7 +40,8 @@ static int decode_meanstd(void *data, const struct pl_backend *be, const struct 
     return rc;
 }
 
-/* UNIFORM_8BIT, QUANTILE_8BIT: 256 | table | codes */
+/* UNIFORM_8BIT, QUANTILE_8BIT: 256 | table | codes. The table's length travels in front of it as an
+ * int64, as hivemind's format has it, though it is always 256. */
 void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
 {
     put_u64(buffer, PL_CODES);
@@ -77,7 +79,8 @@ struct blockwise {
     uint8_t *codes;
 };
 
-/* Buffers in the backend's memory. */
+/* x in float32, one byte a code, one absmax for each 4096 values: all in the backend's memory,
+ * where the optimizer's quantizer works: x is copied there, codes and scales are copied back. */
 static int blockwise_open(struct blockwise *w, const struct pl_backend *be, size_t n)
 {
     w->x = be->alloc(n * sizeof *w->x);
@@ -136,6 +139,8 @@ static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t
     return rc;
 }
 
+/* data -> bytes. The receiver needs method, type and bytes alone: the message names the first
+ * two. */
 int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                    const struct pl_wire_type *type, const void *data, struct pl_err *err)
 {
@@ -157,6 +162,8 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
         pl_to_float(wide, type->dtype, data, n);
         x = wide;
     }
+    /* bytes a value: bfloat16 as float32 4, halves 2, all others 1, with tables and scales in
+     * addition */
     switch (method) {
     case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
     case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;

@@ -93,6 +93,8 @@ int pl_blocks_declare(struct pl_blocks *s, const struct pl_dalle_config *c,
                       struct pl_params *params, const char *prefix)
 {
     int rc = PL_OK;
+    /* P text positions with the start token, S in all; E channels of all heads; R of a head's d
+     * channels are rotated */
     *s = (struct pl_blocks){ .config = c,
                              .params = params,
                              .P = c->T + 1,
@@ -156,6 +158,7 @@ int pl_blocks_set_angles(struct pl_blocks *s, const float *angle)
     return rc;
 }
 
+/* The tables are buffers of the backend; the tensors belong to `params`. */
 void pl_blocks_clear(struct pl_blocks *s)
 {
     if (s->be) {

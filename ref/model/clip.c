@@ -107,6 +107,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     const struct pl_backend *be = m->params.be;
     const struct pl_clip_config *c = &m->config;
     int n = 1, T = c->text_width, rc;
+    /* n: the longest caption of the batch. Most are far shorter than the context of 77. */
     for (int b = 0; b < B; b++) {
         int end = end_of(tokens + (size_t)b * (size_t)c->context, c->context);
         if (end + 1 > n) n = end + 1;
@@ -148,7 +149,8 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     return rc;
 }
 
-/* Mean and deviation of the channels of CLIP's training pictures. [spec images-and-text 2.2] */
+/* Bytes (H,W,3) to planes (3,H,W) with mean 0 and deviation 1 over CLIP's training pictures: the
+ * constants are those of its preprocessing. [spec images-and-text 2.2] */
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
 {
     static const float mean[3] = { 0.48145466f, 0.4578275f, 0.40821073f };
@@ -177,6 +179,8 @@ int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, in
     for (int t = 0; t < texts; t++)
         for (int i = 0; i < images; i++) {
             const float *a = text + (size_t)t * (size_t)E, *b = image + (size_t)i * (size_t)E;
+            /* the length of a vector says nothing, its direction all: cos in -1..1, times up to
+             * 100 */
             double length = sqrt(dot(a, a, E) * dot(b, b, E));
             logits[(size_t)t * (size_t)images + (size_t)i] = (float)(exp(scale) * dot(a, b, E) /
                                                                      length);
@@ -193,6 +197,7 @@ void pl_clip_rank(int32_t *order, float *prob, const float *logits, int n)
         for (; k && logits[order[k - 1]] < logits[i]; k--) order[k] = order[k - 1];
         order[k] = i;
     }
+    /* softmax is the same for logits less a constant; less the largest, exp cannot overflow */
     for (int i = 0; i < n; i++)
         if (logits[i] > most) most = logits[i];
     for (int i = 0; i < n; i++) sum += exp(logits[i] - most);

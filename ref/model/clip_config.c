@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* attn.in_proj is q, k and v one below the other, as prenorm.c has them. */
+/* One block: x = x + attn(ln_1(x)), then x = x + mlp(ln_2(x)), with mlp = c_proj(gelu(c_fc)).
+ * attn.in_proj is q, k and v one below the other, as prenorm.c has them. */
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "attn.in_proj_weight", PL_QKV_W },  { "attn.in_proj_bias", PL_QKV_B },
     { "attn.out_proj.weight", PL_OUT_W }, { "attn.out_proj.bias", PL_OUT_B },
@@ -53,6 +54,7 @@ int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
         return pl_fail(err, PL_EUSE,
                        "CLIP configuration: widths are %d and %d, expected multiples of %d",
                        c->vision_width, c->text_width, PL_CLIP_HEAD);
+    /* patches do not overlap: a convolution with stride = patch, that is a linear layer of each */
     if (c->image % c->patch)
         return pl_fail(err, PL_EUSE,
                        "CLIP configuration: pictures of %d pixels are not a whole number of "
@@ -82,6 +84,8 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     m->config = *config;
     /* pictures: every patch attends to every other; captions: causal, as the end token comes
      * last */
+    /* G = image / patch: the picture's tower sees 1 + G^2 vectors, a class vector and the
+     * patches */
     int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
     /* width V, V / 64 heads, feed-forward 4 V, x sigmoid(1.702 x) [CLIP, 2.4] */
     m->vision = (struct pl_prenorm){
@@ -106,6 +110,7 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     /* In the order of the official state_dict, which optimizers and checkpoints see: the caption's
      * own tensors, then the picture's tower, then the caption's. */
     m->text_position = add(&d, "positional_embedding", 2, c->context, T);
+    /* both towers end in a projection to E: score = exp(logit_scale) cos(picture, caption) */
     m->text_proj = add(&d, "text_projection", 2, T, c->embed);
     m->scale = add(&d, "logit_scale", 0, 0, 0);
     m->class_embedding = add(&d, "visual.class_embedding", 1, V, 0);
@@ -116,12 +121,15 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
         d.rc = pl_params_add(&m->params, "visual.conv1.weight", 4,
                              (int64_t[]){ V, 3, c->patch, c->patch }, 1);
     }
+    /* the picture's stream is normed before the first block, the class vector's row after the
+     * last */
     m->pre_weight = add(&d, "visual.ln_pre.weight", 1, V, 0);
     m->pre_bias = add(&d, "visual.ln_pre.bias", 1, V, 0);
     if (!d.rc) d.rc = pl_prenorm_declare(&m->vision, "visual.transformer.resblocks.", names);
     m->post_weight = add(&d, "visual.ln_post.weight", 1, V, 0);
     m->post_bias = add(&d, "visual.ln_post.bias", 1, V, 0);
     if (!d.rc) d.rc = pl_prenorm_declare(&m->text, "transformer.resblocks.", names);
+    /* the caption's embedding of an end token's row, after ln_final, stands for the caption */
     m->tokens = add(&d, "token_embedding.weight", 2, c->vocab, T);
     m->final_weight = add(&d, "ln_final.weight", 1, T, 0);
     m->final_bias = add(&d, "ln_final.bias", 1, T, 0);

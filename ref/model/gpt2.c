@@ -27,6 +27,7 @@ static void show(const struct pl_gpt2 *m, const char *name, const float *at, siz
     if (m->stack.watch) m->stack.watch(m->stack.context, name, at, n);
 }
 
+/* Ids index E, and come from files and users. */
 static int check_ids(const struct pl_gpt2 *m, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -60,13 +61,13 @@ static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
     size_t row = (size_t)n * (size_t)c->width;
     /* x = E[token] + P[position] */
     int rc = be->embed(x, value(m, m->tokens), ids, B * n, c->width, c->vocab);
-    for (int b = 0; b < B && !rc; b++)
+    for (int b = 0; b < B && !rc; b++) /* position t is row t of P, for every sequence */
         rc = be->axpy(x + (size_t)b * row, 1, value(m, m->positions), row);
     if (!rc) show(m, "embedded", x, (size_t)B * row);
     return rc ? rc : pl_prenorm_forward(&m->stack, x, inputs, B, n, key_mask);
 }
 
-/* y = LN_f(x) */
+/* y = LN_f(x): the stream has grown by what every block added, and is scaled back for the logits */
 static int final_norm(struct pl_gpt2 *m, float *y, const float *x, int M)
 {
     return m->params.be->layer_norm(y, x, value(m, m->norm_weight), value(m, m->norm_bias), M,
@@ -137,6 +138,8 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
 {
     const struct pl_backend *be = m->params.be;
     const struct pl_gpt2_config *c = &m->config;
+    /* one segment: all positions choose among all tokens (DALL-E has one of text, one of image
+     * tokens) */
     struct pl_loss_segment all = { 0, n, 0, c->vocab, (float)scale };
     size_t M = (size_t)B * (size_t)n, floats = M * (size_t)c->width;
     int with_grad = scale != 0;
@@ -151,6 +154,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     int32_t *at = put_ids(m, ids, M), *label = put_ids(m, host, M);
     float *x = pl_scratch_take(m->scratch, floats), *y = pl_scratch_take(m->scratch, floats),
           *dy = NULL, *inputs = NULL;
+    /* inputs: x before each block, from which the backward pass computes the block again */
     if (with_grad) {
         dy = pl_scratch_take(m->scratch, floats);
         inputs = pl_scratch_take(m->scratch, (size_t)c->layers * floats);

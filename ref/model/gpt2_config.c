@@ -11,7 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* c_attn is q, k and v in one matrix; the two c_proj add to the stream. */
+/* One block: x = x + c_proj(attention(c_attn(ln_1(x)))), then x = x + c_proj(gelu(c_fc(ln_2(x)))).
+ * c_attn is q, k and v in one matrix; the two c_proj add to the stream. */
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "ln_1.weight", PL_LN1_WEIGHT },   { "ln_1.bias", PL_LN1_BIAS },
     { "attn.c_attn.weight", PL_QKV_W }, { "attn.c_attn.bias", PL_QKV_B },
@@ -57,10 +58,12 @@ int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
     };
     int rc = pl_check_ranges("GPT-2 configuration", sizes, PL_COUNT(sizes), err);
     if (rc) return rc;
+    /* groups: sets of weights that the layers share in turn, as in ALBERT; 0: each layer its own */
     if (c->groups < 0 || c->groups > c->layers)
         return pl_fail(err, PL_EUSE,
                        "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,
                        c->layers);
+    /* a head has width / heads channels */
     if (c->width % c->heads)
         return pl_fail(err, PL_EUSE,
                        "GPT-2 configuration: n_embd is %d, expected a multiple of n_head, %d",
@@ -87,7 +90,8 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
         .activation = PL_GELU_TANH,
         .mask = PL_MASK_FULL,
     };
-    /* wte is both E of the input and, transposed, the output layer: no tensor of its own for
+    /* Parameters: V D + positions D + layers (12 D^2 + 13 D) + 2 D, with an inner width of 4 D.
+     * wte is both E of the input and, transposed, the output layer: no tensor of its own for
      * that */
     m->tokens = p->count;
     rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);
@@ -110,6 +114,8 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
     struct pl_rng rng;
     int rc = PL_OK;
     pl_rng_init(&rng, seed, 0);
+    /* Each block adds two vectors to the stream. Were their variances s^2, the stream's would grow
+     * to 2 layers s^2; divided by sqrt(2 layers) it stays s^2. */
     for (size_t i = 0; i < p->count && !rc; i++) {
         const struct pl_param *t = &p->list[i];
         /* normal(0, 0.02), and 0.02 / sqrt(2 layers) for the two layers a block that add to the

@@ -15,6 +15,9 @@
 
 #define ALIGN_FLOATS 16 /* a cache line: no two tensors share one */
 
+/* Appends a tensor: its name, shape, and whether weight decay applies (matrices yes, norms and
+ * biases no). Sizes are checked as they are multiplied: a configuration from a file may be
+ * absurd. */
 int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t *shape, int decay)
 {
     struct pl_param *t;
@@ -37,6 +40,8 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
         if (pl_size_mul(&t->n, t->n, (size_t)shape[i])) return PL_ELIMIT;
     }
     /* offset of the next tensor: this one's end, rounded up to a cache line */
+    /* `total` counts padding, `trainable` does not: the first is memory, the second what papers
+     * state */
     t->decay = decay;
     t->offset = p->total;
     p->total += (t->n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
@@ -78,6 +83,7 @@ long pl_params_find(const struct pl_params *p, const char *name)
     return -1;
 }
 
+/* Both are views into the one buffer: a step of the optimizer over the buffer is a step of all. */
 float *pl_params_value(const struct pl_params *p, size_t index)
 {
     return p->value + p->list[index].offset;
@@ -114,7 +120,7 @@ static int draw(const struct pl_params *p, size_t index, double factor,
     return rc;
 }
 
-/* Uniform in -1..1. */
+/* Uniform in -1..1, for layers whose bound follows from their fan-in (PyTorch's default). */
 static double next_between(struct pl_rng *rng) { return 2 * pl_rng_uniform(rng) - 1; }
 
 int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
@@ -132,7 +138,8 @@ int pl_params_constant(const struct pl_params *p, size_t index, float value)
     return p->be->fill(pl_params_value(p, index), value, p->list[index].n);
 }
 
-/* Names the first size that is out of range, for configurations from files. */
+/* Sizes from files are products of memory and indices later; out of range, they would overflow.
+ * Names the first size that is out of range, for configurations from files. */
 int pl_check_ranges(const char *what, const struct pl_range *range, size_t count,
                     struct pl_err *err)
 {

@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+/* Maps are (B,C,H,W): for each picture C channels of an H x W plane. */
 size_t pl_maps_floats(const struct pl_maps *m)
 {
     return (size_t)m->B * (size_t)m->C * (size_t)m->H * (size_t)m->W;
@@ -90,7 +91,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     struct pl_maps twice;
     int H = x->H, W = x->W, rc;
     assert(x->C == block->in || block->kind == PL_VQ_SWISH);
-    /* The size of y follows from the kind alone. */
+    /* The size of y follows from the kind alone: DOWN H/2 x W/2, UP 2H x 2W, else that of x. */
     if (block->kind == PL_VQ_DOWN) {
         H = pl_conv_height(&half);
         W = pl_conv_width(&half);
@@ -98,6 +99,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
         H *= 2;
         W *= 2;
     }
+    /* What the backward pass needs: x, and what a case below adds to it. */
     if (saved) *saved = (struct pl_vq_saved){ .x = *x };
     *y = vq_take(&s, x->B, block->kind == PL_VQ_SWISH ? x->C : block->out, H, W);
     if (!y->at) return PL_ENOMEM;
@@ -130,10 +132,12 @@ int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
     struct vq_pass s = { p->be, p, scratch, block };
     const struct pl_maps *x = &saved->x;
     struct pl_conv half = halving(x, block->out);
+    /* dx has the size of x, whatever the block did to it */
     struct pl_maps out = vq_take(&s, x->B, x->C, x->H, x->W), twice, dtwice;
     int rc = PL_OK;
     if (!out.at) return PL_ENOMEM;
     switch (block->kind) {
+    /* dW += dy * x summed over places, db += sum dy, dx = W transposed * dy */
     case PL_VQ_CONV: rc = vq_conv_backward(&s, 0, dx ? &out : NULL, dy, x, block->K); break;
     case PL_VQ_RES: rc = vq_res_backward(&s, &out, dy, saved); break;
     case PL_VQ_ATTN: rc = vq_attn_backward(&s, &out, dy, saved); break;
@@ -142,7 +146,7 @@ int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
         if (!rc) rc = s.be->conv_dx(out.at, dy->at, vq_weight(&s, 0), &half);
         break;
     case PL_VQ_NORM: rc = vq_norm_backward(&s, 0, &out, dy, x); break;
-    case PL_VQ_SWISH:
+    case PL_VQ_SWISH: /* dx = dy (s + x s (1 - s)), s = sigmoid(x) */
         rc = s.be->activation_backward(out.at, dy->at, x->at, pl_maps_floats(x), PL_SWISH);
         break;
     case PL_VQ_UP:

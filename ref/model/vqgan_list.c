@@ -46,7 +46,8 @@ static int has_attention(const struct pl_vqgan_config *c, int level)
     return 0;
 }
 
-/* mid: the lowest resolution, where attention costs least */
+/* mid: the lowest resolution, H/f x W/f. Attention over n places costs n^2, so here it costs least,
+ * and it is the only part by which far corners of a picture influence each other. */
 static void append_middle(struct list *list, const char *side)
 {
     append(list, PL_VQ_RES, list->width, 0, "%s.mid.block_1", side);
@@ -54,7 +55,8 @@ static void append_middle(struct list *list, const char *side)
     append(list, PL_VQ_RES, list->width, 0, "%s.mid.block_2", side);
 }
 
-/* `blocks` residual blocks of a level; the first brings its width */
+/* `blocks` residual blocks of a level; the first brings its width, ch ch_mult[level]: deeper levels
+ * have fewer places and more channels. */
 static void append_level(struct list *list, const struct pl_vqgan_config *c, const char *side,
                          int level, int blocks)
 {
@@ -65,7 +67,7 @@ static void append_level(struct list *list, const struct pl_vqgan_config *c, con
     }
 }
 
-/* norm, swish, and a convolution to what comes out */
+/* y = conv(swish(norm(x))): the stream is normed once more before the map to the output channels */
 static void append_end(struct list *list, const char *side, int out)
 {
     append(list, PL_VQ_NORM, list->width, 0, "%s.norm_out", side);
@@ -88,7 +90,7 @@ static void build(struct pl_vqgan *m)
     append_middle(&e, "encoder");
     append_end(&e, "encoder", c->z_channels);
 
-    /* the decoder, from the deepest level up */
+    /* the decoder, from the deepest level up: (z_channels, H/f, W/f) to (3,H,W), f = 2^(L-1) */
     append(&d, PL_VQ_CONV, c->ch * c->ch_mult[c->levels - 1], 3, "decoder.conv_in");
     append_middle(&d, "decoder");
     for (int l = c->levels - 1; l >= 0; l--) {
@@ -160,6 +162,7 @@ static int declare_all(struct pl_vqgan *m)
     if (!rc) rc = declare(p, d, m->decoders, "decoder.norm_out");
     if (!rc) rc = declare(p, d, m->decoders, "decoder.conv_out");
     if (!rc && m->config.gumbel) rc = pl_vq_declare(&m->proj, p);
+    /* the codebook E (n_embed, embed_dim): a place's vector z becomes its nearest row of E */
     m->table = p->count;
     if (!rc)
         rc = pl_params_add(p,
@@ -176,14 +179,15 @@ int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
     int rc;
     memset(m, 0, sizeof *m);
     m->config = *config;
-    build(m);
+    build(m); /* no memory is needed yet: sizes follow from the configuration alone */
     rc = declare_all(m);
     if (rc) pl_params_clear(&m->params);
     return rc;
 }
 
-/* PyTorch's defaults: uniform within 1/sqrt(fan-in) for convolutions and their biases, 1 and 0 for
- * norms, within 1/N for the N rows of the codebook. */
+/* A uniform variable within +-b has the variance b^2 / 3; with b = 1/sqrt(fan-in) a layer's output
+ * has a third of its input's mean square. PyTorch's defaults: uniform within 1/sqrt(fan-in) for
+ * convolutions and their biases, 1 and 0 for norms, within 1/N for the N rows of the codebook. */
 int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
 {
     struct pl_params *p = &m->params;

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Grows only, so messages of one size are allocated once. */
+/* The message's buffer. It only grows, so messages of one size are allocated once. */
 int pl_outer_reserve(struct pl_outer *o, size_t bytes)
 {
     if (bytes <= o->out_capacity) return PL_OK;
@@ -51,7 +51,8 @@ static int encode(const struct pl_outer *o, uint8_t *out, const float *x, size_t
         if (!rc) memcpy(out, table, sizeof table);
         pl_free(host);
         return rc;
-    case PL_OUTER_E3M0:
+    case PL_OUTER_E3M0: /* for each block its scale, then a sign and three bits of exponent a
+                         * value */
         codes = be->alloc(bytes);
         if (codes) rc = be->e3m0_encode(codes, x, n, PL_E3M0_BLOCK);
         if (!rc) rc = be->get(out, codes, bytes);
@@ -89,6 +90,8 @@ static int decode(const struct pl_outer *o, float *x, const uint8_t *in, size_t 
     return PL_EUSE;
 }
 
+/* Appends Q(x) to the message at byte `at`: algorithms that send several vectors put them in a
+ * row. */
 int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n)
 {
     int rc = pl_outer_reserve(o, at + pl_outer_coded_bytes(o->setup.coding, n));
@@ -135,6 +138,8 @@ int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct p
     int rc = sum ? PL_OK : PL_ENOMEM;
     *total = 0;
     for (int k = 0; !rc && k < count; k++) {
+        /* A message of another length, or with a weight that would spoil the sum, is left out: the
+         * mean is then over the other peers. */
         if (!(in[k].weight > 0) || !isfinite(in[k].weight) || in[k].bytes != bytes) continue;
         rc = read_coded(o, &x, values, mean, in[k].data + at, n);
         if (rc == PL_EPROTO) rc = PL_OK; /* a NaN would be everybody's: left out */
@@ -143,6 +148,7 @@ int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct p
             *total += in[k].weight;
         }
     }
+    /* average_delta computes sum / total - x; with x = 0 that is the mean itself */
     if (!rc && *total > 0) {
         memset(zero, 0, n * sizeof *zero);
         rc = be->average_delta(values, sum, (float)*total, &none, n);

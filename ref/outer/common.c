@@ -31,7 +31,7 @@ int pl_outer_send_every_H(struct pl_outer *o, float *x)
     return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 
-/* n coded values in H steps */
+/* n coded values every H steps: H = 500 sends 500 times less than a gradient in each step */
 double pl_outer_vector_per_round(const struct pl_outer *o)
 {
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n) / o->setup.H;
@@ -43,6 +43,7 @@ void pl_outer_restart(struct pl_outer *o)
     o->counter[PL_OUTER_DELIVERED] = o->counter[PL_OUTER_TAKEN];
 }
 
+/* Only peers with at least one good step since the last round count in the mean. */
 int pl_outer_has_change(const struct pl_outer *o)
 {
     return o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_DELIVERED];
@@ -63,6 +64,8 @@ int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const
     const struct pl_backend *be = o->setup.be;
     float *delta = be->alloc(o->n * sizeof *delta);
     int rc = delta ? be->copy(delta, from, o->n) : PL_ENOMEM;
+    /* minus the direction of travel, so that it acts as a gradient: phi = phi - eta
+     * mean(Delta_r) */
     if (!rc) rc = be->axpy(delta, -1, x, o->n);
     if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
     be->free(delta);

@@ -25,6 +25,8 @@ struct part {
     size_t bytes; /* indices, the last one paired with a 0 if their number is odd; then values */
 };
 
+/* How tensor i is sent: its sides are cut into chunks of m = h w entries, of which k travel. Both
+ * follow from the shape and the settings, so nothing of this is in the message. */
 static struct part part_of(const struct pl_outer *o, int i)
 {
     const struct pl_outer_tensor *t = &o->setup.tensors[i];
@@ -80,9 +82,12 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const str
     int32_t *index = be->alloc(kept * sizeof *index), *at = pl_alloc(kept + 1, sizeof *at);
     float *rest = pl_alloc(n, sizeof *rest);
     int rc = coef && values && index && at && rest ? PL_OK : PL_ENOMEM;
+    /* coef = F_h^T m F_w for each chunk; the transform is orthonormal, so the largest coefficients
+     * carry the largest share of |m|^2 */
     if (!rc) rc = be->chunk_cut(coef, m, &p->chunks, 1);
     if (!rc) rc = be->chunk_topk(index, values, coef, p->count, p->m, p->k);
     if (!rc) rc = be->get(at, index, kept * sizeof *at);
+    /* 12 bits an index: two indices in three bytes, the last one paired with a 0 */
     if (!rc) rc = pl_pack12(out, at, (kept + 1) / 2 * 2);
     if (!rc) rc = be->get(out + (kept + 1) / 2 * 3, values, kept * sizeof *values);
     if (!rc) rc = be->get(rest, coef, n * sizeof *rest);

@@ -18,10 +18,11 @@ static double *state_of(const struct pl_outer *o, const char *name)
     return (double *)(void *)pl_outer_get(o, name);
 }
 
-/* Entries of a message: ceil(n share). */
+/* Entries of a message: ceil(n share), with the paper's sparsity 1 - share (0.999). */
 static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
 
-/* u_r and a_r, in double as in ref/dgc.c. */
+/* u_r, the momentum, and a_r, what has been accumulated and not sent; in double as in ref/dgc.c, so
+ * that thousands of small gradients add up without rounding them away. */
 static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)x;
@@ -44,6 +45,8 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
     (void)x, (void)lr;
     for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
+    /* Momentum is accumulated before the choice (momentum correction): an entry that waits k steps
+     * is sent with the velocity that k steps of dense momentum SGD would have given it. */
     /* g = g min(1, limit / (sqrt(R) |g|));  u = beta u + g;  a = a + u */
     if (!rc && !o->skipped)
         pl_dgc_accumulate(state_of(o, "momentum"), state_of(o, "accumulated"), wide, o->n, s->beta,
@@ -79,7 +82,9 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
-/* PL_EPROTO for an index out of bounds, indices that do not ascend, or a value not finite. */
+/* Reads a peer's entries. Ascending indices make each occur once, so no peer adds twice to an
+ * entry. PL_EPROTO for an index out of bounds, indices that do not ascend, or a value not
+ * finite. */
 static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_t count, size_t n)
 {
     for (size_t k = 0; k < count; k++) {
@@ -143,6 +148,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     int rc = present < 0 ? present : PL_OK;
     if (!rc && present) {
         for (size_t i = 0; i < o->n; i++) step[i] = (float)(update[i] / present);
+        /* x = x - lr step, dense: entries that no peer sent have step 0 */
         rc = be->put(g, step, o->n * sizeof *step);
         if (!rc) rc = be->axpy(x, (float)-o->lr, g, o->n);
         o->counter[PL_OUTER_ROUNDS]++;

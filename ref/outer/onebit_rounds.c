@@ -45,7 +45,9 @@ static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
                : PL_ENOMEM;
 }
 
-/* Until then v is learnt; then it is frozen. */
+/* Until then v is learnt; then it is frozen, and sqrt(v) + eps is a fixed scale for each value:
+ * what remains of Adam is momentum SGD with such scales, which commutes with the mean over
+ * peers. */
 static int is_warm(const struct pl_outer *o)
 {
     return o->counter[PL_OUTER_STEPS] > (uint64_t)o->setup.warm_up;
@@ -59,7 +61,7 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return PL_OUTER_SEND;
 }
 
-/* out (n) = x (n) of the device */
+/* out (n) = x (n) of the device. The state is in double: errors are differences of near numbers. */
 static int get_doubles(const struct pl_outer *o, double *out, const float *x)
 {
     float *host = pl_alloc(o->n, sizeof *host);
@@ -155,6 +157,7 @@ static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int
         if (in[k].rank == o->setup.rank) is_lost = 0;
         present++;
     }
+    /* the mean over the peers that were heard: a missing one changes the divisor, not the scale */
     for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
     pl_free(one);
     if (!rc && is_lost)
@@ -191,6 +194,7 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
     }
     for (size_t i = 0; !rc && i < o->n; i++)
         if (!(v[i] > 0)) m[i] = 0;
+    /* x = x - lr m / (sqrt(v) + eps), equal on all peers, as m and v are */
     if (!rc && present) pl_onebit_step(p, m, v, o->n, adam);
     if (!rc && present) rc = put_doubles(o, x, p);
     pl_free(p);
@@ -208,6 +212,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     int rc;
     if (is_warm(o) && !o->counter[PHASE]) return take_signs(o, in, count);
     if (is_warm(o)) return take_slices(o, x, in, count, &adam);
+    /* g = mean_r g_r;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  Adam's step */
     rc = pl_outer_mean(o, g, &total, in, count, o->n * sizeof(float), 0, o->n);
     if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
     both = pl_alloc(2 * o->n, sizeof *both);

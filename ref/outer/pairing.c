@@ -10,7 +10,7 @@ struct wide {
     uint64_t high, low;
 };
 
-/* modulo 2^128 */
+/* a + b modulo 2^128: the low half carries if its sum wraps around */
 static struct wide add(struct wide a, struct wide b)
 {
     struct wide sum = { a.high + b.high, a.low + b.low };
@@ -28,6 +28,8 @@ static struct wide multiply(struct wide a, struct wide b)
     return product;
 }
 
+/* PCG64: state <- factor state + increment modulo 2^128. An odd increment gives the full period of
+ * 2^128, and each increment is a stream of its own. */
 struct pcg64 {
     struct wide state, increment;
     uint32_t second; /* upper half of a draw whose lower half was taken */
@@ -70,7 +72,9 @@ static uint32_t draw_at_most(struct pcg64 *p, uint32_t most)
     return value;
 }
 
-/* Each use changes the constant, so equal words become different ones. */
+/* SeedSequence's hash of one word: xor, multiply, and the upper half folded into the lower one,
+ * since multiplication carries upwards only. Each use changes the constant, so equal words become
+ * different ones. */
 static uint32_t hash(uint32_t value, uint32_t *constant, uint32_t factor)
 {
     value ^= *constant;
@@ -89,6 +93,7 @@ static void spread(uint32_t out[8], uint64_t seed)
         for (int to = 0; to < 4; to++) {
             uint32_t mixed;
             if (from == to) continue;
+            /* every word changes every other one, so one bit of the seed reaches all 256 bits */
             mixed = 0xca01f9ddu * pool[to] - 0x4973f715u * hash(pool[from], &constant, 0x931e8875u);
             pool[to] = mixed ^ mixed >> 16;
         }
@@ -106,13 +111,16 @@ void pl_numpy_permutation(int *order, int n, uint64_t seed)
     spread(w, seed);
     start = (struct wide){ joined(w), joined(w + 2) };
     p.increment = (struct wide){ joined(w + 4), joined(w + 6) };
+    /* 2 w + 1: an increment has to be odd */
     p.increment.high = p.increment.high << 1 | p.increment.low >> 63;
     p.increment.low = p.increment.low << 1 | 1;
     draw64(&p); /* from state 0, then the seed is added, as PCG's srandom does */
     p.state = add(p.state, start);
     draw64(&p);
+    /* Fisher and Yates: place i gets one of the entries that are still at 0..i, each with the same
+     * probability, so all n! orders are equally likely */
     for (int i = 0; i < n; i++) order[i] = i;
-    for (int i = n - 1; i > 0; i--) { /* Fisher and Yates */
+    for (int i = n - 1; i > 0; i--) {
         int j = (int)draw_at_most(&p, (uint32_t)i), kept = order[i];
         order[i] = order[j];
         order[j] = kept;

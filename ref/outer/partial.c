@@ -17,6 +17,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* ceil(1 / share) parts, at most one for each entry: after so many rounds all entries have been
+ * averaged once. */
 size_t pl_partial_parts(size_t n, double share)
 {
     double parts = ceil(1 / share - 1e-9); /* so that 1 / 0.05 is 20, whatever it rounds to */
@@ -56,7 +58,8 @@ void pl_partial_deal(uint32_t *index, size_t n, size_t parts, uint64_t seed, uin
     }
 }
 
-/* values = x[index], and x[index] = values */
+/* Gather and scatter: a part's entries are spread over the whole tensor, so that each round touches
+ * every layer. */
 void pl_partial_take(float *values, const float *x, const uint32_t *index, size_t count)
 {
     for (size_t i = 0; i < count; i++) values[i] = x[index[i]];
@@ -102,7 +105,8 @@ static size_t turn_of(const struct pl_outer *o, const uint32_t **index, int i, u
     const struct pl_outer_tensor *t = o->setup.tensors;
     const uint32_t *all = o->work;
     size_t parts = pl_partial_parts(t[i].n, o->setup.share), begin, end;
-    for (int k = 0; k < i; k++) all += t[k].n;
+    for (int k = 0; k < i; k++)
+        all += t[k].n; /* o->work holds the tensors' permutations in a row */
     pl_partial_range(&begin, &end, t[i].n, parts, (size_t)(round % parts));
     *index = all + begin;
     return end - begin;
@@ -128,6 +132,7 @@ static int move(struct pl_outer *o, float *x, float *packed, int take)
         float *host = pl_alloc(t->n, sizeof *host);
         const uint32_t *index;
         size_t count = turn_of(o, &index, i, o->counter[PL_OUTER_ROUNDS]);
+        /* the tensor is copied whole, since entries of a part are anywhere in it */
         rc = host ? be->get(host, x + t->offset, t->n * sizeof *host) : PL_ENOMEM;
         if (!rc && take) pl_partial_take(packed, host, index, count);
         if (!rc && !take) {
@@ -166,6 +171,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     int rc = mean && packed ? PL_OK : PL_ENOMEM;
     (void)g;
     if (!rc) rc = pl_outer_mean(o, mean, &total, in, count, bytes, 0, n);
+    /* total = 0: no message was good, and x stays */
     if (!rc && total > 0) rc = be->get(packed, mean, bytes);
     if (!rc && total > 0) rc = move(o, x, packed, 0);
     if (!rc) o->counter[PL_OUTER_ROUNDS]++; /* after a failed exchange, too: all stay in step */
@@ -174,7 +180,8 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* In its parts' rounds a tensor is sent once. */
+/* A tensor of n entries sends n / parts float32 a round, so bytes = sum 4 n / parts, every H steps:
+ * with a share of 5 % a twentieth of what averaging all parameters would send. */
 static double bytes_per_step(const struct pl_outer *o)
 {
     double bytes = 0;

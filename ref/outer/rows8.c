@@ -8,6 +8,7 @@
 
 #define LARGEST 127
 
+/* A row: its scale as float32, then a byte a value, padded to whole words. */
 static size_t row_bytes(size_t columns) { return 4 + (columns + 3) / 4 * 4; }
 
 size_t pl_rows8_bytes(size_t rows, size_t columns) { return rows * row_bytes(columns); }
@@ -47,8 +48,9 @@ void pl_rows8_decode(float *x, const uint8_t *in, size_t rows, size_t columns)
         decode_row(x + r * columns, in + r * row_bytes(columns), columns);
 }
 
-/* The rank that owns these rows adds up what all have sent it, itself first, and encodes the sum.
- * The division by R is left to those who decode. */
+/* The reduce-scatter of a quantized all-reduce: the rank that owns these rows adds up all peers'
+ * rows, its own first, and encodes the sum again. The division by R is left to the decoders, as
+ * sums fill the byte's range as well as means do. */
 int pl_rows8_reduce(uint8_t *out, const uint8_t *const *in, int peers, int own, size_t rows,
                     size_t columns)
 {

@@ -59,6 +59,8 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
     if (!rc) rc = be->get(at, index, kept * sizeof *at);
     if (!rc) rc = be->get(v, values, kept * sizeof *v);
     if (!rc) rc = be->get(rest, cut, n * sizeof *rest);
+    /* two bits a value: the bin of v among 4 equal ones over +-3 deviations, and the bin's mean is
+     * its level */
     if (!rc) rc = pl_sparse_quantize(codes, &levels, v, kept, BINS, RANGE);
     for (int c = 0; !rc && c < BINS; c++) level[c] = pl_sparse_level(&levels, c);
     if (!rc) rc = pl_sparse_write(out, level, at, codes, kept);
@@ -81,6 +83,8 @@ int pl_sparseloco_write(struct pl_outer *o, float *e)
     for (int i = 0; !rc && i < o->setup.count; i++) {
         const struct pl_outer_tensor *t = &o->setup.tensors[i];
         struct part p = part_of(o, i);
+        /* chunks of one entry leave nothing to choose: the tensor is sent whole, and no error
+         * stays */
         if (p.m > 1) rc = send_part(o, o->out + at, e + t->offset, &p);
         else rc = be->get(o->out + at, e + t->offset, p.bytes);
         if (!rc && p.m == 1) rc = be->fill(e + t->offset, 0, t->n);
@@ -110,6 +114,8 @@ static int receive_part(float *mean, const struct pl_outer_message *in, int coun
         for (size_t i = 0; !rc && i < kept; i++) norm[r] += (double)value[i] * value[i];
         norm[r] = sqrt(norm[r]);
     }
+    /* f_r: a peer whose message is longer than the median is scaled down to it, so one peer's large
+     * values, by accident or on purpose, weigh no more than a typical peer's */
     if (!rc) rc = pl_median_factors(factor, norm, count);
     for (int r = 0; !rc && r < count; r++) {
         rc = pl_sparse_read(index, value, in[r].data + at, kept, p->m, p->k);

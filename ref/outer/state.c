@@ -31,6 +31,8 @@ void *pl_outer_add_own(struct pl_outer *o, const char *name, size_t bytes, int o
     return at;
 }
 
+/* By name: algorithms share steps (common.c), and a step finds its buffer whatever others there
+ * are. */
 float *pl_outer_get(const struct pl_outer *o, const char *name)
 {
     for (int i = 0; i < o->buffers; i++)
@@ -74,7 +76,8 @@ static struct head head_of(const struct pl_outer *o)
     return h;
 }
 
-/* Buffers of the device are copied to the host first. */
+/* head, then every buffer: with x, which the trainer saves, that is all that the next step reads,
+ * so a resumed run computes the same bits. Buffers of the device are copied to the host. */
 int pl_outer_save(const struct pl_outer *o, uint8_t *out)
 {
     struct head h = head_of(o);
@@ -113,6 +116,8 @@ int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl
 {
     struct head h, own = head_of(o);
     int rc;
+    /* The state may come from another peer: its size, name and counters are checked, its numbers
+     * are the caller's to judge. */
     if (bytes < own.bytes || (bytes > own.bytes && !o->algorithm->takes_back))
         return pl_fail(err, PL_EFORMAT, "state of %zu bytes, where %s of these tensors has %zu",
                        bytes, own.name, (size_t)own.bytes);
