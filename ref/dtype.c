@@ -99,9 +99,8 @@ static float from_element(const union element *e, enum pl_dtype t)
     return 0;
 }
 
-/* Element by element; the bytes need not be aligned, since a tensor may begin anywhere in a
- * file. */
-*begins.* / void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
+/* Element by element; the bytes need not be aligned: a tensor may begin anywhere in a file. */
+void pl_to_float(float *out, enum pl_dtype t, const void *data, size_t n)
 {
     const uint8_t *p = data;
     size_t size = pl_dtype_size(t);

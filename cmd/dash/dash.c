@@ -139,7 +139,7 @@ static size_t distances(struct dash *o, struct distance *out, const struct dht_p
     return latency_update(o->distances, out, peers, n);
 }
 
-static int look(struct dash *o, struct pl_err *err)
+static int poll_dht(struct dash *o, struct pl_err *err)
 {
     struct dht_poll l = { 0 };
     struct distance distance[LATENCY_MAX];
@@ -209,8 +209,8 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
     for (;;) {
         if (o->swarm.node && membership_renew(&o->membership, &o->swarm, err))
             fprintf(stderr, "potluck dash: %s; asking again\n", err->text);
-        rc = o->swarm.node ? look(o, err) : PL_OK;
-        if (!rc && o->folder) rc = dash_folder_look(&o->training, o->server, o->dashboard, err);
+        rc = o->swarm.node ? poll_dht(o, err) : PL_OK;
+        if (!rc && o->folder) rc = dash_folder_poll(&o->training, o->server, o->dashboard, err);
         if (!rc && o->folder && !o->swarm.node)
             rc = dash_folder_log(&o->training, o->dashboard, err);
         /* A full disk or a lost lock shall not end the page: say so, go on. */

@@ -67,7 +67,7 @@ static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
     if (f->sampler < 0) f->sampler = 0;
 }
 
-int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+int dash_folder_poll(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err)
 {
     struct run_folder before = f->now;
@@ -177,12 +177,12 @@ int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dash
                        struct pl_err *err)
 {
     double until = pl_seconds() + FINISH_S;
-    int rc = dash_folder_look(f, s, d, err);
+    int rc = dash_folder_poll(f, s, d, err);
     while (!rc && f->sampler && pl_seconds() < until) {
         nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
-        rc = dash_folder_look(f, s, d, err);
+        rc = dash_folder_poll(f, s, d, err);
     }
-    return rc ? rc : dash_folder_look(f, s, d, err);
+    return rc ? rc : dash_folder_poll(f, s, d, err);
 }
 
 /* Makes a hard link, which takes no space, or a copy on another file system. */

@@ -23,7 +23,7 @@ void dash_folder_begin(struct dash_folder *f, const char *folder, const char *ca
                        const char *nearest);
 /* Looks for checkpoints and pictures. Starts a process that samples pictures from a new checkpoint,
  * unless one still runs. */
-int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+int dash_folder_poll(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err);
 /* Converts new log lines into reports of a single peer, for training without a swarm. */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err);

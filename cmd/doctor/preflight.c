@@ -189,7 +189,7 @@ static void check_entry(struct preflight_entry *e)
     if (c->first_good && !*c->first_good) *c->first_good = pl_seconds();
     pthread_cond_broadcast(&c->s->changed);
     pthread_mutex_unlock(&c->s->lock);
-    probe_look(&p, &e->view);
+    probe_identity(&p, &e->view);
 }
 
 static void *run_entry(void *entry)

@@ -12,7 +12,7 @@
 
 #define PING_LIMIT 3.0      /* s; a ping cannot be canceled */
 #define IDENTIFY_WAIT 2.0   /* s to wait for a peer's identify message */
-#define IDENTIFY_LOOK 10000 /* us between polls */
+#define IDENTIFY_POLL 10000 /* us between polls */
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
 
 static void end(struct probe *p, int status, const char *why)
@@ -179,12 +179,12 @@ static void look(void *context)
     l->v->relays = host_peer_serves(h, &l->p->peer, HOP);
 }
 
-void probe_look(struct probe *p, struct probe_view *v)
+void probe_identity(struct probe *p, struct probe_view *v)
 {
     struct looking l = { p, v };
     double until = pl_seconds() + IDENTIFY_WAIT;
     memset(v, 0, sizeof *v);
     while (!loop_call(p->s->loop, look, &l) && !v->has_seen && pl_seconds() < until &&
            !probe_is_stopped(p->s, p->stop))
-        usleep(IDENTIFY_LOOK);
+        usleep(IDENTIFY_POLL);
 }

@@ -44,6 +44,6 @@ struct probe_view {
     int has_seen, has_local;
 };
 /* Waits up to IDENTIFY_WAIT until the peer has identified itself. */
-void probe_look(struct probe *p, struct probe_view *v);
+void probe_identity(struct probe *p, struct probe_view *v);
 
 #endif

@@ -98,7 +98,7 @@ int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n)
     return rc ? rc : encode(o, o->out + at, x, n);
 }
 
-/* What a message's values are for average_add; PL_EPROTO if one of them is no number. values (n)
+/* What a message's values are for average_add; PL_EPROTO if one of them is not a number. values (n)
  * and device (n) are scratch on the host and on the device, for a coding that average_add
  * does not know. */
 static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *values, float *device,

@@ -118,7 +118,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 }
 
 /* The reverse of send_part's last steps. PL_EPROTO for an index beyond the chunk, one twice, or a
- * value that is no number. */
+ * value that is not a number. */
 static int read_part(int32_t *index, float *value, const uint8_t *in, const struct part *p)
 {
     double sum = 0;

@@ -933,7 +933,7 @@ def _unpack(d, at):
 
 # --- hivemind's messages, by field number --------------------------------------------------------
 
-# name: number, type, a * if it is repeated. A type that is none of the plain ones names another
+# name: number, type, a * if it is repeated. Any type but the plain ones names another
 # message.
 MESSAGES = {name: dict((f.split()[0], (int(f.split()[1]), f.split()[2].rstrip("*"), f.endswith("*"))) for f in fields.split(", ") if f)
             for name, fields in {

@@ -95,7 +95,7 @@ attack("finds of a large record", 1, on_new_streams("DHTProtocol.rpc_find", find
 attack("identify", 1, on_new_streams("/ipfs/id/1.0.0", b""))
 attack("pings", 1, on_one_stream("/ipfs/ping/1.0.0", os.urandom(32)))
 attack("reservations", 1, on_new_streams("/libp2p/circuit/relay/0.2.0/hop", delimited(encode("HopMessage", type=0))))
-attack("protocols that are none", 1, on_one_stream("/none", token("/none")))
+attack("unknown protocols", 1, on_one_stream("/none", token("/none")))
 
 # Two hundred identities with an answer of 1 MB each, from four addresses: what all together may
 # have waiting is bounded, too.

@@ -18,9 +18,9 @@ def newcomers(what, limit=5):
         check(f"{what}: a newcomer from {'another' if source == OTHER else 'the same'} address is answered", took < limit, f"{took:.2f} s")
     try:
         known.ping()
-        check(f"{what}: who was there before still is", True)
+        check(f"{what}: earlier connections still are", True)
     except (Closed, OSError) as e:
-        check(f"{what}: who was there before still is", False, e)
+        check(f"{what}: earlier connections still are", False, e)
 
 
 def everywhere(n, f):

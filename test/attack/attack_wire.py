@@ -70,7 +70,7 @@ def costs_the_connection(what, attack):
 
 
 costs_the_connection("another version", lambda b: b.raw(struct.pack(">BBHII", 1, WINDOW, SYN, 1, 0)))
-costs_the_connection("a type that is none", lambda b: b.frame(9, 0, 1, 0))
+costs_the_connection("an invalid type", lambda b: b.frame(9, 0, 1, 0))
 costs_the_connection("a stream of the other side's number", lambda b: b.frame(WINDOW, SYN, 2, 0))
 costs_the_connection("bytes beyond the window", lambda b: b.frame(DATA, SYN, 1, body=bytes(WINDOW_BYTES + 1)))
 costs_the_connection("a stream that is there already", lambda b: (b.open("/ipfs/ping/1.0.0"), b.frame(WINDOW, SYN, 1, 0)))

@@ -413,7 +413,7 @@ static void check_weights(struct golden *g, const char *path)
     if (!rc) pl_gpt2_clear(&m);
 }
 
-/* Every name in the file is a parameter's, or one of the two masks that are none. */
+/* Every name in the file is a parameter's, or one of the two masks, which are not. */
 static void check_hub(struct golden *g, const char *path)
 {
     struct pl_gpt2_config c = { .layers = PL_PRENORM_LAYERS_MAX,

@@ -40,7 +40,7 @@ struct replay {
 };
 
 /* Reads the start: the same for all, or with a prefix "r%d." each peer's own. Returns 0, and says
- * why, for a file that is none. */
+ * why, for an invalid file. */
 static int replay_read(struct replay *p, struct golden *g, const char *path, const char *prefix)
 {
     char own[20];

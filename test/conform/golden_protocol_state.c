@@ -18,7 +18,7 @@ static void check_announcement(struct golden *g, const json_t *c)
         good = !mp_read(&v, bytes_at(&subkey), bytes_length(&subkey), NULL);
         golden_check(g, "who announces",
                      good && v->kind == MP_BIN && !peer_id_parse(&id, v->bytes, v->n),
-                     "is no peer");
+                     "is not a peer");
         if (good) mp_free(v);
     }
     if (wire_member(g, c, "value", &raw) &&

@@ -279,7 +279,7 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
     {
         char what[200];
         if (!json_is_string(entry)) {
-            golden_fail(g, "invalid_text", "%zu is no text", i);
+            golden_fail(g, "invalid_text", "%zu is not text", i);
             continue;
         }
         snprintf(what, sizeof what, "'%.150s' is refused", json_string_value(entry));

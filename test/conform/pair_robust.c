@@ -29,7 +29,7 @@ static void clip(struct pair *p, int n, size_t d, double tau, int weighted, floa
     struct pl_clip_result result;
     double *weight = NULL;
     if (!pair_case(p, "centered_clip", "n%d d%zu tau%g%s%s", n, d, tau, weighted ? " weighted" : "",
-                   bad != 0 ? " with a value that is none" : ""))
+                   bad != 0 ? " with a NaN" : ""))
         return;
     struct pair_f32 x = pair_host_f32(p, (size_t)n * d);
     struct pair_f64 v = pair_host_f64(p, d);
@@ -53,7 +53,7 @@ static void stops(struct pair *p, int n, size_t d, double stop_norm, double stop
     struct pl_clip how = { 3, NULL, 7, stop_norm, stop_largest, 0 };
     struct pl_clip_result result[2];
     if (!pair_case(p, "centered_clip", "n%d d%zu stops at %g, %g%s", n, d, stop_norm, stop_largest,
-                   bad != 0 ? " with a value that is none" : ""))
+                   bad != 0 ? " with a NaN" : ""))
         return;
     struct pair_f32 x = pair_host_f32(p, (size_t)n * d);
     struct pair_f64 v = pair_host_f64(p, d);
@@ -75,7 +75,7 @@ static void stops(struct pair *p, int n, size_t d, double stop_norm, double stop
 static void median(struct pair *p, int n, size_t d, int upper, float bad)
 {
     if (!pair_case(p, "median", "n%d d%zu %s%s", n, d, upper ? "upper" : "lower",
-                   bad != 0 ? " with a value that is none" : ""))
+                   bad != 0 ? " with a NaN" : ""))
         return;
     struct pair_f32 x = pair_host_f32(p, (size_t)n * d), m = pair_host_f32(p, d);
     fill(p, x, n, d, bad);

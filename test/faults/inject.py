@@ -215,7 +215,7 @@ class Trial:
         try:
             found = contents(self.folder)
         except ValueError:
-            return "a log with a line that is no JSON"
+            return "a log with a line that is not JSON"
         for name, value in found.items():
             if name not in self.allowed:
                 if what != "unlink":

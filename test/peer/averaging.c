@@ -16,8 +16,8 @@
 #define IDENTIFY_WAIT 2.0 /* s until it has said what it serves */
 #define LOOK_EVERY 0.3    /* s between looks at its declaration */
 #define MARGIN 1.5        /* s that all our requests may need before its own time comes */
-#define BEGIN_AFTER 3.0   /* s behind its time: a leader's second message, as the original waits */
-#define DOWNLOAD_TRIES 3  /* where the stream is reset */
+#define BEGIN_AFTER 3.0 /* s behind its time: a leader's second message, as hivemind 1.1.12 waits */
+#define DOWNLOAD_TRIES 3 /* where the stream is reset */
 
 const char *walk_code(int code)
 {

@@ -92,7 +92,7 @@ static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
         else if (m.weight != 0)
             rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
         else if (!part_message_is_sound(&m))
-            rc = pl_fail(err, PL_EPROTO, "part %zu: values that are none, or not finite", i);
+            rc = pl_fail(err, PL_EPROTO, "part %zu: missing or infinite values", i);
         else if (x->values_known && !is_its_own(x, i, &m))
             rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);
     }

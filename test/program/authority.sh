@@ -78,7 +78,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     refuses_again 1 "certificate.*; your side: give the authority.s certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
     refuses_again 1 "no program answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
 
-    # Each file that can be wrong, and each authority that is none: one line with the file and the
+    # Each file that can be wrong, and each invalid authority: one line with the file and the
     # side.
     wrong() { # words, options in place of those that are right
         words=$1; shift

@@ -95,7 +95,7 @@ check "nothing to prepare" [ "$status" -eq 1 ]
 check "is said" grep -q '^potluck prepare: gone.tsv: cannot read any of the first 2 pictures$' said
 check "and no shard is written" [ -z "$(ls gone)" ]
 
-# Captions: a megabyte, which is only long, and bytes that are no UTF-8.
+# Captions: a megabyte, which is only long, and invalid UTF-8.
 { printf 'honest.png\t'; many 1000000 a; printf '\nhonest.png\tok\n'; } >long.tsv
 check "a caption of a megabyte is prepared" prepare --data long.tsv --out long
 check "and so is the next" made long 2

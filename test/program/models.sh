@@ -73,7 +73,7 @@ check "CLIP's row" test "$(words $vocab --row 8)" = "49406 320 1125 539 320 2368
 check "and back" test "$(words $vocab | "$POTLUCK" tokenize --model $vocab --decode)" = "a photo of a cat "
 check "GPT-2's ids and back" test "$(words test/golden/tokenizer/gpt2_bpe | "$POTLUCK" tokenize --model test/golden/tokenizer/gpt2_bpe --decode)" = "A photo of a CAT"
 printf 'cat \377 face\n' | "$POTLUCK" tokenize --model $vocab >"$work/ids" 2>"$work/err"
-check "a byte that is no UTF-8 is named" grep -q 'line 1: byte 5 is not UTF-8' "$work/err"
+check "a byte that is not UTF-8 is named" grep -q 'line 1: byte 5 is not UTF-8' "$work/err"
 check "and its line goes on" test "$(wc -w <"$work/ids")" -ge 3
 refuses 1 "is not below" sh -c "echo 99999999 | '$POTLUCK' tokenize --model $vocab --decode"
 finish

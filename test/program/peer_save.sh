@@ -106,7 +106,7 @@ f=$work/s/$(newest "$work/s")
 step=$(basename "$f" .safetensors | sed 's/checkpoint-0*//')
 check "show" sh -c "'$POTLUCK' show '$f' | grep -q '\"step\":$step,\"optimizer_steps\":'"
 check "generate" "$POTLUCK" generate --model "$work/s" "red apple" --greedy --quiet --out "$work/drawn"
-check "train --resume goes on from it" "$POTLUCK" train --config $tiny --limit 128 --target-batch 32 --batch 8 --steps $((step + 2)) \
+check "train --resume continues from it" "$POTLUCK" train --config $tiny --limit 128 --target-batch 32 --batch 8 --steps $((step + 2)) \
     --quiet --out "$work/s" --resume
 check "two steps further" test -f "$work/s/$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 

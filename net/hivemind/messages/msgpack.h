@@ -52,7 +52,7 @@ int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err
 void mp_free(struct mp_value *root);
 
 int mp_is_text(const struct mp_value *v, const char *text);
-/* A map's value under a text key (the last one, as in Python), or NULL; also if v is no map. */
+/* A map's value under a text key (the last one, as in Python), or NULL; also if v is not a map. */
 const struct mp_value *mp_get(const struct mp_value *v, const char *key);
 /* Of an MP_INT from 0 to INT64_MAX, or -1 for anything else. */
 int64_t mp_count(const struct mp_value *v);

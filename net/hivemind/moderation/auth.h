@@ -19,7 +19,7 @@ struct auth_token {
     struct bytes signature;
 };
 void auth_token_clear(struct auth_token *t);
-/* The wire's form. PL_EFORMAT for bytes that are none. */
+/* The wire's form. PL_EFORMAT for other bytes. */
 int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n);
 int auth_token_write(struct bytes *out, const struct auth_token *t);
 /* What the authority signs. */

@@ -80,7 +80,7 @@ static void cut(struct bytes *b, size_t n, const char *field)
 static void make_listen_addresses(struct bytes *b, size_t n) { cut(b, n, "\x12\x00"); }
 static void make_protocols(struct bytes *b, size_t n) { cut(b, n, "\x1a\x00"); }
 
-/* Envelope: a key that is none, a type, n bytes of payload. */
+/* Envelope: an invalid key, a type, n bytes of payload. */
 static void make_envelope(struct bytes *b, size_t n)
 {
     bytes_add(b, "\x0a\x04\x08\x01\x12\x00\x12\x02\x03\x01", 10);

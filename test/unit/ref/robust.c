@@ -64,7 +64,7 @@ static void equal_inputs_stay(void **state)
     assert_true(result.step == 0 && far(v, x[0]) == 0);
 }
 
-/* Inputs are counted as clipped beyond tau, not at it; one that is no number is. Either limit ends
+/* Inputs are counted as clipped beyond tau, not at it; a NaN is. Either limit ends
  * the iteration, at the limit already. */
 static void clipped_and_stopped(void **state)
 {

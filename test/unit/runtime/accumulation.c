@@ -125,7 +125,7 @@ static void rates_of_steps(void **state)
     end(&r);
 }
 
-/* A loss that is infinite is no more use than one that is no number. */
+/* A loss that is infinite is no more use than a NaN. */
 static void infinite_losses(void **state)
 {
     struct run r = begin(NULL);

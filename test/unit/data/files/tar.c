@@ -250,7 +250,7 @@ static void pax_headers(void **state)
     assert_int_equal(e[2].n, 1);
 }
 
-/* Records that are none are passed over: without a length, longer than the header, without a value. */
+/* Invalid records are skipped: without a length, longer than the header, without a value. */
 static void broken_pax_headers(void **state)
 {
     static const char *const broken[] = { "path=a/b\n",

@@ -293,7 +293,7 @@ static void a_position_of_other_data_is_refused(void **state)
         assert_non_null(strstr(err.text, "data position"));
         pl_batch_stream_close(again);
     }
-    /* Cut anywhere, it is no JSON; nothing worse happens. */
+    /* Cut anywhere, it is not JSON; nothing worse happens. */
     for (size_t n = 0; n < strlen(position); n += 7) {
         shorter = strndup(position, n);
         again = open_stream(&o, 3, 1);
@@ -327,7 +327,7 @@ static void a_forged_position_is_refused(void **state)
         pl_batch_stream_close(again);
         free(forged);
     }
-    for (size_t k = 0; k < PL_COUNT(lists); k++) { /* a buffer that is none is not an empty one */
+    for (size_t k = 0; k < PL_COUNT(lists); k++) { /* a missing buffer is not an empty one */
         char *at = strstr(position, "\"places\":"), *forged = malloc(strlen(position) + 32);
         sprintf(forged, "%.*s%s%s", (int)(at - position), position, lists[k], strchr(at, ']') + 1);
         again = open_stream(&o, 3, 1);

@@ -314,7 +314,7 @@ static void a_senders_time(void **state)
     end();
 }
 
-/* A part of another length, and a first message that is none. */
+/* A part of another length, and an invalid first message. */
 static void what_no_part_is(void **state)
 {
     static const double share[GROUP] = { 2 * PART, 0, 0 };

@@ -137,7 +137,7 @@ static void make_heavy(struct letter *l)
     memcpy(l->data, bytes_at(&heavy), l->n = bytes_length(&heavy));
 }
 
-/* Each weight and value that is none is refused by its name, and costs the others nothing. */
+/* Each invalid weight and value is refused by its name, and costs the others nothing. */
 static void named_reasons(void **state)
 {
     static const struct {

@@ -239,7 +239,7 @@ static void round_of_all(size_t byzantine)
 /* So many peers, the first of them byzantine, so many rounds. The loss at the end. */
 static double train(size_t n, size_t byzantine, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of an attacker's mean too; and verification finds Byzantine
+    /* A NaN comes out of an attacker's mean too; and verification finds Byzantine
      * peers. Such groups fail until these are in none. Otherwise groups are whole, however slow the
      * machine. */
     int fails = way == BTARD ? attack != HONEST : way == MEAN && attack == NOT_A_NUMBER;

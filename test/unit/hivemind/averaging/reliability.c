@@ -189,7 +189,7 @@ static void withdrawn_reports(void **state)
     assert_true(is_paused(103, 51));
 }
 
-/* As many new names as there are push out neither who has proven itself, nor who was there
+/* As many new names as there are push out neither proven peers, nor those that were there
  * before. */
 static void bounded(void **state)
 {

@@ -221,7 +221,7 @@ static inline size_t get_count(struct node *n, const char *key, int latest)
     return count;
 }
 
-static inline void begin_look(void *context)
+static inline void begin_poll(void *context)
 {
     struct request *w = context;
     dht_node_status(w->n->dht, &w->look);
@@ -230,7 +230,7 @@ static inline void begin_look(void *context)
 static inline struct dht_status look(struct node *n)
 {
     struct request w = { .n = n };
-    loop_call(n->loop, begin_look, &w);
+    loop_call(n->loop, begin_poll, &w);
     return w.look;
 }
 

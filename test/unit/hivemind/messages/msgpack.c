@@ -119,7 +119,7 @@ static void maps(void **state)
                                               "a\x03",
                              11, NULL),
                      PL_OK);
-    assert_true(mp_count(mp_get(v, "a")) == 3); /* the last, as in Python; bytes are no text */
+    assert_true(mp_count(mp_get(v, "a")) == 3); /* the last, as in Python; bytes are not text */
     assert_null(mp_get(v, "b"));
     assert_null(mp_get(&v->item[0], "a"));
     mp_free(v);

@@ -36,7 +36,7 @@ static void newest_wins(void **state)
     dht_store_clear(&s);
 }
 
-/* As the original writes it: a subkey that is renewed keeps its place, even if it had expired
+/* As hivemind writes it: a subkey that is renewed keeps its place, even if it had expired
  * meanwhile and nobody has looked. */
 static void renewed_in_place(void **state)
 {

@@ -127,7 +127,7 @@ static void another_peers_signature_proves_nothing(void **state)
 static void a_commitment_other_than_sent_proves(void **state)
 {
     assert_true(proves(proof_of(sent(1, 1), commit(2, COMMIT_BYTES(PEERS)))));
-    /* bodies of other lengths, a receiver that is none, and a body that the hash is not of */
+    /* bodies of other lengths, an invalid receiver, and a body that the hash is not of */
     assert_false(proves(proof_of(sent(1, 1), commit(2, COMMIT_BYTES(PEERS) - 1))));
     assert_false(proves(proof_of(sent(1, 1), commit(2, 0))));
     assert_false(proves(proof_of(message(AUTHOR, VERIFIER_SENT, 1, 1, SENT_BYTES - 1, round_a),

@@ -95,7 +95,7 @@ static void nobody_else_does(void **unused)
     };
     for (size_t i = 0; i < PL_COUNT(others); i++) {
         if (http_may_see(others[i], HUB)) fail_msg("'%s' sees it", others[i]);
-        /* Nor does a home that is none let anybody see what belongs to it. */
+        /* Nor does an invalid home let anybody see what belongs to it. */
         if (http_may_see(HUB "/", others[i]))
             fail_msg("the hub sees what belongs to '%s'", others[i]);
     }

@@ -84,7 +84,7 @@ static void a_folder_as_a_server_shows_it(void **state)
         { "<a href=s/a.parquet>", { "http://h/f/s/a.parquet" } },
         { "<a href=a&#39;&#x3c;&lt;&b.parquet>", { "http://h/f/a%27%3C%3C%26b.parquet" } },
         { "<a href=c%3Ad.parquet>", { "http://h/f/c%3Ad.parquet" } },
-        /* what leads elsewhere, what is none, and one that counts */
+        /* what leads elsewhere, invalid ones, and one that counts */
         { "<a href=../a.parquet><a href=/g/a.parquet><a href=//g/f/a.parquet><a href=.parquet>"
           "<a href=http://g/f/a.parquet><a href=http://hh/f/a.parquet><a href=ftp:a.parquet>"
           "<a href=s/../../a.parquet><a href=%2e%2e/a.parquet><a href=..%2fa.parquet>"

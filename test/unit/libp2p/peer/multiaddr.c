@@ -1,4 +1,4 @@
-/* multiaddr.c - addresses as the original prints them; what may be kept but never dialled. */
+/* multiaddr.c - addresses as go-multiaddr prints them; what may be kept but never dialled. */
 #include "net/libp2p/protocols/kad.h"
 #include "test/unit/unit.h"
 
