@@ -14,9 +14,11 @@
 /* bytes of one peer: records (DHT_STORE_MAX), its cache (DHT_CACHE_MAX), and 16 MiB for all else. A
  * quiet one has two. */
 #define MEMORY_MAX (96u << 20)
-#define CLIPPED 3e4     /* float16 ends at 65504: what its encoder clips cannot agree */
-#define ALONE_MAX 8     /* steps with our own gradient in a row, once faults have ended */
-#define APART_MAX 90.0  /* s that two connected peers are more than one epoch apart */
+#define CLIPPED 3e4 /* float16 ends at 65504: what its encoder clips cannot agree */
+#define ALONE_MAX 8 /* steps with our own gradient in a row, once faults have ended */
+/* s that two connected peers are more than one epoch apart: two parts of equal size, of which neither
+ * is a majority, need longest. */
+#define APART_MAX 150.0
 #define JOIN_MAX 90.0   /* s after which every peer can join again */
 #define BEEN_MAX 8192   /* states that are remembered */
 #define GROUPS_MAX 4096 /* all-reduces of a run, each as seen by one peer */
