@@ -87,8 +87,8 @@ SIMULATION_WRAP = pthread_create pthread_join pthread_mutex_init pthread_mutex_d
 	aligned_alloc strdup strndup open close read pread write fsync fstat stat access rename unlink mkdir mmap \
 	scandir rsa_key_make rsa_key_sign rsa_public_parse rsa_public_is_canonical rsa_public_verify \
 	identity_sign public_key_verify noise_seal noise_unseal pl_backend_open bans_add progress_write dht_node_store allreduce_message pl_reducer_reply pl_wire_encode \
-	averager_begin averager_share training_state_write state_source_next collaboration_average collaboration_begin_average \
-	collaboration_end_average timer_start authority_ask claims_round broadcast_send broadcast_send_pair
+	averager_begin averager_share training_state_write state_source_next training_average training_begin_average \
+	training_end_average timer_start authority_ask claims_round broadcast_send broadcast_send_pair
 $(BUILD)/simulate_faults: $(SIMULATION_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(foreach f,$(SIMULATION_WRAP),-Wl,--wrap=$(f)) $(filter-out -luv,$(LIBS))
 
@@ -131,7 +131,7 @@ sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, inter
 	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens device programs swarms interop
 
 # What has a network, or threads of its own. OpenMP's are left out: its library is not instrumented.
-THREADED = abuse attacks averager averager_declarations averager_nat averager_slow averager_state collaboration collaboration_records collaboration_step dashboard devices devices_bf16 dht_join dht_node host host_flood host_routing host_strangers membership http_server http_source rpc_stream rpc_stream_ends batch_stream collaborative collaborative_tensors upload upload_parts
+THREADED = abuse attacks averager averager_declarations averager_nat averager_slow averager_state training training_records training_step dashboard devices devices_bf16 dht_join dht_node host host_flood host_routing host_strangers membership http_server http_source rpc_stream rpc_stream_ends batch_stream optimizer_delay optimizer_tensors upload upload_parts
 sanitize-threads: ## what has a network or threads, swarms and interop under ThreadSanitizer
 	$(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE=-fsanitize=thread sanitized $(patsubst %,$(BUILD)/tsan/test/%,$(THREADED))
 	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop

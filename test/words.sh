@@ -38,7 +38,7 @@ gain, offset        weight, bias
 (M,3E\)|d\),) turned  rotated
 is_hidden           is_behind_nat
 averager_hidden     averager_nat
-dht_look[a-z_]*     dht_poll
+dht_look[a-z_]*     run_records
 settle_wait         complete_wait
 peer_help[a-z_]*    peer_auxiliary
 (upload|preflight|golden|on)_tell  report, notify

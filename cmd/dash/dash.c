@@ -5,7 +5,7 @@
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/swarm.h"
-#include "net/http/dashboard/dht_poll.h"
+#include "net/http/dashboard/run_records.h"
 #include "net/http/server/host_name.h"
 #include "net/libp2p/protocols/latency.h"
 
@@ -119,8 +119,8 @@ static int keys(struct dash *o, struct validators *v)
 
 /* --- one poll of the swarm -------------------------------------------------------------------- */
 
-static int fetch(struct dash *o, struct dht_poll *l, const struct dht_id *key,
-                 int (*take)(struct dht_poll *, const struct dht_dictionary *))
+static int fetch(struct dash *o, struct run_records *l, const struct dht_id *key,
+                 int (*take)(struct run_records *, const struct dht_dictionary *))
 {
     struct dht_result r;
     int rc = swarm_get(&o->swarm, &r, key, 1);
@@ -130,7 +130,7 @@ static int fetch(struct dash *o, struct dht_poll *l, const struct dht_id *key,
 }
 
 /* To peers that can be called; returns how many are known. */
-static size_t distances(struct dash *o, struct distance *out, const struct dht_poll *l)
+static size_t distances(struct dash *o, struct distance *out, const struct run_records *l)
 {
     struct peer_id peers[LATENCY_MAX];
     size_t n = 0;
@@ -141,15 +141,15 @@ static size_t distances(struct dash *o, struct distance *out, const struct dht_p
 
 static int poll_dht(struct dash *o, struct pl_err *err)
 {
-    struct dht_poll l = { 0 };
+    struct run_records l = { 0 };
     struct distance distance[LATENCY_MAX];
     struct dht_status status;
     struct dashboard_snapshot at = { 0 };
     struct resources resources;
-    int rc = fetch(o, &l, &o->progress_key, dht_poll_progress);
-    if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_poll_metrics);
-    if (!rc) rc = fetch(o, &l, &o->report_key, dht_poll_report);
-    if (!rc) rc = fetch(o, &l, &o->group_key, dht_poll_group);
+    int rc = fetch(o, &l, &o->progress_key, run_records_progress);
+    if (!rc) rc = fetch(o, &l, &o->metrics_key, run_records_metrics);
+    if (!rc) rc = fetch(o, &l, &o->report_key, run_records_report);
+    if (!rc) rc = fetch(o, &l, &o->group_key, run_records_group);
     swarm_status(&o->swarm, &status);
     swarm_resources(&o->swarm, &resources);
     at.resources = &resources;
@@ -168,7 +168,7 @@ static int poll_dht(struct dash *o, struct pl_err *err)
         at.problem = "No peer of this run has reported lately.";
     if (rc) pl_fail(err, rc, "%s", pl_status_name(rc));
     else rc = dashboard_update(o->dashboard, &at, err);
-    dht_poll_clear(&l);
+    run_records_clear(&l);
     return rc;
 }
 

@@ -4,7 +4,7 @@
 #include "cmd/common/json_event.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
-#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/training.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 struct peer_auxiliary {
     const struct peer_model *model;
     int json, has_entered;
-    struct collaboration *c;
+    struct training *c;
     float **tensor; /* zeros at first: they weigh nothing, but must be numbers */
 };
 
@@ -31,7 +31,7 @@ const struct option_row peer_auxiliary_rows[] = {
 
 /* --- work ------------------------------------------------------------------------------------- */
 
-static void say(const struct peer_auxiliary *p, const struct collaboration_round *r)
+static void say(const struct peer_auxiliary *p, const struct training_round *r)
 {
     if (!p->json) {
         if (r->banned) fprintf(stderr, "potluck peer: %s\n", r->caught.text);
@@ -50,10 +50,10 @@ static void say(const struct peer_auxiliary *p, const struct collaboration_round
 
 void peer_auxiliary_turn(struct peer_auxiliary *p)
 {
-    struct collaboration_round r;
-    if (!p->has_entered) collaboration_enter(p->c, 0);
+    struct training_round r;
+    if (!p->has_entered) training_enter(p->c, 0);
     p->has_entered = 1;
-    if (collaboration_help(p->c, p->tensor, &r)) say(p, &r);
+    if (training_help(p->c, p->tensor, &r)) say(p, &r);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ int peer_auxiliary_open(struct peer_auxiliary **out, const struct peer_auxiliary
 {
     struct peer_auxiliary *p = calloc(1, sizeof *p);
     enum pl_compression *method = NULL;
-    struct collaboration_options options = {
+    struct training_options options = {
         .run = run,
         .host = s->host,
         .node = s->node,
@@ -107,7 +107,7 @@ int peer_auxiliary_open(struct peer_auxiliary **out, const struct peer_auxiliary
     p->json = json;
     if ((rc = open_tensors(p, &method, o))) pl_fail(err, rc, "--auxiliary: no memory");
     options.method = method;
-    if (!rc) rc = collaboration_open(&p->c, &options, err);
+    if (!rc) rc = training_open(&p->c, &options, err);
     free(method);
     if (rc) peer_auxiliary_close(p);
     else *out = p;
@@ -117,7 +117,7 @@ int peer_auxiliary_open(struct peer_auxiliary **out, const struct peer_auxiliary
 void peer_auxiliary_close(struct peer_auxiliary *p)
 {
     if (!p) return;
-    collaboration_close(p->c);
+    training_close(p->c);
     optimizer_state_host_free(&p->model->state, p->tensor);
     free(p);
 }

@@ -8,7 +8,7 @@
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"
 #include "net/hivemind/training/claims.h"
-#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/training.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -272,7 +272,7 @@ int peer_save_start(struct peer_save *p, struct swarm *s, struct pl_err *err)
 {
     enum pl_compression *method = calloc(p->model->state.count + 1, sizeof *method);
     const struct averager_options o = { .prefix = p->prefix,
-                                        .class_name = COLLABORATION_STATE_CLASS,
+                                        .class_name = TRAINING_STATE_CLASS,
                                         .be = &p->model->be,
                                         .tensors = p->model->state.count,
                                         .schema = p->model->state.schema,

@@ -11,7 +11,7 @@
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/doctor/preflight.h"
-#include "net/hivemind/optimizer/collaborative_trainer.h"
+#include "net/hivemind/optimizer/optimizer_trainer.h"
 #include "net/hivemind/training/peer_report.h"
 
 #include <math.h>
@@ -81,7 +81,7 @@ static int add_batch(struct swarm_trainer *l, double *loss, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- the trainer's hooks, see collaborative_trainer.h ----------------------------------------- */
+/* --- the trainer's hooks, see optimizer_trainer.h ----------------------------------------- */
 
 /* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient
  * buffer, so that the next batches accumulate in another one. */

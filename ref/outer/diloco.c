@@ -51,7 +51,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     (void)g;
     mean = be->alloc(o->n * sizeof *mean);
     rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
-    /* b = mu b + mean,  phi = phi - nu (mean + mu b):  step.c */
+    /* b = mu b + mean,  phi = phi - nu (mean + mu b):  outer_steps.c */
     if (!rc && total > 0) {
         rc = be->outer_nesterov(phi, b, mean, o->n, (float)o->setup.mu, (float)o->setup.nu);
         o->counter[PL_OUTER_ROUNDS]++;

@@ -4,7 +4,7 @@
 #include "threads.h"
 
 #include "net/hivemind/moderation/bans.h"
-#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/training.h"
 #include "net/loop/loop.h"
 
 #include <math.h>
@@ -218,7 +218,7 @@ static int has_kind(enum byzantine kind)
 }
 
 static void check_applied(struct trainer *t, const float *before, float *const *after_,
-                          const struct collaboration_round *r)
+                          const struct training_round *r)
 {
     static const uint8_t none[DHT_ID_BYTES];
     static float after[PLAN_VALUES];
@@ -251,40 +251,34 @@ static void check_applied(struct trainer *t, const float *before, float *const *
     memcpy(a->value, after, n * sizeof *a->value);
 }
 
-void __real_collaboration_average(struct collaboration *c, float *const *gradient,
-                                  struct collaboration_round *r);
-void __wrap_collaboration_average(struct collaboration *c, float *const *gradient,
-                                  struct collaboration_round *r);
-void __wrap_collaboration_average(struct collaboration *c, float *const *gradient,
-                                  struct collaboration_round *r)
+void __real_training_average(struct training *c, float *const *gradient, struct training_round *r);
+void __wrap_training_average(struct training *c, float *const *gradient, struct training_round *r);
+void __wrap_training_average(struct training *c, float *const *gradient, struct training_round *r)
 {
     struct trainer *t = trainer_here();
     if (t) copy_values(t->before, gradient);
-    __real_collaboration_average(c, gradient, r);
+    __real_training_average(c, gradient, r);
     if (t) check_applied(t, t->before, gradient, r);
 }
 
-void __real_collaboration_begin_average(struct collaboration *c, float *const *gradient);
-void __wrap_collaboration_begin_average(struct collaboration *c, float *const *gradient);
-void __wrap_collaboration_begin_average(struct collaboration *c, float *const *gradient)
+void __real_training_begin_average(struct training *c, float *const *gradient);
+void __wrap_training_begin_average(struct training *c, float *const *gradient);
+void __wrap_training_begin_average(struct training *c, float *const *gradient)
 {
     struct trainer *t = trainer_here();
     if (t) {
         t->taking = gradient;
         copy_values(t->before, gradient);
     }
-    __real_collaboration_begin_average(c, gradient);
+    __real_training_begin_average(c, gradient);
 }
 
-int __real_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
-                                     int wait);
-int __wrap_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
-                                     int wait);
-int __wrap_collaboration_end_average(struct collaboration *c, struct collaboration_round *r,
-                                     int wait)
+int __real_training_end_average(struct training *c, struct training_round *r, int wait);
+int __wrap_training_end_average(struct training *c, struct training_round *r, int wait);
+int __wrap_training_end_average(struct training *c, struct training_round *r, int wait)
 {
     struct trainer *t = trainer_here();
-    int has = __real_collaboration_end_average(c, r, wait);
+    int has = __real_training_end_average(c, r, wait);
     if (has && t && t->taking) {
         check_applied(t, t->before, t->taking, r);
         t->taking = NULL;

@@ -1,6 +1,6 @@
 /* world.c - simulated peers that train on one virtual clock: their steps, and the event loop. */
 #include "world_internal.h"
-#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/training.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void search(struct peer *p, double scheduled)
     struct world *w = p->w;
     p->attempts++;
     matchmaking_begin(&p->m, w->now, scheduled, p->deadline);
-    if (p->triggered) matchmaking_patience(&p->m, COLLABORATION_PATIENCE);
+    if (p->triggered) matchmaking_patience(&p->m, TRAINING_PATIENCE);
     world_settle(p);
 }
 
@@ -223,7 +223,7 @@ static void happen(struct world *w, struct event *e)
     case E_TICK: matchmaking_tick(&p->m, w->now); break;
     case E_TRIGGER:
         p->triggered = 1;
-        matchmaking_patience(&p->m, COLLABORATION_PATIENCE);
+        matchmaking_patience(&p->m, TRAINING_PATIENCE);
         break;
     case E_LOOKED: {
         const struct key *k = world_key(w, p);

@@ -129,7 +129,7 @@ static void watch_giving(void *context)
 {
     struct giving *g = context;
     struct averager *a = g->caller.a;
-    /* The same limits as a newcomer has for its donor (averager_load.c), seen from the other
+    /* The same limits as a newcomer has for its donor (averager_download.c), seen from the other
      * end. */
     if (!averager_pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
         timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);

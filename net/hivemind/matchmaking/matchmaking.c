@@ -20,7 +20,7 @@
  *              when its own time comes (`begin`), when the group is full, or when everybody
  *              expected is there.
  *   ASKING     A JoinRequest is on its way to one leader. Whether we lead is open until the answer,
- *              so peers that ask us wait (matchmaking_lead.c). After request_timeout the next
+ *              so peers that ask us wait (matchmaking_followers.c). After request_timeout the next
  *              candidate is asked, and this leader again after 2, 4, 8... s.
  *   FOLLOWING  The leader has accepted us. Our own followers are sent on to it, so that chains of
  *              followers collapse into one group. Until the expiration in our request, plus

@@ -132,7 +132,7 @@ struct matchmaking_leader {
     int hops; /* leaders that have sent us on to this one */
 };
 
-/* Join requests that wait for our own leader's answer (matchmaking_lead.c). */
+/* Join requests that wait for our own leader's answer (matchmaking_followers.c). */
 struct matchmaking_queue {
     struct matchmaking_waiting {
         void *stream;

@@ -1,11 +1,11 @@
 /* matchmaking_internal.h - what the two sides of a search share: looking for a leader
- * (matchmaking.c), being one (matchmaking_lead.c). */
+ * (matchmaking.c), being one (matchmaking_followers.c). */
 #ifndef PL_MATCHMAKING_INTERNAL_H
 #define PL_MATCHMAKING_INTERNAL_H
 
 #include "matchmaking.h"
 
-/* Calls go from matchmaking.c to matchmaking_lead.c only, so how a search ends is with the leader:
+/* Calls go from matchmaking.c to matchmaking_followers.c only, so how a search ends is with the leader:
  * it answers everybody who waits for this peer. */
 
 /* Nothing is to be had with this peer. */

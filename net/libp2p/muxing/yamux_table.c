@@ -4,7 +4,7 @@
  * A stream is in the queue while it has bytes to send and credit to send them with. The session
  * takes one frame from its head and puts it back at the end, so no stream starves another. The
  * sums of unread and unsent bytes are kept here, with each change, for the resource manager. */
-#include "yamux_table.h"
+#include "yamux.h"
 
 #include <stdlib.h>
 #include <string.h>

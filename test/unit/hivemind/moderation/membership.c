@@ -1,7 +1,7 @@
 /* membership.c - peers of a moderated run and its authority in one process: a token is renewed when
  * a minute of it is left and not before, a failure is tried again only later, and the public
  * optimizer does all of that by itself. */
-#include "net/hivemind/optimizer/collaborative_internal.h"
+#include "net/hivemind/optimizer/optimizer_internal.h"
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
 #include "test/unit/unit.h"

@@ -1,4 +1,4 @@
-/* collaborative_open.c - a peer's way into a run and out of it. [spec hivemind-protocol 7, 12]
+/* optimizer_open.c - a peer's way into a run and out of it. [spec hivemind-protocol 7, 12]
  *
  *   join the DHT by the initial peers - open the averagers of gradients and parameters
  *   - read everybody's progress - download a state - share ours - (steps)
@@ -7,7 +7,7 @@
  * The order matters. Progress before the state: it says which epoch to expect. The state before
  * the first batch: samples of an untrained model would count for everybody's step. Withdrawal
  * before leaving: without it the others wait for a minute, a record's life. */
-#include "collaborative_internal.h"
+#include "optimizer_internal.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "runtime/backend_open.h"
 
@@ -153,7 +153,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
 {
     const struct optimizer_state *state = c->trainer.state;
     const struct pl_collaborative_options *o = &c->o;
-    struct collaboration_options options = {
+    struct training_options options = {
         .run = run,
         .host = c->member.swarm->host,
         .node = c->member.swarm->node,
@@ -191,7 +191,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
     if (!rc && (!(c->host = optimizer_state_host(state)) || delayed_open(c)))
         rc = pl_fail(err, PL_ENOMEM, "no memory");
     options.method = method;
-    if (!rc) rc = collaboration_open(&c->collaboration, &options, err);
+    if (!rc) rc = training_open(&c->training, &options, err);
     free(method);
     return rc;
 }
@@ -214,7 +214,7 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     struct pl_err why = { "" };
     int loaded;
     /* Reads everybody's progress once, before anything of ours is reported. */
-    collaboration_enter(c->collaboration, c->epoch);
+    training_enter(c->training, c->epoch);
     collaborative_report(c, &ready);
     /* A state of the swarm replaces our values; PL_ENOTFOUND: no peer shares one, so we are the
      * first. */
@@ -267,14 +267,14 @@ void pl_collaborative_close(struct pl_collaborative *c)
     struct pl_collaborative_event end = { .kind = PL_COLLABORATIVE_END };
     struct pl_err why;
     if (!c) return;
-    if (c->collaboration) {
+    if (c->training) {
         /* A step on its way is finished: its samples have been counted by all. */
         if (!c->failed) pl_collaborative_finish(c, &why);
-        delayed_wait_copied(c, &why); /* its thread calls the collaboration */
+        delayed_wait_copied(c, &why); /* its thread uses c->training */
         collaborative_report(c, &end);
     }
     /* Withdraws our record, so that the others do not wait for us for a minute. */
-    collaboration_close(c->collaboration);
+    training_close(c->training);
     /* All rounds have ended: no thread reads the buffers any more. */
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);

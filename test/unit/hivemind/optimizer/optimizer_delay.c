@@ -1,10 +1,10 @@
-/* collaborative.c - delayed updates: two peers in one process over loopback, one of which goes on with
+/* optimizer_delay.c - delayed updates: two peers in one process over loopback, one of which goes on with
  * local batches while its gradient is averaged, or while the optimizer steps; the other waits for
  * both, as every peer used to. What each of them did is written down, and done again in one thread
  * by the rule: its parameters have to be the same, bit for bit. What is waited for are events,
  * never times. In the host's memory, and on an emulated device, whose copies come as late as
  * somebody waits for them. */
-#include "collaborative_world.h"
+#include "optimizer_world.h"
 
 /* --- the same in one thread ------------------------------------------------------------------- */
 
@@ -41,9 +41,9 @@ static void go_on(struct again *a)
             be.scale(a->grad, 1 / (float)a->samples, N);
             be.copy(a->away, a->grad, N);
             be.fill(a->grad, 0, N);
-            a->away_samples = a->samples < COLLABORATION_WEIGHT_MAX * TARGET
+            a->away_samples = a->samples < TRAINING_WEIGHT_MAX * TARGET
                                   ? a->samples
-                                  : COLLABORATION_WEIGHT_MAX * TARGET;
+                                  : TRAINING_WEIGHT_MAX * TARGET;
             a->samples = 0;
             a->at++;
             return;

@@ -1,4 +1,4 @@
-/* collaboration.c - when does the swarm step? Each peer decides for itself, by everybody's
+/* training.c - when does the swarm step? Each peer decides for itself, by everybody's
  * records. [TTT 2.1] [spec hivemind-protocol 8, 9]
  *
  *   report   after each local batch our epoch, samples and speed go into the DHT
@@ -14,7 +14,7 @@
  * Two threads: the state below changes on the network's thread (the loop) only. The training's
  * thread posts a request there and sleeps until it is completed, so nothing but the request
  * needs a lock. */
-#include "collaboration_internal.h"
+#include "training_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@
 
 /* Most others report a later epoch, the pause after the last failed download is over, and at
  * least one of them can share a state. */
-static int should_catch_up(const struct collaboration *c, double now)
+static int should_catch_up(const struct training *c, double now)
 {
     return c->poll.lead > c->own.epoch && now >= c->load.next_try &&
            claims_can_be_shown(&c->poll.claims, c->own.epoch, now);
@@ -40,15 +40,15 @@ static int should_catch_up(const struct collaboration *c, double now)
 static void begin_add(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
-    double now = collaboration_now(c);
+    struct training *c = w->c;
+    double now = training_now(c);
     int ready;
     /* Speed counts the computation of batches only: rounds and downloads do not make a peer
      * slow. */
     if (w->number) performance_add(&c->own.speed, (double)w->number, w->seconds);
     if (c->own.phase == EPOCH_OVERLAPPED) { /* these samples are the next epoch's */
         c->own.next_samples = progress_plus(c->own.next_samples, w->number);
-        w->advice = COLLABORATION_GO_ON;
+        w->advice = TRAINING_GO_ON;
         request_complete(w, PL_OK);
         return;
     }
@@ -58,33 +58,32 @@ static void begin_add(void *context)
         /* Our samples count at once, without another poll. [spec hivemind-protocol 8] */
         if (c->poll.view.epoch == c->own.epoch)
             c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
-        collaboration_report(c);
+        training_report(c);
     }
     /* Step 5: ready if the target batch is there by the records, or by the estimate of their
      * speeds. */
     ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
-    if (should_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
+    if (should_catch_up(c, now)) w->advice = TRAINING_CATCH_UP;
     else {
         /* Matchmaking begins before the target batch is complete, so that the group stands when
          * it is. [spec hivemind-protocol 9, step 4] */
-        if (ready || c->poll.view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
-        w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
+        if (ready || c->poll.view.eta - now <= c->o.matchmaking_time) training_schedule(c);
+        w->advice = ready ? TRAINING_UPDATE : TRAINING_GO_ON;
     }
     request_complete(w, PL_OK);
 }
 
-enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
-                                            double seconds)
+enum training_advice training_add(struct training *c, int64_t samples, double seconds)
 {
     struct request w = { .c = c, .number = samples, .seconds = seconds }, poll = { .c = c },
                    again = { .c = c };
     /* First by the view that we have, without waiting for the network: most batches end here. */
-    if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
-    if (w.advice != COLLABORATION_UPDATE) return w.advice;
+    if (request_wait(&w, begin_add)) return TRAINING_GO_ON;
+    if (w.advice != TRAINING_UPDATE) return w.advice;
     /* Before a step, poll once more: a peer that steps by an old view while the others have just
      * stepped stays one epoch behind them. [spec hivemind-protocol 8] */
-    if (request_wait(&poll, collaboration_poll_now) || request_wait(&again, begin_add))
-        return COLLABORATION_GO_ON;
+    if (request_wait(&poll, training_poll_now) || request_wait(&again, begin_add))
+        return TRAINING_GO_ON;
     return again.advice;
 }
 
@@ -93,7 +92,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
 static void begin_enter(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     c->own.epoch = w->number;
     c->own.samples = 0;
     /* A state replaces everything of the old epoch: samples, rounds, doubts. */
@@ -106,39 +105,36 @@ static void begin_enter(void *context)
     c->own.last_epoch_with_samples = w->number - 2; /* no report before the first samples */
     if (c->report.has_stored) { /* correct our record: its samples have been dropped */
         c->own.last_epoch_with_samples = w->number;
-        collaboration_report(c);
+        training_report(c);
     }
     /* Completed by a view whose poll begins now: what was read before is of the old epoch. */
-    collaboration_poll_for(w);
+    training_poll_for(w);
 }
 
-void collaboration_enter(struct collaboration *c, int64_t epoch)
+void training_enter(struct training *c, int64_t epoch)
 {
     struct request w = { .c = c, .number = epoch };
     request_wait(&w, begin_enter);
 }
 
-void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
-{
-    collaboration_enter(c, epoch);
-}
+void training_set_epoch(struct training *c, int64_t epoch) { training_enter(c, epoch); }
 
 /* Epoch + 1 without a download: the parameters are the group's already. */
 static void begin_raise(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     c->own.epoch++;
     c->own.last_epoch_with_samples++;
     /* The accumulated samples stay: their gradient was taken at parameters that the round has
      * made equal to those of the peers ahead. */
     if (c->poll.view.epoch < c->own.epoch)
         c->poll.view.epoch = c->own.epoch, c->poll.view.samples = c->own.samples;
-    collaboration_report(c);
+    training_report(c);
     request_complete(w, PL_OK);
 }
 
-void collaboration_raise_epoch(struct collaboration *c)
+void training_raise_epoch(struct training *c)
 {
     struct request w = { .c = c };
     request_wait(&w, begin_raise);
@@ -154,7 +150,7 @@ static void begin_share(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_share(struct collaboration *c, struct state_snapshot *s)
+void training_share(struct training *c, struct state_snapshot *s)
 {
     struct request w = { .c = c, .snapshot = s };
     request_wait(&w, begin_share);
@@ -169,7 +165,7 @@ static void copy_group_bits(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1])
+void training_group_bits(struct training *c, char bits[GROUP_BITS_MAX + 1])
 {
     struct request w = { .c = c, .bits = bits };
     bits[0] = 0;
@@ -179,7 +175,7 @@ void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX 
 /* --- life ------------------------------------------------------------------------------------- */
 
 /* Once nothing on the loop uses it any more. */
-static void free_all(struct collaboration *c)
+static void free_all(struct training *c)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
         if (c->state.before) pl_free(c->state.before[t]);
@@ -204,7 +200,7 @@ static void on_averager_closed(void *context)
 
 static void close_averagers(struct request *w)
 {
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* One more than there are averagers, released by the last line: the request completes once,
      * after all of them, even if they close at once. */
     w->left = 1;
@@ -240,27 +236,26 @@ static void on_withdrawal_timeout(void *context)
 static void begin_close(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     struct bytes nil = { 0 };
     c->is_closing = 1;
     timer_stop(&c->poll.timer);
     timer_stop(&c->report.timer);
     timer_stop(&c->load.pulse);
     if (c->poll.task) dht_node_cancel(c->poll.task);
-    collaboration_cancel_pings(c);
+    training_cancel_pings(c);
     if (c->report.has_stored && !mp_nil(&nil))
         c->report.withdrawal = dht_node_store(c->o.node, &c->report.key, bytes_at(&c->subkey),
                                               bytes_length(&c->subkey), bytes_at(&nil),
-                                              bytes_length(&nil),
-                                              collaboration_now(c) + PROGRESS_LIFE, on_withdrawn,
-                                              w);
+                                              bytes_length(&nil), training_now(c) + PROGRESS_LIFE,
+                                              on_withdrawn, w);
     bytes_clear(&nil);
     if (c->report.withdrawal)
         timer_start(c->loop, &c->report.timer, LEAVE_LIMIT, on_withdrawal_timeout, w);
     else close_averagers(w);
 }
 
-void collaboration_close(struct collaboration *c)
+void training_close(struct training *c)
 {
     struct request w = { .c = c };
     if (!c) return;
@@ -271,26 +266,26 @@ void collaboration_close(struct collaboration *c)
 /* Matchmaking asks both: is this peer not waited for, and does it report at all? */
 static int is_absent(void *context, const struct peer_id *peer)
 {
-    const struct collaboration *c = context;
+    const struct training *c = context;
     return liveness_is_absent(&c->poll.liveness, peer);
 }
 
 static int reports(void *context, const struct peer_id *peer)
 {
-    const struct collaboration *c = context;
+    const struct training *c = context;
     return liveness_reports(&c->poll.liveness, peer);
 }
 
 /* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and
  * class names inside the calls' protocol ids. A peer with another one finds no group. [spec
  * hivemind-protocol 4.1, 11] */
-static int open_averager(struct collaboration *c, int which, struct pl_err *err)
+static int open_averager(struct training *c, int which, struct pl_err *err)
 {
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
     char prefix[GROUP_KEY_MAX];
     struct averager_options o = {
         .prefix = prefix,
-        .class_name = which == GRADIENT ? "GradientAverager" : COLLABORATION_STATE_CLASS,
+        .class_name = which == GRADIENT ? "GradientAverager" : TRAINING_STATE_CLASS,
         .bits = c->o.group_bits,
         .target_size = c->o.group_size,
         .be = c->o.be,
@@ -319,12 +314,12 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .absent_context = c,
         .reliability = &c->reliability,
         /* A weight is a claim: no peer gets more than four target batches of the mean. */
-        .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
+        .weight_max = which == GRADIENT ? TRAINING_WEIGHT_MAX * (double)c->o.target_batch
                                         : STATE_WEIGHT
     };
     if (which == GRADIENT) {
         o.validation = c->o.validation;
-        o.validation.samples_max = COLLABORATION_WEIGHT_MAX * (uint64_t)c->o.target_batch;
+        o.validation.samples_max = TRAINING_WEIGHT_MAX * (uint64_t)c->o.target_batch;
     }
     snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
@@ -342,10 +337,9 @@ static void begin_open(void *context)
     else request_complete(w, PL_OK);
 }
 
-int collaboration_open(struct collaboration **out, const struct collaboration_options *o,
-                       struct pl_err *err)
+int training_open(struct training **out, const struct training_options *o, struct pl_err *err)
 {
-    struct collaboration *c = calloc(1, sizeof *c);
+    struct training *c = calloc(1, sizeof *c);
     struct request w = { .c = c, .err = err };
     char key[GROUP_KEY_MAX + 16];
     int rc = PL_ENOMEM;

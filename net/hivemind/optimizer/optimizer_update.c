@@ -1,4 +1,4 @@
-/* collaborative_state.c - every way in which our parameters, moments and epoch change, and what the
+/* optimizer_update.c - every way in which our parameters, moments and epoch change, and what the
  * caller hears of it. [TTT 2.1] [spec hivemind-protocol 7, 9]
  *
  *   stepped    x = optimizer(x, g): epoch + 1, and newcomers are given the new state
@@ -6,9 +6,9 @@
  *   load       another peer's state replaces ours as a whole, or not at all
  *   recover    bad numbers: the gradient is dropped, x stays; after many of them, load
  *
- * When each of them is due is decided above: by collaborative.c, and for a delayed step by
- * collaborative_delay.c. */
-#include "collaborative_internal.h"
+ * When each of them is due is decided above: by optimizer_step.c, and for a delayed step by
+ * optimizer_delay.c. */
+#include "optimizer_internal.h"
 
 #include <string.h>
 #include <time.h>
@@ -20,8 +20,8 @@
 
 void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status)
 {
-    struct collaboration_view v;
-    collaboration_get_view(c->collaboration, &v);
+    struct training_view v;
+    training_get_view(c->training, &v);
     /* Two epochs may differ for a moment: with delayed updates the swarm's next epoch begins
      * before our parameters have made its step. */
     *status = (struct pl_collaborative_status){
@@ -50,13 +50,13 @@ void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_ev
     publish_values(c, e->kind);
     if (!c->o.report) return;
     /* While the run is being joined there is no status yet. */
-    if (c->collaboration) pl_collaborative_status(c, &e->status);
+    if (c->training) pl_collaborative_status(c, &e->status);
     c->o.report(c->o.context, e);
 }
 
 /* The texts belong to r, which lives longer than the event. */
 static void report_round(struct pl_collaborative *c, struct pl_collaborative_event *e,
-                         const struct collaboration_round *r)
+                         const struct training_round *r)
 {
     e->round = (struct pl_collaborative_round){ .status = r->status,
                                                 .peers = r->peers,
@@ -93,10 +93,10 @@ void collaborative_share(struct pl_collaborative *c)
     char bits[GROUP_BITS_MAX + 1];
     /* A client accepts no connections, so no newcomer could download from it. */
     if (c->member.is_client) return;
-    collaboration_group_bits(c->collaboration, bits);
+    training_group_bits(c->training, bits);
     s = optimizer_state_snapshot(c->trainer.state, c->trainer.value, c->epoch, lr,
                                  c->o.schedule ? c->o.lr : -1, bits);
-    if (s) collaboration_share(c->collaboration, s);
+    if (s) training_share(c->training, s);
 }
 
 /* What the check of a download needs: our model's shapes, and the epoch that we ask for. */
@@ -119,8 +119,8 @@ static int explain_mismatch(struct pl_collaborative *c, const struct state_load 
                             struct pl_err *err)
 {
     const struct pl_err misfit = *err;
-    struct collaboration_view v;
-    collaboration_get_view(c->collaboration, &v);
+    struct training_view v;
+    training_get_view(c->training, &v);
     return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
                    "the other peers use another model or optimizer: %.300s; your side, if they "
                    "agree with each other: use their --config and --optimizer",
@@ -137,8 +137,8 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     /* A peer that is behind makes its last step itself; a newcomer may find that none is left.
      * Nothing is replaced before the whole state has been checked: no half of a stranger's state
      * remains. */
-    rc = collaboration_load(c->collaboration, least > c->epoch ? c->o.epochs - 1 : c->o.epochs,
-                            check_state, &w, &state, err);
+    rc = training_load(c->training, least > c->epoch ? c->o.epochs - 1 : c->o.epochs, check_state,
+                       &w, &state, err);
     if (rc == PL_EUSE) rc = explain_mismatch(c, &state, err);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
@@ -149,7 +149,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     /* Gradients taken at the old parameters say nothing about the new ones. */
     forget_accumulated(c);
     c->has_mixed = 1;
-    collaboration_set_epoch(c->collaboration, c->epoch);
+    training_set_epoch(c->training, c->epoch);
     e.seconds = pl_seconds() - began;
     if (unconfirmed)
         e.text = "its state comes from one donor that no other confirmed, and must be trusted: "
@@ -181,7 +181,7 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
         nanosleep(&pause, NULL);
         if (!collaborative_load(c, c->epoch, &err)) return;
     }
-    collaboration_set_epoch(c->collaboration, c->epoch);
+    training_set_epoch(c->training, c->epoch);
 }
 
 /* --- rounds and steps ------------------------------------------------------------------------- */
@@ -190,21 +190,21 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
 int collaborative_correct(struct pl_collaborative *c)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_CORRECTED };
-    struct collaboration_round round;
+    struct training_round round;
     struct optimizer_state *state = c->trainer.state;
     int rc = PL_OK;
-    if (!collaboration_corrected(c->collaboration, &round)) return PL_OK;
+    if (!training_corrected(c->training, &round)) return PL_OK;
     c->has_mixed |= !round.status;
     /* The parameters go to host memory, get the difference, and go back. */
     if (!round.status && !(rc = optimizer_state_get(state, c->host, c->trainer.value))) {
-        collaboration_correct(c->collaboration, c->host);
+        training_correct(c->training, c->host);
         rc = optimizer_state_put(state, c->trainer.value, (const float *const *)c->host);
     }
     /* The group was an epoch ahead, by number only: the round has made our parameters equal to
      * theirs. */
     if (!rc && round.ahead) {
         c->epoch++;
-        collaboration_raise_epoch(c->collaboration);
+        training_raise_epoch(c->training);
         rc = c->trainer.loaded(c->trainer.context, c->epoch);
     }
     report_round(c, &e, &round);
@@ -213,7 +213,7 @@ int collaborative_correct(struct pl_collaborative *c)
 
 /* After x = optimizer(x, g): the next epoch begins. [spec hivemind-protocol 9, step 5] */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
-                          const struct collaboration_round *round)
+                          const struct training_round *round)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_EPOCH,
                                         .samples = a->samples,
@@ -223,9 +223,9 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     c->failures = 0;
     c->epoch++;
     /* Reports epoch + 1, and starts averaging parameters in the background. */
-    collaboration_advance(c->collaboration, c->host);
+    training_advance(c->training, c->host);
     collaborative_share(c);
-    collaboration_publish(c->collaboration, a->batch_losses, a->batches, a->samples);
+    training_publish(c->training, a->batch_losses, a->batches, a->samples);
     e.seconds = pl_seconds() - a->began;
     report_round(c, &e, round);
     return PL_OK;

@@ -1,5 +1,5 @@
-/* collaboration_request.c - between the training's thread and the network's, and what every part of
- * the collaboration uses: the DHT's clock, a record to be stored, a warning.
+/* training_request.c - between the training's thread and the network's, and what every part of
+ * this folder uses: the DHT's clock, a record to be stored, a warning.
  *
  *   training's thread                      network's thread (the loop)
  *   request_wait: posts `begin`, sleeps
@@ -8,12 +8,12 @@
  *                                          request_complete: status, then wakes
  *   wakes, returns the status
  *
- * This is the bottom of the collaboration: nothing here calls its other files. */
-#include "collaboration_internal.h"
+ * This is the bottom layer of the folder: it calls none of the other files. */
+#include "training_internal.h"
 
 void request_complete(struct request *w, int status)
 {
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* The loop's thread: w lives on the stack of the thread that is woken here. */
     pthread_mutex_lock(&c->lock);
     w->status = status;
@@ -26,7 +26,7 @@ void request_complete(struct request *w, int status)
  * every activity of the loop has one. */
 int request_wait(struct request *w, loop_fn *begin)
 {
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     loop_submit(c->loop, &w->job, begin, w);
     pthread_mutex_lock(&c->lock);
     while (!w->done) pthread_cond_wait(&c->changed, &c->lock);
@@ -34,25 +34,25 @@ int request_wait(struct request *w, loop_fn *begin)
     return w->status;
 }
 
-double collaboration_now(const struct collaboration *c) { return dht_node_time(c->o.node); }
+double training_now(const struct training *c) { return dht_node_time(c->o.node); }
 
 /* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
 /* Each peer writes under its own subkey of a common dictionary: the hash of its signing key.
  * Nobody else can sign for that subkey, so nobody can overwrite it. [spec hivemind-protocol 2.1] */
-void collaboration_store(struct collaboration *c, const struct dht_id *key,
-                         const struct bytes *value, double life)
+void training_store(struct training *c, const struct dht_id *key, const struct bytes *value,
+                    double life)
 {
     if (!value->failed)
         dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
-                       bytes_at(value), bytes_length(value), collaboration_now(c) + life, on_stored,
+                       bytes_at(value), bytes_length(value), training_now(c) + life, on_stored,
                        NULL);
 }
 
 /* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been
  * read yet. */
-void collaboration_warn(struct collaboration *c, const char *text)
+void training_warn(struct training *c, const char *text)
 {
     if (c->records.warning_count < WARNINGS_MAX)
         pl_fail(&c->records.warnings[c->records.warning_count++], PL_OK, "%s", text);

@@ -1,12 +1,12 @@
-/* collaboration_internal.h - shared by the parts of collaborative training: progress and the
- * decision to step (collaboration.c), the rounds (collaboration_rounds.c), download of a state
- * (collaboration_load.c), records and reports (collaboration_report.c). */
-#ifndef PL_COLLABORATION_INTERNAL_H
-#define PL_COLLABORATION_INTERNAL_H
+/* training_internal.h - shared by the parts of collaborative training: progress and the
+ * decision to step (training.c), the rounds (training_rounds.c), download of a state
+ * (training_download.c), records and reports (training_records.c). */
+#ifndef PL_TRAINING_INTERNAL_H
+#define PL_TRAINING_INTERNAL_H
 
 #include "liveness.h"
 #include "claims.h"
-#include "collaboration.h"
+#include "training.h"
 #include "target_watch.h"
 
 #include <pthread.h>
@@ -32,7 +32,7 @@ enum epoch_phase {
     EPOCH_BEGUN
 };
 
-/* This peer's progress: collaboration.c. */
+/* This peer's progress: training.c. */
 struct own_progress {
     int64_t epoch, samples, last_epoch_with_samples;
     int64_t next_samples; /* OVERLAPPED: accumulated for the epoch after this one */
@@ -40,7 +40,7 @@ struct own_progress {
     enum epoch_phase phase;
 };
 
-/* Its record in the DHT: collaboration_progress.c. */
+/* Its record in the DHT: training_progress.c. */
 struct own_report {
     struct dht_id key; /* RUN_progress */
     int has_stored;    /* there is a record of ours, to be corrected or withdrawn */
@@ -48,7 +48,7 @@ struct own_report {
     struct dht_task *withdrawal;
 };
 
-/* What the others report, by the last poll: collaboration_progress.c. */
+/* What the others report, by the last poll: training_progress.c. */
 struct others_progress {
     struct dht_task *task; /* NULL: no poll is under way */
     struct timer timer;
@@ -63,21 +63,21 @@ struct others_progress {
     struct target_watch watch;
 };
 
-/* Downloads of a state: collaboration_load.c. */
+/* Downloads of a state: training_download.c. */
 struct state_download {
     int failures;           /* in a row that have not shown the lead */
     double next_try, began; /* DHT time */
     struct timer pulse;     /* runs during a download */
     double spent, counted;  /* s that this process ran in it; DHT time until which they count */
     struct claimant_ping {
-        struct collaboration *c;
+        struct training *c;
         struct peer_id peer;
         double began; /* DHT time */
         struct dht_task *task;
     } pings[CLAIMS_PINGS]; /* under way */
 };
 
-/* What the dashboard and the user read: collaboration_report.c. */
+/* What the dashboard and the user read: training_records.c. */
 struct dashboard_records {
     struct dht_id metrics_key, report_key;
     struct report_record totals;          /* of both kinds of rounds */
@@ -86,23 +86,23 @@ struct dashboard_records {
     int has_warned_differs, has_warned_left_out;
 };
 
-/* The round of the gradients: collaboration_rounds.c. */
+/* The round of the gradients: training_rounds.c. */
 struct gradient_round {
     struct request *waiter; /* AVERAGING, or the end of OVERLAPPED */
-    struct collaboration_round result;
+    struct training_round result;
     int is_alone; /* no other peer, or nothing to give: it was cancelled */
     int is_bad;   /* the last delayed gradient was not finite; the training's thread owns this */
     double triggered_at;
 };
 
-/* An auxiliary peer's round: collaboration_rounds.c. */
+/* An auxiliary peer's round: training_rounds.c. */
 struct auxiliary_round {
     enum { AUXILIARY_IDLE, AUXILIARY_AVERAGING, AUXILIARY_ENDED } phase;
     int64_t epoch;      /* of the round */
     int64_t last_epoch; /* of the last good one; -1: none */
 };
 
-/* The round of the parameters, in the background: collaboration_rounds.c. */
+/* The round of the parameters, in the background: training_rounds.c. */
 struct state_round {
     enum state_phase {
         STATE_IDLE,
@@ -112,12 +112,12 @@ struct state_round {
     } phase;
     float **before, **after; /* values that were given, and their average, tensor by tensor */
     struct request *waiter;
-    struct collaboration_round result;
+    struct training_round result;
 };
 
-struct collaboration {
+struct training {
     /* set by open */
-    struct collaboration_options o;
+    struct training_options o;
     struct loop *loop;
     char run[GROUP_KEY_MAX];
     size_t *elements;
@@ -140,7 +140,7 @@ struct collaboration {
 };
 
 /* A round of gradients has ours, and has not ended. */
-static inline int collaboration_is_averaging(const struct collaboration *c)
+static inline int training_is_averaging(const struct training *c)
 {
     return c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_OVERLAPPED;
 }
@@ -148,15 +148,15 @@ static inline int collaboration_is_averaging(const struct collaboration *c)
 /* What the training's thread asks of the loop's, and sleeps for. Which request it is decides which
  * fields are used. */
 struct request {
-    struct collaboration *c;
+    struct training *c;
     struct loop_job job;
     int done, status;
     int64_t number;
     double seconds;
     float *const *tensor;
-    enum collaboration_advice advice;
-    struct collaboration_view *view;
-    struct collaboration_round *round;
+    enum training_advice advice;
+    struct training_view *view;
+    struct training_round *round;
     struct state_snapshot *snapshot;
     char *bits; /* GROUP_BITS_MAX + 1 bytes */
     struct metrics_record metrics;
@@ -176,26 +176,26 @@ struct request {
 void request_complete(struct request *w, int status);
 /* Calls `begin` on the loop's thread, and sleeps until the request is completed. */
 int request_wait(struct request *w, loop_fn *begin);
-double collaboration_now(const struct collaboration *c); /* DHT time */
+double training_now(const struct training *c); /* DHT time */
 /* Stores a record of ours, for `life` seconds; does nothing with a value that could not be
  * written. */
-void collaboration_store(struct collaboration *c, const struct dht_id *key,
+void training_store(struct training *c, const struct dht_id *key,
                          const struct bytes *value, double life);
 /* Begins a poll now; its view completes the request. */
-void collaboration_poll_for(struct request *w);
-void collaboration_poll_now(void *request);             /* the same, to be posted to the loop */
-void collaboration_poll_again(struct collaboration *c); /* the same, without a request */
-void collaboration_begin_poll(void *c);                 /* unless one is under way */
+void training_poll_for(struct request *w);
+void training_poll_now(void *request);             /* the same, to be posted to the loop */
+void training_poll_again(struct training *c); /* the same, without a request */
+void training_begin_poll(void *c);                 /* unless one is under way */
 /* The lead by the last poll; an auxiliary peer follows it. */
-void collaboration_update_lead(struct collaboration *c);
-void collaboration_cancel_pings(struct collaboration *c);
-void collaboration_report(struct collaboration *c);
-void collaboration_report_later(struct collaboration *c); /* again, in time */
-/* Queues a warning for collaboration_take_warning. */
-void collaboration_warn(struct collaboration *c, const char *text);
+void training_update_lead(struct training *c);
+void training_cancel_pings(struct training *c);
+void training_report(struct training *c);
+void training_report_later(struct training *c); /* again, in time */
+/* Queues a warning for training_take_warning. */
+void training_warn(struct training *c, const char *text);
 /* Adds a round to the totals. missed: other peers should have come. */
-void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
+void training_count(struct training *c, const struct averager_result *r, int missed);
 /* Begins matchmaking before the target batch is complete; the others do so at the same time. */
-void collaboration_schedule(struct collaboration *c);
+void training_schedule(struct training *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* collaborative_trainer.h - what the collaborative optimizer asks of a trainer that keeps
- * parameters, gradients and moments itself, in any backend's memory. collaborative_tensors.c is
+/* optimizer_trainer.h - what the collaborative optimizer asks of a trainer that keeps
+ * parameters, gradients and moments itself, in any backend's memory. optimizer_tensors.c is
  * one, over a caller's plain tensors; `potluck train --run` is another, over runtime/trainer.h.
  *
  *   undelayed   batches - take_gradient - (averaged) - step
@@ -7,8 +7,8 @@
  *               - apply_delayed - batches
  *
  * All on the caller's thread, unless a comment says otherwise. */
-#ifndef PL_COLLABORATIVE_TRAINER_H
-#define PL_COLLABORATIVE_TRAINER_H
+#ifndef PL_OPTIMIZER_TRAINER_H
+#define PL_OPTIMIZER_TRAINER_H
 
 #include "net/hivemind/optimizer.h"
 #include "net/libp2p/peer/peer_id.h"

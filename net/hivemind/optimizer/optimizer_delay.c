@@ -1,4 +1,4 @@
-/* collaborative_delay.c - delayed updates: local batches go on while the last target batch's
+/* optimizer_delay.c - delayed updates: local batches go on while the last target batch's
  * gradient is averaged and the optimizer steps. [TTT 2.1, communication; 3.3] [spec
  * hivemind-protocol 9, 10]
  *
@@ -25,7 +25,7 @@
  *   - Everything else waits for it, too: taking over a peer's state, dropping bad numbers, the end.
  *   - Newcomers are given the parameters and moments of the last step that was applied.
  * The reference run delayed the step alone: with PL_DELAY_STEP the round is waited for. */
-#include "collaborative_internal.h"
+#include "optimizer_internal.h"
 #include "runtime/transfer.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void *send_gradient(void *context)
     struct pl_collaborative *c = context;
     struct delayed *d = &c->delayed;
     d->status = pl_copy_end(c->trainer.state->be, d->ticket);
-    if (!d->status) collaboration_begin_average(c->collaboration, d->host);
+    if (!d->status) training_begin_average(c->training, d->host);
     return NULL;
 }
 
@@ -183,8 +183,8 @@ int delayed_advance(struct pl_collaborative *c, int wait, struct pl_err *err)
     struct delayed *d = &c->delayed;
     int rc, wait_round = wait || c->o.delay == PL_DELAY_STEP;
     if (wait_round && (rc = delayed_wait_copied(c, err))) return rc;
-    if (d->state == DELAYED_ROUND &&
-        collaboration_end_average(c->collaboration, &d->round, wait_round) && (rc = begin_step(c)))
+    if (d->state == DELAYED_ROUND && training_end_average(c->training, &d->round, wait_round) &&
+        (rc = begin_step(c)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     if (d->state == DELAYED_STEP && (wait || is_done(d))) return apply_step(c, err);
     return PL_OK;

@@ -1,4 +1,4 @@
-/* collaborative_tensors.c - gradient accumulation and the local optimizer, over tensors that lie
+/* optimizer_tensors.c - gradient accumulation and the local optimizer, over tensors that lie
  * wherever the caller has them.
  *
  *   g_acc += n_b g_b            for each batch b of n_b samples, whose mean gradient is g_b
@@ -8,7 +8,7 @@
  * The optimizer works on one flat buffer, so parameters are copied around each step. A copy
  * costs little compared with the gradients of a whole batch, and a delayed step gets parameters of
  * its own that the caller's model does not read meanwhile. */
-#include "collaborative_tensors.h"
+#include "optimizer_tensors.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* yamux_session.c - many streams in one connection. [spec libp2p-wire 8]
+/* yamux.c - many streams in one connection. [spec libp2p-wire 8]
  *
  *   SYN ----->  opens a stream (odd IDs: the dialer's, even: the listener's)
  *   <---- ACK   the other side has taken it
@@ -13,7 +13,7 @@
  * Flow control is what bounds memory: a sender can have no more than the window under way or
  * unread, and the reader gives credit only for what it has read. Bodies are handed on as they
  * arrive. */
-#include "yamux_table.h"
+#include "yamux.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,56 +1,55 @@
-/* collaboration_progress.c - the records by which the peers of a run know of each other's progress.
+/* training_progress.c - the records by which the peers of a run know of each other's progress.
  * [TTT 2.1] [spec hivemind-protocol 8]
  *
  *   report   our epoch, samples and speed, signed, under the run's key in the DHT
  *   poll     the others' records: from those that count (claims.h) follow the lead, the samples of
  *            all and the time of the next step */
-#include "collaboration_internal.h"
+#include "training_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 /* The record of spec section 8: the six fields that hivemind 1.1.12 reads from every peer. */
-static struct progress_record own_record(const struct collaboration *c)
+static struct progress_record own_record(const struct training *c)
 {
     return (struct progress_record){ .peer = *host_id(c->o.host),
                                      .epoch = c->own.epoch,
                                      .samples = c->own.samples,
                                      .samples_per_second = performance_get(&c->own.speed),
-                                     .time = collaboration_now(c),
+                                     .time = training_now(c),
                                      .client_mode = c->o.client_mode };
 }
 
-static void report_again(void *context) { collaboration_report(context); }
+static void report_again(void *context) { training_report(context); }
 
 /* Only a peer that trains reports: one without samples in this epoch or the one before would
  * count in everybody's number of peers, and groups would wait for it. [spec hivemind-protocol 8] */
-void collaboration_report(struct collaboration *c)
+void training_report(struct training *c)
 {
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
     if (c->is_closing) return; /* the report has been withdrawn */
     if (c->own.last_epoch_with_samples >= c->own.epoch - 1 && !progress_write(&value, &r)) {
-        collaboration_store(c, &c->report.key, &value, PROGRESS_LIFE);
+        training_store(c, &c->report.key, &value, PROGRESS_LIFE);
         c->report.has_stored = 1;
     }
     bytes_clear(&value);
-    collaboration_report_later(c);
+    training_report_later(c);
 }
 
 /* A peer that waits in a round reports more often: a group may have begun without it, and a new
  * report makes the others wait for it next time (liveness.h). */
-void collaboration_report_later(struct collaboration *c)
+void training_report_later(struct training *c)
 {
-    double pause = collaboration_is_averaging(c)
-                       ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
-                       : PROGRESS_REPORT_EVERY;
+    double pause = training_is_averaging(c) ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
+                                            : PROGRESS_REPORT_EVERY;
     timer_start(c->loop, &c->report.timer, pause, report_again, c);
 }
 
 /* How many of these peers are on back-off after failed rounds: they report, but no group of ours
  * takes them for now. */
-static size_t count_paused(const struct collaboration *c, const struct progress_record *records,
+static size_t count_paused(const struct training *c, const struct progress_record *records,
                            size_t count)
 {
     const double now = loop_now(c->loop);
@@ -78,12 +77,12 @@ static size_t drop_beyond(struct progress_record *records, size_t count, int64_t
     return kept;
 }
 
-void collaboration_update_lead(struct collaboration *c)
+void training_update_lead(struct training *c)
 {
     /* The epoch of the majority decides, never the highest claim. Only an auxiliary peer takes
      * the lead over as it is. */
-    c->poll.lead = claims_lead(&c->poll.claims, c->own.epoch, collaboration_now(c));
-    c->poll.displayed = claims_displayed(&c->poll.claims, c->poll.lead, collaboration_now(c));
+    c->poll.lead = claims_lead(&c->poll.claims, c->own.epoch, training_now(c));
+    c->poll.displayed = claims_displayed(&c->poll.claims, c->poll.lead, training_now(c));
     if (c->o.auxiliary)
         c->own.epoch = c->poll.lead < 0 ? 0 : c->poll.lead; /* it has no model: it follows */
 }
@@ -98,7 +97,7 @@ void collaboration_update_lead(struct collaboration *c)
  *
  * Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
  * itself sees one peer, believes that it is alone and steps at once. [spec hivemind-protocol 12] */
-static void update_view(struct collaboration *c, const struct dht_result *r)
+static void update_view(struct training *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count;
     struct progress_record *records = malloc((n + 1) * sizeof *records), own;
@@ -108,32 +107,32 @@ static void update_view(struct collaboration *c, const struct dht_result *r)
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
-    claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, collaboration_now(c),
+    claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, training_now(c),
                   &count);
-    collaboration_update_lead(c);
+    training_update_lead(c);
     own = own_record(c);
     mine = (struct progress_local){ c->own.epoch, c->own.samples, own.samples_per_second };
     /* 2. Which epochs are believed? */
     count = drop_beyond(records, count, c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch);
     /* A peer with another target batch would step alone, without any error: warn the user. */
     if (!c->o.auxiliary && target_watch_update(&c->poll.watch, records, count, &own,
-                                               c->o.target_batch, collaboration_now(c), &warning))
-        collaboration_warn(c, warning.text);
+                                               c->o.target_batch, training_now(c), &warning))
+        training_warn(c, warning.text);
     /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
-    liveness_update(&c->poll.liveness, records, count, collaboration_now(c), &count);
+    liveness_update(&c->poll.liveness, records, count, training_now(c), &count);
     c->poll.others = count; /* without ourselves: our first record may not be stored yet */
     c->poll.paused = count_paused(c, records, count);
     /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
     count = drop_beyond(records, count, c->own.epoch);
     if (c->own.samples || c->report.has_stored) records[count++] = own;
     progress_update(&c->poll.view, records, count, n > 0, &mine, (double)c->o.target_batch,
-                    collaboration_now(c));
+                    training_now(c));
     free(records);
 }
 
 static void on_fetched(void *context, int status, const struct dht_result *r)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     struct request *w = c->poll.waiter;
     c->poll.task = NULL;
     /* A poll that failed is a poll without records: the peer goes on by its own speed until the
@@ -144,18 +143,18 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     if (!c->is_closing)
         timer_start(c->loop, &c->poll.timer,
                     /* The nearer the estimated time of the step, the sooner. */
-                    fmax(PROGRESS_FETCH_MIN, c->poll.view.next_fetch - collaboration_now(c)),
-                    collaboration_begin_poll, c);
+                    fmax(PROGRESS_FETCH_MIN, c->poll.view.next_fetch - training_now(c)),
+                    training_begin_poll, c);
 }
 
-void collaboration_begin_poll(void *context)
+void training_begin_poll(void *context)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     struct request *w = c->poll.waiter;
     timer_stop(&c->poll.timer);
     /* One poll at a time; a request that waits is completed by the one under way. */
     if (c->poll.task || c->is_closing) return;
-    /* No timed polls during an update: collaboration_advance begins the next. A request is always
+    /* No timed polls during an update: training_advance begins the next. A request is always
      * polled for: the training's thread sleeps until then, and asks only before or after an update,
      * or to load a state in its place. */
     if ((c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_STEPPING) && !w) return;
@@ -164,18 +163,18 @@ void collaboration_begin_poll(void *context)
     if (w) request_complete(w, PL_ENOMEM);
 }
 
-void collaboration_poll_again(struct collaboration *c)
+void training_poll_again(struct training *c)
 {
     if (c->poll.task) dht_node_cancel(c->poll.task); /* it may have begun before our report */
     c->poll.task = NULL;
-    collaboration_begin_poll(c);
+    training_begin_poll(c);
 }
 
 /* Completes w with a view whose poll begins now. */
-void collaboration_poll_for(struct request *w)
+void training_poll_for(struct request *w)
 {
     w->c->poll.waiter = w;
-    collaboration_poll_again(w->c);
+    training_poll_again(w->c);
 }
 
-void collaboration_poll_now(void *context) { collaboration_poll_for(context); }
+void training_poll_now(void *context) { training_poll_for(context); }

@@ -1,7 +1,7 @@
-/* collaboration_step.c - the decision to step and what a step does, peer by peer: when the target batch counts as reached, whose
+/* training_step.c - the decision to step and what a step does, peer by peer: when the target batch counts as reached, whose
  * samples weigh how much, which epochs average parameters, and what a correction leaves alone. */
-#include "collaboration_world.h"
-#include "net/hivemind/training/collaboration_internal.h"
+#include "training_world.h"
+#include "net/hivemind/training/training_internal.h"
 
 static void nap(double s)
 {
@@ -21,37 +21,37 @@ static void target_is_reached_by_samples_or_by_time(void **state)
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
     /* A slow peer alone: the estimate is far away, the samples decide, at the target and not before. */
-    collaboration_enter(p->c, 0);
-    assert_int_equal(collaboration_add(p->c, 8, 1000), COLLABORATION_GO_ON);
-    assert_int_equal(collaboration_add(p->c, TARGET - 9, 1000), COLLABORATION_GO_ON);
-    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_UPDATE);
+    training_enter(p->c, 0);
+    assert_int_equal(training_add(p->c, 8, 1000), TRAINING_GO_ON);
+    assert_int_equal(training_add(p->c, TARGET - 9, 1000), TRAINING_GO_ON);
+    assert_int_equal(training_add(p->c, 1, 1000), TRAINING_UPDATE);
     /* Another peer reports 50 samples a second: after one second the target is there by the estimate. */
-    collaboration_set_epoch(p->c, 0);
-    collaboration_enter(peers[1].c, 0);
-    assert_int_equal(collaboration_add(peers[1].c, 1, 0.02), COLLABORATION_GO_ON);
-    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_GO_ON);
+    training_set_epoch(p->c, 0);
+    training_enter(peers[1].c, 0);
+    assert_int_equal(training_add(peers[1].c, 1, 0.02), TRAINING_GO_ON);
+    assert_int_equal(training_add(p->c, 1, 1000), TRAINING_GO_ON);
     for (int i = 0; i < 200; i++) {
-        struct collaboration_view v;
-        collaboration_get_view(p->c, &v);
+        struct training_view v;
+        training_get_view(p->c, &v);
         if (v.peers == 2 && v.eta_s == 0) break;
         nap(0.05);
     }
-    assert_int_equal(collaboration_add(p->c, 1, 1000), COLLABORATION_UPDATE);
+    assert_int_equal(training_add(p->c, 1, 1000), TRAINING_UPDATE);
 }
 
 /* The speed that is reported: e <- 0.1 dt / n + 0.9 e, corrected for its start. Empty calls don't count. */
 static void speed_is_that_of_batches(void **state)
 {
-    struct collaboration_view v;
+    struct training_view v;
     pl_backend_ref(&be);
     open_peer(&peers[0], 0);
-    collaboration_enter(peers[0].c, 0);
-    collaboration_add(peers[0].c, 2, 0.5);
-    collaboration_get_view(peers[0].c, &v);
+    training_enter(peers[0].c, 0);
+    training_add(peers[0].c, 2, 0.5);
+    training_get_view(peers[0].c, &v);
     assert_float_equal(v.samples_per_second, 4, 1e-5);
-    collaboration_add(peers[0].c, 0, 100);
-    collaboration_add(peers[0].c, 8, 0.5);
-    collaboration_get_view(peers[0].c, &v);
+    training_add(peers[0].c, 0, 100);
+    training_add(peers[0].c, 8, 0.5);
+    training_get_view(peers[0].c, &v);
     assert_float_equal(v.samples_per_second, (1 - 0.81) / (0.1 / 16 + 0.9 * 0.1 / 4), 1e-5);
     assert_int_equal(v.samples, 10);
     assert_int_equal(v.global_samples, 10);
@@ -63,21 +63,21 @@ static void bad_gradients_stay_here(void **state)
 {
     static const float bad[] = { NAN, INFINITY, -INFINITY };
     struct peer *p = &peers[0];
-    struct collaboration_round r;
+    struct training_round r;
     pl_backend_ref(&be);
     open_peer(p, 0);
-    collaboration_enter(p->c, 0);
+    training_enter(p->c, 0);
     for (size_t i = 0; i <= PL_COUNT(bad); i++) {
         fill(p->host_tensor, 1);
         if (i < PL_COUNT(bad))
             p->host_tensor[TENSORS - 1][sizes[p->state.order[TENSORS - 1]] - 1] = bad[i];
-        collaboration_add(p->c, TARGET, 1);
-        collaboration_average(p->c, p->host_tensor, &r);
+        training_add(p->c, TARGET, 1);
+        training_average(p->c, p->host_tensor, &r);
         assert_true(r.status != PL_OK);
         assert_int_equal(r.peers, 1);
         if (!strstr(r.why.text, i < PL_COUNT(bad) ? "not finite" : "alone"))
             fail_msg("%s", r.why.text);
-        collaboration_advance(p->c, p->host_tensor);
+        training_advance(p->c, p->host_tensor);
     }
 }
 
@@ -85,16 +85,16 @@ static void bad_gradients_stay_here(void **state)
 static void every_second_epoch_averages_parameters(void **state)
 {
     struct peer *p = &peers[0];
-    struct collaboration_round r;
+    struct training_round r;
     pl_backend_ref(&be);
     open_peer(p, 0);
     p->c->o.average_state_every = 2;
-    collaboration_enter(p->c, 0);
+    training_enter(p->c, 0);
     for (int epoch = 1; epoch <= 4; epoch++) {
         fill(p->host_tensor, (float)epoch);
-        collaboration_add(p->c, TARGET, 1);
-        collaboration_average(p->c, p->host_tensor, &r);
-        collaboration_advance(p->c, p->host_tensor);
+        training_add(p->c, TARGET, 1);
+        training_average(p->c, p->host_tensor, &r);
+        training_advance(p->c, p->host_tensor);
         if (epoch == 1) assert_null(p->c->state.before[0]);
         else assert_float_equal(p->c->state.before[0][0], (epoch / 2 * 2), 0);
     }
@@ -114,7 +114,7 @@ static void correction_keeps_progress(void **state)
     fill(p->c->state.before, 10);
     fill(p->c->state.after, 12);
     fill(p->host_tensor, 7); /* was 10 when the round began */
-    collaboration_correct(p->c, p->host_tensor);
+    training_correct(p->c, p->host_tensor);
     for (size_t t = 0; t < TENSORS; t++)
         for (size_t i = 0; i < sizes[p->state.order[t]]; i++)
             assert_float_equal(p->host_tensor[t][i], 9, 0);
@@ -122,12 +122,12 @@ static void correction_keeps_progress(void **state)
 
 /* --- a common round ----------------------------------------------------------------------------- */
 
-static struct collaboration_round rounds[2];
+static struct training_round rounds[2];
 
 static void *average_once(void *context)
 {
     struct peer *p = context;
-    collaboration_average(p->c, p->host_tensor, &rounds[p->number]);
+    training_average(p->c, p->host_tensor, &rounds[p->number]);
     return NULL;
 }
 
@@ -137,16 +137,16 @@ static void average_two(int64_t first, float of_first, int64_t second, float of_
     const int64_t samples[2] = { first, second };
     const float gradient[2] = { of_first, of_second };
     pthread_t thread[2];
-    struct collaboration_view v;
+    struct training_view v;
     for (int i = 0; i < 2; i++) {
-        collaboration_set_epoch(peers[i].c, 0);
-        collaboration_add(peers[i].c, samples[i], 1);
+        training_set_epoch(peers[i].c, 0);
+        training_add(peers[i].c, samples[i], 1);
         fill(peers[i].host_tensor, gradient[i]);
     }
     for (int i = 0; i < 2; i++) do {
-            collaboration_enter(peers[i].c, 0); /* a fresh view */
-            collaboration_add(peers[i].c, samples[i], 1);
-            collaboration_get_view(peers[i].c, &v);
+            training_enter(peers[i].c, 0); /* a fresh view */
+            training_add(peers[i].c, samples[i], 1);
+            training_get_view(peers[i].c, &v);
         } while (v.peers < 2);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, average_once, &peers[i]), 0);
@@ -172,7 +172,7 @@ static void samples_are_weights_up_to_four_targets(void **state)
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) {
         open_peer(&peers[i], i);
-        collaboration_enter(peers[i].c, 0);
+        training_enter(peers[i].c, 0);
     }
     average_two(40, 1, 8, 7); /* (40 * 1 + 8 * 7) / 48 */
     assert_mean(2);
@@ -194,20 +194,20 @@ static void only_peers_with_samples_report(void **state)
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
     claims = &peers[0].c->poll.claims;
-    collaboration_enter(peers[1].c, 0);
-    assert_int_equal(collaboration_add(peers[1].c, 0, 1), COLLABORATION_GO_ON);
-    collaboration_enter(peers[0].c, 0);
+    training_enter(peers[1].c, 0);
+    assert_int_equal(training_add(peers[1].c, 0, 1), TRAINING_GO_ON);
+    training_enter(peers[0].c, 0);
     assert_int_equal(claims->count, 0);
-    collaboration_add(peers[1].c, 1, 1);
+    training_add(peers[1].c, 1, 1);
     for (int64_t epoch = 0; epoch <= 3; epoch++) {
         for (int i = 0; i < 100; i++) {
-            collaboration_enter(peers[0].c, 0);
+            training_enter(peers[0].c, 0);
             if (claims->count && claims->list[0].epoch == epoch) break;
             nap(epoch <= 1 ? 0.05 : 0.01);
         }
         assert_int_equal(claims->count, 1);
         assert_int_equal(claims->list[0].epoch, epoch <= 1 ? epoch : 1);
-        collaboration_advance(peers[1].c, peers[1].host_tensor);
+        training_advance(peers[1].c, peers[1].host_tensor);
     }
 }
 

@@ -1,11 +1,11 @@
-/* dht_poll.c - a run's DHT dictionaries as the dashboard's records. [spec hivemind-protocol 4.1,
+/* run_records.c - a run's DHT dictionaries as the dashboard's records. [spec hivemind-protocol 4.1,
  * 8, 10]
  *
  * One function for each key: metrics, progress, report, and the group key, under which peers
  * advertise that they look for a group. The subkey names the signing key, and so joins the
  * records of one peer. Signatures were checked and removed by the DHT node. A record that does
  * not fit its schema is counted and left out, so one bad peer does not hide the others. */
-#include "dht_poll.h"
+#include "run_records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static size_t wanted(const struct dht_dictionary *d)
     return d->count < DASHBOARD_RECORDS_MAX ? d->count : DASHBOARD_RECORDS_MAX;
 }
 
-int dht_poll_metrics(struct dht_poll *l, const struct dht_dictionary *d)
+int run_records_metrics(struct run_records *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->metrics);
@@ -35,7 +35,7 @@ int dht_poll_metrics(struct dht_poll *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_poll_progress(struct dht_poll *l, const struct dht_dictionary *d)
+int run_records_progress(struct run_records *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->progress);
@@ -56,7 +56,7 @@ int dht_poll_progress(struct dht_poll *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_poll_report(struct dht_poll *l, const struct dht_dictionary *d)
+int run_records_report(struct run_records *l, const struct dht_dictionary *d)
 {
     size_t n = wanted(d);
     free(l->report);
@@ -75,7 +75,7 @@ int dht_poll_report(struct dht_poll *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-int dht_poll_group(struct dht_poll *l, const struct dht_dictionary *d)
+int run_records_group(struct run_records *l, const struct dht_dictionary *d)
 {
     static const uint8_t yes = 0xc3; /* msgpack's; false: has found its group, or has given up */
     l->searching = 0;
@@ -84,7 +84,7 @@ int dht_poll_group(struct dht_poll *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
-void dht_poll_clear(struct dht_poll *l)
+void run_records_clear(struct run_records *l)
 {
     free(l->metrics);
     free(l->progress);

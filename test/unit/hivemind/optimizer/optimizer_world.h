@@ -1,12 +1,12 @@
-/* collaborative_world.h - two peers of the collaborative optimizer in one process, one with delayed updates, and gates that order
+/* optimizer_world.h - two peers of the collaborative optimizer in one process, one with delayed updates, and gates that order
  * their batches, rounds and steps. Included by one file of each test program. */
-#ifndef PL_TEST_COLLABORATIVE_WORLD_H
-#define PL_TEST_COLLABORATIVE_WORLD_H
+#ifndef PL_TEST_OPTIMIZER_WORLD_H
+#define PL_TEST_OPTIMIZER_WORLD_H
 
 #include "test/unit/net/await.h"
 #include "net/hivemind/swarm/swarm.h"
-#include "net/hivemind/training/collaboration.h"
-#include "net/hivemind/optimizer/collaborative_trainer.h"
+#include "net/hivemind/training/training.h"
+#include "net/hivemind/optimizer/optimizer_trainer.h"
 #include "runtime/backend_open.h"
 
 #include <dlfcn.h>

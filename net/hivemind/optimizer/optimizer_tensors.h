@@ -1,9 +1,9 @@
-/* collaborative_tensors.h - a trainer over a caller's plain tensors: accumulates their
+/* optimizer_tensors.h - a trainer over a caller's plain tensors: accumulates their
  * gradients, and takes the local optimizer's steps, ours or the caller's. All in host memory. */
-#ifndef PL_COLLABORATIVE_TENSORS_H
-#define PL_COLLABORATIVE_TENSORS_H
+#ifndef PL_OPTIMIZER_TENSORS_H
+#define PL_OPTIMIZER_TENSORS_H
 
-#include "collaborative_trainer.h"
+#include "optimizer_trainer.h"
 
 struct collaborative_tensors;
 

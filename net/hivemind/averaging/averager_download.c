@@ -1,4 +1,4 @@
-/* averager_load.c - the state that we take over from a donor. [spec hivemind-protocol 7]
+/* averager_download.c - the state that we take over from a donor. [spec hivemind-protocol 7]
  *
  *   donors ---ask---> download ---whole---> check ---fits---> witnesses ---agree---> loaded
  *     ^                  |                    |                  |

@@ -1,6 +1,6 @@
-/* collaboration.c - peers that train a toy together over loopback: in step, with the same parameters, while one joins late and
+/* training.c - peers that train a toy together over loopback: in step, with the same parameters, while one joins late and
  * one leaves without a word; and the state that one gives and another takes. */
-#include "collaboration_world.h"
+#include "training_world.h"
 
 static double length(const float *x)
 {
@@ -13,7 +13,7 @@ static double length(const float *x)
  * unannounced. */
 static void three_train_in_step(void **state)
 {
-    struct collaboration_view v;
+    struct training_view v;
     struct metrics_sums sums;
     struct report_record totals;
     double apart = 0, start;
@@ -27,7 +27,7 @@ static void three_train_in_step(void **state)
             do {
                 struct timespec nap = { 0, 20000000 };
                 nanosleep(&nap, NULL);
-                collaboration_get_view(peers[0].c, &v);
+                training_get_view(peers[0].c, &v);
             } while (v.epoch < 2);
         }
         begin_training(&peers[i]);
@@ -44,10 +44,10 @@ static void three_train_in_step(void **state)
     assert_true(apart <
                 0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
     assert_true(length(peers[0].value) < start);
-    collaboration_metrics(peers[0].c, &sums);
+    training_metrics(peers[0].c, &sums);
     assert_true(sums.step >= 6);
     assert_true(sums.loss > 0);
-    collaboration_totals(peers[0].c, &totals);
+    training_totals(peers[0].c, &totals);
     assert_true(totals.rounds >= 1 && totals.sent > 0 && totals.received > 0);
     assert_true(totals.uncompressed >=
                 4 * (int64_t)TOTAL / 2); /* half of it goes to the other, at least */

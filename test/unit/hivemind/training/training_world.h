@@ -1,11 +1,11 @@
-/* collaboration_world.h - peers that train a toy together in one process, each with its own thread, over loopback: what the
- * tests of collaboration.h share. Included by one file of each test program. */
-#ifndef PL_TEST_COLLABORATION_WORLD_H
-#define PL_TEST_COLLABORATION_WORLD_H
+/* training_world.h - peers that train a toy together in one process, each with its own thread, over loopback: what the
+ * tests of training.h share. Included by one file of each test program. */
+#ifndef PL_TEST_TRAINING_WORLD_H
+#define PL_TEST_TRAINING_WORLD_H
 
 #include "test/unit/net/await.h"
 #include "net/hivemind/training/liveness.h"
-#include "net/hivemind/training/collaboration.h"
+#include "net/hivemind/training/training.h"
 #include "net/hivemind/optimizer/optimizer_state.h"
 #include "net/libp2p/libp2p.h"
 #include "ref/backend.h"
@@ -42,7 +42,7 @@ struct peer {
     struct progress_record claim;
     struct pl_err err;
 
-    struct collaboration *c;
+    struct training *c;
     struct pl_optimizer *optimizer;
     struct optimizer_state state;
     float value[TOTAL], grad[TOTAL], *host_tensor[TENSORS];
@@ -91,17 +91,17 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
     const struct pl_wire_type types[TENSORS] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
                                                  { .dtype = PL_F32, .dims = 1, .size = { 40 } } };
     static const enum pl_compression method[TENSORS] = { PL_COMPRESS_FLOAT16, PL_COMPRESS_FLOAT16 };
-    struct collaboration_options c = { .run = "toy",
-                                       .be = &be,
-                                       .tensors = TENSORS,
-                                       .method = method,
-                                       .target_batch = TARGET,
-                                       .matchmaking_time = 2,
-                                       .averaging_timeout = 40,
-                                       .allreduce_timeout = 30,
-                                       .average_state_every = 1,
-                                       .group_size = group_size,
-                                       .bandwidth = PL_BANDWIDTH_UNKNOWN };
+    struct training_options c = { .run = "toy",
+                                  .be = &be,
+                                  .tensors = TENSORS,
+                                  .method = method,
+                                  .target_batch = TARGET,
+                                  .matchmaking_time = 2,
+                                  .averaging_timeout = 40,
+                                  .allreduce_timeout = 30,
+                                  .average_state_every = 1,
+                                  .group_size = group_size,
+                                  .bandwidth = PL_BANDWIDTH_UNKNOWN };
     memset(p, 0, sizeof *p);
     p->number = number;
     p->join = number ? peers[0].address : NULL;
@@ -130,7 +130,7 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
     c.node = p->dht;
     c.key = &p->key;
     c.schema = p->state.schema;
-    if (collaboration_open(&p->c, &c, &p->err)) fail_msg("%s", p->err.text);
+    if (training_open(&p->c, &c, &p->err)) fail_msg("%s", p->err.text);
 }
 
 static void open_peer(struct peer *p, int number) { open_peer_for(p, number, 0); }
@@ -146,7 +146,7 @@ static void close_peer(struct peer *p)
 {
     if (!p->loop) return;
     join_trainer(p);
-    collaboration_close(p->c);
+    training_close(p->c);
     if (p->dht) loop_call(p->loop, close_dht, p);
     if (p->host) host_close(p->host);
     loop_close(p->loop);
@@ -177,7 +177,7 @@ static int take_over(struct peer *p)
 {
     struct state_load l;
     struct pl_err err;
-    int rc = collaboration_load(p->c, INT64_MAX, check, p, &l, &err);
+    int rc = training_load(p->c, INT64_MAX, check, p, &l, &err);
     if (!rc) rc = optimizer_state_take(&p->state, p->value, &p->epoch, &l, &err);
     state_load_clear(&l);
     return rc;
@@ -187,24 +187,24 @@ static void share(struct peer *p)
 {
     struct state_snapshot *s = optimizer_state_snapshot(&p->state, p->value, p->epoch, 0.01, -1,
                                                         "");
-    if (s) collaboration_share(p->c, s);
+    if (s) training_share(p->c, s);
 }
 
 static void correct(struct peer *p)
 {
-    struct collaboration_round r;
-    if (!collaboration_corrected(p->c, &r) || r.status) return;
+    struct training_round r;
+    if (!training_corrected(p->c, &r) || r.status) return;
     optimizer_state_get(&p->state, p->host_tensor, p->value);
-    collaboration_correct(p->c, p->host_tensor);
+    training_correct(p->c, p->host_tensor);
     optimizer_state_put(&p->state, p->value, (const float *const *)p->host_tensor);
 }
 
 static void update(struct peer *p, int64_t samples)
 {
-    struct collaboration_round r;
+    struct training_round r;
     be.scale(p->grad, 1 / (float)samples, TOTAL);
     optimizer_state_get(&p->state, p->host_tensor, p->grad);
-    collaboration_average(p->c, p->host_tensor, &r);
+    training_average(p->c, p->host_tensor, &r);
     if (!r.status) optimizer_state_put(&p->state, p->grad, (const float *const *)p->host_tensor);
     p->common += !r.status;
     correct(p);
@@ -212,9 +212,9 @@ static void update(struct peer *p, int64_t samples)
     memset(p->grad, 0, sizeof p->grad);
     p->epoch++;
     optimizer_state_get(&p->state, p->host_tensor, p->value);
-    collaboration_advance(p->c, p->host_tensor);
+    training_advance(p->c, p->host_tensor);
     share(p);
-    collaboration_publish(p->c, 1.5, samples / BATCH, samples);
+    training_publish(p->c, 1.5, samples / BATCH, samples);
 }
 
 static void *train_loop(void *context)
@@ -223,9 +223,9 @@ static void *train_loop(void *context)
     struct timespec nap = { 0, (long)(p->nap * 1e9) };
     const double until = pl_seconds() + LIMIT;
     int64_t samples = 0;
-    collaboration_enter(p->c, p->epoch);
+    training_enter(p->c, p->epoch);
     do { /* a donor may be too slow to answer in time */
-        if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
+        if (!take_over(p)) training_set_epoch(p->c, p->epoch);
     } while (p->joins_late && !p->epoch && pl_seconds() < until && !noted(&p->leaves));
     p->begun_at = p->epoch;
     share(p);
@@ -236,18 +236,18 @@ static void *train_loop(void *context)
                 p->grad[i] += BATCH * (p->value[i] + (i % 3 == (size_t)p->number ? 2 : 0));
         samples += BATCH;
         nanosleep(&nap, NULL);
-        switch (collaboration_add(p->c, BATCH, p->nap)) {
-        case COLLABORATION_UPDATE:
+        switch (training_add(p->c, BATCH, p->nap)) {
+        case TRAINING_UPDATE:
             update(p, samples);
             samples = 0;
             break;
-        case COLLABORATION_CATCH_UP:
+        case TRAINING_CATCH_UP:
             p->caught_up++;
             memset(p->grad, 0, sizeof p->grad);
             samples = 0;
-            if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
+            if (!take_over(p)) training_set_epoch(p->c, p->epoch);
             break;
-        case COLLABORATION_GO_ON: break;
+        case TRAINING_GO_ON: break;
         }
     }
     correct(p);

@@ -1,4 +1,4 @@
-/* matchmaking_lead.c - the leader's side of matchmaking: it judges requests, collects followers,
+/* matchmaking_followers.c - the leader's side of matchmaking: it judges requests, collects followers,
  * begins the group, and ends the search. [spec hivemind-protocol 4.4] matchmaking.c has the states.
  *
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.

@@ -1,4 +1,4 @@
-/* collaboration_report.c - the records for the dashboard, once per epoch, and the caller's view
+/* training_records.c - the records for the dashboard, once per epoch, and the caller's view
  * of the swarm. [spec hivemind-protocol 10]
  *
  *   RUN_metrics   loss, samples, speed: hivemind's record, which its monitor adds up over all peers
@@ -6,7 +6,7 @@
  *
  * Both are claims of the peer that signs them; the dashboard shows them, and nothing else uses
  * them. */
-#include "collaboration_internal.h"
+#include "training_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,17 +21,17 @@ static int64_t add_saturating(int64_t a, size_t b)
 
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
  * once. */
-void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
+void training_count(struct training *c, const struct averager_result *r, int missed)
 {
     struct report_record *t = &c->records.totals;
     if (r->differs[0] && !c->records.has_warned_differs) {
         c->records.has_warned_differs = 1;
-        collaboration_warn(c, r->differs);
+        training_warn(c, r->differs);
     }
     /* So does the name of a peer that rounds leave out. */
     if (r->left_out[0] && !c->records.has_warned_left_out) {
         c->records.has_warned_left_out = 1;
-        collaboration_warn(c, r->left_out);
+        training_warn(c, r->left_out);
     }
     /* A round counts as failed if there was a group, or should have been one: being alone is no
      * failure. */
@@ -46,7 +46,7 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
 }
 
 /* Our second record, for dashboards of this implementation (peer_report.c). */
-static void publish_report(struct collaboration *c)
+static void publish_report(struct training *c)
 {
     struct dht_status status;
     struct bytes value = { 0 };
@@ -56,7 +56,7 @@ static void publish_report(struct collaboration *c)
                               : status.relayed                      ? REPORT_RELAYED
                                                                     : REPORT_DIRECT;
     if (!report_write(&value, &c->records.totals))
-        collaboration_store(c, &c->records.report_key, &value, REPORT_LIFE);
+        training_store(c, &c->records.report_key, &value, REPORT_LIFE);
     bytes_clear(&value);
 }
 
@@ -68,7 +68,7 @@ static void begin_held_out(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_held_out(struct collaboration *c, double loss)
+void training_held_out(struct training *c, double loss)
 {
     struct request w = { .c = c, .seconds = loss };
     request_wait(&w, begin_held_out);
@@ -82,7 +82,7 @@ static void begin_totals(void *context)
     request_complete(w, PL_OK);
 }
 
-void collaboration_totals(struct collaboration *c, struct report_record *r)
+void training_totals(struct training *c, struct report_record *r)
 {
     struct request w = { .c = c, .totals = r };
     memset(r, 0, sizeof *r);
@@ -100,15 +100,14 @@ static void publish_records(void *context)
     w->metrics.samples_per_second = performance_get(&w->c->own.speed);
     /* Only from a peer that is in step: the sums mix all records, whatever their epoch. */
     if (w->c->own.epoch == w->c->poll.view.epoch && !metrics_write(&value, &w->metrics))
-        collaboration_store(w->c, &w->c->records.metrics_key, &value, METRICS_LIFE);
+        training_store(w->c, &w->c->records.metrics_key, &value, METRICS_LIFE);
     bytes_clear(&value);
     publish_report(w->c);
     request_complete(w, PL_OK);
 }
 
 /* After each step of ours; hivemind's peers do it when their own epoch changes. */
-void collaboration_publish(struct collaboration *c, double loss, int64_t mini_steps,
-                           int64_t samples)
+void training_publish(struct training *c, double loss, int64_t mini_steps, int64_t samples)
 {
     struct request w = {
         .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples }
@@ -120,7 +119,7 @@ void collaboration_publish(struct collaboration *c, double loss, int64_t mini_st
 static void take_warning(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     w->number = c->records.warning_count > 0;
     if (w->number) {
         *w->err = c->records.warnings[0];
@@ -130,7 +129,7 @@ static void take_warning(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_take_warning(struct collaboration *c, struct pl_err *warning)
+int training_take_warning(struct training *c, struct pl_err *warning)
 {
     struct request w = { .c = c, .err = warning };
     return !request_wait(&w, take_warning) && w.number;
@@ -160,7 +159,7 @@ static void begin_metrics(void *context)
 }
 
 /* Everybody's metrics, summed as hivemind's monitor does (metrics.c). */
-void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
+void training_metrics(struct training *c, struct metrics_sums *sums)
 {
     struct request w = { .c = c, .sums = sums };
     /* Zeros, should the request fail. */
@@ -171,22 +170,22 @@ void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
 static void copy_view(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* All of one moment: fields read one by one would not belong together. */
-    *w->view = (struct collaboration_view){
-        .epoch = c->own.epoch,
-        .samples = c->own.samples,
-        .global_epoch = c->poll.displayed > c->own.epoch ? c->poll.displayed : c->own.epoch,
-        .is_unshown = c->load.failures == LOAD_FAILURES_MAX,
-        .global_samples = c->poll.view.samples,
-        .peers = c->poll.others + 1,
-        .eta_s = fmax(0, c->poll.view.eta - collaboration_now(c)),
-        .samples_per_second = performance_get(&c->own.speed)
-    };
+    *w->view = (struct training_view){ .epoch = c->own.epoch,
+                                       .samples = c->own.samples,
+                                       .global_epoch = c->poll.displayed > c->own.epoch
+                                                           ? c->poll.displayed
+                                                           : c->own.epoch,
+                                       .is_unshown = c->load.failures == LOAD_FAILURES_MAX,
+                                       .global_samples = c->poll.view.samples,
+                                       .peers = c->poll.others + 1,
+                                       .eta_s = fmax(0, c->poll.view.eta - training_now(c)),
+                                       .samples_per_second = performance_get(&c->own.speed) };
     request_complete(w, PL_OK);
 }
 
-void collaboration_get_view(struct collaboration *c, struct collaboration_view *v)
+void training_get_view(struct training *c, struct training_view *v)
 {
     struct request w = { .c = c, .view = v };
     memset(v, 0, sizeof *v);

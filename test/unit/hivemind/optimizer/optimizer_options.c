@@ -1,5 +1,5 @@
-/* collaborative_options.c - what the collaborative optimizer makes of its options: each default, each bound, each name. */
-#include "net/hivemind/optimizer/collaborative_internal.h"
+/* optimizer_options.c - what the collaborative optimizer makes of its options: each default, each bound, each name. */
+#include "net/hivemind/optimizer/optimizer_internal.h"
 #include "net/hivemind/swarm/averaging.h"
 
 #include <math.h>

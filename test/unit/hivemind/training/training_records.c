@@ -1,6 +1,6 @@
-/* collaboration_records.c - which of the peers that have reported progress the others wait for: peers that died, that never come
+/* training_records.c - which of the peers that have reported progress the others wait for: peers that died, that never come
  * to a round, that claim to be ahead, that leave. */
-#include "collaboration_world.h"
+#include "training_world.h"
 
 static void on_stored(void *context, int status)
 {
@@ -28,13 +28,13 @@ static int counts(size_t wanted, int64_t steps)
 {
     const struct timespec nap = { 0, 20000000 };
     const double until = pl_seconds() + LIMIT;
-    struct collaboration_view v;
+    struct training_view v;
     int64_t from;
-    collaboration_get_view(peers[0].c, &v);
+    training_get_view(peers[0].c, &v);
     from = v.epoch;
     while (v.peers != wanted && v.epoch < from + steps && pl_seconds() < until) {
         nanosleep(&nap, NULL);
-        collaboration_get_view(peers[0].c, &v);
+        training_get_view(peers[0].c, &v);
     }
     return v.peers == wanted;
 }
@@ -44,21 +44,21 @@ static int steps(int64_t more)
 {
     const struct timespec nap = { 0, 20000000 };
     const double until = pl_seconds() + LIMIT;
-    struct collaboration_view v;
+    struct training_view v;
     int64_t from;
-    collaboration_get_view(peers[0].c, &v);
+    training_get_view(peers[0].c, &v);
     for (from = v.epoch; v.epoch < from + more && pl_seconds() < until;) {
         nanosleep(&nap, NULL);
-        collaboration_get_view(peers[0].c, &v);
+        training_get_view(peers[0].c, &v);
     }
     return v.epoch >= from + more;
 }
 
 static void report_and_vanish(struct peer *p)
 {
-    struct collaboration_view v;
+    struct training_view v;
     const int before = noted(&p->stored);
-    collaboration_get_view(peers[0].c, &v);
+    training_get_view(peers[0].c, &v);
     p->claim.epoch = v.epoch;
     p->claim.samples = BATCH;
     p->claim.samples_per_second = 1;
@@ -112,18 +112,18 @@ static void wait_for_the_dead(size_t group_size)
 /* Two train; a third goes on reporting, and comes to no round: after a few rounds none waits for it. */
 static void peer_that_only_reports_is_excluded(void **state)
 {
-    struct collaboration_view v;
+    struct training_view v;
     int64_t from = 0, start;
     double until;
     begin_with_two(0);
     report_and_vanish(&peers[2]);
     assert_true(counts(3, AWHILE));
-    collaboration_get_view(peers[0].c, &v);
+    training_get_view(peers[0].c, &v);
     start = v.epoch;
     until = pl_seconds() + LIMIT;
     do { /* until five steps in a row have not counted it */
         report_and_vanish(&peers[2]);
-        collaboration_get_view(peers[0].c, &v);
+        training_get_view(peers[0].c, &v);
         if (v.peers != 2 || !from) from = v.epoch;
     } while (v.epoch < from + 5 && v.epoch < start + 29 && pl_seconds() < until);
     end_with_two();
@@ -136,14 +136,14 @@ static void peer_that_only_reports_is_excluded(void **state)
 static void claimed_lead_is_not_followed(void **state)
 {
     static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
-    struct collaboration_view v;
+    struct training_view v;
     begin_with_two(0);
     assert_true(steps(AWHILE / 10)); /* so they have met */
     for (size_t i = 0; i < PL_COUNT(leads); i++) {
         const int64_t common = peers[0].common, before = peers[0].caught_up + peers[1].caught_up;
         for (int k = 0; k < 5; k++) {
             const int stored = noted(&peers[2].stored);
-            collaboration_get_view(peers[0].c, &v);
+            training_get_view(peers[0].c, &v);
             peers[2].claim = (struct progress_record){ .epoch = v.epoch + leads[i],
                                                        .samples = INT64_MAX,
                                                        .samples_per_second = 1e308 };
@@ -151,7 +151,7 @@ static void claimed_lead_is_not_followed(void **state)
             assert_true(await_noted(&peers[2].stored, stored + 1, LIMIT));
             assert_true(steps(2));
         }
-        collaboration_get_view(peers[0].c, &v);
+        training_get_view(peers[0].c, &v);
         assert_true(v.global_epoch <= v.epoch + 1); /* the other one's, at most */
         assert_true(peers[0].common > common);
         /* a slow machine may leave one behind */
@@ -165,7 +165,7 @@ static void claimed_lead_is_not_followed(void **state)
 static void dead_peers_hold_no_newcomer_back(void **state)
 {
     struct peer *late = &peers[3];
-    struct collaboration_view v;
+    struct training_view v;
     pl_backend_ref(&be);
     for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
     for (int i = 1; i <= 2; i++) {
@@ -177,8 +177,8 @@ static void dead_peers_hold_no_newcomer_back(void **state)
     peers[0].epochs = 1000;
     begin_training(&peers[0]);
     assert_true(steps(5));
-    collaboration_enter(late->c, 0);
-    collaboration_get_view(late->c, &v);
+    training_enter(late->c, 0);
+    training_get_view(late->c, &v);
     assert_int_equal(v.peers, 3); /* two are dead, and a third one claims more than most */
     assert_int_equal(v.global_epoch, 0);
     assert_int_equal(take_over(late), PL_OK);
@@ -192,10 +192,10 @@ static int sees(size_t wanted)
 {
     const struct timespec nap = { 0, 20000000 };
     const double until = pl_seconds() + PROGRESS_LIFE / 2;
-    struct collaboration_view v;
+    struct training_view v;
     do {
         nanosleep(&nap, NULL);
-        collaboration_get_view(peers[0].c, &v);
+        training_get_view(peers[0].c, &v);
     } while (v.peers != wanted && pl_seconds() < until);
     return v.peers == wanted;
 }
@@ -205,7 +205,7 @@ static void leaving_peer_withdraws_its_report(void **state)
 {
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
-    collaboration_enter(peers[0].c, 0); /* it only looks */
+    training_enter(peers[0].c, 0); /* it only looks */
     peers[1].nap = 0.04;
     peers[1].epochs = 3;
     train_loop(&peers[1]);

@@ -1,4 +1,4 @@
-/* collaboration_rounds.c - the two rounds of an epoch. [TTT 2.1; 3.3] [spec hivemind-protocol 9,
+/* training_rounds.c - the two rounds of an epoch. [TTT 2.1; 3.3] [spec hivemind-protocol 9,
  * steps 4 and 5]
  *
  *   gradients   g = sum_k n_k g_k / sum_k n_k   peer k gives its mean gradient, n_k samples
@@ -7,22 +7,22 @@
  * The first makes all peers take the same step. The second removes what has come between them
  * all the same: rounding in float16, a lost part, a round that one peer missed.
  *
- *   add: eta is near     collaboration_schedule   look for a group, without a trigger
+ *   add: eta is near     training_schedule   look for a group, without a trigger
  *   add: UPDATE          join_round               give the gradient: the all-reduce may begin
  *                        on_gradient              the mean, or the reason why there is none
  *   after the step       begin_epoch              the next epoch begins
  *                        begin_state_round        the parameters go to their round
- *   between batches      collaboration_correct    x += x_averaged - x_given
+ *   between batches      training_correct    x += x_averaged - x_given
  *
  * Neither round waits for the other before its trigger: two peers that wait in opposite orders
  * would wait for each other for ever. [spec hivemind-protocol 12, "Two rounds"] */
-#include "collaboration_internal.h"
+#include "training_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
 #include <string.h>
 
-static void copy_result(struct collaboration_round *to, const struct averager_result *r)
+static void copy_result(struct training_round *to, const struct averager_result *r)
 {
     memset(to, 0, sizeof *to);
     to->status = r->status;
@@ -41,7 +41,7 @@ static void copy_result(struct collaboration_round *to, const struct averager_re
 /* Own epoch + 1, with the samples that were accumulated during a delayed round. If no peer is
  * known to be ahead, this begins the global epoch as well: its estimate is unknown until the
  * next poll. [spec hivemind-protocol 8] */
-static void begin_epoch(struct collaboration *c, int64_t samples)
+static void begin_epoch(struct training *c, int64_t samples)
 {
     c->own.epoch++;
     c->own.samples = samples;
@@ -55,18 +55,18 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
 
 /* A delayed round has ended. Only now does the swarm see us at the next epoch: reported earlier,
  * it would show the slower peers, which the round is waiting for, that they are late. */
-static void end_delayed_round(struct collaboration *c)
+static void end_delayed_round(struct training *c)
 {
     c->own.phase = EPOCH_BEGUN;
     begin_epoch(c, c->own.next_samples);
     c->own.next_samples = 0;
-    collaboration_report(c);
-    collaboration_poll_again(c);
+    training_report(c);
+    training_poll_again(c);
 }
 
 /* Who of the peers that report has not come? In a group of limited size, or under one of several
  * keys, most peers are missing for good reasons, so their absence says nothing. */
-static void note_absent(struct collaboration *c, const struct averager_result *r)
+static void note_absent(struct training *c, const struct averager_result *r)
 {
     const int limited = (c->o.group_size && c->o.group_size <= c->poll.liveness.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
@@ -77,11 +77,11 @@ static void note_absent(struct collaboration *c, const struct averager_result *r
 
 static void on_gradient(void *context, const struct averager_result *r)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     struct request *w = c->gradient.waiter;
-    const int delayed = c->own.phase == EPOCH_OVERLAPPED, ours = collaboration_is_averaging(c);
+    const int delayed = c->own.phase == EPOCH_OVERLAPPED, ours = training_is_averaging(c);
     /* A round without peers counts as failed only if there were peers to come. */
-    collaboration_count(c, r, ours && !c->gradient.is_alone);
+    training_count(c, r, ours && !c->gradient.is_alone);
     if (!ours) return; /* a search that never got our gradient */
     copy_result(&c->gradient.result, r);
     if (!c->gradient.is_alone) note_absent(c, r);
@@ -95,32 +95,32 @@ static void on_gradient(void *context, const struct averager_result *r)
 }
 
 /* A leader need not wait for the end of matchmaking once this many peers have joined. */
-static size_t expected_peers(const struct collaboration *c)
+static size_t expected_peers(const struct training *c)
 {
     return c->poll.others - c->poll.paused + 1;
 }
 
-void collaboration_schedule(struct collaboration *c)
+void training_schedule(struct training *c)
 {
-    double now = collaboration_now(c);
+    double now = training_now(c);
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
                                /* found before the gradient is complete; the all-reduce waits for
                                 * join_round */
                                .untriggered = 1,
                                .claim = { .epoch = c->own.epoch },
-                               .patience = COLLABORATION_PATIENCE };
+                               .patience = TRAINING_PATIENCE };
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
 /* Triggers the round with our gradient, weighted by its samples. Returns 0 if no round is under
  * way. */
-static int join_round(struct collaboration *c, float *const *gradient, enum epoch_phase phase)
+static int join_round(struct training *c, float *const *gradient, enum epoch_phase phase)
 {
     struct averager *a = c->a[GRADIENT];
-    const double most = COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch;
+    const double most = TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
     c->gradient.is_alone = 0;
-    collaboration_schedule(c);
+    training_schedule(c);
     if (!averager_is_busy(a)) {
         memset(&c->gradient.result, 0, sizeof c->gradient.result);
         c->gradient.result.status = pl_fail(&c->gradient.result.why, PL_EAGAIN,
@@ -140,11 +140,11 @@ static int join_round(struct collaboration *c, float *const *gradient, enum epoc
         int too_many = c->o.verify && (double)c->own.samples > most;
         const struct verifier_claim claim = { c->own.epoch,
                                               too_many ? 0 : (uint64_t)c->own.samples };
-        c->gradient.triggered_at = collaboration_now(c);
+        c->gradient.triggered_at = training_now(c);
         /* Peers may have come or gone since the search began. */
         averager_expect(a, expected_peers(c));
         averager_trigger(a, too_many ? 0 : fmin((double)c->own.samples, most), gradient, &claim);
-        collaboration_report_later(c);
+        training_report_later(c);
     }
     return 1;
 }
@@ -153,7 +153,7 @@ static int join_round(struct collaboration *c, float *const *gradient, enum epoc
 static void begin_average(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* No polls or timed fetches during an update: the view would change under the decision that
      * it caused. [spec hivemind-protocol 8] */
     timer_stop(&c->poll.timer);
@@ -169,7 +169,7 @@ static void begin_average(void *context)
 static void begin_delayed_average(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     c->own.next_samples = 0;
     if (!join_round(c, w->tensor, EPOCH_OVERLAPPED)) end_delayed_round(c);
     request_complete(w, PL_OK);
@@ -190,27 +190,27 @@ static int64_t gathered_epoch(const struct group_member *m)
 /* Was our epoch behind most of the group, and do the progress records say the same? That is
  * believed only if all peers ahead are clients, which cannot serve a state as proof; and never
  * on one peer's word. [spec hivemind-protocol 12] */
-static int is_behind_clients(const struct collaboration *c, const struct group *g)
+static int is_behind_clients(const struct training *c, const struct group *g)
 {
     const int64_t own = gathered_epoch(&g->members[g->self]);
     size_t ahead = 0;
     for (size_t i = 0; i < g->count; i++) ahead += gathered_epoch(&g->members[i]) > own;
     return own == c->own.epoch && ahead >= 2 && 2 * ahead > g->count - 1 &&
            c->poll.lead > c->own.epoch &&
-           !claims_can_be_shown(&c->poll.claims, c->own.epoch, collaboration_now(c));
+           !claims_can_be_shown(&c->poll.claims, c->own.epoch, training_now(c));
 }
 
-static int is_state_under_way(const struct collaboration *c)
+static int is_state_under_way(const struct training *c)
 {
     return c->state.phase == STATE_AVERAGING || c->state.phase == STATE_OUTDATED;
 }
 
 static void on_state(void *context, const struct averager_result *r)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     struct request *w = c->state.waiter;
     copy_result(&c->state.result, r);
-    collaboration_count(c, r, 0);
+    training_count(c, r, 0);
     /* Groups of the two kinds of rounds differ: where a swarm has come apart into parts at
      * different epochs, the smaller part mostly meets the larger one in these. */
     if (!r->status && r->group) claims_round(&c->poll.claims, r->group);
@@ -226,7 +226,7 @@ static void on_state(void *context, const struct averager_result *r)
 static void finish_state_round(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     if (!is_state_under_way(c)) {
         request_complete(w, PL_OK);
         return;
@@ -237,7 +237,7 @@ static void finish_state_round(void *context)
 
 /* A NaN or an infinity from one peer would make everybody's mean useless, so groupmates refuse
  * it and the round would fail for them too. */
-static int is_finite(const struct collaboration *c, float *const *x)
+static int is_finite(const struct training *c, float *const *x)
 {
     for (size_t t = 0; t < c->o.tensors; t++)
         for (size_t i = 0; i < c->elements[t]; i++)
@@ -246,15 +246,15 @@ static int is_finite(const struct collaboration *c, float *const *x)
 }
 
 /* The round's own sentence, unless the reason lies here. */
-static void explain_failure(const struct collaboration *c, struct collaboration_round *r,
+static void explain_failure(const struct training *c, struct training_round *r,
                             int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
     else if (c->gradient.is_alone) pl_fail(&r->why, r->status, "alone: no peer to average with");
 }
 
-void collaboration_average(struct collaboration *c, float *const *gradient,
-                           struct collaboration_round *r)
+void training_average(struct training *c, float *const *gradient,
+                           struct training_round *r)
 {
     /* First the gradients, then the end of the older round of the parameters, in this order (see
      * above). */
@@ -267,7 +267,7 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
     request_wait(&finish, finish_state_round);
 }
 
-void collaboration_begin_average(struct collaboration *c, float *const *gradient)
+void training_begin_average(struct training *c, float *const *gradient)
 {
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
     c->gradient.is_bad = !w.tensor;
@@ -278,7 +278,7 @@ void collaboration_begin_average(struct collaboration *c, float *const *gradient
 static void wait_gradient_round(void *context)
 {
     struct request *w = context;
-    if (collaboration_is_averaging(w->c)) w->c->gradient.waiter = w;
+    if (training_is_averaging(w->c)) w->c->gradient.waiter = w;
     else request_complete(w, PL_OK);
 }
 
@@ -286,14 +286,14 @@ static void wait_gradient_round(void *context)
 static void check_returned(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
-    const int averaging = collaboration_is_averaging(c);
+    struct training *c = w->c;
+    const int averaging = training_is_averaging(c);
     if (!averaging && is_state_under_way(c)) averager_finish(c->a[STATE]);
     w->number = !averaging && !is_state_under_way(c);
     request_complete(w, PL_OK);
 }
 
-int collaboration_end_average(struct collaboration *c, struct collaboration_round *r, int wait)
+int training_end_average(struct training *c, struct training_round *r, int wait)
 {
     struct request end = { .c = c }, finish = { .c = c }, check = { .c = c };
     if (wait) {
@@ -313,26 +313,26 @@ int collaboration_end_average(struct collaboration *c, struct collaboration_roun
 /* The end of a round for an auxiliary peer; its view is out of date now, too. */
 static void on_helped(void *context, const struct averager_result *r)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     c->help.phase = AUXILIARY_ENDED;
     copy_result(&c->gradient.result, r);
     if (r->group) note_absent(c, r);
     if (!r->status) c->help.last_epoch = c->help.epoch;
-    collaboration_poll_again(c);
+    training_poll_again(c);
 }
 
 /* An auxiliary peer has bandwidth but no gradient: it reduces parts with weight 0. Its tensors
  * are ready when the search begins, so no group ever waits for its trigger. [spec
  * hivemind-protocol 5.2] */
-static void begin_helping(struct collaboration *c, float *const *tensor)
+static void begin_helping(struct training *c, float *const *tensor)
 {
-    double now = collaboration_now(c);
+    double now = training_now(c);
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
                                .tensor = tensor,
                                .expected = expected_peers(c) - 1,
                                .claim = { .epoch = c->poll.view.epoch },
-                               .patience = COLLABORATION_PATIENCE };
+                               .patience = TRAINING_PATIENCE };
     c->help.epoch = c->poll.view.epoch;
     c->gradient.triggered_at = now;
     if (!averager_begin(c->a[GRADIENT], &s, on_helped, c)) c->help.phase = AUXILIARY_AVERAGING;
@@ -341,11 +341,11 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
 static void advance_help(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* The condition for UPDATE, one matchmaking time earlier; at least two trainers, or there is
      * nothing to reduce; once per epoch. */
     int soon = c->poll.view.samples >= c->o.target_batch ||
-               c->poll.view.eta - collaboration_now(c) <= c->o.matchmaking_time;
+               c->poll.view.eta - training_now(c) <= c->o.matchmaking_time;
     w->number = c->help.phase == AUXILIARY_ENDED;
     if (w->number) {
         *w->round = c->gradient.result;
@@ -356,7 +356,7 @@ static void advance_help(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r)
+int training_help(struct training *c, float *const *tensor, struct training_round *r)
 {
     struct request w = { .c = c, .tensor = tensor, .round = r };
     return !request_wait(&w, advance_help) && w.number;
@@ -366,7 +366,7 @@ int collaboration_help(struct collaboration *c, float *const *tensor, struct col
 
 /* x_given (before) and a copy for the averager to change (after). Training goes on changing x
  * itself; the difference between the two is what the round adds. */
-static int copy_parameters(struct collaboration *c, float *const *parameter)
+static int copy_parameters(struct training *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
         size_t bytes = c->elements[t] * sizeof(float);
@@ -380,9 +380,9 @@ static int copy_parameters(struct collaboration *c, float *const *parameter)
     return PL_OK;
 }
 
-static void begin_state_round(struct collaboration *c)
+static void begin_state_round(struct training *c)
 {
-    double now = collaboration_now(c);
+    double now = training_now(c);
     struct bytes gather = { 0 };
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
@@ -390,7 +390,7 @@ static void begin_state_round(struct collaboration *c)
                                .weight = 1,
                                .tensor = c->state.after,
                                .expected = expected_peers(c),
-                               .patience = COLLABORATION_PATIENCE };
+                               .patience = TRAINING_PATIENCE };
     /* Told to the group: our epoch after the step, for is_behind_clients. */
     mp_int(&gather, c->own.epoch);
     s.gather = bytes_at(&gather);
@@ -403,7 +403,7 @@ static void begin_state_round(struct collaboration *c)
 static void begin_advance(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     /* Alone before and in this round: no other peer to average parameters with. */
     int was_alone = !c->poll.others && c->gradient.result.peers <= 1;
     target_watch_step(&c->poll.watch, c->gradient.triggered_at,
@@ -414,14 +414,14 @@ static void begin_advance(void *context)
     c->own.phase = EPOCH_ACCUMULATING;
     /* A result that was not taken belongs to the step before. */
     if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
-    collaboration_report(c);
+    training_report(c);
     if (w->tensor && !was_alone) begin_state_round(c);
     /* The poll that fell due during the update comes before the next batch. Without it a peer
      * can stay one epoch behind for ever. [spec hivemind-protocol 8] */
-    collaboration_poll_for(w);
+    training_poll_for(w);
 }
 
-void collaboration_advance(struct collaboration *c, float *const *parameter)
+void training_advance(struct training *c, float *const *parameter)
 {
     struct request w = { .c = c };
     /* Every average_state_every-th epoch; without memory for the copies the round is left out. */
@@ -441,7 +441,7 @@ static void take_state_result(void *context)
     request_complete(w, PL_OK);
 }
 
-int collaboration_corrected(struct collaboration *c, struct collaboration_round *r)
+int training_corrected(struct training *c, struct training_round *r)
 {
     struct request w = { .c = c };
     if (request_wait(&w, take_state_result) || !w.number) return 0;
@@ -451,7 +451,7 @@ int collaboration_corrected(struct collaboration *c, struct collaboration_round 
 
 /* x += x_averaged - x_given, not x = x_averaged: batches or steps may have changed x meanwhile,
  * and overwriting would undo them. [spec hivemind-protocol 12, "Two rounds"] */
-void collaboration_correct(const struct collaboration *c, float *const *parameter)
+void training_correct(const struct training *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++)
         for (size_t i = 0; i < c->elements[t]; i++)

@@ -1,4 +1,4 @@
-/* collaboration_load.c - how a newcomer or a straggler gets the swarm's parameters and moments.
+/* training_download.c - how a newcomer or a straggler gets the swarm's parameters and moments.
  * [TTT 2.1] [spec hivemind-protocol 7, 12]
  *
  *   poll - download from the donor of highest priority - check - take over, or try the next donor
@@ -9,7 +9,7 @@
  * peers stay for a minute. So a state beyond the lead is not refused before two things have
  * happened: newer records were polled, and each peer with a lower claim was pinged. A claim
  * whose peer does not answer no longer counts. */
-#include "collaboration_internal.h"
+#include "training_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 /* The highest epoch that a state may have: the lead, since a peer beyond it would train alone.
  * With fewer than two others, the donor and the lead may be the same peer's word, which counts
  * up to `most`. */
-static int64_t highest_epoch(const struct collaboration *c, int64_t most)
+static int64_t highest_epoch(const struct training *c, int64_t most)
 {
     const int64_t highest = c->poll.lead < 0 ? most : c->poll.lead;
     return c->poll.others < 2 && highest > most ? most : highest;
@@ -41,13 +41,13 @@ static void on_answer(void *context, int status, const struct dht_pong *pong)
     /* Only silence says something: a living peer's claim stands. */
     if (!status) return;
     claims_silent(&p->c->poll.claims, &p->peer, p->began);
-    collaboration_update_lead(p->c);
+    training_update_lead(p->c);
 }
 
-static void begin_pings(struct collaboration *c, int64_t epoch)
+static void begin_pings(struct training *c, int64_t epoch)
 {
     struct peer_id peers[CLAIMS_PINGS];
-    const double now = collaboration_now(c);
+    const double now = training_now(c);
     size_t count, free_slots = 0, n = 0;
     for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->load.pings[i].task;
     if (free_slots < CLAIMS_PINGS) return; /* one batch of pings at a time */
@@ -59,14 +59,14 @@ static void begin_pings(struct collaboration *c, int64_t epoch)
     }
 }
 
-static int is_pinging(const struct collaboration *c)
+static int is_pinging(const struct training *c)
 {
     for (size_t i = 0; i < CLAIMS_PINGS; i++)
         if (c->load.pings[i].task) return 1;
     return 0;
 }
 
-void collaboration_cancel_pings(struct collaboration *c)
+void training_cancel_pings(struct training *c)
 {
     for (size_t i = 0; i < CLAIMS_PINGS; i++)
         if (c->load.pings[i].task) dht_node_cancel(c->load.pings[i].task);
@@ -77,12 +77,12 @@ void collaboration_cancel_pings(struct collaboration *c)
  * records are on their way. */
 static int may_be_confirmed(struct request *w, int64_t epoch, int64_t most)
 {
-    struct collaboration *c = w->c;
-    const double now = collaboration_now(c);
+    struct training *c = w->c;
+    const double now = training_now(c);
     if (w->wait_until == 0) w->wait_until = now + LEAD_WAIT;
     if (now >= w->wait_until) return 0;
     begin_pings(c, epoch);
-    collaboration_begin_poll(c);
+    training_begin_poll(c);
     return is_pinging(c) || epoch - most <= CLAIMS_SLACK;
 }
 
@@ -113,16 +113,16 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
 /* The seconds of a download in which this process ran. A computer that slept through the night
  * while a download was under way has not spent that night on it: otherwise it would not ask again
  * for four nights. */
-static void count_spent(struct collaboration *c)
+static void count_spent(struct training *c)
 {
-    const double now = collaboration_now(c);
+    const double now = training_now(c);
     c->load.spent += fmin(fmax(now - c->load.counted, 0), 2 * PULSE);
     c->load.counted = now;
 }
 
 static void on_pulse(void *context)
 {
-    struct collaboration *c = context;
+    struct training *c = context;
     count_spent(c);
     timer_start(c->loop, &c->load.pulse, PULSE, on_pulse, c);
 }
@@ -131,9 +131,9 @@ static void on_pulse(void *context)
  * while. The pause grows with the time spent: donors that keep us waiting must not stop our
  * training. After a good download only its own time counts, so that a peer still behind can ask
  * again soon. */
-static void count_try(struct collaboration *c, int status, const struct state_load *state)
+static void count_try(struct training *c, int status, const struct state_load *state)
 {
-    const double now = collaboration_now(c);
+    const double now = training_now(c);
     double pause = TRY_PAUSE, spent;
     timer_stop(&c->load.pulse);
     count_spent(c);
@@ -145,7 +145,7 @@ static void count_try(struct collaboration *c, int status, const struct state_lo
     if (c->load.failures < LOAD_FAILURES_MAX) c->load.failures++;
     if (c->load.failures < LOAD_FAILURES_MAX) return;
     claims_doubt(&c->poll.claims, c->own.epoch, now);
-    collaboration_update_lead(c);
+    training_update_lead(c);
 }
 
 static void on_loaded(void *context, int status, const struct peer_id *donor,
@@ -165,18 +165,18 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
 static void begin_load(void *context)
 {
     struct request *w = context;
-    struct collaboration *c = w->c;
+    struct training *c = w->c;
     int rc;
     averager_cancel(c->a[GRADIENT]);
     rc = averager_load(c->a[STATE], on_check, on_loaded, w);
-    c->load.began = c->load.counted = collaboration_now(c);
+    c->load.began = c->load.counted = training_now(c);
     c->load.spent = 0;
     if (!rc) timer_start(c->loop, &c->load.pulse, PULSE, on_pulse, c);
     else request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
-int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
-                       struct state_load *state, struct pl_err *err)
+int training_load(struct training *c, int64_t most, averager_check *check, void *context,
+                  struct state_load *state, struct pl_err *err)
 {
     int rc = PL_EIO, is_beyond = 1;
     for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
@@ -189,7 +189,7 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
                              .err = err };
         memset(state, 0, sizeof *state);
         /* Check the state against a lead that is as new as possible. */
-        request_wait(&poll, collaboration_poll_now);
+        request_wait(&poll, training_poll_now);
         rc = request_wait(&w, begin_load);
         is_beyond = rc && w.is_beyond;
     }

@@ -1,11 +1,11 @@
-/* step.c - the outer optimizer. Peers train alone for H steps, from phi to theta_r; the mean of
+/* outer_steps.c - the outer optimizer. Peers train alone for H steps, from phi to theta_r; the mean of
  * their changes phi - theta_r is then treated like a gradient of phi, as if H steps were one.
  * [DiLoCo: Douillard et al. 2023] [spec outer-steps 2]
  *
  * Momentum makes up for the rare steps: with a constant g, phi moves by nu g / (1 - mu) a step in
  * the limit, 7 g for DiLoCo's mu = 0.9 and nu = 0.7. With mu = 0 and nu = 1 the new phi is the mean
  * of the theta_r: local SGD, and federated averaging. */
-#include "step.h"
+#include "outer_steps.h"
 
 /* PyTorch's form of Nesterov: no look-ahead point, but the gradient plus mu times the already
  * updated momentum. b = 0 before the first step equals PyTorch's b = g in it. */

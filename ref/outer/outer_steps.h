@@ -1,11 +1,11 @@
-/* step.h - what an outer step does to every parameter. [DiLoCo: Douillard et al. 2023]
+/* outer_steps.h - what an outer step does to every parameter. [DiLoCo: Douillard et al. 2023]
  * [spec outer-steps 2, 5, 8, 11]
  *
  * All work on the backend's memory. Each product, sum and quotient is rounded to float32 once, in
  * the order written here, and none is fused: peers with different hardware apply the same mean and
  * must keep the same parameters, bit for bit. So every backend gives the reference's bits. */
-#ifndef PL_OUTER_STEP_H
-#define PL_OUTER_STEP_H
+#ifndef PL_OUTER_STEPS_H
+#define PL_OUTER_STEPS_H
 
 #include "../base.h"
 

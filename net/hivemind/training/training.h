@@ -1,4 +1,4 @@
-/* collaboration.h - one peer's part in collaborative training: progress of the swarm, the moment
+/* training.h - one peer's part in collaborative training: progress of the swarm, the moment
  * of the common step, the round that averages gradients and the one that averages parameters.
  * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
@@ -14,27 +14,27 @@
  * With delayed updates the gradients' round overlaps with the next local batches, too:
  *   depart (gradients) - local batch - add - ... - returned - the step (here, or during more
  *   batches) - advance */
-#ifndef PL_COLLABORATION_H
-#define PL_COLLABORATION_H
+#ifndef PL_TRAINING_H
+#define PL_TRAINING_H
 
 #include "net/hivemind/averaging/averager.h"
 #include "metrics.h"
 #include "progress.h"
 #include "peer_report.h"
 
-#define COLLABORATION_PATIENCE \
+#define TRAINING_PATIENCE \
     2 /* matchmaking times without a groupmate, then step with our own gradient */
 
 /* The largest weight of one peer's gradient, in target batches. A peer whose last round failed
  * holds more than its share and may contribute it, but its claim needs a limit. */
-#define COLLABORATION_WEIGHT_MAX 4
+#define TRAINING_WEIGHT_MAX 4
 
 /* The class name in calls for a state; the prefix is "RUN_state_averager". */
-#define COLLABORATION_STATE_CLASS "TrainingStateAverager"
+#define TRAINING_STATE_CLASS "TrainingStateAverager"
 
-struct collaboration;
+struct training;
 
-struct collaboration_options {
+struct training_options {
     const char *run;
     struct host *host;     /* these three are borrowed and outlive it */
     struct dht_node *node; /* with validators that guard the run and sign by `key` */
@@ -53,19 +53,18 @@ struct collaboration_options {
     double clip; /* see allreduce.h; 0: the mean */
     int verify;  /* see averager.h: verifies gradient rounds; parameter rounds use CenteredClip */
     struct allreduce_validation
-        validation; /* but samples_max; called while collaboration_average waits */
+        validation; /* but samples_max; called while training_average waits */
     int client_mode;
-    int auxiliary; /* has no gradient: it calls only collaboration_enter, _help and _close */
+    int auxiliary; /* has no gradient: it calls only training_enter, _help and _close */
 };
 
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
-int collaboration_open(struct collaboration **c, const struct collaboration_options *o,
-                       struct pl_err *err);
+int training_open(struct training **c, const struct training_options *o, struct pl_err *err);
 /* Withdraws our report, for which it takes up to two seconds, and waits for what helper threads
  * still do. NULL may be closed. */
-void collaboration_close(struct collaboration *c);
+void training_close(struct training *c);
 
-struct collaboration_view {
+struct training_view {
     int64_t epoch, samples;    /* ours */
     int64_t global_epoch;      /* the highest lead of the others (claims.h), or ours */
     int is_unshown;            /* 1: several downloads have not shown the lead */
@@ -74,87 +73,83 @@ struct collaboration_view {
     double eta_s;              /* until the next common step */
     double samples_per_second; /* ours */
 };
-void collaboration_get_view(struct collaboration *c, struct collaboration_view *v);
+void training_get_view(struct training *c, struct training_view *v);
 
 /* Waits for a first view of the swarm. */
-void collaboration_enter(struct collaboration *c, int64_t epoch);
+void training_enter(struct training *c, int64_t epoch);
 /* Downloads a state of the swarm; waits. PL_ENOTFOUND: nobody shares one. *state:
  * state_load_clear. Refused is a state whose epoch is beyond the others' lead, or beyond `most`
  * while fewer than two others report progress. When several downloads in a row have not shown
  * the lead, the view says so, and its claimants are not believed for a while. */
-int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
-                       struct state_load *state, struct pl_err *err);
+int training_load(struct training *c, int64_t most, averager_check *check, void *context,
+                  struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with its state and nothing accumulated. */
-void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
+void training_set_epoch(struct training *c, int64_t epoch);
 /* Epoch + 1, keeping what was accumulated: in a common round of the parameters most peers were
  * ahead, and all of those are clients, which cannot serve a state. The round has brought us to
  * the same parameters. */
-void collaboration_raise_epoch(struct collaboration *c);
+void training_raise_epoch(struct training *c);
 
-enum collaboration_advice {
-    COLLABORATION_GO_ON,   /* with the next local batch */
-    COLLABORATION_UPDATE,  /* the target batch is there */
-    COLLABORATION_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
+enum training_advice {
+    TRAINING_GO_ON,   /* with the next local batch */
+    TRAINING_UPDATE,  /* the target batch is there */
+    TRAINING_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
                             * it and drop the accumulated gradients. Given with pauses between */
 };
 /* Reports a local batch: its samples are in the gradient, it took so many seconds. */
-enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
-                                            double seconds);
+enum training_advice training_add(struct training *c, int64_t samples, double seconds);
 
 /* How the last rounds went. */
-struct collaboration_round {
+struct training_round {
     int status;   /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers; /* in the group; 1: alone */
     int verified; /* 1: by BTARD */
     int banned;   /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;
     double seconds;
-    int ahead; /* parameter rounds: 1 if the caller should call collaboration_raise_epoch */
+    int ahead; /* parameter rounds: 1 if the caller should call training_raise_epoch */
     uint8_t group[DHT_ID_BYTES]; /* the same at all of its peers; zeros: no group */
     struct pl_err why;
 };
 /* Averages our mean gradient, weighted by our samples, with the group's. Waits. */
-void collaboration_average(struct collaboration *c, float *const *gradient,
-                           struct collaboration_round *r);
+void training_average(struct training *c, float *const *gradient, struct training_round *r);
 /* Begins the same without waiting, for delayed updates. Until the round has ended `gradient` is
  * borrowed, and samples that are added count for the next epoch, which begins at its end.
  * Meanwhile the swarm sees a peer in its round: slower peers still come to it, and do not
  * believe that they are late. */
-void collaboration_begin_average(struct collaboration *c, float *const *gradient);
+void training_begin_average(struct training *c, float *const *gradient);
 /* 1: the round has ended, *r is its result, and no older round of the parameters is under way.
  * wait: until then. */
-int collaboration_end_average(struct collaboration *c, struct collaboration_round *r, int wait);
+int training_end_average(struct training *c, struct training_round *r, int wait);
 /* After the optimizer's step: begins the next epoch, unless a delayed round has. `parameter` is
  * copied for its round. Waits for a fresh view. */
-void collaboration_advance(struct collaboration *c, float *const *parameter);
+void training_advance(struct training *c, float *const *parameter);
 /* 1: a round of the parameters has ended, *r is its result; 0: none has. */
-int collaboration_corrected(struct collaboration *c, struct collaboration_round *r);
+int training_corrected(struct training *c, struct training_round *r);
 /* After a round with status PL_OK: adds what it has changed. */
-void collaboration_correct(const struct collaboration *c, float *const *parameter);
+void training_correct(const struct training *c, float *const *parameter);
 
 /* An auxiliary peer's part, to be called every second or so; never waits. When the others are
  * about to average their gradients it reduces its share of the parts; the means go into
  * `tensor`, which is borrowed until _close. 1: a round has ended, *r is its result. Does nothing
  * while fewer than two peers train. */
-int collaboration_help(struct collaboration *c, float *const *tensor,
-                       struct collaboration_round *r);
+int training_help(struct training *c, float *const *tensor, struct training_round *r);
 
 /* The group bits under which parameters are averaged; a state's metadata hold them. */
-void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);
+void training_group_bits(struct training *c, char bits[GROUP_BITS_MAX + 1]);
 /* Shares a state with newcomers. Takes the snapshot. */
-void collaboration_share(struct collaboration *c, struct state_snapshot *s);
+void training_share(struct training *c, struct state_snapshot *s);
 /* Stores the records for the dashboard, metrics and report: loss is the sum over mini_steps;
  * samples are those of the epoch before. */
-void collaboration_publish(struct collaboration *c, double loss, int64_t mini_steps,
-                           int64_t samples);
+void training_publish(struct training *c, double loss, int64_t mini_steps, int64_t samples);
 /* The loss on held-out pairs, for all reports from now on. */
-void collaboration_held_out(struct collaboration *c, double loss);
+void training_held_out(struct training *c, double loss);
 /* The totals of our rounds so far, as they are reported. */
-void collaboration_totals(struct collaboration *c, struct report_record *r);
+void training_totals(struct training *c, struct report_record *r);
 /* 1: *warning is a warning about our settings compared with the others': another target batch,
  * another compression. Each kind comes once. */
-int collaboration_take_warning(struct collaboration *c, struct pl_err *warning);
+int training_take_warning(struct training *c, struct pl_err *warning);
 /* Everybody's metrics, summed; waits. */
-void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
+void training_metrics(struct training *c, struct metrics_sums *sums);
 
 #endif

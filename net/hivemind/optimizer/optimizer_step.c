@@ -1,4 +1,4 @@
-/* collaborative.c - one step of the collaborative optimizer. [TTT 2.1; 3.3] [spec
+/* optimizer_step.c - one step of the collaborative optimizer. [TTT 2.1; 3.3] [spec
  * hivemind-protocol 8, 9]
  *
  *   local batch -> add: count its samples, report them
@@ -15,7 +15,7 @@
  * with our own gradient, a state that cannot be had means going on with our own parameters. Only
  * errors of this machine end the training, and numbers that stay bad although no other peer's
  * numbers are in them. */
-#include "collaborative_internal.h"
+#include "optimizer_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void catch_up(struct pl_collaborative *c)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BEHIND };
     struct pl_err err = { "" }, warning;
-    struct collaboration_view v;
+    struct training_view v;
     if (c->behind == BEHIND_NOT_REPORTED) {
         collaborative_report(c, &e);
         c->behind = BEHIND_REPORTED;
@@ -35,7 +35,7 @@ static void catch_up(struct pl_collaborative *c)
         c->behind = BEHIND_NOT_REPORTED;
         return;
     }
-    collaboration_get_view(c->collaboration, &v);
+    training_get_view(c->training, &v);
     if (!v.is_unshown || c->behind == BEHIND_DOUBTED) return; /* it is tried again */
     c->behind = BEHIND_DOUBTED;
     pl_fail(&warning, PL_OK,
@@ -51,7 +51,7 @@ static void catch_up(struct pl_collaborative *c)
 static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
-    struct collaboration_round round;
+    struct training_round round;
     struct step_account account = c->now;
     float *gradient;
     /* g_k = (sum over our samples) / n_k */
@@ -60,7 +60,7 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
     if (!rc) rc = optimizer_state_get(t->state, c->host, gradient);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     /* g = sum_k n_k g_k / sum_k n_k; if the round fails, c->host still holds g_k */
-    collaboration_average(c->collaboration, c->host, &round);
+    training_average(c->training, c->host, &round);
     c->has_mixed |= !round.status;
     if (!round.status) rc = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
     /* A round of the parameters that ended meanwhile belongs before this step: x is what the
@@ -84,7 +84,7 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
 static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, struct pl_err *err)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BATCH, .loss = loss };
-    enum collaboration_advice advice;
+    enum training_advice advice;
     struct pl_err warning;
     /* A departing gradient must have left first: from then on samples count for the next epoch. */
     int rc = delayed_wait_copied(c, err);
@@ -95,17 +95,16 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         c->now.loss += loss * (double)samples;
         c->now.batch_losses += loss;
     }
-    advice = collaboration_add(c->collaboration, samples, pl_seconds() - c->batch_began);
+    advice = training_add(c->training, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
-    while (collaboration_take_warning(c->collaboration, &warning))
-        collaborative_warn(c, warning.text);
-    if (advice == COLLABORATION_CATCH_UP) {
+    while (training_take_warning(c->training, &warning)) collaborative_warn(c, warning.text);
+    if (advice == TRAINING_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */
         if ((rc = delayed_advance(c, 1, err))) return rc;
         catch_up(c);
         return PL_OK;
     }
-    e.due = advice == COLLABORATION_UPDATE;
+    e.due = advice == TRAINING_UPDATE;
     e.samples = c->now.samples;
     collaborative_report(c, &e);
     if (!e.due) return PL_OK;
@@ -192,5 +191,5 @@ int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epo
 
 void pl_collaborative_held_out(struct pl_collaborative *c, double loss)
 {
-    collaboration_held_out(c->collaboration, loss);
+    training_held_out(c->training, loss);
 }

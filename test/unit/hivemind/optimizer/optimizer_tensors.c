@@ -1,4 +1,4 @@
-/* collaborative_tensors.c - the collaborative optimizer by its public header alone, over plain tensors: what a caller's
+/* optimizer_tensors.c - the collaborative optimizer by its public header alone, over plain tensors: what a caller's
  * optimizer is given, what a step does to values, what a newcomer takes over, which arguments are refused. */
 #include "net/hivemind/optimizer.h"
 

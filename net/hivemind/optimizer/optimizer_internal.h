@@ -1,13 +1,13 @@
-/* collaborative_internal.h - shared by the parts of the collaborative optimizer: joining and
- * leaving (collaborative_open.c), steps (collaborative.c), delayed updates
- * (collaborative_delay.c), what changes our state (collaborative_state.c), a caller's plain tensors
- * (collaborative_tensors.c). Calls go down this list only. */
-#ifndef PL_COLLABORATIVE_INTERNAL_H
-#define PL_COLLABORATIVE_INTERNAL_H
+/* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and
+ * leaving (optimizer_open.c), steps (optimizer_step.c), delayed updates
+ * (optimizer_delay.c), what changes our state (optimizer_update.c), a caller's plain tensors
+ * (optimizer_tensors.c). Calls go down this list only. */
+#ifndef PL_OPTIMIZER_INTERNAL_H
+#define PL_OPTIMIZER_INTERNAL_H
 
-#include "net/hivemind/training/collaboration.h"
-#include "collaborative_tensors.h"
-#include "collaborative_trainer.h"
+#include "net/hivemind/training/training.h"
+#include "optimizer_tensors.h"
+#include "optimizer_trainer.h"
 #include "net/hivemind/optimizer.h"
 #include "net/hivemind/swarm/membership.h"
 
@@ -21,14 +21,14 @@ struct step_account {
     double began;
 };
 
-/* A delayed step, while local batches go on; collaborative_delay.c draws the states. */
+/* A delayed step, while local batches go on; optimizer_delay.c draws the states. */
 enum delayed_state { DELAYED_IDLE, DELAYED_COPYING, DELAYED_ROUND, DELAYED_STEP };
 struct delayed {
     enum delayed_state state;
     float **host;    /* its gradient, in the swarm's order: the round's until it has ended */
     uint64_t ticket; /* of the copy that brings it there; 0: none is under way */
     struct step_account account;
-    struct collaboration_round round;
+    struct training_round round;
     int64_t epoch;   /* that it steps from */
     float *gradient; /* the trainer's, in a buffer of its own */
     pthread_t thread;
@@ -59,7 +59,7 @@ struct pl_collaborative {
     struct pl_collaborative_trainer trainer;
     struct collaborative_tensors *tensors; /* the trainer's, if it is ours; else NULL */
     struct collaborative_member member;
-    struct collaboration *collaboration;
+    struct training *training;
     struct pl_backend be; /* averages, in host memory */
     float **host;         /* gradients or parameters, in the swarm's order */
     int64_t epoch;
@@ -72,7 +72,7 @@ struct pl_collaborative {
     int failed; /* the status that has ended the training */
 };
 
-/* --- collaborative_state.c */
+/* --- optimizer_update.c */
 
 void collaborative_report(struct pl_collaborative *c, struct pl_collaborative_event *e);
 void collaborative_warn(struct pl_collaborative *c, const char *text);
@@ -91,9 +91,9 @@ int collaborative_is_hopeless(struct pl_collaborative *c);
 /* After the optimizer's step: begins the next epoch, shares the state, stores the records,
  * reports the event. */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
-                          const struct collaboration_round *round);
+                          const struct training_round *round);
 
-/* --- collaborative_delay.c */
+/* --- optimizer_delay.c */
 
 int delayed_open(struct pl_collaborative *c);
 /* Joins the thread, and forgets the step. */
