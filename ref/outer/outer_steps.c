@@ -1,5 +1,5 @@
-/* outer_steps.c - the outer optimizer. Peers train alone for H steps, from phi to theta_r; the mean of
- * their changes phi - theta_r is then treated like a gradient of phi, as if H steps were one.
+/* outer_steps.c - the outer optimizer. Peers train alone for H steps, from phi to theta_r; the mean
+ * of their changes phi - theta_r is then treated like a gradient of phi, as if H steps were one.
  * [DiLoCo: Douillard et al. 2023] [spec outer-steps 2]
  *
  * Momentum makes up for the rare steps: with a constant g, phi moves by nu g / (1 - mu) a step in

@@ -3,7 +3,7 @@
  *   averager.c         options, steps, life
  *   averager_join.c    matchmaking's streams and declarations; averager_admit.c: who is let in
  *   averager_round.c   the all-reduce; averager_parts.c: others' streams to us
- *   averager_share.c   the state given to newcomers; averager_download.c: the one taken from a donor
+ *   averager_share.c   the state given to newcomers; averager_download.c: a donor's state for us
  *   averager_verify.c, averager_witness.c   calls that only our own peers have
  *   averager_turn.c    how it goes on; averager_faults.c: bans and doubts; averager_reachability.c
  *
@@ -217,7 +217,7 @@ struct averager_shared {
     struct caller_list givings;
 };
 
-/* --- others' state for us (averager_download.c) --------------------------------------------------- */
+/* --- others' state for us (averager_download.c) ----------------------------------------------- */
 
 struct donor {
     struct peer_id peer;

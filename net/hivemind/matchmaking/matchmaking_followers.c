@@ -1,5 +1,5 @@
-/* matchmaking_followers.c - the leader's side of matchmaking: it judges requests, collects followers,
- * begins the group, and ends the search. [spec hivemind-protocol 4.4] matchmaking.c has the states.
+/* matchmaking_followers.c - a leader and its followers: which requests it accepts, how the group
+ * begins, how a search ends. [spec hivemind-protocol 4.4] matchmaking.c has the states.
  *
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an

@@ -5,8 +5,8 @@
 
 #include "matchmaking.h"
 
-/* Calls go from matchmaking.c to matchmaking_followers.c only, so how a search ends is with the leader:
- * it answers everybody who waits for this peer. */
+/* Calls go from matchmaking.c to matchmaking_followers.c only. So the end of a search is in the
+ * latter: it answers all peers that wait for this one. */
 
 /* Nothing is to be had with this peer. */
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);

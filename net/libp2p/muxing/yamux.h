@@ -119,7 +119,7 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /*
  * other side has ended too; otherwise it is reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);
 
-/* --- the table of streams (yamux_table.c), for yamux.c alone ----------------------------------- */
+/* --- the table of streams (yamux_table.c), for yamux.c alone -------------------------------- */
 
 /* NULL: no stream has this ID (any more). */
 struct yamux_stream *yamux_table_find(const struct yamux *y, uint32_t id);
