@@ -23,14 +23,14 @@
 /* Buffers for the longest part. */
 struct buffers {
     float *sent;      /* (members, length) Q(x_k) */
-    float *mean;      /* (length) */
+    float *mean;      /* (length) the weighted sum, then the mean */
     float *delta;     /* (length) */
     uint8_t *message; /* one encoded part */
 };
 
-/* y (n) = Q(x): what the other side of the wire decodes. y may be x. */
-static int compress(float *y, const float *x, size_t n, enum pl_compression method,
-                    const struct pl_backend *be, uint8_t *message, struct pl_err *err)
+/* y (n) = Q(x): encodes x and decodes it again, as the other side of the wire does. y may be x. */
+static int round_trip(float *y, const float *x, size_t n, enum pl_compression method,
+                      const struct pl_backend *be, uint8_t *message, struct pl_err *err)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)n } };
     size_t bytes;
@@ -39,8 +39,9 @@ static int compress(float *y, const float *x, size_t n, enum pl_compression meth
     return rc ? rc : pl_wire_decode(y, be, method, &type, message, bytes, err);
 }
 
-/* The four steps of one part, for all members. a = a + b is spelled out because float32 rounds each
- * addition, as the networked reducer does: no sum is kept in a wider type. */
+/* The four steps of one part, for all members. The sum is kept in float32, like the networked
+ * reducer's: each addition rounds. The weights are added in double, as hivemind adds them in
+ * Python: their sum is rounded once, when the sum is divided by it. */
 static int average_part(const struct pl_group *g, const struct pl_part *part,
                         const struct buffers *b, const struct pl_backend *be, struct pl_err *err)
 {
@@ -60,14 +61,14 @@ static int average_part(const struct pl_group *g, const struct pl_part *part,
         x = member->tensor[part->tensor] + part->start;
         /* 1. scatter; the reducer's own copy stays on its machine, so it is not encoded */
         for (size_t i = 0; i < n; i++) sent[i] = x[i];
-        if (k != part->reducer && (rc = compress(sent, x, n, method, be, b->message, err)))
+        if (k != part->reducer && (rc = round_trip(sent, x, n, method, be, b->message, err)))
             return rc;
         /* 2. reduce: float32 sums depend on the order, which is that of arrival */
-        for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] + w * sent[i];
+        for (size_t i = 0; i < n; i++) b->mean[i] += w * sent[i];
         weight_sum += member->weight;
     }
     if (weight_sum == 0) return PL_OK; /* a mean of nothing changes nothing */
-    for (size_t i = 0; i < n; i++) b->mean[i] = b->mean[i] / (float)weight_sum;
+    for (size_t i = 0; i < n; i++) b->mean[i] /= (float)weight_sum;
 
     for (int k = 0; k < g->members; k++) {
         const float *sent = b->sent + (size_t)k * n;
@@ -77,11 +78,11 @@ static int average_part(const struct pl_group *g, const struct pl_part *part,
         /* 3. gather */
         for (size_t i = 0; i < n; i++) b->delta[i] = b->mean[i] - sent[i];
         if (k != part->reducer &&
-            (rc = compress(b->delta, b->delta, n, method, be, b->message, err)))
+            (rc = round_trip(b->delta, b->delta, n, method, be, b->message, err)))
             return rc;
         /* 4. apply. Added to x_k, not to Q(x_k): so the sender keeps its own quantization error
          * x_k - Q(x_k). */
-        for (size_t i = 0; i < n; i++) x[i] = x[i] + b->delta[i];
+        for (size_t i = 0; i < n; i++) x[i] += b->delta[i];
     }
     return PL_OK;
 }

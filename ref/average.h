@@ -30,11 +30,11 @@ struct pl_group {
     const size_t *elements;            /* (tensors) */
     const enum pl_compression *method; /* (tensors) */
     size_t part_bytes;
-    const int *order; /* (members): in which senders arrive at every reducer; NULL: 0, 1, 2, ... */
+    const int *order; /* (members) of arrival, the same at every reducer; NULL: 0, 1, 2, ... */
 };
-/* Replaces every sender's tensors by the weighted mean; all host memory. `be` computes the codes of
- * compressed parts, which are equal on every backend. PL_EUSE: a weight that is negative or not
- * finite, or a client that should reduce; PL_ENOMEM. An error may leave some parts averaged. */
+/* Replaces every sender's tensors by the weighted mean; all host memory. `be` encodes the
+ * parts; every backend gives the same bytes. PL_EUSE: a weight that is negative or not finite, or a
+ * client that should reduce; PL_ENOMEM. An error may leave some parts averaged. */
 int pl_average_group(const struct pl_group *group, const struct pl_backend *be, struct pl_err *err);
 
 #ifdef __cplusplus

@@ -25,6 +25,8 @@
 #include <assert.h>
 
 float *pl_stack_input(const struct pl_stack *s) { return s->a[0]; }
+/* Two buffers of the branches that are free between two passes: the norm's result holds the output,
+ * and the gradient of a branch's output is spare. */
 float *pl_stack_output(const struct pl_stack *s) { return s->scratch.norm; }
 float *pl_stack_spare(const struct pl_stack *s) { return s->scratch.dy; }
 
@@ -34,9 +36,9 @@ static size_t stream_size(const struct pl_stack *s, int B, int n)
     return (size_t)B * (size_t)n * (size_t)s->blocks.config->D;
 }
 
-/* The stream before block l. A pass that saves nothing updates one buffer per stream in place: a[0]
- * and b[L]. Not b[0]: that is the same memory as a[0] in the modes that store streams
- * (runtime/workspace.h). */
+/* The stream before block l. A pass that saves nothing updates one buffer per stream in place.
+ * a[0] is the first buffer of stream a. Stream b uses b[L], since b[0] may be a[0] itself: both
+ * streams begin as x. */
 static float *stream_a(const struct pl_stack *s, int l, int save) { return s->a[save ? l : 0]; }
 static float *stream_b(const struct pl_stack *s, int l, int save)
 {
@@ -45,8 +47,8 @@ static float *stream_b(const struct pl_stack *s, int l, int save)
 
 /* next = stream + sign * scale * y; next may be the stream itself. scale_param: the index of
  * LayerScale's parameter, s_f or s_g. */
-static int couple(const struct pl_stack *s, float *next, const float *stream, const float *y,
-                  size_t scale_param, int B, int n, float sign)
+static int add_scaled(const struct pl_stack *s, float *next, const float *stream, const float *y,
+                      size_t scale_param, int B, int n, float sign)
 {
     const struct pl_backend *be = s->blocks.be;
     int rc = next == stream ? PL_OK : be->copy(next, stream, stream_size(s, B, n));
@@ -69,11 +71,11 @@ int pl_stack_block(struct pl_stack *s, int l, int B, int n, int save)
     if (!save) ffn.z = NULL;
     /* 1.  a += s_f Attn(b) */
     if ((rc = pl_attention_branch(&s->blocks, l, attn, &s->scratch, b, B, n)) ||
-        (rc = couple(s, next_a, a, attn->y, block->f_scale, B, n, 1)))
+        (rc = add_scaled(s, next_a, a, attn->y, block->f_scale, B, n, 1)))
         return rc;
     /* 2.  b += s_g FFN(a) */
     if ((rc = pl_ffn_branch(&s->blocks, l, &ffn, &s->scratch, next_a, B, n))) return rc;
-    return couple(s, next_b, b, ffn.y, block->g_scale, B, n, 1);
+    return add_scaled(s, next_b, b, ffn.y, block->g_scale, B, n, 1);
 }
 
 static int block_backward(struct pl_stack *s, int l, int B, int n)
@@ -86,7 +88,7 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
     /* 2.  da += gradient through FFN;  b -= s_g y. pl_ffn_branch_backward recomputes y = FFN(a)
      *     into ffn->y, unless it is stored, and adds to da. */
     if ((rc = pl_ffn_branch_backward(&s->blocks, l, ffn, &s->scratch, s->da, s->db, a, B, n)) ||
-        (undo && (rc = couple(s, b, b, ffn->y, block->g_scale, B, n, -1))))
+        (undo && (rc = add_scaled(s, b, b, ffn->y, block->g_scale, B, n, -1))))
         return rc;
     /* 1.  y = Attn(b) once more, since attention's backward reads q, k, v and the rows' log sums;
      * db += gradient through it;  a -= s_f y */
@@ -95,7 +97,7 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
         (rc = pl_attention_branch_backward(&s->blocks, l, attn, &s->scratch, s->db, s->da, b, B,
                                            n)))
         return rc;
-    return undo ? couple(s, a, a, attn->y, block->f_scale, B, n, -1) : PL_OK;
+    return undo ? add_scaled(s, a, a, attn->y, block->f_scale, B, n, -1) : PL_OK;
 }
 
 /* --- all blocks ------------------------------------------------------------------------------- */
@@ -140,6 +142,6 @@ int pl_stack_backward(struct pl_stack *s, int B, int n)
     if ((rc = be->scale(s->da, 0.5f, size)) || (rc = be->copy(s->db, s->da, size))) return rc;
     for (int l = s->blocks.config->L - 1; l >= 0; l--)
         if ((rc = block_backward(s, l, B, n))) return rc;
-    /* a = b = x:  dx = da + db */
+    /* x was the start of both streams, a = b = x, so dx = da + db */
     return be->axpy(s->da, 1, s->db, size);
 }

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-/* Three ways to the same gradients. The number is what each block saves, in tensors of (M,D). */
+/* Three ways to the same gradients. */
 enum pl_activations {
-    PL_REVERSIBLE, /* 0: inputs are rebuilt from outputs (the reference run) */
-    PL_RECOMPUTED, /* 2: both streams; exact inputs, branches are computed again, too */
-    PL_STORED      /* 18: all that backward needs; a quarter fewer operations */
+    PL_REVERSIBLE, /* saves nothing in a block: inputs are rebuilt (the reference run) */
+    PL_RECOMPUTED, /* saves both streams, 2 tensors of (M,D) a block; branches run again */
+    PL_STORED      /* saves all, 18 tensors of (M,D) a block; a quarter fewer operations */
 };
 
 /* The blocks and their buffers, which runtime/workspace.h allocates. M = B n positions. */
@@ -26,8 +26,8 @@ struct pl_stack {
     int capacity; /* positions that fit */
     float *arena; /* all of the following */
     size_t arena_floats;
-    float **a, **b; /* (L+1) the streams before block l, which in the reversible mode are all one */
-    struct pl_attention_saved *attn; /* (L) likewise */
+    float **a, **b; /* (L+1) the streams before block l; reversible: L+1 times the same buffer */
+    struct pl_attention_saved *attn; /* (L); reversible: L times the same buffers, so with ffn */
     struct pl_ffn_saved *ffn;
     struct pl_branch_scratch scratch;
     float *da, *db; /* (M,D) the streams' gradients */
@@ -47,8 +47,9 @@ int pl_stack_begin(struct pl_stack *s, int B, int n, int save);
 int pl_stack_block(struct pl_stack *s, int l, int B, int n, int save);
 int pl_stack_end(struct pl_stack *s, int B, int n, int save);
 
-/* From the output's gradient in s->da to the input's, in s->da too. Adds to the parameters'. In the
- * reversible mode the streams are the rebuilt inputs afterwards. */
+/* s->da: in, the gradient dy of the output; out, the gradient dx of the input. The gradients of the
+ * parameters are added to. Afterwards, in the reversible mode, the streams hold the rebuilt
+ * inputs. */
 int pl_stack_backward(struct pl_stack *s, int B, int n);
 
 #ifdef __cplusplus

@@ -340,7 +340,7 @@ static void seed_by_id(struct twister *t, const uint8_t id[DHT_ID_BYTES])
         const uint8_t *b = number + sizeof number - 4 * (i + 1);
         key[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     }
-    /* An integer has no leading zero words, so Python does not see them either. */
+    /* Python drops the leading zero words of its seed, an integer, and so must we. */
     while (n > 1 && !key[n - 1]) n--;
     twister_init_by_array(t, key, n);
 }

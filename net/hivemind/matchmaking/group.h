@@ -75,7 +75,7 @@ int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather
 int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
                  struct pl_err *err);
 int group_check_peers(const struct group *g, struct pl_err *err);
-/* Has it state another bandwidth. PL_OK or PL_ENOMEM, with the member as it was. */
+/* Makes its gather message state another bandwidth. On PL_ENOMEM the member is unchanged. */
 int group_set_bandwidth(struct group_member *m, double bandwidth);
 void group_clear(struct group *g);
 /* The member's number, or -1. */

@@ -7,12 +7,7 @@
  * leads, ties go to the smaller peer ID. So each peer asks the peers that are earlier than itself,
  * the earliest first, and accepts the later ones that ask it.
  *
- *              ask               ACCEPTED             BEGIN_ALLREDUCE
- *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
- *    |  ^                | refused, silent      | disbanded, silent
- *    |  +----------------+----------------------+
- *    | it has followers, and it is time: it leads (see LOOKING)
- *    +--------------------------------------------------------------------> over: a group
+ * matchmaking.h draws the states:
  *
  *   LOOKING    The peer polls the DHT every 0.3 s. It asks the best candidate that is earlier than
  *              itself: first those not asked yet, then those known to exist, then the earliest.
@@ -82,17 +77,12 @@ static double end_of_window(const struct matchmaking *m, double now)
     return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
 }
 
-static int doubtful_asks(const struct matchmaking *m)
-{
-    return m->attempts.distrust ? 1 : MATCHMAKING_DOUBTFUL_ASKS;
-}
-
 static void begin_window(struct matchmaking *m)
 {
     /* Invented candidates cost their author nothing, and each costs us an eighth of a
      * window. A window in which all of them were silent lowers their number to one in the
      * windows that follow. */
-    m->attempts.distrust |= m->attempts.unanswered >= doubtful_asks(m);
+    m->attempts.distrust |= m->attempts.unanswered >= matchmaking_doubtful_asks(m);
     m->attempts.unanswered = 0;
 }
 
@@ -159,90 +149,20 @@ done:
     bytes_clear(&out);
 }
 
-/* The rule that gives every group one leader, without a coordinator: the earliest expiration,
- * then the smaller peer ID. Peers that read the same declarations agree. */
-static int earlier(const struct matchmaking_candidate *a, const struct matchmaking_candidate *b)
-{
-    if (a->expiration != b->expiration) return a->expiration < b->expiration;
-    return peer_id_compare(&a->peer, &b->peer) < 0;
-}
-
-static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
-                                              const struct matchmaking_candidate *c)
-{
-    for (size_t i = 0; i < m->attempts.count; i++)
-        if (m->attempts.list[i].of.expiration == c->expiration &&
-            peer_id_equal(&m->attempts.list[i].of.peer, &c->peer))
-            return &m->attempts.list[i];
-    return NULL;
-}
-
-/* Expired attempts are evicted first. */
-static int note_tried(struct matchmaking *m, double now, const struct matchmaking_candidate *c)
-{
-    struct matchmaking_attempt *before = attempt_at(m, c);
-    size_t kept = 0;
-    if (before) {
-        before->count++;
-        before->again = INFINITY;
-        return PL_OK;
-    }
-    for (size_t i = 0; i < m->attempts.count; i++)
-        if (m->attempts.list[i].of.expiration > now) m->attempts.list[kept++] = m->attempts.list[i];
-    m->attempts.count = kept;
-    if (kept == m->attempts.capacity) {
-        size_t capacity = kept ? 2 * kept : 16;
-        struct matchmaking_attempt *more;
-        /* Each poll may report other peers with later expirations; four polls' worth is more
-         * than one window can ask. */
-        if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
-        if (!(more = realloc(m->attempts.list, capacity * sizeof *more))) return PL_ENOMEM;
-        m->attempts.list = more;
-        m->attempts.capacity = capacity;
-    }
-    m->attempts.list[m->attempts.count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
-    return PL_OK;
-}
-
-/* A leader that has not answered is asked again after a pause, if our own time does not come
- * first. */
-static int may_ask(const struct matchmaking *m, double now,
-                   const struct matchmaking_attempt *before)
-{
-    return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
-}
-
-/* Candidates that have not been asked come first, then those that are known to exist. */
-static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
-{
-    return 2 * (before != NULL) + c->doubtful;
-}
-
 /* LOOKING -> ASKING: the best candidate that is earlier than ourselves. None: we may lead. */
 static void try_next(struct matchmaking *m, double now)
 {
-    const struct matchmaking_candidate me = { m->o.self, m->begin, 0 }, *best = NULL;
-    int best_rank = 0;
+    const struct matchmaking_candidate *best;
     if (m->state != MATCHMAKING_LOOKING) return;
-    for (size_t i = 0; i < m->polls.count; i++) {
-        const struct matchmaking_candidate *c = &m->polls.candidates[i];
-        const struct matchmaking_attempt *before = attempt_at(m, c);
-        int is_rank = rank(c, before);
-        /* A peer asks only those earlier than itself, so requests among peers that read the
-         * same declarations form no circle. */
-        if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
-        if (c->doubtful && m->attempts.unanswered >= doubtful_asks(m)) continue;
-        if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
-        best = c;
-        best_rank = is_rank;
-    }
+    best = matchmaking_choose_leader(m, now);
     m->leader.hops = 0;
     m->leader.is_doubtful = best && best->doubtful;
-    if (best && !note_tried(m, now, best)) ask(m, now, &best->peer, best->expiration);
+    if (best && !matchmaking_note_asked(m, now, best)) ask(m, now, &best->peer, best->expiration);
     else matchmaking_consider_leading(m, now);
 }
 
-/* The leader is of no use: others may be asked, and may ask. */
+/* ASKING, FOLLOWING -> LOOKING: without this leader others may be asked, and requests that waited
+ * are judged. */
 static void give_up_leader(struct matchmaking *m, double now)
 {
     m->state = MATCHMAKING_LOOKING;
@@ -309,7 +229,8 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     return PL_OK;
 }
 
-/* Asks the leader that this answer suggests. 0: it suggests none, or that was one too many. */
+/* Asks the leader that this message suggests. As in hivemind, only a leader that has ACCEPTED us
+ * may suggest one. 0: it suggests none, or that was one too many. */
 static int follow_suggestion(struct matchmaking *m, double now,
                              const Hivemind__MessageFromLeader *message)
 {
@@ -326,9 +247,9 @@ static int follow_suggestion(struct matchmaking *m, double now,
     return m->state == MATCHMAKING_ASKING;
 }
 
-/* Refusals that pass. DUPLICATE_PEER_ID: it still counts our earlier request, which we gave up.
- * NOT_DECLARED: others see its declaration before it knows that it has made one. */
-static int is_for_now(int code)
+/* Temporary refusals. DUPLICATE_PEER_ID: the leader still counts our earlier request, which we gave
+ * up. NOT_DECLARED: peers see its declaration before the leader knows that it is stored. */
+static int is_temporary(int code)
 {
     return code == MSG_DUPLICATE_PEER_ID || code == MSG_NOT_DECLARED;
 }
@@ -339,7 +260,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     int grouped;
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
-    /* Remembered for the sentence that a user reads when no group was found. */
+    /* For the sentence that a user reads when no group was found. */
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
     if (m->state == MATCHMAKING_ASKING && m->leader.is_doubtful && message)
@@ -357,7 +278,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
         grouped = m->state == MATCHMAKING_FOLLOWING && message &&
                   message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
         if (grouped) matchmaking_end(m, now, PL_OK);
-        else if (message && is_for_now(message->code)) no_answer(m, now);
+        else if (message && is_temporary(message->code)) no_answer(m, now);
         else if (m->state == MATCHMAKING_ASKING || !message || !follow_suggestion(m, now, message))
             give_up_leader(m, now);
     }
@@ -388,9 +309,9 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     poll(m);
 }
 
-void matchmaking_patience(struct matchmaking *m, int times)
+void matchmaking_patience(struct matchmaking *m, int windows)
 {
-    m->patience = times;
+    m->patience = windows;
     m->lonely = 0;
 }
 
@@ -405,7 +326,7 @@ double matchmaking_wake(const struct matchmaking *m)
     return fmin(m->deadline, fmin(m->window_ends, m->polls.under_way ? INFINITY : m->polls.next));
 }
 
-/* Is there a candidate that is known to exist? */
+/* Is there a candidate that is not doubtful? */
 static int has_others(const struct matchmaking *m)
 {
     for (size_t i = 0; i < m->polls.count; i++)
@@ -413,10 +334,10 @@ static int has_others(const struct matchmaking *m)
     return 0;
 }
 
-/* Our time has come; or, without a declaration, the time by which a leader should have come. */
+/* The time that we have declared has come; or, without a declaration, we have found no leader. */
 static void end_window(struct matchmaking *m, double now)
 {
-    if (m->followers.count && matchmaking_averaging(m) >= m->o.min_size) {
+    if (m->followers.count && matchmaking_count_averaging(m) >= m->o.min_size) {
         matchmaking_assemble(m, now);
         return;
     }
@@ -437,6 +358,7 @@ static void end_window(struct matchmaking *m, double now)
 
 void matchmaking_tick(struct matchmaking *m, double now)
 {
+    /* (no effect unless ASKING or FOLLOWING) */
     if (now >= m->leader.until) matchmaking_leader_gone(m, now);
     if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
@@ -469,7 +391,7 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
         return;
     m->polls.count = 0;
     m->polls.seen = 1;
-    /* Peers that declare and never come are taken only if there is nobody else. */
+    /* Absent peers are candidates only if there is nobody else. */
     choose_candidates(m, now, found, n, 0);
     if (!m->polls.count && !m->followers.count) choose_candidates(m, now, found, n, 1);
     m->met |= m->polls.count > 0;

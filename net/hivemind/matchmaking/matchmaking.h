@@ -3,16 +3,38 @@
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
- *    |  ^                | refused, late        | disbanded, late
+ *    |  ^                | refused, silent      | disbanded, silent
  *    |  +----------------+----------------------+
- *    | our time has come, and there are followers: we lead
+ *    | it has followers, and its time has come, or the group is full or complete: it leads
  *    +--------------------------------------------------------------------> over: a group
  *
- * Everybody declares in the DHT by when it wants to begin; the peer with the earliest time
- * leads, and the others ask it. A peer behind NAT only asks, as a client: peers that cannot
- * reach it would be left without a leader. If there was nobody to follow for a window, it
- * declares for the next one: all the others may be behind the same router. matchmaking.c
- * explains the states. Times are DHT times. */
+ * Every peer declares in the DHT by when it wants to begin. The peer with the earliest time leads,
+ * and the others ask it. A peer behind NAT only asks, as a client: peers that cannot reach it would
+ * be left without a leader. If there was nobody to follow for a window, it declares for the next
+ * one: all the others may be behind the same router. matchmaking.c explains the states. Times are
+ * DHT times.
+ *
+ * Not every peer is trusted alike. The callbacks of these names, and `doubtful` of a candidate, say
+ * what is known of a peer:
+ *
+ *                         do we ask it?     it asks us   do we wait for it?  a leader's group
+ *                                                                            with it
+ *   refuses    banned     never             refused      no                  is not joined
+ *   paused     back-off   never             refused      no                  is joined
+ *   absent     declares,  if there is       accepted     no                  is joined
+ *              never      nobody else
+ *              comes
+ *   doubtful   only third last, for an      accepted     no                  is joined
+ *              parties    eighth of a
+ *              report it  window
+ *   expected   0: has no  like any other    accepted     until its own time, is joined
+ *              progress                                  but it is not one
+ *              record                                    of the expected
+ *   proven     0: has     like any other    accepted     yes                 is joined; where we
+ *              delivered                                                     lead, it reduces
+ *              nothing                                                       nothing if enough
+ *              yet                                                           others can
+ */
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
@@ -23,18 +45,18 @@
 #define MATCHMAKING_POLL_EVERY \
     0.3 /* s between polls of the declarations; hivemind does not pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
-/* Peers that only third parties report; anybody can invent them. So many may leave us without an
- * answer in a window, one in the windows after that until one of them does answer; the rest is
- * not asked. Each is given an eighth of the window, so that more than half of it is left. */
+/* Doubtful peers, which only third parties report: anybody can invent them. At most 3 of them are
+ * asked in vain in a window. If all 3 were silent, 1 in each later window, until one answers. Each
+ * has an eighth of the window to answer, so that more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_DOUBTFUL_SHARE 8.0
 #define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask somebody ourselves */
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
 #define MATCHMAKING_AGAIN 2.0
-/* Unproven followers of a leader get no share to reduce while the proven peers, the leader with
- * them, are at least one in so many: what these reduce then grows by that factor at most, for
- * one round. Two of them at least: one alone would see everybody's values. */
+/* Unproven followers get no share to reduce if at least 1 reducer in 4 is proven: a proven peer then
+ * reduces at most 4 times its share, for one round. The leader counts as proven. At least 2 have to
+ * be: one alone would see everybody's values. */
 #define MATCHMAKING_PROVEN_LOAD 4
 #define MATCHMAKING_PROVEN_MIN 2
 #define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
@@ -48,10 +70,10 @@ struct matchmaking_options {
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
     double min_time;        /* s that we give others to find us, M */
     double request_timeout; /* s for a leader's first answer */
-    int verify;             /* 1: a group has to reduce as a whole: shares stay as they are */
+    int verify;             /* 1: verified rounds: no follower is demoted */
     size_t target_size;     /* a group of this size begins at once; 0: no such size */
     size_t min_size;        /* auxiliary peers do not count: with them alone nothing is averaged */
-    int client_mode;        /* 1: nobody can ask us, we lead nobody */
+    int client_mode;        /* 1: accepts no connections: it leads no group */
     const uint8_t *gather;  /* borrowed while it searches */
     size_t gather_n;
     struct random_source random; /* of the groups that we lead: their names, and who comes where */
@@ -59,9 +81,9 @@ struct matchmaking_options {
 
 /* What the engine wants done. None of these may call the engine. */
 struct matchmaking_callbacks {
-    /* Store under the key: we want to begin at `expiration` (1), or: not any more (0). */
+    /* Store a declaration under the key: active 1: we want to begin at `expiration`; 0: withdrawn. */
     void (*declare)(void *context, double expiration, int active);
-    /* Get the key's newest; then matchmaking_found, also if there is nothing. */
+    /* Get the newest declarations of the key; then call matchmaking_found, even with none. */
     void (*poll)(void *context);
     /* Open rpc_join_group, send this, end our side. There is one such stream at a time. */
     void (*ask)(void *context, const struct peer_id *leader, const uint8_t *request, size_t n);
@@ -69,21 +91,20 @@ struct matchmaking_callbacks {
     void (*leave)(void *context);
     /* A message to the peer that asked by `stream`; last: close it then. */
     void (*answer)(void *context, void *stream, const uint8_t *message, size_t n, int last);
-    /* 1: nothing is to be had with this peer. May be NULL. */
+    /* 1: a banned peer. May be NULL: no peer is. */
     int (*refuses)(void *context, const struct peer_id *peer);
-    /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
-     * should it ask, it is welcome. May be NULL. */
+    /* 1: a peer that declares and does not come to rounds. May be NULL: no peer is. */
     int (*absent)(void *context, const struct peer_id *peer);
-    /* 1: it is one of the peers counted by matchmaking_expect. Others are no reason to begin
-     * without those. May be NULL: everybody is. */
+    /* 1: one of the peers that matchmaking_expect counts: a follower that is not one of them does
+     * not make the group complete. May be NULL: every peer is. */
     int (*expected)(void *context, const struct peer_id *peer);
-    /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group
-     * that holds it all the same is gone on with: its leader has yet to see for itself, and
-     * would take us for the ones who are silent. May be NULL. */
+    /* 1: a peer on back-off after failed rounds, see reliability.h. We join another leader's group
+     * with it all the same: that leader may not have met the failure yet, and would count us as
+     * silent if we stayed away. May be NULL: no peer is. */
     int (*paused)(void *context, const struct peer_id *peer);
-    /* 1: it has delivered in a group with us. May be NULL: all have. */
+    /* 1: a peer that has delivered its parts in a group with us. May be NULL: every peer has. */
     int (*proven)(void *context, const struct peer_id *peer);
-    /* It has accepted us, and has not begun. May be NULL. */
+    /* This leader accepted us and never began. May be NULL. */
     void (*abandoned)(void *context, const struct peer_id *leader);
     /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
     void (*over)(void *context, int status);
@@ -99,7 +120,7 @@ enum matchmaking_state {
 struct matchmaking_candidate {
     struct peer_id peer;
     double expiration;
-    int doubtful; /* 1: it may not exist. It is asked after the others, and nobody waits for it */
+    int doubtful; /* 1: only third parties report it, so it may not exist */
 };
 
 /* Declarations, as the last poll has shown them (matchmaking.c). */
@@ -111,23 +132,23 @@ struct matchmaking_polls {
     int seen; /* there was one in this search */
 };
 
-/* Leaders that were asked in this search, each at one of its declarations (matchmaking.c). */
+/* Leaders that were asked in this search, each by one of its declarations (matchmaking_leader.c). */
 struct matchmaking_attempts {
     struct matchmaking_attempt {
         struct matchmaking_candidate of;
-        double again; /* INFINITY: not again, the question is open or was refused */
+        double again; /* when to ask again; INFINITY: never, the request is open or was refused */
         int count;
     } * list;
     size_t count, capacity;
-    int unanswered; /* doubtful ones that have not answered in this window */
-    int distrust;   /* 1: none has answered in an earlier one */
+    int unanswered; /* doubtful peers asked in vain in this window */
+    int distrust;   /* 1: all of an earlier window were silent, and none has answered since */
 };
 
-/* Of ASKING and FOLLOWING (matchmaking.c). */
+/* The leader that we ask or follow: ASKING, FOLLOWING (matchmaking.c). */
 struct matchmaking_leader {
     struct peer_id peer;
     double asked; /* the expiration in our request */
-    double until; /* not longer than that */
+    double until; /* when we give it up; without meaning in other states */
     int is_doubtful;
     int hops; /* leaders that have sent us on to this one */
 };
@@ -156,11 +177,11 @@ struct matchmaking {
     enum matchmaking_state state;
     double scheduled, deadline;
     double begin;       /* E: when we would lead; INFINITY while we have not declared */
-    double window_ends; /* the same; without a declaration, when we had hoped to have a leader */
+    double window_ends; /* the end of the window: `begin` once declared, else when we declare */
     int declared, behind_nat;
     size_t expected;
-    int patience; /* times that our own time may pass without anybody else */
-    int lonely;   /* times that it has */
+    int patience; /* windows in a row that may end with no other peer there; 0: any number */
+    int lonely;   /* windows that have */
     struct matchmaking_polls polls;
     struct matchmaking_attempts attempts;
     struct matchmaking_leader leader;
@@ -175,37 +196,37 @@ void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o
 /* Sends nothing to anybody: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
-/* Begins a search that ends by `deadline`; we request to begin at `scheduled`, but give others
- * min_time. */
+/* Begins a search that ends by `deadline`. We declare to begin at `scheduled`, or min_time from now
+ * if that is later. */
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
-/* No more of it; `over` is not called. */
+/* Ends the search; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
-/* Expect `peers` peers with data, this one included if it has data: when all are in the group and
- * no other peer has declared, the leader stops waiting. 0: not known. hivemind always waits. */
+/* This many peers will come with values to average, this one included if it has any. A leader that
+ * has them all, while no other peer has declared, begins at once. 0: not known. hivemind's leaders
+ * always wait for the end of the window. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
-/* From now on, in later searches too: we are behind NAT (1), or publicly reachable. Those who
- * follow us already still do. */
+/* From now on, in later searches too: we are behind NAT (1), or publicly reachable (0). Followers
+ * that we have already stay. */
 void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_nat);
 
-/* From now on, give up with PL_EAGAIN after `times` windows of our own in which no other peer
- * declared. 0: search until the deadline. */
-void matchmaking_patience(struct matchmaking *m, int times);
+/* From now on: end the search (PL_EAGAIN) after this many windows in a row without a declaration of
+ * another peer. 0: go on to the deadline. */
+void matchmaking_patience(struct matchmaking *m, int windows);
 
 /* When matchmaking_tick has to be called at the latest, with a time that is not before it. */
 double matchmaking_wake(const struct matchmaking *m);
 void matchmaking_tick(struct matchmaking *m, double now);
-/* The declarations, in any order; `n` others with value true. Ours, and what has expired, may be
- * there. */
+/* n declarations with value true, in any order; our own and expired ones are skipped. */
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n);
 /* A message of the leader that we asked. */
 void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n);
 void matchmaking_leader_gone(struct matchmaking *m, double now);
-/* Somebody asks us, at any time; `stream` is what `answer` will get. */
+/* A peer's JoinRequest, in any state; `stream` is passed on to `answer`. */
 void matchmaking_request(struct matchmaking *m, double now, void *stream,
                          const struct peer_id *peer, const uint8_t *data, size_t n);
-/* A stream that asked us has ended before its last answer. */
+/* The stream of a JoinRequest has ended before its last answer. */
 void matchmaking_asker_gone(struct matchmaking *m, void *stream);
 
 #endif

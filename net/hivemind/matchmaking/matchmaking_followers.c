@@ -4,7 +4,7 @@
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
  *      expiration before our own time (the asker should lead us), a full group, a peer on back-off.
- *      A follower's answer NOT_A_LEADER names its own leader, as hivemind's does.
+ *      A peer that follows another one answers NOT_A_LEADER and names its leader, as in hivemind.
  *   3. The group begins when it is full, when everybody expected is there, or when our time comes.
  *      Its ID and its order are drawn at random, so nobody can choose its place in the group.
  *   4. BEGIN_ALLREDUCE goes to all followers: the ID, the peers in order, and what each has stated
@@ -42,8 +42,10 @@ struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_
 
 /* --- a leader's messages ---------------------------------------------------------------------- */
 
-/* MessageFromLeader: a code, and with NOT_A_LEADER or GROUP_DISBANDED the peer to ask
- * instead. */
+/* MessageFromLeader: a code, and with NOT_A_LEADER or GROUP_DISBANDED the leader to ask instead.
+ * hivemind's peers and ours follow the hint of GROUP_DISBANDED, which a leader sends after ACCEPTED
+ * (follow_suggestion in matchmaking.c). They ignore that of NOT_A_LEADER, a refusal while ASKING:
+ * the next poll shows that leader's own declaration. We send it since hivemind does. */
 static void send_code(struct matchmaking *m, void *stream, enum averaging_code code,
                       const struct peer_id *suggested, int last)
 {
@@ -168,16 +170,15 @@ void matchmaking_withdraw(struct matchmaking *m)
     m->declared = 0;
 }
 
-/* First IDLE, then the rest: peers that are answered below must find us not looking any
- * more. */
+/* IDLE comes first: peers that are answered below get NOT_LOOKING_FOR_GROUP. */
 static void stop(struct matchmaking *m, double now)
 {
-    int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
+    int had_leader = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
     m->state = MATCHMAKING_IDLE;
-    if (asked) m->callbacks->leave(m->context);
+    if (had_leader) m->callbacks->leave(m->context);
     matchmaking_withdraw(m);
     matchmaking_disband(m, NULL);
-    matchmaking_judge_waiting(m, now); /* not looking for a group any more */
+    matchmaking_judge_waiting(m, now); /* the answer is NOT_LOOKING_FOR_GROUP */
 }
 
 void matchmaking_end(struct matchmaking *m, double now, int status)
@@ -219,7 +220,7 @@ static int is_follower(const struct matchmaking *m, const struct peer_id *peer)
     return group_find(&m->followers, peer) >= 0;
 }
 
-size_t matchmaking_averaging(const struct matchmaking *m)
+size_t matchmaking_count_averaging(const struct matchmaking *m)
 {
     struct gather own;
     /* Auxiliary peers bring no values (weight 0): a group of them alone has no mean. */
@@ -229,10 +230,10 @@ size_t matchmaking_averaging(const struct matchmaking *m)
     return n;
 }
 
-/* How many of them are expected, we among them. */
+/* Of those that average, the number counted by matchmaking_expect; we count, too. */
 static size_t count_expected(const struct matchmaking *m)
 {
-    size_t n = matchmaking_averaging(m);
+    size_t n = matchmaking_count_averaging(m);
     for (size_t i = 0; m->callbacks->expected && i < m->followers.count; i++)
         n -= m->followers.members[i].gather.mode != GROUP_AUXILIARY &&
              !m->callbacks->expected(m->context, &m->followers.members[i].peer);
@@ -258,7 +259,7 @@ void matchmaking_consider_leading(struct matchmaking *m, double now)
     /* While a request of ours is open its answer decides: another leader may still accept
      * us. */
     if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < 2 ||
-        matchmaking_averaging(m) < m->o.min_size)
+        matchmaking_count_averaging(m) < m->o.min_size)
         return;
     /* Three reasons to begin: nobody else fits in, the time that we have declared has come,
      * or nobody is missing. */
@@ -292,12 +293,13 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
         return MSG_BAD_SCHEMA_HASH;
     if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
-    if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP; /* not for one with it */
+    /* True enough: we look for no group with a peer on back-off. */
+    if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP;
     /* Nobody can follow a peer that has announced no time to begin at. */
     if (!m->declared) return MSG_NOT_DECLARED;
     /* Equal times pass: of two such peers only the one with the greater ID asks. */
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
-    /* We follow another leader; the answer names it. */
+    /* We follow another leader; the refusal names it. */
     if (m->state == MATCHMAKING_FOLLOWING) return MSG_NOT_A_LEADER;
     if (peer_id_equal(peer, &m->o.self) || is_follower(m, peer)) return MSG_DUPLICATE_PEER_ID;
     /* Ourselves included. */
@@ -340,8 +342,8 @@ void matchmaking_judge_waiting(struct matchmaking *m, double now)
 
 /* A bound on what strangers can make us keep: 256 requests of 16 KiB. More are refused with
  * INTERNAL_ERROR, and asked again later. */
-static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
-                const uint8_t *data, size_t n)
+static int queue_request(struct matchmaking *m, void *stream, const struct peer_id *peer,
+                         const uint8_t *data, size_t n)
 {
     struct matchmaking_waiting *more, w = { .stream = stream, .peer = *peer, .n = n };
     if (m->waiting.count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
@@ -360,19 +362,21 @@ static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
 void matchmaking_request(struct matchmaking *m, double now, void *stream,
                          const struct peer_id *peer, const uint8_t *data, size_t n)
 {
-    /* While we ask somebody it is open whether we lead, so others wait, as hivemind's do. The peer
-     * that we are asking would wait for us, too: it gets its answer at once. If it is accepted, it
-     * follows us, and answers our own request with that. Nobody waits for a doubtful leader. */
+    /* While we ask a leader it is open whether we lead, so requests wait, as in hivemind. A request
+     * of that leader itself is answered at once: else both would wait. If we accept that peer, it
+     * becomes our follower and answers our request with NOT_A_LEADER. While we ask a doubtful
+     * leader no request waits. */
     if (m->state == MATCHMAKING_ASKING && !m->leader.is_doubtful &&
         !peer_id_equal(peer, &m->leader.peer)) {
-        if (wait(m, stream, peer, data, n)) send_code(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
+        if (queue_request(m, stream, peer, data, n))
+            send_code(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
     } else {
         decide(m, now, stream, peer, data, n);
     }
 }
 
-/* A peer that has closed its stream does not follow any more: in the group it would be a
- * reducer that nobody can reach. */
+/* A peer that has closed its stream is no follower any more: in the group it would be a reducer
+ * that no other peer can reach. */
 void matchmaking_asker_gone(struct matchmaking *m, void *stream)
 {
     for (size_t i = 0; i < m->waiting.count; i++)

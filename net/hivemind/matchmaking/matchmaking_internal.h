@@ -1,33 +1,46 @@
-/* matchmaking_internal.h - what the two sides of a search share: looking for a leader
- * (matchmaking.c), being one (matchmaking_followers.c). */
+/* matchmaking_internal.h - shared by the parts of a search: asking and following a leader
+ * (matchmaking.c), which one to ask (matchmaking_leader.c), being one (matchmaking_followers.c). */
 #ifndef PL_MATCHMAKING_INTERNAL_H
 #define PL_MATCHMAKING_INTERNAL_H
 
 #include "matchmaking.h"
 
-/* Calls go from matchmaking.c to matchmaking_followers.c only. So the end of a search is in the
- * latter: it answers all peers that wait for this one. */
+/* Calls go from matchmaking.c to the other two only. So the end of a search is in
+ * matchmaking_followers.c: it answers all peers that wait for this one. */
 
-/* Nothing is to be had with this peer. */
+/* --- matchmaking_leader.c */
+
+/* The candidate to ask next; NULL: there is none, and we may lead. */
+const struct matchmaking_candidate *matchmaking_choose_leader(const struct matchmaking *m,
+                                                              double now);
+/* Counts a request to it. PL_ELIMIT: too many were asked; PL_ENOMEM. */
+int matchmaking_note_asked(struct matchmaking *m, double now,
+                           const struct matchmaking_candidate *c);
+/* How many doubtful peers may be asked in vain in a window. */
+int matchmaking_doubtful_asks(const struct matchmaking *m);
+
+/* --- matchmaking_followers.c */
+
+/* The peer is banned. */
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);
-/* It is on back-off. */
+/* The peer is on back-off. */
 int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer);
-/* In the DHT: we begin nothing at the time that we have declared. */
+/* Withdraws our declaration from the DHT. */
 void matchmaking_withdraw(struct matchmaking *m);
-/* The search is over: the declaration withdrawn, everybody answered, `over` called. */
+/* Ends the search: withdraws the declaration, answers all waiting peers, calls `over`. */
 void matchmaking_end(struct matchmaking *m, double now, int status);
 
-/* Begins with those who have come. */
+/* Begins the group with the present followers. */
 void matchmaking_assemble(struct matchmaking *m, double now);
-/* The same if enough of them have. */
+/* The same, if there is a reason to begin now. */
 void matchmaking_consider_leading(struct matchmaking *m, double now);
-/* How many of those who have come, and we, have something to average. */
-size_t matchmaking_averaging(const struct matchmaking *m);
-/* Sends our followers away, to somebody else if we know of one. */
+/* How many of the followers and ourselves have values to average. */
+size_t matchmaking_count_averaging(const struct matchmaking *m);
+/* Sends our followers away, to the suggested leader if there is one. */
 void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested);
-/* Those who asked while it was open whether we lead. */
+/* Judges the requests that came while it was open whether we lead. */
 void matchmaking_judge_waiting(struct matchmaking *m, double now);
-/* The i-th of them, which waits no more; its request is the caller's to free. */
+/* Removes the i-th of these requests and returns it; the caller frees its bytes. */
 struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_t i);
 
 #endif
