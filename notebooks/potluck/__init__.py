@@ -8,7 +8,8 @@
     model = potluck.Model.load("out/demo")           # a training's folder
     potluck.Optimizer(params, run="digits")          # your training loop in a swarm
 
-Every function checks shapes and lengths before C sees them; what C refuses becomes an exception
+In a source tree the library is build/libpotluck.so, elsewhere the installed one; the environment
+variable POTLUCK_LIBRARY names another. Every function checks shapes and lengths before C sees them; what C refuses becomes an exception
 with the sentence that the library wrote. signatures.py lists what is called; the C headers say what
 it means.
 """
@@ -17,9 +18,9 @@ from .core import PotluckError, lib
 from .operations import (Backend, angles, average_group, balance, codebook, mask, partition,
                          rotary_channels, schedule)
 from .model import Codec, Config, Model, Tokenizer, Trainer, pairs
-from .optimizer import Optimizer
+from .optimizer import Event, Optimizer, Status
 from .program import Program, program
 
-__all__ = ["Backend", "Codec", "Config", "Model", "Optimizer", "PotluckError", "Program", "Tokenizer", "Trainer", "angles",
+__all__ = ["Backend", "Codec", "Config", "Event", "Model", "Optimizer", "PotluckError", "Program", "Status", "Tokenizer", "Trainer", "angles",
            "average_group", "balance", "codebook", "lib", "mask", "pairs", "partition",
            "program", "rotary_channels", "schedule"]

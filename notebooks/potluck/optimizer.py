@@ -8,9 +8,14 @@ swarm.
             loss, grads = forward_and_backward(w, b) # means over 32 samples
             optimizer.step(grads, 32, loss)
 
-All peers, hivemind.Optimizer's among them, accumulate gradients until together they have
-target_batch samples. Then the gradients are averaged and every peer takes the same step. torch is
-not needed: its tensors are used in place.
+All peers, hivemind.Optimizer's among them, accumulate gradients until together they are expected to
+have target_batch samples: each adds up the others' last reports, some seconds old, and assumes that
+they have gone on at their speed. (So a step of very fast batches may count far fewer samples: see
+global_samples of its Event.) Then the gradients are averaged and every peer takes the same step.
+torch is not needed: its tensors are used in place.
+
+A peer that knows of no other trains alone. To begin together, pass min_peers. When a peer leaves,
+the others go on.
 """
 
 import collections
@@ -29,11 +34,37 @@ OPTIMIZERS = {"lamb": (lib.pl_lamb_options, 0), "lamb8": (lib.pl_lamb_options, N
               "adam": (lambda: lib.pl_adam_options(0.01, 32), None), "adam8": (lambda: lib.pl_adam_options(0.01, 8), None)}
 HYPERPARAMETERS = {"beta1", "beta2", "eps", "max_grad_norm"}
 
-# What happened: kind is one of KINDS; round_status 0: averaged by round_peers; text: a warning, or
-# why a round failed.
-Event = collections.namedtuple("Event", "kind epoch peers loss samples due seconds round_status round_peers text")
-Status = collections.namedtuple("Status", "epoch global_epoch samples global_samples peers eta_s samples_per_second")
+Event = collections.namedtuple(
+    "Event", "kind epoch peers loss samples due seconds round_status round_peers text global_samples")
+Event.__doc__ = """What `report` is called with.
 
+    kind          "ready": the run has been joined. "loaded": another peer's state has replaced the
+                  params. "batch": a local batch counts. "epoch": a common step is in the params.
+                  "corrected": a round that averaged the params has ended. "behind": others are ahead,
+                  their state is downloaded. "warning": training goes on. "end": close leaves the run
+    epoch         common steps in the params
+    peers         that have reported samples of the run, and this one
+    loss          batch: its mean loss; epoch: the mean over this peer's samples of the step
+    samples       of this peer. batch: accumulated so far; epoch: in the step
+    due           batch: True if a common step follows
+    seconds       loaded: of the download; epoch: of the step
+    round_status  epoch, corrected: 0 if values were averaged; else this peer's own stand. A corrected
+                  of -8, "cancelled", is usual: the next gradients were ready first
+    round_peers   epoch, corrected: peers in the group; 1: alone
+    text          of a warning; the reason of a round that failed; else None
+    global_samples  epoch: of all peers, as far as reported when this peer decided to step
+"""
+Status = collections.namedtuple("Status", "epoch global_epoch samples global_samples peers eta_s samples_per_second")
+Status.__doc__ = """What is known of the run.
+
+    epoch               common steps in the params
+    global_epoch        of the swarm, as far as other peers' states confirm it
+    samples             accumulated by this peer for the next step
+    global_samples      by all peers, as their last reports have it
+    peers               that have reported samples of the run; and this one, always
+    eta_s               seconds until the next step; infinite: not known
+    samples_per_second  of this peer
+"""
 
 def memory(x, what, writable):
     """A numpy array over x's own memory: float32, contiguous, on the host."""
@@ -77,21 +108,49 @@ def texts(strings):
 class Optimizer:
     """A peer of a run. Joins it and downloads the state of another peer if there is one.
 
-    params         dict or list of numpy arrays or torch tensors (float32): the same in the same
-                   order for all peers. Their values change in place, in the constructor and in step
+    params         dict, list or named_parameters() of numpy arrays or torch tensors, contiguous
+                   float32 on the host. Peers match them by order, so all peers need the same in the
+                   same order. Their values change in place, in the constructor and in step
     run            the run's name, hivemind's run_id
-    initial_peers  multiaddrs of peers that are in the run; none: this is the first one
-    optimizer      "lamb", "lamb8", "adam", "adam8"; or a function of (gradients, epoch) that
-                   changes the params itself
-    lr             learning rate, or a function of the epoch
+    initial_peers  multiaddrs of peers in the run (another peer's `address`); none: the first peer
+    target_batch   samples of all peers for one step, the same for all peers (4096)
+    min_peers      the first step waits until so many peers train, this one included (1: no wait),
+    min_peers_timeout  for so many seconds at most; then it begins with a warning (300)
+    optimizer      "lamb" (with 8-bit moments: "lamb8"), "adam" ("adam8"), or a function of
+                   (gradients, epoch) that changes the params itself. LAMB steps in proportion to a
+                   tensor's norm: weights that begin at zero hardly move, take Adam for those
+    lr             learning rate, or a function of the epoch (0.0025)
+    weight_decay   lamb: 0.045, adam: 0.01
+    beta1, beta2, eps  lamb: 0.9, 0.96, 1e-6; adam: 0.9, 0.999, 1e-8
+    max_grad_norm  clips the global norm of gradients; lamb: 4, adam: 0, no clipping
     no_decay       names of the params without weight decay
-    delay          None, "step", "round": what overlaps with the next batches
+    delay          what overlaps with the next batches: None, "step" (the optimizer's step) or "round"
+                   (the averaging of gradients, too)
     report         a function of an Event; may be None
+    compression    on the wire, the same for all peers: "run" (8 bits for large tensors, else 16),
+                   "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8"
+    matchmaking_time   seconds that a leader waits for its group at most (15)
+    averaging_timeout  seconds for a round, matchmaking included (180)
+    allreduce_timeout  seconds of it for the all-reduce (60)
+    average_state_every  epochs between two rounds that average the params (1)
+    group_size     a group of so many begins at once (0: all that come in time)
+    group_bits     zeros and ones: several groups a round (None: one group of all)
+    bandwidth      relative: peers with more reduce a larger share (0: not reported; negative:
+                   reduces nothing)
+    clip           radius of CenteredClip against Byzantine peers (0: the mean; negative: estimated)
+    verify         1: BTARD, which verifies rounds of the gradients (0)
+    epoch          common steps that are in the params given, after a restart (0)
+    epochs         where training ends; later progress of others is ignored (0: it does not end)
+    fresh          1: downloads no state, though a peer may have one (0)
+    device         a text for the dashboard (None)
+    listen         multiaddrs to listen on (any free port); announce: advertised in their place
+    identity       file of the peer's private key, made if missing (None: a new key)
+    client_mode    True: accepts no connections, only dials
     authority, token_file, authority_ca
                    of a moderated run: the URL that gives access tokens, a file with the user's
                    secret, and the authority's certificate if it is not a public one
-    Other options: as struct pl_collaborative_run and pl_collaborative_options name them, and
-    weight_decay, beta1, beta2, eps, max_grad_norm of the optimizer.
+
+    address        (attribute) the multiaddr that others join by; None: a client has none
     """
 
     def __init__(self, params, run, initial_peers=(), target_batch=4096, optimizer="lamb", lr=0.0025, *,
@@ -146,6 +205,8 @@ class Optimizer:
         else:
             raise ValueError(f"optimizer is {optimizer!r}, expected a function or one of {', '.join(map(repr, OPTIMIZERS))}")
         if callable(lr):
+            # o.lr goes into the state that newcomers download, as the base rate; it must not be 0, as
+            # a schedule's first rate may be: 0 would mean C's default.
             o.schedule, o.lr = c.RateFunction(self._on_rate), lr(0) or 1.0
         else:
             o.lr = lr
@@ -180,7 +241,7 @@ class Optimizer:
     def _event(e):
         why = e.text or (e.round.why if e.round.status else None)
         return Event(KINDS[e.kind], e.status.epoch, e.status.peers, e.loss, e.samples, bool(e.due), e.seconds,
-                     e.round.status, e.round.peers, why.decode("utf-8", "replace") if why else None)
+                     e.round.status, e.round.peers, why.decode("utf-8", "replace") if why else None, e.global_samples)
 
     def _call(self, name, *arguments):
         try:
@@ -200,9 +261,10 @@ class Optimizer:
         return self._handle
 
     def step(self, grads=None, samples=0, loss=0.0):
-        """After a batch: its mean gradients (None: those in the torch tensors' .grad), how many
-        samples, their mean loss. Gradients that are not finite are dropped, with a warning. The
-        params may have changed afterwards."""
+        """After a batch: its mean gradients, how many samples, their mean loss. grads: a dict by the
+        params' names, a list in their order, or None: the torch tensors' .grad; copied, and
+        converted to float32. 0 samples: no batch, only follows the others. Gradients that are not
+        finite are dropped, with a warning. The params may have changed afterwards."""
         handle = self._open()
         pointers = None
         if samples:
@@ -230,12 +292,13 @@ class Optimizer:
 
     @property
     def status(self):
+        """A Status: progress of this peer and of the run."""
         s = c.CollaborativeStatus()
         lib.pl_collaborative_status(self._open(), ctypes.byref(s))
         return Status(*(getattr(s, name) for name in Status._fields))
 
     def close(self):
-        """Leaves the run."""
+        """Finishes and leaves the run, which takes up to a few seconds. `with` calls it."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
             lib.pl_collaborative_close(handle)

@@ -279,8 +279,7 @@ class CollaborativeTensor(c.Structure):
 class CollaborativeRun(c.Structure):
     _fields_ = [("name", text), ("initial_peers", P(text)), ("initial_peer_count", size), ("listen", P(text)),
                 ("listen_count", size), ("announce", P(text)), ("announce_count", size), ("identity", text),
-                ("client_mode", c.c_int), ("authority", text), ("token_file", text), ("authority_ca", text), ("swarm", void),
-                ("key", void)]
+                ("client_mode", c.c_int), ("authority", text), ("token_file", text), ("authority_ca", text), ("node", void)]
 
 
 class CollaborativeStatus(c.Structure):
@@ -295,7 +294,7 @@ class CollaborativeRound(c.Structure):
 
 class CollaborativeEvent(c.Structure):
     _fields_ = [("kind", c.c_int), ("status", CollaborativeStatus), ("round", CollaborativeRound), ("loss", f64),
-                ("samples", i64), ("due", c.c_int), ("seconds", f64), ("text", text)]
+                ("samples", i64), ("global_samples", i64), ("due", c.c_int), ("seconds", f64), ("text", text)]
 
 
 RateFunction = c.CFUNCTYPE(f64, void, i64)
@@ -304,7 +303,7 @@ ReportFunction = c.CFUNCTYPE(None, void, P(CollaborativeEvent))
 
 
 class CollaborativeOptions(c.Structure):
-    _fields_ = [("target_batch", i64), ("optimizer", P(OptimizerOptions)), ("lr", f64), ("schedule", RateFunction),
+    _fields_ = [("target_batch", i64), ("min_peers", size), ("min_peers_timeout", f64), ("optimizer", P(OptimizerOptions)), ("lr", f64), ("schedule", RateFunction),
                 ("step", StepFunction), ("report", ReportFunction), ("context", void), ("delay", c.c_int),
                 ("compression", text), ("matchmaking_time", f64), ("averaging_timeout", f64), ("allreduce_timeout", f64),
                 ("average_state_every", i64), ("group_size", size), ("group_bits", text), ("bandwidth", f64),
