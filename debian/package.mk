@@ -34,8 +34,8 @@ install: all man $(BUILD)/install/libpotluck.a ## into PREFIX (default /usr/loca
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/potluck/runtime/
 	install -D -m 644 net/hivemind/optimizer.h $(DESTDIR)$(PREFIX)/include/potluck/net/hivemind/optimizer.h
 	for h in $(filter-out data/demo/% %_internal.h,$(wildcard data/*/*.h)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/potluck/$$h; done
-	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
-	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc
+	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: %s\n' \
+	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc
 
 uninstall: ## remove what install put there
 	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,bin/potluck lib/potluck include/potluck share/potluck)
