@@ -296,9 +296,10 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
     const struct averaging_options *a = w->averaging;
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
-    struct pl_collaborative_run run = {
-        .name = w->run, .swarm = s, .key = key, .client_mode = w->join->client_mode
-    };
+    const struct pl_collaborative_node node = { s, key };
+    struct pl_collaborative_run run = { .name = w->run,
+                                        .node = &node,
+                                        .client_mode = w->join->client_mode };
     struct pl_collaborative_trainer trainer = { .state = &l->state,
                                                 .value = p->value,
                                                 .context = l,

@@ -3,16 +3,29 @@
  * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
  * Every peer computes gradients of its own samples and calls pl_collaborative_step after each local
- * batch. The optimizer accumulates them. As soon as all peers together have the target batch,
+ * batch. The optimizer accumulates them. When all peers together are expected to have the target
+ * batch,
  *
  *   1. gradients are averaged over the peers, weighted by their samples (butterfly all-reduce);
  *   2. every peer takes the same local optimizer step with the average: the next epoch begins;
- *   3. parameters are averaged in the background, which removes what rounding has added.
+ *   3. parameters are averaged in the background, which removes differences that have come between
+ *      peers (rounding, a round that one of them missed).
+ *
+ * Expected: each peer adds up the others' last reports and assumes that they have gone on at their
+ * reported speed. Reports are up to some seconds old. So if a target batch takes much less time
+ * than that, a step may count far fewer samples (`global_samples` of its event); batches of
+ * seconds, as in real trainings, come close to the target.
+ *
+ * Peers are equal up to the rounding of `compression`, some 1e-4 of a value with float16; with
+ * "none" they are equal bit for bit after a round of the parameters.
  *
  * A peer that joins, or that missed a step, downloads parameters and optimizer state from another
  * peer. All peers should still begin with the same values, since peers that open at the same moment
- * find no state to download. There is no need to wait for others: a peer that is alone trains on,
- * and its first round of averaging waits up to matchmaking_time for those that have come by then.
+ * find no state to download.
+ *
+ * A peer that knows of no other steps alone, at once. Others count as soon as they have reported
+ * samples, and then a round waits up to matchmaking_time for them. To begin together, set
+ * `min_peers`: a short training of one peer may else be over before the next one has joined.
  *
  *   #include <net/hivemind/optimizer.h>   (cc train.c $(pkg-config --cflags --libs potluck))
  *
@@ -22,7 +35,8 @@
  *       .name = "digits", .initial_peers = &address, .initial_peer_count = 1
  *   };
  *   struct pl_collaborative_tensor tensors[] = {
- *       { "weight", 2, { 10, 64 }, weight }, { "bias", 1, { 10 }, bias, .no_decay = 1 }
+ *       { .name = "weight", .dims = 2, .shape = { 10, 64 }, .value = weight },
+ *       { .name = "bias", .dims = 1, .shape = { 10 }, .value = bias, .no_decay = 1 }
  *   };
  *   struct pl_collaborative_options options = { .target_batch = 4096, .lr = 0.01 };
  *   const float *gradients[] = { weight_gradient, bias_gradient };
@@ -35,7 +49,8 @@
  *   }
  *   pl_collaborative_close(c);
  *
- * A whole program is test/example/classifier.c in the sources.
+ * A whole program is test/example/classifier.c in the sources. If the library lies where the system
+ * does not search, run `ldconfig` after `make install`, or set LD_LIBRARY_PATH to its folder.
  *
  * Threads: all functions are called from one thread, the caller's. The network runs on a thread of
  * its own, so fork before open; step waits for it only while gradients are averaged (see `delay`)
@@ -57,6 +72,7 @@ extern "C" {
 #define PL_COLLABORATIVE_DIMS_MAX 8 /* axes of a tensor; a convolution over video has 5 */
 
 struct pl_collaborative;
+struct pl_collaborative_node;
 
 /* --- what is trained -------------------------------------------------------------------------- */
 
@@ -91,11 +107,9 @@ struct pl_collaborative_run {
      * secret that its owner gave to this user, and its certificate (PEM; NULL: the system's are
      * trusted). Errors name them as the options of `potluck train`. All NULL: an open run. */
     const char *authority, *token_file, *authority_ca;
-    /* For potluck's own programs, which have an open node and the key that signs its records: these
-     * types belong to the library's inner headers. Others leave both NULL: a node and a key are
-     * made. */
-    struct swarm *swarm;
-    const struct rsa_key *key;
+    /* For potluck's own programs, which have an open node already; its type belongs to the
+     * library's inner headers. Others leave it NULL: a node and a key are made. */
+    const struct pl_collaborative_node *node;
 };
 
 /* --- how -------------------------------------------------------------------------------------- */
@@ -111,9 +125,18 @@ struct pl_collaborative_trainer;
 
 /* Zero means the default that the comment names. */
 struct pl_collaborative_options {
-    int64_t target_batch; /* samples of all peers for one step; the same for all peers; 4096 */
-    /* The local optimizer: pl_lamb_options(), pl_adam_options(decay, bits), or of your making,
-     * see runtime/optimizer.h; NULL: pl_lamb_options(). */
+    /* Samples of all peers for one step, as far as reports tell; the same for all peers; 4096. */
+    int64_t target_batch;
+    /* Before its first common step this peer waits, within pl_collaborative_step, until so many
+     * peers train, itself included: those that have reported samples of this run. It waits for
+     * min_peers_timeout s at most; then a WARNING is reported, and it begins with those that are
+     * there. Later steps do not wait. 1: no wait; 300 s. */
+    size_t min_peers;
+    double min_peers_timeout;
+    /* The local optimizer, a struct of runtime/optimizer.h: pl_lamb_options(); pl_adam_options(
+     * decay, bits), with weight decay and moments of 8 or 32 bits; or one of your making. NULL:
+     * pl_lamb_options(). LAMB's step of a tensor is proportional to the tensor's norm, so weights
+     * that begin at zero hardly move: take Adam for those. */
     const struct pl_optimizer_options *optimizer;
     double lr; /* learning rate, or the peak of the schedule; 0.0025 */
     /* The learning rate of an epoch; may be called on another thread. NULL: always lr. */
@@ -180,7 +203,9 @@ int pl_collaborative_discard(struct pl_collaborative *c, const char *why, struct
  * pl_collaborative_epoch. */
 int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err);
 
-/* Finishes, unless an error has ended the training, and leaves the run. NULL may be closed. */
+/* Finishes, unless an error has ended the training, and leaves the run: withdraws this peer's
+ * report, which takes up to 2 s, and ends downloads that other peers make from this one; they look
+ * for another donor. NULL may be closed. */
 void pl_collaborative_close(struct pl_collaborative *c);
 
 /* The loss on held-out samples, for the dashboard. */
@@ -191,16 +216,17 @@ void pl_collaborative_held_out(struct pl_collaborative *c, double loss);
 struct pl_collaborative_status {
     int64_t epoch;             /* steps applied to the values */
     int64_t global_epoch;      /* of the swarm, as far as other peers' states confirm it */
-    int64_t samples;           /* accumulated by this peer */
-    int64_t global_samples;    /* by all peers */
-    size_t peers;              /* with samples of their own in the run, this one included */
+    int64_t samples;           /* accumulated by this peer for the next step */
+    int64_t global_samples;    /* by all peers, as their last reports have it */
+    size_t peers;              /* that have reported samples of the run; and this one, always */
     double eta_s;              /* until the next step; infinite: not known */
     double samples_per_second; /* of this peer */
 };
 void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status);
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c);
 
-/* The multiaddr that others join by, with /p2p/ID; valid until close. NULL: a client has none. */
+/* The multiaddr that others join by, with /p2p/ID; valid until close. Of several, the one that
+ * reaches farthest: public, then of the local network, then 127.0.0.1. NULL: a client has none. */
 const char *pl_collaborative_address(struct pl_collaborative *c);
 
 /* How a round of averaging went. */
@@ -211,20 +237,24 @@ struct pl_collaborative_round {
     int banned;        /* peers that were caught; the last one is in `caught` */
     double seconds;    /* of the all-reduce, without finding the group */
     uint8_t group[20]; /* the same for all of its peers; zeros: there was none */
-    const char *why;   /* of a failure; "" if there was none */
+    const char *why;   /* the reason of a failure; "" if there was none */
     const char *caught;
 };
 
 enum pl_collaborative_kind {
-    PL_COLLABORATIVE_READY,     /* open has joined the run */
-    PL_COLLABORATIVE_LOADED,    /* a peer's state has replaced the values, also within open; text: a
+    PL_COLLABORATIVE_READY,  /* open has joined the run */
+    PL_COLLABORATIVE_LOADED, /* a peer's state has replaced the values, also within open; text: a
                               * warning (no second donor has the same state), or NULL */
-    PL_COLLABORATIVE_BATCH,     /* a local batch counts; due 1: a common step follows */
-    PL_COLLABORATIVE_EPOCH,     /* a common step is in the values; round: of the gradients */
-    PL_COLLABORATIVE_CORRECTED, /* parameters were averaged; round: how that went */
-    PL_COLLABORATIVE_BEHIND,    /* others are ahead: their state is downloaded */
-    PL_COLLABORATIVE_WARNING,   /* text: something the user should know; training goes on */
-    PL_COLLABORATIVE_END        /* close leaves the run */
+    PL_COLLABORATIVE_BATCH,  /* a local batch counts; due 1: a common step follows */
+    PL_COLLABORATIVE_EPOCH,  /* a common step is in the values; round: of the gradients */
+    /* A round of the parameters has ended; round: how that went. Status PL_OK: the values have
+     * changed. Else they stand, and the next epoch's round makes up for it: status -8 (PL_EAGAIN),
+     * "cancelled", is usual, and means that the next gradients were ready before a group was found.
+     * The epoch is the present one; samples and loss are 0. */
+    PL_COLLABORATIVE_CORRECTED,
+    PL_COLLABORATIVE_BEHIND,  /* others are ahead: their state is downloaded */
+    PL_COLLABORATIVE_WARNING, /* text: something the user should know; training goes on */
+    PL_COLLABORATIVE_END      /* close leaves the run */
 };
 struct pl_collaborative_event {
     enum pl_collaborative_kind kind;
@@ -232,9 +262,11 @@ struct pl_collaborative_event {
     struct pl_collaborative_round round; /* EPOCH, CORRECTED */
     double loss;                         /* BATCH: of the batch; EPOCH: the mean over ours */
     int64_t samples;                     /* of this peer. BATCH: accumulated; EPOCH: in the step */
+    /* EPOCH: of all peers, as far as reported when this peer decided to step. */
+    int64_t global_samples;
     int due;
-    double seconds; /* LOADED: of the download; EPOCH: of the step */
-    const char *text;
+    double seconds;   /* LOADED: of the download; EPOCH: of the step */
+    const char *text; /* LOADED, WARNING; a round's reason is round.why */
 };
 
 #ifdef __cplusplus

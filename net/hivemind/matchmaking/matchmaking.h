@@ -54,9 +54,9 @@
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
 #define MATCHMAKING_AGAIN 2.0
-/* Unproven followers get no share to reduce if at least 1 reducer in 4 is proven: a proven peer then
- * reduces at most 4 times its share, for one round. The leader counts as proven. At least 2 have to
- * be: one alone would see everybody's values. */
+/* Unproven followers get no share to reduce if at least 1 reducer in 4 is proven: a proven peer
+ * then reduces at most 4 times its share, for one round. The leader counts as proven. At least 2
+ * have to be: one alone would see everybody's values. */
 #define MATCHMAKING_PROVEN_LOAD 4
 #define MATCHMAKING_PROVEN_MIN 2
 #define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
@@ -81,7 +81,7 @@ struct matchmaking_options {
 
 /* What the engine wants done. None of these may call the engine. */
 struct matchmaking_callbacks {
-    /* Store a declaration under the key: active 1: we want to begin at `expiration`; 0: withdrawn. */
+    /* Store a declaration under the key: active 1: we want to begin at `expiration`; 0: no more. */
     void (*declare)(void *context, double expiration, int active);
     /* Get the newest declarations of the key; then call matchmaking_found, even with none. */
     void (*poll)(void *context);
@@ -132,7 +132,7 @@ struct matchmaking_polls {
     int seen; /* there was one in this search */
 };
 
-/* Leaders that were asked in this search, each by one of its declarations (matchmaking_leader.c). */
+/* Leaders asked in this search, each by one of its declarations (matchmaking_leader.c). */
 struct matchmaking_attempts {
     struct matchmaking_attempt {
         struct matchmaking_candidate of;

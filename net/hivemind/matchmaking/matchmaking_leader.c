@@ -69,7 +69,7 @@ static int may_ask(const struct matchmaking *m, double now,
     return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
 
-/* 0 is best: candidates that have not been asked come first, and of these the doubtful ones last. */
+/* 0 is best: first candidates that have not been asked; in each group the doubtful ones last. */
 static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
 {
     return 2 * (before != NULL) + c->doubtful;

@@ -27,6 +27,7 @@ static void set_defaults(struct pl_collaborative_options *o)
     if (!o->averaging_timeout) o->averaging_timeout = 180;
     if (!o->allreduce_timeout) o->allreduce_timeout = 60;
     if (!o->average_state_every) o->average_state_every = 1;
+    if (!o->min_peers_timeout) o->min_peers_timeout = 300; /* two people start two machines */
     /* Without an end: claims and states beyond it are refused anyway. */
     if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
     /* A negative value asks to reduce nothing, none lets the group assume its mean. [spec
@@ -38,18 +39,20 @@ static void set_defaults(struct pl_collaborative_options *o)
 static int check_options(const struct pl_collaborative_run *run,
                          const struct pl_collaborative_options *o, struct pl_err *err)
 {
+    const int has_swarm = run->node && run->node->swarm;
     enum pl_compression method;
     if (!run->name || !*run->name) return pl_fail(err, PL_EUSE, "the run has no name");
-    if (run->swarm && !run->key)
+    if (has_swarm && !run->node->key)
         return pl_fail(err, PL_EUSE,
                        "the run's swarm comes without the key that signs its records");
-    if (run->swarm && (run->authority || run->token_file || run->authority_ca))
+    if (has_swarm && (run->authority || run->token_file || run->authority_ca))
         return pl_fail(err, PL_EUSE,
                        "the run's swarm is open already: its access token has to come with it");
-    if (run->client_mode && !run->swarm && !run->initial_peer_count)
+    if (run->client_mode && !has_swarm && !run->initial_peer_count)
         return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
     if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||
-        o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0)
+        o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
+        o->min_peers_timeout < 0)
         return pl_fail(err, PL_EUSE, "a number of the options is negative");
     if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
         return pl_fail(err, PL_EUSE, "compression '%.40s': unknown method", o->compression);
@@ -84,8 +87,9 @@ static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborat
     if (!o.listen_count) o.listen = any, o.listen_count = 1;
     if (run->client_mode) o.listen_count = o.announce_count = 0;
     /* Records are signed by the caller's key, or by one of our own. */
-    if (!run->key && (rc = rsa_key_make(&m->own_key, err))) return rc;
-    m->key = m->validators.key = run->key ? run->key : &m->own_key;
+    if (!m->key && (rc = rsa_key_make(&m->own_key, err))) return rc;
+    if (!m->key) m->key = &m->own_key;
+    m->validators.key = m->key;
     /* Validators refuse records of the run that are not signed, or do not fit their schemas.
      * [spec hivemind-protocol 2] */
     if ((rc = validators_add_run(&m->validators, run->name)))
@@ -111,8 +115,7 @@ static int join_swarm(struct pl_collaborative *c, const struct pl_collaborative_
     struct collaborative_member *m = &c->member;
     int rc = PL_OK;
     m->is_client = run->client_mode;
-    m->swarm = run->swarm;
-    m->key = run->key;
+    if (run->node) m->swarm = run->node->swarm, m->key = run->node->key;
     if (!m->swarm) rc = open_own_swarm(c, run, err);
     if (!rc && swarm_address_for_others(m->swarm, m->address)) m->address[0] = 0;
     return rc;
@@ -164,6 +167,8 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .schema = state->schema,
         /* From here on as hivemind.Optimizer names them. [spec hivemind-protocol 10] */
         .target_batch = o->target_batch,
+        .min_peers = o->min_peers,
+        .min_peers_timeout = o->min_peers_timeout,
         .matchmaking_time = o->matchmaking_time,
         .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout,

@@ -19,6 +19,9 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
+
+#define PEERS_PAUSE 200000000 /* ns between two looks for min_peers; polls come twice a second */
 
 /* Most others report a later epoch; a state of theirs is the proof. Without one we go on where
  * we are, with what was accumulated: false reports cost a try to download, not our work. */
@@ -84,6 +87,7 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
 static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, struct pl_err *err)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BATCH, .loss = loss };
+    const struct timespec pause = { .tv_nsec = PEERS_PAUSE };
     enum training_advice advice;
     struct pl_err warning;
     /* A departing gradient must have left first: from then on samples count for the next epoch. */
@@ -97,6 +101,10 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     }
     advice = training_add(c->training, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
+    while (advice == TRAINING_WAIT) {
+        nanosleep(&pause, NULL);
+        advice = training_add(c->training, 0, 0);
+    }
     while (training_take_warning(c->training, &warning)) collaborative_warn(c, warning.text);
     if (advice == TRAINING_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */

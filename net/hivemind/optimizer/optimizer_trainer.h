@@ -14,6 +14,16 @@
 #include "net/libp2p/peer/peer_id.h"
 #include "optimizer_state.h"
 
+struct swarm;
+struct rsa_key;
+
+/* An open node of the caller's, and the key that signs its records. Both are borrowed, and outlive
+ * the training. swarm NULL: a node is made, whose records this key signs. */
+struct pl_collaborative_node {
+    struct swarm *swarm;
+    const struct rsa_key *key;
+};
+
 struct pl_collaborative_trainer {
     struct optimizer_state *state; /* the tensors, and the optimizer over them */
     float *value;                  /* flat, in the memory of state->be */

@@ -227,6 +227,7 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     collaborative_share(c);
     training_publish(c->training, a->batch_losses, a->batches, a->samples);
     e.seconds = pl_seconds() - a->began;
+    e.global_samples = round->samples;
     report_round(c, &e, round);
     return PL_OK;
 }

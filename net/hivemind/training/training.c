@@ -36,6 +36,29 @@ static int should_catch_up(const struct training *c, double now)
            claims_can_be_shown(&c->poll.claims, c->own.epoch, now);
 }
 
+/* For the first common step; later ones do not wait: peers may have left. hivemind's peers wait for
+ * no number of peers: to them this one is slow. */
+static int has_enough_peers(const struct training *c)
+{
+    return c->own.has_begun || c->poll.others + 1 >= c->o.min_peers;
+}
+
+/* The target batch is there. Waits for min_peers, but not for ever. */
+static int may_step(struct training *c, double now)
+{
+    struct own_progress *own = &c->own;
+    char text[128];
+    if (!has_enough_peers(c)) {
+        if (!own->wait_until) own->wait_until = now + c->o.min_peers_timeout;
+        if (now < own->wait_until) return 0;
+        snprintf(text, sizeof text, "only %zu of %zu peers have come within %g s: training begins",
+                 c->poll.others + 1, c->o.min_peers, c->o.min_peers_timeout);
+        training_warn(c, text);
+    }
+    own->has_begun = 1;
+    return 1;
+}
+
 /* After a local batch. [spec hivemind-protocol 9, steps 2 to 5] */
 static void begin_add(void *context)
 {
@@ -64,10 +87,12 @@ static void begin_add(void *context)
      * speeds. */
     ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
     if (should_catch_up(c, now)) w->advice = TRAINING_CATCH_UP;
+    else if (ready && !may_step(c, now)) w->advice = TRAINING_WAIT;
     else {
         /* Matchmaking begins before the target batch is complete, so that the group stands when
          * it is. [spec hivemind-protocol 9, step 4] */
-        if (ready || c->poll.view.eta - now <= c->o.matchmaking_time) training_schedule(c);
+        if (ready || (has_enough_peers(c) && c->poll.view.eta - now <= c->o.matchmaking_time))
+            training_schedule(c);
         w->advice = ready ? TRAINING_UPDATE : TRAINING_GO_ON;
     }
     request_complete(w, PL_OK);

@@ -45,6 +45,8 @@ struct training_options {
     const struct schema_tensor *schema;
     const enum pl_compression *method;
     int64_t target_batch;
+    size_t min_peers; /* that train, before the first common step: with fewer it waits, for */
+    double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
     size_t group_size;           /* a group of this size begins at once; 0: no limit */
@@ -92,6 +94,7 @@ void training_raise_epoch(struct training *c);
 
 enum training_advice {
     TRAINING_GO_ON,   /* with the next local batch */
+    TRAINING_WAIT,    /* the target batch is there, but fewer than min_peers peers are */
     TRAINING_UPDATE,  /* the target batch is there */
     TRAINING_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
                             * it and drop the accumulated gradients. Given with pauses between */
@@ -101,10 +104,11 @@ enum training_advice training_add(struct training *c, int64_t samples, double se
 
 /* How the last rounds went. */
 struct training_round {
-    int status;   /* PL_OK: averaged; else the caller's own gradient stands */
-    size_t peers; /* in the group; 1: alone */
-    int verified; /* 1: by BTARD */
-    int banned;   /* peers caught by BTARD; why the last of them: */
+    int status;      /* PL_OK: averaged; else the caller's own gradient stands */
+    size_t peers;    /* in the group; 1: alone */
+    int64_t samples; /* of gradients: everybody's, as far as known when the round was triggered */
+    int verified;    /* 1: by BTARD */
+    int banned;      /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;
     double seconds;
     int ahead; /* parameter rounds: 1 if the caller should call training_raise_epoch */

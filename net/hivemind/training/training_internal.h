@@ -38,6 +38,8 @@ struct own_progress {
     int64_t next_samples; /* OVERLAPPED: accumulated for the epoch after this one */
     struct performance speed;
     enum epoch_phase phase;
+    int has_begun;     /* enough peers were there, or the time to wait for them is over */
+    double wait_until; /* DHT time: for min_peers; 0: it has not had to wait */
 };
 
 /* Its record in the DHT: training_progress.c. */
@@ -93,6 +95,7 @@ struct gradient_round {
     int is_alone; /* no other peer, or nothing to give: it was cancelled */
     int is_bad;   /* the last delayed gradient was not finite; the training's thread owns this */
     double triggered_at;
+    int64_t samples; /* everybody's, when it was triggered */
 };
 
 /* An auxiliary peer's round: training_rounds.c. */

@@ -120,6 +120,7 @@ static int join_round(struct training *c, float *const *gradient, enum epoch_pha
     struct averager *a = c->a[GRADIENT];
     const double most = TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
     c->gradient.is_alone = 0;
+    c->gradient.samples = c->poll.view.samples;
     training_schedule(c);
     if (!averager_is_busy(a)) {
         memset(&c->gradient.result, 0, sizeof c->gradient.result);
@@ -262,6 +263,7 @@ void training_average(struct training *c, float *const *gradient,
                    finish = { .c = c };
     int rc = request_wait(&w, begin_average);
     *r = c->gradient.result;
+    r->samples = c->gradient.samples;
     r->status = rc;
     explain_failure(c, r, !w.tensor);
     request_wait(&finish, finish_state_round);
@@ -304,6 +306,7 @@ int training_end_average(struct training *c, struct training_round *r, int wait)
         if (!check.number) return 0;
     }
     *r = c->gradient.result;
+    r->samples = c->gradient.samples;
     explain_failure(c, r, c->gradient.is_bad);
     return 1;
 }

@@ -186,7 +186,8 @@ static void refuses(const char *words, struct pl_collaborative_run run)
 
 static void mistakes_are_named(void **state)
 {
-    struct swarm *const swarm = (struct swarm *)value; /* looked at by nobody */
+    const struct pl_collaborative_node node = { (struct swarm *)value,
+                                                &authority_key }; /* not read */
     refuses("is not on its list; your side:", (struct pl_collaborative_run){ .authority = url,
                                                                              .token_file = wrong,
                                                                              .authority_ca = ca });
@@ -194,8 +195,7 @@ static void mistakes_are_named(void **state)
     refuses("none is given", (struct pl_collaborative_run){ .token_file = secret });
     refuses("none is given", (struct pl_collaborative_run){ .authority_ca = ca });
     refuses("open already",
-            (struct pl_collaborative_run){
-                .swarm = swarm, .key = &authority_key, .authority = url, .token_file = secret });
+            (struct pl_collaborative_run){ .node = &node, .authority = url, .token_file = secret });
 }
 
 /* A key without a swarm signs this peer's records: their subkey is its hash. */
@@ -204,13 +204,14 @@ static void callers_key_signs_records(void **state)
     const float *const g = gradient;
     struct pl_collaborative *c;
     struct rsa_key key = { 0 };
+    const struct pl_collaborative_node node = { NULL, &key };
     struct bytes subkey = { 0 };
     struct dht_result r;
     struct dht_id id;
     struct pl_err err;
     assert_int_equal(rsa_key_make(&key, &err), PL_OK);
     assert_int_equal(record_own_subkey(&subkey, &key), PL_OK);
-    if (open_peer(&c, (struct pl_collaborative_run){ .key = &key }, NULL, &err))
+    if (open_peer(&c, (struct pl_collaborative_run){ .node = &node }, NULL, &err))
         fail_msg("%s", err.text);
     assert_int_equal(pl_collaborative_step(c, &g, 1, 1, &err), PL_OK);
     dht_id_of_text(&id, "moderated_progress");

@@ -1,8 +1,10 @@
 /* optimizer_tensors.c - the collaborative optimizer by its public header alone, over plain tensors: what a caller's
  * optimizer is given, what a step does to values, what a newcomer takes over, which arguments are refused. */
 #include "net/hivemind/optimizer.h"
+#include "net/hivemind/optimizer/optimizer_trainer.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +22,8 @@ struct model {
     float given[W]; /* what our optimizer was given last */
     float at_event; /* w[0] when the last step was reported */
     int steps, warnings, loads;
+    size_t peers; /* in the last step's round */
+    int64_t global_samples;
     int bad_steps; /* so many of our optimizer's next steps fail */
     char warning[512];
 };
@@ -41,7 +45,11 @@ static int sgd(void *context, const float *const *gradient, int64_t epoch, struc
 static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct model *m = context;
-    if (e->kind == PL_COLLABORATIVE_EPOCH) m->at_event = m->w[0];
+    if (e->kind == PL_COLLABORATIVE_EPOCH) {
+        m->at_event = m->w[0];
+        m->peers = e->round.peers;
+        m->global_samples = e->global_samples;
+    }
     if (e->kind == PL_COLLABORATIVE_LOADED) m->loads++;
     if (e->kind == PL_COLLABORATIVE_WARNING) {
         m->warnings++;
@@ -96,6 +104,12 @@ static int step(struct pl_collaborative *c, struct model *m, int64_t samples, do
     const float *gradient[] = { m->gw, m->gb };
     return pl_collaborative_step(c, gradient, samples, loss, NULL);
 }
+
+struct waiting_peer {
+    struct pl_collaborative *c;
+    struct model *m;
+    int rc;
+};
 
 /* g = (1 g1 + 3 g2) / 4: the mean over samples, not over batches. */
 static void caller_steps_with_the_mean(void **state)
@@ -197,6 +211,59 @@ static void bad_steps_do_not_stop(void **state)
     pl_collaborative_close(second);
 }
 
+/* With min_peers 2 the first step waits for the second peer; both count the samples of both. The
+ * next one waits for nobody. */
+static void *step_first(void *context)
+{
+    struct waiting_peer *p = context;
+    p->rc = step(p->c, p->m, 4, 1);
+    return NULL;
+}
+
+static void first_step_waits_for_peers(void **state)
+{
+    struct pl_collaborative_options o = { .lr = 0.1, .min_peers = 2, .min_peers_timeout = LIMIT };
+    struct model a, b;
+    struct pl_collaborative *first = open_filled(&a, 1, NULL, o), *second;
+    struct waiting_peer p = { first, &a, -1 };
+    pthread_t thread;
+    (void)state;
+    set_gradient(&a, 1);
+    assert_int_equal(pthread_create(&thread, NULL, step_first, &p), 0);
+    second = open_filled(&b, 1, pl_collaborative_address(first), o);
+    set_gradient(&b, 3);
+    assert_int_equal(step(second, &b, 4, 1), PL_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(p.rc, PL_OK);
+    assert_int_equal(a.peers, 2);
+    assert_int_equal(b.peers, 2);
+    assert_int_equal(a.global_samples, 8);
+    assert_int_equal(b.global_samples, 8);
+    pl_collaborative_close(second);
+    assert_int_equal(step(first, &a, 4, 1), PL_OK);
+    assert_int_equal(pl_collaborative_epoch(first), 2);
+    assert_int_equal(a.warnings, 0);
+    pl_collaborative_close(first);
+}
+
+/* Nobody comes: the peer says so, and begins alone. */
+static void wait_for_peers_ends(void **state)
+{
+    struct pl_collaborative_options o = { .min_peers = 2, .min_peers_timeout = 1 };
+    struct model m;
+    struct pl_collaborative *c = open_filled(&m, 1, NULL, o);
+    double began = pl_seconds();
+    (void)state;
+    set_gradient(&m, 1);
+    assert_int_equal(step(c, &m, 4, 1), PL_OK);
+    assert_true(pl_seconds() - began >= 1);
+    assert_int_equal(pl_collaborative_epoch(c), 1);
+    assert_int_equal(m.peers, 1);
+    assert_int_equal(m.global_samples, 4);
+    assert_non_null(strstr(m.warning, "only 1 of 2 peers have come within 1 s"));
+    pl_collaborative_close(c);
+}
+
 /* A delayed step comes some batches later; finish waits for it. */
 static void delayed_step_is_finished(void **state)
 {
@@ -226,9 +293,10 @@ static void refuses(const char *words, const struct pl_collaborative_run *run,
 static void arguments_are_checked(void **state)
 {
     float value[4] = { 0 };
+    const struct pl_collaborative_node unsigned_node = { (struct swarm *)value, NULL };
     const struct pl_collaborative_run good = { .name = "r" }, nameless = { .name = "" },
                                       lonely = { .name = "r", .client_mode = 1 },
-                                      keyless = { .name = "r", .swarm = (struct swarm *)value };
+                                      keyless = { .name = "r", .node = &unsigned_node };
     const struct pl_collaborative_tensor one = { "x", 1, { 4 }, value, 0 },
                                          empty = { "x", 2, { 4, 0 }, value, 0 },
                                          deep = { "x", 9, { 1 }, value, 0 },
@@ -255,7 +323,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(caller_steps_with_the_mean), cmocka_unit_test(bad_numbers_are_dropped),
         cmocka_unit_test(newcomer_with_ours),         cmocka_unit_test(newcomer_with_the_callers),
         cmocka_unit_test(delayed_step_is_finished),   cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(bad_steps_do_not_stop)
+        cmocka_unit_test(bad_steps_do_not_stop),      cmocka_unit_test(first_step_waits_for_peers),
+        cmocka_unit_test(wait_for_peers_ends)
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,7 +252,8 @@ static void *train_loop(void *context)
                                                 .loaded = loaded,
                                                 .drop = drop,
                                                 .overlaps = 1 };
-    struct pl_collaborative_run run = { .name = "delay", .swarm = &p->swarm, .key = &p->key };
+    const struct pl_collaborative_node node = { &p->swarm, &p->key };
+    struct pl_collaborative_run run = { .name = "delay", .node = &node };
     struct pl_collaborative_options o = { .compression = "none",
                                           .target_batch = TARGET,
                                           .lr = RATE,
