@@ -182,13 +182,13 @@ int request_wait(struct request *w, loop_fn *begin);
 double training_now(const struct training *c); /* DHT time */
 /* Stores a record of ours, for `life` seconds; does nothing with a value that could not be
  * written. */
-void training_store(struct training *c, const struct dht_id *key,
-                         const struct bytes *value, double life);
+void training_store(struct training *c, const struct dht_id *key, const struct bytes *value,
+                    double life);
 /* Begins a poll now; its view completes the request. */
 void training_poll_for(struct request *w);
-void training_poll_now(void *request);             /* the same, to be posted to the loop */
+void training_poll_now(void *request);        /* the same, to be posted to the loop */
 void training_poll_again(struct training *c); /* the same, without a request */
-void training_begin_poll(void *c);                 /* unless one is under way */
+void training_begin_poll(void *c);            /* unless one is under way */
 /* The lead by the last poll; an auxiliary peer follows it. */
 void training_update_lead(struct training *c);
 void training_cancel_pings(struct training *c);

@@ -247,15 +247,13 @@ static int is_finite(const struct training *c, float *const *x)
 }
 
 /* The round's own sentence, unless the reason lies here. */
-static void explain_failure(const struct training *c, struct training_round *r,
-                            int nothing)
+static void explain_failure(const struct training *c, struct training_round *r, int nothing)
 {
     if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
     else if (c->gradient.is_alone) pl_fail(&r->why, r->status, "alone: no peer to average with");
 }
 
-void training_average(struct training *c, float *const *gradient,
-                           struct training_round *r)
+void training_average(struct training *c, float *const *gradient, struct training_round *r)
 {
     /* First the gradients, then the end of the older round of the parameters, in this order (see
      * above). */
