@@ -63,7 +63,7 @@ multiaddr_reach     multiaddr_scope
 enum reach          address_scope
 REACH_(LOOPBACK|PRIVATE|PUBLIC)  SCOPE
 (dash_folder|probe|collaboration)_look  poll
-ROOM=               FOLDER=
+ROOM=[a-z]*         FOLDER=
 --room              --folder
 kept activations    saved activations
 turned (matrix|matrices|weights?)  transposed

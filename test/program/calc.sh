@@ -17,7 +17,7 @@ same "explicit sizes win" '"parameters": 35259904' \
     "$POTLUCK" calc gpt2-s --original --json --nlayers 2 --dmodel 512 --dhid 8192 --vocab-size 32000
 same "a file's model" '"without_sharing"' "$POTLUCK" calc "$(dirname "$0")/tiny.json" --json
 same "models" 'gpt3-xl          2048     2048' "$POTLUCK" calc --models
-same "each term explained" 'activations that are recomputed for it' "$POTLUCK" calc
+same "each term explained" 'the current layer: activations that are recomputed' "$POTLUCK" calc
 refuses 2 "no model is called 'gpt5'" "$POTLUCK" calc gpt5
 refuses 2 "bsz is 0" "$POTLUCK" calc --bsz 0
 refuses 2 "'9-bit' is not one of 32-bit" "$POTLUCK" calc --optimizer 9-bit
