@@ -47,7 +47,10 @@ static void denominator(double *largest, double *log_sum, const float *logits, c
 {
     double sum = 0;
     *largest = -INFINITY;
-    for (int n = 0; n < N; n++) *largest = fmax(*largest, noisy(logits, noise, at(b, n, p, N, P)));
+    for (int n = 0; n < N; n++) {
+        double x = noisy(logits, noise, at(b, n, p, N, P));
+        if (x > *largest) *largest = x; /* fmax here crashes gcc 12.2 for aarch64 */
+    }
     for (int n = 0; n < N; n++)
         sum += exp((noisy(logits, noise, at(b, n, p, N, P)) - *largest) / temperature);
     *log_sum = log(sum);
