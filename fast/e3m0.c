@@ -2,6 +2,7 @@
  * if it reaches the smallest float32 that is not below it, so each block rounds its seven
  * thresholds up once, and its values are then compared as vectors. Blocks do not meet: any number
  * of threads gives the same bytes. */
+#include "../ref/byte_order.h"
 #include "fast.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static void encode_block(uint8_t *out, const float *x, size_t n)
 {
     float s = largest_of(x, n), limit[LEVELS];
     uint8_t code[STRIP + 1];
-    memcpy(out, &s, 4);
+    pl_copy_little(out, &s, 4, 1);
     out += 4;
     if (s == 0) {
         memset(out, 0, (n + 1) / 2);
@@ -65,7 +66,7 @@ static void encode_block(uint8_t *out, const float *x, size_t n)
 static void decode_block(float *x, const uint8_t *in, size_t n)
 {
     float value[16], s;
-    memcpy(&s, in, 4);
+    pl_copy_little(&s, in, 4, 1);
     in += 4;
     for (int c = 0; c < 8; c++) {
         value[c] = c ? (float)ldexp((double)s, c - LEVELS) : 0;

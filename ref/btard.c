@@ -11,6 +11,7 @@
  *   6. vote        a part is computed again where more than half report norms beyond delta_max
  *   7. validate    random peers repeat the gradients of random others */
 #include "btard.h"
+#include "byte_order.h"
 #include "small.h"
 
 #include <math.h>
@@ -27,7 +28,11 @@ static void put_le32(uint8_t *p, uint32_t x)
 void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, const float *part,
                      size_t d)
 {
-    b->hash(hash, part, d * sizeof *part); /* float32 is little-endian on every machine we run on */
+    /* without memory for the copy, a hash that holds nowhere */
+    float *copy = PL_BIG_ENDIAN ? pl_alloc(d, sizeof *copy) : NULL;
+    if (copy) pl_copy_little(copy, part, sizeof *copy, d);
+    b->hash(hash, copy ? copy : part, d * sizeof *part);
+    pl_free(copy);
 }
 
 /* 2. from the median, whose error a minority cannot choose */

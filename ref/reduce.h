@@ -13,8 +13,8 @@ extern "C" {
 /* Values as they travel, without a copy: what a reducer keeps of a part is its message. */
 struct pl_coded {
     enum pl_compression method; /* NONE: float32; FLOAT16: halves; UNIFORM8: codes into the table */
-    const void *data;           /* n values of it, little-endian; float32 too may be unaligned */
-    float table[PL_CODES];      /* of UNIFORM8 */
+    const void *data;      /* n values of it in the machine's order; float32 may be unaligned */
+    float table[PL_CODES]; /* of UNIFORM8 */
 };
 
 /* Both work in host memory, and every backend gives the same bits: a group whose members have

@@ -13,6 +13,7 @@
  * A received buffer is checked in full before any of it is used: a size that the method does not
  * give for the claimed shape is an error, so no peer can claim memory without sending bytes. */
 #include "wire.h"
+#include "byte_order.h"
 
 #include <string.h>
 
@@ -110,7 +111,7 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
 static uint64_t get_u64(const uint8_t *p)
 {
     uint64_t x;
-    memcpy(&x, p, sizeof x);
+    pl_copy_little(&x, p, sizeof x, 1);
     return x;
 }
 

@@ -5,10 +5,44 @@
  * are the backend's work, headers and tables ours. */
 #include "wire.h"
 #include "backend.h"
+#include "byte_order.h"
 
 #include <string.h>
 
-static void put_u64(uint8_t *p, uint64_t x) { memcpy(p, &x, sizeof x); }
+static void put_u64(uint8_t *p, uint64_t x) { pl_copy_little(p, &x, sizeof x, 1); }
+
+/* A message's n halves as the backend reads them: the message itself, or on a big-endian machine a
+ * copy. */
+static int open_halves(const uint8_t **halves, const uint8_t *buffer, size_t n)
+{
+    uint8_t *copy;
+    *halves = buffer;
+    if (!PL_BIG_ENDIAN) return PL_OK;
+    if (!(*halves = copy = pl_alloc(n, 2))) return PL_ENOMEM;
+    pl_copy_little(copy, buffer, 2, n);
+    return PL_OK;
+}
+
+static void close_halves(const uint8_t *halves, const uint8_t *buffer)
+{
+    if (halves != buffer) pl_free((void *)(uintptr_t)halves);
+}
+
+static int encode_float16(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
+{
+    int rc = be->float16_encode(buffer, x, n);
+    pl_little_endian(buffer, 2, n);
+    return rc;
+}
+
+static int decode_float16(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
+{
+    const uint8_t *halves;
+    int rc = open_halves(&halves, buffer, n);
+    if (!rc) rc = be->float16_decode(x, halves, n);
+    close_halves(halves, buffer);
+    return rc;
+}
 
 /* MEANSTD_16BIT: halves | means | deviations. A row of D values is sent as (x - mean) / deviation,
  * which a half represents well whatever the row's scale: |value| <= sqrt(D). */
@@ -21,7 +55,8 @@ static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
     int rc;
     if (!mean) return PL_ENOMEM;
     rc = be->meanstd16_encode(buffer, mean, mean + rows, x, rows, D);
-    memcpy(buffer + 2 * n, mean, 2 * rows * sizeof *mean); /* means, then deviations */
+    pl_little_endian(buffer, 2, n);
+    pl_copy_little(buffer + 2 * n, mean, sizeof *mean, 2 * rows); /* means, then deviations */
     pl_free(mean);
     return rc;
 }
@@ -32,10 +67,13 @@ static int decode_meanstd(void *data, const struct pl_backend *be, const struct 
 {
     size_t D = (size_t)type->size[type->dims - 1], rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
+    const uint8_t *halves;
     int rc;
     if (!mean) return PL_ENOMEM;
-    memcpy(mean, buffer + 2 * n, 2 * rows * sizeof *mean);
-    rc = be->meanstd16_decode(data, type->dtype, buffer, mean, mean + rows, rows, D);
+    pl_copy_little(mean, buffer + 2 * n, sizeof *mean, 2 * rows);
+    rc = open_halves(&halves, buffer, n);
+    if (!rc) rc = be->meanstd16_decode(data, type->dtype, halves, mean, mean + rows, rows, D);
+    close_halves(halves, buffer);
     pl_free(mean);
     return rc;
 }
@@ -45,7 +83,7 @@ static int decode_meanstd(void *data, const struct pl_backend *be, const struct 
 void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
 {
     put_u64(buffer, PL_CODES);
-    memcpy(buffer + 8, table, PL_CODES * sizeof *table);
+    pl_copy_little(buffer + 8, table, sizeof *table, PL_CODES);
 }
 
 /* code_i indexes 256 values: bins of equal width over mean +- 3 deviations, or 256 quantiles
@@ -68,7 +106,7 @@ static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_c
 static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
 {
     float table[PL_CODES];
-    memcpy(table, buffer + 8, sizeof table);
+    pl_copy_little(table, buffer + 8, sizeof *table, PL_CODES);
     return be->table8_decode(x, buffer + 8 + sizeof table, table, n);
 }
 
@@ -110,13 +148,27 @@ static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const 
     /* the header, the book, then absmax and codes where the backend made them */
     put_u64(buffer, blocks);
     put_u64(buffer + 8, PL_CODES);
-    memcpy(book, entries, sizeof entries);
+    pl_copy_little(book, entries, sizeof *entries, PL_CODES);
     if (!rc) rc = be->put(w.x, x, n * sizeof *x);
     if (!rc)
         rc = be->quantize(w.codes, w.absmax, w.x, n, PL_WIRE_BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
     if (!rc) rc = be->get(absmax, w.absmax, blocks * sizeof *w.absmax);
     if (!rc) rc = be->get(codes, w.codes, n);
+    pl_little_endian(absmax, sizeof(float), blocks);
     blockwise_close(&w, be);
+    return rc;
+}
+
+/* Copies n floats of a message to the device. */
+static int put_little(const struct pl_backend *be, float *to, const uint8_t *from, size_t n)
+{
+    float *copy;
+    int rc;
+    if (!PL_BIG_ENDIAN) return be->put(to, from, n * sizeof *to);
+    if (!(copy = pl_alloc(n, sizeof *copy))) return PL_ENOMEM;
+    pl_copy_little(copy, from, sizeof *copy, n);
+    rc = be->put(to, copy, n * sizeof *to);
+    pl_free(copy);
     return rc;
 }
 
@@ -130,8 +182,8 @@ static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t
     struct blockwise w;
     float entries[PL_CODES];
     int rc = blockwise_open(&w, be, n);
-    memcpy(entries, book, sizeof entries);
-    if (!rc) rc = be->put(w.absmax, absmax, blocks * sizeof *w.absmax);
+    pl_copy_little(entries, book, sizeof *entries, PL_CODES);
+    if (!rc) rc = put_little(be, w.absmax, absmax, blocks);
     if (!rc) rc = be->put(w.codes, codes, n);
     if (!rc) rc = be->dequantize(w.x, w.codes, w.absmax, n, PL_WIRE_BLOCK, entries);
     if (!rc) rc = be->get(x, w.x, n * sizeof *x);
@@ -152,7 +204,7 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     if (rc) return rc;
     /* NONE: the elements themselves; but hivemind sends bfloat16 as float32 */
     if (method == PL_COMPRESS_NONE && type->dtype != PL_BF16_T) {
-        if (bytes) memcpy(buffer, data, bytes);
+        pl_copy_little(buffer, data, pl_dtype_size(type->dtype), n);
         return PL_OK;
     }
     /* every other method encodes float32 */
@@ -165,8 +217,8 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     /* bytes a value: bfloat16 as float32 4, halves 2, all others 1, with tables and scales in
      * addition */
     switch (method) {
-    case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
-    case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
+    case PL_COMPRESS_NONE: pl_copy_little(buffer, x, sizeof *x, n); break;
+    case PL_COMPRESS_FLOAT16: rc = encode_float16(buffer, be, x, n); break;
     case PL_COMPRESS_MEANSTD16:
         if (n) rc = encode_meanstd(buffer, be, type, x, n);
         break;
@@ -191,7 +243,7 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
     if (rc || !n) return rc;
     /* NONE: the elements as they are */
     if (method == PL_COMPRESS_NONE && bytes == n * pl_dtype_size(type->dtype)) {
-        memcpy(data, buffer, bytes);
+        pl_copy_little(data, buffer, pl_dtype_size(type->dtype), n);
         return PL_OK;
     }
     if (method == PL_COMPRESS_MEANSTD16) {
@@ -202,8 +254,8 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
         if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
     }
     switch (method) {
-    case PL_COMPRESS_NONE: memcpy(x, buffer, bytes); break;
-    case PL_COMPRESS_FLOAT16: rc = be->float16_decode(x, buffer, n); break;
+    case PL_COMPRESS_NONE: pl_copy_little(x, buffer, sizeof *x, n); break;
+    case PL_COMPRESS_FLOAT16: rc = decode_float16(x, be, buffer, n); break;
     case PL_COMPRESS_QUANTILE8:
     case PL_COMPRESS_UNIFORM8: rc = decode_table8(x, be, buffer, n); break;
     case PL_COMPRESS_BLOCKWISE8: rc = decode_blockwise(x, be, buffer, n); break;

@@ -1,6 +1,7 @@
 /* reducer.c - sums as late as possible: until a result is asked for, a sender is a pointer to its
  * message, and then one pass over memory adds all of them. */
 #include "reducer.h"
+#include "ref/byte_order.h"
 #include "transfer.h"
 
 #include <math.h>
@@ -51,9 +52,11 @@ static struct pl_coded plain(const float *x)
     return (struct pl_coded){ .method = PL_COMPRESS_NONE, .data = x };
 }
 
-/* 1 where the operations read the values from the message itself. */
+/* 1 where the operations read the values from the message itself: codes of a byte, and on a
+ * little-endian machine numbers, too. */
 static int is_coded(enum pl_compression method)
 {
+    if (PL_BIG_ENDIAN && (method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16)) return 0;
     return method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16 ||
            method == PL_COMPRESS_UNIFORM8 || method == PL_COMPRESS_QUANTILE8;
 }
@@ -68,21 +71,21 @@ static int decode_message(struct pl_coded *x, float *scratch, size_t n, const st
     size_t elements;
     int rc = pl_wire_check(&elements, method, &type, buffer, bytes, err);
     if (rc) return rc;
+    if (!is_coded(method)) {
+        *x = plain(scratch);
+        return pl_wire_decode(scratch, be, method, &type, buffer, bytes, err);
+    }
     switch (method) {
     case PL_COMPRESS_NONE:
     case PL_COMPRESS_FLOAT16:
         x->method = method;
         x->data = buffer;
         return PL_OK;
-    case PL_COMPRESS_UNIFORM8:
-    case PL_COMPRESS_QUANTILE8:
+    default:
         x->method = PL_COMPRESS_UNIFORM8;
-        memcpy(x->table, buffer + 8, sizeof x->table);
+        pl_copy_little(x->table, buffer + 8, sizeof *x->table, PL_CODES);
         x->data = buffer + 8 + sizeof x->table;
         return PL_OK;
-    default:
-        *x = plain(scratch);
-        return pl_wire_decode(scratch, be, method, &type, buffer, bytes, err);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "safetensors.h"
 #include "data/files/json.h"
 #include "file.h"
+#include "ref/byte_order.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -111,6 +112,7 @@ static int by_address(const void *a, const void *b)
 struct owner {
     struct pl_mapping map;
     json_t *header;
+    uint8_t *copy; /* the data in the machine's order; NULL on a little-endian machine */
 };
 
 static void drop(void *owner)
@@ -118,7 +120,24 @@ static void drop(void *owner)
     struct owner *o = owner;
     pl_mapping_close(&o->map);
     json_decref(o->header);
+    pl_free(o->copy);
     free(o);
+}
+
+/* On a big-endian machine tensors are copied out of the mapping, in the machine's order. */
+static int copy_data(struct st_file *f, struct owner *o, struct pl_err *err)
+{
+    if (!PL_BIG_ENDIAN) return PL_OK;
+    if (!(o->copy = pl_alloc_unset(o->map.bytes, 1)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    for (size_t i = 0; i < f->count; i++) {
+        struct st_tensor *t = &f->tensors[i];
+        uint8_t *to = o->copy + ((const uint8_t *)t->data - (const uint8_t *)o->map.at);
+        pl_copy_little(to, t->data, pl_dtype_size(t->dtype), t->n);
+        t->data = to;
+    }
+    f->map = NULL;
+    return PL_OK;
 }
 
 static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
@@ -178,6 +197,7 @@ int pl_safetensors_open(struct st_file **out, const char *path, struct pl_err *e
     f->map = &o->map;
     rc = pl_mapping_open(&o->map, path, err);
     if (!rc) rc = parse(f, o, err);
+    if (!rc) rc = copy_data(f, o, err);
     if (rc) pl_safetensors_close(f);
     else *out = f;
     return rc;
@@ -314,6 +334,20 @@ static char *header_text(struct st_writer *w, size_t *bytes)
     return padded;
 }
 
+static int append_tensor(struct pl_file_out *out, const struct pending *t, struct pl_err *err)
+{
+    size_t size = pl_dtype_size(t->dtype);
+    uint8_t *copy;
+    int rc;
+    if (!PL_BIG_ENDIAN) return pl_file_append(out, t->data, t->bytes, err);
+    if (!(copy = pl_alloc_unset(t->bytes, 1)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", t->name);
+    pl_copy_little(copy, t->data, size, t->bytes / size);
+    rc = pl_file_append(out, copy, t->bytes, err);
+    pl_free(copy);
+    return rc;
+}
+
 int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *err)
 {
     struct pl_file_out out;
@@ -332,8 +366,7 @@ int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *e
     }
     rc = pl_file_append(&out, length, 8, err);
     if (!rc) rc = pl_file_append(&out, text, bytes, err);
-    for (size_t i = 0; !rc && i < w->count; i++)
-        rc = pl_file_append(&out, w->list[i].data, w->list[i].bytes, err);
+    for (size_t i = 0; !rc && i < w->count; i++) rc = append_tensor(&out, &w->list[i], err);
     if (!rc) rc = pl_file_commit(&out, err);
     else pl_file_discard(&out);
     free(text);

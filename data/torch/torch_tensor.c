@@ -1,6 +1,7 @@
 /* torch_tensor.c - builds tensors from a pickle's description: checks shape, strides and storage
  * against the file, and copies only tensors that are not contiguous. */
 #include "torch_reader.h"
+#include "ref/byte_order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,7 +219,7 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
                        "%s: tensor %.100s: elements %zu to %zu of a storage of %zu", path, t->name,
                        begin, begin + reach, bytes / element);
     data += begin * element;
-    if (!t->n || is_contiguous(t, stride)) {
+    if (!t->n || (is_contiguous(t, stride) && !PL_BIG_ENDIAN)) {
         t->data = data;
         return PL_OK;
     }
@@ -230,6 +231,7 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     uint8_t *copy = pl_torch_keep(r->o, t->bytes);
     if (!copy) return pl_torch_no_memory(r);
     copy_strided(copy, t, stride, data);
+    pl_little_endian(copy, element, t->n);
     t->data = copy;
     return PL_OK;
 }

@@ -4,6 +4,7 @@
 #include "data/files/json.h"
 #include "zip_archive.h"
 #include "data/files/buffer.h"
+#include "ref/byte_order.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -82,10 +83,27 @@ static char *metadata_of(const struct st_file *f)
 }
 
 /* The archive's top folder is "archive", as in torch.save to a stream. */
+/* Little-endian copies of tensors, which the archive borrows until it is written. */
+struct kept {
+    struct kept *next;
+    uint8_t data[];
+};
+
+static const void *keep_little(struct kept **list, const struct st_tensor *t)
+{
+    size_t size = pl_dtype_size(t->dtype);
+    struct kept *k = malloc(sizeof *k + t->bytes);
+    if (!k) return NULL;
+    pl_copy_little(k->data, t->data, size, t->bytes / size);
+    k->next = *list;
+    return (*list = k)->data;
+}
+
 int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
 {
     struct pl_buffer b = { 0 };
     struct archive_out *out = NULL;
+    struct kept *kept = NULL;
     char *extra = f->metas ? metadata_of(f) : NULL;
     int rc = f->metas && !extra ? pl_fail(err, PL_ENOMEM, "%s: no memory", path) : PL_OK;
     code(&b, "\x80\x02"
@@ -102,9 +120,13 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
     if (!rc) rc = pl_zip_archive_add(out, "archive/data.pkl", b.data, b.bytes, err);
     if (!rc) rc = pl_zip_archive_add(out, "archive/byteorder", "little", 6, err);
     for (size_t i = 0; !rc && i < f->count; i++) {
+        const struct st_tensor *t = &f->tensors[i];
+        const void *data = t->data;
         char name[48];
         snprintf(name, sizeof name, "archive/data/%zu", i);
-        rc = pl_zip_archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
+        if (PL_BIG_ENDIAN) data = keep_little(&kept, t);
+        rc = data || !t->bytes ? pl_zip_archive_add(out, name, data, t->bytes, err)
+                               : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     if (!rc && extra)
         rc = pl_zip_archive_add(out, "archive/" TORCH_METADATA, extra, strlen(extra), err);
@@ -113,5 +135,10 @@ int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
     pl_zip_archive_discard(out);
     pl_buffer_clear(&b);
     free(extra);
+    while (kept) {
+        struct kept *next = kept->next;
+        free(kept);
+        kept = next;
+    }
     return rc;
 }

@@ -8,6 +8,7 @@
  * Peers that used different roundings of the same mean would drift apart by them at each step. */
 #include "outer.h"
 
+#include "../byte_order.h"
 #include "e3m0.h"
 
 #include <math.h>
@@ -43,12 +44,15 @@ static int encode(const struct pl_outer *o, uint8_t *out, const float *x, size_t
     uint8_t *codes = NULL;
     int rc = PL_ENOMEM;
     switch (o->setup.coding) {
-    case PL_OUTER_FLOAT32: return be->get(out, x, bytes);
+    case PL_OUTER_FLOAT32:
+        rc = be->get(out, x, bytes);
+        pl_little_endian(out, sizeof *x, n);
+        return rc;
     case PL_OUTER_UNIFORM8: /* a table of the bins' means, then the codes */
         host = pl_alloc_unset(n, sizeof *host);
         if (host) rc = be->get(host, x, n * sizeof *host);
         if (!rc) rc = be->uniform8_encode(out + sizeof table, table, host, n);
-        if (!rc) memcpy(out, table, sizeof table);
+        if (!rc) pl_copy_little(out, table, sizeof *table, PL_CODES);
         pl_free(host);
         return rc;
     case PL_OUTER_E3M0: /* for each block its scale, then a sign and three bits of exponent a
@@ -72,10 +76,16 @@ static int decode(const struct pl_outer *o, float *x, const uint8_t *in, size_t 
     uint8_t *codes = NULL;
     int rc = PL_ENOMEM;
     switch (o->setup.coding) {
-    case PL_OUTER_FLOAT32: return be->put(x, in, bytes);
+    case PL_OUTER_FLOAT32:
+        if (!PL_BIG_ENDIAN) return be->put(x, in, bytes);
+        host = pl_alloc_unset(n, sizeof *host);
+        if (host) pl_copy_little(host, in, sizeof *host, n);
+        if (host) rc = be->put(x, host, bytes);
+        pl_free(host);
+        return rc;
     case PL_OUTER_UNIFORM8:
         host = pl_alloc_unset(n, sizeof *host);
-        memcpy(table, in, sizeof table);
+        pl_copy_little(table, in, sizeof *table, PL_CODES);
         if (host) rc = be->table8_decode(host, in + sizeof table, table, n);
         if (!rc) rc = be->put(x, host, n * sizeof *host);
         pl_free(host);
@@ -109,14 +119,16 @@ static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *value
     *x = (struct pl_coded){ .method = PL_COMPRESS_NONE, .data = in };
     if (o->setup.coding == PL_OUTER_UNIFORM8) {
         x->method = PL_COMPRESS_UNIFORM8;
-        memcpy(x->table, in, sizeof x->table);
+        pl_copy_little(x->table, in, sizeof *x->table, PL_CODES);
         x->data = in + sizeof x->table;
         /* values are entries of the table: if those are finite, all are */
         for (int i = 0; i < PL_CODES; i++) sum += fabs((double)x->table[i]);
         return isfinite(sum) ? PL_OK : PL_EPROTO;
     }
-    if (o->setup.coding == PL_OUTER_FLOAT32) memcpy(values, in, n * sizeof *values);
-    else {
+    if (o->setup.coding == PL_OUTER_FLOAT32) {
+        pl_copy_little(values, in, sizeof *values, n);
+        if (PL_BIG_ENDIAN) x->data = values;
+    } else {
         rc = decode(o, device, in, n);
         if (!rc) rc = o->setup.be->get(values, device, n * sizeof *values);
         x->data = values;

@@ -12,6 +12,7 @@
  *
  * A prime side gives chunks of one row or column, down to single entries: then everything is sent.
  * The published code sends 96 bits an entry; here an index takes 12 and a value 32. */
+#include "../byte_order.h"
 #include "algorithms.h"
 #include "sparse.h"
 
@@ -90,6 +91,7 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const str
     /* 12 bits an index: two indices in three bytes, the last one paired with a 0 */
     if (!rc) rc = pl_pack12(out, at, (kept + 1) / 2 * 2);
     if (!rc) rc = be->get(out + (kept + 1) / 2 * 3, values, kept * sizeof *values);
+    if (!rc) pl_little_endian(out + (kept + 1) / 2 * 3, sizeof *values, kept);
     if (!rc) rc = be->get(rest, coef, n * sizeof *rest);
     for (size_t i = 0; !rc && i < kept; i++)
         rest[i / (size_t)p->k * (size_t)p->m + (size_t)at[i]] = 0;
@@ -123,7 +125,7 @@ static int read_part(int32_t *index, float *value, const uint8_t *in, const stru
 {
     double sum = 0;
     pl_unpack12(index, in, (p->kept + 1) / 2 * 2);
-    memcpy(value, in + (p->kept + 1) / 2 * 3, p->kept * sizeof *value);
+    pl_copy_little(value, in + (p->kept + 1) / 2 * 3, sizeof *value, p->kept);
     for (size_t i = 0; i < p->kept; i++) {
         if (index[i] >= p->m || (i % (size_t)p->k && index[i] <= index[i - 1])) return PL_EPROTO;
         sum += fabs((double)value[i]);

@@ -7,6 +7,7 @@
  *
  * Each step is exchanged, but of 1000 entries one. An entry waits until it has grown, so nothing is
  * lost, only late. An index takes 32 bits, a value 32; what it loses to float32 stays in a_r. */
+#include "../byte_order.h"
 #include "../dgc.h"
 #include "algorithms.h"
 
@@ -73,8 +74,8 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
         for (size_t k = 0; !rc && k < count; k++) {
             float sent = (float)value[k]; /* the rest of the double waits in a */
             a[index[k]] = value[k] - sent;
-            memcpy(o->out + 4 * k, &index[k], 4);
-            memcpy(o->out + 4 * (count + k), &sent, 4);
+            pl_copy_little(o->out + 4 * k, &index[k], 4, 1);
+            pl_copy_little(o->out + 4 * (count + k), &sent, 4, 1);
         }
     }
     pl_free(index);
@@ -89,8 +90,8 @@ static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_
 {
     for (size_t k = 0; k < count; k++) {
         float v;
-        memcpy(&index[k], in + 4 * k, 4);
-        memcpy(&v, in + 4 * (count + k), 4);
+        pl_copy_little(&index[k], in + 4 * k, 4, 1);
+        pl_copy_little(&v, in + 4 * (count + k), 4, 1);
         if (index[k] >= n || (k && index[k] <= index[k - 1]) || !isfinite(v)) return PL_EPROTO;
         value[k] = v;
     }

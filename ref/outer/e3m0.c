@@ -4,6 +4,7 @@
  * of at most a third. Sums are made in float32. [Streaming DiLoCo: Douillard et al. 2025]
  * [spec outer-steps 6] */
 #include "e3m0.h"
+#include "../byte_order.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,7 +38,7 @@ int ref_e3m0_encode(uint8_t *out, const float *x, size_t n, size_t block)
         size_t count = n - at < block ? n - at : block;
         float s = 0;
         for (size_t i = 0; i < count; i++) s = fmaxf(s, fabsf(x[at + i]));
-        memcpy(out, &s, 4);
+        pl_copy_little(out, &s, 4, 1);
         out += 4;
         for (size_t i = 0; i < count; i += 2) {
             unsigned low = code_of(x[at + i], s);
@@ -54,7 +55,7 @@ int ref_e3m0_decode(float *x, const uint8_t *in, size_t n, size_t block)
     for (size_t at = 0; at < n; at += block) {
         size_t count = n - at < block ? n - at : block;
         float s;
-        memcpy(&s, in, 4);
+        pl_copy_little(&s, in, 4, 1);
         in += 4;
         for (size_t i = 0; i < count; i++) {
             unsigned code = in[i / 2] >> (i % 2 ? 4 : 0) & 15, c = code & 7;

@@ -12,6 +12,7 @@
  * A value whose gradient was zero throughout the warm-up, such as the embedding of a token that did
  * not occur, has v = 0, and the sign of its momentum divided by eps would be a step of 10^8 rates.
  * Such values stay as they are (DeepSpeed leaves them to its option exp_avg_mask). */
+#include "../byte_order.h"
 #include "../onebit.h"
 #include "algorithms.h"
 
@@ -114,7 +115,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
                                   gradient, o->n, padded, o->setup.adam.beta1);
         pl_free(gradient);
     }
-    if (!rc) memcpy(o->out, &scale, sizeof scale);
+    if (!rc) pl_copy_little(o->out, &scale, sizeof scale, 1);
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
@@ -123,7 +124,7 @@ static double scale_of(const struct pl_outer_message *in, size_t n)
 {
     double scale;
     if (!(in->weight > 0) || in->bytes != sign_bytes(n)) return -1;
-    memcpy(&scale, in->data, sizeof scale);
+    pl_copy_little(&scale, in->data, sizeof scale, 1);
     return scale >= 0 && scale <= 1e300 ? scale : -1;
 }
 

@@ -11,6 +11,7 @@
  * permutation deals them into parts once, so each entry has its turn and no mask travels. */
 #include "partial.h"
 
+#include "../byte_order.h"
 #include "algorithms.h"
 #include "../rng.h"
 
@@ -153,7 +154,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     int rc = packed ? pl_outer_reserve(o, n * sizeof *packed) : PL_ENOMEM;
     (void)g;
     if (!rc) rc = move(o, x, packed, 1);
-    for (size_t i = 0; !rc && i < n; i++) ((float *)(void *)o->out)[i] = packed[i];
+    if (!rc) pl_copy_little(o->out, packed, sizeof *packed, n);
     pl_free(packed);
     out->bytes = n * sizeof(float);
     out->weight = 1; /* parameters count without a step, too */

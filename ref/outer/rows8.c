@@ -2,6 +2,7 @@
  * vector seen as rows of one value would cost 8 bytes each: vectors stay as they are.
  * [spec outer-steps 6] */
 #include "rows8.h"
+#include "../byte_order.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static void encode_row(uint8_t *out, const float *x, size_t columns)
     for (size_t i = 0; i < columns; i++) largest = fmaxf(largest, fabsf(x[i]));
     scale = LARGEST / largest;
     if (isinf(scale)) scale = 1; /* a row of zeros, or of numbers too small to divide by */
-    memcpy(out, &scale, 4);
+    pl_copy_little(out, &scale, 4, 1);
     memset(out + 4, 0, row_bytes(columns) - 4);
     for (size_t i = 0; i < columns; i++) out[4 + i] = (uint8_t)(int8_t)truncf(x[i] * scale);
 }
@@ -30,7 +31,7 @@ static void encode_row(uint8_t *out, const float *x, size_t columns)
 static void decode_row(float *x, const uint8_t *in, size_t columns)
 {
     float scale;
-    memcpy(&scale, in, 4);
+    pl_copy_little(&scale, in, 4, 1);
     if (scale == 0) scale = 1;
     for (size_t i = 0; i < columns; i++)
         x[i] = (float)(int8_t)in[4 + i] / scale; /* x = q / scale */

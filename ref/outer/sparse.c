@@ -3,6 +3,7 @@
  * two heaps, one on each side of zero: in effect a sign and a magnitude a side. What that loses
  * goes back into the error feedback. [SparseLoCo: Sarfi et al. 2025] [spec outer-steps 10] */
 #include "sparse.h"
+#include "../byte_order.h"
 #include "../small.h"
 
 #include <assert.h>
@@ -93,7 +94,7 @@ int pl_sparse_write(uint8_t *out, const float level[4], const int32_t *index, co
     uint8_t *at = out + 4 * sizeof(float);
     int rc = pl_pack12(at, index, n);
     if (rc) return rc;
-    memcpy(out, level, 4 * sizeof(float));
+    pl_copy_little(out, level, sizeof *level, 4);
     at += n / 2 * 3;
     memset(at, 0, (n + 3) / 4);
     for (size_t i = 0; i < n; i++) at[i / 4] |= (uint8_t)((codes[i] & 3) << 2 * (i % 4));
@@ -113,7 +114,7 @@ int pl_sparse_read(int32_t *index, float *value, const uint8_t *in, size_t n, in
 {
     const uint8_t *codes = in + 4 * sizeof(float) + n / 2 * 3;
     float level[4];
-    memcpy(level, in, sizeof level);
+    pl_copy_little(level, in, sizeof *level, 4);
     for (int c = 0; c < 4; c++)
         if (!isfinite(level[c])) return PL_EPROTO;
     pl_unpack12(index, in + sizeof level, n);

@@ -1,6 +1,7 @@
 /* golden_allreduce_recording.c - parses a recorded all-reduce and checks what it says about itself:
  * tensors and their hash, members and weights from the leader's message, shares from bandwidths. */
 #include "golden_allreduce_recording.h"
+#include "ref/byte_order.h"
 #include "data/files/file.h"
 #include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
@@ -42,7 +43,7 @@ static int read_outputs(struct recording *r, const json_t *root, size_t k)
     json_array_foreach(lists, i, hex) wire_hex(&raw, json_string_value(hex));
     good = bytes_length(&raw) == r->values * sizeof(float) &&
            (r->output[k] = malloc(r->values * sizeof(float))) != NULL;
-    if (good) memcpy(r->output[k], bytes_at(&raw), bytes_length(&raw));
+    if (good) pl_copy_little(r->output[k], bytes_at(&raw), sizeof(float), r->values);
     bytes_clear(&raw);
     return good;
 }
@@ -86,10 +87,12 @@ static void check_values(struct recording *r, const json_t *root, const char *wh
         size_t i;
         json_t *value;
         int same = 1;
-        if (json_object_get(root, whole))
+        if (json_object_get(root, whole)) {
             same = !wire_hex(&want, json_string_value(text)) &&
-                   bytes_length(&want) == r->elements[t] * sizeof *x &&
-                   !memcmp(bytes_at(&want), x + at, bytes_length(&want));
+                   bytes_length(&want) == r->elements[t] * sizeof *x;
+            pl_little_endian(want.data + want.begin, sizeof *x, bytes_length(&want) / sizeof *x);
+            same = same && !memcmp(bytes_at(&want), x + at, bytes_length(&want));
+        }
         if (json_object_get(root, first))
             same = same && json_array_size(list) == (r->elements[t] < 8 ? r->elements[t] : 8);
         json_array_foreach(list, i, value)

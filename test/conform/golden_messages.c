@@ -2,6 +2,7 @@
  * against theirs, our decoding of theirs, tensors split over a stream, and the choice of a method
  * by size. */
 #include "golden_quant.h"
+#include "ref/byte_order.h"
 #include "net/hivemind/messages/tensor_message.h"
 
 #include <math.h>
@@ -47,14 +48,14 @@ static int half_ulps(uint16_t a, uint16_t b)
 static float float_at(const uint8_t *p, size_t i)
 {
     float x;
-    memcpy(&x, p + i * sizeof x, sizeof x);
+    pl_copy_little(&x, p + i * sizeof x, sizeof x, 1);
     return x;
 }
 
 static uint16_t half_at(const uint8_t *p, size_t i)
 {
     uint16_t h;
-    memcpy(&h, p + i * sizeof h, sizeof h);
+    pl_copy_little(&h, p + i * sizeof h, sizeof h, 1);
     return h;
 }
 

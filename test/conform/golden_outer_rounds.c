@@ -1,5 +1,6 @@
 /* golden_outer_rounds.c - PowerSGD's two exchanges, and averaging a part of the parameters. */
 #include "golden_outer.h"
+#include "ref/byte_order.h"
 #include "../../ref/outer/partial.h"
 #include "../../ref/powersgd.h"
 
@@ -72,7 +73,11 @@ static void factors_sent(void *context, const struct pl_outer_message *in)
                 golden_fail(r->g, name, "cannot be compared");
                 return;
             }
-            compare(r, name, (const float *)(const void *)in[k].data + at, t->n);
+            float *sent = pl_alloc(t->n, sizeof *sent);
+            if (sent) pl_copy_little(sent, in[k].data + at * sizeof *sent, sizeof *sent, t->n);
+            if (sent) compare(r, name, sent, t->n);
+            else golden_fail(r->g, name, "no memory");
+            pl_free(sent);
             at += t->n;
         }
     }

@@ -1,5 +1,6 @@
 /* golden_outer_sparse.c - DeMo and SparseLoCo: chunks, transforms, messages, and whole steps. */
 #include "golden_outer.h"
+#include "ref/byte_order.h"
 #include "../../ref/outer/chunks.h"
 #include "../../ref/outer/sparse.h"
 
@@ -168,7 +169,7 @@ static void demo_sent(void *context, const struct pl_outer_message *in)
             snprintf(name, sizeof name, "s%d.p%d.idx%d", r->t, k, i);
             if (want && want_value && value && index && at + packed + 4 * n <= in[k].bytes) {
                 pl_unpack12(index, in[k].data + at, (n + 1) / 2 * 2);
-                memcpy(value, in[k].data + at + packed, n * sizeof *value);
+                pl_copy_little(value, in[k].data + at + packed, sizeof *value, n);
                 if (!is_free(r, i))
                     golden_check(r->g, name, !memcmp(index, want, n * sizeof *want),
                                  "other indices");
@@ -283,8 +284,8 @@ static void compare_packed(struct steps *r, int k, int i, const uint8_t *in, siz
     snprintf(name, sizeof name, "s%d.p%d.packed%d", r->t, k, i);
     if (want && want->bytes == pl_sparse_bytes(n) && wire && wire->bytes == n / 2 * 3 && codes &&
         codes->bytes == n && table && two && a && b && x && y) {
-        memcpy(level, in, sizeof level);
-        memcpy(theirs, want->data, sizeof theirs);
+        pl_copy_little(level, in, sizeof *level, 4);
+        pl_copy_little(theirs, want->data, sizeof *theirs, 4);
         golden_case(r->g, name, golden_absolute(level, theirs, 4), 1e-6);
         golden_check(r->g, name,
                      !memcmp(in + sizeof level, (const uint8_t *)want->data + sizeof level,

@@ -2,6 +2,7 @@
  * torchft's streaming, delayed and eager steps, NoLoCo.
  * One long file: each recorded format is replayed by a few lines that share its helpers. */
 #include "golden_outer.h"
+#include "ref/byte_order.h"
 #include "../../ref/outer/pairing.h"
 
 #include <math.h>
@@ -442,8 +443,11 @@ static int submit(struct replay *p, long u)
     if (next == PL_OUTER_SEND)
         next = pl_outer_message(s->o[worker], &m, s->x[worker], s->grad[worker]);
     if (next == PL_OUTER_RECEIVE) {
-        if (!r->g->be->put(delta, m.data, m.bytes))
+        float *sent = pl_alloc(m.bytes / sizeof *sent, sizeof *sent);
+        if (sent) pl_copy_little(sent, m.data, sizeof *sent, m.bytes / sizeof *sent);
+        if (sent && !r->g->be->put(delta, sent, m.bytes))
             outer_compare(r, prefix, "delta", -1, delta, -1, 2e-6);
+        pl_free(sent);
         for (int k = 0; k < s->peers && next >= 0; k++)
             next = pl_outer_apply(s->o[k], s->x[k], s->grad[k], &m, 1);
     }

@@ -1,5 +1,6 @@
 /* golden_protocol_state.c - a recorded download of a training state, read and given again. */
 #include "golden_protocol.h"
+#include "ref/byte_order.h"
 #include "net/hivemind/messages/state_message.h"
 
 #include <math.h>
@@ -123,6 +124,15 @@ static void check_tensors(struct golden *g, const json_t *root, const struct sta
     }
 }
 
+/* Uncompressed values in the order of this machine, or back in that of messages. */
+static void turn_values(const struct state_load *l)
+{
+    for (size_t t = 0; t < l->count; t++) {
+        size_t size = pl_dtype_size(l->tensors[t].type.dtype);
+        pl_little_endian(l->tensors[t].buffer, size, l->tensors[t].bytes / size);
+    }
+}
+
 /* The same tensors from us: the same messages. */
 static void give_again(struct golden *g, const json_t *messages, const struct state_load *l)
 {
@@ -135,6 +145,7 @@ static void give_again(struct golden *g, const json_t *messages, const struct st
     for (size_t t = 0; tensors && t < l->count; t++)
         tensors[t] = (struct state_tensor){ l->tensors[t].type, l->tensors[t].method,
                                             l->tensors[t].buffer };
+    turn_values(l);
     json_array_foreach(messages, i, m)
     {
         struct bytes want = { 0 }, got = { 0 };
@@ -147,6 +158,7 @@ static void give_again(struct golden *g, const json_t *messages, const struct st
         bytes_clear(&got);
     }
     golden_check(g, "last message", s.at == s.count, "%zu of %zu tensors", s.at, s.count);
+    turn_values(l);
     state_source_clear(&s);
     free(tensors);
 }

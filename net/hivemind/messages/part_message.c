@@ -25,6 +25,7 @@
  * received bytes, writing leaves a gap that the compressor fills. All other messages go through
  * protobuf-c (message.c). */
 #include "part_message.h"
+#include "ref/byte_order.h"
 #include "ref/quant.h"
 #include "protobuf_fields.h"
 
@@ -202,7 +203,7 @@ static int floats_within(const uint8_t *at, size_t n, float limit)
     uint32_t x, worst = 0, bits;
     memcpy(&bits, &limit, sizeof bits);
     for (size_t i = 0; i < n; i++) {
-        memcpy(&x, at + 4 * i, sizeof x);
+        pl_copy_little(&x, at + 4 * i, sizeof x, 1);
         x &= 0x7fffffffu;
         worst = x > worst ? x : worst;
     }
@@ -215,7 +216,7 @@ static int halves_finite(const uint8_t *at, size_t n)
 {
     uint16_t x, worst = 0;
     for (size_t i = 0; i < n; i++) {
-        memcpy(&x, at + 2 * i, sizeof x);
+        pl_copy_little(&x, at + 2 * i, sizeof x, 1);
         x &= 0x7fff;
         worst = x > worst ? x : worst;
     }

@@ -13,6 +13,7 @@
  * random direction z that they are checked along (REVEAL, REPORT), so nobody can fit its values
  * to the check. */
 #include "verifier_internal.h"
+#include "ref/byte_order.h"
 #include "ref/quant.h"
 
 #include <math.h>
@@ -272,6 +273,7 @@ static void report(struct verifier *r, struct bytes *out)
         if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), decoded);
         if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
         t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
+        pl_little_endian(&t, sizeof(double), sizeof t / sizeof(double));
         bytes_add(out, &t, sizeof t);
     }
     bytes_clear(&own);

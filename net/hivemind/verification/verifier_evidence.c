@@ -8,6 +8,7 @@
  * A report is checked by measuring the same values again: z and a are the same for everybody, so an
  * honest report and its check agree up to rounding. Nothing here judges, and nothing changes. */
 #include "verifier_internal.h"
+#include "ref/byte_order.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,8 +37,9 @@ struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 struct part_report verifier_report(const struct verifier *r, size_t peer, size_t part)
 {
     struct part_report t;
-    /* Three float64, little-endian as on all machines that potluck runs on. */
-    memcpy(&t, verifier_message(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES, sizeof t);
+    /* three float64 */
+    pl_copy_little(&t, verifier_message(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES,
+                   sizeof(double), sizeof t / sizeof(double));
     return t;
 }
 
