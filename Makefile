@@ -3,6 +3,7 @@
 # debian/package.mk hold the rules of their folders.
 
 CC       ?= cc
+FAST_CC  ?= $(CC) # of fast/: riscv64 takes clang 18 or later for its vectors
 AR       ?= ar
 OBJCOPY  ?= objcopy
 NVCC     ?= nvcc
@@ -18,6 +19,9 @@ WARN      = -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prot
 # No -ffast-math, no -march=native, and no silent contraction: a fused multiply-add is written
 # where it is meant, and faster instructions are chosen at run time.
 ALLFLAGS  = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fPIC -MMD -MP $(SANITIZE) $(CFLAGS)
+# In strict C11, gcc computes float in double on s390x, which other processors' bits are not.
+MACHINE  := $(shell $(CC) -dumpmachine)
+ALLFLAGS += $(if $(findstring s390,$(MACHINE)),-fexcess-precision=fast)
 VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 
 # Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
@@ -83,7 +87,7 @@ all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) $(PKG_FLAGS) -c -o $@ $<
+	$(if $(filter fast/%,$<),$(FAST_CC),$(CC)) $(ALLFLAGS) $(PKG_FLAGS) -c -o $@ $<
 
 $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	@mkdir -p $(@D)
@@ -128,14 +132,15 @@ ref: $(BUILD)/libref.a ## only the reference: a C compiler is all it needs
 
 # The fast backend brings its own OpenMP and OpenBLAS: the program starts without either.
 # The two flags promise that nobody reads errno or floating-point exceptions; values stay the same.
-$(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp -O3 -fno-math-errno -fno-trapping-math
+# Without vector registers -O3 only unrolls: gcc 12 takes minutes for s390x then.
+$(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp $(if $(filter x86_64% aarch64% riscv64%,$(MACHINE)),-O3,-O2) -fno-math-errno -fno-trapping-math
 # What it asks the reference itself for: tables, ends of rows, forms nobody made faster.
 FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dgc.c dtype.c lamb.c mask.c moments.c quant.c rotary.c outer/chunks.c)
 # A backend that lacks a function fails to link, and not on the day somebody opens it.
 WHOLE = $(if $(SANITIZE),,-Wl,-z,defs)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C))) runtime/backend.map
-	$(CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
+	$(FAST_CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
 
 # --- set-up, installation --------------------------------------------------------------------
 
@@ -161,5 +166,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-include cuda/cuda.mk test/test.mk data/demo/demo.mk debian/package.mk
+include cuda/cuda.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk
 -include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)

@@ -244,11 +244,13 @@ int fast_average_delta(float *delta, const float *sum, float weight, const struc
 
 /* --- all senders at once ---------------------------------------------------------------------- */
 
+#if FAST_LUT512
 static const void *data_at(const struct pl_coded *x, size_t at)
 {
     size_t bytes = x->method == PL_COMPRESS_UNIFORM8 ? 1 : x->method == PL_COMPRESS_FLOAT16 ? 2 : 4;
     return (const uint8_t *)x->data + at * bytes;
 }
+#endif
 
 /* Adds the first senders with a fused kernel if there is one; returns how many it added. */
 static int sum_first(float *sum, const struct pl_sender *from, int senders, size_t at, int n)

@@ -6,6 +6,12 @@
 #include <cblas.h>
 #include <omp.h>
 #include <stdio.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#ifndef HWCAP2_BF16
+#define HWCAP2_BF16 (1 << 14)
+#endif
+#endif
 
 /* libgomp aborts the program if it cannot start as many threads as requested */
 #define THREADS_MAX 1024
@@ -16,6 +22,12 @@ static enum pl_precision precision = PL_FLOAT32;
 int fast_threads(void) { return threads; }
 int fast_bf16(void) { return precision == PL_BF16; }
 
+#if defined(__x86_64__)
+#define BF16_NAME "AVX512-BF16"
+#else
+#define BF16_NAME "BFMMLA"
+#endif
+
 int fast_has_bf16(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -23,6 +35,8 @@ int fast_has_bf16(void)
      * operations. */
     return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#elif defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(__clang__)
+    return isa_chosen() == ISA_NEON && getauxval(AT_HWCAP2) & HWCAP2_BF16;
 #else
     return 0;
 #endif
@@ -62,7 +76,8 @@ static int parallel_for(int n, int (*task)(void *context, int i), void *context)
 int pl_backend_v1(struct pl_backend *be)
 {
     if (!isa_env_is_valid()) {
-        snprintf(be->note, sizeof be->note, "PL_FAST_ISA: expected plain, avx2 or avx512");
+        snprintf(be->note, sizeof be->note,
+                 "PL_FAST_ISA: expected plain, avx2, avx512, neon or rvv");
         return PL_EUSE;
     }
     /* OpenBLAS has threads of its own, which would compete with OpenMP's for the cores. */
@@ -73,7 +88,7 @@ int pl_backend_v1(struct pl_backend *be)
     snprintf(be->note, sizeof be->note, "fast: %s kernels%s%s, bf16 %s, %d threads by default",
              isa_name(isa_chosen()), isa_chosen() == ISA_PLAIN ? ", products by OpenBLAS " : "",
              isa_chosen() == ISA_PLAIN ? openblas_get_corename() : "",
-             fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no fast AVX512-BF16)",
+             fast_has_bf16() ? "by " BF16_NAME : "rounds operands only (no fast " BF16_NAME ")",
              threads);
     be->set_threads = set_threads;
     be->set_precision = set_precision;

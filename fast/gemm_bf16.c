@@ -1,5 +1,6 @@
 /* gemm_bf16.c - GEMM with operands rounded to bfloat16 and sums in float32, by AVX512-BF16: 128
- * operations per cycle and core where float32 has 64.
+ * operations per cycle and core where float32 has 64. On aarch64 gemm_bf16_neon.inc has the packing
+ * and the tile; the loops at the end are the same.
  *
  * A tile of the result is 12 x 32, 24 registers of sums. One step multiplies a pair of k with 2
  * loads, 12 broadcasts and 24 instructions. Operands are rounded while they are packed into panels,
@@ -14,13 +15,32 @@
 
 #include <string.h>
 
-#if defined(FAST_BF16_PLAIN) || (defined(__x86_64__) && defined(__GNUC__))
+#if defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(__clang__) && \
+    !defined(FAST_BF16_PLAIN)
+#define BY_BFMMLA 1
+#else
+#define BY_BFMMLA 0
+#endif
 
-#define MR 12
-#define NR 32
+#if BY_BFMMLA || defined(FAST_BF16_PLAIN) || (defined(__x86_64__) && defined(__GNUC__))
+
 #define PACK_WIDTH 96 /* rows or columns packed together: a multiple of both tiles */
 #define KC 512        /* of k; a multiple of 32 */
 #define PAIRS (KC / 2)
+
+/* An operand: element (i, k) at i * ld + k, or at k * ld + i if `strided`. */
+struct operand {
+    const float *x;
+    size_t ld;
+    int strided;
+    int count; /* range of i */
+};
+
+#if BY_BFMMLA
+#include "gemm_bf16_neon.inc"
+#else
+#define MR 12
+#define NR 32
 #define LANES 16
 
 /* may_alias and aligned: loads of any type from any address. */
@@ -67,14 +87,6 @@ TARGET FAST_INLINE floats add_dots(floats sum, pairs a, pairs b)
     return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 #endif
-
-/* An operand: element (i, k) at i * ld + k, or at k * ld + i if `strided`. */
-struct operand {
-    const float *x;
-    size_t ld;
-    int strided;
-    int count; /* range of i */
-};
 
 /* ---- packing: 16 rows or columns of one panel at a time ---- */
 
@@ -232,6 +244,8 @@ TARGET static void micro_kernel(float *c, size_t ldc, const float *from, size_t 
         for (int j = 0; j < cols; j++)
             c[(size_t)i * ldc + (size_t)j] = from[(size_t)i * from_ld + (size_t)j] + edge[i][j];
 }
+#define K_STEP (2 * LANES)
+#endif
 
 /* Rows i0..i1-1 of the result against 96 packed columns from j0. */
 static void multiply_columns(float *c, int n, const float *bias, int add, const uint32_t *a,
@@ -239,7 +253,7 @@ static void multiply_columns(float *c, int n, const float *bias, int add, const 
 {
     static const float zeros[NR];
     size_t ld = (size_t)n;
-    int steps = (k + 2 * LANES - 1) / (2 * LANES) * LANES, tiles = (i1 - i0 + MR - 1) / MR;
+    int steps = (k + K_STEP - 1) / K_STEP * (K_STEP / 2), tiles = (i1 - i0 + MR - 1) / MR;
     for (int j = j0; j < j0 + PACK_WIDTH && j < n; j += NR) {
         const uint32_t *panel = b + (size_t)((j - j0) / NR) * PAIRS * NR;
         int line = 0, ahead = j + NR < j0 + PACK_WIDTH ? 2 * steps : 0;
@@ -249,7 +263,7 @@ static void multiply_columns(float *c, int n, const float *bias, int add, const 
             const float *from = add ? to : bias ? bias + j : zeros;
             /* prefetch the next panel into L2, spread over this panel's tiles */
             for (; line < (t + 1) * ahead / tiles; line++)
-                __builtin_prefetch(panel + (size_t)PAIRS * NR + (size_t)line * LANES);
+                __builtin_prefetch(panel + (size_t)PAIRS * NR + (size_t)line * 16);
             micro_kernel(to, ld, from, add ? ld : 0, a + (size_t)(i / MR) * PAIRS * MR, panel,
                          steps, i1 - i < MR ? i1 - i : MR, n - j < NR ? n - j : NR);
         }

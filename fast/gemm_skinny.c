@@ -3,77 +3,40 @@
  * up to about 4 rows; beyond, 3 x 4 accumulators keep both FMA units busy. */
 #include "fast.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#include <string.h>
 
 #define PIECE 64 /* rows of W; a multiple of 4 */
-#define TARGET __attribute__((target("avx2,fma")))
 
-TARGET FAST_INLINE float reduce_add(__m256 s)
-{
-    __m128 t = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
-    t = _mm_add_ps(t, _mm_movehl_ps(t, t));
-    return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
-}
+struct skinny_ops {
+    int fused; /* 0: there is no fused multiply-add, and OpenBLAS is better */
+    void (*columns)(float *y, const float *x, const float *W, const float *b, int M, int count,
+                    size_t K, size_t N);
+};
 
-/* `rows` <= 3 of x against `cols` <= 4 of W; both are constants where this is inlined. */
-TARGET FAST_INLINE void micro_kernel(float *y, const float *x, const float *W, const float *b,
-                                     int rows, int cols, size_t K, size_t N)
-{
-    __m256 sum[3][4];
-    size_t k = 0;
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 4; j++) sum[i][j] = _mm256_setzero_ps();
-    for (; k + 8 <= K; k += 8) {
-        __m256 w[4];
-        for (int j = 0; j < cols; j++) w[j] = _mm256_loadu_ps(W + (size_t)j * K + k);
-        for (int i = 0; i < rows; i++) {
-            __m256 a = _mm256_loadu_ps(x + (size_t)i * K + k);
-            for (int j = 0; j < cols; j++) sum[i][j] = _mm256_fmadd_ps(a, w[j], sum[i][j]);
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < cols; j++) {
-            float rest = 0;
-            for (size_t r = k; r < K; r++)
-                rest = fast_fma(x[(size_t)i * K + r], W[(size_t)j * K + r], rest);
-            y[(size_t)i * N + (size_t)j] = reduce_add(sum[i][j]) + rest + (b ? b[j] : 0);
-        }
-}
+#define SIMD_FILE "gemm_skinny_simd.inc"
+#include "foreach_isa.inc"
 
-TARGET FAST_INLINE void all_rows(float *y, const float *x, const float *W, const float *b, int M,
-                                 int cols, size_t K, size_t N)
-{
-    int m = 0;
-    for (; m + 3 <= M; m += 3)
-        micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 3, cols, K, N);
-    if (M - m == 2) micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 2, cols, K, N);
-    if (M - m == 1) micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 1, cols, K, N);
-}
+static const struct skinny_ops *const ops[ISA_COUNT] = ISA_TABLE(skinny_ops);
 
-TARGET static void multiply_columns(float *y, const float *x, const float *W, const float *b, int M,
-                                    int count, size_t K, size_t N)
+/* x86-64's AVX-512 gains nothing on what memory bounds: AVX2, whatever else was chosen. */
+static const struct skinny_ops *choose(void)
 {
-    int n = 0;
-    for (; n + 4 <= count; n += 4)
-        all_rows(y + n, x, W + (size_t)n * K, b ? b + n : NULL, M, 4, K, N);
-    for (; n < count; n++) all_rows(y + n, x, W + (size_t)n * K, b ? b + n : NULL, M, 1, K, N);
+#if defined(__x86_64__)
+    return ops[__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? ISA_AVX2
+                                                                               : ISA_PLAIN];
+#else
+    return ops[isa_chosen()];
+#endif
 }
 
 int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    const struct skinny_ops *op = choose();
+    if (!op->fused) return 0;
 #pragma omp parallel for schedule(static) \
     num_threads(fast_threads()) if ((double)M * K * N > 100000.0)
     for (int n = 0; n < N; n += PIECE)
-        multiply_columns(y + n, x, W + (size_t)n * (size_t)K, b ? b + n : NULL, M,
-                         N - n < PIECE ? N - n : PIECE, (size_t)K, (size_t)N);
+        op->columns(y + n, x, W + (size_t)n * (size_t)K, b ? b + n : NULL, M,
+                    N - n < PIECE ? N - n : PIECE, (size_t)K, (size_t)N);
     return 1;
 }
-#else
-int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
-{
-    (void)y, (void)x, (void)W, (void)b, (void)M, (void)K, (void)N;
-    return 0;
-}
-#endif

@@ -5,32 +5,50 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#if FAST_HAS_RVV
+#include <sys/auxv.h>
+#endif
 
-static const char *const words[ISA_COUNT] = { "plain", "avx2", "avx512" };
-static const char *const names[ISA_COUNT] = { "plain C", "AVX2", "AVX-512" };
+static const char *const words[ISA_COUNT] = { "plain", "avx2", "avx512", "neon", "rvv" };
+static const char *const names[ISA_COUNT] = { "plain C", "AVX2", "AVX-512", "NEON", "RVV" };
 static enum isa chosen;
 static int is_valid;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* The best set that this CPU has, up to `limit`. */
+static enum isa best_up_to(enum isa limit)
+{
+    enum isa best = ISA_PLAIN;
+#if defined(__aarch64__)
+    if (limit >= ISA_NEON) best = ISA_NEON; /* part of every aarch64 */
+#elif FAST_HAS_RVV
+    /* Linux reports one bit for each letter. Linux before 6.5 and qemu before 8.1 do not report V:
+     * there PL_FAST_ISA=rvv insists. */
+    int insists = limit == ISA_RVV;
+    if (limit >= ISA_RVV && (insists || getauxval(AT_HWCAP) & 1ul << ('v' - 'a'))) best = ISA_RVV;
+#elif defined(__x86_64__)
+    if (limit >= ISA_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        best = ISA_AVX2;
+    if (limit >= ISA_AVX512 && best == ISA_AVX2 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
+        best = ISA_AVX512;
+#endif
+    (void)limit;
+    return best;
+}
+
 static void choose(void)
 {
     const char *requested = getenv("PL_FAST_ISA");
-    int limit = ISA_COUNT - 1;
+    enum isa limit = ISA_COUNT;
     is_valid = !requested || !*requested;
     for (int i = 0; requested && i < ISA_COUNT; i++)
         if (!strcmp(requested, words[i])) {
-            limit = i;
+            limit = (enum isa)i;
             is_valid = 1;
         }
-    chosen = ISA_PLAIN;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = ISA_AVX2;
-    if (chosen == ISA_AVX2 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw"))
-        chosen = ISA_AVX512;
-#endif
-    if ((int)chosen > limit) chosen = (enum isa)limit;
+    chosen = best_up_to(limit);
 }
 
 enum isa isa_chosen(void)

@@ -1,9 +1,10 @@
-/* gemm.c - matrix products on AVX2 and AVX-512: borders of tiles, panels, slabs and groups in all
+/* gemm.c - matrix products on every instruction set: borders of tiles, panels, slabs and groups in all
  * layouts, operands that end where their memory does, rows further apart than they are long. */
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 
 #include <math.h>
+#include <sys/auxv.h>
 
 #include "fast/gemm.c" /* last: its short names would meet those of math.h */
 
@@ -43,6 +44,11 @@ static void need(enum isa isa)
     if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw"))
+        return;
+#elif defined(__aarch64__)
+    if (isa == ISA_NEON) return;
+#elif FAST_HAS_RVV
+    if (isa == ISA_RVV && (getauxval(AT_HWCAP) & 1ul << ('v' - 'a') || getenv("PL_FAST_ISA")))
         return;
 #endif
     skip();
@@ -120,16 +126,20 @@ static void infinity_stays_in_its_row(enum isa isa)
 
 static void every_border_avx2(void **state) { (void)state, every_border(ISA_AVX2); }
 static void every_border_avx512(void **state) { (void)state, every_border(ISA_AVX512); }
+static void every_border_neon(void **state) { (void)state, every_border(ISA_NEON); }
+static void every_border_rvv(void **state) { (void)state, every_border(ISA_RVV); }
+static void infinity_neon(void **state) { (void)state, infinity_stays_in_its_row(ISA_NEON); }
+static void infinity_rvv(void **state) { (void)state, infinity_stays_in_its_row(ISA_RVV); }
 static void infinity_avx2(void **state) { (void)state, infinity_stays_in_its_row(ISA_AVX2); }
 static void infinity_avx512(void **state) { (void)state, infinity_stays_in_its_row(ISA_AVX512); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_border_avx2),
-        cmocka_unit_test(every_border_avx512),
-        cmocka_unit_test(infinity_avx2),
-        cmocka_unit_test(infinity_avx512),
+        cmocka_unit_test(every_border_avx2), cmocka_unit_test(every_border_avx512),
+        cmocka_unit_test(infinity_avx2),     cmocka_unit_test(infinity_avx512),
+        cmocka_unit_test(every_border_neon), cmocka_unit_test(infinity_neon),
+        cmocka_unit_test(every_border_rvv),  cmocka_unit_test(infinity_rvv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@
 #include "test/unit/unit.h"
 
 #include <math.h>
+#if BY_BFMMLA
+#include <sys/auxv.h>
+#endif
 
 int fast_threads(void) { return 1; }
 float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
@@ -17,17 +20,31 @@ void fast_scratch_free(float *p) { pl_free(p); }
 
 static void need_instructions(void)
 {
-#ifdef ON_THE_INSTRUCTIONS
+#if BY_BFMMLA
+    if (!(getauxval(AT_HWCAP2) & HWCAP2_BF16)) skip();
+#elif defined(ON_THE_INSTRUCTIONS)
     if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl"))
         skip();
 #endif
 }
 
+#if BY_BFMMLA
+#define LANES 2
+typedef float floats __attribute__((vector_size(8)));
+typedef uint16_t words __attribute__((vector_size(8)));
+TARGET static void round_pair(words *to, const floats *high, const floats *low)
+{
+    float x[4] = { (*low)[0], (*low)[1], (*high)[0], (*high)[1] };
+    vst1_u16((uint16_t *)to,
+             vreinterpret_u16_bf16(vget_low_bf16(vcvtq_low_bf16_f32(vld1q_f32(x)))));
+}
+#else
 TARGET static void round_pair(words *to, const floats *high, const floats *low)
 {
     *to = round_two(*high, *low);
 }
+#endif
 
 /* Round to nearest even in 8 bits, by arithmetic instead of bits. */
 static double rounded(float x)
