@@ -1,0 +1,18 @@
+#!/bin/sh
+# make.sh TARGET ... - make for ARCH=arm64|riscv64|s390x, into build/cross/ARCH: gcc's cross compiler,
+# the libraries of sysroot.sh; for riscv64's vectors clang, where there is one of version 18 or later.
+cd "$(dirname "$0")/../.." || exit 1
+. test/cross/arch.inc
+root=$(ARCH=$ARCH sh test/cross/sysroot.sh) || exit 1
+cc="$triple-gcc --sysroot=$root -B$root/usr/lib/$triple"
+fast_cc=$cc
+if [ "$ARCH" = riscv64 ]; then
+    for version in 22 21 20 19 18; do
+        command -v clang-$version >/dev/null || continue
+        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple"
+        break
+    done
+fi
+command -v ccache >/dev/null && cc="ccache $cc" fast_cc="ccache $fast_cc"
+export PKG_CONFIG_LIBDIR="$root/usr/lib/$triple/pkgconfig:$root/usr/share/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+exec make BUILD="${BUILD:-build}/cross/$ARCH" NVCC= CC="$cc" FAST_CC="$fast_cc" AR=$triple-ar LD=$triple-ld OBJCOPY=$triple-objcopy "$@"
