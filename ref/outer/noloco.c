@@ -12,6 +12,7 @@
  * step takes as long as one message to one partner, however many peers there are.
  *
  * Evaluate any one phi_r, or the mean of all. */
+#include "../byte_order.h"
 #include "algorithms.h"
 #include "pairing.h"
 
@@ -35,6 +36,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) rc = pl_outer_reserve(o, 2 * bytes);
     if (!rc) rc = be->get(o->out, phi, bytes);
     if (!rc) rc = be->get(o->out + bytes, change, bytes);
+    if (!rc) pl_little_endian(o->out, sizeof *phi, 2 * o->n);
     be->free(change);
     out->bytes = 2 * bytes;
     return rc ? rc : PL_OUTER_RECEIVE;
