@@ -3,6 +3,7 @@
  *
  *   write    chunks of e -> the k largest of each -> two bits -> levels | indices | codes
  *   read     levels | indices | codes -> f_r q_r -> G[i], over the peers that sent i */
+#include "../byte_order.h"
 #include "sparseloco_message.h"
 
 #include "sparse.h"
@@ -87,6 +88,7 @@ int pl_sparseloco_write(struct pl_outer *o, float *e)
          * stays */
         if (p.m > 1) rc = send_part(o, o->out + at, e + t->offset, &p);
         else rc = be->get(o->out + at, e + t->offset, p.bytes);
+        if (!rc && p.m == 1) pl_little_endian(o->out + at, sizeof *e, t->n);
         if (!rc && p.m == 1) rc = be->fill(e + t->offset, 0, t->n);
         at += p.bytes;
     }
