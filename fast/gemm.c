@@ -1,16 +1,9 @@
 /* gemm.c - single-precision GEMM. On AVX2 and AVX-512 gemm_packed_simd.inc reaches 79 to 97 % of
  * peak where OpenBLAS reaches 70 to 88 %, because it copies less. NEON and RVV use it, too. On plain
- * C OpenBLAS is called.
- *
- * FAST_NO_BLAS builds without OpenBLAS, for a static program: then plain C uses it as well. */
+ * C OpenBLAS is called. */
 #include "fast.h"
 
-#if !defined(FAST_NO_BLAS)
-#define FAST_NO_BLAS 0
-#endif
-#if !FAST_NO_BLAS
 #include <cblas.h>
-#endif
 #include <string.h>
 
 struct result {
@@ -56,21 +49,8 @@ static void blas_gemm(int ta, int tb, int m, int n, int k, const float *a, int l
 {
     for (int i = 0; y->bias && i < m; i++)
         memcpy(y->c + (size_t)i * y->ldc, y->bias, (size_t)n * sizeof *y->c);
-#if FAST_NO_BLAS /* without scratch memory there is no faster way */
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
-            float *c = y->c + (size_t)i * y->ldc + (size_t)j, sum = 0;
-            for (int q = 0; q < k; q++)
-                sum += a[ta ? (size_t)q * (size_t)lda + (size_t)i
-                            : (size_t)i * (size_t)lda + (size_t)q] *
-                       b[tb ? (size_t)j * (size_t)ldb + (size_t)q
-                            : (size_t)q * (size_t)ldb + (size_t)j];
-            *c = y->bias || y->add ? *c + sum : sum;
-        }
-#else
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n,
                 k, 1, a, lda, b, ldb, y->bias || y->add ? 1 : 0, y->c, (int)y->ldc);
-#endif
 }
 
 void fast_gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
