@@ -9,7 +9,7 @@ fast_cc=$cc
 if [ "$ARCH" = riscv64 ]; then
     for version in 22 21 20 19 18; do
         command -v clang-$version >/dev/null || continue
-        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple"
+        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple -Wno-unused-command-line-argument -Wno-pass-failed"
         break
     done
 fi
