@@ -1,6 +1,6 @@
 /* gemm.c - single-precision GEMM. On AVX2 and AVX-512 gemm_packed_simd.inc reaches 79 to 97 % of
- * peak where OpenBLAS reaches 70 to 88 %, because it copies less. NEON and RVV use it, too. On plain
- * C OpenBLAS is called. */
+ * peak where OpenBLAS reaches 70 to 88 %, because it copies less. NEON and RVV use it, too. On
+ * plain C OpenBLAS is called. */
 #include "fast.h"
 
 #include <cblas.h>
@@ -30,8 +30,8 @@ FAST_INLINE void prefetch_share(const float *a, size_t lda, int i, int rows, int
         for (int x = 0; x < lines; x++) __builtin_prefetch(row + x * 16);
 }
 
-/* The kernel of an instruction set: floats of scratch memory for n columns, and the product. NULL on
- * plain C where OpenBLAS is better. */
+/* The kernel of an instruction set: floats of scratch memory for n columns, and the product. NULL
+ * on plain C, where OpenBLAS is better. */
 struct packed_ops {
     size_t (*scratch)(int n);
     void (*multiply)(int ta, int tb, int m, int n, int k, const float *a, size_t lda,
