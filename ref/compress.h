@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* n halves at `out` (no alignment needed, the machine's order): x held within +-65504, so that
- * nothing becomes infinite, and rounded to nearest even; a NaN stays one. Equal bit for bit but for NaN. */
+ * nothing becomes infinite, and rounded to nearest even; a NaN stays one. Equal bit for bit but for
+ * NaN. */
 typedef int pl_float16_encode_fn(void *out, const float *x, size_t n);
 typedef int pl_float16_decode_fn(float *x, const void *in, size_t n);
 
