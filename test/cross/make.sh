@@ -8,8 +8,9 @@ cc="$triple-gcc --sysroot=$root -B$root/usr/lib/$triple"
 fast_cc=$cc
 if [ "$ARCH" = riscv64 ]; then
     for version in 22 21 20 19 18; do
-        command -v clang-$version >/dev/null || continue
-        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple -Wno-unused-command-line-argument -Wno-pass-failed"
+        # GNU ld 2.40 crashes on clang's objects
+        command -v clang-$version >/dev/null && command -v ld.lld-$version >/dev/null || continue
+        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple -fuse-ld=lld -Wno-unused-command-line-argument -Wno-pass-failed"
         break
     done
 fi

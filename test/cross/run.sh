@@ -17,7 +17,7 @@ esac
 
 if [ -n "$qemu" ]; then
     built=${BUILD:-build}/cross/$ARCH
-    need="gcc-$triple qemu-user protobuf-c-compiler pkg-config"
+    need="gcc-$triple qemu-user protobuf-c-compiler pkg-config $more_tools"
     sh debian/missing.sh $need || exit 1
     root=$(sh test/cross/sysroot.sh) || exit 1
     export QEMU_LD_PREFIX="$root" QEMU_CPU="$cpu"
