@@ -58,9 +58,10 @@ static const char *wait_policy(const char *value)
 
 static const char *isa(const char *value)
 {
-    return strcmp(value, "plain") && strcmp(value, "avx2") && strcmp(value, "avx512")
-               ? "plain, avx2 or avx512"
-               : NULL;
+    static const char *const words[] = { "plain", "avx2", "avx512", "neon", "rvv" };
+    for (size_t i = 0; i < PL_COUNT(words); i++)
+        if (!strcmp(value, words[i])) return NULL;
+    return "plain, avx2, avx512, neon or rvv";
 }
 
 static const char *folder(const char *value)
