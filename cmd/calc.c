@@ -1,6 +1,7 @@
 /* calc.c - `potluck calc`: what training a model takes, term by term. [TTT 2.2] */
 #include "cmd.h"
 #include "cmd/train/train_job.h"
+#include "data/files/json.h"
 #include "data/models/dalle_config.h"
 #include "data/models/memory_json.h"
 
@@ -119,8 +120,10 @@ static int apply(struct request *r, struct pl_err *err)
 
 static int print_json(json_t *o)
 {
-    int bad = !o || json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    putchar('\n');
+    char *text = pl_json_built(o, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    int bad = !text || puts(text) < 0;
+    if (bad) fprintf(stderr, "potluck calc: %s\n", text ? "cannot write" : "no memory");
+    free(text);
     json_decref(o);
     return bad;
 }
@@ -243,6 +246,7 @@ static int run_calc(int argc, char **argv)
         fprintf(stderr, "potluck calc: %s\n", err.text);
         return 2;
     }
+    pl_json_begin();
     if (r.models && r.json) return print_json(pl_memory_models_to_json());
     if (r.models) print_models();
     else if (r.original && r.json) {

@@ -2,8 +2,8 @@
  * which prints one JSON object for each. Numbers measured elsewhere compare machines, not
  * programs. */
 #include "bench_peer.h"
+#include "data/files/json.h"
 
-#include <jansson.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ extern char **environ;
 
 static void take_line(struct bench_peers *p, const char *line)
 {
-    json_t *o = json_loads(line, 0, NULL);
+    json_t *o = pl_json_load(line, strlen(line), 0, NULL);
     const char *missing = json_string_value(json_object_get(o, "missing"));
     const char *what = json_string_value(json_object_get(o, "what"));
     const char *by = json_string_value(json_object_get(o, "by"));

@@ -5,6 +5,7 @@
  * slow down the training that it shows. */
 #include "dash_folder.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "ref/small.h"
 
 #include <errno.h>
@@ -90,13 +91,14 @@ struct line {
     double held_out; /* as of then */
 };
 
-/* Reads a line of the log. PL_EFORMAT: it is no step's line. A line about held-out pairs changes
+/* Reads a line of the log. PL_EFORMAT: it is no step's line. PL_ENOMEM: it could not be read. A line about held-out pairs changes
  * *held_out. */
 static int read_line(struct line *l, const char *text, double *held_out)
 {
-    json_t *o = json_loads(text, 0, NULL);
+    json_t *o = pl_json_load(text, strlen(text), 0, NULL);
     const json_t *loss = json_object_get(o, "loss");
     int is_step = json_is_number(loss); /* else an event */
+    if (!o && pl_json_status() == PL_ENOMEM) return PL_ENOMEM;
     if (json_is_number(json_object_get(o, "held_out")))
         *held_out = json_number_value(json_object_get(o, "held_out"));
     *l = (struct line){ json_integer_value(json_object_get(o, "step")),
@@ -149,10 +151,11 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = 0; /* begun anew */
     if (!fseek(file, f->at, SEEK_SET))
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
+            int status = read_line(&l, text, &f->held_out);
+            if (!status && pl_grow(&lines, n, &capacity, 64)) status = PL_ENOMEM;
+            if (status == PL_ENOMEM) break; /* this line is read again the next time */
             f->at += got;
-            if (read_line(&l, text, &f->held_out)) continue;
-            if (pl_grow(&lines, n, &capacity, 64)) break;
-            lines[n++] = l;
+            if (!status) lines[n++] = l;
         }
     fclose(file);
     free(text);

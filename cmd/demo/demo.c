@@ -12,6 +12,7 @@
 #include "cmd/train/train_log.h"
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "data/images/contact_sheet.h"
 
 #include <errno.h>
@@ -253,14 +254,16 @@ static int show(struct demo *d, struct pl_err *err)
 static int report(const struct demo *d, struct pl_err *err)
 {
     char elapsed[24], *text = NULL, *path = pl_path_join(d->out, "figures.json");
-    json_t *root = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "steps",
-                             (json_int_t)d->steps, "loss", d->loss.total, "loss_text", d->loss.text,
-                             "loss_image", d->loss.image, "drawn", (json_int_t)d->drawn,
-                             "nearest_own", (json_int_t)d->own, "held_out", (json_int_t)d->held_out,
-                             "held_out_nearest_own", (json_int_t)d->right, "held_out_same_subject",
-                             (json_int_t)d->subject, "train_seconds", d->train_seconds);
+    json_t *root;
     int rc;
-    if (root) text = json_dumps(root, JSON_INDENT(1));
+    pl_json_begin();
+    root = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "steps",
+                     (json_int_t)d->steps, "loss", d->loss.total, "loss_text", d->loss.text,
+                     "loss_image", d->loss.image, "drawn", (json_int_t)d->drawn, "nearest_own",
+                     (json_int_t)d->own, "held_out", (json_int_t)d->held_out,
+                     "held_out_nearest_own", (json_int_t)d->right, "held_out_same_subject",
+                     (json_int_t)d->subject, "train_seconds", d->train_seconds);
+    text = pl_json_built(root, JSON_INDENT(1));
     rc = text && path ? pl_file_write(path, text, strlen(text), err)
                       : pl_fail(err, PL_ENOMEM, "no memory");
     printf("\nimage loss on trained pairs: %.4f nats a code (text %.4f); bar 0.1\n", d->loss.image,

@@ -4,6 +4,7 @@
 #include "demo_replay.h"
 #include "demo_view.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,9 +49,11 @@ int demo_replay(const char *path, struct pl_err *err)
         json_t *event;
         end = memchr(line, '\n', (size_t)(record + n - line));
         if (!end) end = record + n;
-        event = json_loadb(line, (size_t)(end - line), 0, NULL);
+        event = pl_json_load(line, (size_t)(end - line), 0, NULL);
         number++;
-        if (!take_event(&view, event, &now))
+        if (!event && pl_json_status() == PL_ENOMEM)
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        else if (!take_event(&view, event, &now))
             rc = pl_fail(err, PL_EFORMAT, "%s: line %zu is not an event of a demo", path, number);
         json_decref(event);
     }

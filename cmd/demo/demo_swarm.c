@@ -8,6 +8,7 @@
 #include "demo_view.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/train/train_data.h"
+#include "data/files/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -201,7 +202,7 @@ static void say(struct show *s, const char *text)
 
 static void hear_line(struct show *s, struct peer *p, const char *text)
 {
-    json_t *line = json_loads(text, 0, NULL);
+    json_t *line = pl_json_load(text, strlen(text), 0, NULL);
     const char *event = json_string_value(json_object_get(line, "event")), *address;
     if (event && !strcmp(event, "listening")) {
         address = json_string_value(json_object_get(line, "multiaddr"));

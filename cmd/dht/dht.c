@@ -6,6 +6,7 @@
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
+#include "data/files/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,8 +24,10 @@ struct dht_options {
 /* JSON, or else the text itself. */
 static int pack(struct bytes *out, const char *text)
 {
-    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
-    int rc = v ? dht_json_write(out, v) : mp_text(out, text);
+    json_t *v = pl_json_load(text, strlen(text), JSON_DECODE_ANY, NULL);
+    int rc = v                               ? dht_json_write(out, v)
+             : pl_json_status() == PL_ENOMEM ? PL_ENOMEM
+                                             : mp_text(out, text);
     json_decref(v);
     return rc;
 }
@@ -33,7 +36,7 @@ static int pack(struct bytes *out, const char *text)
 static void show(const char *before, const uint8_t *data, size_t n)
 {
     json_t *v = dht_json_of(data, n);
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *text = v ? pl_json_text(v, JSON_ENCODE_ANY) : NULL;
     printf("%s%s\n", before, text ? text : "?");
     free(text);
     json_decref(v);

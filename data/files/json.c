@@ -121,6 +121,11 @@ char *pl_json_text(const json_t *root, size_t flags)
 
 int pl_json_failed(void) { return load.failed; }
 
+char *pl_json_built(const json_t *root, size_t flags)
+{
+    return root && !load.failed ? pl_json_text(root, flags) : NULL;
+}
+
 int pl_json_status(void) { return load.failed ? PL_ENOMEM : PL_EFORMAT; }
 
 int pl_json_int(int *out, const json_t *object, const char *key, int least, const char *where,

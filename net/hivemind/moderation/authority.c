@@ -12,10 +12,10 @@
  * The allowlist stores only SHA-256 of each secret: 256 random bits need no slow hash, and a
  * copy of the file is of no use. */
 #include "authority.h"
+#include "data/files/json.h"
 #include "ref/small.h"
 
 #include <ctype.h>
-#include <jansson.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -172,10 +172,11 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
 
 /* --- a request -------------------------------------------------------------------------------- */
 
-/* Writes o, which it takes, and returns the HTTP status: 500 without memory. */
+/* Writes o, which it takes and which was built since pl_json_begin(), and returns the HTTP status: 500
+ * without memory. */
 static int answer(struct bytes *json, int status, json_t *o)
 {
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    char *text = pl_json_built(o, JSON_COMPACT);
     int rc = text ? bytes_add(json, text, strlen(text)) : PL_ENOMEM;
     free(text);
     json_decref(o);
@@ -185,6 +186,7 @@ static int answer(struct bytes *json, int status, json_t *o)
 /* The form of FastAPI's errors: {"detail": a sentence}. */
 static int refuse(struct bytes *json, int status, const char *why)
 {
+    pl_json_begin();
     return answer(json, status, json_pack("{s:s}", "detail", why));
 }
 
@@ -220,6 +222,7 @@ static int issue(const struct authority *a, struct bytes *json, const char *name
         auth_token_clear(&t);
         return refuse(json, 500, "no memory");
     }
+    pl_json_begin();
     access = json_pack("{s:o,s:o,s:o,s:o}", "username", text_of(&t.username), "peer_public_key",
                        text_of(&t.public_key), "expiration_time", text_of(&t.expiration),
                        "signature", text_of(&t.signature));
@@ -246,9 +249,11 @@ int authority_join(const struct authority *a, struct bytes *json, const char *be
     if (!user) return refuse(json, 401, "this access token is not on the list");
     /* Two keys of one name in JSON are read differently by different readers, so they are
      * refused. */
-    o = n <= AUTHORITY_BODY_MAX ? json_loadb(body, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    o = n <= AUTHORITY_BODY_MAX ? pl_json_load(body, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     key = json_object_get(json_object_get(o, "experiment_join_input"), "peer_public_key");
     text = json_string_value(key);
+    if (!o && n <= AUTHORITY_BODY_MAX && pl_json_status() == PL_ENOMEM)
+        return refuse(json, 500, "no memory");
     /* JSON texts may hold a NUL, which would cut the key that is signed. */
     if (!text || strlen(text) != json_string_length(key) ||
         rsa_public_parse(&parsed, text, strlen(text)))

@@ -11,10 +11,10 @@
  * refused by everybody. A failure names the side that has to act: the user, the owner of the
  * authority, or nobody yet (it is tried again after 1, 2, 4, ... s). */
 #include "authority_client.h"
+#include "data/files/json.h"
 #include "net/http/client/credential.h"
 #include "net/http/libraries.h"
 
-#include <jansson.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
                           struct pl_err *err)
 {
     /* Duplicate names are read differently by different parsers. */
-    json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *o = pl_json_load(json, n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *access = json_object_get(o, "hivemind_access");
     const char *key = json_string_value(json_object_get(o, "auth_server_public_key"));
     int rc;
@@ -61,7 +61,8 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
     *authority = NULL;
     /* The four fields of an AccessToken, and the key that all of the run's tokens are signed by.
      * Other fields (coordinator_ip, coordinator_port) are not needed: the user names the peers. */
-    if (!key || rsa_public_parse(authority, key, strlen(key)))
+    if (!o && pl_json_status() == PL_ENOMEM) rc = pl_fail(err, PL_ENOMEM, "authority: no memory");
+    else if (!key || rsa_public_parse(authority, key, strlen(key)))
         rc = pl_fail(err, PL_EFORMAT,
                      "authority: auth_server_public_key is not an RSA key as OpenSSH text");
     else rc = add_text(&t->username, access, "username", err);
@@ -88,10 +89,12 @@ static size_t on_body(char *data, size_t size, size_t n, void *context)
 /* The key's OpenSSH text is what the authority will sign, byte for byte. */
 static char *body_for(const struct rsa_key *key)
 {
-    json_t *o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
-                          json_stringn((const char *)bytes_at(&key->text),
-                                       bytes_length(&key->text)));
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_t *o;
+    char *text;
+    pl_json_begin();
+    o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
+                  json_stringn((const char *)bytes_at(&key->text), bytes_length(&key->text)));
+    text = pl_json_built(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }

@@ -9,9 +9,9 @@
  * schema (types and shapes in order) has the same hash. So the order has to travel with the
  * file. */
 #include "averaging.h"
+#include "data/files/json.h"
 #include "data/files/safetensors.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +44,10 @@ static int by_name(const void *a, const void *b)
 static int put_in_order(const struct st_tensor **order, const struct st_file *f, struct pl_err *err)
 {
     const char *text = pl_safetensors_meta(f, "param_order");
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *list = text ? pl_json_load(text, strlen(text), 0, NULL) : NULL;
     int rc = PL_OK;
+    if (text && !list && pl_json_status() == PL_ENOMEM)
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
     if (!list) {
         for (size_t i = 0; i < f->count; i++) order[i] = &f->tensors[i];
         qsort(order, f->count, sizeof *order, by_name);
@@ -113,16 +115,19 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
 int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err)
 {
     struct st_writer *w = pl_safetensors_writer_new();
-    json_t *names = json_array();
+    json_t *names;
     char *text;
-    int rc = w && names ? PL_OK : PL_ENOMEM;
+    int rc;
+    pl_json_begin();
+    names = json_array();
+    rc = w && names ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < t->count; i++) {
         rc = pl_safetensors_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims,
                                        t->schema[i].type.size, t->tensor[i]);
         json_array_append_new(names, json_string(t->name[i]));
     }
     /* A safetensors file has no order of its own: its header is a map by name. */
-    text = json_dumps(names, JSON_COMPACT);
+    text = pl_json_built(names, JSON_COMPACT);
     if (!rc) rc = text ? pl_safetensors_writer_meta(w, "param_order", text) : PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);

@@ -9,6 +9,7 @@
 #include "dashboard.h"
 #include "dashboard_seen.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "data/models/memory_json.h"
 #include "net/http/www.h"
 
@@ -56,7 +57,10 @@ static const char *type_of(const char *name)
     return "text/plain; version=0.0.4; charset=utf-8";
 }
 
-static char *dump(const json_t *o) { return json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(13)); }
+static char *dump(const json_t *o)
+{
+    return o ? pl_json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
+}
 
 static int put(struct dashboard *d, const char *path, const json_t *o, struct pl_err *err)
 {
@@ -72,13 +76,15 @@ static int put(struct dashboard *d, const char *path, const json_t *o, struct pl
 /* What the scripts find before they have asked for anything. live 0: everything, for ever. */
 static char *data_script(const struct dashboard *d, int live)
 {
-    json_t *root = json_pack("{s:b, s:o}", "live", live, "calculator", pl_memory_models_to_json());
+    json_t *root;
     char *json = NULL, *script = NULL;
+    pl_json_begin();
+    root = json_pack("{s:b, s:o}", "live", live, "calculator", pl_memory_models_to_json());
     if (root && !live)
         json_object_update_new(root, json_pack("{s:O?, s:O?, s:O?, s:O?, s:O?}", "state", d->state,
                                                "peers", d->peers, "history", d->points, "board",
                                                d->board, "files", d->files));
-    if (root) json = dump(root);
+    if (!pl_json_failed()) json = dump(root);
     if (json && asprintf(&script, "globalThis.potluckData = %s;\n", json) < 0) script = NULL;
     free(json);
     json_decref(root);
@@ -123,9 +129,11 @@ static int publish_history(struct dashboard *d, double now, struct pl_err *err)
         d->history_version++;
         json_decref(d->points);
         json_decref(d->board);
+        pl_json_begin();
         d->points = feed_history_json(points, n);
         d->board = feed_board_json(accounts, m);
-        if (!d->points || !d->board) rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
+        if (!d->points || !d->board || pl_json_failed())
+            rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
     }
     free(points);
     free(accounts);
@@ -140,9 +148,11 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
     int rc = PL_OK;
     json_decref(d->state);
     json_decref(d->peers);
+    pl_json_begin();
     d->state = feed_state_json(s);
     d->peers = feed_peers_json(peers, count);
-    if (!d->state || !d->peers) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (!d->state || !d->peers || pl_json_failed())
+        return pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!d->server) return PL_OK;
     if ((rc = put(d, "/api/state.json", d->state, err)) ||
         (rc = put(d, "/api/peers.json", d->peers, err)))

@@ -6,6 +6,7 @@
  * so that progress is visible from the first to the newest. */
 #include "run_folder.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "ref/small.h"
 
 #include <dirent.h>
@@ -102,7 +103,7 @@ static void read_nearest(int64_t *own, int64_t *of, const char *folder, int64_t 
     *own = *of = 0;
     snprintf(path, sizeof path, "%s/samples/%06lld/nearest.json", folder, (long long)step);
     if (pl_file_read_text(&text, path, NEAREST_BYTES_MAX, NULL)) return;
-    root = json_loads(text, 0, NULL);
+    root = pl_json_load(text, strlen(text), 0, NULL);
     free(text);
     *own = json_integer_value(json_object_get(root, "own"));
     *of = json_integer_value(json_object_get(root, "of"));
@@ -181,7 +182,7 @@ static json_t *captions_of(const struct run_folder *f, const char *folder)
     snprintf(path, sizeof path, "%s/samples/%06lld/pictures.json", folder,
              (long long)f->sample_step[f->samples - 1]);
     if (pl_file_read_text(&text, path, PICTURES_BYTES_MAX, NULL)) return list;
-    root = json_loads(text, 0, NULL);
+    root = pl_json_load(text, strlen(text), 0, NULL);
     free(text);
     json_array_foreach(json_object_get(root, "pictures"), i, picture)
     {
@@ -200,10 +201,14 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
                        const char *folder, struct http_server *s, struct dashboard *d,
                        struct pl_err *err)
 {
-    json_t *checkpoints = json_array(), *samples = json_array();
+    json_t *checkpoints, *samples, *captions, *files;
     char path[HTTP_PATH_MAX + 64], name[64];
     int rc = PL_OK;
     take_back(f, before, s);
+    pl_json_begin();
+    captions = captions_of(f, folder); /* first: it reads JSON, which begins anew */
+    checkpoints = json_array();
+    samples = json_array();
     for (size_t i = 0; i < f->checkpoints && !rc; i++) {
         snprintf(path, sizeof path, "/checkpoints/%s", f->checkpoint[i]);
         if (!has_checkpoint(before, f->checkpoint[i]))
@@ -227,10 +232,14 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
     if (rc) {
         json_decref(checkpoints);
         json_decref(samples);
+        json_decref(captions);
         return rc;
     }
-    return dashboard_files(d,
-                           json_pack("{s:o, s:o, s:o}", "checkpoints", checkpoints, "samples",
-                                     samples, "captions", captions_of(f, folder)),
-                           err);
+    files = json_pack("{s:o, s:o, s:o}", "checkpoints", checkpoints, "samples", samples, "captions",
+                      captions);
+    if (pl_json_failed()) {
+        json_decref(files);
+        files = NULL;
+    }
+    return dashboard_files(d, files, err);
 }

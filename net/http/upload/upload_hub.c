@@ -3,6 +3,7 @@
  * or in parts; then a commit names it. What the storage has already is not sent again. [git-lfs,
  * docs/api/batch.md] [huggingface_hub, modules _commit_api and lfs] */
 #include "upload_request.h"
+#include "data/files/json.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -18,13 +19,14 @@ static int no_memory(const struct upload *u)
     return pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
 }
 
-/* Asks with a JSON body until there is an answer of JSON. The body's reference is taken. */
+/* Asks with a JSON body until there is an answer of JSON. The body's reference is taken; it was built
+ * since pl_json_begin(). */
 static int call(struct upload *u, json_t **answer, const char *url, const char *type, json_t *body,
                 const char *what)
 {
     char accept[80], content[80];
     const char *headers[] = { accept, content, NULL };
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = pl_json_built(body, JSON_COMPACT);
     struct upload_reply x;
     int rc;
     json_decref(body);
@@ -34,9 +36,11 @@ static int call(struct upload *u, json_t **answer, const char *url, const char *
     snprintf(content, sizeof content, "Content-Type: %s", type);
     rc = upload_insist(u, &x, "POST", url, headers, text, strlen(text), what);
     free(text);
-    if (!rc) *answer = json_loadb((const char *)u->answer.data, u->answer.bytes, 0, NULL);
+    if (!rc) *answer = pl_json_load((const char *)u->answer.data, u->answer.bytes, 0, NULL);
     if (!rc && !*answer)
-        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is not JSON", url, what);
+        rc = pl_json_status() == PL_ENOMEM
+                 ? no_memory(u)
+                 : pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is not JSON", url, what);
     return rc;
 }
 
@@ -68,6 +72,7 @@ static int ask_way(struct upload *u, int *storage)
     json_t *answer, *file;
     const char *mode;
     int rc = sample ? api(url, u, "preupload") : no_memory(u);
+    pl_json_begin();
     if (!rc)
         rc = call(u, &answer, url, "application/json",
                   json_pack("{s:[{s:s, s:s, s:I}]}", "files", "path", u->o->name, "sample", sample,
@@ -133,6 +138,7 @@ static int send_parts(struct upload *u, json_t *state)
         return pl_fail(u->err, PL_EFORMAT, "%.200s: no address to complete an upload at", u->url);
     u->bare = 1;
     rc = upload_parts(u, state, piece, put_part);
+    pl_json_begin();
     if (!rc && !(list = json_array())) rc = no_memory(u);
     if (rc) return rc;
     json_array_foreach(json_object_get(state, "etags"), i, tag)
@@ -159,14 +165,19 @@ static int send_action(struct upload *u, json_t *action)
     int n = 0, rc;
     if (!url) return pl_fail(u->err, PL_EFORMAT, "%.200s: the storage gives no address", u->url);
     if (chunk) {
+        pl_json_begin();
         json_t *urls = piece > 0 ? part_urls(u, header, (size_t)piece) : NULL;
+        if (pl_json_failed()) {
+            json_decref(urls);
+            return no_memory(u);
+        }
         if (!urls)
             return pl_fail(u->err, PL_EFORMAT,
                            "%.200s: the storage's parts do not make up %zu bytes", u->url,
                            u->file.bytes);
         state = json_pack("{s:s, s:I, s:o, s:[]}", "complete", url, "piece", (json_int_t)piece,
                           "parts", urls, "etags");
-        rc = state ? upload_remember(u, state) : no_memory(u);
+        rc = state && !pl_json_failed() ? upload_remember(u, state) : no_memory(u);
         if (!rc) rc = send_parts(u, state);
         json_decref(state);
         return rc;
@@ -207,6 +218,7 @@ static int to_storage(struct upload *u)
     if (rc && rc != PL_ENOTFOUND) return rc;
     u->bare = 0;
     if (!rc) return PL_OK;
+    pl_json_begin();
     rc = call(u, &answer, url, LFS_JSON,
               json_pack("{s:s, s:[s, s], s:s, s:{s:s}, s:[{s:s, s:I}]}", "operation", "upload",
                         "transfers", "basic", "multipart", "hash_algo", "sha256", "ref", "name",
@@ -227,6 +239,7 @@ static int to_storage(struct upload *u)
     verify = json_object_get(actions, "verify");
     where = json_string_value(json_object_get(verify, "href"));
     u->bare = 0;
+    pl_json_begin();
     if (!rc && where)
         rc = call(u, &done, where, LFS_JSON,
                   json_pack("{s:s, s:I}", "oid", u->sha256, "size", (json_int_t)u->file.bytes),
@@ -257,15 +270,18 @@ static int commit(struct upload *u, int storage)
 {
     static const char *const headers[] = { "Content-Type: application/x-ndjson", NULL };
     char url[HTTP_URL_MAX], summary[300];
-    json_t *head, *line = commit_line(u, storage), *answer;
-    char *first = NULL, *second = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    json_t *head, *line, *answer;
+    char *first, *second;
     struct pl_buffer body = { 0 };
     struct upload_reply x;
     int rc = api(url, u, "commit");
+    pl_json_begin();
+    line = commit_line(u, storage);
+    second = pl_json_built(line, JSON_COMPACT);
     snprintf(summary, sizeof summary, "Upload %.200s with potluck", u->o->name);
     head = json_pack("{s:s, s:{s:s, s:s}}", "key", "header", "value", "summary", summary,
                      "description", "");
-    if (head) first = json_dumps(head, JSON_COMPACT);
+    first = pl_json_built(head, JSON_COMPACT);
     if (!rc && (!first || !second)) rc = no_memory(u);
     if (!rc) {
         pl_buffer_add(&body, first, strlen(first));
@@ -277,7 +293,7 @@ static int commit(struct upload *u, int storage)
                  : upload_insist(u, &x, "POST", url, headers, body.data, body.bytes, "the commit");
     }
     if (!rc) {
-        answer = json_loadb((const char *)u->answer.data, u->answer.bytes, 0, NULL);
+        answer = pl_json_load((const char *)u->answer.data, u->answer.bytes, 0, NULL);
         if (!json_is_string(json_object_get(answer, "commitOid")))
             rc = pl_fail(u->err, PL_EFORMAT, "%.200s: the hub names no commit", url);
         json_decref(answer);

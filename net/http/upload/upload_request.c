@@ -9,6 +9,7 @@
  * part, never the whole file. */
 #include "upload_request.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,7 +212,7 @@ json_t *upload_recall(struct upload *u)
     json_t *state;
     state_path(path, sizeof path, u);
     if (access(path, R_OK) || pl_file_read(&text, &n, path, UPLOAD_ANSWER_MAX, NULL)) return NULL;
-    state = json_loadb(text, n, 0, NULL);
+    state = pl_json_load(text, n, 0, NULL);
     free(text);
     /* State of another destination or of other bytes is not ours to continue. */
     if (is_text(state, "to", u->url) && is_text(state, "sha256", u->sha256)) return state;
@@ -224,9 +225,10 @@ int upload_remember(struct upload *u, json_t *state)
     char path[4096], *text = NULL;
     int rc;
     state_path(path, sizeof path, u);
+    pl_json_begin();
     if (!json_object_set_new(state, "to", json_string(u->url)) &&
         !json_object_set_new(state, "sha256", json_string(u->sha256)))
-        text = json_dumps(state, JSON_INDENT(1));
+        text = pl_json_built(state, JSON_INDENT(1));
     rc = text ? pl_file_write(path, text, strlen(text), u->err)
               : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
     free(text);

@@ -4,6 +4,7 @@
  * multipart upload] */
 #include "upload_request.h"
 #include "sigv4.h"
+#include "data/files/json.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -119,13 +120,12 @@ static json_t *begin_parts(struct upload *u, size_t piece)
         pl_fail(u->err, PL_EFORMAT, "%.200s: the server begins an upload without an id", u->url);
         return NULL;
     }
+    pl_json_begin();
     state = json_pack("{s:s, s:I, s:[]}", "id", id, "piece", (json_int_t)piece, "etags");
-    if (!state) pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
-    else if (upload_remember(u, state)) {
-        json_decref(state);
-        state = NULL;
-    }
-    return state;
+    if (!state || pl_json_failed()) pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
+    else if (!upload_remember(u, state)) return state;
+    json_decref(state);
+    return NULL;
 }
 
 /* "uploadId=...", behind a part's number if there is one. */

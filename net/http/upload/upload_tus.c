@@ -1,6 +1,7 @@
 /* upload_tus.c - the tus protocol: an upload is created once and has an address; how far it is can
  * be asked. [tus 1.0.0, tus.io/protocols] */
 #include "upload_request.h"
+#include "data/files/json.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -20,9 +21,12 @@ static int recall(struct upload *u)
 
 static int remember(struct upload *u)
 {
-    json_t *state = json_pack("{s:s}", "location", u->location);
-    int rc = state ? upload_remember(u, state)
-                   : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
+    json_t *state;
+    int rc;
+    pl_json_begin();
+    state = json_pack("{s:s}", "location", u->location);
+    rc = state && !pl_json_failed() ? upload_remember(u, state)
+                                    : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
     json_decref(state);
     return rc;
 }
