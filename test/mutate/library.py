@@ -16,7 +16,8 @@ WORK = os.path.join(ROOT, os.environ.get('BUILD', 'build'), 'mutate')
 TREE = os.path.join(WORK, 'tree')
 MEMORY_MAX = 12 << 30  # bytes of addresses of a process: more than any test takes, less than the machine has
 os.environ['CCACHE_NOHASHDIR'] = '1'  # so that the copy shares what was compiled elsewhere
-REPLACES = {'memory', 'attacks'}  # these tests replace functions when they are linked (LDWRAP): never by a shared library
+# These tests replace functions when they are linked (LDWRAP), or need objects besides the library's: make links them.
+REPLACES = {'memory', 'attacks', 'simulator'}
 
 
 def run(command, limit=600, stderr=True):

@@ -32,7 +32,7 @@ FOLDERS = {
     'fast': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with fast|pairs of fast', ['fast'], 90),
     'cuda': (r'golden \w+ with cuda-on-cpu|pairs of cuda-on-cpu', ['cuda'], 85),
     'data': (r'golden (tokenizer|clip|vqgan|gpt2|dalle) with fast', ['data'], 85),
-    'net': (r'golden (wire|protocol|aggregate) with ref', ['net'], 85),
+    'net': (r'golden (wire|protocol|aggregate) with ref', ['net', 'hivemind', 'http', 'libp2p'], 85),
 }
 # Parts of files' names, and the pairs of that operation.
 PAIRS = [('attention', 'attention'), ('compress', 'encode'), ('quantile8', 'quantile8'), ('uniform8', 'uniform8'),
@@ -40,6 +40,7 @@ PAIRS = [('attention', 'attention'), ('compress', 'encode'), ('quantile8', 'quan
          ('winograd', 'conv'), ('conv', 'conv'), ('gemm', 'linear'), ('linear', 'linear'), ('feedforward', 'ffn'), ('norm', 'norm'),
          ('loss', 'loss'), ('average', 'average'), ('quant', 'quant'), ('lamb', 'lamb'), ('adam', 'adam'), ('moments', 'block'),
          ('embed', 'embed'), ('shift', 'shift'), ('rotary', 'rotary'), ('bucket_means', 'encode')]
+QUICK_S = 1.5
 SOURCES = ('.c', '.cu', '.cuh', '.inc', '.h')
 
 
@@ -89,11 +90,13 @@ class Tests:
             self.suites['pairs of fast'] += ' --quick'
         self.suites.update(('unit ' + u, 'build/test/' + u) for u in self.units)
         self.suites = {s: c for s, c in self.suites.items() if re.search(only, s)}
-        self.of_folder = {}  # of net/: the unit tests that the table of test/README.md names
+        self.of_folder = {}  # of net/: the unit tests that the table of test/README.md names, or that lie in the folder of the same name
         for row in read('test/README.md').split('\n') if folder == 'net' else ():
             cells = row.split('|')
             if len(cells) > 6:
-                self.of_folder.update((folder, re.findall(r'`(\w+)`', cells[4])) for folder in re.findall(r'`(net[\w/]*)`', cells[1]))
+                for name in re.findall(r'`(net[\w/]*)`', cells[1]):
+                    mirrored = [u for u, of in self.units.items() if 'net/' + of == name]
+                    self.of_folder[name] = sorted(set(re.findall(r'`(\w+)`', cells[4]) + mirrored))
         self.killers, self.seconds, self.passed = {}, {}, {}
         self.load(folder)
 
@@ -126,7 +129,8 @@ class Tests:
             json.dump(self.seconds, f)
 
     def order(self, path):
-        """What killed a change of this file before, then what is called like it, then the quickest."""
+        """What killed a change of this file before, then what is called like it, then the quickest. In net/, with its hundred unit tests,
+        those of other folders are played only if they take less than QUICK_S."""
         stem, folder = os.path.splitext(os.path.basename(path))[0], os.path.dirname(path)
         names = next((self.of_folder[f] for f in (folder, os.path.dirname(folder)) if f in self.of_folder), [])
         known, parts = self.killers.get(path, []), set(stem.split('_')) | set(folder.split('/')[1:])
@@ -134,7 +138,8 @@ class Tests:
         def rank(suite):
             alike = stem in suite or bool(parts & set(re.split(r'\W+|_', suite)))
             return (known.index(suite) if suite in known else 99, not (alike and self.seconds.get(suite, 1) < 5), self.seconds.get(suite, 1))
-        return sorted((s for s in self.suites if not self.of_folder or not s.startswith('unit ') or s.split()[1] in names), key=rank)
+        return sorted((s for s in self.suites if not self.of_folder or not s.startswith('unit ') or s.split()[1] in names or
+                       self.seconds.get(s, 0) < QUICK_S), key=rank)
 
     def kill(self, path):
         """The first suite that fails, and the arguments it failed with; or None. Of pairs, those of the file's operation are played
