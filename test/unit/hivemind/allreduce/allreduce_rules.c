@@ -20,7 +20,8 @@ static struct {
     struct allreduce_job *jobs[32];
     size_t job_count, credit[GROUP], answers[GROUP], closed[GROUP];
     int32_t code[GROUP]; /* of the last message to each */
-    int over, status;
+    size_t sent[GROUP];  /* our parts */
+    int over, status, busy;
 } t;
 
 static void on_stream(void *context, size_t peer) { (void)context, (void)peer; }
@@ -30,9 +31,10 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
     struct part_message m;
     assert_int_equal(part_message_read(&m, data, n, NULL), PL_OK);
     t.code[peer] = m.code;
+    if (way == ALLREDUCE_OUT) t.sent[peer]++;
     if (way == ALLREDUCE_IN) t.answers[peer] += m.code == MSG_AVERAGED_PART;
 }
-static int is_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
+static int is_busy(void *context, size_t peer) { return t.busy; }
 static void on_finish(void *context, size_t peer, enum allreduce_way way) {}
 static void on_close(void *context, size_t peer, enum allreduce_way way) { t.closed[peer]++; }
 static void on_credit(void *context, size_t peer, size_t n) { t.credit[peer] += n; }
@@ -183,6 +185,39 @@ static void reducers_time(void **state)
     assert_true(t.over && t.status == PL_EIO);
     allreduce_report(t.x, &r);
     assert_int_equal(r.reducers_lost, 1);
+    end();
+}
+
+/* A reducer's time begins when our part is sent, and anew when it has left this machine: neither our encoding
+ * nor our slow uplink is its fault. Nothing is queued behind a message that has not left. */
+static void a_reducers_time_begins_with_our_part(void **state)
+{
+    static const double share[GROUP] = { 0, 2 * PART, 0 };
+    struct allreduce_options o = options(2, share);
+    (void)state;
+    o.reducer_timeout = 8;
+    begin(&o);
+    t.busy = 1;
+    work(5);
+    assert_int_equal(t.sent[1], 0);
+    t.busy = 0;
+    allreduce_drained(t.x, 6, 1);
+    assert_int_equal(t.sent[1], 1);
+    assert_true(allreduce_wake(t.x) == 14);
+    t.busy = 1;
+    work(7); /* the second part is encoded and waits */
+    assert_true(t.sent[1] == 1 && allreduce_wake(t.x) == 14);
+    t.busy = 0;
+    allreduce_tick(t.x, 9); /* the stream is free: it leaves */
+    work(9);
+    assert_int_equal(t.sent[1], 2);
+    assert_true(allreduce_wake(t.x) == 17);
+    allreduce_drained(t.x, 11, 1);
+    assert_true(allreduce_wake(t.x) == 19);
+    allreduce_tick(t.x, nextafter(19, 0));
+    assert_int_equal(t.over, 0);
+    allreduce_tick(t.x, 19);
+    assert_true(t.over && t.status == PL_EIO);
     end();
 }
 
@@ -390,11 +425,17 @@ static void the_radius(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_longer_answer),  cmocka_unit_test(reducers_time),
-        cmocka_unit_test(the_time_limit),   cmocka_unit_test(the_window),
-        cmocka_unit_test(credit),           cmocka_unit_test(answers_are_held),
-        cmocka_unit_test(the_least_weight), cmocka_unit_test(a_senders_time),
-        cmocka_unit_test(what_no_part_is),  cmocka_unit_test(iterations),
+        cmocka_unit_test(a_longer_answer),
+        cmocka_unit_test(reducers_time),
+        cmocka_unit_test(a_reducers_time_begins_with_our_part),
+        cmocka_unit_test(the_time_limit),
+        cmocka_unit_test(the_window),
+        cmocka_unit_test(credit),
+        cmocka_unit_test(answers_are_held),
+        cmocka_unit_test(the_least_weight),
+        cmocka_unit_test(a_senders_time),
+        cmocka_unit_test(what_no_part_is),
+        cmocka_unit_test(iterations),
         cmocka_unit_test(the_radius),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

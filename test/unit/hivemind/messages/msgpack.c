@@ -58,7 +58,48 @@ static void depth(void **state)
         memcpy(tuples + n, head, 6);
     }
     memset(tuples + n, 0x90, sizeof tuples - n);
-    assert_int_not_equal(read_bytes(tuples, sizeof tuples), PL_OK);
+    assert_int_equal(read_bytes(tuples, sizeof tuples), PL_ELIMIT);
+}
+
+/* A tuple is an extension and a list: two levels. Built from the inside; the innermost is empty. */
+static void depth_of_tuples(void **state)
+{
+    struct bytes b = { 0 };
+    (void)state;
+    mp_ext(&b, MP_TUPLE_CODE, "\x90", 1);
+    for (int tuples = 1; tuples <= MP_DEPTH_MAX; tuples++) {
+        struct bytes list = { 0 }, outer = { 0 };
+        assert_int_equal(read_bytes(bytes_at(&b), bytes_length(&b)),
+                         tuples <= MP_DEPTH_MAX / 2 ? PL_OK : PL_ELIMIT);
+        mp_list(&list, 1);
+        bytes_add(&list, bytes_at(&b), bytes_length(&b));
+        mp_ext(&outer, MP_TUPLE_CODE, bytes_at(&list), bytes_length(&list));
+        bytes_clear(&b);
+        bytes_clear(&list);
+        b = outer;
+    }
+    bytes_clear(&b);
+}
+
+/* As many values as one tree may have, besides its root: in one list, in two, in a map. */
+static void count_of_values(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 3; form++)
+        for (size_t over = 0; over <= 1; over++) {
+            struct bytes b = { 0 };
+            size_t n = MP_VALUES_MAX - (form == 1 ? 2 : 0) + (form == 2 ? 2 * over : over);
+            if (form == 1) {
+                mp_list(&b, 2);
+                mp_list(&b, n / 2);
+            }
+            for (size_t i = 0; form == 1 && i < n / 2; i++) mp_nil(&b);
+            if (form < 2) mp_list(&b, form ? n - n / 2 : n);
+            else mp_map(&b, n / 2);
+            for (size_t i = 0; i < (form == 1 ? n - n / 2 : n); i++) mp_str(&b, "", 0);
+            assert_int_equal(read_bytes(bytes_at(&b), bytes_length(&b)), over ? PL_ELIMIT : PL_OK);
+            bytes_clear(&b);
+        }
 }
 
 /* Every integer around a power of two, both ways. */
@@ -144,10 +185,11 @@ static void canonical(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),   cmocka_unit_test(false_lengths_cost_nothing),
-        cmocka_unit_test(depth),     cmocka_unit_test(integers),
-        cmocka_unit_test(lengths),   cmocka_unit_test(maps),
-        cmocka_unit_test(canonical),
+        cmocka_unit_test(refused),         cmocka_unit_test(false_lengths_cost_nothing),
+        cmocka_unit_test(depth),           cmocka_unit_test(integers),
+        cmocka_unit_test(lengths),         cmocka_unit_test(maps),
+        cmocka_unit_test(canonical),       cmocka_unit_test(depth_of_tuples),
+        cmocka_unit_test(count_of_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,15 @@ static void renewed_in_place(void **state)
     assert_int_equal(d->count, 2); /* \x02 is evicted for the new one */
     assert_memory_equal(d->items[1].value, "d", 1);
     dht_store_clear(&s);
+    /* Renewing one does not drop another that has expired: renewed later, it is where it was. */
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x02", 1, "c", 1, 30), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "d", 1, 40), PL_OK);
+    d = &dht_store_get(&s, 6, &k)->dictionary;
+    assert_memory_equal(d->items[0].value, "d", 1);
+    assert_memory_equal(d->items[1].value, "c", 1);
+    dht_store_clear(&s);
 }
 
 static void no_number_is_no_expiration(void **state)
@@ -314,6 +323,47 @@ static void sums_are_those_of_the_records(void **state)
     dht_quota_clear(&q);
 }
 
+/* A record lives until its expiration, that moment included, and of the largest size there is. */
+static void at_the_limits(void **state)
+{
+    struct dht_id k = key_of(1), l = key_of(2);
+    struct dht_store s;
+    uint8_t *value = calloc(1, DHT_VALUE_MAX);
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_value(&s, 10, &k, "a", 1, nextafter(10, 0)), PL_EAGAIN);
+    assert_int_equal(dht_store_value(&s, 10, &k, "a", 1, 10), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 10, &l, "\x01", 1, "a", 1, nextafter(10, 0)), PL_EAGAIN);
+    assert_int_equal(dht_store_subkey(&s, 10, &l, "\x01", 1, "a", 1, 10), PL_OK);
+    assert_true(dht_store_get(&s, 10, &k) && dht_store_get(&s, 10, &l));
+    dht_store_prune(&s, nextafter(10, 11));
+    assert_int_equal(s.count, 0);
+    assert_int_equal(dht_store_value(&s, 10, &k, value, DHT_VALUE_MAX, 20), PL_OK);
+    assert_int_equal(dht_store_get(&s, 20, &k)->n, DHT_VALUE_MAX);
+    dht_store_clear(&s);
+    free(value);
+}
+
+/* Too many keys: the earliest go, of equals the smaller key, in whatever order they came. */
+static void ties_of_the_surplus(void **state)
+{
+    (void)state;
+    for (uint32_t first = 1; first <= 3; first++) {
+        struct dht_store s;
+        dht_store_init(&s, DHT_STORE_MAX);
+        s.size_max = 2;
+        for (uint32_t i = 0; i < 3; i++) {
+            struct dht_id k = key_of(1 + (first + i) % 3);
+            assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, 10), PL_OK);
+        }
+        for (uint32_t i = 1; i <= 3; i++) {
+            struct dht_id k = key_of(i);
+            assert_int_equal(dht_store_get(&s, 0, &k) != NULL, i > 1);
+        }
+        dht_store_clear(&s);
+    }
+}
+
 static void too_large(void **state)
 {
     struct dht_id k = key_of(1);
@@ -409,6 +459,8 @@ int main(void)
         cmocka_unit_test(shares),
         cmocka_unit_test(a_peer_has_a_quota),
         cmocka_unit_test(sums_are_those_of_the_records),
+        cmocka_unit_test(at_the_limits),
+        cmocka_unit_test(ties_of_the_surplus),
         cmocka_unit_test(too_large),
         cmocka_unit_test(like_a_plain_table),
         cmocka_unit_test(dictionaries_from_outside),
