@@ -61,7 +61,7 @@ int tls_signed_key(struct bytes *out, const struct identity *me, const uint8_t *
     der_octets(&body, signature, signature_bytes);
     bytes_u8(out, V_ASN1_SEQUENCE | V_ASN1_CONSTRUCTED);
     der_length(out, bytes_length(&body));
-    rc = bytes_add(out, bytes_at(&body), bytes_length(&body));
+    rc = body.failed ? body.failed : bytes_add(out, bytes_at(&body), bytes_length(&body));
     bytes_clear(&body);
     return rc;
 }
