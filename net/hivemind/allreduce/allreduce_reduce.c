@@ -108,7 +108,8 @@ void allreduce_reduce_close(struct allreduce *x)
     }
     while (x->reducing.idle_count) pl_reducer_clear(&x->reducing.idle[--x->reducing.idle_count]);
     allreduce_receive_close(x);
-    for (size_t k = 0; x->reducing.kept_count && k < x->reducing.own_count; k++) {
+    for (size_t k = 0; x->reducing.kept && x->reducing.kept_count && k < x->reducing.own_count;
+         k++) {
         for (size_t i = 0; i < x->reducing.kept_count[k]; i++)
             bytes_clear(&x->reducing.kept[k][i].message);
         free(x->reducing.kept[k]);
