@@ -1,6 +1,6 @@
 /* memory.c - every allocation of data/, and of the reference's gradients, fails once: the call
- * reports it, frees what it had (checked in the sanitizer build), and leaves no file behind. The
- * linker redirects our allocations to the __wrap_ functions below. */
+ * reports it, frees what it had (checked in the sanitizer build), and leaves no file behind. */
+#include "test/unit/failing_memory.h"
 #include "data/text/bpe.h"
 #include "data/text/clean.h"
 #include "data/files/file.h"
@@ -21,30 +21,6 @@
 
 #include <dirent.h>
 #include <unistd.h>
-
-static long fail_at = -1, calls; /* the call, counted from 0, that fails; -1: none */
-
-static int fails(void) { return __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == fail_at; }
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t alignment, size_t n);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t alignment, size_t n);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
-void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
-void *__wrap_aligned_alloc(size_t a, size_t n)
-{
-    return fails() ? NULL : __real_aligned_alloc(a, n);
-}
-char *__wrap_strdup(const char *text) { return fails() ? NULL : __real_strdup(text); }
 
 static char folder[] = "/tmp/potluck-memory-XXXXXX", shard_path[80], other_path[80], saved_path[80];
 static struct pl_err err;
