@@ -168,6 +168,29 @@ static void a_longer_answer(void **state)
     end();
 }
 
+/* An answer to a part that was not sent yet is a proof: no honest reducer knows what it would say. So is one more than
+ * there are parts. */
+static void an_answer_before_its_part(void **state)
+{
+    static const double share[GROUP] = { 0, PART, PART };
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct allreduce_options o = options(2, share);
+        begin(&o);
+        if (late) {
+            work(0);
+            answer(0, 1, PL_COMPRESS_NONE, 1);
+            assert_int_equal(t.over, 0);
+        } else {
+            t.busy = 1; /* the parts stay here */
+        }
+        answer(0, 1, PL_COMPRESS_NONE, 1);
+        assert_true(allreduce_proof(t.x, 1) && !allreduce_proof(t.x, 2));
+        t.busy = 0;
+        end();
+    }
+}
+
 /* A reducer that answers nothing is given up after its timeout; one without parts owes no answer. */
 static void reducers_time(void **state)
 {
@@ -425,17 +448,12 @@ static void the_radius(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_longer_answer),
-        cmocka_unit_test(reducers_time),
-        cmocka_unit_test(a_reducers_time_begins_with_our_part),
-        cmocka_unit_test(the_time_limit),
-        cmocka_unit_test(the_window),
-        cmocka_unit_test(credit),
-        cmocka_unit_test(answers_are_held),
-        cmocka_unit_test(the_least_weight),
-        cmocka_unit_test(a_senders_time),
-        cmocka_unit_test(what_no_part_is),
-        cmocka_unit_test(iterations),
+        cmocka_unit_test(a_longer_answer),  cmocka_unit_test(an_answer_before_its_part),
+        cmocka_unit_test(reducers_time),    cmocka_unit_test(a_reducers_time_begins_with_our_part),
+        cmocka_unit_test(the_time_limit),   cmocka_unit_test(the_window),
+        cmocka_unit_test(credit),           cmocka_unit_test(answers_are_held),
+        cmocka_unit_test(the_least_weight), cmocka_unit_test(a_senders_time),
+        cmocka_unit_test(what_no_part_is),  cmocka_unit_test(iterations),
         cmocka_unit_test(the_radius),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

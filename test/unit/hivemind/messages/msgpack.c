@@ -150,6 +150,39 @@ static void lengths(void **state)
         }
 }
 
+/* The first byte of each form, at the lengths where another one begins: equal values are equal bytes. */
+static void the_shortest_form(void **state)
+{
+    static const struct {
+        size_t n;
+        uint8_t str, bin, ext, list, map;
+    } forms[] = {
+        { 0, 0xa0, 0xc4, 0xc7, 0x90, 0x80 },     { 1, 0xa1, 0xc4, 0xd4, 0x91, 0x81 },
+        { 2, 0xa2, 0xc4, 0xd5, 0x92, 0x82 },     { 3, 0xa3, 0xc4, 0xc7, 0x93, 0x83 },
+        { 4, 0xa4, 0xc4, 0xd6, 0x94, 0x84 },     { 8, 0xa8, 0xc4, 0xd7, 0x98, 0x88 },
+        { 15, 0xaf, 0xc4, 0xc7, 0x9f, 0x8f },    { 16, 0xb0, 0xc4, 0xd8, 0xdc, 0xde },
+        { 31, 0xbf, 0xc4, 0xc7, 0xdc, 0xde },    { 32, 0xd9, 0xc4, 0xc7, 0xdc, 0xde },
+        { 255, 0xd9, 0xc4, 0xc7, 0xdc, 0xde },   { 256, 0xda, 0xc5, 0xc8, 0xdc, 0xde },
+        { 65535, 0xda, 0xc5, 0xc8, 0xdc, 0xde }, { 65536, 0xdb, 0xc6, 0xc9, 0xdd, 0xdf },
+    };
+    static const uint8_t data[65536];
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(forms); i++) {
+        struct bytes b[5] = { { 0 } };
+        const uint8_t first[5] = { forms[i].str, forms[i].bin, forms[i].ext, forms[i].list,
+                                   forms[i].map };
+        mp_str(&b[0], data, forms[i].n);
+        mp_bin(&b[1], data, forms[i].n);
+        mp_ext(&b[2], 7, data, forms[i].n);
+        mp_list(&b[3], forms[i].n);
+        mp_map(&b[4], forms[i].n);
+        for (int k = 0; k < 5; k++) {
+            assert_int_equal(bytes_at(&b[k])[0], first[k]);
+            bytes_clear(&b[k]);
+        }
+    }
+}
+
 static void maps(void **state)
 {
     struct mp_value *v;
@@ -185,10 +218,15 @@ static void canonical(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),         cmocka_unit_test(false_lengths_cost_nothing),
-        cmocka_unit_test(depth),           cmocka_unit_test(integers),
-        cmocka_unit_test(lengths),         cmocka_unit_test(maps),
-        cmocka_unit_test(canonical),       cmocka_unit_test(depth_of_tuples),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(false_lengths_cost_nothing),
+        cmocka_unit_test(depth),
+        cmocka_unit_test(integers),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(canonical),
+        cmocka_unit_test(depth_of_tuples),
+        cmocka_unit_test(the_shortest_form),
         cmocka_unit_test(count_of_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

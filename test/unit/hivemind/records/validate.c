@@ -37,6 +37,20 @@ static int check_text(const char *subkey, const char *value)
     return record_check(&mine, &r, NULL);
 }
 
+/* Two owners that differ, also of one length, are refused before any key is looked at. */
+static int owners_differ(const char *subkey)
+{
+    struct record r = { .key = (const uint8_t *)"k",
+                        .key_n = 1,
+                        .subkey = (const uint8_t *)subkey,
+                        .subkey_n = strlen(subkey),
+                        .value = (const uint8_t *)"x[signature:c]",
+                        .n = 14 };
+    struct pl_err why = { "" };
+    assert_int_equal(record_check(&mine, &r, &why), PL_EPROTO);
+    return strstr(why.text, "two") != NULL;
+}
+
 static void tags(void **state)
 {
     assert_int_equal(check_text("", "x"), PL_OK);
@@ -45,6 +59,9 @@ static void tags(void **state)
     assert_int_equal(check_text("[owner:a\n]", "x"), PL_OK);   /* no newline inside */
     assert_int_equal(check_text("[owner:\n[owner:a]", "x"), PL_EPROTO);
     assert_int_equal(check_text("[owner:a", "x"), PL_OK);
+    assert_int_equal(check_text("[owner:b][owner:b]", "x[signature:c]"), PL_EPROTO);
+    assert_true(owners_differ("[owner:a][owner:b]") && owners_differ("[owner:a] [owner:aa]"));
+    assert_false(owners_differ("[owner:a][owner:a]"));
     assert_int_equal(check_text("[owner:a][owner:a]", "x[signature:b]"), PL_EPROTO); /* no key */
     assert_int_equal(check_text("", "[signature:a][signature:b]"), PL_OK); /* owned by nobody */
 }
