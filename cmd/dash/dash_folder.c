@@ -91,8 +91,8 @@ struct line {
     double held_out; /* as of then */
 };
 
-/* Reads a line of the log. PL_EFORMAT: it is no step's line. PL_ENOMEM: it could not be read. A line about held-out pairs changes
- * *held_out. */
+/* Reads a line of the log. PL_EFORMAT: it is no step's line; a line about held-out pairs changes
+ * *held_out. PL_ENOMEM: it could not be read. */
 static int read_line(struct line *l, const char *text, double *held_out)
 {
     json_t *o = pl_json_load(text, strlen(text), 0, NULL);

@@ -172,8 +172,8 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
 
 /* --- a request -------------------------------------------------------------------------------- */
 
-/* Writes o, which it takes and which was built since pl_json_begin(), and returns the HTTP status: 500
- * without memory. */
+/* Writes o, which it takes and which was built since pl_json_begin(), and returns the HTTP status:
+ * 500 without memory. */
 static int answer(struct bytes *json, int status, json_t *o)
 {
     char *text = pl_json_built(o, JSON_COMPACT);

@@ -19,8 +19,8 @@ static int no_memory(const struct upload *u)
     return pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
 }
 
-/* Asks with a JSON body until there is an answer of JSON. The body's reference is taken; it was built
- * since pl_json_begin(). */
+/* Asks with a JSON body until there is an answer of JSON. The body's reference is taken; it was
+ * built since pl_json_begin(). */
 static int call(struct upload *u, json_t **answer, const char *url, const char *type, json_t *body,
                 const char *what)
 {
