@@ -201,7 +201,7 @@ static int run_tokenize(int argc, char **argv)
                       : encode(&ids, &t, line, (size_t)n, (size_t)o.max, (size_t)o.row, &err);
         if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
     }
-    if (!rc && ferror(stdin)) {
+    if (!rc && !feof(stdin)) { /* an error, or no memory for a line */
         fprintf(stderr, "potluck tokenize: standard input: %s\n", strerror(errno));
         rc = PL_EIO;
     }
