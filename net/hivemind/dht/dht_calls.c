@@ -198,7 +198,7 @@ static void on_reply(void *context, const struct rpc_result *r)
     struct dht_call_out *o = context;
     struct dht_core *n = o->calls->core;
     struct dht_answer a;
-    struct pl_err err;
+    struct pl_err err = { "no memory" };
     const uint8_t *data = r->data;
     size_t length = r->n;
     int rc = r->status;
@@ -214,7 +214,7 @@ static void on_reply(void *context, const struct rpc_result *r)
     if (!rc)
         rc = dht_read_answer(&a, o->call, o->call == DHT_PING ? 0 : o->count, data, length, &err);
     if (rc) {
-        fail(o, PL_EPROTO, err.text);
+        fail(o, rc == PL_ENOMEM ? rc : PL_EPROTO, err.text);
         return;
     }
     /* From here on the answer counts: as a proof of membership, as a sample of the round-trip time,

@@ -157,7 +157,12 @@ static void enter(struct dht_join *j)
     w = dht_walk_start(j->walks, &n->state.self, INFINITY, on_walked, j);
     /* INFINITY: no record ends it, all of the beam is asked. Nodes that are late get into the table
      * when they answer: joining does not wait for them. */
-    if (w) w->search.nodes_only = w->search.first_answer_ends = 1;
+    if (w) {
+        w->search.nodes_only = w->search.first_answer_ends = 1;
+    } else if (j->phase != JOIN_JOINED && j->joined) {
+        struct pl_err err;
+        j->joined(j->context, pl_fail(&err, PL_ENOMEM, "no memory to search for our place"), &err);
+    }
 }
 
 /* The others are too late: those that have answered are enough. */

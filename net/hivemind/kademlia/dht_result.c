@@ -174,16 +174,19 @@ static int merge_regular(struct dht_result *r, const struct validators *v,
                          const struct dht_reporter *from, const struct record *record)
 {
     struct dht_origin origin = origin_of(record, from);
+    struct bytes value = { 0 };
     /* Twenty nodes report the same record, and only one of these reports costs a signature
      * check. */
     if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
         !is_valid(v, record, from))
         return PL_EAGAIN;
+    if (bytes_add(&value, record->value, record->n)) return PL_ENOMEM; /* what there is stays */
     reset_record(r); /* a newer value replaces the older one, or a whole dictionary */
     r->type = DHT_FOUND_REGULAR;
     r->expiration = record->expiration;
     r->class = origin.class;
-    return bytes_add(&r->value, record->value, record->n);
+    r->value = value;
+    return PL_OK;
 }
 
 /* One subkey of a reported dictionary. Order of checks: is it newer at all, is it valid (an RSA

@@ -417,5 +417,8 @@ int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
                const struct peer_id *peer)
 {
     struct request w = { .s = s, .peer = peer, .pong = pong, .err = err };
-    return complete_request(&w, begin_ping);
+    int rc;
+    err->text[0] = 0;
+    rc = complete_request(&w, begin_ping);
+    return rc && !err->text[0] ? pl_fail(err, rc, "%s", pl_status_name(rc)) : rc;
 }
