@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void json_event_print(json_t *event)
+int json_event_print(json_t *event)
 {
     char *text = event ? pl_json_text(event, JSON_COMPACT) : NULL;
+    int rc = text ? PL_OK : PL_ENOMEM;
     if (text) puts(text);
     fflush(stdout);
     free(text);
     json_decref(event);
+    return rc;
 }

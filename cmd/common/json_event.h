@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-/* Prints the event, a new reference, at once, for programs that read our output. NULL (no memory)
- * prints nothing. */
-void json_event_print(json_t *event);
+/* Prints the event, a new reference, at once, for programs that read our output. PL_ENOMEM: there
+ * was none to print it, or it is NULL; nothing is printed then. */
+int json_event_print(json_t *event);
 
 #endif

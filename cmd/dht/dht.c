@@ -33,13 +33,15 @@ static int pack(struct bytes *out, const char *text)
 }
 
 /* A value alone, for people. */
-static void show(const char *before, const uint8_t *data, size_t n)
+static int show(const char *before, const uint8_t *data, size_t n)
 {
     json_t *v = dht_json_of(data, n);
     char *text = v ? pl_json_text(v, JSON_ENCODE_ANY) : NULL;
-    printf("%s%s\n", before, text ? text : "?");
+    int rc = text ? PL_OK : PL_ENOMEM;
+    if (text) printf("%s%s\n", before, text);
     free(text);
     json_decref(v);
+    return rc;
 }
 
 /* --- get -------------------------------------------------------------------------------------- */
@@ -57,26 +59,30 @@ static json_t *dictionary_json(const struct dht_dictionary *d)
     return items;
 }
 
-static void print_result(const struct dht_options *o, const struct dht_result *r, double now)
+static int print_result(const struct dht_options *o, const struct dht_result *r, double now)
 {
+    int rc = PL_OK;
+    pl_json_begin();
     if (o->json && r->type == DHT_FOUND_REGULAR) {
-        json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "value",
-                                   dht_json_of(bytes_at(&r->value), bytes_length(&r->value)),
-                                   "expiration", r->expiration));
+        rc = json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key,
+                                        "value",
+                                        dht_json_of(bytes_at(&r->value), bytes_length(&r->value)),
+                                        "expiration", r->expiration));
     } else if (o->json) {
-        json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key,
-                                   "dictionary", dictionary_json(&r->dictionary), "expiration",
-                                   r->expiration));
+        rc = json_event_print(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key,
+                                        "dictionary", dictionary_json(&r->dictionary), "expiration",
+                                        r->expiration));
     } else if (r->type == DHT_FOUND_REGULAR) {
-        show("", bytes_at(&r->value), bytes_length(&r->value));
+        rc = show("", bytes_at(&r->value), bytes_length(&r->value));
     } else {
-        for (size_t i = 0; i < r->dictionary.count; i++) {
+        for (size_t i = 0; !rc && i < r->dictionary.count; i++) {
             const struct dht_item *item = &r->dictionary.items[i];
-            show("", item->subkey, item->subkey_n);
-            show("    ", item->value, item->n);
-            printf("    expires in %.1f s\n", item->expiration - now);
+            rc = show("", item->subkey, item->subkey_n);
+            if (!rc) rc = show("    ", item->value, item->n);
+            if (!rc) printf("    expires in %.1f s\n", item->expiration - now);
         }
     }
+    return rc || (o->json && pl_json_failed()) ? PL_ENOMEM : PL_OK;
 }
 
 static int get(const struct dht_options *o, struct swarm *s)
@@ -85,14 +91,16 @@ static int get(const struct dht_options *o, struct swarm *s)
     struct dht_id key;
     int rc = dht_id_of_text(&key, o->key);
     if (!rc) rc = swarm_get(s, &r, &key, o->latest);
-    if (rc) {
-        if (o->json) json_event_print(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
-        else fprintf(stderr, "potluck dht: no peer has a record '%.200s'\n", o->key);
-        return 1;
+    if (!rc) {
+        rc = print_result(o, &r, swarm_time(s));
+        dht_result_clear(&r);
+    } else if (rc != PL_ENOMEM && o->json) {
+        json_event_print(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
+    } else if (rc != PL_ENOMEM) {
+        fprintf(stderr, "potluck dht: no peer has a record '%.200s'\n", o->key);
     }
-    print_result(o, &r, swarm_time(s));
-    dht_result_clear(&r);
-    return 0;
+    if (rc == PL_ENOMEM) fprintf(stderr, "potluck dht: '%.200s': no memory\n", o->key);
+    return rc != PL_OK;
 }
 
 /* --- put -------------------------------------------------------------------------------------- */
