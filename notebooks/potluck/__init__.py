@@ -17,10 +17,11 @@ it means.
 from .core import PotluckError, lib
 from .operations import (Backend, angles, average_group, balance, codebook, mask, partition,
                          rotary_channels, schedule)
+from .lab import lab
 from .model import Codec, Config, Model, Tokenizer, Trainer, pairs
 from .optimizer import Event, Optimizer, Status
 from .program import Program, program
 
 __all__ = ["Backend", "Codec", "Config", "Event", "Model", "Optimizer", "PotluckError", "Program", "Status", "Tokenizer", "Trainer", "angles",
-           "average_group", "balance", "codebook", "lib", "mask", "pairs", "partition",
+           "average_group", "balance", "codebook", "lab", "lib", "mask", "pairs", "partition",
            "program", "rotary_channels", "schedule"]

@@ -45,4 +45,35 @@ def tiles(pictures, titles=None, columns=8, size=1.25):
     return figure
 
 
+def losses(runs, *columns):
+    """Held-out loss of some laboratory runs (lab.py) against each of these: samples, bytes, time."""
+    labels = {"samples": "samples of all peers", "bytes": "bytes sent by all peers", "time": "virtual time, s"}
+    figure, axes = plt.subplots(1, len(columns), figsize=(4.6 * len(columns), 3.2), sharey=True, squeeze=False)
+    for axis, column in zip(axes.flat, columns):
+        for run in runs:
+            axis.plot(getattr(run, column)[1:], run.loss[1:], label=run.name)
+        axis.set(xlabel=labels[column], xscale="linear" if column == "samples" else "log")
+    axes[0, 0].set_ylabel("held-out loss, nats a token")
+    axes[0, -1].legend()
+    return figure
+
+
+def timelines(runs, until):
+    """Who computes and who waits, in the first seconds of some laboratory runs; below them the exchanges."""
+    colours = {"computes": GREEN, "waits": "#e6c34d", "downloads": BLUE, "away": "#dddddd"}
+    figure, axes = plt.subplots(len(runs), 1, figsize=(9.2, 1.35 * len(runs)), sharex=True, squeeze=False)
+    for axis, run in zip(axes.flat, runs):
+        rows = len(run.peers)
+        bars = [(e["peer"], e["from"], e["to"], colours[e["state"]]) for e in run.spent]
+        bars += [(rows, e["from"], e["to"], RED if e["failed"] else PURPLE) for e in run.exchanged]
+        for row, begin, end, colour in bars:
+            if begin < until:
+                axis.barh(row, min(end, until) - begin, left=begin, color=colour, height=0.75)
+        axis.set(title=run.name, yticks=range(rows + 1), yticklabels=[*(f"peer {k}" for k in range(rows)), "exchange"], xlim=(0, until))
+        axis.invert_yaxis()
+        axis.grid(False)
+    axes[-1, 0].set_xlabel("virtual time, s: computes (green), waits (yellow), exchange under way (violet; red: it fails)")
+    return figure
+
+
 plt.colormaps.register(HEAT, name="potluck_heat", force=True)
