@@ -163,6 +163,14 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 	@$(call install_missing,$(NOTEBOOK_PACKAGES))
 	@BUILD=$(BUILD) sh notebooks/run.sh $(if $(STORE),--store)
 
+# Goes on where it was interrupted. Measuring real processes takes root, ip and tc; without them the stored times stay.
+LABORATORY ?= out/laboratory
+laboratory: all ## compare all ways of training together: paper/laboratory.md and its figures (a quarter of an hour on a quiet core)
+	$(PYTHON) paper/laboratory.py run $(BUILD)/potluck --out $(LABORATORY)
+	[ "$$(id -u)" != 0 ] || $(PYTHON) paper/laboratory_links.py $(BUILD)/potluck || true
+	$(PYTHON) paper/laboratory.py write $(BUILD)/potluck --out $(LABORATORY)
+.PHONY: laboratory
+
 bench: all ## time components, training steps, drawing, a DHT, averaging; compared with ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
