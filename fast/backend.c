@@ -24,8 +24,10 @@ int fast_bf16(void) { return precision == PL_BF16; }
 
 #if defined(__x86_64__)
 #define BF16_NAME "AVX512-BF16"
-#else
+#elif defined(__aarch64__)
 #define BF16_NAME "BFMMLA"
+#else
+#define BF16_NAME "instructions for it"
 #endif
 
 int fast_has_bf16(void)

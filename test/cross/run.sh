@@ -10,7 +10,7 @@ case ${PART:-all} in
 quick) goldens="wire quant" pairs="rotary" units="compress torch" ;;
 *)
     goldens="wire protocol quant aggregate optim outer tokenizer calculator"
-    pairs="rotary norm.*B1 linear.*M1 adam quantize e3m0"
+    pairs="rotary adam e3m0 attention_step geglu float16"
     units="torch safetensors parquet msgpack multiaddr compress quant ties average robust rpc_stream host gemm gemm_bf16 gemm_bf16_cpu"
     ;;
 esac
