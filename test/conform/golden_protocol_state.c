@@ -41,7 +41,10 @@ static void same_leaf(struct golden *g, const struct state_leaf *leaf, const jso
     if (!strcmp(protocol_text(want, "type"), "tensor"))
         good = leaf->kind == STATE_TENSOR && leaf->index == golden_int(g, want, "index");
     else if (strcmp(protocol_text(want, "type"), "value")) good = 0;
-    else if (!json_is_number(value)) /* True, None, a name: read as a number that says nothing */
+    else if (json_is_boolean(value))
+        good = leaf->kind == STATE_TRUTH && leaf->index == json_is_true(value);
+    else if (json_is_null(value)) good = leaf->kind == STATE_NONE;
+    else if (!json_is_number(value)) /* a name: read as a number that says nothing */
         good = leaf->kind == STATE_COUNT;
     else if (json_is_integer(value))
         good = leaf->kind == STATE_COUNT && leaf->index == json_integer_value(value);

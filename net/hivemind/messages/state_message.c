@@ -235,6 +235,8 @@ static void write_leaf(struct bytes *out, const struct state_leaf *leaf)
     mp_text(out, is_tensor ? "tensor" : "value");
     mp_text(out, is_tensor ? "index" : "value");
     if (leaf->kind == STATE_REAL) mp_float(out, leaf->real);
+    else if (leaf->kind == STATE_TRUTH) mp_bool(out, leaf->index != 0);
+    else if (leaf->kind == STATE_NONE) mp_nil(out);
     else mp_int(out, leaf->index);
 }
 
@@ -269,7 +271,12 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
         leaf->real = value->real;
         return PL_OK;
     }
-    leaf->kind = STATE_COUNT; /* other values (True, a name) mean nothing to our optimizers: 0 */
+    if (value->kind == MP_NIL || value->kind == MP_BOOL) {
+        leaf->kind = value->kind == MP_NIL ? STATE_NONE : STATE_TRUTH;
+        leaf->index = value->kind == MP_BOOL && value->truth;
+        return PL_OK;
+    }
+    leaf->kind = STATE_COUNT; /* other values (a name) mean nothing to our optimizers: 0 */
     leaf->index = value->kind == MP_INT ? (int64_t)value->number : 0;
     return PL_OK;
 }

@@ -72,8 +72,8 @@ void state_load_clear(struct state_load *l);
 /* The metadata of an optimizer's averager: {epoch, group_bits, optimizer_metadata}; the last is a
  * list with an entry for each leaf of the optimizer's state: a tensor by its number, or a value. */
 struct state_leaf {
-    enum { STATE_TENSOR, STATE_REAL, STATE_COUNT } kind;
-    int64_t index; /* STATE_TENSOR: among the optimizer's tensors; STATE_COUNT: the number */
+    enum { STATE_TENSOR, STATE_REAL, STATE_COUNT, STATE_TRUTH, STATE_NONE } kind;
+    int64_t index; /* TENSOR: among the optimizer's tensors; COUNT, TRUTH: the value */
     double real;
 };
 struct training_state {
