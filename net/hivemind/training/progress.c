@@ -115,6 +115,34 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
                                PROGRESS_FETCH_MAX);
 }
 
+/* eta = now + max_k max(0, target - estimated_k) / speed_k     peers k at the global epoch
+ *
+ * Peers at an earlier epoch take a state over before they train on: nobody knows when they will be
+ * done. */
+void progress_update_each(struct progress_view *v, const struct progress_record *records,
+                          size_t count, const struct progress_local *mine, double target,
+                          double now)
+{
+    double left = 0;
+    size_t at_epoch = 0;
+    memset(v, 0, sizeof *v);
+    v->epoch = mine->epoch;
+    for (size_t i = 0; i < count; i++)
+        if (!records[i].client_mode && records[i].epoch > v->epoch) v->epoch = records[i].epoch;
+    if (v->epoch == mine->epoch) v->samples = mine->samples;
+    for (size_t i = 0; i < count; i++) {
+        const struct progress_record *r = &records[i];
+        v->peers++;
+        v->clients += (size_t)(r->client_mode != 0);
+        if (r->epoch != v->epoch) continue;
+        at_epoch++;
+        left = fmax(left, fmax(0, target - estimated_samples(r, now)) /
+                              fmax(r->samples_per_second, SPEED_MIN));
+    }
+    v->eta = at_epoch ? now + left : INFINITY;
+    v->next_fetch = now + clip((v->eta - now) / 2, PROGRESS_FETCH_MIN, PROGRESS_FETCH_EACH_MAX);
+}
+
 /* Exponential average of seconds per sample, with Adam's correction of its start at 0:
  *
  *   e <- alpha * dt / n + (1 - alpha) * e      speed = 1 / (e / (1 - (1 - alpha)^k)) */

@@ -11,7 +11,8 @@
 #define PROGRESS_REPORT_EVERY 30.0 /* s, also without a change */
 #define PROGRESS_FETCH_MIN 0.5     /* s between polls of the others' records */
 #define PROGRESS_FETCH_MAX 10.0
-#define PROGRESS_FETCH_ALONE 3.0 /* while there are no records at all */
+#define PROGRESS_FETCH_EACH_MAX 2.0 /* with a target for each peer, as OpenDiLoCo's peers */
+#define PROGRESS_FETCH_ALONE 3.0    /* while there are no records at all */
 
 struct progress_record {
     struct peer_id peer;
@@ -45,6 +46,12 @@ struct progress_local {
 /* any: 0 if there was nothing under the key; records may be none even so (all have left). */
 void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
                      int any, const struct progress_local *mine, double target_batch, double now);
+
+/* The same where each peer has the target to itself, as in OpenDiLoCo: samples are our own, and eta
+ * is the slowest peer's. [spec outer-steps 4] */
+void progress_update_each(struct progress_view *v, const struct progress_record *records,
+                          size_t count, const struct progress_local *mine, double target,
+                          double now);
 
 /* Exponential average of seconds per sample, corrected for its start at 0. */
 struct performance {

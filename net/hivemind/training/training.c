@@ -59,16 +59,33 @@ static int may_step(struct training *c, double now)
     return 1;
 }
 
+/* Step 5 of an epoch, by everybody's samples, or by their estimate. */
+static enum training_advice advise(struct training *c, double now)
+{
+    const double wait = c->poll.view.eta - now;
+    int ready = c->poll.view.samples >= c->o.target_batch || wait <= 0;
+    /* A peer with local steps goes by its own samples; without any it follows the others. */
+    if (c->o.local_steps && c->own.samples) ready = c->own.samples >= c->o.target_batch;
+    /* The slowest peer of the epoch is so far from its target that no round can begin soon.
+     * [spec outer-steps 4, WAIT_FOR_ALL] */
+    if (c->o.local_steps && ready && c->poll.others && wait > c->o.matchmaking_time)
+        return TRAINING_WAIT_SLOWER;
+    if (ready && !may_step(c, now)) return TRAINING_WAIT;
+    /* Matchmaking begins before the target batch is complete, so that the group stands when
+     * it is. [spec hivemind-protocol 9, step 4] */
+    if (ready || (has_enough_peers(c) && wait <= c->o.matchmaking_time)) training_schedule(c);
+    return ready ? TRAINING_UPDATE : TRAINING_GO_ON;
+}
+
 /* After a local batch. [spec hivemind-protocol 9, steps 2 to 5] */
 static void begin_add(void *context)
 {
     struct request *w = context;
     struct training *c = w->c;
     double now = training_now(c);
-    int ready;
     /* Speed counts the computation of batches only: rounds and downloads do not make a peer
      * slow. */
-    if (w->number) performance_add(&c->own.speed, (double)w->number, w->seconds);
+    if (w->number && w->seconds > 0) performance_add(&c->own.speed, (double)w->number, w->seconds);
     if (c->own.phase == EPOCH_OVERLAPPED) { /* these samples are the next epoch's */
         c->own.next_samples = progress_plus(c->own.next_samples, w->number);
         w->advice = TRAINING_GO_ON;
@@ -83,18 +100,7 @@ static void begin_add(void *context)
             c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
         training_report(c);
     }
-    /* Step 5: ready if the target batch is there by the records, or by the estimate of their
-     * speeds. */
-    ready = c->poll.view.samples >= c->o.target_batch || now >= c->poll.view.eta;
-    if (should_catch_up(c, now)) w->advice = TRAINING_CATCH_UP;
-    else if (ready && !may_step(c, now)) w->advice = TRAINING_WAIT;
-    else {
-        /* Matchmaking begins before the target batch is complete, so that the group stands when
-         * it is. [spec hivemind-protocol 9, step 4] */
-        if (ready || (has_enough_peers(c) && c->poll.view.eta - now <= c->o.matchmaking_time))
-            training_schedule(c);
-        w->advice = ready ? TRAINING_UPDATE : TRAINING_GO_ON;
-    }
+    w->advice = should_catch_up(c, now) ? TRAINING_CATCH_UP : advise(c, now);
     request_complete(w, PL_OK);
 }
 
@@ -307,10 +313,14 @@ static int reports(void *context, const struct peer_id *peer)
 static int open_averager(struct training *c, int which, struct pl_err *err)
 {
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
+    static const char *const class_name[2][AVERAGERS] = {
+        { "GradientAverager", TRAINING_STATE_CLASS },
+        { "DiLoCoGradAverager", "DiLoCoStateAverager" } /* [spec outer-steps 4] */
+    };
     char prefix[GROUP_KEY_MAX];
     struct averager_options o = {
         .prefix = prefix,
-        .class_name = which == GRADIENT ? "GradientAverager" : TRAINING_STATE_CLASS,
+        .class_name = class_name[c->o.local_steps][which],
         .bits = c->o.group_bits,
         .target_size = c->o.group_size,
         .be = c->o.be,
@@ -339,8 +349,7 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         .absent_context = c,
         .reliability = &c->reliability,
         /* A weight is a claim: no peer gets more than four target batches of the mean. */
-        .weight_max = which == GRADIENT ? TRAINING_WEIGHT_MAX * (double)c->o.target_batch
-                                        : STATE_WEIGHT
+        .weight_max = which == GRADIENT ? training_weight_max(c) : STATE_WEIGHT
     };
     if (which == GRADIENT) {
         o.validation = c->o.validation;
@@ -373,6 +382,7 @@ int training_open(struct training **out, const struct training_options *o, struc
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     c->o = *o;
+    c->o.local_steps = o->local_steps != 0;
     c->loop = host_loop(o->host);
     c->poll.view = (struct progress_view){ .eta = INFINITY };
     c->help.last_epoch = c->poll.lead = -1;

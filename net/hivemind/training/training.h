@@ -45,6 +45,10 @@ struct training_options {
     const struct schema_tensor *schema;
     const enum pl_compression *method;
     int64_t target_batch;
+    /* 1: the rules of OpenDiLoCo. Each peer has the target to itself, what is averaged are changes
+     * of the parameters, each with weight 1, and the averagers have OpenDiLoCo's names. [spec
+     * outer-steps 4] */
+    int local_steps;
     size_t min_peers; /* that train, before the first common step: with fewer it waits, for */
     double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;
@@ -93,13 +97,17 @@ void training_set_epoch(struct training *c, int64_t epoch);
 void training_raise_epoch(struct training *c);
 
 enum training_advice {
-    TRAINING_GO_ON,   /* with the next local batch */
-    TRAINING_WAIT,    /* the target batch is there, but fewer than min_peers peers are */
+    TRAINING_GO_ON, /* with the next local batch */
+    TRAINING_WAIT,  /* the target batch is there, but fewer than min_peers peers are */
+    /* local_steps: ours is there, the others' are not yet: ask again soon, with 0 samples, or step
+     * without them */
+    TRAINING_WAIT_SLOWER,
     TRAINING_UPDATE,  /* the target batch is there */
     TRAINING_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
                             * it and drop the accumulated gradients. Given with pauses between */
 };
-/* Reports a local batch: its samples are in the gradient, it took so many seconds. */
+/* Reports a local batch: its samples are in the gradient, it took so many seconds; 0: samples from
+ * before a restart, which say nothing about our speed. */
 enum training_advice training_add(struct training *c, int64_t samples, double seconds);
 
 /* How the last rounds went. */
@@ -107,6 +115,7 @@ struct training_round {
     int status;      /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers;    /* in the group; 1: alone */
     int64_t samples; /* of gradients: everybody's, as far as known when the round was triggered */
+    int is_alone;    /* no other peer was there to average with */
     int verified;    /* 1: by BTARD */
     int banned;      /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;

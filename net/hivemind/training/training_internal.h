@@ -198,6 +198,8 @@ void training_report_later(struct training *c); /* again, in time */
 void training_warn(struct training *c, const char *text);
 /* Adds a round to the totals. missed: other peers should have come. */
 void training_count(struct training *c, const struct averager_result *r, int missed);
+/* The most that one peer's gradient, or its change of the parameters, may weigh. */
+double training_weight_max(const struct training *c);
 /* Begins matchmaking before the target batch is complete; the others do so at the same time. */
 void training_schedule(struct training *c);
 

@@ -115,8 +115,9 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* 2. Which epochs are believed? */
     count = drop_beyond(records, count, c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch);
     /* A peer with another target batch would step alone, without any error: warn the user. */
-    if (!c->o.auxiliary && target_watch_update(&c->poll.watch, records, count, &own,
-                                               c->o.target_batch, training_now(c), &warning))
+    if (!c->o.auxiliary && !c->o.local_steps &&
+        target_watch_update(&c->poll.watch, records, count, &own, c->o.target_batch,
+                            training_now(c), &warning))
         training_warn(c, warning.text);
     /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
     liveness_update(&c->poll.liveness, records, count, training_now(c), &count);
@@ -125,8 +126,12 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
     count = drop_beyond(records, count, c->own.epoch);
     if (c->own.samples || c->report.has_stored) records[count++] = own;
-    progress_update(&c->poll.view, records, count, n > 0, &mine, (double)c->o.target_batch,
-                    training_now(c));
+    if (c->o.local_steps)
+        progress_update_each(&c->poll.view, records, count, &mine, (double)c->o.target_batch,
+                             training_now(c));
+    else
+        progress_update(&c->poll.view, records, count, n > 0, &mine, (double)c->o.target_batch,
+                        training_now(c));
     free(records);
 }
 

@@ -113,12 +113,17 @@ void training_schedule(struct training *c)
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
+double training_weight_max(const struct training *c)
+{
+    return c->o.local_steps ? 1 : TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
+}
+
 /* Triggers the round with our gradient, weighted by its samples. Returns 0 if no round is under
  * way. */
 static int join_round(struct training *c, float *const *gradient, enum epoch_phase phase)
 {
     struct averager *a = c->a[GRADIENT];
-    const double most = TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
+    const double most = training_weight_max(c);
     c->gradient.is_alone = 0;
     c->gradient.samples = c->poll.view.samples;
     training_schedule(c);
@@ -201,6 +206,15 @@ static int is_behind_clients(const struct training *c, const struct group *g)
            !claims_can_be_shown(&c->poll.claims, c->own.epoch, training_now(c));
 }
 
+/* phi jumps at an outer step: a mean over two epochs of it would undo half of one. All of the group
+ * see the same epochs, so either all take the mean or none. */
+static int is_one_epoch(const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (gathered_epoch(&g->members[i]) != gathered_epoch(&g->members[g->self])) return 0;
+    return 1;
+}
+
 static int is_state_under_way(const struct training *c)
 {
     return c->state.phase == STATE_AVERAGING || c->state.phase == STATE_OUTDATED;
@@ -217,6 +231,11 @@ static void on_state(void *context, const struct averager_result *r)
     if (!r->status && r->group) claims_round(&c->poll.claims, r->group);
     /* Whether the group was ahead of us is judged at once, by the records of this moment. */
     c->state.result.ahead = !r->status && r->group && is_behind_clients(c, r->group);
+    if (c->o.local_steps && !r->status && r->group && !is_one_epoch(r->group)) {
+        c->state.result.status = pl_fail(&c->state.result.why, PL_EPROTO,
+                                         "a groupmate gave parameters of another epoch");
+        c->state.result.ahead = 0;
+    }
     c->state.phase = c->state.phase == STATE_OUTDATED ? STATE_IDLE : STATE_ENDED;
     c->state.waiter = NULL;
     if (w) request_complete(w, r->status);
@@ -233,7 +252,9 @@ static void finish_state_round(void *context)
         return;
     }
     c->state.waiter = w;
-    averager_finish(c->a[STATE]);
+    /* OpenDiLoCo's peers wait for it before their outer step. If one peer did not, its next round
+     * of phi would meet their last one, and so for ever. The averager's patience ends the wait. */
+    if (!c->o.local_steps) averager_finish(c->a[STATE]);
 }
 
 /* A NaN or an infinity from one peer would make everybody's mean useless, so groupmates refuse
@@ -263,6 +284,7 @@ void training_average(struct training *c, float *const *gradient, struct trainin
     *r = c->gradient.result;
     r->samples = c->gradient.samples;
     r->status = rc;
+    r->is_alone = w.tensor && c->gradient.is_alone;
     explain_failure(c, r, !w.tensor);
     request_wait(&finish, finish_state_round);
 }

@@ -258,9 +258,36 @@ static void metrics_are_summed(void **state)
     }
 }
 
+/* Each has the target to itself, and the slowest of the epoch decides. */
+static void each_peer_has_its_own_target(void **state)
+{
+    const struct progress_local mine = { 5, 70, 2 };
+    struct progress_record r[] = { record(1, 5, 70, 2, 0), record(2, 5, 40, 3, 10),
+                                   record(3, 5, 20, 16, 0), record(4, 4, 0, 1e-9, 0) };
+    struct progress_view v;
+    (void)state;
+    progress_update_each(&v, r, 4, &mine, TARGET, NOW);
+    assert_int_equal(v.epoch, 5);
+    assert_int_equal(v.samples, 70);
+    assert_int_equal(v.peers, 4);
+    assert_float_equal(v.eta, NOW + 15, 1e-9); /* ours: 30 samples at 2 a second */
+    assert_float_equal(v.next_fetch, NOW + PROGRESS_FETCH_EACH_MAX, 1e-9);
+    r[2].samples_per_second = 0; /* never: the wait has its own limit */
+    progress_update_each(&v, r, 4, &mine, TARGET, NOW);
+    assert_true(v.eta > NOW + 1e9 && !isnan(v.next_fetch));
+    progress_update_each(&v, NULL, 0, &mine, TARGET, NOW);
+    assert_true(isinf(v.eta));
+    assert_float_equal(v.next_fetch, NOW + PROGRESS_FETCH_EACH_MAX, 1e-9);
+    r[1].epoch = 6; /* we are behind: our samples are of another epoch */
+    progress_update_each(&v, r, 2, &mine, TARGET, NOW);
+    assert_int_equal(v.epoch, 6);
+    assert_int_equal(v.samples, 0);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(without_records_the_swarm_is_this_peer),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_peer_has_its_own_target),
+                                        cmocka_unit_test(without_records_the_swarm_is_this_peer),
                                         cmocka_unit_test(samples_of_one_epoch_speeds_of_all),
                                         cmocka_unit_test(age_of_a_record_is_clipped),
                                         cmocka_unit_test(next_poll),
