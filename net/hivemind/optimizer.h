@@ -149,6 +149,19 @@ struct pl_collaborative_options {
     void (*report)(void *context, const struct pl_collaborative_event *event);
     void *context; /* of schedule, step and report */
 
+    /* How peers agree; the same for all of them. NULL or "gradients": as above, one averaged
+     * gradient a step. "diloco" and "local_sgd": each peer makes inner_steps steps of the local
+     * optimizer alone, of target_batch samples of its own each; then the peers' changes of the
+     * parameters are averaged, and one outer step along the mean is the common step. So peers
+     * exchange inner_steps times less. diloco's outer step is Nesterov's; local_sgd's takes the
+     * mean of the parameters. Epochs count outer steps, while schedule and step get the number of
+     * the inner step, epoch * inner_steps and on. Peers of OpenDiLoCo may be in the run; delay and
+     * verify may not be. */
+    const char *algorithm;
+    int64_t inner_steps;   /* 50 */
+    double outer_lr;       /* of diloco; 0.7 */
+    double outer_momentum; /* of diloco; 0.9; negative: none */
+
     enum pl_collaborative_delay delay;
     /* On the wire: "run" (8 bits for large tensors, else 16), "none", "float16", "meanstd16",
      * "uniform8", "quantile8", "blockwise8"; the same for all peers; NULL: "run". */

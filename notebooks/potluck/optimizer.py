@@ -124,6 +124,9 @@ class Optimizer:
     beta1, beta2, eps  lamb: 0.9, 0.96, 1e-6; adam: 0.9, 0.999, 1e-8
     max_grad_norm  clips the global norm of gradients; lamb: 4, adam: 0, no clipping
     no_decay       names of the params without weight decay
+    algorithm      "gradients"; or "diloco", "local_sgd": every peer makes inner_steps steps alone, of
+                   target_batch samples of its own each, then the peers' changes are averaged. lr
+                   and optimizer are then functions of the inner step
     delay          what overlaps with the next batches: None, "step" (the optimizer's step) or "round"
                    (the averaging of gradients, too)
     report         a function of an Event; may be None

@@ -304,7 +304,8 @@ ReportFunction = c.CFUNCTYPE(None, void, P(CollaborativeEvent))
 
 class CollaborativeOptions(c.Structure):
     _fields_ = [("target_batch", i64), ("min_peers", size), ("min_peers_timeout", f64), ("optimizer", P(OptimizerOptions)), ("lr", f64), ("schedule", RateFunction),
-                ("step", StepFunction), ("report", ReportFunction), ("context", void), ("delay", c.c_int),
+                ("step", StepFunction), ("report", ReportFunction), ("context", void), ("algorithm", text),
+                ("inner_steps", i64), ("outer_lr", f64), ("outer_momentum", f64), ("delay", c.c_int),
                 ("compression", text), ("matchmaking_time", f64), ("averaging_timeout", f64), ("allreduce_timeout", f64),
                 ("average_state_every", i64), ("group_size", size), ("group_bits", text), ("bandwidth", f64),
                 ("clip", f64), ("verify", c.c_int), ("epoch", i64), ("epochs", i64), ("fresh", c.c_int),

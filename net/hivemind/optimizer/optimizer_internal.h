@@ -1,7 +1,8 @@
 /* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and
  * leaving (optimizer_open.c), steps (optimizer_step.c), delayed updates
- * (optimizer_delay.c), what changes our state (optimizer_update.c), a caller's plain tensors
- * (optimizer_tensors.c). Calls go down this list only. */
+ * (optimizer_delay.c), inner and outer steps (optimizer_local.c), what changes our state
+ * (optimizer_update.c), a caller's plain tensors (optimizer_tensors.c). Calls go down this list
+ * only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -39,6 +40,16 @@ struct delayed {
     struct pl_err why;
 };
 
+/* Training by an algorithm of ref/outer; optimizer_local.c. */
+struct outer_training {
+    struct pl_outer *state; /* the trainer's, or ours; NULL: gradients are averaged */
+    struct pl_outer *own;
+    int64_t samples;    /* accumulated for the next inner step */
+    int64_t inner;      /* inner steps since the last outer step */
+    double began;       /* when they began */
+    int is_undelivered; /* they hold the change of a round that has failed */
+};
+
 /* Our place in the swarm. */
 struct collaborative_member {
     struct swarm *swarm;       /* own, or the caller's */
@@ -66,6 +77,7 @@ struct pl_collaborative {
     double batch_began;
     struct step_account now;
     struct delayed delayed;
+    struct outer_training outer;
     int64_t failures; /* local ones in a row */
     int has_mixed;    /* averages with others are in our parameters */
     enum behind_reported behind;
@@ -92,6 +104,25 @@ int collaborative_is_hopeless(struct pl_collaborative *c);
  * reports the event. */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct training_round *round);
+
+/* --- optimizer_local.c */
+
+int local_open(struct pl_collaborative *c, struct pl_err *err);
+void local_close(struct pl_collaborative *c);
+/* A local batch is accumulated: the inner step, if it is complete. */
+int local_add_batch(struct pl_collaborative *c, int64_t samples, struct pl_err *err);
+/* Waits for peers that have inner steps left: no longer than it pays. Its advice is never WAIT. */
+enum training_advice local_wait(struct pl_collaborative *c);
+/* The round, and the outer step. */
+int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
+/* Drops what was accumulated for the next inner step. */
+void local_drop(struct pl_collaborative *c);
+/* Before a state of the swarm replaces ours: *change = x - phi, if a round for it has failed; else
+ * NULL. The caller frees it (the backend's memory). After it: x = phi + change. */
+int local_keep_change(struct pl_collaborative *c, float **change);
+int local_loaded(struct pl_collaborative *c, const float *change);
+/* What the local optimizer and its schedule know as the number of the step. */
+int64_t local_step_number(const struct pl_collaborative *c);
 
 /* --- optimizer_delay.c */
 

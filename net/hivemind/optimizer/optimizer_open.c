@@ -11,8 +11,11 @@
 #include "net/hivemind/swarm/averaging.h"
 #include "runtime/backend_open.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define INNER_STEPS_MAX 1000000 /* published runs have 15 to 500 */
 
 /* --- options ---------------------------------------------------------------------------------- */
 
@@ -27,6 +30,10 @@ static void set_defaults(struct pl_collaborative_options *o)
     if (!o->averaging_timeout) o->averaging_timeout = 180;
     if (!o->allreduce_timeout) o->allreduce_timeout = 60;
     if (!o->average_state_every) o->average_state_every = 1;
+    if (!o->algorithm) o->algorithm = "gradients";
+    if (!o->inner_steps) o->inner_steps = 50;
+    if (!o->outer_lr) o->outer_lr = 0.7; /* [DiLoCo 3.1] */
+    o->outer_momentum = o->outer_momentum < 0 ? 0 : o->outer_momentum > 0 ? o->outer_momentum : 0.9;
     if (!o->min_peers_timeout) o->min_peers_timeout = 300; /* two people start two machines */
     /* Without an end: claims and states beyond it are refused anyway. */
     if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
@@ -54,6 +61,23 @@ static int check_options(const struct pl_collaborative_run *run,
         o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
         o->min_peers_timeout < 0)
         return pl_fail(err, PL_EUSE, "a number of the options is negative");
+    if (strcmp(o->algorithm, "gradients") && strcmp(o->algorithm, "diloco") &&
+        strcmp(o->algorithm, "local_sgd"))
+        return pl_fail(err, PL_EUSE,
+                       "algorithm '%.40s': peers of a run train by gradients, diloco or local_sgd",
+                       o->algorithm);
+    if (strcmp(o->algorithm, "gradients") && (o->delay || o->verify))
+        return pl_fail(err, PL_EUSE,
+                       "algorithm %s: its rounds cannot be delayed, and no peer can recompute what "
+                       "others have trained: without delay and verify",
+                       o->algorithm);
+    if (o->inner_steps < 1 || o->inner_steps > INNER_STEPS_MAX || !(o->outer_lr > 0) ||
+        !isfinite(o->outer_lr) || !(o->outer_momentum < 1))
+        return pl_fail(err, PL_EUSE,
+                       "1 to %d inner steps, an outer rate above 0, an outer momentum below 1",
+                       INNER_STEPS_MAX);
+    if (o->target_batch > INT64_MAX / INNER_STEPS_MAX)
+        return pl_fail(err, PL_EUSE, "target batch %lld: too large", (long long)o->target_batch);
     if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
         return pl_fail(err, PL_EUSE, "compression '%.40s': unknown method", o->compression);
     if (o->group_bits &&
@@ -166,7 +190,9 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .tensors = state->count,
         .schema = state->schema,
         /* From here on as hivemind.Optimizer names them. [spec hivemind-protocol 10] */
-        .target_batch = o->target_batch,
+        /* OpenDiLoCo's target is that of an outer step. */
+        .target_batch = c->outer.state ? o->target_batch * o->inner_steps : o->target_batch,
+        .local_steps = c->outer.state != NULL,
         .min_peers = o->min_peers,
         .min_peers_timeout = o->min_peers_timeout,
         .matchmaking_time = o->matchmaking_time,
@@ -229,6 +255,8 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     if (loaded == PL_EUSE) return pl_fail(err, PL_EIO, "%s", why.text);
     if (loaded == PL_EIO) collaborative_warn(c, why.text);
     collaborative_share(c);
+    /* Local steps from before a restart count for the round that they belong to. */
+    if (c->outer.inner) training_add(c->training, c->outer.inner * c->o.target_batch, 0);
     return PL_OK;
 }
 
@@ -253,6 +281,7 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     else if (!rc)
         rc = collaborative_tensors_open(&c->tensors, &c->trainer, tensors, count, &c->o, &c->be,
                                         err);
+    if (!rc) rc = local_open(c, err);
     if (!rc) rc = join_swarm(c, run, err);
     if (!rc) rc = open_averagers(c, run->name, err);
     if (!rc) rc = enter_run(c, err);
@@ -284,6 +313,7 @@ void pl_collaborative_close(struct pl_collaborative *c)
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
     leave_swarm(&c->member);
+    local_close(c);
     collaborative_tensors_close(c->tensors);
     free(c);
 }

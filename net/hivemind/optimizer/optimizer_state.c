@@ -28,9 +28,14 @@ static int is_8bit(const struct optimizer_state *s, size_t i)
     return !strcmp(pl_optimizer_state_at(s->optimizer, first).name, "absmax1");
 }
 
+/* Of torch.optim.SGD with a momentum, which OpenDiLoCo takes for its outer step. */
+static const char *const leaves_outer[] = { "momentum_buffer" };
+
 const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_t i, size_t *n)
 {
     int small;
+    *n = 1;
+    if (s->outer) return leaves_outer;
     *n = 0;
     if (!s->optimizer) return NULL;
     small = is_8bit(s, i);
@@ -99,6 +104,43 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
                                   err);
     free(tensors);
     free(types);
+    return rc;
+}
+
+int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer)
+{
+    struct schema_tensor *schema = calloc(s->count + 1, sizeof *schema);
+    if (!schema) return PL_ENOMEM;
+    s->outer = outer;
+    /* One group: tensors with and without decay stay in one order. */
+    for (size_t i = 0; i < s->count; i++) schema[s->order[i]] = s->schema[i];
+    free(s->schema);
+    s->schema = schema;
+    for (size_t i = 0; i < s->count; i++) s->order[i] = i;
+    return PL_OK;
+}
+
+int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_state *s,
+                               const struct pl_outer_algorithm *algorithm,
+                               struct pl_outer_setup *setup, const float *x, struct pl_err *err)
+{
+    struct pl_outer_tensor *tensors = calloc(s->count + 1, sizeof *tensors);
+    int rc;
+    *outer = NULL;
+    if (!tensors) return pl_fail(err, PL_ENOMEM, "training state: no memory");
+    for (size_t i = 0; i < s->count; i++) {
+        struct pl_outer_tensor *to = &tensors[s->order[i]];
+        const struct pl_wire_type *type = &s->schema[i].type;
+        *to = (struct pl_outer_tensor){ .offset = s->tensors[s->order[i]].offset,
+                                        .n = s->tensors[s->order[i]].n,
+                                        .axes = type->dims };
+        memcpy(to->shape, type->size, (size_t)type->dims * sizeof *to->shape);
+    }
+    setup->be = s->be;
+    setup->tensors = tensors;
+    setup->count = (int)s->count;
+    rc = pl_outer_open(outer, algorithm, setup, x, err);
+    free(tensors);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #ifndef PL_OPTIMIZER_STATE_H
 #define PL_OPTIMIZER_STATE_H
 
+#include "ref/outer/outer.h"
 #include "runtime/optimizer.h"
 #include "net/hivemind/averaging/averager.h"
 
@@ -22,6 +23,7 @@ struct optimizer_state {
     size_t *order;                       /* the swarm's i-th is the optimizer's order[i]-th */
     size_t *first;                       /* (count) its first array among the optimizer's */
     size_t decayed;
+    struct pl_outer *outer; /* borrowed; NULL: the optimizer's moments are everybody's */
 };
 /* types: (count) shapes in the optimizer's order. The optimizer was opened with these tensors;
  * NULL: the caller's own optimizer, whose moments cannot be shared. */
@@ -34,6 +36,14 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
                                 const struct pl_optimizer_options *options,
                                 const struct pl_params *params, struct pl_err *err);
 void optimizer_state_close(struct optimizer_state *s);
+/* DiLoCo and its kin: what newcomers need is phi and the outer momentum, while each peer's moments
+ * stay its own. The order is the optimizer's. [spec outer-steps 4, state download] */
+int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer);
+/* Opens the state of an algorithm over these tensors, with values x; *setup says how, but for the
+ * tensors and the backend. */
+int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_state *s,
+                               const struct pl_outer_algorithm *algorithm,
+                               struct pl_outer_setup *setup, const float *x, struct pl_err *err);
 
 /* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one;
  * bits: of the group key. */

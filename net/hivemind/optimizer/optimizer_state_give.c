@@ -95,6 +95,36 @@ static void add_group(struct maker *m, const struct optimizer_state *s, size_t b
     add_real(m, decay);
 }
 
+static void add_truth(struct maker *m, int x)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_TRUTH, .index = x });
+}
+
+/* The options of torch.optim.SGD: dampening, differentiable, foreach, lr, maximize, momentum,
+ * nesterov, params, weight_decay. [spec outer-steps 4] */
+static void add_outer_group(struct maker *m, const struct optimizer_state *s)
+{
+    const struct pl_outer_setup *o = &s->outer->setup;
+    add_count(m, 0);
+    add_truth(m, 0);
+    add_leaf(m, (struct state_leaf){ .kind = STATE_NONE });
+    add_real(m, o->nu);
+    add_truth(m, 0);
+    add_real(m, o->mu);
+    add_truth(m, o->mu > 0);
+    for (size_t i = 0; i < s->count; i++) add_count(m, (int64_t)i);
+    add_count(m, 0);
+}
+
+/* b of one parameter. */
+static void add_outer_momentum(struct maker *m, const struct optimizer_state *s, size_t i)
+{
+    const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
+    void *data = add_moment(m, &s->schema[i].type);
+    const float *b = pl_outer_get(s->outer, "momentum");
+    if (data && s->be->get(data, b + t->offset, t->n * sizeof *b)) m->failed = 1;
+}
+
 /* Norms are tensors of no axes in PyTorch's state: four bytes and an empty shape. */
 static void add_scalar(struct maker *m, float x)
 {
@@ -153,7 +183,9 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     m.failed = !m.snapshot->tensors;
     /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol
      * 7] */
-    /* Tensors: parameters first, in the swarm's order. */
+    /* Tensors: parameters first, in the swarm's order; between outer steps that is phi, and not
+     * what this peer has trained since. */
+    if (s->outer) value = pl_outer_get(s->outer, "phi");
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         void *data = add_tensor(&m, &s->schema[i].type);
@@ -161,9 +193,13 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
         if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
     }
     /* Leaves: "param_groups" comes before "state" in the alphabet. */
-    if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
-    if (s->decayed < s->count) add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
-    for (size_t i = 0; i < s->count && !m.failed; i++) add_param_state(&m, s, i);
+    if (s->outer) add_outer_group(&m, s);
+    else if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
+    if (!s->outer && s->decayed < s->count)
+        add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
+    for (size_t i = 0; i < s->count && !m.failed; i++)
+        if (s->outer) add_outer_momentum(&m, s, i);
+        else add_param_state(&m, s, i);
     if (!m.failed) m.failed = training_state_write(&metadata, &m.meta) != PL_OK;
     if (!m.failed && (m.snapshot->metadata = malloc(bytes_length(&metadata)))) {
         memcpy(m.snapshot->metadata, bytes_at(&metadata), bytes_length(&metadata));

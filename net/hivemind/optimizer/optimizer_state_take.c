@@ -114,6 +114,33 @@ static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t
     return rc;
 }
 
+/* The outer momentum is the last leaf of each parameter: checked with put 0, taken with put 1. */
+static int walk_outer(struct optimizer_state *s, const struct state_load *l,
+                      const struct training_state *t, int put, struct pl_err *err)
+{
+    float *b = pl_outer_get(s->outer, "momentum");
+    for (size_t i = 0; i < s->count; i++) {
+        const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];
+        const struct tensor_message *m = leaf_tensor(s, l, &t->leaves[t->count - s->count + i],
+                                                     to->n, PL_F32);
+        float *x;
+        int rc;
+        if (!m)
+            return pl_fail(err, PL_EUSE,
+                           "state: parameter %zu has no outer momentum of %zu elements", i, to->n);
+        if (!put && !all_sound(s, m, -FLT_MAX))
+            return pl_fail(err, PL_EFORMAT, "state: the momentum of parameter %zu is not finite",
+                           i);
+        if (!put) continue;
+        x = pl_alloc(to->n, sizeof *x);
+        rc = x ? decode(x, s, m) : PL_ENOMEM;
+        if (!rc) rc = s->be->put(b + to->offset, x, to->n * sizeof *x);
+        pl_free(x);
+        if (rc) return pl_fail(err, rc, "state: %s", pl_status_name(rc));
+    }
+    return PL_OK;
+}
+
 /* Visits all moments in the order of their leaves: first with put 0 to check every one, then
  * with put 1 to take them. So nothing of a state is used before all of it was found sound. */
 static int walk(struct optimizer_state *s, const struct state_load *l,
@@ -121,6 +148,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
 {
     /* Groups' options are not read: ours are set by our own command line. */
     size_t at = t->count - state_leaves(s);
+    if (s->outer) return walk_outer(s, l, t, put, err);
     for (size_t i = 0; i < s->count; i++) {
         size_t n, array = s->first[s->order[i]];
         const char *const *names = optimizer_state_leaves(s, i, &n);
@@ -231,12 +259,15 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
         /* Decoded in host memory, then put on the device, one tensor at a time. */
         rc = x ? decode(x, s, &l->tensors[i]) : PL_ENOMEM;
         if (!rc) rc = s->be->put(value + to->offset, x, to->n * sizeof *x);
+        if (!rc && s->outer)
+            rc = s->be->put(pl_outer_get(s->outer, "phi") + to->offset, x, to->n * sizeof *x);
         pl_free(x);
         if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     }
     /* Whatever the optimizer has cached of the parameters is out of date. */
     if (s->optimizer) pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
+    if (!rc && s->outer) pl_outer_restart(s->outer);
     *epoch = t.epoch;
     training_state_clear(&t);
     return rc;

@@ -98,6 +98,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         c->now.batches++;
         c->now.loss += loss * (double)samples;
         c->now.batch_losses += loss;
+        if (c->outer.state && (rc = local_add_batch(c, samples, err))) return rc;
     }
     advice = training_add(c->training, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
@@ -106,6 +107,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         advice = training_add(c->training, 0, 0);
     }
     while (training_take_warning(c->training, &warning)) collaborative_warn(c, warning.text);
+    if (advice == TRAINING_WAIT_SLOWER) advice = local_wait(c);
     if (advice == TRAINING_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */
         if ((rc = delayed_advance(c, 1, err))) return rc;
@@ -116,6 +118,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     e.samples = c->now.samples;
     collaborative_report(c, &e);
     if (!e.due) return PL_OK;
+    if (c->outer.state) return local_take_outer_step(c, err);
     return c->o.delay == PL_DELAY_NONE ? take_common_step(c, err) : delayed_begin(c, err);
 }
 
@@ -133,7 +136,9 @@ static void renew_token(struct pl_collaborative *c)
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
     if (!rc) rc = delayed_advance(c, 0, err);
-    if (!rc && c->delayed.state != DELAYED_COPYING && (rc = collaborative_correct(c)))
+    /* Local steps go on from where they are: phi is corrected before its next outer step. */
+    if (!rc && c->delayed.state != DELAYED_COPYING && !c->outer.state &&
+        (rc = collaborative_correct(c)))
         pl_fail(err, rc, "parameters: %s", pl_status_name(rc));
     if (!rc) renew_token(c);
     /* An error of the machine is final: every later call returns it. */

@@ -49,6 +49,9 @@ struct pl_collaborative_trainer {
      * here is under way, perhaps on another thread. */
     int (*recompute)(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
                      float **gradient);
+    /* The state of options.algorithm over `value`, of which `state` gives newcomers a copy; NULL:
+     * the optimizer makes it. */
+    struct pl_outer *outer;
     double validators; /* of a round, on average; see allreduce.h, as data */
     const char *data;
 };

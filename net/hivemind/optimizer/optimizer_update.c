@@ -82,6 +82,7 @@ static void forget_accumulated(struct pl_collaborative *c)
 {
     c->trainer.drop(c->trainer.context);
     memset(&c->now, 0, sizeof c->now);
+    c->outer.samples = 0;
 }
 
 void collaborative_share(struct pl_collaborative *c)
@@ -133,6 +134,8 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     struct state_load state;
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_LOADED };
     double began = pl_seconds();
+    const int64_t before = c->epoch;
+    float *change = NULL;
     int unconfirmed, rc;
     /* A peer that is behind makes its last step itself; a newcomer may find that none is left.
      * Nothing is replaced before the whole state has been checked: no half of a stranger's state
@@ -140,8 +143,11 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     rc = training_load(c->training, least > c->epoch ? c->o.epochs - 1 : c->o.epochs, check_state,
                        &w, &state, err);
     if (rc == PL_EUSE) rc = explain_mismatch(c, &state, err);
+    if (!rc && c->outer.state) rc = local_keep_change(c, &change);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
-    if (!rc) rc = c->trainer.loaded(c->trainer.context, c->epoch);
+    if (!rc && c->outer.state) rc = local_loaded(c, c->epoch == before + 1 ? change : NULL);
+    if (!rc) rc = c->trainer.loaded(c->trainer.context, local_step_number(c));
+    if (change) c->trainer.state->be->free(change);
     /* Donors confirm each other by hashes; with one donor there is no other to compare with. */
     unconfirmed = state.confirmed < 2;
     state_load_clear(&state);
@@ -176,12 +182,14 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
     const struct timespec pause = { (time_t)FAILURES_PAUSE, 0 };
     struct pl_err err;
     if (c->failures <= FAILURES_MAX) collaborative_warn(c, why);
-    forget_accumulated(c);
+    /* Inner steps before this one stand, and so do their samples. */
+    if (c->outer.state) local_drop(c);
+    else forget_accumulated(c);
     if (c->failures >= FAILURES_MAX) {
         nanosleep(&pause, NULL);
         if (!collaborative_load(c, c->epoch, &err)) return;
     }
-    training_set_epoch(c->training, c->epoch);
+    if (!c->outer.state) training_set_epoch(c->training, c->epoch);
 }
 
 /* --- rounds and steps ------------------------------------------------------------------------- */
@@ -192,20 +200,22 @@ int collaborative_correct(struct pl_collaborative *c)
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_CORRECTED };
     struct training_round round;
     struct optimizer_state *state = c->trainer.state;
+    /* With local steps it is phi that peers have in common. */
+    float *value = c->outer.state ? pl_outer_get(c->outer.state, "phi") : c->trainer.value;
     int rc = PL_OK;
     if (!training_corrected(c->training, &round)) return PL_OK;
     c->has_mixed |= !round.status;
     /* The parameters go to host memory, get the difference, and go back. */
-    if (!round.status && !(rc = optimizer_state_get(state, c->host, c->trainer.value))) {
+    if (!round.status && !(rc = optimizer_state_get(state, c->host, value))) {
         training_correct(c->training, c->host);
-        rc = optimizer_state_put(state, c->trainer.value, (const float *const *)c->host);
+        rc = optimizer_state_put(state, value, (const float *const *)c->host);
     }
     /* The group was an epoch ahead, by number only: the round has made our parameters equal to
      * theirs. */
     if (!rc && round.ahead) {
         c->epoch++;
         training_raise_epoch(c->training);
-        rc = c->trainer.loaded(c->trainer.context, c->epoch);
+        rc = c->trainer.loaded(c->trainer.context, local_step_number(c));
     }
     report_round(c, &e, &round);
     return rc;

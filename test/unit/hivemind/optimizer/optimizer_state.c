@@ -70,7 +70,6 @@ static void carry(struct state_load *l, struct state_snapshot *s)
     struct bytes message = { 0 };
     struct pl_err err;
     memset(l, 0, sizeof *l);
-    assert_int_equal(s->count, TENSORS);
     while (!state_source_next(&source, &message, &be, NULL)) {
         assert_int_equal(state_load_add(l, bytes_at(&message), bytes_length(&message), &err),
                          PL_OK);
@@ -84,6 +83,7 @@ static struct state_snapshot *snapshot(void)
 {
     struct state_snapshot *s = optimizer_state_snapshot(&from.state, from.value, 3, 0.01, -1, "");
     assert_non_null(s);
+    assert_int_equal(s->count, TENSORS);
     assert_int_equal(s->tensors[STATE2].type.dtype, PL_U8);
     return s;
 }
@@ -185,9 +185,70 @@ static void negative_moments(void **state)
     }
 }
 
+/* DiLoCo's state: phi, whatever a peer has trained since, and the outer momentum of each parameter. */
+static void outer_state(void **state)
+{
+    const struct pl_optimizer_tensor tensors[] = { { 0, 6, 0, NULL }, { 16, 3, 0.045, NULL } };
+    const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size = { 2, 3 } },
+                                          { .dtype = PL_F32, .dims = 1, .size = { 3 } } };
+    const struct pl_optimizer_options lamb = pl_lamb_options();
+    struct optimizer_state s[2];
+    struct pl_outer *outer[2];
+    struct state_snapshot *given;
+    float x[2][32] = { { 0 } }, *phi, *b, *there;
+    struct pl_err err;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct pl_outer_setup setup;
+        pl_outer_defaults(&setup);
+        assert_int_equal(optimizer_state_open(&s[k], NULL, &lamb, &be, tensors, types, 2, &err),
+                         PL_OK);
+        assert_int_equal(s[k].order[0], 1); /* with decay first, as hivemind's groups are */
+        assert_int_equal(optimizer_state_open_outer(&outer[k], &s[k], pl_outer_find("diloco"),
+                                                    &setup, x[k], &err),
+                         PL_OK);
+        assert_int_equal(optimizer_state_use_outer(&s[k], outer[k]), PL_OK);
+        assert_int_equal(s[k].order[0], 0); /* in their own order, as OpenDiLoCo's are */
+        assert_int_equal(s[k].schema[0].type.dims, 2);
+    }
+    phi = pl_outer_get(outer[0], "phi");
+    b = pl_outer_get(outer[0], "momentum");
+    for (int i = 0; i < 19; i++) x[0][i] = -1, phi[i] = (float)i, b[i] = 100 + (float)i;
+    for (int bad = 0; bad < 4; bad++) {
+        struct state_load l;
+        int64_t epoch = 0;
+        int rc;
+        b[17] = bad == 1 ? NAN : bad == 2 ? INFINITY : 117;
+        given = optimizer_state_snapshot(&s[0], x[0], 3, 0.01, -1, "");
+        assert_non_null(given);
+        assert_int_equal(given->count, 4);
+        if (bad == 3) given->count = 3; /* without the last momentum */
+        carry(&l, given);
+        rc = optimizer_state_check(&s[1], &l, 3, &err);
+        assert_int_equal(rc, bad == 0 ? PL_OK : bad == 3 ? PL_EUSE : PL_EFORMAT);
+        if (!rc) assert_int_equal(optimizer_state_take(&s[1], x[1], &epoch, &l, &err), PL_OK);
+        if (!rc) assert_int_equal(epoch, 3);
+        state_load_clear(&l);
+        given->count = 4;
+        given->release(given);
+    }
+    there = pl_outer_get(outer[1], "momentum");
+    for (int i = 0; i < 19; i++) {
+        const int is_gap = 6 <= i && i < 16;
+        assert_float_equal(there[i], is_gap ? 0 : 100 + i, 0);
+        assert_float_equal(x[1][i], is_gap ? 0 : i, 0);
+        assert_float_equal(pl_outer_get(outer[1], "phi")[i], x[1][i], 0);
+    }
+    for (int k = 0; k < 2; k++) {
+        optimizer_state_close(&s[k]);
+        pl_outer_close(outer[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(outer_state, open_both, close_both),
         cmocka_unit_test_setup_teardown(same_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(another_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(no_table, open_both, close_both),
