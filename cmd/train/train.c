@@ -65,6 +65,7 @@ static int take_part(void *options, const char *name, const char *value, struct 
     return rc ? rc : option_integer(&w->part, first, 1, w->parts, err);
 }
 
+static const char *const algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
 static const char *const delays[] = { "none", "step", "round",
                                       NULL }; /* as enum pl_collaborative_delay */
 
@@ -123,6 +124,17 @@ static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     PREFLIGHT_ROW(swarm.no_check),
     { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
+    { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, algorithms),
+      "how peers agree. gradients: on one gradient a step, as in the paper's run. diloco, "
+      "local_sgd: each peer makes --inner-steps steps alone, of --target-batch samples of its own "
+      "each, then the peers' changes of the parameters are averaged: as many times fewer bytes. "
+      "diloco's outer step has momentum, local_sgd takes the mean. diloco trains with OpenDiLoCo's "
+      "peers" },
+    { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
+      "steps of each peer alone between two common ones; --steps counts these" },
+    { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of diloco's outer step" },
+    { "outer-momentum", "X", "0.9", OPT_REAL(swarm.outer_momentum, 0, 1),
+      "Nesterov momentum of diloco's outer step" },
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
     { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
@@ -181,6 +193,7 @@ static int run(struct requests *w, struct pl_err *err)
     struct pl_dalle_config config;
     struct pl_dalle *model = NULL;
     struct pl_trainer *trainer = NULL;
+    struct pl_outer *outer = NULL;
     struct pl_train_options training = { .peak = w->lr };
     enum train_end end;
     char path[PATH_MAX + 64];
@@ -227,6 +240,8 @@ static int run(struct requests *w, struct pl_err *err)
         training.warmup = (uint64_t)(w->warmup * (double)w->job.steps);
         rc = pl_trainer_open(&trainer, model, &training, err);
     }
+    if (!rc && w->swarm.run) rc = train_swarm_open_outer(&outer, &w->swarm, trainer, err);
+    w->job.outer = outer;
     if (rc) {
         /* The model fits where what did not is the optimizer's: that can lie in the host's
          * memory. */
@@ -251,6 +266,7 @@ static int run(struct requests *w, struct pl_err *err)
     }
     pl_free(w->held_out.tokens);
     pl_free(w->held_out.codes);
+    pl_outer_close(outer);
     pl_trainer_close(trainer);
     pl_dalle_close(model);
     return rc;
@@ -266,6 +282,18 @@ static int check(struct requests *w)
     if (join->client_mode && !join->join.count)
         return command_misused("train",
                                "--client-mode accepts no connections: --join MULTIADDR is needed");
+    if (strcmp(w->swarm.algorithm, "gradients")) {
+        if (!w->swarm.run)
+            return command_misused("train", "--algorithm %s is for a swarm: --run ID is needed",
+                                   w->swarm.algorithm);
+        if (w->swarm.delay || w->averaging.verify)
+            return command_misused("train",
+                                   "--algorithm %s: its rounds cannot be delayed or verified: "
+                                   "without --delay and --robust btard",
+                                   w->swarm.algorithm);
+        if (w->swarm.outer_momentum >= 1 || !(w->swarm.outer_lr > 0))
+            return command_misused("train", "--outer-lr is above 0, --outer-momentum below 1");
+    }
     if (w->averaging.verify && w->averaging.validators > 0 && w->swarm.delay)
         return command_misused("train",
                                "--delay mixes gradients of two steps' parameters, which validators "
@@ -280,6 +308,11 @@ static int check(struct requests *w)
 static void use_swarm(struct requests *w)
 {
     if (!w->swarm.run) return;
+    /* Whole outer steps. */
+    if (strcmp(w->swarm.algorithm, "gradients")) {
+        const uint64_t H = (uint64_t)w->swarm.inner_steps;
+        w->job.steps = (w->job.steps + H - 1) / H * H;
+    }
     join_options_default(&w->join);
     w->swarm.join = &w->join;
     w->swarm.averaging = &w->averaging;

@@ -33,7 +33,9 @@ struct state {
     json_t *position; /* of the data, right after the last step's samples */
     json_t *gathered; /* the same of the delayed step; NULL: none */
     uint64_t first_step, saved_step;
-    double mean; /* seconds a step, running */
+    double mean; /* seconds a call of `stepped`, running, and the steps that it has: */
+    uint64_t stride;
+    uint64_t last_step; /* of the call before */
     int rollbacks;
 };
 
@@ -70,11 +72,11 @@ static json_t *aliases(const struct pl_dalle *m)
     return failed ? NULL : alias;
 }
 
-int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
-                   json_t *position, const char *folder, int keep, char **written,
-                   struct pl_err *err)
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
+                   const struct pl_outer *outer, uint64_t step, json_t *position,
+                   const char *folder, int keep, char **written, struct pl_err *err)
 {
-    struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer };
+    struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer, .outer = outer };
     char name[64], *path;
     int rc;
     snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)step);
@@ -101,8 +103,8 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint6
 static int save(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
-    int rc = train_job_save(s->t->model, s->t->optimizer, s->t->step, s->position, job->out,
-                            job->keep, NULL, err);
+    int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, s->t->step, s->position,
+                            job->out, job->keep, NULL, err);
     if (!rc) s->saved_step = s->t->step;
     return rc;
 }
@@ -118,13 +120,14 @@ static int seek(struct train_source *source, const json_t *position, const char 
 }
 
 int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_source *source,
-                   const char *path, struct pl_err *err)
+                   struct pl_outer *outer, const char *path, struct pl_err *err)
 {
     struct st_file *f;
     json_t *training = NULL;
     int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
     rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
+    if (!rc && outer) rc = pl_checkpoint_load_outer(outer, model->params.value, f, err);
     /* With a trainer: moments, step, data position, so that training goes on bit for bit. */
     if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);
     if (!rc && t && !(training = pl_checkpoint_json(f, "training", err))) rc = PL_EFORMAT;
@@ -154,7 +157,7 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
         "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s elapsed, %s left",
         (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total, r->loss.text,
         r->loss.image, rate, progress_time(took, progress_elapsed(&s->progress)),
-        progress_time(left, (double)(job->steps - s->t->step) * s->mean));
+        progress_time(left, (double)(job->steps - s->t->step) / (double)s->stride * s->mean));
 }
 
 /* Accumulates the samples of one step. PL_EFORMAT: the loss is not finite, and the trainer is as
@@ -204,12 +207,29 @@ static void gathered(void *state)
     s->gathered = s->job->source.position(s->job->source.context);
 }
 
+static void moved(void *state)
+{
+    struct state *s = state;
+    json_t *position = s->job->source.position(s->job->source.context);
+    if (!position) return; /* no memory: an older one repeats some samples */
+    json_decref(s->position);
+    s->position = position;
+}
+
+/* Has the step come to a multiple of `every` since the last call? With DiLoCo a call is an outer
+ * step of many inner ones. */
+static int is_due(const struct state *s, uint64_t every)
+{
+    return every && s->t->step / every != s->last_step / every;
+}
+
 /* After each step: its log line, the terminal, and a checkpoint every save_every steps. */
 static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
 {
     struct state *s = state;
     const struct train_job *job = s->job;
     int rc;
+    s->stride = s->t->step > s->last_step ? s->t->step - s->last_step : 1;
     s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
     json_decref(s->position);
     s->position = s->gathered ? s->gathered : job->source.position(job->source.context);
@@ -217,15 +237,16 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     if (!s->position) return pl_fail(err, PL_ENOMEM, "no memory for the data position");
     rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
     if (!rc && job->held_out && job->held_out->count && job->held_out->every &&
-        (s->t->step % (uint64_t)job->held_out->every == 0 || s->t->step == job->steps))
+        (is_due(s, (uint64_t)job->held_out->every) || s->t->step == job->steps))
         rc = measure(s, err);
     show(s, r, s->t->step == job->steps);
-    if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
+    if (!rc && is_due(s, (uint64_t)job->save_every)) {
         rc = save(s, err);
         /* After bad numbers the trainer goes back to what a resumed run would begin with. */
         if (!rc && (rc = pl_trainer_snapshot(s->t)))
             pl_fail(err, rc, "no memory for the last good state");
     }
+    s->last_step = s->t->step;
     return rc;
 }
 
@@ -271,7 +292,7 @@ static int prepare(struct state *s, struct pl_err *err)
         rc = pl_checkpoint_newest(&newest, job->out, err);
         if (!rc && !newest)
             rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to continue from", job->out);
-        if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
+        if (!rc) rc = train_job_load(s->t->model, s->t, &source, job->outer, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
         if (!rc && s->t->step >= job->steps)
             fprintf(stderr,
@@ -282,7 +303,8 @@ static int prepare(struct state *s, struct pl_err *err)
     }
     if (!rc && !(s->position = job->source.position(job->source.context)))
         rc = pl_fail(err, PL_ENOMEM, "no memory for the data position");
-    s->first_step = s->saved_step = s->t->step;
+    s->first_step = s->saved_step = s->last_step = s->t->step;
+    s->stride = 1;
     return rc ? rc : train_log_open(&s->log, job->out, s->t->step, err);
 }
 
@@ -298,7 +320,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     /* In a swarm the collaborative optimizer decides when to step; afterwards it calls
      * `stepped`. */
     if (!rc && job->train_swarm) {
-        const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
+        const struct train_hooks hooks = { &s, stepped, gathered, moved, is_interrupted };
         rc = job->train_swarm(job->swarm_context, trainer, job, &hooks, &err);
     }
     while (!rc && !job->train_swarm && s.t->step < job->steps && !interrupted()) {

@@ -31,6 +31,8 @@ struct train_hooks {
     /* The next step's samples are complete, although the step comes later: resuming from that
      * step's checkpoint replays the batches from here on. */
     void (*gathered)(void *state);
+    /* A step of this peer alone is complete (DiLoCo's inner ones): a checkpoint may be taken. */
+    void (*moved)(void *state);
     int (*interrupted)(void *state);
 };
 struct train_job;
@@ -59,6 +61,7 @@ struct train_job {
     double seconds; /* stop (and save) after so long; 0: no limit */
     struct train_source source;
     struct train_held_out *held_out; /* NULL: none */
+    struct pl_outer *outer;          /* of --algorithm, borrowed, in every checkpoint; NULL: none */
     train_swarm_fn *train_swarm;     /* NULL: alone */
     void *swarm_context;
 };
@@ -77,15 +80,17 @@ extern const char *const train_configs[];     /* models that have a name */
 /* One of train_optimizers; PL_EUSE: none of them. */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
 
-/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. outer: NULL, or
+ * the state of an algorithm that peers train together by. position: of
  * the data; NULL: of a peer that has none, and a peer that resumes from it starts at its own.
  * *path, if asked for, is the caller's to free. */
-int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
-                   json_t *position, const char *folder, int keep, char **path, struct pl_err *err);
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
+                   const struct pl_outer *outer, uint64_t step, json_t *position,
+                   const char *folder, int keep, char **path, struct pl_err *err);
 
 /* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
- * source may be NULL. */
+ * source and outer may be NULL. */
 int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,
-                   const char *path, struct pl_err *err);
+                   struct pl_outer *outer, const char *path, struct pl_err *err);
 
 #endif

@@ -33,7 +33,16 @@ struct swarm_trainer {
     int is_repeatable;
     int64_t epoch, shuffled_epoch; /* of the parameters; of the order */
     double seconds_a_sample;       /* ours, running */
+    /* With local steps: the losses of all inner steps since the last outer one. */
+    struct pl_dalle_loss sum;
+    uint64_t samples;
 };
+
+/* Steps of the run at an outer step, as the schedule and the log count them. */
+static uint64_t steps_at(const struct swarm_trainer *l, int64_t epoch)
+{
+    return (uint64_t)epoch * (uint64_t)(l->w->job->outer ? l->w->inner_steps : 1);
+}
 
 /* --- batches ---------------------------------------------------------------------------------- */
 
@@ -107,12 +116,31 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
     if (delayed) return pl_trainer_step_delayed(l->t, &l->report, err);
     rc = pl_trainer_step(l->t, &l->report, err);
     if (!rc) l->epoch = epoch + 1;
+    if (!rc && l->w->job->outer) {
+        const double n = (double)l->report.samples;
+        l->sum.total += n * l->report.loss.total;
+        l->sum.text += n * l->report.loss.text;
+        l->sum.image += n * l->report.loss.image;
+        l->samples += l->report.samples;
+        l->w->hooks->moved(l->w->hooks->state);
+    }
     return rc;
 }
 
 static int apply_delayed(void *context)
 {
     return pl_trainer_apply_delayed(((struct swarm_trainer *)context)->t);
+}
+
+/* The report of an outer step has the mean loss of its inner ones. */
+static void end_outer_step(struct swarm_trainer *l, int64_t epoch)
+{
+    const double n = fmax(1, (double)l->samples);
+    l->report.loss = (struct pl_dalle_loss){ l->sum.total / n, l->sum.text / n, l->sum.image / n };
+    l->report.samples = l->samples;
+    l->t->step = steps_at(l, epoch);
+    memset(&l->sum, 0, sizeof l->sum);
+    l->samples = 0;
 }
 
 /* The snapshot is what the trainer rolls back to after bad numbers: now the state just loaded. */
@@ -195,17 +223,20 @@ static void print_json(const struct pl_collaborative_event *e)
 }
 
 /* Batches and good rounds are the progress line's matter: here is only what a user may act on. */
-static void print_text(const char *cmd, const struct pl_collaborative_event *e, int verify)
+static void print_text(const struct swarm_trainer *l, const struct pl_collaborative_event *e)
 {
+    const char *cmd = l->w->job->cmd;
+    const int verify = l->w->averaging->verify;
     switch (e->kind) {
     case PL_COLLABORATIVE_LOADED:
-        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
-                (long long)e->status.epoch);
+        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %llu\n", cmd,
+                (unsigned long long)steps_at(l, e->status.epoch));
         if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
         break;
     case PL_COLLABORATIVE_BEHIND:
-        fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",
-                cmd, (long long)e->status.global_epoch, (long long)e->status.epoch);
+        fprintf(stderr, "\npotluck %s: the swarm is at step %llu, we are at %llu: catching up\n",
+                cmd, (unsigned long long)steps_at(l, e->status.global_epoch),
+                (unsigned long long)steps_at(l, e->status.epoch));
         break;
     case PL_COLLABORATIVE_WARNING: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
     case PL_COLLABORATIVE_EPOCH:
@@ -240,7 +271,8 @@ static void report(void *context, const struct pl_collaborative_event *e)
     if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->join->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) print_json(e);
-    else if (!w->job->quiet) print_text(w->job->cmd, e, w->averaging->verify);
+    else if (!w->job->quiet) print_text(l, e);
+    if (e->kind == PL_COLLABORATIVE_EPOCH && w->job->outer) end_outer_step(l, e->status.epoch);
     if (e->kind == PL_COLLABORATIVE_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report,
                           e->samples / fmax(1e-9, e->status.samples_per_second), &err))
@@ -265,7 +297,7 @@ static int is_over(const struct swarm_trainer *l, const struct pl_collaborative 
 {
     const struct train_job *job = l->w->job;
     return l->w->hooks->interrupted(l->w->hooks->state) ||
-           pl_collaborative_epoch(c) >= (int64_t)job->steps ||
+           (job->outer ? l->t->step : (uint64_t)pl_collaborative_epoch(c)) >= job->steps ||
            (job->seconds > 0 && pl_seconds() - began > job->seconds);
 }
 
@@ -286,6 +318,22 @@ static int train(struct swarm_trainer *l, struct pl_collaborative *c, double beg
             pl_collaborative_held_out(c, held_out = h->last);
     }
     return rc ? rc : pl_collaborative_finish(c, err);
+}
+
+/* A checkpoint of a training alone knows its steps, but no outer ones. */
+static int64_t first_epoch(const struct swarm_trainer *l)
+{
+    const struct pl_outer *o = l->w->job->outer;
+    if (!o) return (int64_t)l->t->step;
+    return o->counter[PL_OUTER_STEPS] == l->t->step
+               ? (int64_t)o->counter[PL_OUTER_ROUNDS]
+               : (int64_t)(l->t->step / (uint64_t)l->w->inner_steps);
+}
+
+static int64_t last_epoch(const struct swarm_trainer *l)
+{
+    const uint64_t steps = l->w->job->steps;
+    return (int64_t)(l->w->job->outer ? steps / (uint64_t)l->w->inner_steps : steps);
 }
 
 static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct rsa_key *key,
@@ -309,6 +357,7 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                                 .loaded = loaded,
                                                 .drop = drop,
                                                 .overlaps = p->be->many_threads,
+                                                .outer = w->job->outer,
                                                 .recompute = l->is_repeatable ? recompute : NULL,
                                                 .validators = l->is_repeatable ? a->validators : 0,
                                                 .data = data };
@@ -317,8 +366,10 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                           .target_batch = w->job->target_batch,
                                           .lr = l->t->options.peak,
                                           .schedule = learning_rate,
-                                          .epoch = (int64_t)l->t->step,
-                                          .epochs = (int64_t)w->job->steps,
+                                          .algorithm = w->algorithm,
+                                          .inner_steps = w->inner_steps,
+                                          .epoch = first_epoch(l),
+                                          .epochs = last_epoch(l),
                                           .average_state_every = w->average_state_every,
                                           .matchmaking_time = a->matchmaking_time,
                                           .averaging_timeout = a->averaging_timeout,
@@ -343,7 +394,7 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
     l->shuffled_epoch = -1;
     if (!rc) rc = pl_collaborative_open(&c, &run, NULL, 0, &o, err);
     if (!rc) rc = train(l, c, began, err);
-    if (c) l->t->step = (uint64_t)pl_collaborative_epoch(c);
+    if (c && !w->job->outer) l->t->step = (uint64_t)pl_collaborative_epoch(c);
     pl_collaborative_close(c);
     return rc;
 }
@@ -372,6 +423,27 @@ static void print_addresses(const struct train_swarm *w, struct swarm *s)
     fflush(stdout);
 }
 
+int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
+                           struct pl_trainer *trainer, struct pl_err *err)
+{
+    const struct pl_outer_algorithm *algorithm = pl_outer_find(w->algorithm);
+    const struct pl_params *p = &trainer->model->params;
+    struct optimizer_state state;
+    struct pl_outer_setup setup;
+    int rc;
+    *outer = NULL;
+    if (!strcmp(w->algorithm, "gradients")) return PL_OK;
+    rc = optimizer_state_open_params(&state, NULL, &trainer->options.optimizer, p, err);
+    if (rc) return rc;
+    pl_outer_defaults(&setup);
+    setup.H = (int)w->inner_steps;
+    setup.nu = w->outer_lr;
+    setup.mu = w->outer_momentum;
+    rc = optimizer_state_open_outer(outer, &state, algorithm, &setup, p->value, err);
+    optimizer_state_close(&state);
+    return rc;
+}
+
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err)
 {
@@ -381,10 +453,12 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct rsa_key key = { 0 };
     struct swarm_options so = join_options_swarm(w->join, job->cmd);
     struct pl_memory_plan memory;
+    /* Peers report the target of an outer step. */
+    const int64_t target = job->target_batch * (job->outer ? w->inner_steps : 1);
     struct preflight_join_options asks = { .swarm = &so,
                                            .run = w->run,
                                            .memory = &memory,
-                                           .target_batch = job->target_batch,
+                                           .target_batch = target,
                                            .be = trainer->model->params.be,
                                            .json = w->json,
                                            .quiet = job->quiet,
@@ -410,7 +484,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         w->page.run = w->run;
         w->page.membership = &w->join->membership;
         w->page.folder = job->out;
-        w->page.target_batch = job->target_batch;
+        w->page.target_batch = target;
         w->page.total_steps = (int64_t)job->steps;
         own_page_start(&w->page, &s, so.join, so.join_count);
         memory_plan(&memory, trainer, job);

@@ -14,7 +14,10 @@ struct train_swarm {
     struct own_page page;
     int64_t average_state_every; /* epochs */
     int delay;                   /* enum pl_collaborative_delay */
-    double slow;                 /* least time of a micro-batch, s */
+    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next three */
+    int64_t inner_steps;
+    double outer_lr, outer_momentum;
+    double slow; /* least time of a micro-batch, s */
     int json, no_check;
     /* private */
     struct pl_trainer *trainer;
@@ -24,6 +27,9 @@ struct train_swarm {
 
 /* A train_swarm_fn; context is the struct. Prints what a user has to know to stderr, with json
  * lines of JSON to stdout. */
+/* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */
+int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
+                           struct pl_trainer *trainer, struct pl_err *err);
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err);
 

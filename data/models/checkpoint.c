@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define OUTER_NAME "outer.state"
 /* Names of the optimizer's arrays: prefix, parameter, array. */
 #define STATE_NAME_MAX (PL_NAME_MAX + 40)
 
@@ -56,7 +57,7 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
 {
     const struct pl_params *p = c->params;
     size_t states = c->optimizer ? pl_optimizer_state_count(c->optimizer) : 0;
-    void **copy = calloc(p->count + states + 1, sizeof *copy);
+    void **copy = calloc(p->count + states + 2, sizeof *copy);
     struct st_writer *w = pl_safetensors_writer_new();
     int rc = copy && w ? PL_OK : PL_ENOMEM;
     if (!rc)
@@ -85,9 +86,15 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
             rc = pl_safetensors_writer_add(w, name, s.element_size == 1 ? PL_U8 : PL_F32, 1, &n,
                                            to);
     }
+    if (!rc && c->outer) {
+        int64_t n = (int64_t)pl_outer_state_bytes(c->outer);
+        void *to = copy[p->count + states] = pl_alloc((size_t)n, 1);
+        rc = to ? pl_outer_save(c->outer, to) : PL_ENOMEM;
+        if (!rc) rc = pl_safetensors_writer_add(w, OUTER_NAME, PL_U8, 1, &n, to);
+    }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);
-    for (size_t i = 0; copy && i < p->count + states; i++) pl_free(copy[i]);
+    for (size_t i = 0; copy && i < p->count + states + 1; i++) pl_free(copy[i]);
     free(copy);
     pl_safetensors_writer_free(w);
     return rc;
@@ -211,6 +218,29 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         if (rc) return pl_fail(err, rc, "%s: %s", f->path, pl_status_name(rc));
     }
     return PL_OK;
+}
+
+int pl_checkpoint_load_outer(struct pl_outer *outer, const float *x, const struct st_file *f,
+                             struct pl_err *err)
+{
+    const struct st_tensor *t = pl_safetensors_find(f, OUTER_NAME);
+    float *const buffers[] = { pl_outer_get(outer, "phi"), pl_outer_get(outer, "momentum") };
+    struct pl_err why = { "" };
+    double squares = 0;
+    int rc;
+    if (!t) return outer->setup.be->copy(buffers[0], x, outer->n);
+    if (t->dtype != PL_U8)
+        return pl_fail(err, PL_EFORMAT, "%s: %s holds %s, expected U8", f->path, OUTER_NAME,
+                       pl_dtype_name(t->dtype));
+    rc = pl_outer_load(outer, t->data, t->n, &why);
+    if (rc) return pl_fail(err, rc, "%s: %s", f->path, why.text);
+    pl_safetensors_release(f, t);
+    for (size_t i = 0; !rc && i < PL_COUNT(buffers); i++) {
+        rc = outer->setup.be->sumsq(&squares, buffers[i], outer->n);
+        if (!rc && !isfinite(squares))
+            return pl_fail(err, PL_EFORMAT, "%s: %s is not finite", f->path, OUTER_NAME);
+    }
+    return rc;
 }
 
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err)

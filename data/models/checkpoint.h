@@ -4,6 +4,7 @@
 #define PL_CHECKPOINT_H
 
 #include "runtime/optimizer.h"
+#include "ref/outer/outer.h"
 #include "ref/model/params.h"
 #include "data/files/safetensors.h"
 
@@ -13,8 +14,11 @@
  * absmax1, ...>", in the model's order of elements. */
 
 struct pl_checkpoint {
-    const struct pl_params *params;      /* all pointers are borrowed */
-    struct pl_optimizer *optimizer;      /* NULL: parameters only */
+    const struct pl_params *params; /* all pointers are borrowed */
+    struct pl_optimizer *optimizer; /* NULL: parameters only */
+    const struct pl_outer
+        *outer; /* what peers that train together have in common, such as phi and the
+                                     outer momentum: a tensor "outer.state"; NULL: nothing */
     int (*transposed)(const char *name); /* matrices that the file stores transposed; NULL: none */
     json_t *config;                      /* the model's configuration; metadata "config"; or NULL */
     json_t *alias;    /* {"repeated name": "stored name"}; metadata "alias"; or NULL */
@@ -39,6 +43,10 @@ int pl_checkpoint_load_params(const struct pl_params *params, const struct st_fi
 /* Loads every array of the optimizer, but not its step counter. */
 int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optimizer *optimizer,
                                  const struct st_file *f, struct pl_err *err);
+/* Loads "outer.state". A file that has none is of a training alone, or by gradients: then phi is
+ * the parameters x, and there is no momentum yet. */
+int pl_checkpoint_load_outer(struct pl_outer *outer, const float *x, const struct st_file *f,
+                             struct pl_err *err);
 /* Parses a metadata entry as JSON; NULL with a message if that fails. The caller decrefs. */
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err);
 
