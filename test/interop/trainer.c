@@ -149,6 +149,7 @@ int main(int argc, char **argv)
                                              { "delay", 1, NULL, 'D' },
                                              { "group-size", 1, NULL, 'g' },
                                              { "group-bits", 1, NULL, 'B' },
+                                             { "inner-steps", 1, NULL, 'i' },
                                              { 0 } };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" }, *join[8];
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
@@ -193,6 +194,10 @@ int main(int argc, char **argv)
         case 'v': t.save = optarg; break;
         case 'g': o.group_size = (size_t)atoll(optarg); break;
         case 'B': o.group_bits = optarg; break;
+        case 'i':
+            o.algorithm = "diloco";
+            o.inner_steps = atoll(optarg);
+            break;
         case 'D':
             o.delay = !strcmp(optarg, "round")  ? PL_DELAY_ROUND
                       : !strcmp(optarg, "step") ? PL_DELAY_STEP
