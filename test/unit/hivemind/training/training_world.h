@@ -247,7 +247,7 @@ static void *train_loop(void *context)
             samples = 0;
             if (!take_over(p)) training_set_epoch(p->c, p->epoch);
             break;
-        case TRAINING_WAIT: /* not without min_peers */
+        case TRAINING_WAIT:        /* not without min_peers */
         case TRAINING_WAIT_SLOWER: /* not without local_steps */
         case TRAINING_GO_ON: break;
         }
