@@ -5,8 +5,7 @@
  *   hooks   the optimizer asks this trainer for its gradient, for a step, for a peer's state
  *   report  its events become lines for the user, log entries and checkpoints
  *
- * The optimizer decides when to step and with which peers, and handles failures. Parameters stay
- * in the device's memory: the hooks pass pointers, not copies. */
+ * The optimizer decides when to step. Parameters stay in the device's memory. */
 #include "train_swarm.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
@@ -33,8 +32,7 @@ struct swarm_trainer {
     int is_repeatable;
     int64_t epoch, shuffled_epoch; /* of the parameters; of the order */
     double seconds_a_sample;       /* ours, running */
-    /* With local steps: the losses of all inner steps since the last outer one. */
-    struct pl_dalle_loss sum;
+    struct pl_dalle_loss sum;      /* with local steps: of all since the last outer one */
     uint64_t samples;
 };
 
