@@ -1,6 +1,6 @@
 /* outer_steps.cu - outer steps, at the speed of memory. The build fuses no multiply-add, so each
  * product and sum is rounded once, as in the reference. */
-#include "ref/outer/outer_steps.h"
+#include "../ref/outer/outer_steps.h"
 
 #include "vectorized.cuh"
 #include "bf16_weights.cuh"

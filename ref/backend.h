@@ -22,7 +22,7 @@
 #include "centered_clip.h"
 #include "outer/chunks.h"
 #include "outer/e3m0.h"
-#include "ref/outer/outer_steps.h"
+#include "outer/outer_steps.h"
 #include "rotary.h"
 #include "shift.h"
 #include "vector.h"

@@ -113,13 +113,13 @@ mkdir "$work/g"
 head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
 refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
 refuses 1 "no checkpoint" train --out "$work/empty" --resume
-refuses 1 "a exists: --resume continues from it" train --out "$work/a"
+refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.png"
 
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0
-refuses 2 "none of none, step, round" train --out "$work/h" --run r --delay forever
+refuses 2 "not one of none, step, round" train --out "$work/h" --run r --delay forever
 refuses 2 "zeros and ones" train --out "$work/h" --run r --group-bits 012
 refuses 2 "group-size" train --out "$work/h" --run r --group-size 1
 refuses 2 "bandwidth" train --out "$work/h" --run r --bandwidth -1
