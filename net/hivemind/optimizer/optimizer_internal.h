@@ -1,8 +1,8 @@
 /* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and
  * leaving (optimizer_open.c), steps (optimizer_step.c), delayed updates
  * (optimizer_delay.c), inner and outer steps (optimizer_local.c), what changes our state
- * (optimizer_update.c), a caller's plain tensors (optimizer_tensors.c). Calls go down this list
- * only. */
+ * (optimizer_update.c), what is remembered between outer steps (optimizer_outer.c), a caller's
+ * plain tensors (optimizer_tensors.c). Calls go down this list only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -40,7 +40,7 @@ struct delayed {
     struct pl_err why;
 };
 
-/* Training by an algorithm of ref/outer; optimizer_local.c. */
+/* Training by an algorithm of ref/outer; optimizer_local.c, optimizer_outer.c. */
 struct outer_training {
     struct pl_outer *state; /* the trainer's, or ours; NULL: gradients are averaged */
     struct pl_outer *own;
@@ -107,14 +107,17 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
 
 /* --- optimizer_local.c */
 
-int local_open(struct pl_collaborative *c, struct pl_err *err);
-void local_close(struct pl_collaborative *c);
 /* A local batch is accumulated: the inner step, if it is complete. */
 int local_add_batch(struct pl_collaborative *c, int64_t samples, struct pl_err *err);
 /* Waits for peers that have inner steps left: no longer than it pays. Its advice is never WAIT. */
 enum training_advice local_wait(struct pl_collaborative *c);
 /* The round, and the outer step. */
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
+
+/* --- optimizer_outer.c */
+
+int local_open(struct pl_collaborative *c, struct pl_err *err);
+void local_close(struct pl_collaborative *c);
 /* Drops what was accumulated for the next inner step. */
 void local_drop(struct pl_collaborative *c);
 /* Before a state of the swarm replaces ours: *change = x - phi, if a round for it has failed; else
@@ -123,6 +126,8 @@ int local_keep_change(struct pl_collaborative *c, float **change);
 int local_loaded(struct pl_collaborative *c, const float *change);
 /* What the local optimizer and its schedule know as the number of the step. */
 int64_t local_step_number(const struct pl_collaborative *c);
+/* Into the saved state: a checkpoint knows its epoch by them. */
+void local_count_steps(struct pl_collaborative *c);
 
 /* --- optimizer_delay.c */
 

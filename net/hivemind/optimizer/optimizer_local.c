@@ -20,7 +20,6 @@
 #include "optimizer_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -35,25 +34,7 @@
  * phi and b stay finite, whatever others send. */
 #define CHANGE_MAX 1e30f
 
-int64_t local_step_number(const struct pl_collaborative *c)
-{
-    return c->outer.state ? c->epoch * c->o.inner_steps + c->outer.inner : c->epoch;
-}
-
-/* The counters of the saved state are those of the run: a checkpoint knows its epoch by them. */
-static void count_steps(struct pl_collaborative *c)
-{
-    c->outer.state->counter[PL_OUTER_ROUNDS] = (uint64_t)c->epoch;
-    c->outer.state->counter[PL_OUTER_STEPS] = (uint64_t)local_step_number(c);
-}
-
 /* --- inner steps ------------------------------------------------------------------------------ */
-
-void local_drop(struct pl_collaborative *c)
-{
-    c->trainer.drop(c->trainer.context);
-    c->outer.samples = 0;
-}
 
 /* x = phi: what was trained since the last outer step is lost. */
 static int restart(struct pl_collaborative *c)
@@ -147,7 +128,7 @@ static int fail_round(struct pl_collaborative *c, const struct training_round *r
     c->outer.is_undelivered = 1;
     memset(&c->now, 0, sizeof c->now);
     c->outer.began = pl_seconds();
-    count_steps(c);
+    local_count_steps(c);
     training_set_epoch(c->training, c->epoch);
     return PL_OK;
 }
@@ -194,67 +175,4 @@ int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err)
     rc = collaborative_stepped(c, &account, &round);
     c->outer.began = pl_seconds();
     return rc ? pl_fail(err, rc, "outer step: %s", pl_status_name(rc)) : PL_OK;
-}
-
-/* --- a state of the swarm --------------------------------------------------------------------- */
-
-int local_keep_change(struct pl_collaborative *c, float **change)
-{
-    const struct pl_outer *o = c->outer.state;
-    const struct pl_backend *be = o->setup.be;
-    int rc;
-    *change = NULL;
-    if (!c->outer.is_undelivered) return PL_OK;
-    if (!(*change = be->alloc(o->n * sizeof **change))) return PL_ENOMEM;
-    rc = be->copy(*change, c->trainer.value, o->n);
-    return rc ? rc : be->axpy(*change, -1, pl_outer_get(o, "phi"), o->n);
-}
-
-int local_loaded(struct pl_collaborative *c, const float *change)
-{
-    c->outer.inner = 0;
-    c->outer.is_undelivered = 0;
-    c->outer.began = pl_seconds();
-    count_steps(c);
-    return change ? c->outer.state->setup.be->axpy(c->trainer.value, 1, change, c->outer.state->n)
-                  : PL_OK;
-}
-
-/* --- open, close ------------------------------------------------------------------------------ */
-
-int local_open(struct pl_collaborative *c, struct pl_err *err)
-{
-    const struct pl_collaborative_options *o = &c->o;
-    const struct pl_outer_algorithm *algorithm = pl_outer_find(o->algorithm);
-    struct pl_outer_setup setup;
-    uint64_t steps;
-    int rc = PL_OK;
-    if (!strcmp(o->algorithm, "gradients")) return PL_OK;
-    c->outer.state = c->trainer.outer;
-    pl_outer_defaults(&setup);
-    setup.H = (int)o->inner_steps;
-    setup.nu = o->outer_lr;
-    setup.mu = o->outer_momentum;
-    if (!c->outer.state) {
-        rc = optimizer_state_open_outer(&c->outer.own, c->trainer.state, algorithm, &setup,
-                                        c->trainer.value, err);
-        c->outer.state = c->outer.own;
-    }
-    if (!rc && (rc = optimizer_state_use_outer(c->trainer.state, c->outer.state)))
-        pl_fail(err, rc, "no memory");
-    if (rc) return rc;
-    /* A state that was saved between two outer steps has made some inner ones. */
-    steps = c->outer.state->counter[PL_OUTER_STEPS];
-    if (c->outer.state->counter[PL_OUTER_ROUNDS] == (uint64_t)c->epoch &&
-        steps > (uint64_t)local_step_number(c))
-        c->outer.inner = (int64_t)steps - local_step_number(c);
-    count_steps(c);
-    c->outer.began = pl_seconds();
-    return PL_OK;
-}
-
-void local_close(struct pl_collaborative *c)
-{
-    pl_outer_close(c->outer.own);
-    c->outer.own = c->outer.state = NULL;
 }

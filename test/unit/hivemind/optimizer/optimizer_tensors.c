@@ -82,7 +82,7 @@ static int open_model(struct pl_collaborative **c, struct model *m, const char *
     const struct pl_collaborative_tensor tensors[] = { { "w", 2, { 2, 3 }, m->w, 0 },
                                                        { "b", 1, { B }, m->b, 1 } };
     o.target_batch = 4;
-    o.matchmaking_time = 1;
+    if (!o.matchmaking_time) o.matchmaking_time = 1;
     o.report = report;
     o.context = m;
     return pl_collaborative_open(c, &run, tensors, 2, &o, err);
@@ -222,7 +222,10 @@ static void *step_first(void *context)
 
 static void first_step_waits_for_peers(void **state)
 {
-    struct pl_collaborative_options o = { .lr = 0.1, .min_peers = 2, .min_peers_timeout = LIMIT };
+    /* The first peer hears of the second one up to a second after that has begun its search. */
+    struct pl_collaborative_options o = {
+        .lr = 0.1, .min_peers = 2, .min_peers_timeout = LIMIT, .matchmaking_time = 5
+    };
     struct model a, b;
     struct pl_collaborative *first = open_filled(&a, 1, NULL, o), *second;
     struct waiting_peer p = { first, &a, -1 };

@@ -1,0 +1,91 @@
+/* optimizer_outer.c - what a peer with local steps remembers between two outer steps: phi and the
+ * outer momentum (in pl_outer), how many inner steps it has made, and whether a round has failed
+ * to deliver its change x - phi. [spec outer-steps 3, 4]
+ *
+ * optimizer_local.c makes these steps; a state of the swarm replaces what is remembered here. */
+#include "optimizer_internal.h"
+
+#include <string.h>
+
+/* --- counters --------------------------------------------------------------------------------- */
+
+int64_t local_step_number(const struct pl_collaborative *c)
+{
+    return c->outer.state ? c->epoch * c->o.inner_steps + c->outer.inner : c->epoch;
+}
+
+/* The counters of the saved state are those of the run: a checkpoint knows its epoch by them. */
+void local_count_steps(struct pl_collaborative *c)
+{
+    c->outer.state->counter[PL_OUTER_ROUNDS] = (uint64_t)c->epoch;
+    c->outer.state->counter[PL_OUTER_STEPS] = (uint64_t)local_step_number(c);
+}
+
+void local_drop(struct pl_collaborative *c)
+{
+    c->trainer.drop(c->trainer.context);
+    c->outer.samples = 0;
+}
+
+/* --- a state of the swarm --------------------------------------------------------------------- */
+
+int local_keep_change(struct pl_collaborative *c, float **change)
+{
+    const struct pl_outer *o = c->outer.state;
+    const struct pl_backend *be = o->setup.be;
+    int rc;
+    *change = NULL;
+    if (!c->outer.is_undelivered) return PL_OK;
+    if (!(*change = be->alloc(o->n * sizeof **change))) return PL_ENOMEM;
+    rc = be->copy(*change, c->trainer.value, o->n);
+    return rc ? rc : be->axpy(*change, -1, pl_outer_get(o, "phi"), o->n);
+}
+
+int local_loaded(struct pl_collaborative *c, const float *change)
+{
+    c->outer.inner = 0;
+    c->outer.is_undelivered = 0;
+    c->outer.began = pl_seconds();
+    local_count_steps(c);
+    return change ? c->outer.state->setup.be->axpy(c->trainer.value, 1, change, c->outer.state->n)
+                  : PL_OK;
+}
+
+/* --- open, close ------------------------------------------------------------------------------ */
+
+int local_open(struct pl_collaborative *c, struct pl_err *err)
+{
+    const struct pl_collaborative_options *o = &c->o;
+    const struct pl_outer_algorithm *algorithm = pl_outer_find(o->algorithm);
+    struct pl_outer_setup setup;
+    uint64_t steps;
+    int rc = PL_OK;
+    if (!strcmp(o->algorithm, "gradients")) return PL_OK;
+    c->outer.state = c->trainer.outer;
+    pl_outer_defaults(&setup);
+    setup.H = (int)o->inner_steps;
+    setup.nu = o->outer_lr;
+    setup.mu = o->outer_momentum;
+    if (!c->outer.state) {
+        rc = optimizer_state_open_outer(&c->outer.own, c->trainer.state, algorithm, &setup,
+                                        c->trainer.value, err);
+        c->outer.state = c->outer.own;
+    }
+    if (!rc && (rc = optimizer_state_use_outer(c->trainer.state, c->outer.state)))
+        pl_fail(err, rc, "no memory");
+    if (rc) return rc;
+    /* A state that was saved between two outer steps has made some inner ones. */
+    steps = c->outer.state->counter[PL_OUTER_STEPS];
+    if (c->outer.state->counter[PL_OUTER_ROUNDS] == (uint64_t)c->epoch &&
+        steps > (uint64_t)local_step_number(c))
+        c->outer.inner = (int64_t)steps - local_step_number(c);
+    local_count_steps(c);
+    c->outer.began = pl_seconds();
+    return PL_OK;
+}
+
+void local_close(struct pl_collaborative *c)
+{
+    pl_outer_close(c->outer.own);
+    c->outer.own = c->outer.state = NULL;
+}
