@@ -649,7 +649,7 @@ static void schemas_have_a_depth(void **state)
     assert_int_equal(open_schema(1, 0), PL_EFORMAT);
     check_message("no parent counts");
     assert_int_equal(open_schema(1, 2), PL_EFORMAT);
-    check_message("add up");
+    check_message("inconsistent numbers of children");
 }
 
 int main(void)

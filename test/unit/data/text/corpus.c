@@ -187,7 +187,7 @@ static void damaged_files(void **state)
     assert_int_equal(pl_corpus_next(c, ids, &err), PL_ENOTFOUND);
     pl_corpus_close(c);
     assert_int_equal(pl_file_write(b, "text\0and more", 13, &err), PL_OK);
-    fails(b, PL_EFORMAT, "no text");
+    fails(b, PL_EFORMAT, "not a text file");
     write_text(b, "");
     fails(b, PL_ENOTFOUND, "less than one window");
     list[0] = "/nowhere/c4.json.gz";
