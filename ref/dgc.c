@@ -40,11 +40,14 @@ void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double m
     }
 }
 
-static int larger_first(const void *p, const void *q)
+/* A total order, whatever others' numbers are: NaN before infinity, ties by index. Without it the
+ * selection below would run past its ends. */
+static int larger_first(const struct pl_entry *a, const struct pl_entry *b)
 {
-    const struct pl_entry *a = p, *b = q;
-    if (a->size != b->size) return a->size < b->size ? 1 : -1;
-    return a->index < b->index ? -1 : 1;
+    const int a_nan = isnan(a->size) != 0, b_nan = isnan(b->size) != 0;
+    if (a_nan != b_nan) return b_nan - a_nan;
+    if (!a_nan && a->size != b->size) return a->size < b->size ? 1 : -1;
+    return (a->index > b->index) - (a->index < b->index);
 }
 
 static int by_index(const void *p, const void *q)

@@ -126,6 +126,32 @@ static void largest_go_first(void **state)
     assert_true(a[1] == 0 && u[1] == 0 && a[2] == 0 && u[2] == 0 && a[4] == -3 && u[4] == 1);
 }
 
+/* NaN come first, then infinity, ties by index; for every count, and where all are NaN. */
+static void nan_have_an_order(void **state)
+{
+    const double size[6] = { 1, NAN, INFINITY, NAN, 2, 1 };
+    const uint32_t order[6] = { 1, 3, 2, 4, 0, 5 };
+    for (size_t k = 0; k <= 6; k++) {
+        struct pl_entry e[6];
+        unsigned seen = 0, expected = 0;
+        for (uint32_t i = 0; i < 6; i++) e[i] = (struct pl_entry){ size[i], i };
+        pl_largest_first(e, 6, k);
+        for (size_t i = 0; i < k; i++) {
+            seen |= 1u << e[i].index;
+            expected |= 1u << order[i];
+            assert_true(!i || e[i - 1].index < e[i].index);
+        }
+        assert_int_equal(seen, expected);
+    }
+    for (size_t n = 1; n < 40; n++) {
+        struct pl_entry *e = malloc(n * sizeof *e); /* of the exact size: a step beyond it shows */
+        for (uint32_t i = 0; i < n; i++) e[i] = (struct pl_entry){ NAN, i };
+        pl_largest_first(e, n, (n + 1) / 2);
+        for (uint32_t i = 0; i < (n + 1) / 2; i++) assert_int_equal(e[i].index, i);
+        free(e);
+    }
+}
+
 static void sent_and_kept_is_all(void **state)
 {
     enum { N = 300 };
@@ -167,6 +193,7 @@ int main(void)
         cmocka_unit_test(signs_and_errors),
         cmocka_unit_test(paddings),
         cmocka_unit_test(largest_go_first),
+        cmocka_unit_test(nan_have_an_order),
         cmocka_unit_test(sent_and_kept_is_all),
         cmocka_unit_test(counts),
     };
