@@ -40,10 +40,14 @@ def whole(peer, epoch, count):
     return e is not None and e["round_status"] == 0 and e["round_peers"] == count
 
 
-def together(name, peers, more=3):
-    """Outer steps with everybody, after which all have the same phi."""
+def go_on(name, peers, more):
     took = wait_epochs(peers, more)
     step(f"{name}: they go on", took is not None, f"{more} outer steps in {took and round(took, 1)} s")
+
+
+def together(name, peers, more=3):
+    """Outer steps with everybody, after which all have the same phi."""
+    go_on(name, peers, more)
 
     def common():
         return [e for e in sorted(set.intersection(*(set(epochs_of(p)) for p in peers))) if all(whole(p, e, len(peers)) for p in peers)]
@@ -56,20 +60,28 @@ def together(name, peers, more=3):
     step(f"{name}: the same parameters", good is not None, {e: float(f"{apart(e):.1g}") for e in common()[-5:]})
 
 
-def newcomer(name, swarm, kinds):
+def newcomer(name, swarm, kinds, then=together):
     first = swarm.add(kinds[0])
     wait_epochs([first], 2)
     second = swarm.add(kinds[1])
     loaded = wait_for(lambda: [e for e in list(second.events) if e["event"] == "loaded" and e["epoch"] > 0], second)
     step(f"{name}: the newcomer takes the state over", loaded is not None)
-    together(name, [first, second])
+    then(name, [first, second], 3)
 
 
 def py_first(swarm, name):
-    newcomer(name, swarm, ("py", "c"))
+    newcomer(name, swarm, ("py", "c"), go_on)
 
 
 def c_first(swarm, name):
+    newcomer(name, swarm, ("c", "py"), go_on)
+
+
+def py_first_equal(swarm, name):
+    newcomer(name, swarm, ("py", "c"))
+
+
+def c_first_equal(swarm, name):
     newcomer(name, swarm, ("c", "py"))
 
 
@@ -98,7 +110,7 @@ def killed(swarm, name):
 
 SCENARIOS = {"Python begins": py_first, "C begins": c_first, "three": three}
 # These do not hold each time yet: once a peer has missed a round of phi, phi may stay apart for many epochs. Played when named.
-UNSETTLED = {"two originals": two_originals, "killed": killed}
+UNSETTLED = {"Python begins, equal": py_first_equal, "C begins, equal": c_first_equal, "two originals": two_originals, "killed": killed}
 
 if __name__ == "__main__":
     sys.exit(trainer.play({**SCENARIOS, **UNSETTLED} if sys.argv[2:] else SCENARIOS, Swarm))
