@@ -1,7 +1,7 @@
 /* averager_faults.c - what an averager remembers of peers that have failed it: bans with a proof,
  * and donors that gave no state.
  *
- *   ban      the peer has done what no honest one does: nothing is to be had with it for BANS_TIME
+ *   ban      proof that it is dishonest: no call, group or state is shared with it for BANS_TIME
  *   doubt    it may just have been busy or gone: others are asked first, for 15 s, 30 s, 60 s...
  *
  * Back-off after rounds is a third memory (reliability.h). */

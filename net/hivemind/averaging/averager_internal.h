@@ -53,7 +53,7 @@ struct averager_call {
     struct averager_result result;
     struct pl_err why, caught, differs, left_out; /* its sentences */
     struct timer turn;                            /* goes on from the loop itself */
-    loop_fn *on_turn;                             /* what goes on */
+    loop_fn *on_turn;                             /* what the timer calls */
 };
 
 /* What it is called in the DHT and by other peers. */
