@@ -35,6 +35,13 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
     return m;
 }
 
+/* By the allocator that made it: a library may have been linked with another malloc than ours. */
+void message_free(void *m)
+{
+    ProtobufCAllocator allocator = { budget_alloc, budget_free, NULL };
+    if (m) protobuf_c_message_free_unpacked(m, &allocator);
+}
+
 /* Two passes, as the length of nested messages comes before their bytes: measure, then write in
  * place. */
 int message_pack(struct bytes *out, const ProtobufCMessage *m)

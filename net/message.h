@@ -10,10 +10,12 @@
  * own block); one made of empty elements would take 60 n. */
 #define MESSAGE_COST(n) (8 * (n) + (64u << 10))
 
-/* NULL with a sentence: malformed, or beyond MESSAGE_COST. Free with
- * protobuf_c_message_free_unpacked or the type's own function, allocator NULL. */
+/* NULL with a sentence: malformed, or beyond MESSAGE_COST. Free
+ * with message_free. */
 void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t n,
                      struct pl_err *err);
+/* m, and all that it owns, as message_unpack made them; NULL is allowed. */
+void message_free(void *m);
 /* Appends; PL_OK or what out->failed says. */
 int message_pack(struct bytes *out, const ProtobufCMessage *m);
 

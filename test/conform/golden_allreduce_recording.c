@@ -202,7 +202,7 @@ static int read_begin(struct recording *r, const json_t *messages)
                     group_add(&r->group, &peer, begin->gathered[p].data, begin->gathered[p].len,
                               NULL);
         }
-        if (begin) protobuf_c_message_free_unpacked(&begin->base, NULL);
+        message_free(begin);
     }
     return r->group.count > 0;
 }

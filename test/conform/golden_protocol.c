@@ -434,7 +434,7 @@ static void check_message(struct golden *g, const json_t *c, size_t at)
         message_pack(&again, m);
         snprintf(what, sizeof what, "%.40s %zu is written", type, at);
         wire_same(g, what, &again, &raw);
-        protobuf_c_message_free_unpacked(m, NULL);
+        message_free(m);
     }
     bytes_clear(&raw);
     bytes_clear(&again);

@@ -37,7 +37,7 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
     (void)stream;
     if (m && l->count < (int)PL_COUNT(l->codes)) l->codes[l->count++] = m->code;
     l->ended = last;
-    if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+    message_free(m);
 }
 static void on_over(void *context, int status)
 {
@@ -53,7 +53,7 @@ static double expiration_of(const struct bytes *request)
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
                                               bytes_at(request), bytes_length(request), NULL);
     double expiration = r ? r->expiration : 0;
-    if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+    message_free(r);
     return expiration;
 }
 
@@ -106,7 +106,7 @@ static void check_bytes(struct golden *g, const json_t *response, const char *wh
         Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
                                                         bytes_at(&raw), bytes_length(&raw), NULL);
         if (m) code = m->code;
-        if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+        message_free(m);
     }
     golden_check(g, what, code == code_of(response), "its bytes say %d", code);
     bytes_clear(&raw);
@@ -289,7 +289,7 @@ static int read_group(struct golden *g, const json_t *joins, const struct peer_i
                 group_add(group, &peer, m->gathered[p].data, m->gathered[p].len, NULL);
         if (m && m->group_id.len == sizeof group->id)
             memcpy(group->id, m->group_id.data, sizeof group->id);
-        if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+        message_free(m);
         bytes_clear(&raw);
     }
     if (group_find(group, leader) < 0) return 0;
@@ -340,7 +340,7 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
             Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
                                                       bytes_at(&raw), bytes_length(&raw), NULL);
             if (r) snprintf(key, sizeof key, "%s", r->group_key);
-            if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+            message_free(r);
         }
         bytes_clear(&raw);
     }
@@ -389,7 +389,7 @@ static void check_request(struct golden *g, const json_t *event, const struct by
                  "differ");
     message_pack(&again, &r->base);
     wire_same(g, "join request is written", &again, raw);
-    protobuf_c_message_free_unpacked(&r->base, NULL);
+    message_free(r);
     bytes_clear(&again);
 }
 
@@ -424,7 +424,7 @@ static void check_leader(struct golden *g, const json_t *event, const json_t *pe
                      group.count == json_array_size(json_object_get(event, "order")),
                  "%s", err.text);
     group_clear(&group);
-    if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+    message_free(m);
 }
 
 void protocol_training_trace(struct golden *g, const json_t *root)

@@ -3,6 +3,7 @@
 #include "golden_wire.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
+#include "net/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ static void check_fields(struct golden *g, const char *name, const json_t *entry
 /* Compares the envelope's fields with the recording's description of them. */
 static int same_envelope(const json_t *parts, const struct identify_message *m)
 {
-    Libp2p__Envelope *e = libp2p__envelope__unpack(NULL, m->record_bytes, m->record);
+    Libp2p__Envelope *e = message_unpack(&libp2p__envelope__descriptor, m->record, m->record_bytes,
+                                         NULL);
     struct bytes text = { 0 };
     int good = e != NULL;
     if (good) {
@@ -65,7 +67,7 @@ static int same_envelope(const json_t *parts, const struct identify_message *m)
                wire_says(parts, "payload", e->payload.data, e->payload.len) &&
                wire_says(parts, "signature", e->signature.data, e->signature.len) &&
                wire_says(parts, "signed_bytes", bytes_at(&text), bytes_length(&text));
-        libp2p__envelope__free_unpacked(e, NULL);
+        message_free(e);
     }
     bytes_clear(&text);
     return good;

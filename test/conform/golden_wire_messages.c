@@ -7,6 +7,7 @@
 #include "net/libp2p/rpc/rpc.h"
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
+#include "net/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,14 +42,14 @@ static int has_unknown(const ProtobufCMessage *m)
 
 static int is_plain(const ProtobufCMessageDescriptor *type, struct cursor body)
 {
-    ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, body.left, body.at);
+    ProtobufCMessage *m = message_unpack(type, body.at, body.left, NULL);
     struct bytes again = { 0 };
     uint8_t *to;
     size_t n = m ? protobuf_c_message_get_packed_size(m) : 0;
     int same = m && !has_unknown(m) && n == body.left && (to = bytes_reserve(&again, n + 1)) &&
                protobuf_c_message_pack(m, to) == n && !memcmp(to, body.at, n);
     bytes_clear(&again);
-    if (m) protobuf_c_message_free_unpacked(m, NULL);
+    message_free(m);
     return same;
 }
 
@@ -73,7 +74,8 @@ static struct cursor body_of(const struct bytes *raw)
 /* 1 if our reader keeps everything in a Kademlia message. */
 static int is_fully_read(struct cursor body)
 {
-    Libp2p__KadMessage *pb = libp2p__kad_message__unpack(NULL, body.left, body.at);
+    Libp2p__KadMessage *pb = message_unpack(&libp2p__kad_message__descriptor, body.at, body.left,
+                                            NULL);
     int kept = is_plain(&libp2p__kad_message__descriptor, body) && pb && !pb->n_provider_peers &&
                pb->n_closer_peers <= KAD_CLOSER && pb->has_type &&
                pb->has_cluster_level_raw == !!pb->cluster_level_raw;
@@ -84,7 +86,7 @@ static int is_fully_read(struct cursor body)
                p->has_connection == !!p->connection &&
                are_addresses(p->addrs, p->n_addrs, KAD_ADDRESSES_MAX);
     }
-    if (pb) libp2p__kad_message__free_unpacked(pb, NULL);
+    message_free(pb);
     return kept;
 }
 

@@ -209,7 +209,7 @@ static struct talk_stream *ask(struct averager_walk *a, const struct join_reques
         if (suggested &&
             peer_id_parse(suggested, m->suggested_leader.data, m->suggested_leader.len))
             suggested->length = 0;
-        protobuf_c_message_free_unpacked(&m->base, NULL);
+        message_free(m);
     }
     return s;
 }
@@ -293,7 +293,7 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
             rc = pl_fail(err, PL_EPROTO, "what we said of ourselves has been changed");
         else a->group.self = (size_t)mine;
     }
-    protobuf_c_message_free_unpacked(&m->base, NULL);
+    message_free(m);
     return rc;
 }
 

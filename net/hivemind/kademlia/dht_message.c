@@ -304,7 +304,7 @@ void dht_request_clear(struct dht_request *r)
 {
     free(r->records);
     free(r->keys);
-    protobuf_c_message_free_unpacked(r->message, NULL);
+    message_free(r->message);
     memset(r, 0, sizeof *r);
 }
 
@@ -398,6 +398,6 @@ void dht_answer_clear(struct dht_answer *a)
     for (size_t i = 0; a->found && i < a->count; i++) free(a->found[i].nearest);
     free(a->found);
     free(a->ok);
-    protobuf_c_message_free_unpacked(a->message, NULL);
+    message_free(a->message);
     memset(a, 0, sizeof *a);
 }

@@ -282,7 +282,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
         else if (m->state == MATCHMAKING_ASKING || !message || !follow_suggestion(m, now, message))
             give_up_leader(m, now);
     }
-    if (message) protobuf_c_message_free_unpacked(&message->base, NULL);
+    message_free(message);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */

@@ -324,7 +324,7 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
             code = MSG_INTERNAL_ERROR;
         else m->streams[m->followers.count - 1] = stream;
     }
-    if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+    message_free(r);
     send_code(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader.peer : NULL,
               code != MSG_ACCEPTED);
     if (code == MSG_ACCEPTED) matchmaking_consider_leading(m, now);

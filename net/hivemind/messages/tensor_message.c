@@ -13,6 +13,7 @@
 #include "tensor_message.h"
 #include "ref/quant.h"
 #include "net/hivemind/messages/runtime.pb-c.h"
+#include "net/message.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -150,18 +151,9 @@ static int read_header(struct tensor_message *m, const Hivemind__Tensor *t, stru
     return PL_OK;
 }
 
-/* Linear, and what it allocates is bounded: of a Tensor only `size` is repeated, packed numbers of
- * one byte at least that become four. */
-static Hivemind__Tensor *parse(const uint8_t *data, size_t bytes, struct pl_err *err)
-{
-    Hivemind__Tensor *t = hivemind__tensor__unpack(NULL, bytes, data);
-    if (!t) pl_fail(err, PL_EFORMAT, "tensor: %zu bytes are not a valid Tensor message", bytes);
-    return t;
-}
-
 int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, struct pl_err *err)
 {
-    Hivemind__Tensor *t = parse(data, bytes, err);
+    Hivemind__Tensor *t = message_unpack(&hivemind__tensor__descriptor, data, bytes, err);
     size_t n;
     int rc;
     memset(m, 0, sizeof *m);
@@ -175,7 +167,7 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
         m->bytes = t->buffer.len;
         t->buffer = (ProtobufCBinaryData){ 0 };
     }
-    hivemind__tensor__free_unpacked(t, NULL);
+    message_free(t);
     return rc;
 }
 
@@ -255,7 +247,7 @@ static int join_append(struct tensor_join *j, const ProtobufCBinaryData *piece, 
 /* The state is the number of pieces seen: 0 means that the next message must begin a tensor. */
 int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, struct pl_err *err)
 {
-    Hivemind__Tensor *t = parse(data, bytes, err);
+    Hivemind__Tensor *t = message_unpack(&hivemind__tensor__descriptor, data, bytes, err);
     size_t n;
     int first = !j->seen, rc = t ? PL_OK : PL_EFORMAT;
     if (!rc && first) rc = join_begin(j, t, err);
@@ -265,7 +257,7 @@ int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, st
         rc = pl_fail(err, PL_EFORMAT, "tensor: a new one begins after %d of %d messages", j->seen,
                      j->m.chunks);
     if (!rc) rc = join_append(j, &t->buffer, err);
-    if (t) hivemind__tensor__free_unpacked(t, NULL);
+    message_free(t);
     if (!rc) {
         j->seen++;
         /* chunks is 0 for a tensor that is not streamed; then one message is all. */

@@ -80,7 +80,7 @@ int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n)
     if (!m) return PL_EFORMAT;
     /* The message's memory ends with it, a token lives until it is renewed. */
     rc = copy_token(t, m);
-    hivemind__access_token__free_unpacked(m, NULL);
+    message_free(m);
     return rc;
 }
 
@@ -343,7 +343,7 @@ int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUT
         *plain = rest.at;
         *plain_n = rest.left;
     }
-    hivemind__request_auth_info__free_unpacked(m, NULL);
+    message_free(m);
     return rc;
 }
 
@@ -364,7 +364,7 @@ int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
     /* Our request's nonce: this is the answer to it and no recording of another. */
     if (!rc && (m->nonce.len != AUTH_NONCE || memcmp(m->nonce.data, nonce, AUTH_NONCE)))
         rc = pl_fail(err, PL_EPROTO, "response: answers another request");
-    hivemind__response_auth_info__free_unpacked(m, NULL);
+    message_free(m);
     if (rc) return rc;
     *plain = rest.at;
     *plain_n = rest.left;

@@ -9,6 +9,7 @@
 #include "identity.h"
 #include "data/files/file.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
+#include "net/message.h"
 
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -86,8 +87,10 @@ static int is_type(EVP_PKEY *key, enum key_type type)
 int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, const uint8_t *in,
                      size_t bytes)
 {
-    Libp2p__PublicKey *frame = bytes <= PUBLIC_KEY_MAX ? libp2p__public_key__unpack(NULL, bytes, in)
-                                                       : NULL;
+    Libp2p__PublicKey *frame = bytes <= PUBLIC_KEY_MAX
+                                   ? message_unpack(&libp2p__public_key__descriptor, in, bytes,
+                                                    NULL)
+                                   : NULL;
     const uint8_t *data, *end;
     size_t n;
     *key = NULL;
@@ -112,7 +115,7 @@ int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, co
     default: break;
     }
     *type = (enum key_type)frame->type;
-    libp2p__public_key__free_unpacked(frame, NULL);
+    message_free(frame);
     if (!*key) return PL_EFORMAT;
     if (id) peer_id_of_key(id, in, bytes);
     return PL_OK;
@@ -214,12 +217,13 @@ static EVP_PKEY *private_key(enum key_type type, const uint8_t *data, size_t n)
 int identity_parse(struct identity *me, const uint8_t *in, size_t bytes, struct pl_err *err)
 {
     Libp2p__PrivateKey *frame = bytes <= PRIVATE_KEY_MAX
-                                    ? libp2p__private_key__unpack(NULL, bytes, in)
+                                    ? message_unpack(&libp2p__private_key__descriptor, in, bytes,
+                                                     NULL)
                                     : NULL;
     int rc = PL_OK;
     memset(me, 0, sizeof *me);
     if (!frame || frame->type > KEY_ECDSA) {
-        if (frame) libp2p__private_key__free_unpacked(frame, NULL);
+        message_free(frame);
         return pl_fail(err, PL_EFORMAT, "identity: not a serialised private key");
     }
     me->type = (enum key_type)frame->type;
@@ -232,7 +236,7 @@ int identity_parse(struct identity *me, const uint8_t *in, size_t bytes, struct 
         rc = pl_fail(err, PL_EFORMAT, "identity: the public half belongs to another key");
     }
     OPENSSL_cleanse(frame->data.data, frame->data.len);
-    libp2p__private_key__free_unpacked(frame, NULL);
+    message_free(frame);
     return rc;
 }
 

@@ -40,8 +40,8 @@ static int put_envelope(struct bytes *out, const struct identity *me, const uint
         rc = identity_sign(me, signature, &signature_bytes, bytes_at(&text), bytes_length(&text));
     bytes_clear(&text);
     if (rc) return rc;
-    e.public_key = libp2p__public_key__unpack(NULL, bytes_length(&me->public_key),
-                                              bytes_at(&me->public_key));
+    e.public_key = message_unpack(&libp2p__public_key__descriptor, bytes_at(&me->public_key),
+                                  bytes_length(&me->public_key), NULL);
     if (!e.public_key) return PL_ENOMEM;
     e.has_payload_type = e.has_payload = e.has_signature = 1;
     e.payload_type = (ProtobufCBinaryData){ sizeof payload_type,
@@ -50,7 +50,7 @@ static int put_envelope(struct bytes *out, const struct identity *me, const uint
     e.signature = (ProtobufCBinaryData){ signature_bytes, signature };
     size = libp2p__envelope__get_packed_size(&e);
     if ((to = bytes_reserve(out, size))) out->end += libp2p__envelope__pack(&e, to);
-    libp2p__public_key__free_unpacked(e.public_key, NULL);
+    message_free(e.public_key);
     return out->failed;
 }
 
@@ -133,7 +133,7 @@ int record_get(struct record *r, const uint8_t *envelope, size_t n)
                              p->addresses[i]->multiaddr.len))
             r->address_count++;
 done:
-    if (p) libp2p__peer_record__free_unpacked(p, NULL);
-    if (e) libp2p__envelope__free_unpacked(e, NULL);
+    message_free(p);
+    message_free(e);
     return rc;
 }

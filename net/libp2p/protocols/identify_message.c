@@ -113,6 +113,6 @@ int identify_get(struct identify_message *m, const uint8_t *data, size_t n)
 
 void identify_clear(struct identify_message *m)
 {
-    if (m->owned) libp2p__identify__free_unpacked(m->owned, NULL);
+    message_free(m->owned);
     memset(m, 0, sizeof *m);
 }

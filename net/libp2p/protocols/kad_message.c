@@ -76,7 +76,7 @@ int kad_get(struct kad_message *m, const uint8_t *data, size_t n)
         if (!get_peer(&m->closer[m->closer_count], pb->closer_peers[i])) m->closer_count++;
     rc = PL_OK;
 done:
-    if (pb) libp2p__kad_message__free_unpacked(pb, NULL);
+    message_free(pb);
     return rc;
 }
 

@@ -95,7 +95,7 @@ int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
     }
     rc = PL_OK;
 done:
-    if (pb) libp2p__autonat_message__free_unpacked(pb, NULL);
+    message_free(pb);
     return rc;
 }
 

@@ -125,7 +125,7 @@ int relay_get(struct relay_message *m, enum relay_protocol p, const uint8_t *dat
         rc = get_parts(m, hop->peer, hop->reservation, hop->limit);
         m->type = hop->type;
         m->status = hop->has_status ? hop->status : 0;
-        libp2p__hop_message__free_unpacked(hop, NULL);
+        message_free(hop);
     } else {
         Libp2p__StopMessage *stop = message_unpack(&libp2p__stop_message__descriptor, data, n,
                                                    NULL);
@@ -133,7 +133,7 @@ int relay_get(struct relay_message *m, enum relay_protocol p, const uint8_t *dat
         rc = get_parts(m, stop->peer, NULL, stop->limit);
         m->type = stop->type;
         m->status = stop->has_status ? stop->status : 0;
-        libp2p__stop_message__free_unpacked(stop, NULL);
+        message_free(stop);
     }
     return rc;
 }

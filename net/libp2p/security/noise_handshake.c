@@ -110,7 +110,7 @@ static int check_payload(struct noise *z, const uint8_t *data, size_t n, struct 
     for (size_t i = 0; payload->extensions && i < payload->extensions->n_stream_muxers; i++)
         if (!strcmp(payload->extensions->stream_muxers[i], yamux_name)) z->secure.muxer_agreed = 1;
 done:
-    if (payload) libp2p__noise_handshake_payload__free_unpacked(payload, NULL);
+    message_free(payload);
     return rc;
 }
 

@@ -409,7 +409,7 @@ static void read_group(const uint8_t *data, size_t n)
     }
     group_check_peers(&g, NULL);
     group_clear(&g);
-    hivemind__message_from_leader__free_unpacked(m, NULL);
+    message_free(m);
 }
 static void read_gather(const uint8_t *data, size_t n)
 {

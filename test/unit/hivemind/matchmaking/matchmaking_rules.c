@@ -48,7 +48,7 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *d
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, data, n, NULL);
     assert_non_null(r);
     t.asked_expiration = r->expiration;
-    protobuf_c_message_free_unpacked(&r->base, NULL);
+    message_free(r);
     t.asks++;
     t.asked = *leader;
 }
@@ -71,7 +71,7 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
         assert_int_equal(peer_id_parse(&t.order[i], m->ordered_peer_ids[i].data,
                                        m->ordered_peer_ids[i].len),
                          0);
-    protobuf_c_message_free_unpacked(&m->base, NULL);
+    message_free(m);
 }
 static void on_over(void *context, int status)
 {
