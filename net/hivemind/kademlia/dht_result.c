@@ -152,12 +152,7 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
 /* The highest class of what has been found. */
 static enum dht_class class_found(const struct dht_result *r)
 {
-    enum dht_class class = r->class;
-    if (r->type != DHT_FOUND_DICTIONARY) return class;
-    class = DHT_PLAIN;
-    for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
-        if (r->dictionary.class_bytes[i]) class = (enum dht_class)i;
-    return class;
+    return r->type == DHT_FOUND_DICTIONARY ? dht_dictionary_class(&r->dictionary) : r->class;
 }
 
 /* May a record replace what was found in the other form (value or dictionary)? A higher class

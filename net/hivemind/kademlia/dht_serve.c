@@ -22,6 +22,8 @@ int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mo
     s->replicas = DHT_REPLICAS;
     s->validators = validators;
     dht_checks_init(&s->checks);
+    s->plain_answers.rate = DHT_PLAIN_ANSWERS_A_SECOND;
+    s->plain_answers.burst = DHT_PLAIN_ANSWERS_BURST;
     dht_store_init(&s->storage, DHT_STORE_MAX);
     dht_store_init(&s->cache, DHT_CACHE_MAX);
     s->storage.quota = s->cache.quota = &s->quota;
@@ -81,6 +83,7 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
                              .value = (uint8_t *)(uintptr_t)record->value, /* both are only read */
                              .n = record->n,
                              .expiration = record->expiration };
+    const struct dht_entry *stored;
     int rc = PL_OK;
     set_holder(&item.from, r->caller);
     if (s->validators) {
@@ -96,6 +99,10 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }
+    /* What the storage's record would hide is not cached. */
+    if (!rc && r->in_cache && (stored = dht_store_get(&s->storage, now, &r->key)) &&
+        dht_entry_class(stored) > item.from.class)
+        rc = PL_EAGAIN;
     /* The storage rule: the greater expiration is the newer record. */
     if (!rc) rc = dht_store_put(to, now, &r->key, &item);
     return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
@@ -169,13 +176,17 @@ int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
     return dht_is_regular(r) ? store_regular(s, to, now, r) : store_subkey(s, to, now, r);
 }
 
-/* At equal expirations the storage's: what it has was stored here by its writer or another replica,
- * a cached copy by any reader. */
+/* Storage and cache may differ, and any reader may write into the cache. The higher class is shown,
+ * else one plain value in the cache would hide all declarations of a run; within a class the
+ * greater expiration, and of equals the storage's: its writer or another replica stored it here. */
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key)
 {
     const struct dht_entry *main = dht_store_get(&s->storage, now, key);
     const struct dht_entry *cached = dht_store_get(&s->cache, now, key);
-    return main && (!cached || cached->expiration <= main->expiration) ? main : cached;
+    int order;
+    if (!main || !cached) return main ? main : cached;
+    order = (int)dht_entry_class(main) - (int)dht_entry_class(cached);
+    return order > 0 || (!order && cached->expiration <= main->expiration) ? main : cached;
 }
 
 /* --- answers ---------------------------------------------------------------------------------- */
@@ -200,6 +211,18 @@ static int serve_store(struct dht_state *s, double now, const struct dht_caller 
     return answer->failed;
 }
 
+/* The lowest class of records under a key that an answer shows: plain ones only as long as their
+ * bytes are within the key's allowance. */
+static enum dht_class least_shown(struct dht_state *s, double now, const struct dht_entry *e)
+{
+    size_t plain = dht_entry_plain_bytes(e);
+    if (!s->validators || plain <= DHT_PLAIN_ANSWER_FREE ||
+        rate_limit_take(&s->plain_answers, hash_bytes(e->key.bytes, DHT_ID_BYTES), (double)plain,
+                        now))
+        return DHT_PLAIN;
+    return DHT_REPORTED;
+}
+
 /* rpc_find for one key: the record if we have it, and always the k nodes that we know nearest to
  * the key, without the caller, which knows itself. A client sends no id, which counts as 0:
  * hivemind excludes that id, and so do we. values: packed records, appended; the place of each
@@ -209,19 +232,20 @@ static int find_one(struct dht_state *s, double now, const struct dht_request *r
 {
     static const struct dht_id zero;
     const struct dht_entry *e = dht_state_get(s, now, &r->keys[i]);
+    enum dht_class least = e ? least_shown(s, now, e) : DHT_PLAIN;
     f->nearest = calloc(DHT_BUCKET_SIZE, sizeof *f->nearest);
     if (!f->nearest) return PL_ENOMEM;
     f->nearest_count = dht_routing_nearest(&s->routing, f->nearest, DHT_BUCKET_SIZE, &r->keys[i],
                                            r->has_id ? &r->id : &zero);
-    if (e) {
+    if (e && dht_entry_class(e) >= least) {
         size_t before = bytes_length(values);
-        if (dht_entry_write(values, e)) return PL_ENOMEM;
+        if (e->value ? dht_entry_write(values, e)
+                     : dht_dictionary_write_from(values, &e->dictionary, least))
+            return PL_ENOMEM;
         /* An answer is one message, which RPC_UNARY_MAX bounds. What does not fit counts as not
          * found: the caller has the neighbours, and can ask for the key alone. */
-        if (bytes_length(values) > DHT_ANSWER_MAX) {
-            values->end -= bytes_length(values) - before;
-            return PL_OK;
-        }
+        if (bytes_length(values) > DHT_ANSWER_MAX) { values->end -= bytes_length(values) - before; }
+        if (bytes_length(values) == before) return PL_OK;
         f->type = e->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY;
         f->n = bytes_length(values) - before;
         f->expiration = e->expiration;

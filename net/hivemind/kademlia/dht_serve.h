@@ -11,6 +11,14 @@
 #define DHT_REPLICAS 5
 #define DHT_ANSWER_MAX (3u << 20) /* bytes of values in one answer, of RPC_UNARY_MAX */
 
+/* Any peer may write plain values, and every search of a key brings what the nearest nodes hold
+ * under it, also where the searcher looks for signed records. So the bytes of plain values that a
+ * node sends for one key have an allowance: eight of the longest at once, then 64 KiB/s. Short
+ * ones cost nothing. */
+#define DHT_PLAIN_ANSWER_FREE 4096
+#define DHT_PLAIN_ANSWERS_BURST (8 * DHT_VALUE_MAX)
+#define DHT_PLAIN_ANSWERS_A_SECOND (64 << 10)
+
 /* Handed to a newcomer at once: records of a run of 1,000 peers are in five dictionaries. The other
  * nodes near a key hand on the rest. */
 #define DHT_HAND_OVER_RECORDS 1024
@@ -25,6 +33,7 @@ struct dht_state {
     struct dht_quota quota; /* of peers and subnets in both; its limits are 0 until they are set */
     const struct validators *validators; /* borrowed */
     struct dht_checks checks;            /* of records that others store or report */
+    struct rate_limit plain_answers;     /* bytes, by key */
 };
 int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
                    const struct validators *validators);
@@ -36,7 +45,7 @@ const struct dht_id *dht_state_self(const struct dht_state *s);
  * good entries are kept; a declaration is kept only if the peer that it names is the caller.
  * PL_OK: all of it was accepted. PL_EAGAIN: refused, at least in part. PL_ENOMEM. */
 int dht_state_store(struct dht_state *s, double now, const struct dht_record *r);
-/* The newer of storage and cache, or NULL. */
+/* Storage's or cache's, the one of the higher class, else the newer; NULL: neither has it. */
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key);
 
 /* Appends the answer to a request (its plain form). *r holds what was read from it, also for the

@@ -302,16 +302,33 @@ int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subke
 }
 
 /* maxsize is an integer, or a float64 infinity (Python's float("inf")) when there is no limit. */
+enum dht_class dht_dictionary_class(const struct dht_dictionary *d)
+{
+    enum dht_class class = DHT_PLAIN;
+    for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
+        if (d->class_bytes[i]) class = (enum dht_class)i;
+    return class;
+}
+
 int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
 {
+    return dht_dictionary_write_from(out, d, DHT_PLAIN);
+}
+
+int dht_dictionary_write_from(struct bytes *out, const struct dht_dictionary *d,
+                              enum dht_class least)
+{
     struct bytes inside = { 0 };
+    size_t count = 0;
+    for (size_t i = 0; i < d->count; i++) count += d->items[i].from.class >= least;
     mp_list(&inside, 3);
     if (d->size_max < 0x1p63) mp_int(&inside, (int64_t)d->size_max);
     else mp_float(&inside, d->size_max);
     mp_float(&inside, d->latest);
-    mp_list(&inside, d->count);
+    mp_list(&inside, count);
     for (size_t i = 0; i < d->count; i++) {
         const struct dht_item *item = &d->items[i];
+        if (item->from.class < least) continue;
         mp_list(&inside, 3);
         /* The subkey is msgpack already; the value is bytes that hold msgpack and a signature. */
         bytes_add(&inside, item->subkey, item->subkey_n);

@@ -59,8 +59,14 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *conte
 const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
                                            size_t n);
 
+/* The highest class of its items; DHT_PLAIN if it has none. */
+enum dht_class dht_dictionary_class(const struct dht_dictionary *d);
+
 /* As an extension value; prune before. */
 int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d);
+/* The same, of the items of class `least` and above. */
+int dht_dictionary_write_from(struct bytes *out, const struct dht_dictionary *d,
+                              enum dht_class least);
 /* Reads one, dropping nothing that has expired. PL_EFORMAT with a sentence. *d is filled anew. */
 int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n,
                         struct pl_err *err);

@@ -293,16 +293,13 @@ done:
 static enum dht_class class_of(struct dht_store *s, double now, struct dht_entry *e)
 {
     const struct dht_dictionary *d = &e->dictionary;
-    enum dht_class class = DHT_PLAIN;
-    if (e->value) return e->from.class;
-    if (d->bytes != d->class_bytes[DHT_PLAIN]) { /* else what has expired keeps its place */
+    if (!e->value &&
+        d->bytes != d->class_bytes[DHT_PLAIN]) { /* else what has expired keeps its place */
         subtract_cost(s, e);
         dht_dictionary_prune(&e->dictionary, now);
         add_cost(s, e);
     }
-    for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
-        if (d->class_bytes[i]) class = (enum dht_class)i;
-    return class;
+    return dht_entry_class(e);
 }
 
 /* May a record take the place of what is there in the other form, value or dictionary? In hivemind
@@ -452,6 +449,17 @@ struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dh
     dht_dictionary_prune(&e->dictionary, now);
     add_cost(s, e);
     return e;
+}
+
+enum dht_class dht_entry_class(const struct dht_entry *e)
+{
+    return e->value ? e->from.class : dht_dictionary_class(&e->dictionary);
+}
+
+size_t dht_entry_plain_bytes(const struct dht_entry *e)
+{
+    if (!e->value) return e->dictionary.class_bytes[DHT_PLAIN];
+    return e->from.class == DHT_PLAIN ? e->n : 0;
 }
 
 /* A value as it was stored, signature included; a dictionary is packed anew each time, since its

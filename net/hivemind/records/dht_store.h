@@ -59,6 +59,10 @@ void dht_store_remove(struct dht_store *s, const struct dht_id *key);
 /* Drops what has expired. */
 void dht_store_prune(struct dht_store *s, double now);
 
+/* The highest class of what is there. */
+enum dht_class dht_entry_class(const struct dht_entry *e);
+/* Bytes of values that any peer may have written. */
+size_t dht_entry_plain_bytes(const struct dht_entry *e);
 /* The value as it travels: as it is, or the packed dictionary. */
 int dht_entry_write(struct bytes *out, const struct dht_entry *e);
 

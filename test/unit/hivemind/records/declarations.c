@@ -63,6 +63,98 @@ static void only_its_peer_changes_a_declaration(void **state)
     dht_state_clear(&node);
 }
 
+/* Stores n bytes that nobody signed, or lets a reader leave them in the cache. */
+static int store_plain(struct dht_state *node, double now, const uint8_t *value, size_t n,
+                       double expiration, int in_cache)
+{
+    const struct dht_caller from = { .peer = peer_number(2), .subnet = 2 };
+    struct dht_record r = { .key = { { 7 } },
+                            .subkey = dht_no_subkey,
+                            .subkey_n = sizeof dht_no_subkey,
+                            .value = value,
+                            .n = n,
+                            .expiration = expiration,
+                            .in_cache = in_cache,
+                            .caller = &from };
+    return dht_state_store(node, now, &r);
+}
+
+static void cached_values_hide_no_declaration(void **state)
+{
+    static struct dht_state node;
+    const struct peer_id honest = peer_number(1);
+    const struct dht_id self = { { 1 } }, key_id = { { 7 } };
+    dht_state_init(&node, &self, 0, &guarded);
+    assert_int_equal(store_plain(&node, 0, (const uint8_t *)"\x07", 1, 40, 1), PL_OK);
+    assert_non_null(dht_state_get(&node, 0, &key_id)->value); /* there is nothing better yet */
+    assert_int_equal(declare(&node, 0, &honest, &honest, 1, 15), PL_OK);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.count, 1);
+    assert_int_equal(store_plain(&node, 0, (const uint8_t *)"\x07", 1, 50, 1), PL_EAGAIN);
+    assert_non_null(dht_state_get(&node, 16, &key_id)->value); /* the declaration has expired */
+    assert_int_equal(store_plain(&node, 16, (const uint8_t *)"\x07", 1, 50, 1), PL_OK);
+    dht_state_clear(&node);
+}
+
+/* Asks a node for the key; what it found. */
+static struct dht_found find(struct dht_state *node, double now)
+{
+    const struct dht_id key_id = { { 7 } };
+    const struct dht_caller caller = { .peer = peer_number(3), .subnet = 3 };
+    struct bytes request = { 0 }, answer = { 0 };
+    struct dht_request r;
+    struct dht_answer a;
+    struct dht_found f;
+    dht_write_find(&request, NULL, &key_id, 1);
+    assert_int_equal(dht_serve(node, DHT_FIND, now, &caller, bytes_at(&request),
+                               bytes_length(&request), &answer, &r, NULL),
+                     PL_OK);
+    assert_int_equal(dht_read_answer(&a, DHT_FIND, 1, bytes_at(&answer), bytes_length(&answer),
+                                     NULL),
+                     PL_OK);
+    f = a.found[0];
+    dht_answer_clear(&a);
+    dht_request_clear(&r);
+    bytes_clear(&request);
+    bytes_clear(&answer);
+    return f;
+}
+
+/* A search for declarations brings a stranger's longest value eight times at once, then no
+ * more than 64 KiB a second; declarations always. */
+static void plain_answers_have_an_allowance(void **state)
+{
+    static struct dht_state node;
+    const struct peer_id honest = peer_number(1);
+    const struct dht_id self = { { 1 } };
+    uint8_t *value = calloc(1, DHT_VALUE_MAX), subkey[] = { 0xa1, 'x' };
+    struct dht_record item = { .key = { { 7 } },
+                               .subkey = subkey,
+                               .subkey_n = sizeof subkey,
+                               .value = value,
+                               .n = 400 << 10,
+                               .expiration = 190 };
+    size_t before;
+    dht_state_init(&node, &self, 0, &guarded);
+    assert_int_equal(store_plain(&node, 0, value, DHT_VALUE_MAX, 100, 0), PL_OK);
+    for (int i = 0; i < 8; i++) assert_int_equal(find(&node, 0).n, DHT_VALUE_MAX);
+    assert_int_equal(find(&node, 0).type, DHT_NOT_FOUND);
+    assert_int_equal(find(&node, 15.5).type, DHT_NOT_FOUND);
+    assert_int_equal(find(&node, 16.5).type, DHT_FOUND_REGULAR);
+    assert_int_equal(find(&node, 16.5).type, DHT_NOT_FOUND);
+    /* Nor does a long item in their dictionary hide or delay declarations. */
+    assert_int_equal(declare(&node, 17, &honest, &honest, 1, 180), PL_OK);
+    before = find(&node, 17).n;
+    assert_int_equal(dht_state_store(&node, 17, &item), PL_OK);
+    assert_int_equal(find(&node, 17).type, DHT_FOUND_DICTIONARY);
+    assert_int_equal(find(&node, 17).n, before);
+    assert_true(find(&node, 60).n > item.n);
+    /* Short values cost nothing. */
+    assert_int_equal(store_plain(&node, 200, value, DHT_PLAIN_ANSWER_FREE, 300, 0), PL_OK);
+    for (int i = 0; i < 5000; i++) assert_int_equal(find(&node, 200).n, DHT_PLAIN_ANSWER_FREE);
+    free(value);
+    dht_state_clear(&node);
+}
+
 /* What node `teller` says of `named`. */
 static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
                  int active, double expiration)
@@ -123,6 +215,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_its_peer_changes_a_declaration),
+        cmocka_unit_test(cached_values_hide_no_declaration),
+        cmocka_unit_test(plain_answers_have_an_allowance),
         cmocka_unit_test(false_of_others_is_a_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
