@@ -52,6 +52,15 @@ void socket_prepare(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &n, sizeof n);
 }
 
+int socket_share_port(int fd)
+{
+    int on = 1;
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+                   setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on)
+               ? -1
+               : 0;
+}
+
 size_t socket_unconfirmed(int fd)
 {
     int n = 0;

@@ -21,6 +21,11 @@ void socket_begin(int fd, const struct sockaddr *to);
  * is. */
 void socket_prepare(int fd);
 
+/* Lets other sockets of this user bind to the same local port. Of a listener, once it listens:
+ * its own bind has then failed if another process listens there. Of a socket that will connect
+ * from the listener's port, before its bind. 0, or -1: this system has no such sockets. */
+int socket_share_port(int fd);
+
 /* Bytes that the other side has not confirmed yet; 0 where nobody can tell. */
 size_t socket_unconfirmed(int fd);
 

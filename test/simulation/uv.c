@@ -371,6 +371,7 @@ int uv_fileno(const uv_handle_t *h, uv_os_fd_t *fd)
 /* In place of net/loop/socket.c: congestion control is the kernel's. */
 void socket_begin(int fd, const struct sockaddr *to) { (void)fd, (void)to; }
 void socket_prepare(int fd) { (void)fd; }
+int socket_share_port(int fd) { return (void)fd, -1; }
 size_t socket_unconfirmed(int fd) { return (void)fd, sim_socket_undelivered(asked); }
 
 uv_buf_t uv_buf_init(char *base, unsigned n) { return (uv_buf_t){ .base = base, .len = n }; }

@@ -71,7 +71,8 @@ int dht_reachability_is_open(const struct dht_reachability *r)
 }
 
 /* Circuit relay v2: a relay that we have reserved a slot at forwards connections to us. Relays
- * carry little, so only peers that need them use them. */
+ * carry little, so only peers that need them use them. A router that lets in only the peers
+ * that we have dialed lets in the one that checks: behind a router the relays stay. */
 static void choose_relays(struct dht_reachability *r)
 {
     struct dht_core *n = r->core;
@@ -79,7 +80,7 @@ static void choose_relays(struct dht_reachability *r)
     for (size_t i = 0; i < n->initial_count; i++) {
         const struct dht_initial *it = &n->initials[i];
         if (!it->peer.length) continue;
-        if (r->state != REACH_CLOSED) relay_leave(n->host, &it->peer);
+        if (r->state != REACH_CLOSED && !r->is_translated) relay_leave(n->host, &it->peer);
         else if (it->state == INITIAL_GOOD && used < RELAYS_USED &&
                  host_peer_serves(n->host, &it->peer, HOP))
             used += !relay_use(n->host, &it->peer);
@@ -92,9 +93,10 @@ static void on_checked(void *context, int status, const struct multiaddr *at, co
 {
     struct dht_reachability_check *check = context;
     struct dht_reachability *r = check->of;
-    (void)at, (void)why;
+    (void)why;
     check->question = NULL;
     r->could += !status;
+    if (!status) r->is_translated = host_is_translated(r->core->host, at);
     r->could_not += status == PL_EIO;
     if (--r->pending) return;
     if (r->could) r->state = REACH_OPEN;

@@ -13,9 +13,10 @@ struct dht_reachability {
     struct dht_core *core;
     struct host_watch watch;
     enum reachability state;
-    int called_back; /* an initial peer has called us, be it on the connection that we made */
-    double entered;  /* loop time; 0: not yet */
-    double checked;  /* loop time of the last check; 0: never */
+    int is_translated; /* OPEN through a router, which may let in only some peers */
+    int called_back;   /* an initial peer has called us, be it on the connection that we made */
+    double entered;    /* loop time; 0: not yet */
+    double checked;    /* loop time of the last check; 0: never */
     size_t pending, could, could_not;
     struct dht_reachability_check {
         struct dht_reachability *of;

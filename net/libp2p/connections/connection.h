@@ -84,9 +84,10 @@ struct connection {
     struct stream *carrier;
     struct multiaddr remote; /* the far end, without its peer ID */
     int inbound, relayed;
-    int received; /* 1: bytes have come */
-    int dirty;    /* 1: something waits to be flushed */
-    int status;   /* why it ended */
+    int shares_port; /* 1: dialed from a port that we listen on */
+    int received;    /* 1: bytes have come */
+    int dirty;       /* 1: something waits to be flushed */
+    int status;      /* why it ended */
     struct pl_err why;
     struct timer timer;  /* limit of the set-up, then keep-alive and stalled writes */
     double opened_at;    /* s */

@@ -8,6 +8,11 @@
  *    |  /p2p-circuit                         |
  *    +------------------> RELAYING ----------+
  *
+ * A connection leaves from the port that we listen on, so that a router's mapping of it serves
+ * both ways (enum dial_port). The same pair of addresses can have one connection only: where there
+ * is one already, or one that ended a moment ago, or where both sides have dialed each other at
+ * the same time and neither listens, the address is dialed once more from a free port.
+ *
  * libuv holds a dial while RESOLVING or CONNECTING: one that is abandoned then is freed when libuv
  * lets go. */
 #include "dial.h"
@@ -24,6 +29,8 @@ struct dial {
     int abandoned; /* the owner is gone or told */
     struct multiaddr at;
     struct multiaddr_target target;
+    enum dial_port port;     /* FREE also once the listening port could not be used */
+    int is_port_taken;       /* this attempt failed because of it */
     struct peer_id expected; /* length 0: anybody */
     dial_done *done;
     void *context;
@@ -106,7 +113,15 @@ static void on_opened(void *context, struct connection *c)
 static void on_ended(void *context, int status, const char *why)
 {
     struct dial *d = context;
+    int again = d->port == DIAL_LISTENING_PORT &&
+                (d->is_port_taken || d->connection->conn.both_dialed);
     d->connection = NULL;
+    if (again && !d->abandoned) {
+        d->port = DIAL_FREE_PORT;
+        d->ip_next--;
+        try_next_ip(d);
+        return;
+    }
     if (!d->abandoned && d->state != DIAL_CONNECTING && d->ip_next < d->ip_count) try_next_ip(d);
     else fail(d, status, why);
 }
@@ -131,7 +146,25 @@ static void on_tcp(uv_connect_t *req, int status)
     }
     if (!status && connection_start(c, d->expected.length ? &d->expected : NULL))
         status = UV_ENOMEM;
+    d->is_port_taken = status == UV_EADDRINUSE || status == UV_EADDRNOTAVAIL;
     if (status) connection_end(c, PL_EIO, "%s", uv_strerror(status));
+}
+
+/* Binds to the port that we listen on, at the address that the way out will have. Where it
+ * cannot be shared the system chooses a port. */
+static void share_port(struct dial *d, struct connection *c, int family)
+{
+    struct sockaddr_in four = { .sin_family = AF_INET };
+    struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
+    uint16_t port = htons(listening_port(d->of->listening, family == AF_INET ? 4 : 6));
+    uv_os_fd_t fd;
+    four.sin_port = six.sin6_port = port;
+    if (!port || d->port != DIAL_LISTENING_PORT ||
+        uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd) || socket_share_port(fd))
+        return;
+    c->shares_port = !(family == AF_INET
+                           ? uv_tcp_bind(&c->socket.tcp, (struct sockaddr *)&four, 0)
+                           : uv_tcp_bind(&c->socket.tcp, (struct sockaddr *)&six, UV_TCP_IPV6ONLY));
 }
 
 static void try_next_ip(struct dial *d)
@@ -157,8 +190,10 @@ static void try_next_ip(struct dial *d)
         c->socket.state = SOCKET_IDLE;
         d->connect.data = d;
         if (!uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd)) socket_begin(fd, sa);
+        share_port(d, c, sa->sa_family);
         rc = uv_tcp_connect(&d->connect, &c->socket.tcp, sa, on_tcp);
         if (!rc) d->state = DIAL_CONNECTING;
+        d->is_port_taken = rc == UV_EADDRINUSE || rc == UV_EADDRNOTAVAIL;
     }
     if (rc) connection_end(c, PL_EIO, "%s", uv_strerror(rc));
 }
@@ -256,12 +291,13 @@ static void begin(void *context)
 }
 
 struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struct peer_id *expected,
-                      dial_done *done, void *context)
+                      enum dial_port port, dial_done *done, void *context)
 {
     struct dial *d = calloc(1, sizeof *d);
     if (!d) return NULL;
     d->of = of;
     d->at = *a;
+    d->port = port;
     d->done = done;
     d->context = context;
     if (expected) d->expected = *expected;

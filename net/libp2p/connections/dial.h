@@ -2,7 +2,7 @@
 #ifndef PL_DIAL_H
 #define PL_DIAL_H
 
-#include "budget.h"
+#include "listen.h"
 
 #define DIAL_IPS_MAX 4 /* addresses of a name that are tried; a home network's name has two */
 
@@ -21,8 +21,16 @@ struct circuit_transport {
 struct dialing {
     struct host_core *core;
     struct connections *connections;
+    const struct listening *listening;
     const struct circuit_transport *circuits; /* NULL: no relayed address can be dialed */
 };
+
+/* The local port of a connection that we make.
+ *
+ * LISTENING: a router maps it as it maps the port that we listen on, so what our peers observe
+ * is where others may find us. FREE: a router has let nothing in for it yet, so it is the one
+ * with which to test whether somebody else is reachable. */
+enum dial_port { DIAL_LISTENING_PORT, DIAL_FREE_PORT };
 
 struct dial;
 /* status PL_OK: connected to `peer`. d is gone afterwards. */
@@ -31,7 +39,7 @@ typedef void dial_done(void *context, struct dial *d, int status, const struct p
 /* expected: the peer that must answer, or NULL. done is called later, never from in here. NULL: no
  * memory. */
 struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struct peer_id *expected,
-                      dial_done *done, void *context);
+                      enum dial_port port, dial_done *done, void *context);
 /* No more interest in it: whatever is under way is dropped, done is not called. */
 void dial_abandon(struct dial *d);
 const struct multiaddr *dial_address(const struct dial *d);

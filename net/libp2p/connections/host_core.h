@@ -19,6 +19,7 @@
  *   peer_routing.c   from a peer ID to a connection
  *   dial.c           from a multiaddr to a connection
  *   listen.c         accepts connections
+ *   observed.c       how others see us, without sockets
  *   budget.c         whether a connection may begin, expect a message, run a handler
  *   connection.c     a socket, or a relayed stream, under conn.h's engine
  *   watch.c          the list of watchers

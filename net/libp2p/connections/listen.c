@@ -119,6 +119,8 @@ int listening_add(struct listening *of, const char *text, struct pl_err *err)
     rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, t.family == 6 ? UV_TCP_IPV6ONLY : 0);
     if (!rc && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_begin(fd, NULL);
     if (!rc) rc = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
+    /* Only now: bound exclusively, a port that another peer uses is refused. */
+    if (!rc && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) (void)socket_share_port(fd);
     if (!rc) rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length);
     if (rc) return pl_fail(err, PL_EIO, "listen: %.200s: %s", text, uv_strerror(rc));
     return multiaddr_of_socket(&l->at, &sa);
@@ -186,11 +188,55 @@ static void add_address(void *context, const struct multiaddr *a)
     list->count++;
 }
 
+uint16_t listening_port(const struct listening *of, int family)
+{
+    struct multiaddr_target t;
+    for (const struct listener *l = of->listeners; l; l = l->next)
+        if (!multiaddr_target(&t, &l->at) && t.family == family) return t.port;
+    return 0;
+}
+
+struct ip_search {
+    struct multiaddr_target wanted;
+    int found;
+};
+
+static void match_ip(void *context, const struct multiaddr *a)
+{
+    struct ip_search *s = context;
+    struct multiaddr_target t;
+    s->found |= !multiaddr_target(&t, a) && t.family == s->wanted.family &&
+                !memcmp(t.ip, s->wanted.ip, sizeof t.ip);
+}
+
+int listening_is_translated(const struct listening *of, const struct multiaddr *seen)
+{
+    struct ip_search s = { .found = 0 };
+    if (of->announce_count || multiaddr_target(&s.wanted, seen) || !s.wanted.family) return 0;
+    for (const struct listener *l = of->listeners; l; l = l->next) each_address(l, match_ip, &s);
+    return !s.found;
+}
+
+/* Behind NAT, the address of the router's side comes last: it leads to us only where the router
+ * lets connections in, or when we dial at the same time. */
+static void add_observed(const struct listening *of, struct address_list *list)
+{
+    double now = loop_now(of->core->loop);
+    struct multiaddr a;
+    for (int family = 4; family <= 6; family += 2) {
+        int is_known = observed_address(&of->observed, family, now, &a) != PL_OK;
+        for (size_t i = 0; i < list->count && i < list->max; i++)
+            is_known |= multiaddr_equal(&list->out[i], &a);
+        if (!is_known) add_address(list, &a);
+    }
+}
+
 size_t listening_addresses(const struct listening *of, struct multiaddr *out, size_t max)
 {
     struct address_list list = { out, 0, max };
     for (size_t i = 0; i < of->announce_count; i++) add_address(&list, &of->announce[i]);
     for (const struct listener *l = of->listeners; l && !of->announce_count; l = l->next)
         each_address(l, add_address, &list);
+    if (of->listeners && !of->announce_count) add_observed(of, &list);
     return list.count < max ? list.count : max;
 }

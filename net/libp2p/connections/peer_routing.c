@@ -146,13 +146,13 @@ static void on_address_dialed(void *context, struct dial *d, int status, const s
 }
 
 struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, double timeout_s,
-                               host_done *done, void *context)
+                               enum dial_port port, host_done *done, void *context)
 {
     struct host_wait *w = new_wait(r, NULL, NULL, done, context);
     struct multiaddr_target t;
     if (!w) return NULL;
     if (!multiaddr_target(&t, a)) w->peer = t.peer;
-    if ((w->dial = dial_new(r->dialing, a, NULL, on_address_dialed, w)) &&
+    if ((w->dial = dial_new(r->dialing, a, NULL, port, on_address_dialed, w)) &&
         !timer_start(loop_of(r), &w->timer, timeout_s, on_wait_late, w))
         return w;
     host_wait_cancel(w);
@@ -279,7 +279,8 @@ static void dial_more(struct peer_search *s)
     const struct address *a;
     while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) &&
            s->tried_count < PL_COUNT(s->tried) && (a = next_address(s, now))) {
-        struct dial *d = dial_new(s->of->dialing, &a->at, &s->peer->id, on_dialed, s);
+        struct dial *d = dial_new(s->of->dialing, &a->at, &s->peer->id, DIAL_LISTENING_PORT,
+                                  on_dialed, s);
         s->tried[s->tried_count++] = a->at;
         if (d) s->dials[s->dial_count++] = d;
     }

@@ -34,7 +34,7 @@ struct host_wait *routing_connect(struct routing *r, const struct peer_id *id, d
                                   enum routing_effort effort, host_done *done, void *context);
 /* Dials one address, whatever is open already. */
 struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, double timeout_s,
-                               host_done *done, void *context);
+                               enum dial_port port, host_done *done, void *context);
 /* The peer has a new connection or address, whether or not we searched for it. */
 void routing_news(const struct peer *p);
 /* Every wait ends with PL_EIO. */

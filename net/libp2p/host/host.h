@@ -73,6 +73,8 @@ int host_local_address(const struct host *h, const struct peer_id *peer, struct 
 int host_peer_serves(const struct host *h, const struct peer_id *peer, const char *protocol);
 /* Our address as this peer sees it. PL_ENOTFOUND before its identify message. */
 int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
+/* 1: that address, at which others see us, is a router's in front of us. */
+int host_is_translated(const struct host *h, const struct multiaddr *seen);
 /* Ends all connections to it. */
 void host_disconnect(struct host *h, const struct peer_id *peer);
 /* A groupmate or a bootstrap peer: its use is charged to a share that strangers cannot use up,

@@ -189,7 +189,11 @@ static void on_settle(uv_prepare_t *prepare)
 static void on_sweep(void *context)
 {
     struct host *h = context;
-    peers_expire(&h->core.peers, loop_now(h->core.loop));
+    double now = loop_now(h->core.loop);
+    peers_expire(&h->core.peers, now);
+    for (const struct connection *c = h->connections.all; c; c = c->next)
+        if (c->shares_port && c->state == CONNECTION_OPEN)
+            observed_renew(&h->listening.observed, &c->remote, now);
     timer_start(h->core.loop, &h->sweep, SWEEP_EVERY, on_sweep, h);
 }
 
@@ -243,6 +247,7 @@ static void assemble(struct host *h, struct loop *l, const struct host_options *
     h->dialing.connections = h->listening.connections = &h->connections;
     h->streams.connections = &h->connections;
     h->streams.routing = &h->routing;
+    h->dialing.listening = &h->listening;
     h->routing.dialing = &h->dialing;
     h->client_mode = o->client_mode;
     h->relay = o->relay;

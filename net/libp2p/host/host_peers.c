@@ -117,6 +117,11 @@ int host_observed(const struct host *h, const struct peer_id *id, struct multiad
     return PL_OK;
 }
 
+int host_is_translated(const struct host *h, const struct multiaddr *seen)
+{
+    return listening_is_translated(&h->listening, seen);
+}
+
 void host_disconnect(struct host *h, const struct peer_id *id)
 {
     const struct peer *p = core_find_peer(&h->core, id);
@@ -147,5 +152,5 @@ struct host_wait *host_connect(struct host *h, const struct peer_id *id, double 
 struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double timeout_s,
                             host_done *done, void *context)
 {
-    return routing_dial(&h->routing, a, timeout_s, done, context);
+    return routing_dial(&h->routing, a, timeout_s, DIAL_LISTENING_PORT, done, context);
 }

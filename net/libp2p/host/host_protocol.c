@@ -98,6 +98,20 @@ void host_changed(struct host *h)
     if (h->core.state == HOST_RUNNING) watches_changed(h->watches);
 }
 
+/* Only what a connection from a listening port shows leads to that port. */
+void host_observe(struct host *h, const struct connection *c, const struct multiaddr *seen)
+{
+    if (c->shares_port &&
+        observed_add(&h->listening.observed, seen, &c->remote, loop_now(h->core.loop)))
+        host_changed(h);
+}
+
+struct host_wait *host_dial_back(struct host *h, const struct multiaddr *a, double timeout_s,
+                                 host_done *done, void *context)
+{
+    return routing_dial(&h->routing, a, timeout_s, DIAL_FREE_PORT, done, context);
+}
+
 void host_identified(struct host *h, const struct peer_id *peer)
 {
     watches_identified(h->watches, peer);

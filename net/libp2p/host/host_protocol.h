@@ -45,9 +45,15 @@ const char *host_agent(const struct host *h);
 const char *host_service_name(const struct host *h, size_t i);
 /* As host_addresses, without our ID at the end. */
 size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max);
+/* host_dial from a port of its own (enum dial_port): whether the peer can be reached from
+ * outside. */
+struct host_wait *host_dial_back(struct host *h, const struct multiaddr *a, double timeout_s,
+                                 host_done *done, void *context);
 
 /* Our addresses have changed: watchers are told. */
 void host_changed(struct host *h);
+/* The peer at the other end of that connection sees us at that address (identify). */
+void host_observe(struct host *h, const struct connection *c, const struct multiaddr *seen);
 /* Identify has learned who a peer is: watchers are told. */
 void host_identified(struct host *h, const struct peer_id *peer);
 /* A stream, but other peers are not asked for addresses: for those who search themselves. */

@@ -153,6 +153,28 @@ static int on_plain(struct conn *c, double now, struct pl_err *err)
     return PL_OK;
 }
 
+/* Two sockets that connect to each other at the same moment become one connection, without a
+ * listener: both sides propose, take the other's proposal for an agreement, and begin the
+ * handshake. Then what comes first is a dialer's message: in Noise an ephemeral key alone, in
+ * TLS a ClientHello. */
+static int is_from_dialer(struct conn *c, const uint8_t *data, size_t n)
+{
+    int tls = !strcmp(c->select.wanted[c->select.agreed], both[1]);
+    if (c->answered || !n) return 0;
+    c->answered = 1;
+    return tls ? n > 5 && data[0] == 22 && data[5] == 1 : n > 1 && data[0] == 0 && data[1] == 32;
+}
+
+/* Bytes of the handshake, and what is encrypted after it. */
+static int receive_secure(struct conn *c, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    if (c->dialer && c->state == CONN_HANDSHAKE && is_from_dialer(c, data, n)) {
+        c->both_dialed = 1;
+        return pl_fail(err, PL_EPROTO, "connection: both sides have dialed, none listens");
+    }
+    return c->secure->receive(c->secure, data, n, &c->plain, &c->wire, err);
+}
+
 static int receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err)
 {
     int rc;
@@ -167,11 +189,10 @@ static int receive(struct conn *c, const uint8_t *data, size_t n, double now, st
         if (rc) return no_agreement(rc, "encryption", err);
         if ((rc = open_secure(c, err))) return rc;
         /* The beginning of the handshake may have come with the negotiation. */
-        rc = c->secure->receive(c->secure, bytes_at(&c->in), bytes_length(&c->in), &c->plain,
-                                &c->wire, err);
+        rc = receive_secure(c, bytes_at(&c->in), bytes_length(&c->in), err);
         bytes_clear(&c->in);
     } else {
-        rc = c->secure->receive(c->secure, data, n, &c->plain, &c->wire, err);
+        rc = receive_secure(c, data, n, err);
     }
     if (!rc) rc = on_plain(c, now, err);
     return rc;

@@ -40,6 +40,7 @@ struct conn {
     /* bytes taken from it that the socket still holds back; the owner's figure */
     size_t under_way;
     size_t wire_high; /* see CONN_WIRE_HIGH; CONN_WIRE_LOW at first */
+    int both_dialed;  /* 1: closed because the other side dialed us at the same time, too */
     /* private */
     const struct identity *me;
     struct peer_id expected;
@@ -48,6 +49,7 @@ struct conn {
     struct multistream select;
     struct bytes in, plain;
     int dialer, securities;
+    int answered; /* the handshake's first bytes have come */
 };
 
 /* securities: CONN_NOISE | CONN_TLS, Noise preferred. expected: the dialed peer, or NULL. me is

@@ -158,7 +158,10 @@ static void understand(struct exchange *x, const uint8_t *data, size_t n)
         struct peer_id id = p->id;
         set_protocols(p, m);
         set_addresses(h, l, m);
-        if (m->observed.length) p->observed = m->observed;
+        if (m->observed.length) {
+            p->observed = m->observed;
+            host_observe(h, l, &m->observed);
+        }
         host_identified(h, &id);
     }
     identify_clear(m);

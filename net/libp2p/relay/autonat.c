@@ -186,7 +186,7 @@ static void dial_next(struct dial_back_job *j)
     struct multiaddr a = j->request.addresses[j->next_address++];
     multiaddr_strip_peer(&a, stream_peer(j->stream));
     multiaddr_add_peer(&a, stream_peer(j->stream));
-    j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialed, j);
+    j->wait = host_dial_back(j->host, &a, CONN_SETUP_LIMIT, on_dialed, j);
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
 
