@@ -49,7 +49,7 @@ REF_C     := $(wildcard ref/*.c ref/model/*.c ref/outer/*.c)
 RUNTIME_C := $(wildcard runtime/*.c runtime/lab/*.c)
 DATA_C    := $(filter-out data/demo/%,$(wildcard data/*/*.c))
 NET_C     := $(wildcard net/*.c net/*/*.c net/*/*/*.c)
-CMD_C     := $(wildcard cmd/*.c cmd/*/*.c)
+CMD_C     := $(filter-out cmd/static/%,$(wildcard cmd/*.c cmd/*/*.c))
 CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
 FAST_C    := $(wildcard fast/*.c)
 CUDA_C    := $(wildcard cuda/*.cu)
@@ -166,5 +166,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-include cuda/cuda.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk
+include cuda/cuda.mk cmd/static/static.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk
 -include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)

@@ -16,4 +16,5 @@ if [ "$ARCH" = riscv64 ]; then
 fi
 command -v ccache >/dev/null && cc="ccache $cc" fast_cc="ccache $fast_cc"
 export PKG_CONFIG_LIBDIR="$root/usr/lib/$triple/pkgconfig:$root/usr/share/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
-exec make BUILD="${BUILD:-build}/cross/$ARCH" NVCC= CC="$cc" FAST_CC="$fast_cc" AR=$triple-ar LD=$triple-ld OBJCOPY=$triple-objcopy "$@"
+stdcxx=$(find "$root/usr/lib/gcc/$triple" -name libstdc++.a | head -n 1)
+exec make STATIC_LDFLAGS="-L$(dirname "$stdcxx")" BUILD="${BUILD:-build}/cross/$ARCH" NVCC= CC="$cc" FAST_CC="$fast_cc" AR=$triple-ar LD=$triple-ld OBJCOPY=$triple-objcopy "$@"

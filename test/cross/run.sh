@@ -64,6 +64,14 @@ for unit in $units; do
     check "$ARCH: unit $unit" $qemu "$built/test/$unit"
 done
 
+# The program as one file: no libraries of that processor are needed to run it.
+if [ "${PART:-all}" != quick ] && [ "$ARCH" = arm64 ]; then
+    # shellcheck disable=SC2086
+    check "$ARCH: the static program is built" $make --no-print-directory -s -j"$(nproc)" static
+    # shellcheck disable=SC2086
+    counted "golden quant, static program" env -u QEMU_LD_PREFIX $qemu "$built/static/potluck" conform --golden test/golden/quant --backend fast
+fi
+
 # --- a peer of this machine and an emulated one average a file of tensors
 
 native=${BUILD:-build}/potluck

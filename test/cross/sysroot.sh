@@ -5,7 +5,7 @@
 set -e
 cd "$(dirname "$0")/../.."
 . test/cross/arch.inc
-wanted=$(echo "$packages" | cksum)
+wanted=$(echo "$packages libstdc++" | cksum)
 [ "$(cat "$root/unpacked" 2>/dev/null)" = "$wanted" ] && { echo "$root"; exit; }
 command -v apt-get >/dev/null || { echo "libraries for $ARCH come from Debian, by apt-get" >&2; exit 1; }
 root=$(mkdir -p "$root" && cd "$root" && pwd)
@@ -39,8 +39,10 @@ fetch() {
     tail -n 3 "$state/log" >&2
     return 1
 }
-# libgcc's start files and archive, whichever version the release has
-compiler_library() { apt-cache pkgnames libgcc- | grep -E '^libgcc-[0-9]+-dev$' | sort -V | tail -n 1; }
+# libgcc's start files and archive and C++'s static library, whichever version the release has
+compiler_library() {
+    apt-cache pkgnames libgcc- | grep -E '^libgcc-[0-9]+-dev$' | sort -V | tail -n 1 | sed 'p;s/libgcc/libstdc++/'
+}
 
 echo "fetching libraries for $ARCH into $root" >&2
 fetch || { echo "libraries for $ARCH could not be fetched" >&2; exit 1; }
