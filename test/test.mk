@@ -178,6 +178,10 @@ bench: all ## time components, training steps, drawing, a DHT, averaging; compar
 		$$python test/interop/hivemind_bench.py $(BUILD)/potluck $(if $(QUICK),12500000); \
 	else echo "averaging with hivemind left out: $$python"; fi
 
+BASE ?= HEAD~1
+bench-compare: all ## what the changes since BASE (a commit; default HEAD~1) did to speed, both timed in turn (QUICK=1)
+	@python3 test/bench/compare.py $(BASE) --build $(BUILD) $(if $(QUICK),--quick)
+
 # On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for
 # paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
