@@ -13,8 +13,8 @@ import tempfile
 import urllib.error
 import urllib.request
 
-import axe
 import steps
+from browser import axe_on, complaints, open_browser, size, with_selenium
 from steps import skip, step, until as wait_for
 
 steps.needs()  # the limit alone: what is missing is skipped part by part
@@ -82,35 +82,6 @@ def calculator():
 
 # --- the browser ---------------------------------------------------------------------------------
 
-def open_browser():
-    try:
-        from selenium import webdriver
-        from selenium.common.exceptions import WebDriverException
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        return None, "selenium is missing"
-    driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
-    if not driver or not browser:
-        return None, "chromium or chromedriver is missing"
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-prefers-reduced-motion"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for left in (2, 1, 0):  # a busy machine starts it too late for its driver
-        try:
-            return webdriver.Chrome(service=Service(driver), options=options), None
-        except WebDriverException as e:
-            if not left:
-                raise
-            print(f"once more, for the browser did not start: {str(e).splitlines()[0][:200]}", flush=True)
-
-
-def size(browser, width, height):
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
-
-
 def shoot(browser, name, whole=False, clip=None):
     if not SHOTS:
         return
@@ -118,10 +89,6 @@ def shoot(browser, name, whole=False, clip=None):
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": dict(clip, scale=1)} if clip else {})})
     with open(os.path.join(SHOTS, name + ".png"), "wb") as f:
         f.write(base64.b64decode(shot["data"]))
-
-
-def complaints(browser):
-    return [e for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
 
 
 def text(browser, id_):
@@ -194,22 +161,6 @@ def accessibility(browser):
     step("and values of sliders", all((n.get("value") or {}).get("value") is not None for n in nodes if role(n) == "slider"))
     small = browser.execute_script(TARGETS)
     step("what is to be touched is large enough", not small, small)
-
-
-def axe_on(browser, what, *views):
-    """axe-core at each (width, scheme) of the page that is open."""
-    script, why = axe.script()
-    if not script:
-        skip("axe-core on " + what, why)
-        return
-    found = []
-    for width, scheme in views:
-        size(browser, width, 900)
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        found += ["%d %s %s" % (width, scheme, fault) for fault in axe.faults(browser, script)]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    size(browser, 1280, 900)
-    step("axe-core finds nothing on %s, %s" % (what, ", ".join("%d %s" % v for v in views)), not found, found)
 
 
 def keyboard(browser):
@@ -504,13 +455,7 @@ def training():
 
 
 def main():
-    try:  # Debian's python3-selenium belongs to Debian's Python, which need not be the first one
-        import selenium  # noqa: F401
-    except ImportError:
-        if os.path.exists("/usr/bin/python3") and os.path.realpath(sys.executable) != os.path.realpath("/usr/bin/python3") \
-                and not os.environ.get("PAGE_AGAIN"):
-            os.environ["PAGE_AGAIN"] = "1"
-            os.execv("/usr/bin/python3", ["/usr/bin/python3"] + sys.argv)
+    with_selenium()
     calculator()
     for part in live, training:
         for last in steps.attempts():

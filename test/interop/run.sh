@@ -3,7 +3,7 @@
 # Python that has what it needs: those that environment.sh makes, the one on the PATH, Debian's.
 # --list names them. INTEROP_SLOW=N: the program is N times as slow as usual (sanitizers).
 cd "$(dirname "$0")/../.." || exit 1
-scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe)$') # peers, helpers
+scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe|browser)$') # peers, helpers
 [ "$1" = --list ] && { echo "$scripts"; exit 0; }
 export BUILD="${BUILD:-build}" PYTHONDONTWRITEBYTECODE=1
 log=$(mktemp -d) || exit 1
