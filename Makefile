@@ -1,6 +1,6 @@
 # potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file
-# builds the program and the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk and
-# debian/package.mk hold the rules of their folders.
+# builds the program and the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk,
+# debian/package.mk and paper/book/book.mk hold the rules of their folders.
 
 CC       ?= cc
 FAST_CC  ?= $(CC) # of fast/: riscv64 takes clang 18 or later for its vectors
@@ -38,6 +38,7 @@ FILES_PACKAGES = $(INTEROP_PACKAGES) python3-pil python3-pandas python3-requests
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
 DOC_PACKAGES = doxygen
+BOOK_PACKAGES = pandoc clang lld wasi-libc libclang-rt-dev-wasm32
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
@@ -71,7 +72,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 # Without its packages the program cannot be built: one line says what to type. Some goals need none
 # of them, or install them.
-NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb doc clean help
+NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb doc clean help book book-pages
 ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
 LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
 	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
@@ -152,6 +153,7 @@ test-deps: # what can't be had beyond the first line is skipped
 	@$(call install_missing,$(TEST_PACKAGES))
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(NOTEBOOK_PACKAGES)) || true
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(MANUAL_PACKAGES)) || true
+	@$(call install_missing,-t $(INTEROP_LIMIT) $(BOOK_PACKAGES)) || true
 	@$(MAKE) --no-print-directory -s interop-deps
 interop-deps:
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(PAGE_PACKAGES)) || true
@@ -166,5 +168,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-include cuda/cuda.mk cmd/static/static.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk
+include cuda/cuda.mk cmd/static/static.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk paper/book/book.mk
 -include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)

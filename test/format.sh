@@ -6,7 +6,7 @@
 cd "$(dirname "$0")/.." || exit 1
 formatter=${CLANG_FORMAT:-clang-format}
 "$formatter" --version 2>/dev/null | grep -q 'version 14\.' || { echo "$formatter 14 is needed"; exit 77; }
-sources() { find cmd cuda data fast net ref runtime test -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp'; }
+sources() { find cmd cuda data fast net paper ref runtime test -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp'; }
 long_lines() { # of the code; tests may hold recorded values
     sources | grep -v '^test/' | LC_ALL=C.UTF-8 xargs grep -nE '^.{101,}' | sed 's/^\([^:]*:[0-9]*\):.*/\1: more than 100 columns/'
 }

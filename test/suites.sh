@@ -158,7 +158,7 @@ for name in $(sh test/interop/run.sh --list); do
         done
         continue
         ;;
-    other_files | parquet | torch_files) queue=cpu ;;
+    book | other_files | parquet | torch_files) queue=cpu ;;
     dalle | leftovers) queue=idle ;; # each of their limits is minutes
     *) queue=peers ;;
     esac

@@ -1,0 +1,266 @@
+"""The book of `make book`: every link leads somewhere, listings are the sources', golden values come out of the figures'
+WebAssembly (in node and in Chromium), and the figures answer.
+
+usage: book.py POTLUCK [SCREENSHOT_FOLDER]      POTLUCK's folder is the build folder
+Without pandoc, or without clang, lld and wasi-libc, all is skipped; without node or Chromium their parts are.
+"""
+import base64
+import html.parser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.parse
+
+import steps
+from browser import axe_on, complaints, open_browser, size, with_selenium
+from steps import skip, step, until as wait_for
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.path.dirname(os.path.abspath(sys.argv[1]))
+SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
+BOOK = os.path.join(BUILD, "book")
+WASM = os.path.join(BUILD, "wasm", "ref.wasm")
+CLANG = os.environ.get("CLANG", "clang")
+
+
+def make(*words):
+    """Of make's own variables only ours: this may run within a make of the whole."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return subprocess.run(["make", "-s", "BUILD=" + BUILD, "CLANG=" + CLANG, *words], cwd=ROOT, env=kept, capture_output=True, text=True,
+                          timeout=5 * steps.PATIENCE)
+
+
+def lacking():
+    if not shutil.which("pandoc"):
+        return "pandoc is missing"
+    for place in ("/usr/include/wasm32-wasi", "/usr/bin/wasm-ld"):
+        if not os.path.exists(place):
+            return "wasi-libc or lld is missing"
+    probe = subprocess.run([*CLANG.split(), "--target=wasm32-wasi", "-mexec-model=reactor", "-x", "c", "-", "-o", os.devnull], input="",
+                           capture_output=True, text=True)
+    return f"{CLANG} cannot link for wasm32-wasi (libclang-rt-dev-wasm32)" if probe.returncode else None
+
+
+# --- the pages -----------------------------------------------------------------------------------
+
+class Page(html.parser.HTMLParser):
+    """A page's links, the names that links can lead to, what it loads, and its listings."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.names, self.loads, self.listings = [], set(), [], []
+        self.terms = self.inside = 0
+        with open(path, encoding="utf-8") as f:
+            self.feed(f.read())
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if "id" in found:
+            self.names.add(found["id"])
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+            self.terms += "term" in (found.get("class") or "").split()
+        if tag in ("script", "img", "iframe", "source") and "src" in found or tag == "link":
+            self.loads.append(found.get("src") or found["href"])
+        if tag == "pre" and "c" in (found.get("class") or "").split():
+            self.inside = 1
+            self.listings.append("")
+
+    def handle_endtag(self, tag):
+        if tag == "pre":
+            self.inside = 0
+
+    def handle_data(self, data):
+        if self.inside:
+            self.listings[-1] += data
+
+
+def pages():
+    found = {}
+    for folder, _, names in os.walk(BOOK):
+        for name in names:
+            if name.endswith(".html"):
+                path = os.path.join(folder, name)
+                found[os.path.relpath(path, BOOK)] = Page(path)
+    return found
+
+
+def check_pages():
+    book = pages()
+    chapters = sorted(p for p in book if re.match(r"\d\d-", p))
+    step("a page for each chapter", len(chapters) == len([n for n in os.listdir(os.path.join(ROOT, "paper", "book")) if re.match(r"\d\d-.*\.md$", n)]) >= 10)
+    lost = []
+    for name, page in book.items():
+        for link in page.links + page.loads:
+            if re.match(r"[a-z]+:", link):
+                continue
+            path, _, anchor = urllib.parse.unquote(link).partition("#")
+            target = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+            if not os.path.isfile(os.path.join(BOOK, target)) or anchor and target in book and anchor not in book[target].names:
+                lost.append(f"{name}: {link}")
+    step("every link leads to a page, and to a name on it", not lost, lost[:20])
+    foreign = [f"{name}: {l}" for name, page in book.items() for l in page.loads if re.match(r"[a-z]+:", l) and not l.startswith("data:")]
+    step("no page loads anything from elsewhere", not foreign, foreign)
+
+    sources = {}
+    for name in book:
+        if name.startswith("source/"):
+            with open(os.path.join(ROOT, name[7:-5]), encoding="utf-8", errors="replace") as f:
+                sources[name] = f.read()
+    listings = [(c, l.strip("\n")) for c in chapters for l in book[c].listings]
+    wrong = [(c, l[:60]) for c, l in listings if not any(l in text for text in sources.values())]
+    step("each listing is in its source as it is, " + str(len(listings)), len(listings) >= 20 and not wrong, wrong)
+    with open(os.path.join(ROOT, "paper", "glossary.md"), encoding="utf-8") as f:
+        rows = len(re.findall(r"^\| .* \| `", f.read(), re.M))
+    named = [n for n in book["paper-glossary.html"].names if n.startswith("term-")]
+    step("every row of the glossary can be linked to", len(named) == rows, (len(named), rows))
+    terms = [book[c].terms for c in chapters]
+    step("each chapter links its terms to the glossary", min(terms) >= 1 and sum(terms) > 50, terms)
+
+
+def check_stale():
+    """A name that a source lacks ends the build."""
+    chapter = os.path.join(BUILD, "book.stale.md")
+    with open(chapter, "w", encoding="utf-8") as f:
+        f.write("# Stale\n\n```{.code file=ref/mask.c function=pl_mask_nothing}\n```\n")
+    done = subprocess.run(["pandoc", "--lua-filter", "paper/book/filter.lua", "--metadata", "out=" + BOOK, "--metadata", "notes=" + BUILD,
+                           "--metadata", "source=" + chapter, "--metadata", "chapters=", "--metadata", "papers=", chapter],
+                          cwd=ROOT, capture_output=True, text=True, timeout=steps.PATIENCE)
+    os.remove(chapter)
+    step("a listing of a function that is gone ends the build", done.returncode != 0 and "ref/mask.c has no function pl_mask_nothing" in done.stderr,
+         (done.returncode, done.stderr[:300]))
+
+
+# --- golden values through the WebAssembly ---------------------------------------------------------
+
+def golden_in_node():
+    if not shutil.which("node"):
+        skip("golden values in node's WebAssembly", "node is missing")
+        return
+    done = subprocess.run(["node", "test/page/golden.js", WASM, "test/golden"], cwd=ROOT, capture_output=True, text=True, timeout=steps.PATIENCE)
+    last = done.stdout.strip().split("\n")[-1]
+    step("golden values in node's WebAssembly: " + last, done.returncode == 0 and int(last.split()[0]) > 200,
+         [l for l in done.stdout.split("\n") if l.startswith("FAIL")][:5] + [done.stderr[-300:]])
+
+
+def golden_in(browser):
+    with open(os.path.join(ROOT, "test", "page", "golden.js"), encoding="utf-8") as f:
+        script = f.read()
+    browser.get("file://" + os.path.join(BOOK, "01-masks.html"))
+    browser.execute_script("const script = document.createElement('script'); script.textContent = arguments[0]; document.body.append(script);"
+                           "window.goldenFiles = {};", script)
+    for name in browser.execute_script("return GOLDEN_FILES"):
+        with open(os.path.join(ROOT, "test", "golden", name + ".safetensors"), "rb") as f:
+            browser.execute_script("goldenFiles[arguments[0]] = Uint8Array.from(atob(arguments[1]), (c) => c.charCodeAt(0))",
+                                   name, base64.b64encode(f.read()).decode())
+    browser.set_script_timeout(steps.PATIENCE)
+    cases = browser.execute_async_script("""
+        const done = arguments[0];
+        figure.ref.then((ref) => potluckGolden(ref, goldenFiles)).then((c) => done(c.map(({ name, error, good }) => [name, String(error), good])),
+            (e) => done([[String(e), "", false]]));""")
+    bad = [c for c in cases if not c[2]]
+    step(f"golden values in Chromium's WebAssembly, {len(cases)}", not bad and len(cases) > 200, bad[:5])
+
+
+# --- figures ---------------------------------------------------------------------------------------
+
+# Every control is moved, sliders to the end that is farther: sentence or drawing has to change.
+MOVE = """
+const box = arguments[0], still = [];
+const state = () => box.querySelector('.words').textContent + [...box.querySelectorAll('svg')].map((s) => s.innerHTML).join();
+for (const control of box.querySelectorAll('input, select, button')) {
+    const before = state();
+    if (control.tagName === 'BUTTON') control.click();
+    else {
+        if (control.tagName === 'SELECT') control.selectedIndex = (control.selectedIndex + 1) % control.options.length;
+        else control.value = Number(control.value) - Number(control.min) < Number(control.max) - Number(control.value) ? control.max : control.min;
+        control.dispatchEvent(new Event(control.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true }));
+    }
+    if (state() === before) still.push(control.outerHTML);
+}
+return still;
+"""
+
+
+def check_figures(browser):
+    from selenium.webdriver.common.by import By
+    size(browser, 1280, 900)
+    for chapter in sorted(n for n in os.listdir(BOOK) if re.match(r"\d\d-.*\.html$", n)):
+        browser.get("file://" + os.path.join(BOOK, chapter))
+        for box in browser.find_elements(By.CSS_SELECTOR, ".play"):
+            name = box.get_attribute("id")
+            step(f"{name} starts", wait_for(lambda: box.get_attribute("data-ready")), complaints(browser))
+            still = browser.execute_script(MOVE, box)
+            step(f"{name}: every control changes it", not still, still)
+            if SHOTS:
+                box.screenshot(os.path.join(SHOTS, name + ".png"))
+        over = []
+        for width in (1280, 360):
+            size(browser, width, 900)
+            if browser.execute_script("return document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                over.append(width)
+        step(f"{chapter}: nothing hangs over, the console is silent", not over and not complaints(browser), (over, complaints(browser)))
+        axe_on(browser, chapter, (1280, "light"), (320, "dark"))
+
+
+def check_what_figures_show(browser):
+    """Facts that a reader would check with the chapter's text."""
+    def words(figure):
+        return browser.execute_script("return document.querySelector('#figure-' + arguments[0] + ' .words').textContent", figure)
+
+    def opened(chapter, figure):
+        browser.get("file://" + os.path.join(BOOK, chapter + ".html"))
+        wait_for(lambda: browser.execute_script("return document.getElementById('figure-' + arguments[0]).dataset.ready", figure))
+
+    opened("01-masks", "masks")
+    browser.execute_script("const s = document.querySelector('#figure-masks input'); s.value = 64; s.dispatchEvent(new Event('input'))")
+    step("the last layer's mask is the window", "Layer 64 of 64: window" in words("masks"), words("masks"))
+    opened("03-blocks", "reversible")
+    browser.execute_script("document.querySelectorAll('#figure-reversible button')[2].click()")
+    error = re.search(r"at most ([\d.]+e[+-]\d+)", words("reversible"))
+    step("16 blocks forth and back: rounding is left, and no more", error and 0 < float(error.group(1)) < 1e-5, words("reversible"))
+    opened("07-averaging", "allreduce")
+    for _ in range(4):
+        browser.execute_script("document.querySelectorAll('#figure-allreduce button')[1].click()")
+    step("the steps come to pl_average_group's bits", "the bits that pl_average_group gives" in words("allreduce"), words("allreduce"))
+    opened("09-byzantine", "clip")
+    before = words("clip")
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+    peer = browser.find_element(By.CSS_SELECTOR, "#figure-clip circle.drag")
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", peer)
+    ActionChains(browser).drag_and_drop_by_offset(peer, 60, -40).perform()
+    far = lambda text: [float(x) for x in re.search(r"mean of all is ([\d.]+) away, the median ([\d.]+), CenteredClip ([\d.]+\d)", text).groups()]
+    old, new = far(before), far(words("clip"))
+    step("a Byzantine peer is dragged away: the mean follows, CenteredClip does not", new[0] > old[0] + 0.05 and abs(new[2] - old[2]) < 0.05, (old, new))
+
+
+def main():
+    with_selenium()
+    steps.needs()
+    why = lacking()
+    if why:
+        skip("the book", why)
+        sys.exit(steps.closing())
+    done = make("book-pages")
+    step("make book", done.returncode == 0, done.stderr[-1000:])
+    if done.returncode == 0:
+        check_pages()
+        check_stale()
+        golden_in_node()
+        browser, why = open_browser()
+        if browser:
+            try:
+                golden_in(browser)
+                check_figures(browser)
+                check_what_figures_show(browser)
+            finally:
+                browser.quit()
+        else:
+            skip("the figures in a browser", why)
+    sys.exit(steps.closing())
+
+
+main()
