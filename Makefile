@@ -82,7 +82,7 @@ endif
 endif
 
 .PHONY: all ref fast coverage coverage-programs fault-injection fuzz-coverage corpus-programs notebooks demo demo-pictures demo-data demo-codec test conform fuzz interop simulate simulate-faults soak sanitize sanitize-threads sanitized bench install uninstall deps \
-	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man doc dist deb bench-page bench-cuda bench-compare
+	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man doc dist deb bench-page bench-cuda bench-compare gpu-report
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 

@@ -187,6 +187,9 @@ bench-compare: all ## what the changes since BASE (a commit; default HEAD~1) did
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
 
+gpu-report: ## on a machine with a GPU: conformance, benchmarks, a training, in nine minutes, as one folder (build/gpu-report)
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/gpu_report.sh $(BUILD)
+
 bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers during a training (wrk, Chromium)
 	sh test/bench/page.sh $(BUILD)
 $(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a

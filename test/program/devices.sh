@@ -55,7 +55,14 @@ check "attention in bfloat16 by code without tensor cores" env CUDA_ON_CPU_PTX=7
     --backend cuda-on-cpu --quick --filter "d64 P50 F0 k0,0 bf16"
 
 if command -v python3 >/dev/null; then
-    check "bench-cuda measures the emulation" env BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh "$work/bench"
+    check "gpu-report goes through the emulation" env BACKEND=cuda-on-cpu SMALL=1 sh test/bench/gpu_report.sh "$work/bench"
+    page=$work/bench/gpu-report/README.md
+    check "its page has every part" sh -c "[ \$(grep -c '^| [a-z]* | ok in' '$page') -eq 4 ] && grep -q '| golden | .* 0 failed' '$page'"
+    check "and the figures" grep -q '^| LAMB, offloaded, 65536 values' "$page"
+    check "a part that fails is named" sh -c "! POTLUCK=false BACKEND=cuda-on-cpu SMALL=1 sh test/bench/gpu_report.sh '$work/fails' &&
+        grep -q '^| golden | FAILED, status 1' '$work/fails/gpu-report/README.md'"
+    check "no time is left" sh -c "LIMIT=0 BACKEND=cuda-on-cpu SMALL=1 sh test/bench/gpu_report.sh '$work/late-report' &&
+        grep -q '^| training | left out: no time' '$work/late-report/gpu-report/README.md'"
     check "its table" grep -q '^| LAMB, offloaded, 65536 values' "$work/bench/bench-cuda.md"
     check "a kernel of each operation that is asked for" grep -q '^| axpy n4194304 |' "$work/bench/bench-cuda.md"
     check "with a step and its memory" grep -Eq '^\| step, demo, 1 samples, .* GiB .* samples/s' "$work/bench/bench-cuda.md"
