@@ -39,6 +39,9 @@ json_keys() { # name file...: every key that is looked up, but in what we have w
     awk '/^const struct schema schema_/ { name = $4; sub(/^schema_/, "", name) }
         match($0, /[{] "[a-z_]+", SCHEMA_/) { split(substr($0, RSTART, RLENGTH), part, "\""); print name "." part[2] }' net/hivemind/records/schema.c
     grep -oE 'mp_get\([a-z]+, "[a-z_]+"\)' net/hivemind/messages/state_message.c | sed 's/.*"\(.*\)".*/metadata.\1/'
+    { grep -oE '^    [{] "[a-z_]+", "' net/hivemind/records/run_manifest.c
+      grep -oE 'json_object_get\(root, "[a-z_]+"' net/hivemind/records/run_manifest.c; } |
+        sed 's/[^"]*"\([a-z_]*\)".*/run_manifest.\1/'
     struct_fields net/hivemind/matchmaking/group.h gather gather
     struct_fields net/hivemind/messages/signed_message.h signed_message signed_message
     struct_fields net/hivemind/verification/verifier.h verifier_claim verifier_claim

@@ -10,12 +10,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/checkpoint_options.h"
-#include "cmd/common/averaging_options.h"
-#include "cmd/common/compute.h"
-#include "cmd/common/join_options.h"
-#include "train_data.h"
-#include "train_job.h"
-#include "train_swarm.h"
+#include "train.h"
 #include "data/models/checkpoint.h"
 #include "data/models/dalle_config.h"
 #include "data/files/file.h"
@@ -28,35 +23,19 @@
 
 #define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
-/* What the command line says. */
-struct requests {
-    struct compute compute;
-    struct train_data data;
-    int64_t part, parts; /* from 1; parts 0: all */
-    const char *config, *tokenizer, *optimizer, *cache;
-    int64_t cache_mb, evaluate_every, limit, seed, data_seed;
-    int offload;
-    enum pl_activations activations;
-    double lr, warmup;
-    struct train_held_out held_out;
-    struct train_job job;
-    struct join_options join;
-    struct averaging_options averaging;
-    struct train_swarm swarm;
-};
-
 /* Two options that share one function, since both collect files. */
 static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    struct requests *w = options;
-    return !strcmp(name, "data") ? train_data_add(&w->data, value, err)
-                                 : train_data_without(&w->data, value, err);
+    struct train_requests *w = options;
+    if (strcmp(name, "data")) return train_data_without(&w->data, value, err);
+    if (w->given_count < OPTION_LIST_MAX) w->given[w->given_count++] = value;
+    return train_data_add(&w->data, value, err);
 }
 
 /* "2/5" */
 static int take_part(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    struct requests *w = options;
+    struct train_requests *w = options;
     char first[24];
     size_t n = strcspn(value, "/");
     int rc = option_integer(&w->parts, value[n] ? value + n + 1 : "", 1, INT32_MAX, err);
@@ -65,12 +44,13 @@ static int take_part(void *options, const char *name, const char *value, struct 
     return rc ? rc : option_integer(&w->part, first, 1, w->parts, err);
 }
 
-static const char *const algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
+const char *const train_algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
 static const char *const delays[] = { "none", "step", "round",
                                       NULL }; /* as enum pl_collaborative_delay */
 
-#define OPTIONS struct requests
-static const struct option_row rows[] = {
+#define OPTIONS struct train_requests
+/* Each peer's own: potluck join has them, too. */
+const struct option_row train_own_rows[] = {
     { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
       "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the "
       "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). "
@@ -90,41 +70,60 @@ static const struct option_row rows[] = {
     { "limit", "N", NULL, OPT_INTEGER(limit, 1, INT32_MAX),
       "train on only N pairs, evenly spread over the data (default: all)" },
     { "tokenizer", "FILE", NULL, OPT_PATH(tokenizer), "SentencePiece model (default: the demo's)" },
+    { "out", "DIR", "out/train", OPT_PATH(job.out), "folder for log, checkpoints and loss curve" },
+    { "batch", "N", NULL, OPT_INTEGER(job.micro_batch, 1, 1 << 16),
+      "samples per micro-batch; must divide the target batch (default: the target batch, at "
+      "most 64; in a swarm an eighth of it, so that peers share a step)" },
+    { "offload", NULL, NULL, OPT_FLAG(offload),
+      "keep optimizer state in host memory and step on the CPU, as in the paper's run" },
+    { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
+      "activations kept for the backward pass: reversible keeps none (least memory), recomputed "
+      "two per block, stored all (fastest)" },
+    { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
+      "seed of the data order only; give each peer of a run another one (default: --seed; "
+      "with potluck join a random one)" },
+    CHECKPOINT_ROWS(job),
+    { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
+    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    { 0 },
+};
+
+/* The same of a swarm. */
+const struct option_row train_peer_rows[] = {
+    { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
+    PREFLIGHT_ROW(swarm.no_check),
+    { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
+    { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
+      "what overlaps with the next micro-batches, which then see stale parameters. none: nothing; "
+      "step: the optimizer step, as in the paper's run; round: the gradient averaging, too, for "
+      "slow connections. An overlap needs two more buffers of the parameters' size" },
+    { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
+      "minimum time per micro-batch, to imitate a slow machine" },
+    { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },
+    { NULL, NULL, NULL, OPT_TABLE(swarm.page, own_page_rows), NULL },
+    { 0 },
+};
+
+static const struct option_row rows[] = {
     { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, train_configs),
       "the model: run, middle, small, demo, or a JSON file" },
-    { "out", "DIR", "out/train", OPT_PATH(job.out), "folder for log, checkpoints and loss curve" },
     { "steps", "N", "1000", OPT_INTEGER(job.steps, 1, 1000000000), "optimizer steps" },
     { "epochs", "N", NULL, OPT_INTEGER(job.steps, 1, 1000000000),
       "the same as --steps: an epoch of hivemind is one optimizer step" },
     { "target-batch", "N", "64", OPT_INTEGER(job.target_batch, 1, 1 << 20),
       "samples per optimizer step, of all peers together. The paper's run: 4096" },
-    { "batch", "N", NULL, OPT_INTEGER(job.micro_batch, 1, 1 << 16),
-      "samples per micro-batch; must divide the target batch (default: the target batch, at "
-      "most 64)" },
     { "optimizer", "O", "lamb8", OPT_NAME(optimizer, train_optimizers),
       "LAMB or AdamW with 8-bit or 32-bit state" },
-    { "offload", NULL, NULL, OPT_FLAG(offload),
-      "keep optimizer state in host memory and step on the CPU, as in the paper's run" },
     { "lr", "X", "0.01", OPT_REAL(lr, 0, 1e3),
       "peak learning rate. The paper's run: 0.0025 at batch 4096" },
     { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),
       "fraction of the steps with a rising learning rate" },
-    { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
-      "activations kept for the backward pass: reversible keeps none (least memory), recomputed "
-      "two per block, stored all (fastest)" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
-    { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
-      "seed of the data order only; give each peer of a run another one (default: --seed)" },
-    CHECKPOINT_ROWS(job),
-    { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
-    { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
+    TRAIN_ROWS(train_own_rows),
     { NULL, NULL, NULL, OPT_HEADING,
       "In a swarm (all peers give the same --run, --config, --steps and --target-batch)" },
     { "run", "ID", NULL, OPT_TEXT(swarm.run), "name of the run; without it, train alone" },
-    { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
-    PREFLIGHT_ROW(swarm.no_check),
-    { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
-    { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, algorithms),
+    { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, train_algorithms),
       "how peers agree. gradients: on one gradient a step, as in the paper's run. diloco, "
       "local_sgd: each peer makes --inner-steps steps alone, of --target-batch samples of its own "
       "each, then the peers' changes of the parameters are averaged: as many times fewer bytes. "
@@ -137,14 +136,7 @@ static const struct option_row rows[] = {
       "Nesterov momentum of diloco's outer step" },
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
-    { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
-      "what overlaps with the next micro-batches, which then see stale parameters. none: nothing; "
-      "step: the optimizer step, as in the paper's run; round: the gradient averaging, too, for "
-      "slow connections. An overlap needs two more buffers of the parameters' size" },
-    { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
-      "minimum time per micro-batch, to imitate a slow machine" },
-    { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },
-    { NULL, NULL, NULL, OPT_TABLE(swarm.page, own_page_rows), NULL },
+    TRAIN_ROWS(train_peer_rows),
     { 0 },
 };
 
@@ -163,10 +155,18 @@ const struct command command_train = {
     .run = run_train,
 };
 
-/* The largest divisor of the target that is at most 64. */
-static int default_batch(int target)
+#define BATCH_MOST 64 /* more samples at a time need memory and are hardly faster */
+#define SHARERS 8     /* peers that a small target is enough for: the reference run had more */
+
+/* The largest divisor of the target that is at most BATCH_MOST. Peers that share the target add
+ * whole micro-batches to it, so each brings a part of it: two with all of it would make a step of
+ * twice the target. */
+static int default_batch(const struct train_requests *w)
 {
-    int b = target < 64 ? target : 64;
+    const int target = w->job.target_batch;
+    int b = w->swarm.run && !strcmp(w->swarm.algorithm, "gradients") ? target / SHARERS : target;
+    if (b > BATCH_MOST) b = BATCH_MOST;
+    if (b < 1) b = 1;
     while (target % b) b--;
     return b;
 }
@@ -174,7 +174,7 @@ static int default_batch(int target)
 /* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's
  * are the newest by number, so they are what stays and what --resume and generate take. In a swarm
  * the number is everybody's, and a peer that comes back goes on from there. */
-static int take_folder(const struct requests *w, struct pl_err *err)
+static int take_folder(const struct train_requests *w, struct pl_err *err)
 {
     char *newest = NULL;
     int rc = pl_folder_make(w->job.out, err);
@@ -187,7 +187,7 @@ static int take_folder(const struct requests *w, struct pl_err *err)
     return rc;
 }
 
-static int run(struct requests *w, struct pl_err *err)
+static int run(struct train_requests *w, struct pl_err *err)
 {
     struct pl_backend be, host;
     struct pl_dalle_config config;
@@ -195,19 +195,21 @@ static int run(struct requests *w, struct pl_err *err)
     struct pl_trainer *trainer = NULL;
     struct pl_outer *outer = NULL;
     struct pl_train_options training = { .peak = w->lr };
+    struct run_manifest manifest;
     enum train_end end;
     char path[PATH_MAX + 64];
-    int rc;
+    int rc = PL_OK;
     /* The order is that of the cost: a mistake in the options shows before anything is read, one in
      * the data before the model takes its memory. */
-    if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
+    if (compute_open(&be, &w->compute, w->job.cmd)) return PL_EUSE;
     train_optimizer_named(&training.optimizer, w->optimizer);
     training.devices = w->compute.devices;
     if (w->offload) {
         compute_open_host(&host, &w->compute);
         training.optimizer.host = &host;
     }
-    rc = pl_dalle_config_find(&config, w->config, err);
+    if (w->agreed) config = w->agreed->config;
+    else rc = pl_dalle_config_find(&config, w->config, err);
     if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)
         rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
@@ -219,6 +221,11 @@ static int run(struct requests *w, struct pl_err *err)
                                   w->tokenizer ? w->tokenizer
                                                : train_data_demo(path, sizeof path, "t5_2k.model"),
                                   err);
+    if (!rc && w->swarm.run) {
+        rc = train_describe(&manifest, w, &config, err);
+        if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
+        w->swarm.manifest = &manifest;
+    }
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
@@ -247,7 +254,7 @@ static int run(struct requests *w, struct pl_err *err)
          * memory. */
         compute_explain(err, rc, &be, 0,
                         model && !w->offload && be.host_alloc ? "--offload" : NULL);
-        fprintf(stderr, "potluck train: %s\n", err->text);
+        fprintf(stderr, "potluck %s: %s\n", w->job.cmd, err->text);
     } else {
         if (!w->job.quiet)
             fprintf(stderr, "%s: %zu parameters in %zu tensors; backend %s\n", config.name,
@@ -273,39 +280,39 @@ static int run(struct requests *w, struct pl_err *err)
 }
 
 /* What goes with what. */
-static int check(struct requests *w)
+static int check(struct train_requests *w)
 {
     struct join_options *join = &w->join;
     if (!w->swarm.run && (join->join.count || join->client_mode || w->swarm.page.wanted))
-        return command_misused("train",
+        return command_misused(w->job.cmd,
                                "--join, --client-mode and --dash need the run's name: --run ID");
     if (join->client_mode && !join->join.count)
-        return command_misused("train",
+        return command_misused(w->job.cmd,
                                "--client-mode accepts no connections: --join MULTIADDR is needed");
     if (strcmp(w->swarm.algorithm, "gradients")) {
         if (!w->swarm.run)
-            return command_misused("train", "--algorithm %s is for a swarm: --run ID is needed",
+            return command_misused(w->job.cmd, "--algorithm %s is for a swarm: --run ID is needed",
                                    w->swarm.algorithm);
         if (w->swarm.delay || w->averaging.verify)
-            return command_misused("train",
+            return command_misused(w->job.cmd,
                                    "--algorithm %s: its rounds cannot be delayed or verified: "
                                    "without --delay and --robust btard",
                                    w->swarm.algorithm);
         if (w->swarm.outer_momentum >= 1 || !(w->swarm.outer_lr > 0))
-            return command_misused("train", "--outer-lr is above 0, --outer-momentum below 1");
+            return command_misused(w->job.cmd, "--outer-lr is above 0, --outer-momentum below 1");
     }
     if (w->averaging.verify && w->averaging.validators > 0 && w->swarm.delay)
-        return command_misused("train",
+        return command_misused(w->job.cmd,
                                "--delay mixes gradients of two steps' parameters, which validators "
                                "cannot recompute: give --robust btard:0 or --delay none");
     if (!w->swarm.run && w->job.target_batch % w->job.micro_batch)
-        return command_misused("train", "--batch: %d does not divide the target batch %d",
+        return command_misused(w->job.cmd, "--batch: %d does not divide the target batch %d",
                                w->job.micro_batch, w->job.target_batch);
     return PL_OK;
 }
 
 /* --run: train_swarm.c gets the parsed options as they are. */
-static void use_swarm(struct requests *w)
+static void use_swarm(struct train_requests *w)
 {
     if (!w->swarm.run) return;
     /* Whole outer steps. */
@@ -320,19 +327,28 @@ static void use_swarm(struct requests *w)
     w->job.swarm_context = &w->swarm;
 }
 
+int train_run(struct train_requests *w)
+{
+    struct pl_err err = { "" };
+    if (!w->job.micro_batch) w->job.micro_batch = default_batch(w);
+    use_swarm(w);
+    return check(w) ? 2 : run(w, &err) ? 1 : 0;
+}
+
+void train_requests_init(struct train_requests *w, const char *cmd)
+{
+    *w = (struct train_requests){ .held_out = { .last = NAN },
+                                  .data_seed = -1,
+                                  .job = { .cmd = cmd },
+                                  .averaging = { .bandwidth = PL_BANDWIDTH_UNKNOWN } };
+}
+
 static int run_train(int argc, char **argv)
 {
-    struct requests w = { .held_out = { .last = NAN },
-                          .data_seed = -1,
-                          .job = { .cmd = "train" },
-                          .averaging = { .bandwidth = PL_BANDWIDTH_UNKNOWN } };
-    struct pl_err err = { "" };
-    int status, ended = options_parse(&command_train, &w, argc, argv, NULL, &status);
-    if (!ended) {
-        if (!w.job.micro_batch) w.job.micro_batch = default_batch(w.job.target_batch);
-        use_swarm(&w);
-        status = check(&w) ? 2 : run(&w, &err) ? 1 : 0;
-    }
+    struct train_requests w;
+    int status;
+    train_requests_init(&w, "train");
+    if (!options_parse(&command_train, &w, argc, argv, NULL, &status)) status = train_run(&w);
     train_data_close(&w.data);
     return status;
 }

@@ -55,6 +55,19 @@ int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
     return PL_OK;
 }
 
+void train_memory_plan(struct pl_memory_plan *plan, const struct pl_dalle_config *config,
+                       int micro_batch, enum pl_activations activations,
+                       const struct pl_optimizer_options *optimizer)
+{
+    struct pl_memory_model m;
+    pl_memory_model_of(&m, config);
+    pl_memory_plan_for(plan, &m);
+    plan->batch = micro_batch;
+    plan->layers = activations == PL_STORED ? PL_MEMORY_STORED : PL_MEMORY_REVERSIBLE;
+    plan->optimizer = optimizer->min_8bit ? PL_MEMORY_8BIT : PL_MEMORY_32BIT;
+    plan->offload = optimizer->host != NULL;
+}
+
 /* The state_dict's names that share a tensor with an earlier one: a checkpoint stores it once, and
  * readers find it by each name. NULL: no memory. */
 static json_t *aliases(const struct pl_dalle *m)

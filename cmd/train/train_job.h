@@ -3,6 +3,7 @@
 #ifndef PL_CMD_TRAIN_JOB_H
 #define PL_CMD_TRAIN_JOB_H
 
+#include "runtime/memory.h"
 #include "runtime/trainer.h"
 
 #include <jansson.h>
@@ -79,6 +80,11 @@ extern const char *const train_configs[];     /* models that have a name */
 
 /* One of train_optimizers; PL_EUSE: none of them. */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
+
+/* The memory that the calculator predicts for a training. */
+void train_memory_plan(struct pl_memory_plan *plan, const struct pl_dalle_config *config,
+                       int micro_batch, enum pl_activations activations,
+                       const struct pl_optimizer_options *optimizer);
 
 /* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. outer: NULL, or
  * the state of an algorithm that peers train together by. position: of

@@ -7,6 +7,7 @@
  *
  * The optimizer decides when to step. Parameters stay in the device's memory. */
 #include "train_swarm.h"
+#include "train_manifest.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/doctor/preflight.h"
@@ -397,25 +398,17 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
     return rc;
 }
 
-/* The memory that the calculator predicts for this training. */
-static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
-                        const struct train_job *job)
-{
-    struct pl_memory_model m;
-    pl_memory_model_of(&m, &t->model->config);
-    pl_memory_plan_for(plan, &m);
-    plan->batch = job->micro_batch;
-    plan->layers = t->model->activations == PL_STORED ? PL_MEMORY_STORED : PL_MEMORY_REVERSIBLE;
-    plan->optimizer = t->options.optimizer.min_8bit ? PL_MEMORY_8BIT : PL_MEMORY_32BIT;
-    plan->offload = t->options.optimizer.host != NULL;
-}
-
 /* Printed before anything is waited for: others may come while we still join. */
 static void print_addresses(const struct train_swarm *w, struct swarm *s)
 {
     char address[MULTIADDR_TEXT_MAX], before[128];
     snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
-    if (!w->json) cmd_show_addresses(s, stderr, "others join this run with\n", before);
+    if (!w->json)
+        cmd_show_addresses(s, stderr,
+                           w->manifest ? "others join this run by potluck join ADDRESS, or by "
+                                         "potluck train with the same options and\n"
+                                       : "others join this run with\n",
+                           before);
     else if (!swarm_address_for_others(s, address))
         printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
     fflush(stdout);
@@ -462,6 +455,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                            .quiet = job->quiet,
                                            .off = w->no_check };
     struct preflight_join *check = NULL;
+    struct train_manifest *manifest = NULL;
     struct swarm s;
     int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
                                          &trainer->model->params, err);
@@ -485,11 +479,15 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         w->page.target_batch = target;
         w->page.total_steps = (int64_t)job->steps;
         own_page_start(&w->page, &s, so.join, so.join_count);
-        memory_plan(&memory, trainer, job);
+        train_memory_plan(&memory, &trainer->model->config, job->micro_batch,
+                          trainer->model->activations, &trainer->options.optimizer);
         /* Clock, version, settings and reachability are compared with the run's before we train. */
         rc = preflight_join(&check, &s, &asks, err);
+        if (!rc && w->manifest)
+            rc = train_manifest_begin(&manifest, &s, &so, &key, w->manifest, err);
         if (!rc) rc = train_in_swarm(&l, &s, &key, err);
         own_page_end(&w->page);
+        train_manifest_end(manifest);
         preflight_join_end(check);
         swarm_close(&s);
     }

@@ -5,6 +5,7 @@
 #include "cmd/common/averaging_options.h"
 #include "cmd/common/join_options.h"
 #include "cmd/dash/own_page.h"
+#include "net/hivemind/records/run_manifest.h"
 #include "train_job.h"
 
 struct train_swarm {
@@ -17,7 +18,8 @@ struct train_swarm {
     const char *algorithm;       /* see net/hivemind/optimizer.h, as the next three */
     int64_t inner_steps;
     double outer_lr, outer_momentum;
-    double slow; /* least time of a micro-batch, s */
+    double slow;                         /* least time of a micro-batch, s */
+    const struct run_manifest *manifest; /* our options, borrowed; NULL: none is published */
     int json, no_check;
     /* private */
     struct pl_trainer *trainer;
@@ -25,11 +27,11 @@ struct train_swarm {
     const struct train_hooks *hooks;
 };
 
-/* A train_swarm_fn; context is the struct. Prints what a user has to know to stderr, with json
- * lines of JSON to stdout. */
 /* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err);
+/* A train_swarm_fn; context is the struct. Prints what a user has to know to stderr, with json
+ * lines of JSON to stdout. */
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err);
 

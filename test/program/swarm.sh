@@ -290,7 +290,10 @@ prints "with the side" '-> your side, if they are right: --target-batch 8' "$POT
     --target-batch 16 --join "$(address "$work/trains")"
 check "a training looks, too" again learns 'check: target: 1 of the peers of "r" reports a target batch of 8 samples, ours is 16' \
     --join "$(address "$work/trains")" --target-batch 16 --optimizer adamw8
-ends "another optimizer" 'the other peers use another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
+ends "another optimizer" 'another way: optimizer: adamw8 here, lamb8 in the run' --join "$(address "$work/trains")" --optimizer adamw8
+peer "$work/trains_not" --join "$(address "$work/trains")" --listen /ip4/127.0.0.1/tcp/0
+ends "another optimizer, found out by the peers" 'the other peers use another model or optimizer: .*; your side, if they agree' \
+    --join "$(address "$work/trains_not")" --optimizer adamw8
 
 # Something else answers, or nothing does.
 if command -v python3 >/dev/null; then

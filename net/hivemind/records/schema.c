@@ -17,6 +17,8 @@
  * or a metrics record less than 200, of a report less than 1,000. */
 #define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
 #define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
+/* MANIFEST_BYTES_MAX, a public key and a signature of the longest RSA identity. */
+#define MANIFEST_VALUE_MAX (RSA_TEXT_MAX + 8192 + 2048 + 1024 + 100)
 
 /* How far a peer is: what the collaborative optimizer sums up [spec hivemind-protocol 8].
  * hivemind's tracker sends nil when it shuts down, and no other field may be there. */
@@ -71,6 +73,20 @@ const struct schema schema_report = { "_report",
                                           { "uncompressed", SCHEMA_COUNT },
                                           { "held_out", SCHEMA_REAL },
                                       } };
+
+/* Ours alone: what the run's peers agree on, signed by a peer's identity, too (run_manifest.h). No
+ * decision of a round depends on it, so it may live as long as metrics. */
+const struct schema schema_manifest = { "_manifest",
+                                        METRICS_LIVES,
+                                        MANIFEST_VALUE_MAX,
+                                        0,
+                                        1,
+                                        3,
+                                        {
+                                            { "manifest", SCHEMA_BYTES },
+                                            { "identity", SCHEMA_BYTES },
+                                            { "signature", SCHEMA_BYTES },
+                                        } };
 
 /* The msgpack type has to be the declared one exactly, as pydantic's strict types do it. */
 static int fits(enum schema_kind kind, const struct mp_value *v)

@@ -307,7 +307,8 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key)
 /* hivemind's key of a run's progress is the text RUN_progress, hashed as any text key. */
 int validators_add_run(struct validators *v, const char *prefix)
 {
-    const struct schema *const schemas[] = { &schema_progress, &schema_metrics, &schema_report };
+    const struct schema *const schemas[] = { &schema_progress, &schema_metrics, &schema_report,
+                                             &schema_manifest };
     for (size_t i = 0; i < PL_COUNT(schemas); i++) {
         char key[1024];
         int n = snprintf(key, sizeof key, "%s%s", prefix, schemas[i]->suffix);

@@ -1,0 +1,86 @@
+#!/bin/sh
+# join.sh - the run's manifest: one address is enough to train along, and options that differ from the
+# run's are refused with both values.
+. "$(dirname "$0")/lib.inc"
+peers=
+trap 'kill $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
+tiny=test/program/tiny.json
+
+wait_for() { # pattern, file
+    for _ in $(seq 1200); do grep -q -- "$1" "$2" && return; sleep 0.1; done
+    return 1
+}
+train() { # its output, options...
+    out=$1; shift
+    "$POTLUCK" train --limit 128 --threads 1 --matchmaking-time 1 --slow 0.3 --save-every 0 --quiet --json \
+        --listen /ip4/127.0.0.1/tcp/0 --out "$out.d" "$@" >"$out" 2>"$out.err" &
+    peers="$peers $!"
+    wait_for '"event":"ready"' "$out"
+}
+address() { sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$1" | head -n 1; }
+printed() { # pattern, command...
+    want=$1; shift
+    "$@" >"$work/log" 2>&1 && grep -qE -- "$want" "$work/log"
+}
+prints() { # what, pattern, command...
+    what=$1; shift
+    if again printed "$@"; then ok "$what"; else fail "$what: no '$want'"; head -n 12 "$work/log"; fi
+}
+
+"$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0 >"$work/entry" 2>/dev/null &
+peers="$peers $!"
+wait_for '"event":"alone"' "$work/entry"
+entry=$(address "$work/entry")
+train "$work/a" --run emoji --join "$entry" --config $tiny --steps 100000 --target-batch 16 --lr 0.02 --average-state-every 3
+first=$(address "$work/a")
+
+# --- one address
+
+prints "the manifest in lines" '^run "emoji", signed by peer 12D3' "$POTLUCK" join "$first" --show
+for line in 'model       tiny: 2 blocks of width 32' 'optimizer   lamb8, learning rate 0.02' \
+    'schedule    100000 steps of 16 samples' 'parameters every 3 steps' 'data        demo' 'memory      0\.[0-9]* GiB needed'; do
+    if grep -q "$line" "$work/log"; then ok "it says: $line"; else fail "it says: $line"; fi
+done
+check "as one event" sh -c "'$POTLUCK' join '$first' --show --json | grep -q '\"event\":\"manifest\".*\"steps\":100000'"
+"$POTLUCK" join "$first" --limit 128 --threads 1 --matchmaking-time 1 --slow 0.3 --save-every 0 --quiet --json \
+    --listen /ip4/127.0.0.1/tcp/0 --out "$work/b.d" >"$work/b" 2>"$work/b.err" &
+second=$!
+peers="$peers $second"
+check "joins and averages" wait_for '"event":"epoch".*"group":2\|"event":"epoch".*"peers":2' "$work/b"
+check "and can be joined by in its turn" again printed 'peers       2 publish' "$POTLUCK" join "$(address "$work/b")" --show
+kill -INT $second; wait $second 2>/dev/null
+
+# --- options that differ
+
+same="--run emoji --config $tiny --steps 100000 --target-batch 16 --lr 0.02 --average-state-every 3"
+other() { # words, options that replace some of `same`
+    words=$1; shift
+    # shellcheck disable=SC2086
+    refuses_again 1 "$words" "$POTLUCK" train --limit 128 --quiet --no-check --json --threads 1 --out "$work/c" $same --join "$first" "$@"
+}
+other 'steps: 50 here, 100000 in the run' --steps 50
+other 'target batch: 32 here, 16 in the run' --target-batch 32
+other 'learning rate: 0.5 here, 0.02 in the run' --lr 0.5
+other 'optimizer: adamw8 here, lamb8 in the run' --optimizer adamw8
+other 'compression: float16 here, run in the run' --compression float16
+other 'algorithm: local_sgd here, gradients in the run' --algorithm local_sgd
+other 'model: demo (.*) here, tiny (2 blocks of width 32) in the run' --config demo
+other 'no peer trains run "emojy".*--run emoji' --run emojy
+refuses_again 1 'tokenizer: .* here, .* in the run' "$POTLUCK" join "$first" --quiet --no-check --tokenizer test/golden/tokenizer/t5_8k/spiece.model \
+    --out "$work/c"
+refuses_again 1 'compression: none here, run in the run' "$POTLUCK" join "$first" --quiet --compression none --out "$work/c"
+
+# --- whose manifest counts
+
+refuses_again 1 'publishes no manifest of a run: give the address of a peer that trains, or --maker' "$POTLUCK" join "$entry"
+prints "a trusted peer's ID will do" '^run "emoji"' "$POTLUCK" join "$entry" --maker "${first##*/}" --show
+refuses 2 "give one MULTIADDR" "$POTLUCK" join
+refuses_again 1 "names no peer: it must end in /p2p/PEER-ID" "$POTLUCK" join "${first%/p2p/*}"
+refuses_again 1 "expected a peer ID, got 'nobody'" "$POTLUCK" join "$entry" --maker nobody
+
+# A stranger under the run's name redirects nobody: others go on, are told, and newcomers read the first's.
+train "$work/s" --run emoji --join "$entry" --config $tiny --steps 7000 --target-batch 16
+prints "the stranger's is counted" 'warning     1 other: .*steps: 100000 here, 7000 in the run' "$POTLUCK" join "$first" --show
+if grep -q 'schedule    100000 steps' "$work/log"; then ok "and not taken"; else fail "and not taken"; fi
+check "the stranger itself is told" wait_for 'warning: .* of run "emoji" train.* another way: .*steps: 7000 here, 100000 in the run' "$work/s.err"
+finish
