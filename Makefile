@@ -1,6 +1,6 @@
 # potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file
 # builds the program and the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk,
-# debian/package.mk and paper/book/book.mk hold the rules of their folders.
+# debian/package.mk, paper/book/book.mk and notebooks/wheel.mk hold the rules of their folders.
 
 CC       ?= cc
 FAST_CC  ?= $(CC) # of fast/: riscv64 takes clang 18 or later for its vectors
@@ -38,6 +38,7 @@ FILES_PACKAGES = $(INTEROP_PACKAGES) python3-pil python3-pandas python3-requests
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
 DOC_PACKAGES = doxygen
+WHEEL_PACKAGES = python3 python3-venv python3-pip python3-setuptools python3-wheel
 BOOK_PACKAGES = pandoc clang lld wasi-libc libclang-rt-dev-wasm32
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
@@ -153,7 +154,7 @@ test-deps: # what can't be had beyond the first line is skipped
 	@$(call install_missing,$(TEST_PACKAGES))
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(NOTEBOOK_PACKAGES)) || true
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(MANUAL_PACKAGES)) || true
-	@$(call install_missing,-t $(INTEROP_LIMIT) $(BOOK_PACKAGES)) || true
+	@$(call install_missing,-t $(INTEROP_LIMIT) $(BOOK_PACKAGES) $(WHEEL_PACKAGES)) || true
 	@$(MAKE) --no-print-directory -s interop-deps
 interop-deps:
 	@$(call install_missing,-t $(INTEROP_LIMIT) $(PAGE_PACKAGES)) || true
@@ -168,5 +169,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-include cuda/cuda.mk cmd/static/static.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk paper/book/book.mk
+include cuda/cuda.mk cmd/static/static.mk test/test.mk test/cross/cross.mk data/demo/demo.mk debian/package.mk paper/book/book.mk notebooks/wheel.mk
 -include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)

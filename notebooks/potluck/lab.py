@@ -1,8 +1,11 @@
 """Swarms on a virtual clock: `potluck lab run`, and its log as arrays."""
 
+from __future__ import annotations
+
 import json
 import pathlib
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +18,7 @@ MODEL = {"base": "demo", "name": "tiny", "dim": 32, "depth": 2, "heads": 1, "dim
 class Run:
     """What a swarm did: its evaluations, what each peer did when, its exchanges, and the totals of each peer."""
 
-    def __init__(self, name, entries):
+    def __init__(self, name: str, entries: list[dict[str, Any]]):
         self.name = name
         by = {kind: [e for e in entries if e["event"] == kind] for kind in ("evaluated", "spent", "exchanged", "ended")}
         for column in ("time", "samples", "bytes", "loss", "utilization"):
@@ -23,7 +26,7 @@ class Run:
         self.spent, self.exchanged, self.peers = by["spent"], by["exchanged"], by["ended"][0]["peers"]
 
 
-def lab(name, algorithm, **keys):
+def lab(name: str, algorithm: str, **keys: Any) -> Run:
     """Trains a swarm as cmd/lab/README.md describes: lab("DiLoCo", "diloco", outer={"H": 16}, links="adsl")."""
     with tempfile.TemporaryDirectory() as folder:
         model, run = pathlib.Path(folder, "model.json"), pathlib.Path(folder, "run.json")

@@ -1,15 +1,18 @@
 """The text-to-image transformer, its tokenizer, its picture codec, and the pairs it learns from."""
 
+from __future__ import annotations
+
 import ctypes
-import json
+import os
 import pathlib
 import tempfile
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from . import signatures as c
 from .core import array, at, call, check, lib, whole
-from .operations import choose
+from .operations import Backend, choose
 
 ACTIVATIONS = {"reversible": 0, "recomputed": 1, "stored": 2}
 MODEL_NAMES = ctypes.cast(lib.pl_dalle_find_param, ctypes.c_void_p)
@@ -28,7 +31,7 @@ class Config:
     """Sizes of a model: Config("demo"), Config.read("my.json"), or Config("run", L=8) with some of
     them changed."""
 
-    def __init__(self, name="demo", **sizes):
+    def __init__(self, name: str = "demo", **sizes: int):
         self.struct = c.DalleConfig()
         call("pl_dalle_config_named", ctypes.byref(self.struct), name.encode())
         for key, value in sizes.items():
@@ -41,13 +44,14 @@ class Config:
         call("pl_dalle_config_check", ctypes.byref(self.struct))
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str | os.PathLike[str]) -> Config:
+        """From a JSON file, as `potluck train --config` reads it."""
         config = cls.__new__(cls)
         config.struct = c.DalleConfig()
         call("pl_dalle_config_read", ctypes.byref(config.struct), str(path).encode())
         return config
 
-    def untied(self):
+    def untied(self) -> Config:
         """The same with a layer for each block: what sharing saves."""
         other = Config.__new__(Config)
         other.struct = c.DalleConfig.from_buffer_copy(self.struct)
@@ -59,14 +63,25 @@ class Config:
             return getattr(self.__dict__["struct"], key)
         raise AttributeError(key)
 
-    def kind(self, block):
-        """The mask of a block, as mask() calls it."""
+    def kind(self, block: int) -> str:
+        """The mask of a block, as mask() calls it.
+
+        >>> [Config("run").kind(l) for l in (0, 1, 63)]
+        ['axial_row', 'axial_col', 'conv5']
+        """
         b = self.struct.block[whole(block, 0, self.L - 1, "block")]
         return {0: "full", 1: "axial_row", 2: "axial_col"}.get(b.kind, f"conv{b.kernel}")
 
 
 class Model:
-    def __init__(self, config, backend, gradients=False):
+    """The transformer: its parameters and buffers. All parameters are zero before init() or load().
+
+    >>> from potluck.operations import Backend
+    >>> Model(Config("demo", D=16, H=1, d=16, L=2), Backend("ref")).init(seed=1).parameters
+    49060
+    """
+
+    def __init__(self, config: Config, backend: Backend, gradients: bool = False):
         self.backend, self.gradients = backend, gradients # the model borrows the table, so it stays
         self.pointer = ctypes.POINTER(c.Dalle)()
         call("pl_dalle_open", ctypes.byref(self.pointer), ctypes.byref(config.struct), backend.address, int(gradients))
@@ -78,7 +93,7 @@ class Model:
             self.pointer = None
 
     @classmethod
-    def load(cls, path, backend):
+    def load(cls, path: str | os.PathLike[str], backend: Backend) -> Model:
         """From a checkpoint, or the newest one in a training's folder."""
         path = pathlib.Path(path)
         if path.is_dir():
@@ -101,35 +116,39 @@ class Model:
             lib.pl_safetensors_close(file)
         return model
 
-    def init(self, seed=1):
+    def init(self, seed: int = 1) -> Model:
+        """Random parameters, as PyTorch draws them; returns the model itself."""
         check(lib.pl_dalle_init(self.pointer, seed))
         return self
 
     @property
-    def parameters(self):
+    def parameters(self) -> int:
         """How many, as papers count them."""
         return self.pointer.contents.params.trainable
 
     @property
-    def activations(self):
+    def activations(self) -> str:
+        """How the backward pass gets its inputs: "reversible", "recomputed" or "stored"."""
         return list(ACTIVATIONS)[self.pointer.contents.activations]
 
     @activations.setter
     def activations(self, name):
         self.pointer.contents.activations = choose(ACTIVATIONS, name, "activations")
 
-    def names(self):
+    def names(self) -> list[str]:
+        """Of the parameters, as DALLE-pytorch calls them."""
         params = self.pointer.contents.params
         return [params.list[i].name.decode() for i in range(params.count)]
 
-    def gradient(self):
+    def gradient(self) -> NDArray[np.float32]:
         """A copy of all gradients, padding between tensors included."""
         params = self.pointer.contents.params
         if not params.grad:
             raise ValueError("this model was opened without gradients")
         return np.ctypeslib.as_array(params.grad, (params.total,)).copy()
 
-    def clear_gradient(self):
+    def clear_gradient(self) -> None:
+        """Sets all gradients to zero: step() adds to them."""
         params = self.pointer.contents.params
         if not params.grad:
             raise ValueError("this model was opened without gradients")
@@ -139,7 +158,7 @@ class Model:
         text = array(text, np.int32, (None, self.config.T), "text")
         return text, array(codes, np.int32, (len(text), self.config.F**2), "codes")
 
-    def step(self, text, codes, scale=1.0):
+    def step(self, text: ArrayLike, codes: ArrayLike, scale: float = 1.0) -> tuple[float, float, float]:
         """Adds scale times the loss's gradient; the losses (total, text, image), nats a token."""
         if not self.gradients:
             raise ValueError("this model was opened without gradients")
@@ -148,14 +167,15 @@ class Model:
         call("pl_dalle_step", self.pointer, at(text), at(codes), len(text), scale, ctypes.byref(loss))
         return loss.total, loss.text, loss.image
 
-    def evaluate(self, text, codes):
+    def evaluate(self, text: ArrayLike, codes: ArrayLike) -> tuple[tuple[float, float, float], NDArray[np.float32]]:
         """(losses, log-probability of each token (B, T + F*F))."""
         text, codes = self._batch(text, codes)
         logp, loss = np.zeros((len(text), self.config.T + self.config.F**2), np.float32), c.DalleLoss()
         call("pl_dalle_evaluate", self.pointer, at(text), at(codes), len(text), ctypes.byref(loss), at(logp))
         return (loss.total, loss.text, loss.image), logp
 
-    def generate(self, text, top_k=0, top_p=1.0, temperature=1.0, seed=1, greedy=False):
+    def generate(self, text: ArrayLike, top_k: int = 0, top_p: float = 1.0, temperature: float = 1.0, seed: int = 1,
+                 greedy: bool = False) -> NDArray[np.int32]:
         """Codes (n, F*F), drawn one after the other."""
         text = array(text, np.int32, (None, self.config.T), "text")
         how = lib.pl_generate_options()
@@ -170,7 +190,7 @@ class Trainer:
     """Gradients of batches, then a step of LAMB ("lamb8", "lamb32") or AdamW ("adamw8",
     "adamw32")."""
 
-    def __init__(self, model, optimizer="lamb8", peak=0.01, warmup=10, total=100):
+    def __init__(self, model: Model, optimizer: str = "lamb8", peak: float = 0.01, warmup: int = 10, total: int = 100):
         bits = {"8": 8, "2": 32}.get(optimizer[-1])
         if optimizer not in ("lamb8", "lamb32", "adamw8", "adamw32"):
             raise ValueError(f"optimizer is {optimizer!r}, expected lamb8, lamb32, adamw8 or adamw32")
@@ -186,7 +206,7 @@ class Trainer:
             lib.pl_trainer_close(self.pointer)
             self.pointer = None
 
-    def step(self, text, codes, parts=1):
+    def step(self, text: ArrayLike, codes: ArrayLike, parts: int = 1) -> c.TrainReport:
         """One step on a batch that is taken in `parts`; the report (lr, grad_norm, loss.total,
         ...)."""
         text, codes = self.model._batch(text, codes)
@@ -199,9 +219,14 @@ class Trainer:
 
 
 class Tokenizer:
-    """T5's, from a spiece.model; the demo's if none is named."""
+    """T5's, from a spiece.model; the demo's if none is named.
 
-    def __init__(self, path=None):
+    >>> tokenizer = Tokenizer()
+    >>> "".join(tokenizer.pieces(tokenizer.ids("red apple")))
+    'redapple'
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None):
         self.pointer = ctypes.c_void_p()
         call("pl_unigram_open", ctypes.byref(self.pointer), str(path or demo_file("t5_2k.model")).encode())
 
@@ -210,18 +235,19 @@ class Tokenizer:
             lib.pl_unigram_close(self.pointer)
             self.pointer = None
 
-    def ids(self, text):
+    def ids(self, text: str) -> NDArray[np.int32]:
+        """Token ids of a text, without an end token."""
         data, count = text.encode(), ctypes.c_size_t()
         out = np.zeros(2 * len(data) + 8, np.int32) # a character of normalized text is at most a piece
         check(lib.pl_unigram_encode(at(out), out.size, ctypes.byref(count), self.pointer, data, len(data), 0))
         return out[:min(count.value, out.size)].copy()
 
-    def row(self, text, length, pad=1):
+    def row(self, text: str, length: int, pad: int = 1) -> NDArray[np.int32]:
         """Cut or padded, as a model takes it."""
         ids = self.ids(text)[:length]
         return np.concatenate([ids, np.full(length - len(ids), pad)]).astype(np.int32)
 
-    def pieces(self, ids):
+    def pieces(self, ids: ArrayLike) -> list[str]:
         """The text of each id alone."""
         out = []
         for one in array(ids, np.int32, (None,), "ids"):
@@ -239,7 +265,8 @@ libc.free.argtypes = [ctypes.c_void_p]
 class Codec:
     """A VQGAN: pictures (B, side, side, 3), bytes, to codes (B, F*F) and back."""
 
-    def __init__(self, path=None, backend=None):
+    def __init__(self, path: str | os.PathLike[str] | None = None, backend: Backend | None = None):
+        backend = backend or Backend("auto")
         self.backend, self.struct, self.open = backend, c.Vqgan(), False
         call("pl_vqgan_open", ctypes.byref(self.struct), str(path or demo_file("codec.safetensors")).encode(),
              backend.address, 0)
@@ -251,7 +278,8 @@ class Codec:
             lib.pl_vqgan_clear(ctypes.byref(self.struct))
             self.open = False
 
-    def decode(self, codes):
+    def decode(self, codes: ArrayLike) -> NDArray[np.uint8]:
+        """Pictures (B, side, side, 3) of codes (B, F*F)."""
         codes = array(codes, np.int32, (None, None), "codes")
         F = int(round(codes.shape[1]**0.5))
         if F * F != codes.shape[1] or lib.pl_vqgan_count_invalid(ctypes.byref(self.struct), at(codes), codes.size):
@@ -260,7 +288,8 @@ class Codec:
         check(lib.pl_vqgan_decode(ctypes.byref(self.struct), at(x), at(codes), len(codes), F, F))
         return ((np.clip(x, -1, 1) + 1) / 2 * 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
-    def encode(self, pictures):
+    def encode(self, pictures: ArrayLike) -> NDArray[np.int32]:
+        """Codes (B, F*F) of pictures (B, height, width, 3)."""
         x = array(pictures, np.uint8, (None, None, None, 3), "pictures")
         x = np.ascontiguousarray(x.transpose(0, 3, 1, 2), np.float32) / 127.5 - 1
         B, _, H, W = x.shape
@@ -271,8 +300,13 @@ class Codec:
         return codes
 
 
-def pairs(path=None, limit=None):
-    """(captions, codes (n, F*F)) of a shard, or of the demo's first one."""
+def pairs(path: str | os.PathLike[str] | None = None, limit: int | None = None) -> tuple[list[str], NDArray[np.int32]]:
+    """(captions, codes (n, F*F)) of a shard, or of the demo's first one.
+
+    >>> captions, codes = pairs(limit=2)
+    >>> len(captions), codes.shape
+    (2, (2, 64))
+    """
     shard, row = ctypes.c_void_p(), c.ShardRow()
     captions, codes = [], []
     call("pl_shard_open", ctypes.byref(shard), str(path or demo_file("emoji-00000.parquet")).encode())

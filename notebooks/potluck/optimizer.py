@@ -18,15 +18,21 @@ A peer that knows of no other trains alone. To begin together, pass min_peers. W
 the others go on.
 """
 
+from __future__ import annotations
+
 import collections
 import ctypes
 import os
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import signatures as c
 from .core import PotluckError, call, lib, whole
 
+Path = str | os.PathLike[str] | None
 KINDS = "ready loaded batch epoch corrected behind warning end".split()
 EUSE = -7  # ref/base.h
 DELAYS = {None: 0, "step": 1, "round": 2}
@@ -156,9 +162,12 @@ class Optimizer:
     address        (attribute) the multiaddr that others join by; None: a client has none
     """
 
-    def __init__(self, params, run, initial_peers=(), target_batch=4096, optimizer="lamb", lr=0.0025, *,
-                 no_decay=(), delay=None, report=None, weight_decay=None, listen=(), announce=(), identity=None,
-                 client_mode=False, authority=None, token_file=None, authority_ca=None, compression="run", **options):
+    def __init__(self, params: Any, run: str, initial_peers: str | Sequence[str] = (), target_batch: int = 4096,
+                 optimizer: str | Callable[[list[NDArray[np.float32]], int], object] = "lamb",
+                 lr: float | Callable[[int], float] = 0.0025, *, no_decay: Collection[str] = (), delay: str | None = None,
+                 report: Callable[[Event], object] | None = None, weight_decay: float | None = None, listen: str | Sequence[str] = (),
+                 announce: str | Sequence[str] = (), identity: Path | None = None, client_mode: bool = False, authority: str | None = None,
+                 token_file: Path | None = None, authority_ca: Path | None = None, compression: str = "run", **options: Any):
         self._handle = ctypes.c_void_p()
         self._raised = None
         self._params = [(name, p, memory(p, name, True)) for name, p in named(params)]
@@ -263,7 +272,7 @@ class Optimizer:
             raise ValueError("the optimizer is closed")
         return self._handle
 
-    def step(self, grads=None, samples=0, loss=0.0):
+    def step(self, grads: Any = None, samples: int = 0, loss: float = 0.0) -> None:
         """After a batch: its mean gradients, how many samples, their mean loss. grads: a dict by the
         params' names, a list in their order, or None: the torch tensors' .grad; copied, and
         converted to float32. 0 samples: no batch, only follows the others. Gradients that are not
@@ -284,23 +293,23 @@ class Optimizer:
             pointers = (ctypes.c_void_p * len(arrays))(*[g.ctypes.data for g in arrays])
         self._call("pl_collaborative_step", handle, pointers, whole(samples, 0, 1 << 60, "samples"), float(loss))
 
-    def finish(self):
+    def finish(self) -> None:
         """Waits until no step is delayed any more."""
         self._call("pl_collaborative_finish", self._open())
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         """Common steps that are in the params."""
         return lib.pl_collaborative_epoch(self._open())
 
     @property
-    def status(self):
+    def status(self) -> Status:
         """A Status: progress of this peer and of the run."""
         s = c.CollaborativeStatus()
         lib.pl_collaborative_status(self._open(), ctypes.byref(s))
         return Status(*(getattr(s, name) for name in Status._fields))
 
-    def close(self):
+    def close(self) -> None:
         """Finishes and leaves the run, which takes up to a few seconds. `with` calls it."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:

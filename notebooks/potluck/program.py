@@ -1,24 +1,40 @@
 """The program `potluck`, run from a notebook: a command to its end, or one that goes on in the
 background."""
 
+from __future__ import annotations
+
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from . import signatures
 
+T = TypeVar("T")
 
-def find():
-    installed = signatures.find().parent / "potluck"
-    found = str(installed) if installed.exists() else shutil.which("potluck")
+
+def find() -> str:
+    """The program that belongs to the library: next to it in a build folder, in bin/ of a wheel; or one on the PATH."""
+    folder = signatures.find().parent
+    places = [place for place in (folder / "potluck", folder.parent / "bin" / "potluck") if place.is_file()]
+    found = str(places[0]) if places else shutil.which("potluck")
     if not found:
         raise FileNotFoundError("no program 'potluck': type 'make' in its folder")
     return found
 
 
-def program(*arguments, limit_s=600):
+def main() -> NoReturn:
+    """The command `potluck` of a wheel: the program takes this process over."""
+    path = find()
+    os.execv(path, ["potluck", *sys.argv[1:]])
+
+
+def program(*arguments: object, limit_s: float = 600) -> str:
     """Standard output of a command that has ended well; else what it complained about is raised."""
     done = subprocess.run([find(), *map(str, arguments)], capture_output=True, text=True, timeout=limit_s)
     if done.returncode:
@@ -30,18 +46,20 @@ class Program:
     """A command in the background, for `with`: whatever happens in the notebook, it ends with
     it."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments: object):
         self.output = tempfile.NamedTemporaryFile("r", suffix=".log")
         with open(self.output.name, "w") as to:
             self.process = subprocess.Popen([find(), *map(str, arguments)], stdout=to, stderr=subprocess.STDOUT)
 
-    def text(self):
+    def text(self) -> str:
+        """What it has printed so far, errors too."""
         return pathlib.Path(self.output.name).read_text(errors="replace")
 
-    def running(self):
+    def running(self) -> bool:
+        """It has not ended."""
         return self.process.poll() is None
 
-    def wait_for(self, found, limit_s=60):
+    def wait_for(self, found: Callable[[str], T], limit_s: float = 60) -> T:
         """Calls found(text so far) until it gives something, and returns that."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
@@ -54,7 +72,7 @@ class Program:
             time.sleep(0.1)
         raise RuntimeError("potluck did not say what was waited for; it said:\n" + self.text()[-2000:])
 
-    def end(self, limit_s=600):
+    def end(self, limit_s: float = 600) -> int:
         """Waits until the command is done; its exit status."""
         return self.process.wait(limit_s)
 

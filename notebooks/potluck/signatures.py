@@ -16,10 +16,11 @@ CODES = 256
 
 
 def find():
-    """The library: $POTLUCK_LIBRARY, the build folder of this source tree, or an installed one."""
+    """The library: $POTLUCK_LIBRARY, the wheel's, the build folder of this source tree, or an installed one."""
     named = os.environ.get("POTLUCK_LIBRARY")
     here = pathlib.Path(__file__).resolve()
-    places = [named] if named else [*(up / "build" / "libpotluck.so" for up in here.parents[1:3]),
+    places = [named] if named else [here.parent / "installed" / "lib" / "libpotluck.so",
+                                    *(up / "build" / "libpotluck.so" for up in here.parents[1:3]),
                                     *(pathlib.Path(p, "lib/libpotluck.so") for p in ("/usr/local", "/usr"))]
     for place in places:
         if pathlib.Path(place).exists():
