@@ -73,6 +73,28 @@ static void aliases_without_end_are_refused(void **state)
     assert_non_null(strstr(err.text, "more than"));
 }
 
+/* `levels` lists, or mappings, in each other, around a number. */
+static json_t *parse_nested(int levels, int mappings)
+{
+    char text[1024];
+    size_t n = 0;
+    for (int i = 0; i < levels; i++) n += (size_t)sprintf(text + n, "%s", mappings ? "{a: " : "[");
+    n += (size_t)sprintf(text + n, "1");
+    for (int i = 0; i < levels; i++) n += (size_t)sprintf(text + n, "%s", mappings ? "}" : "]");
+    return parse(text);
+}
+
+static void depth_is_limited(void **state)
+{
+    for (int mappings = 0; mappings < 2; mappings++) {
+        json_t *j = parse_nested(YAML_DEPTH_MAX, mappings);
+        assert_non_null(j);
+        json_decref(j);
+        assert_null(parse_nested(YAML_DEPTH_MAX + 1, mappings));
+        assert_non_null(strstr(err.text, "nested more than"));
+    }
+}
+
 static const char published[] =
     "model:\n  base_learning_rate: 4.5e-06\n  target: taming.models.vqgan.GumbelVQ\n  params:\n"
     "    kl_weight: 1.0e-08\n    embed_dim: 256\n    n_embed: 8192\n    monitor: val/rec_loss\n"
@@ -212,6 +234,7 @@ int main(void)
         cmocka_unit_test(scalars_mean_what_they_look_like),
         cmocka_unit_test(broken_texts_are_refused),
         cmocka_unit_test(aliases_without_end_are_refused),
+        cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(the_published_codec_is_known),
         cmocka_unit_test(other_spellings),
         cmocka_unit_test(shapes_are_enough),

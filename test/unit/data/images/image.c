@@ -288,6 +288,9 @@ static void nothing_becomes_black(void **state)
     assert_int_equal(out.channels, 3);
     for (int i = 0; i < 2 * 3 * 3; i++) assert_int_equal(out.pixels[i], 0);
     pl_image_clear(&out);
+    memset(&out, 0xff, sizeof out);
+    assert_int_equal(pl_resize(&out, &image, 0, 3, PL_BILINEAR), PL_ELIMIT);
+    assert_null(out.pixels); /* after a failure, too, it may be cleared */
     pl_image_clear(&nothing);
     pl_image_clear(&image);
 }

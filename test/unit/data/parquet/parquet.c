@@ -95,6 +95,12 @@ static int read_all(struct pl_source *source, int skip, int check)
     if (check) {
         assert_int_equal(p->columns, COLUMNS);
         assert_string_equal(pl_parquet_meta(p, "comment"), "of a test");
+        for (int c = 0; c < COLUMNS; c++) {
+            assert_int_equal(p->column[c].type, columns[c].type);
+            assert_int_equal(p->column[c].text, columns[c].text);
+            assert_int_equal(p->column[c].optional, columns[c].optional);
+            assert_int_equal(p->column[c].nested, 0);
+        }
     }
     for (size_t c = 0; !rc && c < p->columns; c++) {
         uint64_t first = 0;
