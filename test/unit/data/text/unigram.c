@@ -1,5 +1,6 @@
 /* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and the
  * errors for broken files. */
+#include "data/text/spiece.h"
 #include "data/text/unigram.h"
 #include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
@@ -243,6 +244,19 @@ static void every_prefix(void **state)
     }
 }
 
+static void every_type_is_read(void **state)
+{
+    static struct bytes b;
+    struct unigram *u;
+    b.n = 0;
+    add_pieces(&b);
+    add_piece(&b, "c", -1, SPIECE_USER);
+    add_piece(&b, "d", -1, SPIECE_UNUSED);
+    add_piece(&b, "e", -1, SPIECE_BYTE);
+    assert_int_equal(pl_unigram_read(&u, b.at, b.n, "types", NULL), PL_OK);
+    pl_unigram_close(u);
+}
+
 static void refusals(void **state)
 {
     static struct bytes b;
@@ -272,6 +286,9 @@ static void refusals(void **state)
 
     b.n = 0;
     add_piece(&b, "<unk>", 0, 7);
+    refuse(&b, "type");
+    b.n = 0;
+    add_piece(&b, "<unk>", 0, 0);
     refuse(&b, "type");
 
     b.n = 0;
@@ -416,6 +433,7 @@ int main(void)
         cmocka_unit_test(cut),
         cmocka_unit_test(decode),
         cmocka_unit_test(every_prefix),
+        cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(refusals),
         cmocka_unit_test(unknown_fields),
         cmocka_unit_test(fields_that_do_not_fit),
