@@ -10,15 +10,16 @@
 #include <string.h>
 
 /* Added after the first version, so readers must do without them. */
-static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch";
+static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch",
+                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms";
 
 int report_write(struct bytes *out, const struct report_record *r)
 {
     const struct schema_field *f = schema_report.fields;
     const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
                                r->sent,  r->received, r->uncompressed };
-    /* The fields of the schema, in its order, then the three that came later. */
-    mp_map(out, schema_report.count + 3);
+    /* The fields of the schema, in its order, then the five that came later. */
+    mp_map(out, schema_report.count + 5);
     mp_text(out, f++->name);
     mp_bin(out, r->version, strlen(r->version));
     for (size_t i = 0; i < PL_COUNT(counts); i++) {
@@ -32,7 +33,11 @@ int report_write(struct bytes *out, const struct report_record *r)
     mp_text(out, BANNED);
     mp_int(out, r->banned);
     mp_text(out, TARGET);
-    return mp_int(out, r->target_batch);
+    mp_int(out, r->target_batch);
+    mp_text(out, SAMPLES);
+    mp_int(out, r->samples);
+    mp_text(out, COMPUTED);
+    return mp_int(out, r->computed_ms);
 }
 
 /* Copies at most max characters into `to`, which is all zero and has one more. What is not
@@ -61,12 +66,14 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
     r->banned = later_count(v, BANNED);
     r->target_batch = later_count(v, TARGET);
+    r->samples = later_count(v, SAMPLES);
+    r->computed_ms = later_count(v, COMPUTED);
     /* An unknown number comes from a newer version. */
     r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
             return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
-    if (r->banned < 0 || r->target_batch < 0)
+    if (r->banned < 0 || r->target_batch < 0 || r->samples < 0 || r->computed_ms < 0)
         return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
     r->held_out = mp_get(v, schema_report.fields[8].name)->real;
     return PL_OK;

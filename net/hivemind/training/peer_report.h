@@ -31,6 +31,8 @@ struct report_record {
     int64_t sent, received; /* bytes of these rounds' messages */
     int64_t uncompressed;   /* what `sent` would have been with four bytes a value */
     int64_t target_batch;   /* samples that it steps at; 0: not reported */
+    int64_t samples;        /* that it has processed; 0: not reported */
+    int64_t computed_ms;    /* time in which it has processed them */
     double held_out;        /* loss on pairs that nobody trains on; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);

@@ -196,6 +196,8 @@ void training_report(struct training *c);
 void training_report_later(struct training *c); /* again, in time */
 /* Queues a warning for training_take_warning. */
 void training_warn(struct training *c, const char *text);
+/* Adds a batch to the totals: samples, and the seconds that computing them took. */
+void training_count_batch(struct training *c, int64_t samples, double seconds);
 /* Adds a round to the totals. missed: other peers should have come. */
 void training_count(struct training *c, const struct averager_result *r, int missed);
 /* The most that one peer's gradient, or its change of the parameters, may weigh. */

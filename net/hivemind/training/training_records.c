@@ -19,6 +19,13 @@ static int64_t add_saturating(int64_t a, size_t b)
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
+void training_count_batch(struct training *c, int64_t samples, double seconds)
+{
+    struct report_record *t = &c->records.totals;
+    if (samples > 0) t->samples = add_saturating(t->samples, (size_t)samples);
+    if (seconds > 0) t->computed_ms = add_saturating(t->computed_ms, (size_t)(1e3 * seconds + 0.5));
+}
+
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
  * once. */
 void training_count(struct training *c, const struct averager_result *r, int missed)

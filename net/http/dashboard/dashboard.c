@@ -8,6 +8,7 @@
  * server-sent events; the history, which is long, is published less often the older it gets. */
 #include "dashboard.h"
 #include "dashboard_seen.h"
+#include "pace.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
 #include "data/models/memory_json.h"
@@ -33,6 +34,7 @@ struct dashboard {
     struct history_point last; /* written */
     int64_t rows;
     int64_t history_version, files_version; /* of what is published */
+    struct pace pace;
     unsigned updates;
     double first, drawn; /* times of the history's first point, and of its last drawing */
     json_t *state, *peers, *points, *board, *files; /* as published */
@@ -170,6 +172,30 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
 
 /* --- an update ----------------------------------------------------------------------- */
 
+/* Ended: at the last step of the schedule, and nobody trains any more. Silent: there are records,
+ * but no peer has renewed its progress within a minute. A run without progress records (a log file)
+ * is what the page's reader sees by its age. */
+static enum feed_status status_of(const struct feed_state *s, const struct seen *seen)
+{
+    if (!seen->count) return FEED_EMPTY;
+    if (seen->progress_count || !strcmp(seen->peers[0].key, DASHBOARD_THIS)) return FEED_LIVE;
+    return s->total_steps && s->step >= s->total_steps ? FEED_ENDED : FEED_SILENT;
+}
+
+/* By wall clock, once it is known; before that the schedule's end is a guess from speeds. */
+static void add_pace(struct feed_state *to, const struct pace *p)
+{
+    const double step_s = pace_step_s(p);
+    to->throughput = pace_rate(p);
+    to->averaging_share = to->samples_per_second > 0
+                              ? fmin(1, fmax(0, 1 - to->throughput / to->samples_per_second))
+                              : (double)NAN;
+    if (isnan(to->throughput)) to->averaging_share = NAN;
+    if (isfinite(step_s) && to->total_steps > to->step)
+        to->schedule_eta = (double)(to->total_steps - to->step) * step_s;
+    if (to->status != FEED_LIVE) to->eta = to->schedule_eta = to->throughput = NAN;
+}
+
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
                   const struct dashboard_snapshot *snapshot)
 {
@@ -227,6 +253,9 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
     else if (d->total_steps > to->step && snapshot->step_s > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * snapshot->step_s;
+    for (size_t i = 0; i < s->count; i++) to->seen = fmax(to->seen, s->peers[i].seen);
+    to->status = status_of(to, s);
+    if (to->status != FEED_LIVE) to->peers = to->clients = 0, to->samples = 0;
     free(m);
     free(p);
     return PL_OK;
@@ -267,6 +296,9 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
         if (f->progress && f->progress->peer.length) peer_id_text(id, &f->progress->peer);
         rc = history_report(d->history, f->key, id, f->seen, f->metrics->step, f->metrics->samples,
                             f->metrics->samples_per_second, err);
+        if (!rc && f->report && f->report->samples)
+            rc = history_count(d->history, f->key, f->report->samples,
+                               1e-3 * (double)f->report->computed_ms, err);
     }
     if (!rc) rc = history_commit(d->history, err);
     else history_commit(d->history, NULL);
@@ -301,6 +333,12 @@ int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snaps
         seen_clear(&s);
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
     }
+    rc = pace_add(&d->pace, &s, now.time, now.step, d->target);
+    if (rc) {
+        seen_clear(&s);
+        return pl_fail(err, rc, "page: %s", pl_status_name(rc));
+    }
+    add_pace(&now, &d->pace);
     now.problem = snapshot->problem;
     now.resources = snapshot->resources;
     now.files_version = d->files_version;
@@ -352,6 +390,7 @@ void dashboard_close(struct dashboard *d)
 {
     if (!d) return;
     history_close(d->history);
+    pace_clear(&d->pace);
     json_decref(d->state);
     json_decref(d->peers);
     json_decref(d->points);

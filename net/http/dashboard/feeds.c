@@ -70,6 +70,7 @@ json_t *feed_resources_json(const struct resources *r)
 json_t *feed_state_json(const struct feed_state *s)
 {
     static const char *const phase[] = { "accumulating", "matching", "averaging" };
+    static const char *const status[] = { "empty", "live", "silent", "ended" };
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
     json_t *o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}", "run",
@@ -80,6 +81,10 @@ json_t *feed_state_json(const struct feed_state *s)
         (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients", (json_int_t)s->clients,
         "rows", (json_int_t)s->rows, "phase", phase[s->phase]);
     if (o && (json_object_set_new(o, "held_out", number_of(s->held_out)) ||
+              json_object_set_new(o, "status", json_string(status[s->status])) ||
+              json_object_set_new(o, "seen", s->seen > 0 ? json_real(s->seen) : json_null()) ||
+              json_object_set_new(o, "throughput", number_of(s->throughput)) ||
+              json_object_set_new(o, "averaging_share", number_of(s->averaging_share)) ||
               json_object_set_new(o, "history_version", json_integer(s->history_version)) ||
               json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
               json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
@@ -211,7 +216,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 
 /* --- Prometheus ----------------------------------------------------------------------- */
 
-#define PROMETHEUS_MAX 16384 /* 18 metrics, each with a line of help and a run's name */
+#define PROMETHEUS_MAX 16384 /* 22 metrics, each with a line of help and a run's name */
 
 /* Appends to the text; what does not fit is cut, and *at then stands at the end. */
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t *at, const char *format,
@@ -247,7 +252,12 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "clients", "Peers among them that cannot be called", (double)s->clients },
         { "searching", "Peers that are looking for a group", (double)s->searching },
         { "banned", "Groupmates caught lying, as present peers count", (double)s->banned },
-        { "samples_per_second", "Throughput of all peers together", s->samples_per_second },
+        { "samples_per_second", "Sum of the peers' speeds of computing", s->samples_per_second },
+        { "throughput", "Samples a second by wall clock", s->throughput },
+        { "averaging_share", "Share of the time in which peers do not compute",
+          s->averaging_share },
+        { "live", "1 while peers report their progress", s->status == FEED_LIVE },
+        { "last_record_seconds", "Time of the newest record, since 1970", s->seen },
         { "step", "Common optimizer steps", (double)s->step },
         { "samples", "Samples accumulated towards the next step", (double)s->samples },
         { "target_batch_size", "Samples that a step takes", s->target },

@@ -21,6 +21,8 @@ double feed_rate(const struct feed_peer *p);
 /* Where the present step is. Groups are looked for shortly before the target batch is there. */
 enum feed_phase { FEED_ACCUMULATING, FEED_MATCHING, FEED_AVERAGING };
 
+enum feed_status { FEED_EMPTY, FEED_LIVE, FEED_SILENT, FEED_ENDED };
+
 /* The swarm at one moment. */
 struct feed_state {
     const char *run, *problem;
@@ -28,6 +30,11 @@ struct feed_state {
     int64_t step, total_steps, samples, rows; /* rows: points written so far */
     int64_t history_version, files_version;   /* change when there is more to fetch */
     size_t peers, clients;
+    enum feed_status status;
+    double seen;       /* when the newest record was written; 0: there is none */
+    double throughput; /* samples a second by wall clock; NAN: not known */
+    /* Of the time, in which peers average, look for groups and wait; NAN: not known. */
+    double averaging_share;
     enum feed_phase phase;
     size_t searching;                  /* peers that look for a group */
     int64_t banned;                    /* groupmates caught lying, as present peers count */

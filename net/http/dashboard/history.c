@@ -2,6 +2,7 @@
  *
  *   point     one row for each update: time, step, loss, speed, ...; the oldest rows go first
  *   account   one row for each signing key: samples, steps, seconds
+ *             (counted: what the peer's own count was when it was seen last)
  *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
  *
  * A counter that a peer reports falls back to 0 when it restarts. So a total grows by the
@@ -18,11 +19,12 @@
 #include <string.h>
 
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
-#define VERSION 2
+#define VERSION 3
 
 enum statement {
     ADD,
     REPORT,
+    COUNT,
     TALLY,
     TOTALS,
     POINTS,
@@ -53,15 +55,22 @@ static const char *const sql[STATEMENTS] = {
         "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
         "part_s) VALUES (?1, ?2, ?5, 1, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "
         "peer = CASE WHEN ?2 = '' THEN peer ELSE ?2 END, "
-        "samples = samples + CASE WHEN ?4 > last_step THEN ?5 "
+        "samples = samples + CASE WHEN counted > 0 THEN 0 WHEN ?4 > last_step THEN ?5 "
         "WHEN ?4 = last_step AND ?5 > part THEN ?5 - part ELSE 0 END, "
-        "seconds = seconds + CASE WHEN ?4 > last_step THEN ?6 "
+        "seconds = seconds + CASE WHEN counted > 0 THEN 0 WHEN ?4 > last_step THEN ?6 "
         "WHEN ?4 = last_step AND ?5 > part THEN max(0, ?6 - part_s) ELSE 0 END, "
         "steps = steps + (?4 > last_step), "
         "part = CASE WHEN ?4 > last_step THEN ?5 WHEN ?4 = last_step THEN max(part, ?5) "
         "ELSE part END, "
         "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
         "ELSE part_s END, last_step = max(last_step, ?4), last = max(last, ?3)",
+    /* The first count of an account is all that the peer has done, seen by us or not. */
+    [COUNT] = "UPDATE account SET "
+              "samples = CASE WHEN counted = 0 THEN max(samples, ?2) "
+              "WHEN ?2 >= counted THEN samples + ?2 - counted ELSE samples + ?2 END, "
+              "seconds = CASE WHEN counted = 0 THEN ?3 "
+              "WHEN ?2 >= counted THEN seconds + max(0, ?3 - counted_s) ELSE seconds + ?3 END, "
+              "counted = ?2, counted_s = ?3 WHERE key = ?1",
     /* Buckets of equal time between the first and the last point, one row for each: a curve of
      * at most ?1 points, however long the run. */
     [POINTS] = "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
@@ -98,6 +107,10 @@ static const char schema_2[] =
     " l1 INTEGER NOT NULL, l2 INTEGER NOT NULL, l3 INTEGER NOT NULL, l4 INTEGER NOT NULL,"
     " l5 INTEGER NOT NULL, l6 INTEGER NOT NULL) WITHOUT ROWID;";
 
+/* And version 3. */
+static const char schema_3[] = "ALTER TABLE account ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;"
+                               "ALTER TABLE account ADD COLUMN counted_s REAL NOT NULL DEFAULT 0;";
+
 struct history {
     sqlite3 *db;
     sqlite3_stmt *statement[STATEMENTS];
@@ -132,17 +145,18 @@ static int64_t pragma(const struct history *h, const char *text)
 static int create(const struct history *h, const char *run_name, struct pl_err *err)
 {
     char *text =
-        sqlite3_mprintf("BEGIN; %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
+        sqlite3_mprintf("BEGIN; %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
                         "PRAGMA user_version = %d; COMMIT;",
-                        schema, schema_2, run_name, APPLICATION, VERSION);
+                        schema, schema_2, schema_3, run_name, APPLICATION, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
 }
 
-static int upgrade(const struct history *h, struct pl_err *err)
+static int upgrade(const struct history *h, int64_t from, struct pl_err *err)
 {
-    char *text = sqlite3_mprintf("BEGIN; %s PRAGMA user_version = %d; COMMIT;", schema_2, VERSION);
+    char *text = sqlite3_mprintf("BEGIN; %s %s PRAGMA user_version = %d; COMMIT;",
+                                 from < 2 ? schema_2 : "", schema_3, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -179,7 +193,7 @@ static int prepare_file(const struct history *h, const char *run_name, struct pl
         return pl_fail(err, PL_EFORMAT, "%s: history of version %lld, expected %d", h->name,
                        (long long)version, VERSION);
     if ((rc = same_run(h, run_name, err))) return rc;
-    return version < VERSION ? upgrade(h, err) : PL_OK;
+    return version < VERSION ? upgrade(h, version, err) : PL_OK;
 }
 
 int history_open(struct history **out, const char *path, const char *run_name, struct pl_err *err)
@@ -283,6 +297,16 @@ int history_report(struct history *h, const char *key, const char *peer, double 
     sqlite3_bind_int64(s, 5, samples);
     sqlite3_bind_double(s, 6, seconds);
     return finish(h, REPORT, err);
+}
+
+int history_count(struct history *h, const char *key, int64_t samples, double seconds,
+                  struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[COUNT];
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 2, samples);
+    sqlite3_bind_double(s, 3, seconds);
+    return finish(h, COUNT, err);
 }
 
 int history_prune(struct history *h, struct pl_err *err)

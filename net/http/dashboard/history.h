@@ -31,7 +31,8 @@ enum history_count {
 };
 #define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
 
-/* What a key has signed for, added up over steps. */
+/* What a key has signed for: as it counts it itself since it began, or added up over the steps that
+ * were seen, of peers that do not count. */
 struct history_account {
     char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
     int64_t samples, steps, last_step;
@@ -52,6 +53,10 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
  * number of samples changes it. `peer` may be "". */
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err);
+/* The samples that a peer has processed since it began, and the seconds that this took: its account
+ * grows by what is new, however many steps were missed. To be called after history_report. */
+int history_count(struct history *h, const char *key, int64_t samples, double seconds,
+                  struct pl_err *err);
 /* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is
  * less. */
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],

@@ -5,6 +5,9 @@
 
 const root = document.documentElement, at = (id) => document.getElementById(id);
 const POLL = 15000; /* ms, where events don't come through */
+const REPORTS = 30; /* s between a peer's reports of its progress */
+const STALE = 120; /* s without a new line of a log, or an answer of the page's program */
+let total = 0; /* steps of the schedule */
 let history = potluckData.history, board = potluckData.board || [], now = Date.now() / 1000;
 
 /* --- light and dark --- */
@@ -91,7 +94,9 @@ function roundTrip(p) {
 /* A word and a colour; what it means is the title. */
 function stateOf(p) {
     if (p.state === "local") return ["training", "state on", "reads its log from the disk of this machine"];
-    if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
+    if (p.state === "quiet") return total && p.step >= total ? ["ended", "state off", "has made the run's last step"] :
+        ["gone", "state off", "has reported no progress for a minute: it was stopped, or has lost its connection"];
+    if (now - p.seen > REPORTS + 15) return ["stale", "state off", "has missed a report: peers report every " + REPORTS + " s"];
     if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
     if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
     if (p.state === "client" || p.reach === "none") return ["client", "state half", "behind NAT: it can connect to others, they cannot connect to it"];
@@ -116,7 +121,8 @@ function showPeers(peers, now) {
 function showBoard() {
     const by = at("board-by").value, sorted = board.slice().sort((a, b) => b[by] - a[by]);
     fill(at("board"), sorted.slice(0, 200).map((p, i) => [
-        [String(i + 1), "n"], [p.name, "", p.id], [figure(p.samples, 9), "n"], [time(p.seconds), "n"]]));
+        [String(i + 1), "n"], [p.name, "", p.id], [figure(p.samples, 9), "n"], [time(p.seconds), "n"],
+        [Number.isFinite(p.last) ? ago(now - p.last) : "–"]]));
 }
 at("board-by").addEventListener("change", showBoard);
 
@@ -163,23 +169,47 @@ function showFiles(files) {
 
 /* --- figures --- */
 
+/* Whether the run goes on, and how old what is shown is. A log on this machine has the time of its last
+ * line; a swarm's state has the swarm's clock, so its age is counted from its arrival here. */
+let shown = null, arrived = 0;
+function sayRun() {
+    const state = shown, alone = !(state.target > 0);
+    const age = alone ? Date.now() / 1000 - state.time : (performance.now() - arrived) / 1000;
+    const name = "the run “" + state.run + "”, ", when = new Date(state.time * 1000).toLocaleString();
+    const last = Number.isFinite(state.seen) ? "; its newest record is from " + ago(state.time - state.seen) : "";
+    let text = "Live: " + name + state.peers + (state.peers === 1 ? " peer" : " peers") + ", as of " + when + ".";
+    if (!potluckData.live) text = "As it ended: " + name + "at step " + figure(state.step, 9) + ", as of " + when + ".";
+    else if (state.status === "ended") text = "Ended: " + name + "after its last step, " + figure(state.step, 9) + last + ".";
+    else if (state.status === "silent") text = "Silent: " + name + "at step " + figure(state.step, 9) + "; no peer reports progress" + last + ".";
+    else if (state.status === "empty") text = "Waiting: " + name + "of which there is no record.";
+    else if (age > STALE) text = (alone ? "Not running: " : "Out of date: ") + name + "at step " + figure(state.step, 9) + "; " +
+        (alone ? "its last line was written " : "this page's program answered ") + ago(age) + ".";
+    at("run-line").textContent = text + (state.problem ? " " + state.problem : "");
+    return potluckData.live && state.status === "live" && age <= STALE;
+}
+
 function showState(state) {
+    if (!shown || shown.time !== state.time) arrived = performance.now();
+    shown = state;
+    total = state.total_steps || 0;
+    const live = sayRun();
     /* Without a swarm a step has no target to wait for: there the bar is the schedule's. */
     const alone = !(state.target > 0), all = state.total_steps;
     const done = alone ? (all ? state.step / all : 0) : Math.min(1, state.samples / state.target);
     const ends = all && Number.isFinite(state.schedule_eta) ? "the schedule ends in " + time(state.schedule_eta) : "";
     at("live").hidden = false;
-    at("run-line").textContent = (potluckData.live ? "Live: " : "As it ended: ") + "the run “" + state.run + "”, " +
-        state.peers + (state.peers === 1 ? " peer" : " peers") + ", as of " + new Date(state.time * 1000).toLocaleString() + "." +
-        (state.problem ? " " + state.problem : "");
     at("t-loss").textContent = figure(state.loss, 4);
     at("t-peers").textContent = figure(state.peers, 9);
-    at("t-rate").textContent = figure(state.samples_per_second, 3);
+    const counted = Number.isFinite(state.throughput);
+    at("t-rate-name").textContent = counted || alone ? "Samples a second" : "Samples a second, computing";
+    at("t-rate").textContent = figure(counted ? state.throughput : state.samples_per_second, 3);
+    at("t-share-box").hidden = !Number.isFinite(state.averaging_share);
+    at("t-share").textContent = percent(state.averaging_share);
     at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");
     at("t-held-box").hidden = !Number.isFinite(state.held_out);
     at("t-held").textContent = figure(state.held_out, 4);
     for (const phase of ["accumulating", "matching", "averaging"]) {
-        const here = state.phase === phase && state.target > 0 && state.peers > 0;
+        const here = live && state.phase === phase && state.target > 0 && state.peers > 0;
         at("phase-" + phase).className = here ? "here" : "";
         if (here) at("phase-" + phase).setAttribute("aria-current", "step");
         else at("phase-" + phase).removeAttribute("aria-current");
@@ -189,8 +219,8 @@ function showState(state) {
     at("t-banned-box").hidden = !state.banned;
     at("t-banned").textContent = figure(state.banned, 9);
     sayCommunication(state.rounds || {}, state.step);
-    document.querySelector(".phases").hidden = alone;
-    at("t-progress").parentElement.hidden = alone && !all;
+    document.querySelector(".phases").hidden = alone || !live;
+    at("t-progress").parentElement.hidden = (alone && !all) || (!alone && !live);
     at("t-progress").value = done;
     at("t-phase").textContent = alone ? "Steps of the schedule" : { averaging: "Averaging and stepping", matching: "Finding groups to average in" }[state.phase] ||
         "Towards the next common step";
@@ -299,6 +329,7 @@ if (potluckData.live) {
         });
         events.onerror = () => { if (events.readyState === EventSource.CLOSED) setTimeout(listen, POLL); };
     };
+    setInterval(() => { if (shown) sayRun(); }, 5000);
     if (typeof EventSource === "function") listen();
     else setInterval(refresh, POLL);
 }

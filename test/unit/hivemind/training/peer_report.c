@@ -13,6 +13,8 @@ static const struct report_record sample = { .version = "potluck 0.1.0",
                                              .device = "cuda: some card, sm_90",
                                              .banned = 3,
                                              .target_batch = 4096,
+                                             .samples = 123456,
+                                             .computed_ms = 789,
                                              .reach = REPORT_RELAYED,
                                              .rounds = 12,
                                              .failed = 2,
@@ -31,7 +33,7 @@ static void there_and_back(void **state)
     assert_int_equal(report_read(&r, bytes_at(&b), bytes_length(&b), &err), PL_OK);
     assert_memory_equal(&r, &sample, sizeof r);
     /* A field of a later version is nobody's trouble; one that is missing is. */
-    mp_map(&more, schema_report.count + 4); /* three came later than the schema */
+    mp_map(&more, schema_report.count + 6); /* five came later than the schema */
     bytes_add(&more, bytes_at(&b) + 1, bytes_length(&b) - 1);
     mp_text(&more, "new");
     mp_nil(&more);
@@ -144,6 +146,49 @@ static void counts_outlive_their_peers(void **state)
     history_close(h);
 }
 
+static struct history_account account(struct history *h)
+{
+    struct history_account a[2];
+    size_t n;
+    assert_int_equal(history_board(h, a, 2, &n, NULL), PL_OK);
+    assert_int_equal(n, 1);
+    return a[0];
+}
+
+/* What a peer counts itself is what the board shows, however few of its steps the page has seen; a
+ * page that begins again with the same file, and a peer that does, lose and double nothing. */
+static void a_peers_own_count_is_its_account(void **state)
+{
+    char path[] = "/tmp/potluck-count-XXXXXX";
+    struct history *h;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(history_open(&h, path, "r", NULL), PL_OK);
+    assert_int_equal(history_report(h, "a", "", 100, 5, 16, 2, NULL), PL_OK);
+    assert_int_equal(account(h).samples, 16);
+    assert_int_equal(history_count(h, "a", 80, 40, NULL), PL_OK); /* five steps, one of them seen */
+    assert_int_equal(account(h).samples, 80);
+    assert_true(account(h).seconds == 40);
+    assert_int_equal(history_report(h, "a", "", 110, 9, 16, 2, NULL), PL_OK);
+    assert_int_equal(history_count(h, "a", 144, 72, NULL), PL_OK);
+    assert_int_equal(history_count(h, "a", 144, 72, NULL), PL_OK);
+    assert_int_equal(account(h).samples, 144);
+    history_close(h);
+    assert_int_equal(history_open(&h, path, "r", NULL), PL_OK); /* the page begins again */
+    assert_int_equal(history_report(h, "a", "", 120, 12, 16, 2, NULL), PL_OK);
+    assert_int_equal(history_count(h, "a", 192, 96, NULL), PL_OK);
+    assert_int_equal(account(h).samples, 192);
+    assert_true(account(h).seconds == 96);
+    assert_int_equal(history_count(h, "a", 16, 8, NULL), PL_OK); /* the peer has begun again */
+    assert_int_equal(account(h).samples, 208);
+    assert_int_equal(history_count(h, "a", 32, 16, NULL), PL_OK);
+    assert_int_equal(account(h).samples, 224);
+    assert_true(account(h).seconds == 112);
+    history_close(h);
+    unlink(path);
+}
+
 static void version_1_is_taken_over(void **state)
 {
     char path[] = "/tmp/potluck-report-XXXXXX";
@@ -178,6 +223,9 @@ static void version_1_is_taken_over(void **state)
         assert_int_equal(n, 1);
         assert_true(p[0].loss == 5 && isnan(p[0].held_out));
         assert_int_equal(history_tally(h, "a", count, NULL), PL_OK);
+        assert_int_equal(history_report(h, "a", "", 1, 1, 4, 1, NULL), PL_OK);
+        assert_int_equal(history_count(h, "a", 9, 1, NULL), PL_OK);
+        assert_int_equal(account(h).samples, 9);
         history_close(h);
     }
     assert_int_equal(history_open(&h, path, "r", NULL), PL_OK);
@@ -255,6 +303,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(odd_ones_are_made_even),
         cmocka_unit_test(unsigned_ones_are_refused),
         cmocka_unit_test(counts_outlive_their_peers),
+        cmocka_unit_test(a_peers_own_count_is_its_account),
         cmocka_unit_test(version_1_is_taken_over),
         cmocka_unit_test(the_page_shows_them),
     };

@@ -4,7 +4,7 @@
 #include "net/http/dashboard/feeds.h"
 #include "net/http/dashboard/run_folder.h"
 #include "data/files/file.h"
-#include "test/unit/http/http_client.h"
+#include "test/unit/http/feed_client.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -111,45 +111,6 @@ static void history_survives(void **state)
 }
 
 /* --- the dashboard ----------------------------------------------------------------------- */
-
-static struct dashboard_metrics metrics(const char *key, int64_t step, double rate, int64_t samples,
-                                        double loss, int64_t mini_steps)
-{
-    struct dashboard_metrics m = { .record = { step, rate, samples, loss, mini_steps },
-                                   .expiration = 1000 + METRICS_LIFE };
-    snprintf(m.key, sizeof m.key, "%s", key);
-    return m;
-}
-
-static struct dashboard_progress progress(const char *key, int64_t epoch, int64_t samples,
-                                          double rate, int client)
-{
-    struct dashboard_progress p = { .record = { .peer = { 2, { (uint8_t)key[0], (uint8_t)key[1] } },
-                                                .epoch = epoch,
-                                                .samples = samples,
-                                                .time = 1000,
-                                                .samples_per_second = rate,
-                                                .client_mode = client } };
-    snprintf(p.key, sizeof p.key, "%s", key);
-    return p;
-}
-
-static double real(const char *json, const char *path)
-{
-    json_t *root = json_loads(json, 0, NULL), *v = json_object_get(root, path);
-    double x = json_is_number(v) ? json_number_value(v) : -1;
-    json_decref(root);
-    return x;
-}
-
-static char *feed(int port, const char *path)
-{
-    char *answer = ask(port, "GET", path), *body = strstr(answer, "\r\n\r\n");
-    assert_non_null(body);
-    body = strdup(body + 4);
-    free(answer);
-    return body;
-}
 
 static void is_in(const char *folder, const char *name, const char *words)
 {
