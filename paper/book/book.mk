@@ -15,10 +15,18 @@ BOOK_HTML     = $(patsubst paper/book/%.md,$(BOOK)/%.html,$(BOOK_CHAPTERS)) \
 
 .PHONY: book book-pages
 book: ## the book, with figures to play with: build/book/index.html (installs pandoc, lld, wasi-libc)
-	@$(call install_missing,$(BOOK_PACKAGES))
+	@$(call install_missing,$(BOOK_PACKAGES) $(DOC_PACKAGES))
 	@$(MAKE) --no-print-directory -s book-pages
 	@echo "$(BOOK)/index.html"
 book-pages: $(BOOK_NOTES)/sources.stamp $(BOOK)/index.html $(BOOK)/figures/ref.js $(BOOK_STATIC)
+
+# The API reference, as `make doc` makes it, where doxygen is there. Its index of names (api.tag) says where each one is.
+$(BOOK_NOTES)/api.stamp: paper/api/Doxyfile $(wildcard ref/*.h ref/*/*.h)
+	@mkdir -p $(BOOK) $(BOOK_NOTES)
+	@if command -v doxygen >/dev/null; then { cat paper/api/Doxyfile; echo "OUTPUT_DIRECTORY = $(BOOK)"; echo "HTML_OUTPUT = api"; \
+	  echo "GENERATE_TAGFILE = $(BOOK_NOTES)/api.tag"; echo "SEARCHENGINE = NO"; } | doxygen -; fi
+	@touch $@
+$(BOOK_HTML): | $(BOOK_NOTES)/api.stamp
 
 # A page is made again if the filter has changed, or any file that it quotes: each pandoc writes the
 # names of those files into PAGE.d, and PAGE.sources lists the files that it links to.

@@ -10,7 +10,7 @@
 -- The first use of a glossary's term in a chapter becomes a link to the glossary, a file's name a link to its source. What is
 -- named and not there ends the build.
 
-local out, source, folder, here
+local out, notes, source, folder, here
 local links, quoted, figures = {}, {}, {}
 
 local function fail(...) error(source .. ": " .. string.format(...), 0) end
@@ -104,13 +104,14 @@ local function opening(lines)
     for i, line in ipairs(lines) do if line:match("%*/") then return 1, i end end
 end
 
--- The API reference's page for a header, if `make doc` has made it: Doxygen's names have the folder where two files
--- share a name.
-local function api_page(header)
-    local function name(path) return "api/" .. path:gsub("_", "__"):gsub("/", "_2"):gsub("%.", "_8") .. ".html" end
-    for _, path in ipairs { header:match("[^/]*$"), header } do
-        if exists(out .. "/" .. name(path)) then return name(path) end
-    end
+-- Where the API reference has a name, from Doxygen's index; nil without it.
+local function api_of(name)
+    if not name or not exists(notes .. "/api.tag") then return nil end
+    local index = read(notes .. "/api.tag")
+    local _, found = index:find("<name>" .. name .. "</name>", 1, true)
+    if not found then return nil end
+    local page, anchor = index:match("<anchorfile>([^<]*)</anchorfile>%s*<anchor>([^<]*)</anchor>", found)
+    return page and "api/" .. page .. "#" .. anchor
 end
 
 local function code(block)
@@ -132,9 +133,10 @@ local function code(block)
         caption[#caption + 1] = pandoc.Str("; contract: ")
         caption[#caption + 1] = pandoc.Link(pandoc.Code(header), address(header))
     end
-    if exists(header) and api_page(header) then
+    local api = api_of(block.attributes["function"] or block.attributes.type)
+    if api then
         caption[#caption + 1] = pandoc.Str("; ")
-        caption[#caption + 1] = pandoc.Link("API", api_page(header))
+        caption[#caption + 1] = pandoc.Link("API reference", api)
     end
     local text = table.concat(lines, "\n", first, last)
     return pandoc.Div({ pandoc.Para(caption), pandoc.CodeBlock(text, { class = file:match("%.py$") and "python" or "c" }) }, { class = "code-of" })
@@ -323,7 +325,7 @@ local function contents(list, field)
 end
 
 function Pandoc(doc)
-    out, source = pandoc.utils.stringify(doc.meta.out), pandoc.utils.stringify(doc.meta.source)
+    out, notes, source = pandoc.utils.stringify(doc.meta.out), pandoc.utils.stringify(doc.meta.notes), pandoc.utils.stringify(doc.meta.source)
     folder, here = source:match("^(.*/)"), page_of(source)
     local is_chapter = source:match("^paper/book/%d") ~= nil
     read_glossary()
@@ -379,7 +381,7 @@ function Pandoc(doc)
     if source == "paper/book/README.md" then meta.front, meta.next = true, meta.chapters[1] end
     if #figures > 0 then meta.figures = figures end
 
-    local base = pandoc.utils.stringify(doc.meta.notes) .. "/" .. here:gsub("%.html$", "")
+    local base = notes .. "/" .. here:gsub("%.html$", "")
     local file = assert(io.open(base .. ".sources", "w"))
     for path in pairs(links) do file:write(path, "\n") end
     file:close()

@@ -79,7 +79,8 @@ class Page(html.parser.HTMLParser):
 
 def pages():
     found = {}
-    for folder, _, names in os.walk(BOOK):
+    for folder, folders, names in os.walk(BOOK):
+        folders[:] = [f for f in folders if f != "api"]  # Doxygen's
         for name in names:
             if name.endswith(".html"):
                 path = os.path.join(folder, name)
@@ -104,6 +105,11 @@ def check_pages():
     foreign = [f"{name}: {l}" for name, page in book.items() for l in page.loads if re.match(r"[a-z]+:", l) and not l.startswith("data:")]
     step("no page loads anything from elsewhere", not foreign, foreign)
 
+    if shutil.which("doxygen"):
+        api = [l for c in chapters for l in book[c].links if l.startswith("api/")]
+        step("listings lead into the API reference", len(api) >= 10, api)
+    else:
+        skip("links into the API reference", "doxygen is missing")
     sources = {}
     for name in book:
         if name.startswith("source/"):
