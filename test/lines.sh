@@ -20,7 +20,7 @@ group_of='function group(path,   part) {
         if (path ~ /hivemind\/(verification|refer)/) return "verified rounds"
         if (path ~ /hivemind\/(optimizer|swarm)|^cmd\/(together|averaging\.|membership|swarm\.)|potluck\/optimizer/)
             return "collaborative optimizer"
-        if (path ~ /\/(resources|budget|stream_budget|rate_limit|dht_quota|dht_share|hash_index|reliability|averager_witness)\./ ||
+        if (path ~ /\/(resources|budget|stream_budget|rate_limit|dht_quota|dht_share|hash_index|reliability|averager_witness|state_witness)\./ ||
             path ~ /\/(averager_faults|claims|state_claim|liveness|attend[a-z]+|bans|auth_nonce|slots|handshakes|failures)\./)
             return "bounds on strangers"
         if (path ~ /data\/files\/json/) return "JSON when memory runs out"

@@ -142,7 +142,7 @@ static void no_group(struct averager *a)
 static void on_turn(void *context)
 {
     struct averager *a = context;
-    if (a->end.begun) return;
+    if (a->end.closed) return;
     /* 1. An all-reduce has ended, well or not: read what it reports, then free it. */
     if (a->call.phase == AVERAGER_REDUCED) {
         allreduce_report(a->round.x, &a->call.result.report);
@@ -226,7 +226,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
                    void *context)
 {
     /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
-    if (a->call.phase != AVERAGER_IDLE || a->end.begun || s->deadline <= averager_now(a))
+    if (a->call.phase != AVERAGER_IDLE || a->end.closed || s->deadline <= averager_now(a))
         return PL_EUSE;
     a->search.behind_nat = averager_is_behind_nat(a);
     a->search.number = 0;
@@ -318,8 +318,8 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     for (int i = 0; !rc && i < AVERAGER_ALL_RPCS; i++)
         rc = group_rpc_name(a->names.rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
-    if (snprintf(a->names.state_key, sizeof a->names.state_key, "%s.all_averagers", o->prefix) >=
-        (int)sizeof a->names.state_key)
+    if (snprintf(a->state.key, sizeof a->state.key, "%s.all_averagers", o->prefix) >=
+        (int)sizeof a->state.key)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     a->tensors.elements = pl_alloc(o->tensors, sizeof *a->tensors.elements);
     a->tensors.method = pl_alloc(o->tensors, sizeof *a->tensors.method);
@@ -327,8 +327,8 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     if (!a->tensors.elements || !a->tensors.method || !a->tensors.schema ||
         group_schema_hash(a->tensors.schema_hash, o->schema, o->tensors) ||
         dht_id_of_text(&a->names.key_id, a->names.key) ||
-        dht_id_of_text(&a->names.state_id, a->names.state_key) ||
-        mp_bin(&a->names.subkey, host_id(a->host)->bytes, host_id(a->host)->length))
+        dht_id_of_text(&a->state.id, a->state.key) ||
+        mp_bin(&a->state.subkey, host_id(a->host)->bytes, host_id(a->host)->length))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t t = 0; t < o->tensors; t++) {
         a->tensors.method[t] = o->method[t];
@@ -343,16 +343,35 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     return PL_OK;
 }
 
+/* A donor may keep us waiting between messages as long as a groupmate between parts. */
+static void set_state_peer(struct averager *a)
+{
+    struct state_peer *p = &a->state;
+    p->host = a->host;
+    p->node = a->node;
+    p->loop = a->loop;
+    p->be = a->o.be;
+    p->download = a->names.rpc[AVERAGER_DOWNLOAD];
+    p->samples = a->names.rpc[AVERAGER_SAMPLES];
+    p->tensors = a->o.tensors;
+    p->elements = a->tensors.elements;
+    p->schema = a->tensors.schema;
+    p->client_mode = a->o.client_mode;
+    p->auxiliary = a->o.auxiliary;
+    p->silence_max = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
+    p->donor_failed = a->o.donor_failed;
+    p->donor_context = a->o.donor_context;
+}
+
 static void free_averager(struct averager *a)
 {
     timer_stop(&a->call.turn);
     timer_stop(&a->search.timer);
     timer_stop(&a->search.reach_timer);
     timer_stop(&a->round.timer);
-    timer_stop(&a->shared.announce_timer);
     matchmaking_clear(&a->search.mm);
     group_clear(&a->round.group);
-    bytes_clear(&a->names.subkey);
+    bytes_clear(&a->state.subkey);
     bytes_clear(&a->search.gather);
     bytes_clear(&a->search.ask.request);
     allreduce_memory_clear(&a->round.memory);
@@ -375,6 +394,9 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     a->loop = host_loop(h);
     a->call.on_turn = on_turn;
     rc = copy_options(a, o, err);
+    set_state_peer(a);
+    a->search.requests = a->parts.all = (struct caller_list){ .node = n, .owner = a };
+    state_download_init(&a->download, &a->state);
     /* Averagers of one run share what they know: a peer that fails in rounds of the
      * gradients is not waited for in those of the parameters. */
     a->reliability = o->reliability;
@@ -387,13 +409,26 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
      * NOT_LOOKING_FOR_GROUP. */
     if (!rc) rc = averager_join_open(a, err);
     if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
-    if (!rc && (rc = averager_state_open(a, err))) {
+    if (!rc && (rc = state_share_open(&a->share, &a->state, err))) {
         averager_round_close(a);
         averager_join_close(a);
     }
     if (rc) free_averager(a);
     else *out = a;
     return rc;
+}
+
+/* --- state ------------------------------------------------------------------------------------ */
+
+void averager_share(struct averager *a, struct state_snapshot *s, double priority)
+{
+    state_share_set(&a->share, s, priority);
+}
+
+int averager_load(struct averager *a, state_check *check, state_downloaded *downloaded,
+                  void *context)
+{
+    return a->end.closed ? PL_EUSE : state_download_begin(&a->download, check, downloaded, context);
 }
 
 /* Helper threads may still compute for a cancelled round. */
@@ -417,17 +452,17 @@ static void on_closing(void *context)
 
 void averager_close(struct averager *a, loop_fn *closed, void *context)
 {
-    assert(!a->end.begun);
+    assert(!a->end.closed);
     /* From here on nothing of the caller's is called but `closed`: turns, searches and state
      * end first, the all-reduce when its helper threads are back. */
-    a->end.begun = 1;
     a->end.closed = closed;
     a->end.context = context;
     timer_stop(&a->call.turn);
     averager_search_cancel(a);
     averager_admit_cancel(a);
     averager_join_close(a);
-    averager_state_close(a);
+    state_share_close(&a->share);
+    state_download_clear(&a->download);
     if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     timer_start(a->loop, &a->end.timer, 0, on_closing, a);
 }

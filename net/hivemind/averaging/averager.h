@@ -11,39 +11,10 @@
 #include "net/hivemind/allreduce/allreduce.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "reliability.h"
-#include "net/hivemind/messages/state_message.h"
+#include "net/hivemind/sharing/state_download.h"
+#include "net/hivemind/sharing/state_share.h"
 
-#define AVERAGER_DOWNLOADS_MAX 2 /* states given at once: each at half our uplink is enough */
-#define AVERAGER_QUEUE_MAX 64    /* newcomers that wait for one */
-#define AVERAGER_QUEUE_PEER \
-    2 /* of one peer: a download that it gave up may not have ended before its next */
-
-/* How slowly a state may travel, of the donor as of who takes it. A stream that moves less than
- * the lesser rate in a window has stalled; a whole state at the greater rate, 0.5 Mbit/s, takes
- * as long as anybody waits for it. */
-#define STATE_RATE_WINDOW 30.0  /* s: some pauses of a busy uplink */
-#define STATE_RATE_MIN 16384.0  /* bytes a second within a window: 0.13 Mbit/s */
-#define STATE_RATE_MEAN 65536.0 /* bytes a second over the whole, */
-#define STATE_TIME_BASE 60.0    /* s: and so long for what is small */
-
-#define STATE_CHECK_PAUSE 0.25  /* s: a poll of the DHT takes some round trips */
-#define STATE_WITNESSES 5       /* other donors that are asked whether theirs is the same */
-#define STATE_WITNESS_LIMIT 5.0 /* s for their answer, 64 KiB */
-/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and
- * compared, of models of so many bytes at most, and of so many donors in all. */
-#define STATE_TWICE_MAX (64u << 20)
-#define STATE_TWICE_TRIES 3
-#define STATE_ANSWERS_A_SECOND 20 /* samples that we give: 64 KiB and 0.2 ms each, */
-#define STATE_ANSWERS_A_PEER 4    /* and of them to one peer: a few tries of a newcomer */
-#define DONORS_ASKED_MAX \
-    32 /* of one load: announcements cost nothing, and each may take its time */
-
-#define DONOR_PRIORITY_MAX 1e9 /* epochs, whole numbers: a run of 30 years has one a second */
-#define DONOR_FAILURES_MAX \
-    64 /* donors that are remembered for having failed; the first to return goes */
-#define DONOR_BACKOFF_FIRST 15.0    /* s, doubled with each further failure */
-#define DONOR_BACKOFF_LONGEST 600.0 /* s: a donor that was restarted is asked again */
-#define AVERAGER_ASKERS_MAX (GROUP_PEERS_MAX + MATCHMAKING_WAITING_MAX)
+#define AVERAGER_REQUESTS_MAX (GROUP_PEERS_MAX + MATCHMAKING_WAITING_MAX)
 #define AVERAGER_PARKED_MAX (64u << 20) /* bytes of first parts that came before our own trigger */
 /* s for a caller's first message; a groupmate's first part has at least sender_timeout */
 #define AVERAGER_FIRST_MESSAGE 10.0
@@ -149,29 +120,10 @@ const uint8_t *averager_schema_hash(const struct averager *a);
 
 /* --- state ------------------------------------------------------------------------------------ */
 
-/* What is given to newcomers: a frozen copy, shared by those who are being given it. */
-struct state_snapshot {
-    uint8_t *metadata; /* free() */
-    size_t metadata_n;
-    struct state_tensor *tensors;
-    size_t count;
-    void (*release)(struct state_snapshot *s); /* frees all of it */
-    size_t users;                              /* the averager's */
-};
-/* Shares from now on, announced with this priority; takes s over. NULL: shares no more. Clients and
- * auxiliary peers are not asked. */
+/* As state_share_set; `s` is taken over. */
 void averager_share(struct averager *a, struct state_snapshot *s, double priority);
-
-/* PL_OK and the state of one of the best donors; the callback may take it (and leave zeros).
- * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model.
- * PL_EIO: no donor could be reached, or none gave a state that can be used. */
-typedef void averager_loaded(void *context, int status, const struct peer_id *donor,
-                             struct state_load *state, const struct pl_err *err);
-/* check, if given: PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known
- * yet: it is called again after STATE_CHECK_PAUSE. After anything else the next donor is asked.
- * One at a time. The state begins with the averager's tensors, see state_load_expect. */
-typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
-int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded,
+/* As state_download_begin; PL_EUSE also for an averager that is being closed. */
+int averager_load(struct averager *a, state_check *check, state_downloaded *downloaded,
                   void *context);
 
 #endif

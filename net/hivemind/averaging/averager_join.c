@@ -36,8 +36,8 @@ static void on_declare(void *context, double expiration, int active)
     /* Subkey: our peer ID. Value: true while we search. Expiration: by when we want to
      * begin. One key holds all declarations as a dictionary. [spec hivemind-protocol 4.1] */
     if (!mp_bool(&value, active))
-        dht_node_store(a->node, &a->names.key_id, bytes_at(&a->names.subkey),
-                       bytes_length(&a->names.subkey), bytes_at(&value), bytes_length(&value),
+        dht_node_store(a->node, &a->names.key_id, bytes_at(&a->state.subkey),
+                       bytes_length(&a->state.subkey), bytes_at(&value), bytes_length(&value),
                        expiration, on_stored, NULL);
     bytes_clear(&value);
 }
@@ -157,7 +157,7 @@ static void open_asking(struct averager *a)
     /* The time limit is for opening it; the engine has limits of its own for the answers. */
     a->search.ask.stream = rpc_open(a->host, &a->search.ask.leader, a->names.rpc[AVERAGER_JOIN],
                                     LEADER_MESSAGE_MAX, a->o.request_timeout, &events, a);
-    a->search.ask.failed = !a->search.ask.stream;
+    a->search.ask.state = a->search.ask.stream ? ASK_OPEN : ASK_FAILED;
     if (!a->search.ask.stream) return;
     rpc_send(a->search.ask.stream, bytes_at(&a->search.ask.request),
              bytes_length(&a->search.ask.request));
@@ -171,9 +171,10 @@ static void on_leader_admitted(void *context, int status)
     a->search.ask.proof = NULL;
     if (!status) {
         open_asking(a);
-        if (a->search.ask.failed) drive(a);
+        if (a->search.ask.state == ASK_FAILED) drive(a);
         return;
     }
+    a->search.ask.state = ASK_NONE;
     /* In a moderated run a leader without a token would be asked for nothing: no groupmate
      * of it may send it a part. */
     pl_fail(&a->search.ask.why, status, "the last leader showed no valid access token");
@@ -184,20 +185,18 @@ static void on_leader_admitted(void *context, int status)
 static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
 {
     struct averager *a = context;
-    /* The engine must not be called from its own callback: a failure here is kept in
-     * ask_failed, and drive() tells it a moment later. */
     a->search.ask.leader = *leader;
     bytes_clear(&a->search.ask.request);
-    a->search.ask.failed = bytes_add(&a->search.ask.request, request, n) != PL_OK;
-    if (a->search.ask.failed) return;
+    a->search.ask.state = ASK_FAILED;
+    if (bytes_add(&a->search.ask.request, request, n)) return;
     /* A token is asked for over the DHT before the first call to that peer; it holds for
      * later ones. */
-    if (!averager_must_ask(a, leader)) {
+    if (!caller_needs_token(a->node, leader, a->o.client_mode)) {
         open_asking(a);
         return;
     }
     a->search.ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
-    a->search.ask.failed = !a->search.ask.proof;
+    if (a->search.ask.proof) a->search.ask.state = ASK_ADMITTING;
 }
 
 /* Closing the stream is the only word of goodbye: the leader drops us from its followers. */
@@ -208,81 +207,90 @@ static void on_leave(void *context)
     a->search.ask.proof = NULL;
     rpc_close(a->search.ask.stream);
     a->search.ask.stream = NULL;
-    a->search.ask.failed = 0;
+    a->search.ask.state = ASK_NONE;
 }
 
 /* --- others' questions ------------------------------------------------------------------------ */
 
-static void free_asker(struct asker *asker)
+/* A peer's stream, on which it asks us to lead. */
+struct join_request {
+    struct caller caller; /* first */
+    int has_asked;
+};
+
+static struct averager *averager_of(const struct join_request *r) { return r->caller.list->owner; }
+
+static void free_request(struct join_request *request)
 {
-    averager_caller_remove(&asker->caller.a->search.askers, &asker->caller);
-    free(asker);
+    caller_remove(&request->caller);
+    free(request);
 }
 
 static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
 {
-    struct asker *asker = stream;
+    struct join_request *request = stream;
     (void)context;
     /* The first answer leaves the stream open if it was ACCEPTED; the group's begin, or its
      * end, follows. */
-    rpc_send(asker->caller.stream, data, n);
+    rpc_send(request->caller.stream, data, n);
     if (!last) return;
-    rpc_end(asker->caller.stream);
-    free_asker(asker);
+    rpc_end(request->caller.stream);
+    free_request(request);
 }
 
-static void asker_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+static void request_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
-    struct asker *asker = context;
-    struct averager *a = asker->caller.a;
-    if (asker->has_asked) return; /* one question a stream */
-    asker->has_asked = 1;
+    struct join_request *request = context;
+    struct averager *a = averager_of(request);
+    if (request->has_asked) return; /* one question a stream */
+    request->has_asked = 1;
     /* The request is here; how long the peer waits for the answer is up to it. */
     rpc_deadline(s, 0);
     averager_see(a, rpc_peer(s));
     /* The peer's ID is the stream's, authenticated by Noise: nobody can ask in another's
      * name. */
-    matchmaking_request(&a->search.mm, averager_now(a), asker, rpc_peer(s), data, n);
+    matchmaking_request(&a->search.mm, averager_now(a), request, rpc_peer(s), data, n);
     drive(a);
 }
 
 /* A follower that has gone must not be in the group: its share would have no reducer. */
-static void asker_failed(void *context, struct rpc_stream *s, int status, const char *why)
+static void request_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    struct asker *asker = context;
+    struct join_request *request = context;
     (void)s, (void)status, (void)why;
-    matchmaking_asker_gone(&asker->caller.a->search.mm, asker);
-    free_asker(asker);
+    matchmaking_asker_gone(&averager_of(request)->search.mm, request);
+    free_request(request);
 }
 
-static void on_asker_admitted(void *context, int status)
+static void on_request_admitted(void *context, int status)
 {
-    struct asker *asker = context;
-    asker->caller.proof = NULL;
+    struct join_request *request = context;
+    request->caller.proof = NULL;
     if (!status) {
-        rpc_credit(asker->caller.stream, RPC_ALWAYS);
+        rpc_credit(request->caller.stream, RPC_ALWAYS);
         return;
     }
-    averager_caller_refuse(&asker->caller);
-    free_asker(asker);
+    caller_refuse(&request->caller);
+    free_request(request);
 }
 
-static void on_asker(void *context, struct rpc_stream *s)
+static void on_request(void *context, struct rpc_stream *s)
 {
-    static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
+    static const struct rpc_stream_events events = { request_message, NULL, request_failed, NULL };
     struct averager *a = context;
-    /* All followers of the largest group, and all that wait at once: more askers can't be of
+    /* All followers of the largest group, and all that wait at once: more requests can't be of
      * use. */
-    struct asker *asker = a->search.askers.count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker)
-                                                                       : NULL;
-    if (!asker) {
+    struct join_request *request = a->search.requests.count < AVERAGER_REQUESTS_MAX
+                                       ? calloc(1, sizeof *request)
+                                       : NULL;
+    if (!request) {
         rpc_close(s);
         return;
     }
-    averager_caller_add(&a->search.askers, &asker->caller, a, s, &events);
+    caller_add(&a->search.requests, &request->caller, s, &events);
     /* A stream without a request holds a place; ten seconds are enough to send one. */
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
-    if (!averager_caller_admit(&asker->caller, on_asker_admitted)) free_asker(asker);
+    if (!caller_admit(&request->caller, on_request_admitted)) free_request(request);
 }
 
 /* --- the search ------------------------------------------------------------------------------- */
@@ -365,8 +373,8 @@ static void on_time(void *context)
 {
     struct averager *a = context;
     double now = averager_now(a);
-    if (a->search.ask.failed) {
-        a->search.ask.failed = 0;
+    if (a->search.ask.state == ASK_FAILED) {
+        a->search.ask.state = ASK_NONE;
         matchmaking_leader_gone(&a->search.mm, now);
     }
     if (a->search.mm.state == MATCHMAKING_LOOKING && a->search.mm.polls.under_way &&
@@ -381,7 +389,8 @@ static void drive(struct averager *a)
 {
     /* The engine says when it wants to be called; one timer serves all its deadlines. */
     double wake = matchmaking_wake(&a->search.mm);
-    int at_once = a->search.ask.failed || (a->search.mm.polls.under_way && !a->search.lookup);
+    int at_once = a->search.ask.state == ASK_FAILED ||
+                  (a->search.mm.polls.under_way && !a->search.lookup);
     if (a->search.mm.state == MATCHMAKING_IDLE) timer_stop(&a->search.timer);
     else
         timer_start(a->loop, &a->search.timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
@@ -451,7 +460,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
     matchmaking_init(&a->search.mm, &o, &callbacks, a);
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
+    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_request, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served",
                        a->names.rpc[AVERAGER_JOIN]);
     return PL_OK;
@@ -460,8 +469,8 @@ int averager_join_open(struct averager *a, struct pl_err *err)
 void averager_join_close(struct averager *a)
 {
     if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_JOIN]);
-    while (a->search.askers.first) {
-        matchmaking_asker_gone(&a->search.mm, a->search.askers.first);
-        free_asker((struct asker *)a->search.askers.first);
+    while (a->search.requests.first) {
+        matchmaking_asker_gone(&a->search.mm, a->search.requests.first);
+        free_request((struct join_request *)a->search.requests.first);
     }
 }

@@ -13,15 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct averager *averager_of(const struct part_stream *p) { return p->caller.list->owner; }
+
 void averager_part_free(struct part_stream *p)
 {
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     /* The place in the round is empty again: the engine's callbacks then find no stream to
      * send on. */
     if (p->state == PART_STREAM_ATTACHED && a->round.in) a->round.in[p->place] = NULL;
     a->parts.parked_bytes -= p->first_n;
     free(p->first);
-    averager_caller_remove(&a->parts.all, &p->caller);
+    caller_remove(&p->caller);
     free(p);
 }
 
@@ -39,7 +41,7 @@ static void refuse(struct part_stream *p, enum averaging_code code)
 /* A first part names its group. [spec hivemind-protocol 5] */
 static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     struct part_message m;
     /* Bytes first, then the sender: its ID is the stream's, so it can only take its own
      * place. */
@@ -68,7 +70,7 @@ static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 /* Faster groupmates wait until we have our trigger. */
 static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     /* The limit is for all senders together: 128 first parts of half a megabyte. */
     if (a->parts.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
@@ -83,7 +85,7 @@ static void park(struct part_stream *p, const uint8_t *data, size_t n)
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct part_stream *p = context;
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     (void)s;
     if (p->state == PART_STREAM_ATTACHED) {
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
@@ -104,7 +106,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
 static void part_end(void *context, struct rpc_stream *s)
 {
     struct part_stream *p = context;
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     (void)s;
     if (p->state != PART_STREAM_ATTACHED) return;
     allreduce_ended(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN);
@@ -116,7 +118,7 @@ static void part_end(void *context, struct rpc_stream *s)
 static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct part_stream *p = context;
-    struct averager *a = p->caller.a;
+    struct averager *a = averager_of(p);
     (void)s, (void)status;
     if (p->state != PART_STREAM_ATTACHED) {
         averager_part_free(p);
@@ -130,7 +132,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
  * with parts for others, half a megabyte takes its time. */
 static void limit_first_part(struct part_stream *p)
 {
-    const struct averager *a = p->caller.a;
+    const struct averager *a = averager_of(p);
     /* A caller that is in no group of ours has ten seconds for one message, and is no loss. */
     double limit = AVERAGER_FIRST_MESSAGE;
     if (group_find(&a->round.group, rpc_peer(p->caller.stream)) >= 0)
@@ -147,7 +149,7 @@ static void on_part_admitted(void *context, int status)
         rpc_credit(p->caller.stream, 1);
         return;
     }
-    averager_caller_refuse(&p->caller);
+    caller_refuse(&p->caller);
     averager_part_free(p);
 }
 
@@ -162,11 +164,11 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
         rpc_close(s);
         return;
     }
-    averager_caller_add(&a->parts.all, &p->caller, a, s, &events);
+    caller_add(&a->parts.all, &p->caller, s, &events);
     limit_first_part(p);
     /* Nothing is read before it is known whether the caller is a member, and then one part. */
     rpc_pause(s);
-    if (!averager_caller_admit(&p->caller, on_part_admitted)) averager_part_free(p);
+    if (!caller_admit(&p->caller, on_part_admitted)) averager_part_free(p);
     else if (!p->caller.proof) rpc_credit(s, 1);
 }
 

@@ -159,6 +159,32 @@ static void on_finish(void *context, size_t peer, enum allreduce_way way)
     if (way == ALLREDUCE_OUT && s) a->round.out[peer].state = OUT_STREAM_FINISHED;
 }
 
+static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n;
+}
+static void linger_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_close(s);
+}
+static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context, (void)status, (void)why;
+    rpc_close(s);
+}
+
+/* Ends a stream that we are done with but that the other side has still to end. */
+static void linger(struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
+                                                     NULL };
+    rpc_listen(s, &events, NULL);
+    /* A stream that is closed at once could lose its last answer on the way; one that is
+     * never ended by the other side is closed by the deadline. */
+    rpc_deadline(s, AVERAGER_LINGER);
+}
+
 static void on_close(void *context, size_t peer, enum allreduce_way way)
 {
     struct averager *a = context;
@@ -168,7 +194,7 @@ static void on_close(void *context, size_t peer, enum allreduce_way way)
         return;
     }
     /* Everything was sent and answered: the other side's end mark is still to come. */
-    if (out->state == OUT_STREAM_FINISHED) averager_linger(out->stream);
+    if (out->state == OUT_STREAM_FINISHED) linger(out->stream);
     else rpc_close(out->stream);
     out->stream = NULL;
     out->state = OUT_STREAM_CLOSED;

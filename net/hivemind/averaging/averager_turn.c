@@ -14,7 +14,7 @@ double averager_now(const struct averager *a) { return dht_node_time(a->node); }
 
 void averager_turn(struct averager *a)
 {
-    if (a->end.begun) return; /* a round that is cancelled at the end calls this, too */
+    if (a->end.closed) return; /* a round that is cancelled at the end calls this, too */
     /* A timer of 0 s: the engine that called this returns first. Several calls make one
      * turn. */
     timer_start(a->loop, &a->call.turn, 0, a->call.on_turn, a);

@@ -171,6 +171,15 @@ void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_
     send_packet(a, &a->round.group.members[peer].peer, data, n);
 }
 
+void averager_ban(struct averager *a, const struct peer_id *peer, const char *why)
+{
+    char name[PEER_ID_TEXT_MAX];
+    /* A ban ends by itself: a peer that was restarted with repaired software may come back. */
+    a->call.result.banned += bans_add(&a->bans, loop_now(a->loop), peer);
+    peer_id_text(name, peer);
+    pl_fail(&a->call.caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
+}
+
 /* A proof may come when our own part in its round has ended: it bans all the same, and goes on
  * to the others of that round, as its sender may have shown it to us alone. */
 static void on_convicted(void *context, const struct logged_round *round, size_t author,

@@ -258,7 +258,7 @@ struct call {
     struct state_snapshot *snapshot;
     struct state_load *state;
     struct peer_id *donor;
-    averager_check *check;
+    state_check *check;
     void *check_context;
     struct pl_err *err;
     int rc, done;
@@ -410,7 +410,7 @@ static void begin_load(void *context)
 
 /* Tries donors one after the other, the highest priority first, until one gives a state that the
  * check accepts. [spec hivemind-protocol 7] */
-int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void *context,
+int swarm_load(struct swarm *s, struct averager *a, state_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
     struct call c = { .s = s,

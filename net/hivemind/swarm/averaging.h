@@ -51,7 +51,7 @@ void round_clear(struct round *r);
 void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
                  double priority);
 /* *state is cleared with state_load_clear. */
-int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void *context,
+int swarm_load(struct swarm *s, struct averager *a, state_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err);
 
 #endif

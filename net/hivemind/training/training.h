@@ -87,7 +87,7 @@ void training_enter(struct training *c, int64_t epoch);
  * state_load_clear. Refused is a state whose epoch is beyond the others' lead, or beyond `most`
  * while fewer than two others report progress. When several downloads in a row have not shown
  * the lead, the view says so, and its claimants are not believed for a while. */
-int training_load(struct training *c, int64_t most, averager_check *check, void *context,
+int training_load(struct training *c, int64_t most, state_check *check, void *context,
                   struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with its state and nothing accumulated. */
 void training_set_epoch(struct training *c, int64_t epoch);

@@ -175,7 +175,7 @@ static void begin_load(void *context)
     else request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
-int training_load(struct training *c, int64_t most, averager_check *check, void *context,
+int training_load(struct training *c, int64_t most, state_check *check, void *context,
                   struct state_load *state, struct pl_err *err)
 {
     int rc = PL_EIO, is_beyond = 1;

@@ -66,7 +66,7 @@ struct others_progress {
 };
 
 /* Downloads of a state: training_download.c. */
-struct state_download {
+struct training_download {
     int failures;           /* in a row that have not shown the lead */
     double next_try, began; /* DHT time */
     struct timer pulse;     /* runs during a download */
@@ -133,7 +133,7 @@ struct training {
     struct own_progress own;
     struct own_report report;
     struct others_progress poll;
-    struct state_download load;
+    struct training_download load;
     struct dashboard_records records;
     struct gradient_round gradient;
     struct auxiliary_round help;
@@ -165,7 +165,7 @@ struct request {
     struct metrics_record metrics;
     struct metrics_sums *sums;
     struct report_record *totals;
-    averager_check *check;
+    state_check *check;
     void *check_context;
     struct state_load *state;
     struct pl_err *err;

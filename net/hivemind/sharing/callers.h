@@ -1,0 +1,36 @@
+/* callers.h - in a moderated swarm only members exchange anything: streams that peers open to us
+ * wait until their peer has shown an access token to our DHT node, and so do our calls. */
+#ifndef PL_CALLERS_H
+#define PL_CALLERS_H
+
+#include "net/hivemind/dht/dht_node.h"
+#include "net/libp2p/rpc/rpc.h"
+
+/* A stream that a peer has opened: the first member of what its owner stores for it. */
+struct caller {
+    struct caller_list *list;
+    struct rpc_stream *stream;
+    struct dht_task *proof; /* its token is being requested */
+    struct caller *next;
+};
+struct caller_list { /* the newest first */
+    struct dht_node *node;
+    void *owner; /* whose callbacks handle these streams */
+    struct caller *first;
+    size_t count;
+};
+
+/* Puts a stream that a peer has opened into a list; the caller is the events' context. */
+void caller_add(struct caller_list *l, struct caller *c, struct rpc_stream *s,
+                const struct rpc_stream_events *events);
+/* 1: it may go on; if c->proof is set, when `admitted` has been called with PL_OK, and until then
+ * it is paused. 0: it has been refused; close it. */
+int caller_admit(struct caller *c, dht_admitted *admitted);
+void caller_refuse(struct caller *c);
+/* Closes the stream; the memory is its owner's to free. */
+void caller_remove(struct caller *c);
+
+/* 1: before we call this peer dht_node_admit comes first. */
+int caller_needs_token(const struct dht_node *n, const struct peer_id *peer, int client_mode);
+
+#endif

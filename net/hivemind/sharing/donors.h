@@ -1,0 +1,40 @@
+/* donors.h - the peers that announce a state, and the order in which a newcomer asks them. */
+#ifndef PL_DONORS_H
+#define PL_DONORS_H
+
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/libp2p/peer/peer_id.h"
+
+#define DONORS_MAX 1024        /* announcements that are read */
+#define DONORS_ASKED_MAX 32    /* of one load: announcements cost nothing, each may take its time */
+#define DONOR_PRIORITY_MAX 1e9 /* epochs, whole numbers: a run of 30 years has one a second */
+#define DONOR_FAILURES_MAX \
+    64 /* donors that are remembered for having failed; the first to return goes */
+#define DONOR_BACKOFF_FIRST 15.0    /* s, doubled with each further failure */
+#define DONOR_BACKOFF_LONGEST 600.0 /* s: a donor that was restarted is asked again */
+
+struct donor {
+    struct peer_id peer;
+    double priority; /* the epoch that it claims */
+    int rank;        /* lower ones are asked first, */
+    uint32_t random; /* equal ones in this order */
+};
+
+/* Donors that have failed lately. Times are the loop's. */
+struct donor_failures {
+    struct donor_failure {
+        struct peer_id peer;
+        int failures;
+        double until;
+    } list[DONOR_FAILURES_MAX];
+    size_t count;
+};
+void donor_failed(struct donor_failures *f, double now, const struct peer_id *donor);
+int donor_has_failed(const struct donor_failures *f, double now, const struct peer_id *donor);
+void donor_succeeded(struct donor_failures *f, const struct peer_id *donor);
+
+/* The announcements under one key, ours excepted, in the order of asking. free(); NULL: none. */
+struct donor *donors_read(size_t *count, const struct dht_dictionary *announced,
+                          const struct peer_id *self, const struct donor_failures *f, double now);
+
+#endif

@@ -1,0 +1,56 @@
+/* state_download.h - the newcomer's side of state sharing: the state that we take over from a donor.
+ * [spec hivemind-protocol 7] */
+#ifndef PL_STATE_DOWNLOAD_H
+#define PL_STATE_DOWNLOAD_H
+
+#include "state_pace.h"
+#include "state_witness.h"
+
+#define STATE_CHECK_PAUSE 0.25 /* s: a poll of the DHT takes some round trips */
+/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and
+ * compared, of models of so many bytes at most, and of so many donors in all. */
+#define STATE_TWICE_MAX (64u << 20)
+#define STATE_TWICE_TRIES 3
+
+/* PL_OK and the state of one of the best donors; the callback may take it (and leave zeros).
+ * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model.
+ * PL_EIO: no donor could be reached, or none gave a state that can be used. */
+typedef void state_downloaded(void *context, int status, const struct peer_id *donor,
+                              struct state_load *state, const struct pl_err *err);
+/* PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known yet: it is called
+ * again after STATE_CHECK_PAUSE. After anything else the next donor is asked. */
+typedef int state_check(void *context, const struct state_load *state, struct pl_err *err);
+
+struct state_download {
+    const struct state_peer *peer;
+    state_check *check;
+    state_downloaded *downloaded; /* NULL: no download is under way */
+    void *context;
+    struct dht_task *task; /* the list of donors, or a donor's token, is being requested */
+    struct rpc_stream *stream;
+    struct timer next;
+    struct donor *donors;
+    size_t count, at;
+    struct state_load load;
+    struct state_pace pace;
+    struct pl_err why;
+    size_t arrived, misfits; /* states that came; of another model */
+    struct state_witnesses witnesses;
+    struct state_load unconfirmed; /* the first such one, while others are asked */
+    struct peer_id unconfirmed_donor;
+    struct state_claim given[STATE_TWICE_TRIES]; /* those given so far, sampled by own_seed */
+    size_t given_count;
+    uint8_t own_seed[STATE_SEED];
+    struct donor_failures failures; /* from one download to the next */
+};
+
+/* p is borrowed. */
+void state_download_init(struct state_download *d, const struct state_peer *p);
+/* One at a time: PL_EUSE if there is one. check may be NULL. The state begins with the peer's
+ * tensors, see state_load_expect. */
+int state_download_begin(struct state_download *d, state_check *check, state_downloaded *downloaded,
+                         void *context);
+/* Ends what is under way without its callback. */
+void state_download_clear(struct state_download *d);
+
+#endif

@@ -1,0 +1,311 @@
+/* state_share.c - the state that we give to newcomers. [spec hivemind-protocol 7]
+ *
+ * A peer announces in the DHT that it shares a state, with its epoch as the priority, every 25
+ * s. A newcomer opens a stream and is sent the newest snapshot: metadata first, then the
+ * tensors, as fast as it reads. Two downloads run at once, others wait in a queue, and a reader
+ * that stalls is ended, so that it does not keep its place from those that wait. */
+#include "state_share.h"
+#include "net/hivemind/messages/msgpack.h"
+#include "state_pace.h"
+#include "state_witness.h"
+
+#include <stdlib.h>
+
+#define ANNOUNCE_EVERY 25.0     /* s; the records live for 30 */
+#define REQUEST_MAX (16u << 10) /* bytes of a request: it has no fields */
+
+/* A newcomer that is being given our state, or waits. */
+struct giving {
+    struct caller caller;            /* first */
+    struct state_snapshot *snapshot; /* NULL: waits */
+    struct state_source source;
+    struct state_pace pace;
+    struct timer watch;
+};
+
+static struct state_share *share_of(const struct giving *g) { return g->caller.list->owner; }
+
+/* Auxiliary peers have no data of their own, and clients can't be called.
+ * [spec hivemind-protocol 7] */
+static int is_sharing(const struct state_share *s)
+{
+    return s->snapshot && !s->peer->client_mode && !s->peer->auxiliary;
+}
+
+/* --- snapshots -------------------------------------------------------------------------------- */
+
+static void drop_snapshot(struct state_snapshot *s)
+{
+    /* A snapshot is frozen: the trainer goes on with its tensors while newcomers read this
+     * copy. It is freed with its last reader. hivemind locks the tensors instead, so
+     * downloads and averaging wait for each other. [spec hivemind-protocol 12] */
+    if (s && !--s->users) s->release(s);
+}
+
+/* --- announcing ------------------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+static void announce(void *context)
+{
+    struct state_share *s = context;
+    const struct state_peer *p = s->peer;
+    struct bytes value = { 0 };
+    /* A float64, as hivemind reads it; nil once, when sharing ends, so that newcomers stop
+     * asking. */
+    if (is_sharing(s)) mp_float(&value, s->priority);
+    else mp_nil(&value);
+    if (!value.failed)
+        dht_node_store(p->node, &p->id, bytes_at(&p->subkey), bytes_length(&p->subkey),
+                       bytes_at(&value), bytes_length(&value),
+                       dht_node_time(p->node) + STATE_PRIORITY_LIFE, on_stored, NULL);
+    bytes_clear(&value);
+    if (is_sharing(s)) timer_start(p->loop, &s->announce_timer, ANNOUNCE_EVERY, announce, s);
+}
+
+void state_share_set(struct state_share *s, struct state_snapshot *snapshot, double priority)
+{
+    int was = is_sharing(s), changed = s->priority != priority;
+    /* Downloads that are under way keep the snapshot that they began with: a state of two
+     * epochs would be none. */
+    drop_snapshot(s->snapshot);
+    s->snapshot = snapshot;
+    if (snapshot) snapshot->users = 1;
+    s->priority = priority;
+    /* At once when something changed, else by the timer. */
+    if (is_sharing(s) ? !was || changed : was) announce(s);
+    if (!is_sharing(s)) timer_stop(&s->announce_timer);
+}
+
+/* --- giving ----------------------------------------------------------------------------------- */
+
+static void give_next(struct state_share *s);
+
+static void free_giving(struct giving *g)
+{
+    timer_stop(&g->watch);
+    state_source_clear(&g->source);
+    drop_snapshot(g->snapshot);
+    caller_remove(&g->caller);
+    free(g);
+}
+
+/* The next messages, as many as the connection takes at once. */
+static void give(struct giving *g)
+{
+    struct state_share *s = share_of(g);
+    int rc = PL_OK;
+    /* One message at a time: the next is encoded when the connection has taken the last, so
+     * a slow reader holds one message of ours, not a model. */
+    while (!rc && !rpc_queued(g->caller.stream)) {
+        struct bytes out = { 0 };
+        rc = state_source_next(&g->source, &out, s->peer->be, NULL);
+        if (!rc) rc = rpc_send(g->caller.stream, bytes_at(&out), bytes_length(&out));
+        g->pace.bytes += bytes_length(&out);
+        bytes_clear(&out);
+    }
+    if (!rc) return;
+    /* PL_ENOTFOUND: the last tensor has been sent. */
+    if (rc == PL_ENOTFOUND) rpc_end(g->caller.stream);
+    else rpc_fail(g->caller.stream, "RuntimeError('the state could not be read')");
+    free_giving(g);
+    give_next(s);
+}
+
+static void giving_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n; /* the request is empty */
+}
+static void giving_drained(void *context, struct rpc_stream *s)
+{
+    struct giving *g = context;
+    (void)s;
+    /* The connection has taken the last message: encode the next. */
+    if (g->snapshot) give(g);
+}
+/* A newcomer that has gone frees its place for the one that waits longest. */
+static void giving_failed(void *context, struct rpc_stream *stream, int status, const char *why)
+{
+    struct giving *g = context;
+    struct state_share *s = share_of(g);
+    (void)stream, (void)status, (void)why;
+    free_giving(g);
+    give_next(s);
+}
+
+/* Approximate size of all messages of the state; the download's time limit follows from it. */
+static size_t snapshot_bytes(const struct state_snapshot *s)
+{
+    size_t all = s->metadata_n, n;
+    for (size_t i = 0; i < s->count; i++)
+        if (!pl_wire_bytes(&n, s->tensors[i].method, &s->tensors[i].type, NULL)) all += n;
+    return all;
+}
+
+/* A reader that has stalled would keep its place from those who wait. */
+static void watch_giving(void *context)
+{
+    struct giving *g = context;
+    struct state_share *s = share_of(g);
+    /* The same limits as a newcomer has for its donor (state_download.c), seen from the other
+     * end. */
+    if (!state_pace_check(&g->pace, loop_now(s->peer->loop), snapshot_bytes(g->snapshot), NULL)) {
+        timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+        return;
+    }
+    rpc_fail(g->caller.stream, "TimeoutError('the state is read too slowly')");
+    free_giving(g);
+    give_next(s);
+}
+
+static void begin_giving(struct giving *g)
+{
+    const struct state_share *s = share_of(g);
+    struct state_snapshot *snapshot = s->snapshot;
+    g->snapshot = snapshot;
+    /* Shared by all downloads of this snapshot: memory holds one copy of the model, not one
+     * a newcomer. */
+    snapshot->users++;
+    g->source = (struct state_source){ .metadata = snapshot->metadata,
+                                       .metadata_n = snapshot->metadata_n,
+                                       .tensors = snapshot->tensors,
+                                       .count = snapshot->count };
+    state_pace_begin(&g->pace, loop_now(s->peer->loop));
+    timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+    give(g);
+}
+
+/* The one that has waited longest: the list has the newest first. */
+static void give_next(struct state_share *s)
+{
+    struct giving *first = NULL;
+    size_t running = 0;
+    for (struct caller *c = s->givings.first; c; c = c->next) {
+        /* Only those that were admitted wait in the queue; a token that is being asked for
+         * may never come. */
+        struct giving *g = (struct giving *)c;
+        if (g->snapshot) running++;
+        else if (!c->proof) first = g;
+    }
+    if (first && s->snapshot && running < STATE_DOWNLOADS_MAX) begin_giving(first);
+}
+
+/* In a moderated run parameters go to members alone. */
+static void on_giving_admitted(void *context, int status)
+{
+    struct giving *g = context;
+    struct state_share *s = share_of(g);
+    g->caller.proof = NULL;
+    rpc_credit(g->caller.stream, RPC_ALWAYS);
+    if (status) {
+        caller_refuse(&g->caller);
+        free_giving(g);
+    }
+    give_next(s);
+}
+
+static void on_giving(void *context, struct rpc_stream *stream)
+{
+    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed,
+                                                     giving_drained };
+    struct state_share *s = context;
+    struct giving *g;
+    size_t own = 0;
+    for (struct caller *c = s->givings.first; c; c = c->next)
+        /* The queue has 64 places, and one peer two of them: newcomers can't keep each other
+         * out. */
+        own += peer_id_equal(rpc_peer(c->stream), rpc_peer(stream));
+    if (!is_sharing(s) || own == STATE_QUEUE_PEER || s->givings.count == STATE_QUEUE_MAX ||
+        !(g = calloc(1, sizeof *g))) {
+        rpc_end(stream); /* closed without a message: this peer shares no state now */
+        rpc_close(stream);
+        return;
+    }
+    caller_add(&s->givings, &g->caller, stream, &events);
+    if (!caller_admit(&g->caller, on_giving_admitted)) free_giving(g);
+    give_next(s);
+}
+
+/* --- samples for newcomers that confirm another donor's state ---------------------------------- */
+
+/* Limits the answers per second, in total and for each peer. */
+static int is_too_soon(struct state_share *s, const struct peer_id *peer)
+{
+    double now = loop_now(s->peer->loop);
+    size_t all = 0, own = 0;
+    /* A ring of the last answers: it is full for a second exactly if that many were given
+     * within it. */
+    for (size_t i = 0; i < STATE_ANSWERS_A_SECOND; i++)
+        if (s->answered[i].peer.length && now - s->answered[i].at < 1) {
+            all++;
+            own += peer_id_equal(&s->answered[i].peer, peer);
+        }
+    /* Both limits: one peer can't take all answers, and many together can't take the CPU. */
+    if (all == STATE_ANSWERS_A_SECOND || own >= STATE_ANSWERS_A_PEER) return 1;
+    /* Refused requests are not entered: asking too often does not make the pause longer. */
+    s->answered[s->answered_next].peer = *peer;
+    s->answered[s->answered_next].at = now;
+    s->answered_next = (s->answered_next + 1) % STATE_ANSWERS_A_SECOND;
+    return 0;
+}
+
+static int has_parameters(const struct state_share *s)
+{
+    /* Samples are of the averaged tensors, with which a state begins; a snapshot of others
+     * has none. */
+    const struct state_snapshot *snapshot = s->snapshot;
+    if (snapshot->count < s->peer->tensors) return 0;
+    for (size_t t = 0; t < s->peer->tensors; t++) {
+        const struct pl_wire_type *type = &snapshot->tensors[t].type;
+        size_t n;
+        if (type->dtype != PL_F32 || pl_wire_elements(&n, type, NULL) || n != s->peer->elements[t])
+            return 0;
+    }
+    return 1;
+}
+
+static void on_samples(void *context, struct rpc_call *call, const uint8_t *seed, size_t n)
+{
+    struct state_share *s = context;
+    const struct peer_id *caller = rpc_caller(call);
+    struct bytes answer = { 0 };
+    /* The seed is the caller's, so a donor can't know which values will be compared before
+     * it gives its state. One refusal for all reasons: the newcomer asks another donor, whatever
+     * this one's reason is. The priority is the epoch of the snapshot: states of other epochs
+     * differ honestly. */
+    if (!dht_node_admits(s->peer->node, caller) || !is_sharing(s) || !has_parameters(s) ||
+        n != STATE_SEED || is_too_soon(s, caller) ||
+        state_answer_write(&answer, s->peer, s->snapshot->tensors, (uint64_t)s->priority, seed))
+        rpc_reply_error(call, "ValueError('no samples of our state now')");
+    else rpc_reply(call, bytes_at(&answer), bytes_length(&answer));
+    bytes_clear(&answer);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int state_share_open(struct state_share *s, const struct state_peer *p, struct pl_err *err)
+{
+    const char *served = p->download;
+    s->peer = p;
+    s->givings = (struct caller_list){ .node = p->node, .owner = s };
+    /* A client can't be called, and so can't be a donor. */
+    if (p->client_mode) return PL_OK;
+    if (!rpc_serve_stream(p->host, p->download, REQUEST_MAX, on_giving, s)) {
+        served = p->samples;
+        if (!rpc_serve_unary(p->host, p->samples, on_samples, s)) return PL_OK;
+        rpc_unserve(p->host, p->download);
+    }
+    return pl_fail(err, PL_EUSE, "averaging: %s is already served", served);
+}
+
+void state_share_close(struct state_share *s)
+{
+    /* The nil announcement tells newcomers at once; the record would live for 30 s
+     * otherwise. */
+    state_share_set(s, NULL, s->priority);
+    if (!s->peer->client_mode) {
+        rpc_unserve(s->peer->host, s->peer->download);
+        rpc_unserve(s->peer->host, s->peer->samples);
+    }
+    while (s->givings.first) free_giving((struct giving *)s->givings.first);
+}

@@ -1,0 +1,47 @@
+/* state_share.h - the donor's side of state sharing: a frozen copy of our state is announced in the
+ * DHT, sent to newcomers, and sampled for those that confirm another donor's.
+ * [spec hivemind-protocol 7] */
+#ifndef PL_STATE_SHARE_H
+#define PL_STATE_SHARE_H
+
+#include "callers.h"
+#include "state_peer.h"
+
+#define STATE_DOWNLOADS_MAX 2 /* states given at once: each at half our uplink is enough */
+#define STATE_QUEUE_MAX 64    /* newcomers that wait for one */
+#define STATE_QUEUE_PEER \
+    2 /* of one peer: a download that it gave up may not have ended before its next */
+#define STATE_ANSWERS_A_SECOND 20 /* samples that we give: 64 KiB and 0.2 ms each, */
+#define STATE_ANSWERS_A_PEER 4    /* and of them to one peer: a few tries of a newcomer */
+
+/* What is given to newcomers: a frozen copy, shared by those who are being given it. */
+struct state_snapshot {
+    uint8_t *metadata; /* free() */
+    size_t metadata_n;
+    struct state_tensor *tensors;
+    size_t count;
+    void (*release)(struct state_snapshot *s); /* frees all of it */
+    size_t users;                              /* the donor's */
+};
+
+struct state_share {
+    const struct state_peer *peer;
+    struct state_snapshot *snapshot;
+    double priority;
+    struct timer announce_timer;
+    struct caller_list givings;
+    struct {
+        struct peer_id peer;
+        double at;
+    } answered[STATE_ANSWERS_A_SECOND]; /* to which peers samples were given */
+    size_t answered_next;
+};
+
+/* p is borrowed. Serves both calls, unless we are a client. */
+int state_share_open(struct state_share *s, const struct state_peer *p, struct pl_err *err);
+/* Shares from now on, announced with this priority; takes the snapshot over. NULL: shares no more.
+ * Clients and auxiliary peers are not asked. */
+void state_share_set(struct state_share *s, struct state_snapshot *snapshot, double priority);
+void state_share_close(struct state_share *s);
+
+#endif
