@@ -4,23 +4,7 @@
 #include "isa.h"
 
 #include <cblas.h>
-#include <omp.h>
 #include <stdio.h>
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#ifndef HWCAP2_BF16
-#define HWCAP2_BF16 (1 << 14)
-#endif
-#endif
-
-/* libgomp aborts the program if it cannot start as many threads as requested */
-#define THREADS_MAX 1024
-
-static int threads = 1;
-static enum pl_precision precision = PL_FLOAT32;
-
-int fast_threads(void) { return threads; }
-int fast_bf16(void) { return precision == PL_BF16; }
 
 #if defined(__x86_64__)
 #define BF16_NAME "AVX512-BF16"
@@ -29,51 +13,6 @@ int fast_bf16(void) { return precision == PL_BF16; }
 #else
 #define BF16_NAME "instructions for it"
 #endif
-
-int fast_has_bf16(void)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    /* On Intel's CPUs one takes two cycles, and in two cycles float32 does twice as many
-     * operations. */
-    return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#elif defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(__clang__)
-    return isa_chosen() == ISA_NEON && getauxval(AT_HWCAP2) & HWCAP2_BF16;
-#else
-    return 0;
-#endif
-}
-
-static int set_threads(int n)
-{
-    if (n <= 0) n = omp_get_max_threads(); /* one per core, or what OMP_NUM_THREADS says */
-    threads = n < THREADS_MAX ? n : THREADS_MAX;
-    return PL_OK;
-}
-
-static int set_precision(enum pl_precision p)
-{
-    precision = p;
-    return PL_OK;
-}
-
-/* Nested parallel regions run on one thread, so tasks do not compete for cores. With many more
- * threads than tasks, the tasks run one after another and each uses all threads. */
-static int parallel_for(int n, int (*task)(void *context, int i), void *context)
-{
-    int first = n, rc = PL_OK, together = threads < n ? threads : n;
-#pragma omp parallel for schedule(dynamic, 1) \
-    num_threads(together) if (together > 1 && threads <= 2 * n)
-    for (int i = 0; i < n; i++) {
-        int got = task(context, i);
-#pragma omp critical
-        if (got && i < first) {
-            first = i;
-            rc = got;
-        }
-    }
-    return rc;
-}
 
 int pl_backend_v1(struct pl_backend *be)
 {
@@ -84,17 +23,17 @@ int pl_backend_v1(struct pl_backend *be)
     }
     /* OpenBLAS has threads of its own, which would compete with OpenMP's for the cores. */
     openblas_set_num_threads(1);
-    set_threads(0);
-    set_precision(PL_FLOAT32);
+    fast_set_threads(0);
+    fast_set_precision(PL_FLOAT32);
     be->name = "fast";
     snprintf(be->note, sizeof be->note, "fast: %s kernels%s%s, bf16 %s, %d threads by default",
              isa_name(isa_chosen()), isa_chosen() == ISA_PLAIN ? ", products by OpenBLAS " : "",
              isa_chosen() == ISA_PLAIN ? openblas_get_corename() : "",
              fast_has_bf16() ? "by " BF16_NAME : "rounds operands only (no fast " BF16_NAME ")",
-             threads);
-    be->set_threads = set_threads;
-    be->set_precision = set_precision;
-    be->parallel_for = parallel_for;
+             fast_threads());
+    be->set_threads = fast_set_threads;
+    be->set_precision = fast_set_precision;
+    be->parallel_for = fast_parallel_for;
     be->many_threads = 1;
 
     be->linear = fast_linear;

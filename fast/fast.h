@@ -13,6 +13,10 @@ int fast_threads(void);
 int fast_bf16(void);
 /* 1 if this CPU multiplies pairs of bfloat16 (AVX512-BF16) faster than float32. */
 int fast_has_bf16(void);
+/* What the backend's table has under these names. */
+int fast_set_threads(int n);
+int fast_set_precision(enum pl_precision p);
+int fast_parallel_for(int n, int (*task)(void *context, int i), void *context);
 
 /* Marks a function that is compiled three times: for AVX-512, for AVX2 with FMA, and for any CPU.
  * The loader picks one. Loops are plain C with `#pragma omp simd`, and fast_fma rounds once

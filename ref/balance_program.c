@@ -22,7 +22,7 @@
 /* --- A ---------------------------------------------------------------------------------------- */
 
 /* out = A x */
-void balance_times_a(double *out, const struct program *p, const double *x)
+static void times_a(double *out, const struct program *p, const double *x)
 {
     const double *s = x + p->n;
     double sum = 0;
@@ -33,7 +33,7 @@ void balance_times_a(double *out, const struct program *p, const double *x)
 }
 
 /* out = A' y */
-void balance_times_a_transposed(double *out, const struct program *p, const double *y)
+static void times_a_transposed(double *out, const struct program *p, const double *y)
 {
     double sum = 0;
     for (int i = 0; i < p->k; i++) out[i] = -y[0] + y[1 + p->slow + i];
@@ -47,7 +47,7 @@ void balance_times_a_transposed(double *out, const struct program *p, const doub
 
 /* A D A' = L L', with the entries that are not 0 written out. 0: it is no more positive
  * definite. */
-int balance_factor(struct method *f)
+static int factor(struct method *f)
 {
     const struct program *p = &f->p;
     const int m = p->m;
@@ -92,7 +92,11 @@ static double *set_up(struct method *f, const double *b, const int *order, int k
     struct program *p = &f->p;
     size_t m, variables;
     double *block, *all;
-    *p = (struct program){ .k = k, .slow = N > 2 ? k : 0 };
+    *p = (struct program){ .times_a = times_a,
+                           .times_a_transposed = times_a_transposed,
+                           .factor = factor,
+                           .k = k,
+                           .slow = N > 2 ? k : 0 };
     p->n = k + 1;
     p->m = 1 + p->slow + k;
     p->variables = p->n + p->m;

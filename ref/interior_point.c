@@ -36,10 +36,10 @@ static void solve_pair(struct method *f, double *u, double *v, const double *r1,
 {
     const struct program *p = &f->p;
     for (int i = 0; i < p->variables; i++) f->t[i] = f->D[i] * r1[i];
-    balance_times_a(v, p, f->t);
+    p->times_a(v, p, f->t);
     for (int i = 0; i < p->m; i++) v[i] += r2[i];
     solve(f, v);
-    balance_times_a_transposed(u, p, v);
+    p->times_a_transposed(u, p, v);
     for (int i = 0; i < p->variables; i++) u[i] = f->D[i] * (u[i] - r1[i]);
 }
 
@@ -96,9 +96,9 @@ static void residuals(struct method *f)
 {
     const struct program *p = &f->p;
     const struct point *x = &f->at;
-    balance_times_a(f->rp, p, x->x);
+    p->times_a(f->rp, p, x->x);
     for (int i = 0; i < p->m; i++) f->rp[i] = p->b[i] * x->tau - f->rp[i];
-    balance_times_a_transposed(f->rd, p, x->y);
+    p->times_a_transposed(f->rd, p, x->y);
     for (int i = 0; i < p->variables; i++) f->rd[i] = p->c[i] * x->tau - f->rd[i] - x->z[i];
     f->rg = dot(p->c, x->x, p->variables) - dot(p->b, x->y, p->m) + x->kappa;
     f->mu = (dot(x->x, x->z, p->variables) + x->tau * x->kappa) / (p->variables + 1);
@@ -112,7 +112,7 @@ static int advance(struct method *f)
     struct point *x = &f->at, *d = &f->d;
     double alpha;
     for (int i = 0; i < p->variables; i++) f->D[i] = x->x[i] / x->z[i];
-    if (!balance_factor(f)) return PL_EAGAIN;
+    if (!f->p.factor(f)) return PL_EAGAIN;
     solve_pair(f, f->pu, f->pv, p->c, p->b);
     /* predictor */
     direction(f, 0, 0);

@@ -1,12 +1,17 @@
-/* interior_point.h - what balance_program.c, a linear program, and interior_point.c, the method
- * that solves it, share. */
+/* interior_point.h - a method that solves linear programs; balance_program.c has one. */
 #ifndef PL_INTERIOR_POINT_H
 #define PL_INTERIOR_POINT_H
 
 #include "base.h"
 
-/* minimise c'x  so that  A x = b, x >= 0. A is never stored: balance_program.c multiplies by it. */
+struct method;
+
+/* minimise c'x  so that  A x = b, x >= 0. A is never stored: the program multiplies by it. */
 struct program {
+    void (*times_a)(double *out, const struct program *p, const double *x);            /* A x */
+    void (*times_a_transposed)(double *out, const struct program *p, const double *y); /* A' y */
+    /* f->factor = the Cholesky factor L of A D A'. 0: it is not positive definite any more. */
+    int (*factor)(struct method *f);
     int k, slow;         /* slow: k, or 0 for two peers: rows of the middle kind */
     int n, m, variables; /* w and xi; rows; and with slacks */
     double *r;           /* (k) */
@@ -26,12 +31,6 @@ struct method {
     double *D, *rp, *rd, rg, mu; /* D = x / z */
     double *u, *v, *pu, *pv, *rx, *t, *t2;
 };
-
-/* out = A x, out = A' y. */
-void balance_times_a(double *out, const struct program *p, const double *x);
-void balance_times_a_transposed(double *out, const struct program *p, const double *y);
-/* f->factor = the Cholesky factor L of A D A'. 0: it is not positive definite any more. */
-int balance_factor(struct method *f);
 
 /* From x = z = tau = kappa = 1 to the optimum x / tau. PL_EAGAIN: not reached. */
 int interior_point(struct method *f);

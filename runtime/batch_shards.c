@@ -1,6 +1,7 @@
 /* batch_shards.c - the first shard is computed by the model itself; the others by models that share
  * its parameters' values and tables, with gradients and a workspace of their own. */
 #include "batch_shards.h"
+#include "dalle_run_internal.h"
 #include "workspace.h"
 
 #include <assert.h>
@@ -14,14 +15,14 @@ int pl_batch_shards(size_t parameters, int B)
     return shards;
 }
 
-void pl_dalle_release_shards(struct pl_dalle *m)
+void dalle_release_shards(struct pl_dalle *m)
 {
     struct pl_dalle_buffers *own = m->buffers;
     for (int i = 0; i < own->shards; i++) {
         struct pl_dalle *shard = &own->shard[i];
         m->be->free(shard->params.grad);
         pl_stack_release(&shard->stack);
-        if (shard->buffers) pl_dalle_release_buffers(shard);
+        if (shard->buffers) dalle_release_buffers(shard);
         free(shard->buffers);
     }
     free(own->shard);
@@ -34,7 +35,7 @@ static int reserve_shards(struct pl_dalle *m, int shards)
     struct pl_dalle_buffers *own = m->buffers;
     size_t bytes = m->params.total * sizeof(float);
     if (shards - 1 <= own->shards) return PL_OK;
-    pl_dalle_release_shards(m);
+    dalle_release_shards(m);
     if (!(own->shard = calloc((size_t)shards - 1, sizeof *own->shard))) return PL_ENOMEM;
     while (own->shards < shards - 1) {
         struct pl_dalle *shard = &own->shard[own->shards++];
@@ -78,13 +79,13 @@ static int run_shard(void *context, int i)
         rc = m->be->fill(m->params.grad, 0, m->params.total);
     }
     if (rc) return rc;
-    return pl_dalle_step_part(m, s->text + (size_t)from * (size_t)c->T,
-                              s->codes + (size_t)from * (size_t)(c->F * c->F), count,
-                              (double)count / s->B, s->scale, &s->loss[i]);
+    return dalle_step_part(m, s->text + (size_t)from * (size_t)c->T,
+                           s->codes + (size_t)from * (size_t)(c->F * c->F), count,
+                           (double)count / s->B, s->scale, &s->loss[i]);
 }
 
-int pl_dalle_step_sharded(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                          int shards, double scale, struct pl_dalle_loss *loss)
+int dalle_step_sharded(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+                       int shards, double scale, struct pl_dalle_loss *loss)
 {
     struct sharded s = {
         .m = m, .text = text, .codes = codes, .B = B, .count = shards, .scale = scale

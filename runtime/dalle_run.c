@@ -1,15 +1,13 @@
 /* dalle_run.c - a batch of any size goes through ref/model/dalle.c a few sequences at a time: as
  * many as make matrix products efficient, in buffers that the next batch uses again. */
 #include "batch_shards.h"
+#include "dalle_run_internal.h"
 #include "workspace.h"
 
 #include <assert.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define POSITIONS_MAX (1 << 24) /* in one workspace; keeps every product of sizes far from 2^63 */
-#define ROWS_ENOUGH 2560        /* positions in one matrix product; more of them gain nothing */
 
 static size_t floats(int rows, int columns) { return (size_t)rows * (size_t)columns; }
 
@@ -38,23 +36,12 @@ int pl_dalle_open(struct pl_dalle **out, const struct pl_dalle_config *config,
     return PL_OK;
 }
 
-void pl_dalle_release_buffers(struct pl_dalle *m)
-{
-    struct pl_dalle_buffers *b = m->buffers;
-    pl_free(b->ids);
-    pl_free(b->labels);
-    m->be->free(b->ids_be);
-    m->be->free(b->labels_be);
-    b->ids = b->labels = b->ids_be = b->labels_be = NULL;
-    b->capacity = 0;
-}
-
 void pl_dalle_close(struct pl_dalle *m)
 {
     if (!m) return;
     if (m->be && m->buffers) {
-        pl_dalle_release_shards(m);
-        pl_dalle_release_buffers(m);
+        dalle_release_shards(m);
+        dalle_release_buffers(m);
     }
     free(m->buffers);
     pl_stack_clear(&m->stack);
@@ -79,77 +66,7 @@ int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, con
     return PL_OK;
 }
 
-/* Positions of a sequence with `count` codes. */
-static int length(const struct pl_dalle_config *c, int count)
-{
-    int S = pl_dalle_positions(c);
-    return c->T + 1 + count < S ? c->T + 1 + count : S;
-}
-
-/* Sequences to take at a time. */
-static int at_a_time(const struct pl_dalle *m, int B)
-{
-    int S = pl_dalle_positions(&m->config);
-    int samples = m->samples > 0 ? m->samples : (ROWS_ENOUGH + S - 1) / S;
-    if (samples > POSITIONS_MAX / S) samples = POSITIONS_MAX / S;
-    return samples < B ? samples : B;
-}
-
-static int reserve(struct pl_dalle *m, int B)
-{
-    struct pl_dalle_buffers *b = m->buffers;
-    int S = pl_dalle_positions(&m->config);
-    size_t bytes = floats(B, S) * sizeof(int32_t);
-    int rc = pl_stack_reserve(&m->stack, B * S, m->activations, m->params.grad != NULL);
-    if (rc || B <= b->capacity) return rc;
-    pl_dalle_release_buffers(m);
-    b->ids = pl_alloc(bytes, 1);
-    b->labels = pl_alloc(bytes, 1);
-    b->ids_be = m->be->alloc(bytes);
-    b->labels_be = m->be->alloc(bytes);
-    if (!b->ids || !b->labels || !b->ids_be || !b->labels_be) return PL_ENOMEM;
-    b->capacity = B;
-    return PL_OK;
-}
-
-/* Reserves buffers and puts the ids of B sequences into the backend's. */
-static int put_ids(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B)
-{
-    const struct pl_dalle_config *c = &m->config;
-    const struct pl_dalle_buffers *own = m->buffers;
-    int n = length(c, count), rc = reserve(m, B);
-    if (rc) return rc;
-    for (int b = 0; b < B; b++)
-        pl_dalle_ids(c, own->ids + floats(b, n), text + floats(b, c->T),
-                     count ? codes + floats(b, count) : NULL, count);
-    return m->be->put(own->ids_be, own->ids, floats(B, n) * sizeof *own->ids);
-}
-
-int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B)
-{
-    int n = length(&m->config, count), rc = put_ids(m, text, codes, count, B);
-    return rc ? rc : pl_dalle_embed(m, pl_stack_input(&m->stack), m->buffers->ids_be, B, n);
-}
-
 /* --- losses and gradients --------------------------------------------------------------------- */
-
-/* Forward pass and loss of B sequences, which have been checked; with `backward` the output layer's
- * gradients too. */
-static int forward_loss(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                        int backward, double scale, double mean[2], float *logp)
-{
-    const struct pl_dalle_config *c = &m->config;
-    const struct pl_dalle_buffers *own = m->buffers;
-    int S = pl_dalle_positions(c), I = c->F * c->F, rc = put_ids(m, text, codes, I, B);
-    if (rc) return rc;
-    for (int b = 0; b < B; b++)
-        pl_dalle_labels(c, own->labels + floats(b, S), text + floats(b, c->T),
-                        codes + floats(b, I));
-    if ((rc = m->be->put(own->labels_be, own->labels, floats(B, S) * sizeof *own->labels)) ||
-        (rc = pl_dalle_forward(m, own->ids_be, B, S, backward)))
-        return rc;
-    return pl_dalle_output_loss(m, mean, logp, own->labels_be, B, scale, backward);
-}
 
 /* Gives a failure of the machine a sentence; others have theirs. */
 static int explain(const struct pl_dalle *m, int rc, struct pl_err *err)
@@ -157,31 +74,6 @@ static int explain(const struct pl_dalle *m, int rc, struct pl_err *err)
     if (rc == PL_ENOMEM || rc == PL_EDEVICE)
         pl_fail(err, rc, "model %s: %s%s", m->config.name, pl_status_name(rc),
                 rc == PL_ENOMEM ? " for the activations of a batch" : "");
-    return rc;
-}
-
-static void add_loss(struct pl_dalle_loss *loss, const struct pl_dalle_config *c,
-                     const double mean[2], double share)
-{
-    loss->text += share * mean[0];
-    loss->image += share * mean[1];
-    loss->total = (loss->text + c->image_weight * loss->image) / (1 + c->image_weight);
-}
-
-int pl_dalle_step_part(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                       double share, double scale, struct pl_dalle_loss *loss)
-{
-    const struct pl_dalle_config *c = &m->config;
-    int I = c->F * c->F, each = at_a_time(m, B), rc = PL_OK;
-    for (int b = 0, now; b < B && rc == PL_OK; b += now) {
-        double mean[2], part;
-        now = B - b < each ? B - b : each;
-        part = share * now / B;
-        rc = forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 1, scale * part,
-                          mean, NULL);
-        if (rc == PL_OK) rc = pl_dalle_backward(m, m->buffers->ids_be, now);
-        if (rc == PL_OK) add_loss(loss, c, mean, part);
-    }
     return rc;
 }
 
@@ -194,8 +86,8 @@ int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes,
     *loss = (struct pl_dalle_loss){ 0 };
     if (rc == PL_OK)
         rc = shards > 1 && m->be->parallel_for
-                 ? pl_dalle_step_sharded(m, text, codes, B, shards < B ? shards : B, scale, loss)
-                 : pl_dalle_step_part(m, text, codes, B, 1, scale, loss);
+                 ? dalle_step_sharded(m, text, codes, B, shards < B ? shards : B, scale, loss)
+                 : dalle_step_part(m, text, codes, B, 1, scale, loss);
     return explain(m, rc, err);
 }
 
@@ -203,7 +95,7 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
                       struct pl_dalle_loss *loss, float *logp, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B);
+    int S = pl_dalle_positions(c), I = c->F * c->F, each = dalle_at_a_time(m, B);
     int rc = pl_dalle_check_ids(c, text, codes, I, B, err);
     float *logp_be = logp ? m->be->alloc(floats(each, S) * sizeof *logp) : NULL;
     assert(B >= 1);
@@ -212,11 +104,11 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         double mean[2];
         now = B - b < each ? B - b : each;
-        rc = forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean,
-                          logp_be);
+        rc = dalle_forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean,
+                                logp_be);
         if (rc == PL_OK && logp)
             rc = m->be->get(logp + floats(b, S), logp_be, floats(now, S) * sizeof *logp);
-        if (rc == PL_OK) add_loss(loss, c, mean, (double)now / B);
+        if (rc == PL_OK) dalle_add_loss(loss, c, mean, (double)now / B);
     }
     m->be->free(logp_be);
     return explain(m, rc, err);
@@ -244,7 +136,7 @@ int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, cons
                     int count, int B, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int n = length(c, count), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c);
+    int n = dalle_length(c, count), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c);
     int widest = Vx > c->Vi ? Vx : c->Vi, rc = pl_dalle_check_ids(c, text, codes, count, B, err);
     float *z = m->be->alloc(floats(n, widest) * sizeof *z),
           *host = pl_alloc(floats(n, widest), sizeof *host);
@@ -271,7 +163,7 @@ int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const 
                   int count, int B, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int n = length(c, count), each = at_a_time(m, B);
+    int n = dalle_length(c, count), each = dalle_at_a_time(m, B);
     int rc = pl_dalle_check_ids(c, text, codes, count, B, err);
     size_t row = (size_t)c->Vi * sizeof(float);
     float *z = m->be->alloc(row);

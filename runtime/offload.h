@@ -1,15 +1,22 @@
 /* offload.h - the optimizer's step in host memory, overlapped with its copies: while the
  * processor works on one group of tensors, the next group's gradients come down and the last
  * one's new values go up, so a step takes as long as the slowest of the three. [TTT 2.1, memory:
- * offloading] For optimizer.c. */
+ * offloading] For optimizer.c; which tensors there are, all use. */
 #ifndef PL_OFFLOAD_H
 #define PL_OFFLOAD_H
 
-#include "optimizer.h"
+#include "../ref/backend.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* A tensor among flat buffers of values and gradients. */
+struct pl_optimizer_tensor {
+    size_t offset, n;
+    double decay;
+    const char *name; /* for error messages of open; NULL: none */
+};
 
 struct pl_offload;
 

@@ -4,6 +4,7 @@
 #define PL_OPTIMIZER_H
 
 #include "../ref/model/params.h"
+#include "offload.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,13 +36,6 @@ struct pl_optimizer_options pl_lamb_options(void);
 /* AdamW of today's libraries: beta 0.9 and 0.999, eps 1e-8, bias correction, no clipping; `bits` 8:
  * 8-bit moments from 4096 elements on in blocks of 256, or 32. */
 struct pl_optimizer_options pl_adam_options(double decay, int bits);
-
-/* A tensor among flat buffers of values and gradients. */
-struct pl_optimizer_tensor {
-    size_t offset, n;
-    double decay;
-    const char *name; /* for error messages of open; NULL: none */
-};
 
 struct pl_optimizer;
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# circles.sh - calls within net/ go one way. Each object file is a node; it has an arrow to every
+# circles.sh - calls and includes of the sources go one way. Each object file is a node; it has an arrow to every
 # object that defines a function or variable which it uses. tsort names those in a circle.
 #
 # Without circles files can be read from the bottom up, and each be understood by those below it.
@@ -7,8 +7,9 @@
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 objects=
-# By the sources: objects of files that are gone may still lie in the folder.
-for f in $(find net -name '*.c'); do
+# By the sources: objects of files that are gone may still lie in the folder. (data/demo is a
+# program of its own.)
+for f in $(find ref runtime fast data net cmd -name '*.c' -not -path 'data/demo/*'); do
     object=$BUILD/obj/${f%.c}.o
     [ -e "$object" ] || { echo "$object is not built"; exit 1; }
     objects="$objects $object"

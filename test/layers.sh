@@ -84,25 +84,28 @@ done | tsort 2>&1 >/dev/null)
 [ -z "$circles" ] || { echo "folders that include each other in a circle:"; echo "$circles"; bad=1; }
 
 # No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a
-# circle. In a folder of hivemind where x has an internal header, x.h is what others include: it is a
-# node of its own at the bottom, the internal header stands on it, and x.c at the top.
-node() { # file
-    case $1 in
-    *_internal.h) echo "${1%.h}" ;;
-    *.h) if [ -e "${1%.h}_internal.h" ]; then echo "$1"; else echo "${1%.h}"; fi ;;
-    *) echo "${1%.*}" ;;
-    esac
-}
-circles=$(for f in $(find net/loop net/libp2p net/hivemind net/*.[ch] -name '*.[ch]'); do
-    dir=$(dirname "$f")
-    from=$(node "$f")
-    echo "$from $from"
-    for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
-        if [ -e "$dir/$i" ]; then i=$(realpath -m --relative-to=. "$dir/$i"); fi
-        to=$(node "$i")
-        [ "$from" = "$to" ] || echo "$from $to"
-    done
-done | tsort 2>&1 >/dev/null)
+# circle. Where x has an internal header, x.h is what others include: it is a node of its own at the
+# bottom, the internal header stands on it, and x.c at the top. (Not in cuda/, where memory that is
+# freed forgets its copy in bfloat16, and the copy is memory.)
+sources=$(mktemp) || exit 1
+find ref runtime data fast net cmd -name "*.[ch]" >"$sources"
+circles=$(xargs awk '
+    function node(file) {
+        if (file ~ /_internal\.h$/ || (file ~ /\.h$/ && exists[substr(file, 1, length(file) - 2) "_internal.h"]))
+            return file
+        sub(/\.[a-z]*$/, "", file)
+        return file
+    }
+    BEGIN { while ((getline file < ARGV[1]) > 0) exists[file] = 1; ARGV[1] = "" }
+    FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder); print node(FILENAME), node(FILENAME) }
+    /^ *# *include *"/ {
+        split($0, part, "\"")
+        file = folder part[2]
+        while (sub(/[^\/]*\/\.\.\//, "", file)) continue
+        if (!exists[file]) file = part[2]
+        if (node(file) != node(FILENAME)) print node(FILENAME), node(file)
+    }' "$sources" <"$sources" | tsort 2>&1 >/dev/null)
+rm -f "$sources"
 [ -z "$circles" ] || { echo "files that include each other in a circle:"; echo "$circles"; bad=1; }
 
 # The status of every call of CUDA and cuBLAS is used, or cast to (void). cudaGetLastError may be

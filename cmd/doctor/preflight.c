@@ -7,7 +7,6 @@
 #include "ref/small.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,43 +15,6 @@
 #define CLOCK_REFUSED 3.0 /* s; farther off, real hivemind peers refuse to join each other */
 
 /* --- what it means ---------------------------------------------------------------------------- */
-
-static void write_finding(struct finding *f, enum finding_level level, const char *what,
-                          const char *format, va_list args)
-{
-    char *advice, *brief = NULL;
-    *f = (struct finding){ .level = level, .what = what };
-    vsnprintf(f->text, sizeof f->text, format, args);
-    if ((advice = strchr(f->text, '\n'))) {
-        *advice++ = 0;
-        if ((brief = strchr(advice, '\n'))) *brief++ = 0;
-        snprintf(f->advice, sizeof f->advice, "%.399s", advice);
-        if (brief) snprintf(f->brief, sizeof f->brief, "%.79s", brief);
-    }
-}
-
-/* Format: the text, a newline, the advice (may be empty), a newline, the text in brief. */
-static __attribute__((format(printf, 4, 5))) void set_finding(struct finding *f,
-                                                              enum finding_level level,
-                                                              const char *what, const char *format,
-                                                              ...)
-{
-    va_list args;
-    va_start(args, format);
-    write_finding(f, level, what, format, args);
-    va_end(args);
-}
-
-void preflight_say(struct preflight *c, enum finding_level level, const char *what,
-                   const char *format, ...)
-{
-    struct finding f;
-    va_list args;
-    va_start(args, format);
-    write_finding(&f, level, what, format, args);
-    va_end(args);
-    c->report(c->context, &f);
-}
 
 static const char *advice_for(const char *address, int status, const char *why)
 {
@@ -139,14 +101,14 @@ static const char *refusal_advice(const char *why)
 
 static void entry_refuses(struct preflight_entry *e, int status, const char *why)
 {
-    set_finding(&e->finding, FINDING_BAD, "entry",
-                "%.200s: connected, but it is not a DHT node: %.200s\n%s", e->address, why,
-                status == PL_ENOTFOUND
-                    ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
-                      "client mode"
-                : status == PL_EPROTO
-                    ? refusal_advice(why)
-                    : "their side: it is overloaded or hangs; use another bootstrap peer");
+    preflight_set(&e->finding, FINDING_BAD, "entry",
+                  "%.200s: connected, but it is not a DHT node: %.200s\n%s", e->address, why,
+                  status == PL_ENOTFOUND
+                      ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
+                        "client mode"
+                  : status == PL_EPROTO
+                      ? refusal_advice(why)
+                      : "their side: it is overloaded or hangs; use another bootstrap peer");
 }
 
 static void check_entry(struct preflight_entry *e)
@@ -159,18 +121,18 @@ static void check_entry(struct preflight_entry *e)
     int status = multiaddr_from_text(&p.at, e->address, &err);
     e->clock = NAN;
     if (status) {
-        set_finding(&e->finding, FINDING_BAD, "entry",
-                    "%.300s: %s\nyour side: an "
-                    "address looks like /ip4/1.2.3.4/tcp/31337/p2p/ID",
-                    e->address, err.text);
+        preflight_set(&e->finding, FINDING_BAD, "entry",
+                      "%.300s: %s\nyour side: an "
+                      "address looks like /ip4/1.2.3.4/tcp/31337/p2p/ID",
+                      e->address, err.text);
         return;
     }
     if ((status = probe_dial(&p))) {
         const char *why = p.why;
         size_t n = strlen(e->address);
         while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
-        set_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
-                    advice_for(e->address, status, why));
+        preflight_set(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
+                      advice_for(e->address, status, why));
         return;
     }
     took = p.seconds;
@@ -180,9 +142,9 @@ static void check_entry(struct preflight_entry *e)
     }
     e->clock = pong.clock_error;
     e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
-    set_finding(&e->finding, FINDING_GOOD, "entry",
-                "%.200s: connected in %.0f ms; round trip %.2f ms", e->address, 1e3 * took,
-                1e3 * e->ping_s);
+    preflight_set(&e->finding, FINDING_GOOD, "entry",
+                  "%.200s: connected in %.0f ms; round trip %.2f ms", e->address, 1e3 * took,
+                  1e3 * e->ping_s);
     e->peer = p.peer;
     e->good = 1;
     pthread_mutex_lock(&c->s->lock);

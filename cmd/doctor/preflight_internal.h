@@ -35,6 +35,11 @@ struct preflight {
     int reached;       /* 1: a peer could connect to us */
 };
 
+/* Format: the text, a newline, the advice (may be empty), a newline, the text in brief. */
+__attribute__((format(printf, 4, 5))) void preflight_set(struct finding *f,
+                                                         enum finding_level level, const char *what,
+                                                         const char *format, ...);
+/* The same, reported at once. */
 __attribute__((format(printf, 4, 5))) void preflight_say(struct preflight *c,
                                                          enum finding_level level, const char *what,
                                                          const char *format, ...);

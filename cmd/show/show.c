@@ -39,16 +39,6 @@ static int show_file(const char *path, const struct show_options *show, struct p
     return rc;
 }
 
-void show_text(const char *text, size_t n, int json)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (json && (c == '"' || c == '\\')) printf("\\%c", c);
-        else if (c < 32 || c == 127) printf(json ? "\\u%04x" : "\\x%02x", c);
-        else putchar(c);
-    }
-}
-
 #define OPTIONS struct show_options
 static const struct option_row rows[] = {
     { "rows", "N", "5", OPT_INTEGER(rows, 0, INT64_MAX), "print the first N rows of a table" },

@@ -1,8 +1,5 @@
-/* image.c - recognizes a format by its first bytes, and the operations on decoded pixels: RGB
- * conversion, orientation, cropping. image_png.c, image_jpeg.c and image_webp.c decode the
- * formats. */
+/* image.c - operations on decoded pixels: memory, RGB conversion, orientation, cropping. */
 #include "image.h"
-#include "data/files/file.h"
 #include "image_format.h"
 
 #include <assert.h>
@@ -53,35 +50,6 @@ int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, i
     rc = pl_image_init(image, (int)width, (int)height, channels);
     return rc ? pl_fail(err, rc, "%s: no memory for %d x %d pixels", name, (int)width, (int)height)
               : PL_OK;
-}
-
-int pl_image_decode(struct pl_image *image, const void *data, size_t bytes, const char *name,
-                    struct pl_err *err)
-{
-    const uint8_t *p = data;
-    image_decode_fn *decode = NULL;
-    int rc;
-    memset(image, 0, sizeof *image);
-    if (bytes >= 8 && !memcmp(p, "\x89PNG\r\n\x1a\n", 8)) decode = pl_image_decode_png;
-    else if (bytes >= 3 && !memcmp(p, "\xff\xd8\xff", 3)) decode = pl_image_decode_jpeg;
-    else if (bytes >= 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4))
-        decode = pl_image_decode_webp;
-    if (!decode) return pl_fail(err, PL_EFORMAT, "%s: neither PNG nor JPEG nor WebP", name);
-    rc = decode(image, p, bytes, name, err);
-    if (rc) pl_image_clear(image);
-    return rc;
-}
-
-int pl_image_read(struct pl_image *image, const char *path, struct pl_err *err)
-{
-    void *data;
-    size_t bytes;
-    int rc = pl_file_read(&data, &bytes, path, IMAGE_FILE_MAX, err);
-    memset(image, 0, sizeof *image);
-    if (rc) return rc;
-    rc = pl_image_decode(image, data, bytes, path, err);
-    free(data);
-    return rc;
 }
 
 /* c * a / 255 rounded, for bytes. */

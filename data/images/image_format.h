@@ -1,4 +1,4 @@
-/* image_format.h - the three decoders behind image.c. On error the caller clears `image`. */
+/* image_format.h - the three decoders behind image_decode.c. On error the caller clears `image`. */
 #ifndef PL_IMAGE_FORMAT_H
 #define PL_IMAGE_FORMAT_H
 

@@ -9,7 +9,7 @@
  * hence the transposes.
  *
  * Parts: 0 norm, 1 q, 2 k, 3 v, 4 proj_out. */
-#include "vqgan_layers.h"
+#include "vqgan_block_internal.h"
 
 /* Every place attends to every other. */
 static const struct pl_mask everyone = { .kind = PL_MASK_NONE };

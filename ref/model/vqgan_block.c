@@ -9,16 +9,10 @@
  *
  * Backward passes compute the cheap parts (norms, swish) again instead of saving them: a map of the
  * first level is the largest buffer there is. */
-#include "vqgan_layers.h"
+#include "vqgan_block_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
-
-/* Maps are (B,C,H,W): for each picture C channels of an H x W plane. */
-size_t pl_maps_floats(const struct pl_maps *m)
-{
-    return (size_t)m->B * (size_t)m->C * (size_t)m->H * (size_t)m->W;
-}
 
 /* A weight (out,in,K,K), or (out) of a norm, and its bias (out): "encoder.down.0.block.1" and
  * "conv1" become "encoder.down.0.block.1.conv1.weight". */

@@ -7,7 +7,13 @@
  *
  * Maps are (B,C,H,W). A block's parameters are numbered by its parts, each a weight and, right
  * behind it, its bias. */
-#include "vqgan_layers.h"
+#include "vqgan_block_internal.h"
+
+/* Maps are (B,C,H,W): for each picture C channels of an H x W plane. */
+size_t pl_maps_floats(const struct pl_maps *m)
+{
+    return (size_t)m->B * (size_t)m->C * (size_t)m->H * (size_t)m->W;
+}
 
 /* Values of a part, and their gradients. */
 float *vq_weight(const struct vq_pass *s, int part)

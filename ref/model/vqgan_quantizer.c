@@ -11,7 +11,7 @@
  *
  * z, zq are (B,embed_dim,H,W); l, y (B,n_embed,H,W). Products with the codebook are 1x1
  * convolutions, its rows being their weights. */
-#include "vqgan_quantizer.h"
+#include "vqgan_train_internal.h"
 
 struct pl_maps vq_take_like(struct vq_step *s, const struct pl_maps *other, int channels)
 {

@@ -8,7 +8,7 @@
  * twenty of them in a row still pass gradients on.
  *
  * Parts: 0 norm1, 1 conv1, 2 norm2, 3 conv2, 4 the shortcut. */
-#include "vqgan_layers.h"
+#include "vqgan_block_internal.h"
 
 /* Saves x and middle alone: norms and swish are cheap to compute again, maps are not to store. */
 int vq_res_forward(const struct vq_pass *s, struct pl_maps *y, const struct pl_maps *x,

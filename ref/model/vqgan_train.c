@@ -5,7 +5,7 @@
  *
  * The published models add a perceptual and an adversarial term, which make pictures sharper; the
  * tokens need neither. */
-#include "vqgan_quantizer.h"
+#include "vqgan_train_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

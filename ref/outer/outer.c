@@ -1,34 +1,11 @@
-/* outer.c - the list of algorithms, and the calls of a trainer's loop: before_step and after_step
+/* outer.c - the calls of a trainer's loop: before_step and after_step
  * around each local step, then message and apply when after_step asks for a round. An algorithm is
  * a table of these functions; state.c saves and loads it, common.c has the steps that several
  * share. */
 #include "outer.h"
 
-#include "algorithms.h"
-
 #include <math.h>
 #include <string.h>
-
-static const struct pl_outer_algorithm *const algorithms[] = {
-#define ENTRY(name) &pl_outer_##name,
-    PL_OUTER_ALGORITHMS(ENTRY)
-#undef ENTRY
-};
-
-/* The list is made from one macro, so what is declared is also found: an algorithm that is missing
- * here does not link. */
-const struct pl_outer_algorithm *pl_outer_at(int index)
-{
-    return 0 <= index && index < (int)PL_COUNT(algorithms) ? algorithms[index] : NULL;
-}
-
-/* By the names of paper/algorithms.md, which options and saved states use. */
-const struct pl_outer_algorithm *pl_outer_find(const char *name)
-{
-    for (size_t i = 0; i < PL_COUNT(algorithms); i++)
-        if (!strcmp(algorithms[i]->name, name)) return algorithms[i];
-    return NULL;
-}
 
 /* DiLoCo's mu and nu, NoLoCo's H, group and gamma = nu, DeMo's topk and chunk, SparseLoCo's beta;
  * paper/spec/outer-steps.md has all that the papers give. */

@@ -13,6 +13,7 @@
 #include "lab_swarm_internal.h"
 
 #include "ref/outer/pairing.h"
+#include "ref/rng.h"
 
 #include <string.h>
 
@@ -22,6 +23,28 @@
 static enum pl_outer_exchange kind_of(const struct lab_swarm *s)
 {
     return s->setup->algorithm->exchange;
+}
+
+/* --- what the swarm's files share ------------------------------------------------------------- */
+
+int lab_swarm_report(struct lab_swarm *s, const struct lab_event *e, struct pl_err *err)
+{
+    return s->event ? s->event(s->context, e, err) : PL_OK;
+}
+
+int lab_is_active(const struct lab_swarm *s, int k)
+{
+    enum lab_activity a = s->peer[k].clock.activity;
+    return a == LAB_COMPUTES || a == LAB_WAITS;
+}
+
+/* A number in [0,1) that belongs to (what, a, b) alone, so that nothing depends on the order of
+ * events. */
+double lab_draw(const struct lab_swarm *s, int what, uint64_t a, uint64_t b)
+{
+    struct pl_rng rng;
+    pl_rng_init(&rng, s->setup->seed ^ (a * 0x9e3779b97f4a7c15u), (b << 8) | (uint64_t)what);
+    return pl_rng_uniform(&rng);
 }
 
 /* --- the list --------------------------------------------------------------------------------- */
@@ -200,6 +223,22 @@ static int send_to_all(struct lab_swarm *s, struct exchange *e)
     return rc;
 }
 
+static int report_end(struct lab_swarm *s, const struct exchange *e, struct pl_err *err)
+{
+    struct lab_event event = { .kind = LAB_EXCHANGED,
+                               .from = e->plain.began,
+                               .time = s->net.now,
+                               .number = e->plain.number,
+                               .members = e->plain.members,
+                               .has_failed = e->plain.has_failed };
+    return lab_swarm_report(s, &event, err);
+}
+
+static int fails(const struct lab_swarm *s, uint64_t number)
+{
+    return lab_draw(s, LAB_RNG_FAIL, number, 0) < s->setup->fail_share;
+}
+
 static int begin(struct lab_swarm *s, struct exchange *e, struct pl_err *err)
 {
     int all[LAB_PEERS_MAX], rc = PL_OK;
@@ -218,7 +257,7 @@ static int begin(struct lab_swarm *s, struct exchange *e, struct pl_err *err)
     case PL_OUTER_GROUP: rc = gather_groups(s, e); break;
     case PL_OUTER_ONE: rc = send_to_all(s, e); break;
     }
-    return rc || e->plain.under_way ? rc : lab_exchange_ended(s, e, err);
+    return rc || e->plain.under_way ? rc : report_end(s, e, err);
 }
 
 /* Begins an exchange for which every peer present has made its message. */
@@ -229,7 +268,7 @@ static int begin_if_ready(struct lab_swarm *s, struct exchange *e, struct pl_err
         if (lab_is_active(s, k) && s->peer[k].clock.sent <= e->plain.number) return PL_OK;
         e->plain.member[k] = e->message[k].data != NULL;
     }
-    e->plain.has_failed = lab_exchange_fails(s, e->plain.number);
+    e->plain.has_failed = fails(s, e->plain.number);
     return begin(s, e, err);
 }
 
@@ -241,7 +280,7 @@ int lab_exchange_arrived(struct lab_swarm *s, const struct lab_transfer *t, stru
     if (t->tag & 1) e->plain.messages[t->to]--;
     else if (--e->plain.parts[t->to] == 0) rc = gather_part(s, e, t->to);
     if (--e->plain.under_way || rc) return rc;
-    return lab_exchange_ended(s, e, err);
+    return report_end(s, e, err);
 }
 
 /* --- the peers' side -------------------------------------------------------------------------- */
@@ -265,7 +304,7 @@ int lab_exchange_send(struct lab_swarm *s, int k, struct pl_err *err)
     if (kind_of(s) != PL_OUTER_ONE) rc = begin_if_ready(s, e, err);
     else {
         for (int i = 0; i < s->setup->peers; i++) e->plain.member[i] = lab_is_active(s, i) != 0;
-        e->plain.has_failed = lab_exchange_fails(s, number);
+        e->plain.has_failed = fails(s, number);
         rc = begin(s, e, err);
     }
     return rc ? rc : next;

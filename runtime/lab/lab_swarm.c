@@ -10,22 +10,13 @@
  * (loop) is the trainer's loop of ref/outer/outer.h, and takes no virtual time. */
 #include "lab_swarm.h"
 
-#include "ref/rng.h"
 #include "ref/schedule.h"
 #include "lab_swarm_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Streams of the seed. */
-enum { RNG_STRAGGLE = 1, RNG_FAIL };
-
 /* --- events ----------------------------------------------------------------------------------- */
-
-static int report(struct lab_swarm *s, const struct lab_event *e, struct pl_err *err)
-{
-    return s->event ? s->event(s->context, e, err) : PL_OK;
-}
 
 /* What the peer has done until now ends, and something else begins. */
 static int change_activity(struct lab_swarm *s, int k, enum lab_activity activity,
@@ -40,13 +31,7 @@ static int change_activity(struct lab_swarm *s, int k, enum lab_activity activit
     if (p->activity != LAB_AWAY) p->present += seconds;
     p->activity = activity;
     p->since = e.time;
-    return seconds > 0 ? report(s, &e, err) : PL_OK;
-}
-
-int lab_is_active(const struct lab_swarm *s, int k)
-{
-    enum lab_activity a = s->peer[k].clock.activity;
-    return a == LAB_COMPUTES || a == LAB_WAITS;
+    return seconds > 0 ? lab_swarm_report(s, &e, err) : PL_OK;
 }
 
 static int first_active(const struct lab_swarm *s)
@@ -54,17 +39,6 @@ static int first_active(const struct lab_swarm *s)
     for (int k = 0; k < s->setup->peers; k++)
         if (lab_is_active(s, k)) return k;
     return -1;
-}
-
-int lab_exchange_ended(struct lab_swarm *s, const struct exchange *e, struct pl_err *err)
-{
-    struct lab_event event = { .kind = LAB_EXCHANGED,
-                               .from = e->plain.began,
-                               .time = s->net.now,
-                               .number = e->plain.number,
-                               .members = e->plain.members,
-                               .has_failed = e->plain.has_failed };
-    return report(s, &event, err);
 }
 
 static int evaluate(struct lab_swarm *s, struct pl_err *err)
@@ -85,31 +59,17 @@ static int evaluate(struct lab_swarm *s, struct pl_err *err)
     e.utilization = present > 0 ? computed / present : 1;
     e.train_loss = n ? loss / n : NAN;
     rc = s->model->held_out(s->model->context, &e.loss, lab_swarm_common(s), err);
-    return rc ? rc : report(s, &e, err);
+    return rc ? rc : lab_swarm_report(s, &e, err);
 }
 
 /* --- the trainer's loop ----------------------------------------------------------------------- */
-
-/* A number in [0,1) that belongs to (what, a, b) alone, so that nothing depends on the order of
- * events. */
-static double draw(const struct lab_swarm *s, int what, uint64_t a, uint64_t b)
-{
-    struct pl_rng rng;
-    pl_rng_init(&rng, s->setup->seed ^ (a * 0x9e3779b97f4a7c15u), (b << 8) | (uint64_t)what);
-    return pl_rng_uniform(&rng);
-}
-
-int lab_exchange_fails(const struct lab_swarm *s, uint64_t number)
-{
-    return draw(s, RNG_FAIL, number, 0) < s->setup->fail_share;
-}
 
 static int begin_gradient(struct lab_swarm *s, int k, struct pl_err *err)
 {
     const struct lab_setup *setup = s->setup;
     struct peer_clock *p = &s->peer[k].clock;
     double seconds = setup->sample_s[k] * s->model->samples;
-    if (draw(s, RNG_STRAGGLE, (uint64_t)k, p->steps) < setup->straggle_share)
+    if (lab_draw(s, LAB_RNG_STRAGGLE, (uint64_t)k, p->steps) < setup->straggle_share)
         seconds *= setup->straggle_factor;
     p->until = s->net.now + seconds;
     return change_activity(s, k, LAB_COMPUTES, err);

@@ -55,12 +55,16 @@ struct lab_swarm {
 /* Tags of transfers: number << 1 | phase of an exchange; or a state download. */
 #define LAB_TAG_STATE UINT64_MAX
 
-/* ---- lab_swarm.c, for lab_exchange.c ---- */
-int lab_is_active(const struct lab_swarm *s, int k);
-int lab_exchange_fails(const struct lab_swarm *s, uint64_t number);
-int lab_exchange_ended(struct lab_swarm *s, const struct exchange *e, struct pl_err *err);
+/* Streams of the seed. */
+enum { LAB_RNG_STRAGGLE = 1, LAB_RNG_FAIL };
 
 /* ---- lab_exchange.c ---- */
+
+int lab_swarm_report(struct lab_swarm *s, const struct lab_event *e, struct pl_err *err);
+int lab_is_active(const struct lab_swarm *s, int k);
+/* A number in [0,1) that belongs to (what, a, b) alone, so that nothing depends on the order of
+ * events. */
+double lab_draw(const struct lab_swarm *s, int what, uint64_t a, uint64_t b);
 
 /* The peer's next message; begins the exchange if it was the last one missing. Returns what the
  * algorithm does next, or a status. */

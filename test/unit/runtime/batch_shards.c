@@ -1,6 +1,7 @@
 /* batch_shards.c - a batch that is computed in parallel shards: the same numbers for any number
  * of threads, and the same gradient as in one part. */
 #include "runtime/batch_shards.h"
+#include "runtime/dalle_run.h"
 #include "runtime/workspace.h"
 #include "runtime/backend_open.h"
 #include "test/unit/unit.h"

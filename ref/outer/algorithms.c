@@ -1,0 +1,25 @@
+/* algorithms.c - finds an algorithm by its name or its place in the list. */
+#include "algorithms.h"
+
+#include <string.h>
+
+static const struct pl_outer_algorithm *const algorithms[] = {
+#define ENTRY(name) &pl_outer_##name,
+    PL_OUTER_ALGORITHMS(ENTRY)
+#undef ENTRY
+};
+
+/* The list is made from one macro, so what is declared is also found: an algorithm that is missing
+ * here does not link. */
+const struct pl_outer_algorithm *pl_outer_at(int index)
+{
+    return 0 <= index && index < (int)PL_COUNT(algorithms) ? algorithms[index] : NULL;
+}
+
+/* By the names of paper/algorithms.md, which options and saved states use. */
+const struct pl_outer_algorithm *pl_outer_find(const char *name)
+{
+    for (size_t i = 0; i < PL_COUNT(algorithms); i++)
+        if (!strcmp(algorithms[i]->name, name)) return algorithms[i];
+    return NULL;
+}
