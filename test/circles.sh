@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 objects=
 # By the sources: objects of files that are gone may still lie in the folder. (data/demo is a
-# program of its own.)
-for f in $(find ref runtime fast data net cmd -name '*.c' -not -path 'data/demo/*'); do
+# program of its own, cmd/static is linked into the static one alone.)
+for f in $(find ref runtime fast data net cmd -name '*.c' -not -path 'data/demo/*' -not -path 'cmd/static/*'); do
     object=$BUILD/obj/${f%.c}.o
     [ -e "$object" ] || { echo "$object is not built"; exit 1; }
     objects="$objects $object"
