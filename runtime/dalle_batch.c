@@ -1,5 +1,5 @@
-/* dalle_batch.c - one piece of a batch goes through ref/model/dalle.c, in buffers that the next piece
- * uses again: as many sequences at a time as make matrix products efficient. */
+/* dalle_batch.c - one piece of a batch goes through ref/model/dalle.c, in buffers that the next
+ * piece uses again: as many sequences at a time as make matrix products efficient. */
 #include "dalle_run_internal.h"
 #include "workspace.h"
 

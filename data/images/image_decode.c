@@ -1,5 +1,5 @@
-/* image_decode.c - recognizes a format by its first bytes; image_png.c, image_jpeg.c and image_webp.c
- * decode it. */
+/* image_decode.c - recognizes a format by its first bytes; image_png.c, image_jpeg.c and
+ * image_webp.c decode it. */
 #include "image.h"
 #include "data/files/file.h"
 #include "image_format.h"

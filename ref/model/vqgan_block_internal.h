@@ -1,6 +1,6 @@
-/* vqgan_block_internal.h - what the blocks of a VQGAN share: their layers on feature maps, forward and
- * backward, and the two blocks large enough for a file of their own. Internal to vqgan_block.c and
- * its parts. [spec images-and-text 1.1] */
+/* vqgan_block_internal.h - what the blocks of a VQGAN share: their layers on feature maps, forward
+ * and backward, and the two blocks large enough for a file of their own. Internal to vqgan_block.c
+ * and its parts. [spec images-and-text 1.1] */
 #ifndef PL_VQGAN_BLOCK_INTERNAL_H
 #define PL_VQGAN_BLOCK_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* vqgan_train_internal.h - from maps to codes and back while a VQGAN is trained, and the gradients of
- * that. Internal to vqgan_train.c. [spec images-and-text 1.4, 1.6, 1.7] */
+/* vqgan_train_internal.h - from maps to codes and back while a VQGAN is trained, and the gradients
+ * of that. Internal to vqgan_train.c. [spec images-and-text 1.4, 1.6, 1.7] */
 #ifndef PL_VQGAN_TRAIN_INTERNAL_H
 #define PL_VQGAN_TRAIN_INTERNAL_H
 

@@ -1,5 +1,6 @@
-/* averager_round_internal.h - one all-reduce of an averager: groupmates' tokens (averager_admit.c), our streams
- * to reducers (averager_round.c), and theirs to us (averager_parts.c). */
+/* averager_round_internal.h - one all-reduce of an averager: groupmates' tokens
+ * (averager_admit.c), our streams to reducers (averager_round.c), and theirs to us
+ * (averager_parts.c). */
 #ifndef PL_AVERAGER_ROUND_INTERNAL_H
 #define PL_AVERAGER_ROUND_INTERNAL_H
 

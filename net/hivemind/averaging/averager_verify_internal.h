@@ -1,4 +1,5 @@
-/* averager_verify_internal.h - BTARD's messages as calls, and which groups can verify. [BTARD 3.1] */
+/* averager_verify_internal.h - BTARD's messages as calls, and which groups can verify.
+ * [BTARD 3.1] */
 #ifndef PL_AVERAGER_VERIFY_INTERNAL_H
 #define PL_AVERAGER_VERIFY_INTERNAL_H
 

@@ -1,6 +1,6 @@
-/* callers.c - streams that peers open to us. A stream waits while our DHT node pings its peer for an
- * access token (dht_members.c). A client cannot be pinged, so clients of ours call the other peer's
- * DHT node first. */
+/* callers.c - streams that peers open to us. A stream waits while our DHT node pings its peer for
+ * an access token (dht_members.c). A client cannot be pinged, so clients of ours call the other
+ * peer's DHT node first. */
 #include "callers.h"
 
 void caller_add(struct caller_list *l, struct caller *c, struct rpc_stream *s,

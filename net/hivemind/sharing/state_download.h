@@ -1,5 +1,5 @@
-/* state_download.h - the newcomer's side of state sharing: the state that we take over from a donor.
- * [spec hivemind-protocol 7] */
+/* state_download.h - the newcomer's side of state sharing: the state that we take over from a
+ * donor. [spec hivemind-protocol 7] */
 #ifndef PL_STATE_DOWNLOAD_H
 #define PL_STATE_DOWNLOAD_H
 

@@ -226,7 +226,7 @@ static void on_giving(void *context, struct rpc_stream *stream)
     give_next(s);
 }
 
-/* --- samples for newcomers that confirm another donor's state ---------------------------------- */
+/* --- samples for newcomers that confirm another donor's state --------------------------------- */
 
 /* Limits the answers per second, in total and for each peer. */
 static int is_too_soon(struct state_share *s, const struct peer_id *peer)

@@ -1,5 +1,6 @@
 /* state_witness.h - a state that has arrived is compared with samples of other donors' states. The
- * call is one between our own peers: hivemind's do not have it. See state_claim.h for what it proves.
+ * call is one between our own peers: hivemind's do not have it. See state_claim.h for what it
+ * proves.
  *
  *   request   8 bytes, a seed
  *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
