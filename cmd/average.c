@@ -7,6 +7,7 @@
 #include "cmd/common/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
+#include "cmd/common/outputs.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -298,9 +299,13 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     struct averager *a = NULL;
     struct swarm s;
     char address[MULTIADDR_TEXT_MAX];
-    int rc;
+    int rc = outputs_check_file(w->out, err);
     options.hold = 1;
-    if (!method) return pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && !method) rc = pl_fail(err, PL_ENOMEM, "no memory");
+    if (rc) {
+        free(method);
+        return rc;
+    }
     for (size_t i = 0; i < t->count; i++)
         compression_named(&method[i], w->compression, t->elements[i], (size_t)w->threshold);
     w->averager.be = be;

@@ -3,6 +3,7 @@
 #include "cmd/common/interrupt.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"
+#include "cmd/common/outputs.h"
 #include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/models/vqgan_file.h"
@@ -127,7 +128,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
                                  .quality = (int)o->quality };
     int rc = identify(id, o->codec, err);
     if (rc) return rc;
-    if ((rc = pl_folder_make(o->out, err))) return rc;
+    if ((rc = outputs_check_folder(o->out, err))) return rc;
     if (list->uncaptioned)
         printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n",
                list->uncaptioned);

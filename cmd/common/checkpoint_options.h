@@ -12,8 +12,8 @@
     { "keep", "N", "2", OPT_INTEGER(job.keep, 0, 1000000), \
       "newest checkpoints that are kept; 0 keeps all" }, \
     { "resume", NULL, NULL, OPT_FLAG(job.resume), \
-      "continue from the newest checkpoint in --out. Repeat the other options: only some are " \
-      "compared with the checkpoint" }
+      "continue from the newest checkpoint in --out. Repeat the other options; " \
+      "potluck train names those that differ" }
 /* clang-format on */
 
 #endif

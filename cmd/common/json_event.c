@@ -6,6 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+void json_event_error(const char *cmd, const char *text)
+{
+    /* A path in the text may be no UTF-8, which JSON cannot hold. */
+    json_t *words = json_string(text);
+    json_event_print(json_pack("{s:s,s:s,s:o}", "event", "error", "command", cmd, "text",
+                               words ? words : json_string("see standard error")));
+}
+
 int json_event_print(json_t *event)
 {
     char *text = event ? pl_json_text(event, JSON_COMPACT) : NULL;

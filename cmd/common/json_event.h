@@ -8,4 +8,7 @@
  * was none to print it, or it is NULL; nothing is printed then. */
 int json_event_print(json_t *event);
 
+/* {"event": "error", "command": ..., "text": ...}: the last line of a command that fails. */
+void json_event_error(const char *cmd, const char *text);
+
 #endif

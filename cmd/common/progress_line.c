@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void progress_begin(struct progress *p, int quiet)
@@ -17,6 +18,15 @@ void progress_begin(struct progress *p, int quiet)
     p->shown = p->terminal ? 0 : p->started;
 }
 
+/* The last column stays free: some terminals wrap once it is filled. The window may change while we
+ * run, so it is asked each time. */
+static void cut_to_width(char *text)
+{
+    struct winsize window;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) || window.ws_col < 2) return;
+    if (strlen(text) >= window.ws_col) text[window.ws_col - 1] = 0;
+}
+
 void progress_show(struct progress *p, int force, const char *format, ...)
 {
     char text[240];
@@ -27,8 +37,9 @@ void progress_show(struct progress *p, int force, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    n = strlen(text);
     if (p->terminal) {
+        cut_to_width(text);
+        n = strlen(text);
         fprintf(stderr, "\r%s%*s", text, n < p->width ? (int)(p->width - n) : 0, "");
         p->width = n;
     } else {

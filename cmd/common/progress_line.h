@@ -1,5 +1,6 @@
 /* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal,
- * now and then a new one elsewhere. */
+ * now and then a new one elsewhere. On a terminal it is cut to the width, since a line that wraps
+ * would stay there with each update. */
 #ifndef PL_CMD_PROGRESS_H
 #define PL_CMD_PROGRESS_H
 

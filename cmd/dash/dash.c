@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "dash_folder.h"
 #include "cmd/common/join_options.h"
+#include "cmd/common/json_event.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/http/dashboard/run_records.h"
@@ -271,6 +272,7 @@ static int run_dash(int argc, char **argv)
         dash_folder_end(&o.training);
     }
     if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
+    if (rc && o.json) json_event_error("dash", err.text);
     latency_stop(o.distances);
     if (o.swarm.loop) swarm_close(&o.swarm);
     latency_close(o.distances);

@@ -12,6 +12,7 @@
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
 #include "cmd/common/process_memory.h"
+#include "cmd/common/outputs.h"
 #include "cmd/train/train_log.h"
 #include "data/files/file.h"
 #include "data/models/gpt2_file.h"
@@ -236,7 +237,7 @@ static int prepare(struct state *s, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;
     char *newest = NULL;
-    int rc = pl_folder_make(job->out, err);
+    int rc = outputs_check_folder(job->out, err);
     if (!rc) rc = open_optimizer(s, err);
     if (!rc) rc = open_text(s, err);
     if (!rc) rc = pl_checkpoint_newest(&newest, job->out, err);

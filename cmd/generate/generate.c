@@ -1,6 +1,7 @@
 /* generate.c - `potluck generate`: captions to pictures; what to draw, and with what. [TTT 3.4] */
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
+#include "cmd/common/outputs.h"
 #include "generate_job.h"
 #include "cmd/train/train_data.h"
 #include "data/files/file.h"
@@ -172,7 +173,7 @@ static int run(struct requests *w)
     if (!rc && ((rc = open_parts(w, &p, &rank, &be, &err)) ||
                 (w->nearest && (rc = open_references(w, &references, &p, &err)))))
         compute_explain(&err, rc, &be, 0, NULL);
-    if (!rc) rc = pl_folder_make(job->out, &err);
+    if (!rc) rc = outputs_check_folder(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) the best %lld of %lld are not known: all are kept\n",
                (long long)job->keep, (long long)job->n);

@@ -234,6 +234,7 @@ static int join(struct join *j)
     if (!rc && !j->show) rc = take_options(j, &err);
     if (!rc && !j->show && j->train.data_seed < 0) rc = draw_seed(&j->train.data_seed, &err);
     if (rc) fprintf(stderr, "potluck join: %s\n", err.text);
+    if (rc && j->train.swarm.json) json_event_error("join", err.text);
     return rc || j->show ? rc != 0 : train_run(&j->train);
 }
 

@@ -237,5 +237,6 @@ static int run_peer(int argc, char **argv)
     if ((rc = open_work(&work, &o, &err))) close_work(&work);
     else rc = run(&o, &swarm, &work, &ends, &err);
     if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);
+    if (rc && o.json) json_event_error("peer", err.text);
     return rc ? 1 : 0;
 }

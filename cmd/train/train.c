@@ -10,6 +10,8 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/checkpoint_options.h"
+#include "cmd/common/outputs.h"
+#include "cmd/common/json_event.h"
 #include "train.h"
 #include "data/models/checkpoint.h"
 #include "data/models/dalle_config.h"
@@ -177,13 +179,32 @@ static int default_batch(const struct train_requests *w)
 static int take_folder(const struct train_requests *w, struct pl_err *err)
 {
     char *newest = NULL;
-    int rc = pl_folder_make(w->job.out, err);
+    int rc = outputs_check_folder(w->job.out, err);
     if (!rc && !w->job.resume && !w->swarm.run) rc = pl_checkpoint_newest(&newest, w->job.out, err);
     if (newest)
         rc = pl_fail(err, PL_EUSE,
                      "%s exists: --resume continues from it; give another --out to keep it",
                      newest);
     free(newest);
+    return rc;
+}
+
+/* --resume may change options, as --steps or --lr; but it says which. A folder without the file is
+ * that of an older version, or of potluck peer. */
+static int compare_with_before(const struct train_requests *w, const struct run_manifest *now,
+                               struct pl_err *err)
+{
+    char *path = pl_path_join(w->job.out, TRAIN_OPTIONS_FILE), *text = NULL;
+    struct run_manifest *before = calloc(1, sizeof *before);
+    struct pl_err differs;
+    int rc = path && before ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
+        !manifest_read(before, text, strlen(text), NULL) && manifest_compare(now, before, &differs))
+        fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",
+                w->job.cmd, differs.text);
+    free(before);
+    free(text);
+    free(path);
     return rc;
 }
 
@@ -196,6 +217,7 @@ static int run(struct train_requests *w, struct pl_err *err)
     struct pl_outer *outer = NULL;
     struct pl_train_options training = { .peak = w->lr };
     struct run_manifest manifest;
+    char *options = NULL;
     enum train_end end;
     char path[PATH_MAX + 64];
     int rc = PL_OK;
@@ -221,11 +243,15 @@ static int run(struct train_requests *w, struct pl_err *err)
                                   w->tokenizer ? w->tokenizer
                                                : train_data_demo(path, sizeof path, "t5_2k.model"),
                                   err);
-    if (!rc && w->swarm.run) {
-        rc = train_describe(&manifest, w, &config, err);
-        if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
-        w->swarm.manifest = &manifest;
-    }
+    if (!rc) rc = train_describe(&manifest, w, &config, err);
+    if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
+    if (!rc && w->job.resume) rc = compare_with_before(w, &manifest, err);
+    /* A name or a model that no manifest can hold is no reason not to train. */
+    if (!rc && manifest_write(&options, &manifest, NULL) == PL_ENOMEM)
+        rc = pl_fail(err, PL_ENOMEM, "no memory");
+    w->swarm.manifest = &manifest;
+    w->job.options = options;
+    w->job.why = err;
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
@@ -262,13 +288,13 @@ static int run(struct train_requests *w, struct pl_err *err)
         rc = train_job_run(&end, trainer, &w->job);
         if (!rc && end == TRAIN_DONE && !w->job.quiet) {
             struct pairs_counts counts;
-            char text[256];
+            char text[256], folder[PATH_MAX];
             pl_batch_stream_counts(w->data.stream, &counts);
             pl_batch_stream_counts_text(text, sizeof text, &counts);
             fprintf(stderr,
                     "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
                     "next: potluck generate --model %s \"a caption\"\n",
-                    text, w->job.out, w->job.out);
+                    text, w->job.out, outputs_shell_word(folder, sizeof folder, w->job.out));
         }
     }
     pl_free(w->held_out.tokens);
@@ -276,6 +302,7 @@ static int run(struct train_requests *w, struct pl_err *err)
     pl_outer_close(outer);
     pl_trainer_close(trainer);
     pl_dalle_close(model);
+    free(options);
     return rc;
 }
 
@@ -330,9 +357,13 @@ static void use_swarm(struct train_requests *w)
 int train_run(struct train_requests *w)
 {
     struct pl_err err = { "" };
+    int rc;
     if (!w->job.micro_batch) w->job.micro_batch = default_batch(w);
     use_swarm(w);
-    return check(w) ? 2 : run(w, &err) ? 1 : 0;
+    if (check(w)) return 2;
+    rc = run(w, &err);
+    if (rc && w->swarm.json) json_event_error(w->job.cmd, err.text);
+    return rc != 0;
 }
 
 void train_requests_init(struct train_requests *w, const char *cmd)

@@ -9,6 +9,7 @@
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
 #include "train_log.h"
+#include "data/files/file.h"
 #include "data/models/checkpoint.h"
 #include "data/models/weights.h"
 #include "data/models/dalle_config.h"
@@ -36,7 +37,7 @@ struct state {
     double mean; /* seconds a call of `stepped`, running, and the steps that it has: */
     uint64_t stride;
     uint64_t last_step; /* of the call before */
-    int rollbacks;
+    int rollbacks, has_options;
 };
 
 const char *const train_optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32", NULL };
@@ -112,6 +113,20 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     return rc;
 }
 
+/* Once: what --resume compares its options with. */
+static int save_options(struct state *s, struct pl_err *err)
+{
+    char *path;
+    int rc;
+    if (s->has_options || !s->job->options) return PL_OK;
+    path = pl_path_join(s->job->out, TRAIN_OPTIONS_FILE);
+    rc = path ? pl_file_write(path, s->job->options, strlen(s->job->options), err)
+              : pl_fail(err, PL_ENOMEM, "%s: no memory", s->job->out);
+    free(path);
+    s->has_options = !rc;
+    return rc;
+}
+
 /* Now and as the job says. */
 static int save(struct state *s, struct pl_err *err)
 {
@@ -119,7 +134,7 @@ static int save(struct state *s, struct pl_err *err)
     int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, s->t->step, s->position,
                             job->out, job->keep, NULL, err);
     if (!rc) s->saved_step = s->t->step;
-    return rc;
+    return rc ? rc : save_options(s, err);
 }
 
 /* A checkpoint of a peer without data has no position: training begins at its own. */
@@ -165,12 +180,15 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
     const struct train_job *job = s->job;
     double rate = s->mean > 0 ? (double)r->samples / s->mean : 0;
     char left[24], took[24];
-    progress_show(
-        &s->progress, force,
-        "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s elapsed, %s left",
-        (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total, r->loss.text,
-        r->loss.image, rate, progress_time(took, progress_elapsed(&s->progress)),
-        progress_time(left, (double)(job->steps - s->t->step) / (double)s->stride * s->mean));
+    /* A narrow terminal shows the beginning. */
+    progress_show(&s->progress, force,
+                  "step %llu of %llu  loss %.4f  %.0f samples/s  %s left, %s elapsed  "
+                  "(text %.4f, image %.4f)",
+                  (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total,
+                  rate,
+                  progress_time(left,
+                                (double)(job->steps - s->t->step) / (double)s->stride * s->mean),
+                  progress_time(took, progress_elapsed(&s->progress)), r->loss.text, r->loss.image);
 }
 
 /* Accumulates the samples of one step. PL_EFORMAT: the loss is not finite, and the trainer is as
@@ -347,7 +365,8 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
     compute_explain(&err, rc, trainer->model->be, job->micro_batch, NULL);
     if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
-    else if (*end == TRAIN_STOPPED)
+    if (rc && job->why) *job->why = err;
+    if (!rc && *end == TRAIN_STOPPED)
         fprintf(stderr,
                 "stopped at step %llu of %llu; everything is saved in %s, continue with --resume\n",
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);

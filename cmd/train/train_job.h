@@ -8,7 +8,8 @@
 
 #include <jansson.h>
 
-#define TRAIN_DATA_NAME 33 /* half a SHA-256, and the zero */
+#define TRAIN_OPTIONS_FILE "options.json" /* a manifest, next to the checkpoints */
+#define TRAIN_DATA_NAME 33                /* half a SHA-256, and the zero */
 
 /* Where samples come from, micro_batch at a time. Order must depend on the position alone. */
 struct train_source {
@@ -64,6 +65,8 @@ struct train_job {
     struct train_held_out *held_out; /* NULL: none */
     struct pl_outer *outer;          /* of --algorithm, borrowed, in every checkpoint; NULL: none */
     train_swarm_fn *train_swarm;     /* NULL: alone */
+    const char *options; /* for TRAIN_OPTIONS_FILE, with the first checkpoint; NULL: none */
+    struct pl_err *why;  /* gets the error that train_job_run prints; NULL: nobody asks */
     void *swarm_context;
 };
 

@@ -179,7 +179,7 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
     char path[4200];
     memset(m, 0, sizeof *m);
     /* A longer name stays empty, and train_manifest_begin publishes nothing then. */
-    if (strlen(w->swarm.run) <= MANIFEST_TEXT_MAX) strcpy(m->run, w->swarm.run);
+    if (w->swarm.run && strlen(w->swarm.run) <= MANIFEST_TEXT_MAX) strcpy(m->run, w->swarm.run);
     snprintf(m->software, sizeof m->software, "potluck %s", PL_VERSION);
     snprintf(m->optimizer, sizeof m->optimizer, "%s", w->optimizer);
     snprintf(m->compression, sizeof m->compression, "%s", w->averaging.compression);

@@ -44,7 +44,7 @@ ls data/demo | grep '\.parquet$' >"$work/all"
 check "parts make up the data" test "$(sort "$work/read")" = "$(cat "$work/all")"
 refuses 1 "4 shards cannot be shared among 5 peers" train --steps 1 --out "$work/none" --part 1/5
 refuses 2 "from 1 to 3" train --steps 1 --out "$work/none" --part 4/3
-refuses 1 "saved for other shards" train --steps 2 --out "$work/part1" --part 2/3 --resume
+refuses 1 "saved for other shards" train --steps 1 --out "$work/part1" --part 2/3 --resume
 
 # Ctrl-C saves and stops.
 "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 0 \
@@ -116,6 +116,30 @@ refuses 1 "no checkpoint" train --out "$work/empty" --resume
 refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.png"
+
+# What is said: which options differ, an error for programs, a command to type, in the terminal's width.
+said() { # what, pattern, command...
+    what=$1 want=$2; shift 2
+    "$@" >"$work/said" 2>&1
+    if grep -qE -- "$want" "$work/said"; then ok "$what"; else fail "$what: no '$want'"; tail -n 3 "$work/said"; fi
+}
+told() { "$POTLUCK" train --config test/program/tiny.json --limit 16 --batch 4 "$@"; }
+said "the next command, quoted" "^next: potluck generate --model '.*/a b'" told --steps 1 --target-batch 4 --out "$work/a b"
+said "--resume names what differs" 'warning: --resume with other options: learning rate: 0.5 here, 0.01 in the run; steps: 2 here, 1 in the run before' \
+    told --steps 2 --target-batch 4 --lr 0.5 --resume --out "$work/a b" --quiet
+said "and nothing else" '^$' sh -c "'$POTLUCK' train --config test/program/tiny.json --limit 16 --batch 4 --steps 2 --target-batch 4 --lr 0.5 \
+    --resume --out '$work/a b' --quiet 2>&1 | grep -c warning: | sed 's/^0$//'"
+said "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' told --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
+said "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
+said "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
+said "and the folder of pictures" '/proc/nosuch' timeout 60 "$POTLUCK" generate --model "$work/a b" "a cat" --out /proc/nosuch/pictures
+if command -v script >/dev/null; then
+    script -qec "stty cols 40; '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 --out '$work/w'" \
+        /dev/null </dev/null | tr '\r' '\n' >"$work/said"
+    check "a line of progress fits the terminal" sh -c "grep -q '^step .*loss' '$work/said' && ! grep '^step' '$work/said' | grep -q '.\{40\}'"
+else
+    echo "skip a line of progress fits the terminal: script is not installed"; skipped=$((skipped + 1))
+fi
 
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0

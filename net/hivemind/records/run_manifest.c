@@ -23,7 +23,7 @@ static const struct field {
 } fields[] = {
 #define AT(member) offsetof(struct run_manifest, member)
 #define WORDS(member) TEXT, AT(member), sizeof((struct run_manifest *)0)->member, 0, 0
-    { "run", "run", WORDS(run), ALWAYS },
+    { "run", "run", WORDS(run), WHERE_BOTH },
     { "software", "software", WORDS(software), NEVER },
     { "optimizer", "optimizer", WORDS(optimizer), ALWAYS },
     { "lr", "learning rate", REAL, AT(lr), 0, 0, 1e3, ALWAYS },

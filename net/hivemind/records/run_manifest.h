@@ -57,8 +57,8 @@ int manifest_write(char **text, const struct run_manifest *m, struct pl_err *err
 int manifest_read(struct run_manifest *m, const char *text, size_t n, struct pl_err *err);
 
 /* PL_OK if both train the same way. Otherwise PL_EUSE, and err names each field that differs with
- * both values. Not compared: software, data and seed, which may be each peer's own; digests only
- * where both sides have one. */
+ * both values. Not compared: software, data and seed, which may be each peer's own; the run's name
+ * and digests only where both sides have one. */
 int manifest_compare(const struct run_manifest *ours, const struct run_manifest *theirs,
                      struct pl_err *err);
 

@@ -24,6 +24,8 @@
 
 #define PRUNE_EVERY 360     /* updates: an hour */
 #define DRAW_AT_LEAST 300.0 /* s */
+/* s; a peer reports its progress every 30 s, and its metrics with each step */
+#define FRESH 120.0
 
 struct dashboard {
     struct http_server *server;
@@ -173,13 +175,13 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
 /* --- an update ----------------------------------------------------------------------- */
 
 /* Ended: at the last step of the schedule, and nobody trains any more. Silent: there are records,
- * but no peer has renewed its progress within a minute. A run without progress records (a log file)
- * is what the page's reader sees by its age. */
+ * but none is new. A log on the page's machine is as old as its last line. */
 static enum feed_status status_of(const struct feed_state *s, const struct seen *seen)
 {
     if (!seen->count) return FEED_EMPTY;
     if (seen->progress_count || !strcmp(seen->peers[0].key, DASHBOARD_THIS)) return FEED_LIVE;
-    return s->total_steps && s->step >= s->total_steps ? FEED_ENDED : FEED_SILENT;
+    if (s->total_steps && s->step >= s->total_steps) return FEED_ENDED;
+    return s->time - s->seen < FRESH ? FEED_LIVE : FEED_SILENT;
 }
 
 /* By wall clock, once it is known; before that the schedule's end is a guess from speeds. */
