@@ -18,7 +18,7 @@ book: ## the book, with figures to play with: build/book/index.html (installs pa
 	@$(call install_missing,$(BOOK_PACKAGES) $(DOC_PACKAGES))
 	@$(MAKE) --no-print-directory -s book-pages
 	@echo "$(BOOK)/index.html"
-book-pages: $(BOOK_NOTES)/sources.stamp $(BOOK)/index.html $(BOOK)/figures/ref.js $(BOOK_STATIC)
+book-pages: $(BOOK_NOTES)/sources.stamp $(BOOK)/index.html $(addprefix $(BOOK)/figures/,ref.js model.js) $(BOOK_STATIC)
 
 # The API reference, as `make doc` makes it, where doxygen is there. Its index of names (api.tag) says where each one is.
 $(BOOK_NOTES)/api.stamp: paper/api/Doxyfile $(wildcard ref/*.h ref/*/*.h)
@@ -41,9 +41,9 @@ $(BOOK)/index.html: paper/book/README.md $(BOOK_PARTS) $(BOOK_CHAPTERS)
 $(foreach p,$(BOOK_PAPERS),$(eval $(BOOK)/$(subst /,-,$(p:.md=.html)): $(p) $(BOOK_PARTS); @mkdir -p $(BOOK)/figures $(BOOK_NOTES) && $$(BOOK_PANDOC) --from gfm+tex_math_dollars))
 -include $(wildcard $(BOOK_NOTES)/*.d)
 
-# The figures' WebAssembly: ref/ as it is, and of runtime/ what opens a model. It is a text in a
+# The figures' WebAssembly: ref/ as it is, and of runtime/ what opens a model and samples. It is a text in a
 # script, since a page from file:// may not fetch. wasi-libc declares madvise for those who say so.
-WASM_C       = $(REF_C) $(addprefix runtime/,dalle_run.c workspace.c batch_shards.c) paper/book/figures/figures.c
+WASM_C       = $(REF_C) $(addprefix runtime/,batch_shards.c dalle_run.c generate.c kv_cache.c models.c pool.c workspace.c) paper/book/figures/figures.c
 WASM_O       = $(patsubst %.c,$(BUILD)/wasm/%.o,$(WASM_C))
 WASM_EXPORTS = pl_alloc pl_free pl_balance_fractions pl_codebook pl_code_run pl_rotary_angles pl_rotary_channels pl_rotary_tables \
 	ref_rotary ref_quantize ref_dequantize ref_median
@@ -58,6 +58,14 @@ $(BOOK)/figures/ref.js: $(BUILD)/wasm/ref.wasm
 	@mkdir -p $(BOOK)/figures
 	{ printf '"use strict";\nconst REF_WASM = "'; base64 -w 0 $<; echo '";'; } > $@.new && mv $@.new $@
 comma = ,
+
+# The model that a page draws with: the newest checkpoint of `make demo`, or of another training's folder.
+BOOK_MODEL ?= out/demo
+BOOK_CHECKPOINTS = $(wildcard $(BOOK_MODEL)/checkpoint-*.safetensors)
+$(BOOK)/figures/model.js: paper/book/model.py paper/book/book.mk $(BOOK_CHECKPOINTS)
+	@mkdir -p $(BOOK)/figures
+	$(if $(BOOK_CHECKPOINTS),$(PYTHON) $< $(BOOK_MODEL) data/demo/codec.safetensors data/demo/t5_2k.model,echo 'const MODEL = null;') > $@.new
+	@mv $@.new $@
 -include $(WASM_O:.o=.d)
 
 # Every file of the source that some page links to, as a page with numbered lines.

@@ -5,7 +5,8 @@
 --   ::: {.notebook file=... section="6. LAMB"}            that section's text (first=2: two paragraphs of it); pictures=1: with
 --                                                         what its cells drew
 --   ::: {.paper file=paper/swarm.md section="Structure"}  a section of another document
---   ::: {.play figure=masks}                              a figure that the reader moves: figures/masks.js
+--   ::: {.play figure=masks}                              a figure that the reader moves: figures/masks.js (scripts="a b":
+--                                                         others that it needs before)
 --
 -- The first use of a glossary's term in a chapter becomes a link to the glossary, a file's name a link to its source. What is
 -- named and not there ends the build.
@@ -338,6 +339,7 @@ function Pandoc(doc)
             if div.classes:includes("play") then
                 local name = div.attributes.figure
                 if not exists("paper/book/figures/" .. name .. ".js") then fail("there is no figure %s", name) end
+                for script in (div.attributes.scripts or ""):gmatch("%S+") do figures[#figures + 1] = script end
                 figures[#figures + 1] = name
                 div.identifier = "figure-" .. name
                 div.attributes = {}

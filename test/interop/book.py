@@ -1,22 +1,25 @@
 """The book of `make book`: every link leads somewhere, listings are the sources', golden values come out of the figures'
-WebAssembly (in node and in Chromium), and the figures answer.
+WebAssembly (in node and in Chromium), the figures answer, and the page draws what `potluck generate` does.
 
 usage: book.py POTLUCK [SCREENSHOT_FOLDER]      POTLUCK's folder is the build folder
 Without pandoc, or without clang, lld and wasi-libc, all is skipped; without node or Chromium their parts are.
 """
 import base64
 import html.parser
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 
 import steps
 from browser import axe_on, complaints, open_browser, size, with_selenium
 from steps import skip, step, until as wait_for
 
+POTLUCK = os.path.abspath(sys.argv[1])
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.path.dirname(os.path.abspath(sys.argv[1]))
 SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
@@ -198,7 +201,7 @@ def check_figures(browser):
         for box in browser.find_elements(By.CSS_SELECTOR, ".play"):
             name = box.get_attribute("id")
             step(f"{name} starts", wait_for(lambda: box.get_attribute("data-ready")), complaints(browser))
-            still = browser.execute_script(MOVE, box)
+            still = browser.execute_script(MOVE, box) if name != "figure-draw" else []  # whose controls wait for "Draw"
             step(f"{name}: every control changes it", not still, still)
             if SHOTS:
                 box.screenshot(os.path.join(SHOTS, name + ".png"))
@@ -243,6 +246,97 @@ def check_what_figures_show(browser):
     step("a Byzantine peer is dragged away: the mean follows, CenteredClip does not", new[0] > old[0] + 0.05 and abs(new[2] - old[2]) < 0.05, (old, new))
 
 
+# --- a model of the page's own: what it tokenizes and samples is what the programs do ----------------
+
+# Of the eight pairs that the test's model learns by heart, and texts that normalization changes.
+CAPTIONS = ["luggage", "flag: Wales", "up-left arrow", "farmer: medium skin tone"]
+TEXTS = ["", "Two  Words", "\u00dcn\u00efc\u00f6d\u00e9 text", "full \ufb01 width \uff21\uff22\uff23", "\u65e5\u672c flag", "up-left arrow!?"]
+
+
+def run(*words, **keys):
+    return subprocess.run([POTLUCK, *words], cwd=ROOT, capture_output=True, text=True, timeout=steps.PATIENCE, **keys)
+
+
+def trained(folder):
+    """The script with a model of some seconds' training, and what `potluck generate` draws with it."""
+    done = run("train", "--quiet", "--config", "test/program/tiny.json", "--limit", "8", "--steps", "300", "--batch", "8", "--target-batch", "8",
+               "--lr", "0.03", "--out", folder, "--save-every", "0", "--evaluate-every", "0", "--threads", "1")
+    drawn = run("generate", "--model", folder, "--greedy", "--quiet", "--out", folder + "/pictures", *CAPTIONS)
+    script = subprocess.run([sys.executable, "paper/book/model.py", folder, "data/demo/codec.safetensors", "data/demo/t5_2k.model"],
+                            cwd=ROOT, capture_output=True, text=True)
+    if not done.returncode == drawn.returncode == script.returncode == 0:
+        step("a model for the page", False, done.stderr + drawn.stderr + script.stderr)
+        return None
+    with open(folder + "/model.js", "w") as f:
+        f.write(script.stdout)
+    with open(folder + "/pictures/pictures.json") as f:
+        return json.load(f)["pictures"]
+
+
+def draw_in_node(folder, pictures):
+    if not shutil.which("node"):
+        skip("the page's sampler in node", "node is missing")
+        return
+    with open(os.path.join(ROOT, "data", "demo", "holdout.txt")) as f:
+        lines = CAPTIONS + TEXTS + f.read().splitlines()
+    with open(folder + "/lines", "w") as f:
+        f.write("".join(line + "\n" for line in lines))
+    done = subprocess.run(["node", "test/page/sampler.js", WASM, folder + "/model.js", folder + "/lines", str(len(CAPTIONS))], cwd=ROOT,
+                          capture_output=True, text=True, timeout=steps.PATIENCE)
+    if done.returncode:
+        step("the page's sampler in node", False, done.stderr[-500:])
+        return
+    page = json.loads(done.stdout)
+    said = run("tokenize", "--model", "data/demo/t5_2k.model", input="".join(line + "\n" for line in lines))
+    want = [[int(i) for i in line.split()] for line in said.stdout.split("\n")[:-1]]
+    wrong = [(line, a, b) for line, a, b in zip(lines, page["tokens"], want) if a != b]
+    step(f"the page's tokens are those of potluck tokenize, {len(lines)} texts", len(want) == len(lines) and not wrong, wrong[:3])
+    codes = [p["codes"] for p in page["drawn"]]
+    step("the page samples what potluck generate does", codes == [p["codes"] for p in pictures] and len({tuple(c) for c in codes}) == len(CAPTIONS))
+
+
+# The pixels of a data URL, and of the first canvas, at the canvas' size.
+PIXELS = """
+const [url, done] = arguments, canvas = document.querySelector('#figure-draw canvas');
+const image = new Image();
+image.onload = () => {
+    const other = document.createElement('canvas'), context = other.getContext('2d');
+    other.width = canvas.width, other.height = canvas.height;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    const [a, b] = [canvas, other].map((c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data);
+    done([canvas.dataset.codes, a.reduce((most, v, i) => Math.max(most, Math.abs(v - b[i])), 0)]);
+};
+image.src = url;
+"""
+
+
+def draw_in(browser, folder, pictures):
+    """The chapter's page with that model; typed in, as a reader does."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    shutil.copytree(os.path.join(BOOK, "figures"), folder + "/figures")
+    for name in ("04-pictures.html", "book.css"):
+        shutil.copy(os.path.join(BOOK, name), folder)
+    shutil.copy(folder + "/model.js", folder + "/figures/model.js")
+    browser.get("file://" + folder + "/04-pictures.html")
+    box = browser.find_element(By.ID, "figure-draw")
+    wait_for(lambda: box.get_attribute("data-ready"))
+    browser.execute_script("const s = arguments[0].querySelector('input[type=range]'); s.value = 0; s.dispatchEvent(new Event('input'))", box)
+    for caption, picture in list(zip(CAPTIONS, pictures))[:2]:
+        field = box.find_element(By.CSS_SELECTOR, "input[type=text]")
+        field.clear()
+        field.send_keys(caption + Keys.ENTER)
+        wait_for(lambda: box.get_attribute("data-drawn") == caption)
+        with open(f"{folder}/pictures/{picture['file']}", "rb") as f:
+            codes, apart = browser.execute_async_script(PIXELS, "data:image/png;base64," + base64.b64encode(f.read()).decode())
+        step(f"typed in Chromium, '{caption}' is the picture of potluck generate", codes == " ".join(map(str, picture["codes"])) and apart <= 1, apart)
+    seconds = re.search(r"([\d.]+) s each", box.text)
+    step("the figure says how long a picture took", seconds, box.text)
+    if SHOTS:
+        box.screenshot(os.path.join(SHOTS, "figure-draw.png"))
+
+
 def main():
     with_selenium()
     steps.needs()
@@ -256,9 +350,15 @@ def main():
         check_pages()
         check_stale()
         golden_in_node()
+        folder = tempfile.mkdtemp()
+        pictures = trained(folder)
+        if pictures:
+            draw_in_node(folder, pictures)
         browser, why = open_browser()
         if browser:
             try:
+                if pictures:
+                    draw_in(browser, folder, pictures)
                 golden_in(browser)
                 check_figures(browser)
                 check_what_figures_show(browser)
@@ -266,6 +366,7 @@ def main():
                 browser.quit()
         else:
             skip("the figures in a browser", why)
+        shutil.rmtree(folder)
     sys.exit(steps.closing())
 
 

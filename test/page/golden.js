@@ -10,29 +10,6 @@
 const GOLDEN_FILES = ["dalle/masks_small", "dalle/rotary_16", "dalle/reversible_9", "quant/codebooks", "quant/blockwise",
     "optim/lamb32_clip", "aggregate/allreduce_none", "aggregate/centered_clip"];
 
-/* A safetensors file: its configuration, and tensors by name as typed arrays (float16 as float32). */
-function openTensors(bytes) {
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), start = 8 + Number(view.getBigUint64(0, true));
-    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, start)));
-    const types = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array, F16: Uint16Array };
-    return {
-        config: JSON.parse(header.__metadata__?.config || "{}"),
-        names: Object.keys(header).filter((name) => name !== "__metadata__"),
-        shape: (name) => header[name].shape,
-        get(name) {
-            if (!header[name]) throw new Error("no tensor " + name);
-            const [from, to] = header[name].data_offsets, values = new types[header[name].dtype](bytes.slice(start + from, start + to).buffer);
-            return header[name].dtype === "F16" ? Float32Array.from(values, fromHalf) : values;
-        },
-    };
-}
-
-function fromHalf(half) {
-    const exponent = half >> 10 & 31, fraction = half & 1023, sign = half >> 15 ? -1 : 1;
-    if (exponent === 31) return fraction ? NaN : sign * Infinity;
-    return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction / 1024 * 2 ** -14);
-}
-
 /* max |got - want| / max |want|; a NaN that only one of them has is infinitely far. */
 function relative(got, want) {
     let error = got.length === want.length ? 0 : Infinity, largest = 0;
@@ -101,7 +78,7 @@ function potluckGolden(ref, files) {
         const { T, F, depth, dim, heads, dim_head, batch, S } = pattern.config, n = batch * S * dim;
         ref.call("figure_stack_open", depth, T, F, dim, heads, dim_head, batch, 1);
         for (const name of pattern.names.filter((x) => x.startsWith("param.")))
-            ref.call("figure_stack_put", name.slice(6), pattern.get(name), pattern.get(name).length);
+            ref.call("figure_model_put", "model.transformer." + name.slice(6), pattern.get(name), pattern.get(name).length);
         ref.call("figure_stack_angles", pattern.get("pos_emb").filter((_, i) => i % 2 === 0));
         ref.call("figure_stack_begin", pattern.get("x"), n);
         const read = () => { // a and b of a position next to each other, as in the file
@@ -200,10 +177,11 @@ function potluckGolden(ref, files) {
 
 if (typeof module !== "undefined") {
     const fs = require("fs"), path = require("path");
-    const { Ref } = require(path.join(__dirname, "../../paper/book/figures/figure.js"));
+    const shared = require(path.join(__dirname, "../../paper/book/figures/figure.js"));
+    globalThis.openTensors = shared.openTensors;
     const [, , wasm, folder] = process.argv, files = {};
     for (const name of GOLDEN_FILES) files[name] = new Uint8Array(fs.readFileSync(path.join(folder, name + ".safetensors")));
-    Ref.open(fs.readFileSync(wasm)).then((ref) => {
+    shared.Ref.open(fs.readFileSync(wasm)).then((ref) => {
         const cases = potluckGolden(ref, files), failed = cases.filter((c) => !c.good).length;
         for (const { name, error, allowed, good } of cases) console.log(`${good ? "ok  " : "FAIL"} ${name}  error ${error.toExponential(1)} of ${allowed}`);
         console.log(`${cases.length - failed} passed, ${failed} failed`);

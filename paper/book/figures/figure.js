@@ -63,6 +63,29 @@ class Ref {
     }
 }
 
+/* A safetensors file: its configuration, and tensors by name as typed arrays (float16 as float32). */
+function openTensors(bytes) {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), start = 8 + Number(view.getBigUint64(0, true));
+    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, start)));
+    const types = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array, F16: Uint16Array };
+    return {
+        config: JSON.parse(header.__metadata__?.config || "{}"),
+        names: Object.keys(header).filter((name) => name !== "__metadata__"),
+        shape: (name) => header[name].shape,
+        get(name) {
+            if (!header[name]) throw new Error("no tensor " + name);
+            const [from, to] = header[name].data_offsets, values = new types[header[name].dtype](bytes.slice(start + from, start + to).buffer);
+            return header[name].dtype === "F16" ? Float32Array.from(values, fromHalf) : values;
+        },
+    };
+}
+
+function fromHalf(half) {
+    const exponent = half >> 10 & 31, fraction = half & 1023, sign = half >> 15 ? -1 : 1;
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction / 1024 * 2 ** -14);
+}
+
 /* The same numbers on every visit: normal values of deviation 1. */
 function normals(n, seed) {
     let state = seed;
@@ -70,13 +93,16 @@ function normals(n, seed) {
     return Float32Array.from({ length: n }, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
 }
 
+/* Of base64, in which a page has what it may not fetch. */
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
 /* --- a figure on its page --------------------------------------------------------------------- */
 
 function figure(name, draw) {
     const box = document.getElementById("figure-" + name);
     box.setAttribute("role", "group");
     box.setAttribute("aria-label", "Figure: " + name);
-    figure.ref ||= Ref.open(Uint8Array.from(atob(REF_WASM), (c) => c.charCodeAt(0)));
+    figure.ref ||= Ref.open(bytesOf(REF_WASM));
     figure.ref.then((ref) => draw(ref, box)).then(() => box.dataset.ready = "1", (error) => {
         add(box, "p", { class: "words" }, "This figure did not start: " + error.message);
         throw error;
@@ -116,6 +142,11 @@ function controls(box, update) {
             select.value = value;
             select.addEventListener("change", update);
             return select;
+        },
+        text(label, value) {
+            const input = add(add(row, "label", {}, label + " "), "input", { type: "text", maxlength: 200 });
+            input.value = value;
+            return input;
         },
         button(label, press) {
             const button = add(row, "button", { type: "button" }, label);
@@ -165,4 +196,4 @@ function draggable(svg, element, move) {
     element.addEventListener("pointermove", (event) => { if (element.hasPointerCapture(event.pointerId)) at(event); });
 }
 
-if (typeof module !== "undefined") module.exports = { Ref, normals };
+if (typeof module !== "undefined") module.exports = { Ref, bytesOf, normals, openTensors };

@@ -10,6 +10,8 @@
 #include "ref/mask.h"
 #include "ref/model/dalle.h"
 #include "runtime/dalle_run.h"
+#include "runtime/generate.h"
+#include "runtime/models.h"
 #include "runtime/workspace.h"
 
 #include <string.h>
@@ -197,15 +199,22 @@ int figure_clip(double *v, const float *x, const double *weight, int n, int d, d
     return rc ? rc : result.clipped;
 }
 
-/* --- reversible blocks: pl_stack_block, and the way back -------------------------------------- */
+/* --- a model of the reader's own: pl_dalle_open, pl_params_put, pl_generate ------------------- */
 
 static struct pl_dalle *model;
-static int batch; /* sequences in the streams */
 
-/* A stack of L blocks with random parameters, its streams begun with (B,S,D) zeros; S = P + F F - 1
- * positions. The model before it is closed. */
-int EXPORT(figure_stack_open)(int L, int T, int F, int D, int H, int d, int B, int seed);
-int figure_stack_open(int L, int T, int F, int D, int H, int d, int B, int seed)
+static int put(const struct pl_params *params, const char *name, const float *values, int n)
+{
+    long index = pl_params_find(params, name);
+    if (index < 0 || params->list[index].n != (size_t)n)
+        return pl_fail(&last_error, PL_ENOTFOUND, "no tensor %.100s of %d elements", name, n);
+    return pl_params_put(params, (size_t)index, values);
+}
+
+/* A model in the reference run's pattern, a window of 5 at the end; its parameters are zero. The
+ * model before it is closed. Returns how many tensors it wants. */
+int EXPORT(figure_model_open)(int T, int F, int D, int H, int d, int L, int V, int Vi);
+int figure_model_open(int T, int F, int D, int H, int d, int L, int V, int Vi)
 {
     struct pl_dalle_config config = { .name = "figure",
                                       .T = T,
@@ -214,31 +223,94 @@ int figure_stack_open(int L, int T, int F, int D, int H, int d, int B, int seed)
                                       .H = H,
                                       .d = d,
                                       .L = L,
-                                      .V = 2,
-                                      .Vi = 2,
+                                      .V = V,
+                                      .Vi = Vi,
                                       .pad = 1,
                                       .image_weight = 7 };
     int rc;
     pl_dalle_close(model);
     pl_dalle_config_pattern(&config, 5, 1);
-    batch = B;
     rc = pl_dalle_open(&model, &config, reference(), 0, &last_error);
-    if (!rc) rc = pl_dalle_init(model, (uint64_t)seed);
-    return rc ? rc
-              : pl_stack_reserve(&model->stack, B * pl_dalle_positions(&config), PL_REVERSIBLE, 0);
+    return rc ? rc : (int)model->params.count;
 }
 
-/* Parameter `name` (without "model.transformer.") from n values. */
-int EXPORT(figure_stack_put)(const char *name, const float *values, int n);
-int figure_stack_put(const char *name, const float *values, int n)
+/* Parameter `name`, as DALLE-pytorch calls it, from n values. */
+int EXPORT(figure_model_put)(const char *name, const float *values, int n);
+int figure_model_put(const char *name, const float *values, int n)
 {
-    char full[PL_NAME_MAX];
-    long index;
-    if (strlen(name) + sizeof "model.transformer." > sizeof full) return PL_EUSE;
-    strcat(strcpy(full, "model.transformer."), name);
-    index = pl_params_find(&model->params, full);
-    if (index < 0 || model->params.list[index].n != (size_t)n) return PL_ENOTFOUND;
-    return pl_params_put(&model->params, (size_t)index, values);
+    return put(&model->params, name, values, n);
+}
+
+/* codes (F F) of a caption's tokens (T); temperature 0: always the likeliest. */
+int EXPORT(figure_generate)(int32_t *codes, const int32_t *text, int top_k, double temperature,
+                            int seed);
+int figure_generate(int32_t *codes, const int32_t *text, int top_k, double temperature, int seed)
+{
+    struct pl_generate_options options = pl_generate_options();
+    options.greedy = temperature == 0;
+    options.sampling.top_k = top_k;
+    if (temperature > 0) options.sampling.temperature = temperature;
+    options.seed = (uint64_t)seed;
+    return pl_generate(model, codes, text, 1, &options, &last_error);
+}
+
+/* --- its codec: pl_vqgan_decode --------------------------------------------------------------- */
+
+static struct pl_vqgan codec;
+
+/* A codec with a multiple of ch channels for each of its levels. Returns how many tensors it
+ * wants. */
+int EXPORT(figure_codec_open)(int ch, const int32_t *multiples, int levels, int blocks,
+                              int resolution, int z_channels, int embed_dim, int n_embed,
+                              int norm_groups);
+int figure_codec_open(int ch, const int32_t *multiples, int levels, int blocks, int resolution,
+                      int z_channels, int embed_dim, int n_embed, int norm_groups)
+{
+    struct pl_vqgan_config config = { .ch = ch,
+                                      .levels = levels,
+                                      .num_res_blocks = blocks,
+                                      .resolution = resolution,
+                                      .z_channels = z_channels,
+                                      .embed_dim = embed_dim,
+                                      .n_embed = n_embed,
+                                      .norm_groups = norm_groups };
+    int rc;
+    if (levels > PL_VQ_LEVELS_MAX) return PL_EUSE;
+    for (int l = 0; l < levels; l++) config.ch_mult[l] = multiples[l];
+    if ((rc = pl_vqgan_check(&config, &last_error))) return rc;
+    if (codec.params.list) pl_vqgan_clear(&codec);
+    rc = pl_vqgan_init(&codec, &config, reference(), 0);
+    return rc ? rc : (int)codec.params.count;
+}
+
+/* Tensor `name`, as taming-transformers calls it, from n values. */
+int EXPORT(figure_codec_put)(const char *name, const float *values, int n);
+int figure_codec_put(const char *name, const float *values, int n)
+{
+    return put(&codec.params, name, values, n);
+}
+
+/* The picture x (3,side,side) of codes (F,F). */
+int EXPORT(figure_decode)(float *x, const int32_t *codes, int F);
+int figure_decode(float *x, const int32_t *codes, int F)
+{
+    return pl_vqgan_decode(&codec, x, codes, 1, F, F);
+}
+
+/* --- reversible blocks: pl_stack_block, and the way back -------------------------------------- */
+
+static int batch; /* sequences in the streams */
+
+/* A stack of L blocks with random parameters; S = T + F F positions, B sequences. */
+int EXPORT(figure_stack_open)(int L, int T, int F, int D, int H, int d, int B, int seed);
+int figure_stack_open(int L, int T, int F, int D, int H, int d, int B, int seed)
+{
+    int rc = figure_model_open(T, F, D, H, d, L, 2, 2);
+    batch = B;
+    if (rc >= 0) rc = pl_dalle_init(model, (uint64_t)seed);
+    return rc ? rc
+              : pl_stack_reserve(&model->stack, B * pl_dalle_positions(&model->config),
+                                 PL_REVERSIBLE, 0);
 }
 
 /* The rotary angles (S+1,R/2), and the input (B,S,D), with which both streams begin. */
