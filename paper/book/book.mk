@@ -41,9 +41,9 @@ $(BOOK)/index.html: paper/book/README.md $(BOOK_PARTS) $(BOOK_CHAPTERS)
 $(foreach p,$(BOOK_PAPERS),$(eval $(BOOK)/$(subst /,-,$(p:.md=.html)): $(p) $(BOOK_PARTS); @mkdir -p $(BOOK)/figures $(BOOK_NOTES) && $$(BOOK_PANDOC) --from gfm+tex_math_dollars))
 -include $(wildcard $(BOOK_NOTES)/*.d)
 
-# The figures' WebAssembly: ref/ as it is, and of runtime/ what opens a model and samples. It is a text in a
-# script, since a page from file:// may not fetch. wasi-libc declares madvise for those who say so.
-WASM_C       = $(REF_C) $(addprefix runtime/,batch_shards.c dalle_run.c generate.c kv_cache.c models.c pool.c workspace.c) paper/book/figures/figures.c
+# The figures' WebAssembly: ref/, and runtime/ without its shared libraries and threads; what no figure calls is not linked. It
+# is a text in a script, since a page from file:// may not fetch. wasi-libc declares madvise for those who say so.
+WASM_C       = $(REF_C) $(filter-out runtime/backend_open.c runtime/replicas.c,$(wildcard runtime/*.c)) paper/book/figures/figures.c
 WASM_O       = $(patsubst %.c,$(BUILD)/wasm/%.o,$(WASM_C))
 WASM_EXPORTS = pl_alloc pl_free pl_balance_fractions pl_codebook pl_code_run pl_rotary_angles pl_rotary_channels pl_rotary_tables \
 	ref_rotary ref_quantize ref_dequantize ref_median
