@@ -139,9 +139,9 @@ static void check_join(struct leader *l, const json_t *joins, size_t at,
     /* The accepted follower stays while the next request is refused as a duplicate; then it
      * leaves. */
     if (first_answer(c) == MSG_DUPLICATE_PEER_ID)
-        matchmaking_asker_gone(&l->m, json_array_get(joins, at - 1));
+        matchmaking_request_gone(&l->m, json_array_get(joins, at - 1));
     else if (!l->ended && first_answer(json_array_get(joins, at + 1)) != MSG_DUPLICATE_PEER_ID)
-        matchmaking_asker_gone(&l->m, c);
+        matchmaking_request_gone(&l->m, c);
     bytes_clear(&raw);
 }
 

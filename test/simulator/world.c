@@ -235,7 +235,7 @@ static void happen(struct world *w, struct event *e)
             matchmaking_request(&p->m, w->now, s, &w->peer[s->asker].m.o.self, e->blob->data,
                                 e->blob->n);
         break;
-    case E_ASKER_GONE: matchmaking_asker_gone(&p->m, s); break;
+    case E_ASKER_GONE: matchmaking_request_gone(&p->m, s); break;
     case E_ANSWER:
         if (!s->open || p->asked != s) break;
         if (e->last) s->open = 0;

@@ -124,16 +124,18 @@ static void next_key(struct averager *a)
 /* Why the search found no group, as far as it can tell. */
 static void no_group(struct averager *a)
 {
-    const char *why =
-        !a->search.mm.met && !a->search.mm.met_misfits ? "no other peer was looking for a group"
-        : a->search.mm.met_misfits
-            ? "the peers found average other tensors; your side, if they agree with each other: "
-              "your model or your options differ from theirs"
-        : a->search.mm.met_refusals
-            ? "the peers found refuse us (PROTOCOL_VIOLATION); your side, if others can join: they "
-              "banned us for a while for false messages, or they do not speak our version of the "
-              "protocol"
-            : a->search.ask.why.text;
+    static const char *const reason[] = {
+        [MATCHMAKING_SEEN_NONE] = "no other peer was looking for a group",
+        [MATCHMAKING_SEEN_REFUSAL] =
+            "the peers found refuse us (PROTOCOL_VIOLATION); your side, if others can join: they "
+            "banned us for a while for false messages, or they do not speak our version of the "
+            "protocol",
+        [MATCHMAKING_SEEN_INCOMPATIBLE] =
+            "the peers found average other tensors; your side, if they agree with each other: "
+            "your model or your options differ from theirs",
+    };
+    const char *why = reason[a->search.mm.seen];
+    if (!why) why = a->search.ask.why.text;
     pl_fail(&a->call.why, a->search.status, "averaging: found no group for %.100s in time%s%s",
             a->names.key, why[0] ? ": " : "", why);
 }

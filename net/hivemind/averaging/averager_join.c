@@ -258,7 +258,7 @@ static void request_failed(void *context, struct rpc_stream *s, int status, cons
 {
     struct join_request *request = context;
     (void)s, (void)status, (void)why;
-    matchmaking_asker_gone(&averager_of(request)->search.mm, request);
+    matchmaking_request_gone(&averager_of(request)->search.mm, request);
     free_request(request);
 }
 
@@ -470,7 +470,7 @@ void averager_join_close(struct averager *a)
 {
     if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_JOIN]);
     while (a->search.requests.first) {
-        matchmaking_asker_gone(&a->search.mm, a->search.requests.first);
+        matchmaking_request_gone(&a->search.mm, a->search.requests.first);
         free_request((struct join_request *)a->search.requests.first);
     }
 }

@@ -51,6 +51,7 @@ void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o
 {
     memset(m, 0, sizeof *m);
     m->o = *o;
+    m->begin = INFINITY;
     m->callbacks = callbacks;
     m->context = context;
 }
@@ -93,7 +94,6 @@ static void declare(struct matchmaking *m, double now)
      * milliseconds, and one that asked too early, and was told NOT_DECLARED, stays away
      * until the next declaration. */
     m->begin = m->window_ends = end_of_window(m, now);
-    m->declared = 1;
     m->callbacks->declare(m->context, m->begin, 1);
 }
 
@@ -102,7 +102,6 @@ static void declare(struct matchmaking *m, double now)
 static void only_ask(struct matchmaking *m, double now)
 {
     begin_window(m);
-    m->declared = 0;
     m->begin = INFINITY;
     m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
 }
@@ -112,7 +111,7 @@ void matchmaking_set_behind_nat(struct matchmaking *m, double now, int behind_na
     if (behind_nat == m->behind_nat || m->o.client_mode) return;
     if (m->state == MATCHMAKING_LOOKING && !m->followers.count) {
         if (behind_nat) matchmaking_withdraw(m), only_ask(m, now);
-        else if (!m->declared) declare(m, now);
+        else if (!matchmaking_has_declared(m)) declare(m, now);
     } else if (m->state != MATCHMAKING_IDLE) {
         return; /* until it is LOOKING again, without followers */
     }
@@ -128,8 +127,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     struct bytes out = { 0 };
     /* The expiration says how long we can wait. A leader refuses a peer whose time is
      * earlier than its own: that one should lead itself. */
-    m->leader.asked = m->declared ? m->begin : end_of_window(m, now);
-    if (m->behind_nat && !m->declared)
+    m->leader.asked = matchmaking_has_declared(m) ? m->begin : end_of_window(m, now);
+    if (m->behind_nat && !matchmaking_has_declared(m))
         m->leader.asked = fmin(fmax(m->leader.asked, begin), m->deadline);
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
     request.expiration = m->leader.asked;
@@ -261,8 +260,10 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
     /* For the sentence that a user reads when no group was found. */
-    m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
-    m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
+    if (message && message->code == MSG_BAD_SCHEMA_HASH)
+        matchmaking_see(m, MATCHMAKING_SEEN_INCOMPATIBLE);
+    if (message && message->code == MSG_PROTOCOL_VIOLATION)
+        matchmaking_see(m, MATCHMAKING_SEEN_REFUSAL);
     if (m->state == MATCHMAKING_ASKING && m->leader.is_doubtful && message)
         m->attempts.distrust = 0;
     /* ASKING -> FOLLOWING: our followers and those who wait are sent on to our leader. */
@@ -299,9 +300,9 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->deadline = deadline;
     m->state = MATCHMAKING_LOOKING;
     m->polls.seen = 0;
-    m->met = m->met_misfits = m->met_refusals = 0;
+    m->seen = MATCHMAKING_SEEN_NONE;
     m->expected = 0;
-    m->patience = m->lonely = 0;
+    m->patience = m->windows_alone = 0;
     m->polls.count = m->attempts.count = 0;
     group_clear(&m->group);
     if (m->o.client_mode || m->behind_nat) only_ask(m, now);
@@ -312,7 +313,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
 void matchmaking_patience(struct matchmaking *m, int windows)
 {
     m->patience = windows;
-    m->lonely = 0;
+    m->windows_alone = 0;
 }
 
 double matchmaking_wake(const struct matchmaking *m)
@@ -344,14 +345,14 @@ static void end_window(struct matchmaking *m, double now)
     matchmaking_disband(m, NULL);
     /* After `patience` windows alone: the others have ended or died, and a progress record that
      * outlives its peer by a minute is no reason to wait. [spec hivemind-protocol 12] */
-    m->lonely = has_others(m) ? 0 : m->lonely + 1;
-    if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {
+    m->windows_alone = has_others(m) ? 0 : m->windows_alone + 1;
+    if (now >= m->deadline || (m->patience && m->windows_alone >= m->patience)) {
         matchmaking_end(m, now, PL_EAGAIN);
         return;
     }
     /* Behind NAT windows alternate: one that only asks, one that declares, in case that all
      * peers are behind the same router and can reach each other after all. */
-    if (m->behind_nat && m->declared) only_ask(m, now);
+    if (m->behind_nat && matchmaking_has_declared(m)) only_ask(m, now);
     else declare(m, now);
     try_next(m, now);
 }
@@ -394,6 +395,6 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
     /* Absent peers are candidates only if there is nobody else. */
     choose_candidates(m, now, found, n, 0);
     if (!m->polls.count && !m->followers.count) choose_candidates(m, now, found, n, 1);
-    m->met |= m->polls.count > 0;
+    if (m->polls.count) matchmaking_see(m, MATCHMAKING_SEEN_PEERS);
     try_next(m, now);
 }

@@ -117,6 +117,14 @@ enum matchmaking_state {
     MATCHMAKING_FOLLOWING
 };
 
+/* What a search has seen of other peers, the strongest reason for an end without a group last. */
+enum matchmaking_seen {
+    MATCHMAKING_SEEN_NONE,
+    MATCHMAKING_SEEN_PEERS,       /* some have declared */
+    MATCHMAKING_SEEN_REFUSAL,     /* one refuses us, for a ban or for our protocol version */
+    MATCHMAKING_SEEN_INCOMPATIBLE /* one averages other tensors */
+};
+
 struct matchmaking_candidate {
     struct peer_id peer;
     double expiration;
@@ -170,18 +178,16 @@ struct matchmaking {
     void *context;
 
     struct group group; /* after a good end; the caller may take it (and leave zeros) */
-    /* met: other peers declared in this search; met_misfits: some of them average other tensors;
-     * met_refusals: some refuse us, for a ban or for our protocol version. */
-    int met, met_misfits, met_refusals;
+    enum matchmaking_seen seen;
     /* private */
     enum matchmaking_state state;
     double scheduled, deadline;
     double begin;       /* E: when we would lead; INFINITY while we have not declared */
     double window_ends; /* the end of the window: `begin` once declared, else when we declare */
-    int declared, behind_nat;
+    int behind_nat;
     size_t expected;
-    int patience; /* windows in a row that may end with no other peer there; 0: any number */
-    int lonely;   /* windows that have */
+    int patience;      /* windows in a row that may end with no other peer there; 0: any number */
+    int windows_alone; /* that have */
     struct matchmaking_polls polls;
     struct matchmaking_attempts attempts;
     struct matchmaking_leader leader;
@@ -227,6 +233,6 @@ void matchmaking_leader_gone(struct matchmaking *m, double now);
 void matchmaking_request(struct matchmaking *m, double now, void *stream,
                          const struct peer_id *peer, const uint8_t *data, size_t n);
 /* The stream of a JoinRequest has ended before its last answer. */
-void matchmaking_asker_gone(struct matchmaking *m, void *stream);
+void matchmaking_request_gone(struct matchmaking *m, void *stream);
 
 #endif

@@ -3,7 +3,7 @@
  *
  *   1. A JoinRequest arrives. While we ask somebody ourselves it waits; else it is judged at once.
  *   2. judge() answers ACCEPTED or the first reason against it: another schema or group key, an
- *      expiration before our own time (the asker should lead us), a full group, a peer on back-off.
+ *      expiration before our own time (it should lead us), a full group, a peer on back-off.
  *      A peer that follows another one answers NOT_A_LEADER and names its leader, as in hivemind.
  *   3. The group begins when it is full, when everybody expected is there, or when our time comes.
  *      Its ID and its order are drawn at random, so nobody can choose its place in the group.
@@ -161,13 +161,21 @@ static int begin_message(struct bytes *out, const struct group *g)
 
 /* --- the end of a search ---------------------------------------------------------------------- */
 
+void matchmaking_see(struct matchmaking *m, enum matchmaking_seen seen)
+{
+    if (seen > m->seen) m->seen = seen;
+}
+
+int matchmaking_has_declared(const struct matchmaking *m) { return isfinite(m->begin) != 0; }
+
 void matchmaking_withdraw(struct matchmaking *m)
 {
     /* In the DHT a record wins by its later expiration, so the withdrawal takes the next
      * float64 above the declaration's: it overrides that one, and any later declaration
      * overrides it. [spec hivemind-protocol 4.1] */
-    if (m->declared) m->callbacks->declare(m->context, nextafter(m->begin, INFINITY), 0);
-    m->declared = 0;
+    if (matchmaking_has_declared(m))
+        m->callbacks->declare(m->context, nextafter(m->begin, INFINITY), 0);
+    m->begin = INFINITY;
 }
 
 /* IDLE comes first: peers that are answered below get NOT_LOOKING_FOR_GROUP. */
@@ -296,7 +304,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     /* True enough: we look for no group with a peer on back-off. */
     if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP;
     /* Nobody can follow a peer that has announced no time to begin at. */
-    if (!m->declared) return MSG_NOT_DECLARED;
+    if (!matchmaking_has_declared(m)) return MSG_NOT_DECLARED;
     /* Equal times pass: of two such peers only the one with the greater ID asks. */
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
     /* We follow another leader; the refusal names it. */
@@ -315,7 +323,7 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, data, n, NULL);
     enum averaging_code code = r ? judge(m, peer, r) : MSG_PROTOCOL_VIOLATION;
     void **more;
-    m->met_misfits |= code == MSG_BAD_SCHEMA_HASH;
+    if (code == MSG_BAD_SCHEMA_HASH) matchmaking_see(m, MATCHMAKING_SEEN_INCOMPATIBLE);
     if (code == MSG_ACCEPTED) {
         /* The stream stays open: BEGIN_ALLREDUCE or GROUP_DISBANDED follows on it. */
         more = realloc(m->streams, (m->followers.count + 1) * sizeof *more);
@@ -377,7 +385,7 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
 
 /* A peer that has closed its stream is no follower any more: in the group it would be a reducer
  * that no other peer can reach. */
-void matchmaking_asker_gone(struct matchmaking *m, void *stream)
+void matchmaking_request_gone(struct matchmaking *m, void *stream)
 {
     for (size_t i = 0; i < m->waiting.count; i++)
         if (m->waiting.list[i].stream == stream) {

@@ -25,7 +25,11 @@ int matchmaking_doubtful_asks(const struct matchmaking *m);
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);
 /* The peer is on back-off. */
 int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer);
-/* Withdraws our declaration from the DHT. */
+/* Notes what was seen of another peer. */
+void matchmaking_see(struct matchmaking *m, enum matchmaking_seen seen);
+/* Our declaration is in the DHT. */
+int matchmaking_has_declared(const struct matchmaking *m);
+/* Withdraws it. */
 void matchmaking_withdraw(struct matchmaking *m);
 /* Ends the search: withdraws the declaration, answers all waiting peers, calls `over`. */
 void matchmaking_end(struct matchmaking *m, double now, int status);

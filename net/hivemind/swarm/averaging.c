@@ -245,22 +245,11 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
 
 /* --- calls that wait -------------------------------------------------------------------------- */
 
-/* A call that waits: which function it is decides which of these are set. It lies on the stack of
- * the caller, who sleeps until `done`. */
+/* A call that waits. It lies on the stack of the caller, who sleeps until `done`; each kind has
+ * its own structure around it. */
 struct call {
     struct swarm *s;
     struct loop_job job;
-    struct averager **out, *a;
-    const struct averager_options *options;
-    const struct averager_step *step;
-    double timeout_s, priority;
-    struct round *round;
-    struct state_snapshot *snapshot;
-    struct state_load *state;
-    struct peer_id *donor;
-    state_check *check;
-    void *check_context;
-    struct pl_err *err;
     int rc, done;
 };
 
@@ -275,9 +264,9 @@ static void end_call(struct call *c, int rc)
 }
 
 /* The caller's side: post, sleep until end_call(). */
-static int wait_for_call(struct call *c, loop_fn *begin)
+static int wait_for_call(struct call *c, loop_fn *begin, void *request)
 {
-    loop_submit(c->s->loop, &c->job, begin, c);
+    loop_submit(c->s->loop, &c->job, begin, request);
     /* Without a limit of its own: every activity of the averager has one. */
     pthread_mutex_lock(&c->s->lock);
     while (!c->done) pthread_cond_wait(&c->s->changed, &c->s->lock);
@@ -285,39 +274,60 @@ static int wait_for_call(struct call *c, loop_fn *begin)
     return c->rc;
 }
 
+struct open_request {
+    struct call call;
+    struct averager **out;
+    const struct averager_options *options;
+    struct pl_err *err;
+};
+
 static void begin_open(void *context)
 {
-    struct call *c = context;
-    end_call(c, averager_open(c->out, c->s->host, c->s->node, c->options, c->err));
+    struct open_request *r = context;
+    struct swarm *s = r->call.s;
+    end_call(&r->call, averager_open(r->out, s->host, s->node, r->options, r->err));
 }
 
 int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
                    struct pl_err *err)
 {
-    struct call c = { .s = s, .out = a, .options = o, .err = err };
-    return wait_for_call(&c, begin_open);
+    struct open_request r = { .call.s = s, .out = a, .options = o, .err = err };
+    return wait_for_call(&r.call, begin_open, &r);
 }
+
+struct close_request {
+    struct call call;
+    struct averager *a;
+};
 
 static void on_closed(void *context) { end_call(context, PL_OK); }
 
 static void begin_close(void *context)
 {
-    struct call *c = context;
+    struct close_request *r = context;
     /* Helper threads may still work for it: closed is when they have ended. */
-    averager_close(c->a, on_closed, c);
+    averager_close(r->a, on_closed, &r->call);
 }
 
 void swarm_averager_close(struct swarm *s, struct averager *a)
 {
-    struct call c = { .s = s, .a = a };
-    if (a) wait_for_call(&c, begin_close);
+    struct close_request r = { .call.s = s, .a = a };
+    if (a) wait_for_call(&r.call, begin_close, &r);
 }
+
+struct round_request {
+    struct call call;
+    struct averager *a;
+    const struct averager_step *step;
+    double timeout_s;
+    struct round *round;
+};
 
 /* The result points into the averager, which goes on: keep copies of its texts and of the group. */
 static void on_round(void *context, const struct averager_result *r)
 {
-    struct call *c = context;
-    struct round *to = c->round;
+    struct round_request *request = context;
+    struct round *to = request->round;
     to->result = *r;
     to->result.group = &to->group;
     if (r->status) pl_fail(&to->why, r->status, "%s", r->why);
@@ -334,40 +344,49 @@ static void on_round(void *context, const struct averager_result *r)
         memcpy(to->group.id, r->group->id, sizeof to->group.id);
         to->group.self = r->group->self;
     }
-    end_call(c, r->status);
+    end_call(&request->call, r->status);
 }
 
 /* One round at a time for each averager: it owns the tensors while it runs. */
 static void begin_round(void *context)
 {
-    struct call *c = context;
-    struct averager_step step = *c->step;
+    struct round_request *r = context;
+    struct averager_step step = *r->step;
     int rc;
     /* Deadlines are in DHT time, the clock that all peers of a swarm share. */
-    step.deadline = dht_node_time(c->s->node) + c->timeout_s;
-    if ((rc = averager_begin(c->a, &step, on_round, c))) {
-        pl_fail(&c->round->why, rc, "averaging: a round is under way");
-        end_call(c, rc);
+    step.deadline = dht_node_time(r->call.s->node) + r->timeout_s;
+    if ((rc = averager_begin(r->a, &step, on_round, r))) {
+        pl_fail(&r->round->why, rc, "averaging: a round is under way");
+        end_call(&r->call, rc);
     }
 }
 
 int swarm_average(struct swarm *s, struct averager *a, const struct averager_step *step,
                   double timeout_s, struct round *r)
 {
-    struct call c = { .s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r };
+    struct round_request request = {
+        .call.s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r
+    };
     /* The result's texts and its group are copies, so that the caller may keep them. */
     memset(r, 0, sizeof *r);
-    return wait_for_call(&c, begin_round);
+    return wait_for_call(&request.call, begin_round, &request);
 }
 
 void round_clear(struct round *r) { group_clear(&r->group); }
 
+struct share_request {
+    struct call call;
+    struct averager *a;
+    struct state_snapshot *snapshot;
+    double priority;
+};
+
 /* From now on the averager owns the snapshot, and advertises it with this priority. */
 static void begin_share(void *context)
 {
-    struct call *c = context;
-    averager_share(c->a, c->snapshot, c->priority);
-    end_call(c, PL_OK);
+    struct share_request *r = context;
+    averager_share(r->a, r->snapshot, r->priority);
+    end_call(&r->call, PL_OK);
 }
 
 /* Announced under PREFIX.all_averagers every 30 s; newcomers ask the highest priority first. [spec
@@ -375,36 +394,46 @@ static void begin_share(void *context)
 void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
                  double priority)
 {
-    struct call c = { .s = s, .a = a, .snapshot = snapshot, .priority = priority };
-    wait_for_call(&c, begin_share);
+    struct share_request r = { .call.s = s, .a = a, .snapshot = snapshot, .priority = priority };
+    wait_for_call(&r.call, begin_share, &r);
 }
+
+struct load_request {
+    struct call call;
+    struct averager *a;
+    state_check *check;
+    void *check_context;
+    struct state_load *state;
+    struct peer_id *donor;
+    struct pl_err *err;
+};
 
 /* Called for each donor's state before it is taken. */
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
-    struct call *c = context;
-    return c->check ? c->check(c->check_context, state, err) : PL_OK;
+    struct load_request *r = context;
+    return r->check ? r->check(r->check_context, state, err) : PL_OK;
 }
 
 static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {
-    struct call *c = context;
+    struct load_request *r = context;
     /* Moved, not copied: the averager has nothing to free any more. */
-    *c->state = *state;
+    *r->state = *state;
     memset(state, 0, sizeof *state);
-    *c->donor = *donor;
-    if (status) *c->err = *err;
-    end_call(c, status);
+    *r->donor = *donor;
+    if (status) *r->err = *err;
+    end_call(&r->call, status);
 }
 
 static void begin_load(void *context)
 {
-    struct call *c = context;
-    int rc = averager_load(c->a, on_check, on_loaded, c);
+    struct load_request *r = context;
+    int rc = averager_load(r->a, on_check, on_loaded, r);
     if (rc) {
-        pl_fail(c->err, rc, "state: a download is under way");
-        end_call(c, rc);
+        pl_fail(r->err, rc, "state: a download is under way");
+        end_call(&r->call, rc);
     }
 }
 
@@ -413,13 +442,13 @@ static void begin_load(void *context)
 int swarm_load(struct swarm *s, struct averager *a, state_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
-    struct call c = { .s = s,
-                      .a = a,
-                      .check = check,
-                      .check_context = context,
-                      .state = state,
-                      .donor = donor,
-                      .err = err };
+    struct load_request r = { .call.s = s,
+                              .a = a,
+                              .check = check,
+                              .check_context = context,
+                              .state = state,
+                              .donor = donor,
+                              .err = err };
     memset(state, 0, sizeof *state);
-    return wait_for_call(&c, begin_load);
+    return wait_for_call(&r.call, begin_load, &r);
 }

@@ -100,11 +100,11 @@ static void misfits(void **state)
     run_until(&w, 1013);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(w.peer[i].status, PL_EAGAIN);
-        assert_true(w.peer[i].m.met && w.peer[i].m.met_misfits);
+        assert_int_equal(w.peer[i].m.seen, MATCHMAKING_SEEN_INCOMPATIBLE);
     }
     matchmaking_begin(&w.peer[2].m, w.now, 0, w.now + 12);
     run_until(&w, w.now + 13);
-    assert_false(w.peer[2].m.met || w.peer[2].m.met_misfits);
+    assert_int_equal(w.peer[2].m.seen, MATCHMAKING_SEEN_NONE);
     clear(&w);
 }
 

@@ -65,8 +65,8 @@ static void banned(void **state)
     run_until(&w, w.now + 2);
     matchmaking_begin(&w.peer[0].m, w.now, 0, w.now + 60);
     run_until(&w, w.now + 40);
-    assert_true(w.peer[0].m.met_refusals);
-    assert_false(w.peer[1].m.met_refusals);
+    assert_true(w.peer[0].m.seen == MATCHMAKING_SEEN_REFUSAL);
+    assert_false(w.peer[1].m.seen == MATCHMAKING_SEEN_REFUSAL);
     clear(&w);
 }
 
@@ -117,7 +117,7 @@ static void paused(void **state)
         for (size_t i = 1; i < 4; i++) matchmaking_expect(&w.peer[i].m, w.now, 3);
         run_until(&w, 1003);
         same_group(&w, 1, 4, 3);
-        assert_false(w.peer[0].over || w.peer[0].m.met_refusals);
+        assert_false(w.peer[0].over || w.peer[0].m.seen == MATCHMAKING_SEEN_REFUSAL);
         clear(&w);
     }
 }

@@ -272,7 +272,7 @@ static void who_is_asked(void **state)
         found_one(START, cases[i].peer, cases[i].expiration);
         assert_int_equal(t.asks, cases[i].asked);
         if (t.asks) assert_true(was_asked(cases[i].peer) && t.asked_expiration == START + M);
-        assert_int_equal(t.m.met, cases[i].known);
+        assert_int_equal(t.m.seen > MATCHMAKING_SEEN_NONE, cases[i].known);
         end();
     }
 }
@@ -609,7 +609,7 @@ static void a_follower_leaves(void **state)
     for (size_t gone = 1; gone <= 3; gone++) {
         begin(0, START + 100, 0);
         for (int i = 1; i <= 3; i++) request(START, 60 + i, (size_t)i, START + M, gather);
-        matchmaking_asker_gone(&t.m, (void *)gone);
+        matchmaking_request_gone(&t.m, (void *)gone);
         assert_int_equal(t.m.followers.count, 2);
         for (size_t i = 0; i < 2; i++)
             assert_int_equal(t.m.followers.members[i].peer.bytes[2],

@@ -196,7 +196,7 @@ static inline void happen(struct world *w, struct event *e)
     } else if (e->kind == REQUEST) {
         matchmaking_request(&p->m, w->now, s, &e->from, e->data, e->n);
     } else if (e->kind == ASKER_GONE) {
-        matchmaking_asker_gone(&p->m, s);
+        matchmaking_request_gone(&p->m, s);
     } else if (s->open && p->asked == s) {
         if (e->kind == ANSWER) matchmaking_message(&p->m, w->now, e->data, e->n);
         else s->open = 0, matchmaking_leader_gone(&p->m, w->now);
