@@ -28,8 +28,8 @@ $(BOOK_NOTES)/api.stamp: paper/api/Doxyfile $(wildcard ref/*.h ref/*/*.h)
 	@touch $@
 $(BOOK_HTML): | $(BOOK_NOTES)/api.stamp
 
-# A page is made again if the filter has changed, or any file that it quotes: each pandoc writes the
-# names of those files into PAGE.d, and PAGE.sources lists the files that it links to.
+# A page is made again if the filter has changed, or any file that it quotes or links to: each pandoc writes their names into
+# PAGE.d, and those of the linked ones into PAGE.sources.
 BOOK_PANDOC = pandoc --lua-filter paper/book/filter.lua --template paper/book/template.html --mathml --standalone --wrap=none \
 	--metadata out=$(BOOK) --metadata notes=$(BOOK_NOTES) --metadata source=$< --metadata chapters='$(BOOK_CHAPTERS)' --metadata papers='$(BOOK_PAPERS)' --output $@ $<
 $(BOOK)/%.html: paper/book/%.md $(BOOK_PARTS) paper/glossary.md

@@ -388,6 +388,7 @@ function Pandoc(doc)
     for path in pairs(links) do file:write(path, "\n") end
     file:close()
     file = assert(io.open(base .. ".d", "w"))
+    for path in pairs(links) do quoted[path] = true end -- a link to a file that has gone has to go, too
     file:write(out, "/", here, ":")
     for path in pairs(quoted) do file:write(" ", path) end
     file:write("\n")

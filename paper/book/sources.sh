@@ -20,3 +20,7 @@ cat "$notes"/*.sources | sort -u | while read -r file; do
         }
         END { print "</code></pre></main></body></html>" }' "$file" >"$page.new" && mv "$page.new" "$page" || exit 1
 done
+find "$out/source" -name '*.html' | while read -r page; do
+    file=${page#"$out/source/"}
+    [ -e "${file%.html}" ] || rm "$page"
+done
