@@ -49,6 +49,7 @@ json_keys() { # name file...: every key that is looked up, but in what we have w
     struct_fields net/libp2p/rpc/rpc_frame.h rpc_frame rpc_frame
     json_keys authority net/hivemind/moderation/authority.c net/hivemind/moderation/authority_client.c
     json_keys list net/http/client/shard_list.c
+    json_keys join_page cmd/join/join_page.c
     json_keys hub net/http/upload/upload_hub.c
     grep -ohE 'MHD_HTTP_HEADER_[A-Z_]+\)|strcasecmp\(name, MHD_HTTP_HEADER_[A-Z_]+' net/http/server/*.c net/http/authority/*.c |
         sed 's/.*MHD_HTTP_HEADER_//; s/)//' | tr 'A-Z_' 'a-z-' | sed 's/^/request./'

@@ -4,6 +4,8 @@
 #include "dash_folder.h"
 #include "cmd/common/join_options.h"
 #include "cmd/common/json_event.h"
+#include "cmd/join/join_page.h"
+#include "data/files/json.h"
 #include "cmd/common/swarm_messages.h"
 #include "net/hivemind/swarm/swarm.h"
 #include "net/http/dashboard/run_records.h"
@@ -195,6 +197,24 @@ static void more_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* For the page and for potluck join: by which addresses the run is joined, those of our --join. */
+static int publish_addresses(const struct dash *o, struct pl_err *err)
+{
+    json_t *list = json_array(), *root;
+    char *text = NULL;
+    int rc = PL_ENOMEM;
+    pl_json_begin();
+    for (size_t i = 0; i < o->join.count && i < JOIN_PAGE_ADDRESSES; i++)
+        json_array_append_new(list, json_string(o->join.item[i]));
+    root = json_pack("{s:s, s:o}", "run", o->run, "addresses", list);
+    if (root) text = pl_json_built(root, JSON_COMPACT);
+    if (text)
+        rc = http_server_put(o->server, "/api/join.json", "application/json", text, strlen(text));
+    free(text);
+    json_decref(root);
+    return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
+}
+
 static int serve(struct dash *o, const struct swarm_options *how, const sigset_t *ends,
                  struct pl_err *err)
 {
@@ -261,6 +281,7 @@ static int run_dash(int argc, char **argv)
             return 2;
         }
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
+    if (!rc) rc = publish_addresses(&o, &err);
     if (!rc && o.join.count) rc = cmd_membership_open(&o.membership, &swarm.auth, &err);
     if (!rc && o.join.count) rc = swarm_open(&o.swarm, &swarm, &err);
     if (!rc && o.join.count && (rc = latency_open(&o.distances, o.swarm.host)))

@@ -51,7 +51,7 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
     };
     size_t n = 6;
     if (!p->wanted) return;
-    if (!swarm_address(s, own)) args[n++] = "--join", args[n++] = own;
+    if (!swarm_address_for_others(s, own)) args[n++] = "--join", args[n++] = own;
     for (size_t i = 0; i < join_count && i < OWN_PAGE_JOIN_MAX - 1; i++)
         args[n++] = "--join", args[n++] = word(join[i]);
     snprintf(target, sizeof target, "%lld", (long long)p->target_batch);

@@ -7,6 +7,7 @@
  * The address ends in the peer's ID, so the manifest is the one of the peer that the user has
  * named: what anybody else publishes under the same run's name is counted, and never taken. */
 #include "cmd/cmd.h"
+#include "join_page.h"
 #include "cmd/common/json_event.h"
 #include "cmd/common/process_memory.h"
 #include "cmd/common/swarm_messages.h"
@@ -23,7 +24,8 @@ struct join {
     const char *maker;
     int show;
     struct manifest_record found;
-    size_t same, others; /* peers that publish this manifest, and another one for the run */
+    struct join_page page; /* where the address was a page's */
+    size_t same, others;   /* peers that publish this manifest, and another one for the run */
     struct pl_err differs;
 };
 
@@ -43,12 +45,13 @@ static int run_join(int argc, char **argv);
 const struct command command_join = {
     .name = "join",
     .summary = "train in somebody's run: one address tells the rest",
-    .synopsis = "MULTIADDR [OPTION ...]",
+    .synopsis = "MULTIADDR [OPTION ...]\nhttps://PAGE [OPTION ...]",
     .about =
         "Asks the peer at MULTIADDR, any peer that trains, for the manifest of its run: model, "
         "optimizer, schedule, target batch, compression, tokenizer and data. Shows it, checks "
         "this machine's memory, and trains as potluck train does. The address has to end in "
-        "/p2p/PEER-ID, as potluck train prints it.",
+        "/p2p/PEER-ID, as potluck train prints it. The address of the run's web page (potluck "
+        "dash) will do as well: it names peers.",
     .rows = rows,
     .notes = "The manifest is the one that the peer of the address has signed, so take addresses "
              "from people that you trust. Peers that publish another manifest for the same run are "
@@ -211,6 +214,8 @@ static int take_options(struct join *j, struct pl_err *err)
     if (w->data.paths) return PL_OK; /* --data */
     if (!m->data_count)
         return pl_fail(err, PL_EUSE, "the run's peers bring their own data: --data PATH is needed");
+    /* Strangers name these servers: no token of ours goes to them. */
+    w->data.has_no_token = 1;
     for (size_t i = 0; i < m->data_count && !rc; i++)
         if (strcmp(m->data[i], "demo")) rc = train_data_add(&w->data, m->data[i], err);
     return rc;
@@ -226,10 +231,29 @@ static int draw_seed(int64_t *seed, struct pl_err *err)
     return PL_OK;
 }
 
-static int join(struct join *j)
+/* A page's URL in place of a multiaddr: the addresses that it names, before those of --join. */
+static int take_address(struct join *j, const char *address, struct pl_err *err)
+{
+    struct option_list *to = &j->train.join.join;
+    size_t count = 1;
+    if (!strncmp(address, "http", 4)) {
+        int rc = join_page_read(&j->page, address, err);
+        if (rc) return rc;
+        count = j->page.count;
+    }
+    if (to->count + count > OPTION_LIST_MAX)
+        return pl_fail(err, PL_EUSE, "more than %d addresses", OPTION_LIST_MAX);
+    memmove(to->item + count, to->item, to->count * sizeof *to->item);
+    for (size_t i = 0; i < count; i++) to->item[i] = j->page.count ? j->page.address[i] : address;
+    to->count += count;
+    return PL_OK;
+}
+
+static int join(struct join *j, const char *address)
 {
     struct pl_err err = { "" };
-    int rc = visit(j, &err);
+    int rc = take_address(j, address, &err);
+    if (!rc) rc = visit(j, &err);
     if (!rc) rc = show(j, &err);
     if (!rc && !j->show) rc = take_options(j, &err);
     if (!rc && !j->show && j->train.data_seed < 0) rc = draw_seed(&j->train.data_seed, &err);
@@ -241,21 +265,18 @@ static int join(struct join *j)
 static int run_join(int argc, char **argv)
 {
     struct join j = { .maker = NULL };
-    struct option_list *to = &j.train.join.join;
     int words, status;
     train_requests_init(&j.train, "join");
     if (!options_parse(&command_join, &j, argc, argv, &words, &status)) {
-        if (words == 1 && to->count < OPTION_LIST_MAX) {
-            memmove(to->item + 1, to->item, to->count * sizeof *to->item);
-            to->item[0] = argv[1];
-            to->count++;
-            status = join(&j);
-        } else {
-            command_misused("join", "give one MULTIADDR, the address of a peer that trains");
+        if (words == 1) status = join(&j, argv[1]);
+        else {
+            command_misused("join", "give one MULTIADDR, the address of a peer that trains, or the "
+                                    "https address of the run's page");
             status = 2;
         }
     }
     train_data_close(&j.train.data);
     manifest_record_clear(&j.found);
+    join_page_clear(&j.page);
     return status;
 }

@@ -69,7 +69,7 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     int rc = PL_OK;
     if (!d->first_url && !(d->first_url = strdup(url)))
         return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
-    environment_credentials(o.credential, d->first_url, environment_hub());
+    environment_credentials(o.credential, d->has_no_token ? NULL : d->first_url, environment_hub());
     o.ca_file = environment_ca_file();
     o.stopped = is_stopped;
     o.context = d;

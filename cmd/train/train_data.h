@@ -15,6 +15,7 @@ struct train_data {
     struct http_list *list; /* those that URLs were read from: they may tell checksums */
     size_t lists;
     struct http_client *http; /* NULL until a URL is met */
+    int has_no_token;         /* POTLUCK_TOKEN is for no server of this data */
     char *first_url;          /* the first that was named: POTLUCK_TOKEN belongs to its origin */
     struct http_cache *cache; /* NULL: what is fetched is not kept */
     char **without;           /* captions held out */

@@ -83,4 +83,61 @@ train "$work/s" --run emoji --join "$entry" --config $tiny --steps 7000 --target
 prints "the stranger's is counted" 'warning     1 other: .*steps: 100000 here, 7000 in the run' "$POTLUCK" join "$first" --show
 if grep -q 'schedule    100000 steps' "$work/log"; then ok "and not taken"; else fail "and not taken"; fi
 check "the stranger itself is told" wait_for 'warning: .* of run "emoji" train.* another way: .*steps: 7000 here, 100000 in the run' "$work/s.err"
+
+# --- the run's page
+
+"$POTLUCK" dash --run emoji --join "$first" --port 0 --json >"$work/page" 2>/dev/null &
+peers="$peers $!"
+wait_for '"serving"' "$work/page"
+page=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$work/page")
+prints "the page's address will do" '^run "emoji", signed by' "$POTLUCK" join "$page" --show
+prints "without the slash, too" '^run "emoji", signed by' "$POTLUCK" join "${page%/}" --show
+refuses 1 "give the page's address with https://" "$POTLUCK" join http://example.org/
+refuses 1 "give the page's address with https://" "$POTLUCK" join http://127.0.0.1.example.org/
+refuses 1 "give the page's address with https://" "$POTLUCK" join http://localhost@example.org/
+
+# Data that a manifest names: over https, and without our token.
+if command -v python3 >/dev/null && command -v openssl >/dev/null; then
+    openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/tls.key" -out "$work/tls.crt" -days 2 -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost >/dev/null 2>&1
+    python3 - "$work" >"$work/server" 2>"$work/asked" <<'END' &
+import http.server, os, re, ssl, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        print("asked with", self.headers.get("Authorization"), file=sys.stderr, flush=True)
+        data = open(FILE, "rb").read()
+        asked = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        a, b = (int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)) if asked else (0, len(data) - 1)
+        self.send_response(206 if asked else 200)
+        if asked: self.send_header("Content-Range", f"bytes {a}-{b}/{len(data)}")
+        self.send_header("Content-Length", str(b + 1 - a))
+        self.end_headers()
+        self.wfile.write(data[a:b + 1])
+    def log_message(self, *words): pass
+FILE = sorted("data/demo/" + f for f in os.listdir("data/demo") if f.endswith(".parquet"))[0]
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1] + "/tls.crt", sys.argv[1] + "/tls.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print("port", server.server_port, flush=True)
+server.serve_forever()
+END
+    peers="$peers $!"
+    wait_for port "$work/server"
+    shard=https://localhost:$(sed -n 's/^port //p' "$work/server")/shard.parquet
+    export SSL_CERT_FILE="$work/tls.crt"
+    POTLUCK_TOKEN=mine train "$work/h" --run web --config $tiny --steps 100000 --target-batch 16 --data "$shard"
+    check "our own data are asked for with our token" grep -q 'asked with Bearer mine' "$work/asked"
+    : >"$work/asked"
+    prints "its manifest names them" "data        $shard" "$POTLUCK" join "$(address "$work/h")" --show
+    POTLUCK_TOKEN=secret "$POTLUCK" join "$(address "$work/h")" --limit 16 --threads 1 --quiet --json --out "$work/w.d" >"$work/w" 2>"$work/w.err" &
+    last=$!
+    peers="$peers $last"
+    check "a newcomer reads them" wait_for '"event":"batch"' "$work/w"
+    check "without its token" sh -c "grep -q 'asked with None' '$work/asked' && ! grep -q secret '$work/asked'"
+    unset SSL_CERT_FILE
+else
+    echo "skip data over https: python3 or openssl is not installed"; skipped=$((skipped + 1))
+fi
 finish

@@ -314,6 +314,10 @@ async function refresh() {
 
 show(potluckData);
 if (potluckData.live) {
+    get("join").then((join) => { /* where the page knows one, the commands can be copied as they are */
+        if (join.addresses.length)
+            for (const e of document.querySelectorAll(".address")) e.textContent = join.addresses[0];
+    }).catch(() => {});
     let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
     const listen = () => {
         events = new EventSource("api/events");
