@@ -93,7 +93,7 @@ static int encode(struct vqgan_options *o)
         codes = pl_vqgan_codes(&m.config, p.side);
         code = pl_alloc(p.count * (size_t)codes * (size_t)codes, sizeof *code);
         rc = code ? encode_all(&m, code, &p, o) : PL_ENOMEM;
-        if (rc) rc = vqgan_fail_status("encoding", rc, &be, 0, "a smaller --side");
+        if (rc) rc = vqgan_fail_status("encoding", rc, &be, 0);
         else if (write_codes(o->out, code, &p, codes, &err)) rc = vqgan_fail(&err);
         else printf("%zu pictures of %dx%d codes in %s\n", p.count, codes, codes, o->out);
     }

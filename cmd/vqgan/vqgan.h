@@ -17,8 +17,7 @@ struct vqgan_options {
 /* A line on standard error; 1. */
 int vqgan_fail(const struct pl_err *err);
 /* The same of an operation, with what compute_explain adds. */
-int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch,
-                      const char *option);
+int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch);
 /* Opens a codec; a line and 1 on failure. */
 int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be);
 /* Opens what computes and says its name; a line and 1 on failure. */

@@ -10,12 +10,11 @@ int vqgan_fail(const struct pl_err *err)
     return 1;
 }
 
-int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch,
-                      const char *option)
+int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch)
 {
     struct pl_err err;
     pl_fail(&err, rc, "%s: %s", what, pl_status_name(rc));
-    compute_explain(&err, rc, be, batch, option);
+    compute_explain(&err, rc, be, batch, "a smaller --side");
     return vqgan_fail(&err);
 }
 

@@ -108,7 +108,7 @@ int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sh
     int rc = out ? examine(&a, m, out, p) : PL_ENOMEM;
     if (rc) {
         pl_free(out);
-        return vqgan_fail_status("measuring", rc, m->params.be, 0, "a smaller --side");
+        return vqgan_fail_status("measuring", rc, m->params.be, 0);
     }
     printf("%zu pictures: PSNR %.2f dB (mean of pictures %.2f dB), %.1f pictures/s\n", p->count,
            vqgan_psnr(a.mse), a.mean_psnr, (double)p->count / (pl_seconds() - start));

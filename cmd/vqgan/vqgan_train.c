@@ -98,7 +98,7 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         fprintf(stderr,
                 "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
                 (long long)pl_vqgan_fit_steps(f));
-    else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch, "a smaller --side");
+    else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch);
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = vqgan_fail(&err);
     else
         printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),

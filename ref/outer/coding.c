@@ -100,12 +100,11 @@ static int decode(const struct pl_outer *o, float *x, const uint8_t *in, size_t 
     return PL_EUSE;
 }
 
-/* Appends Q(x) to the message at byte `at`: algorithms that send several vectors put them in a
- * row. */
-int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n)
+/* The message is Q(x). */
+int pl_outer_encode(struct pl_outer *o, const float *x, size_t n)
 {
-    int rc = pl_outer_reserve(o, at + pl_outer_coded_bytes(o->setup.coding, n));
-    return rc ? rc : encode(o, o->out + at, x, n);
+    int rc = pl_outer_reserve(o, pl_outer_coded_bytes(o->setup.coding, n));
+    return rc ? rc : encode(o, o->out, x, n);
 }
 
 /* What a message's values are for average_add; PL_EPROTO if one of them is not a number. values (n)

@@ -67,7 +67,7 @@ int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const
     /* minus the direction of travel, so that it acts as a gradient: phi = phi - eta
      * mean(Delta_r) */
     if (!rc) rc = be->axpy(delta, -1, x, o->n);
-    if (!rc) rc = pl_outer_encode(o, 0, delta, o->n);
+    if (!rc) rc = pl_outer_encode(o, delta, o->n);
     be->free(delta);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     out->weight = pl_outer_has_change(o);

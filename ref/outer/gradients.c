@@ -14,7 +14,7 @@
 /* g_r, whole. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
-    int rc = pl_outer_encode(o, 0, g, o->n);
+    int rc = pl_outer_encode(o, g, o->n);
     (void)x;
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     return rc ? rc : PL_OUTER_RECEIVE;

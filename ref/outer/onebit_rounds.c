@@ -95,7 +95,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     int rc;
     (void)x;
     if (!is_warm(o)) {
-        rc = pl_outer_encode(o, 0, g, o->n);
+        rc = pl_outer_encode(o, g, o->n);
         out->bytes = o->n * sizeof(float);
         return rc ? rc : PL_OUTER_RECEIVE;
     }

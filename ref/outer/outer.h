@@ -226,8 +226,8 @@ int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const
 
 /* Bytes of n values as they travel. */
 size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
-/* o->out = x (n, the backend's), coded, from byte `at` on. */
-int pl_outer_encode(struct pl_outer *o, size_t at, const float *x, size_t n);
+/* o->out = x (n, the backend's), coded. */
+int pl_outer_encode(struct pl_outer *o, const float *x, size_t n);
 /* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the
  * order of the messages. Messages of another length than `bytes`, or with a NaN, are left out. With
  * a coding of fewer bits the mean is coded again, and everybody uses what that gives. mean: the

@@ -81,7 +81,7 @@ static int after_step(struct pl_outer *o, float *x)
 /* Sent after the outer step, and on its way during the next H inner steps. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
-    int rc = pl_outer_encode(o, 0, pl_outer_get(o, "delta"), o->n);
+    int rc = pl_outer_encode(o, pl_outer_get(o, "delta"), o->n);
     (void)x, (void)g;
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     out->weight = (double)o->counter[ROUND_WEIGHT];

@@ -65,7 +65,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (o->counter[PHASE]) rc = pl_powersgd_copy_whole(o, q + n_q, g, 0);
     else all = pl_outer_get(o, "p");
     n = o->counter[PHASE] ? n_q + whole : n_p;
-    if (!rc) rc = pl_outer_encode(o, 0, all, n);
+    if (!rc) rc = pl_outer_encode(o, all, n);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, n);
     return rc ? rc : PL_OUTER_RECEIVE;
 }

@@ -115,7 +115,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
         if (!rc) rc = be->axpy(delta + at, -1, x + t->offset, t->n);
         at += t->n;
     }
-    if (!rc) rc = pl_outer_encode(o, 0, delta, n);
+    if (!rc) rc = pl_outer_encode(o, delta, n);
     be->free(delta);
     out->bytes = pl_outer_coded_bytes(o->setup.coding, n);
     out->weight = o->counter[PL_OUTER_TAKEN] > taken(o)[p];

@@ -222,7 +222,7 @@ static int make_record(struct dht_putting *p, struct dht_core *n, const struct d
     r.n = p->record.n = bytes_length(&p->value);
     p->record.subkey = r.subkey;
     p->record.subkey_n = r.subkey_n;
-    if ((rc = record_check_life(v, &r, dht_core_time(n), NULL))) return rc;
+    if ((rc = record_check_life(v, &r, dht_core_time(n)))) return rc;
     return record_check(v, &r, NULL);
 }
 

@@ -124,7 +124,7 @@ static int is_valid(const struct validators *v, const struct record *record,
                     const struct dht_reporter *from)
 {
     if (!v) return 1;
-    if (record_check_life(v, record, from->now, NULL)) return 0;
+    if (record_check_life(v, record, from->now)) return 0;
     /* The reporter pays for the RSA check, as a caller of rpc_store does: node ids are free, so any
      * stranger can be among the nearest nodes to a key, and answer with thousands of false
      * records. */

@@ -93,7 +93,7 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         if (!may_declare(r->caller, record)) return PL_EAGAIN;
         /* The expiration is signed by the owner, but an owner may be Byzantine, too: no kind of
          * record lives longer than it needs (validate.h). */
-        rc = record_check_life(s->validators, record, now, NULL);
+        rc = record_check_life(s->validators, record, now);
         /* Hand-overs and caches repeat what is known: no signature is verified twice for that. */
         if (!rc && dht_store_is_known(to, &r->key, &item)) rc = PL_EAGAIN;
         if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;

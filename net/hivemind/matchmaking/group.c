@@ -197,16 +197,15 @@ static int by_peer(const void *a, const void *b)
                            &(*(const struct group_member *const *)b)->peer);
 }
 
-int group_check_peers(const struct group *g, struct pl_err *err)
+int group_check_peers(const struct group *g)
 {
     const struct group_member **sorted = malloc((g->count + 1) * sizeof *sorted);
     int rc = PL_OK;
-    if (!sorted) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    if (!sorted) return PL_ENOMEM;
     for (size_t i = 0; i < g->count; i++) sorted[i] = &g->members[i];
     qsort(sorted, g->count, sizeof *sorted, by_peer);
     for (size_t i = 1; !rc && i < g->count; i++)
-        if (!by_peer(&sorted[i - 1], &sorted[i]))
-            rc = pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+        if (!by_peer(&sorted[i - 1], &sorted[i])) rc = PL_EPROTO;
     free(sorted);
     return rc;
 }
@@ -214,13 +213,13 @@ int group_check_peers(const struct group *g, struct pl_err *err)
 /* The leader changes what a follower has stated: shares follow from the gather messages
  * alone, so the message itself is written again, and all members of the group read the same
  * number. */
-int group_set_bandwidth(struct group_member *m, double bandwidth)
+int group_clear_bandwidth(struct group_member *m)
 {
     struct bytes message = { 0 };
     struct gather gather = m->gather;
     uint8_t *copy = NULL;
     size_t n;
-    gather.bandwidth = bandwidth;
+    gather.bandwidth = 0;
     if (!gather_write(&message, &gather) && (copy = malloc((n = bytes_length(&message)) + 1))) {
         memcpy(copy, bytes_at(&message), n);
         free(m->gathered);

@@ -74,9 +74,10 @@ int group_add(struct group *g, const struct peer_id *peer, const uint8_t *gather
  * search for each. */
 int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gather, size_t n,
                  struct pl_err *err);
-int group_check_peers(const struct group *g, struct pl_err *err);
-/* Makes its gather message state another bandwidth. On PL_ENOMEM the member is unchanged. */
-int group_set_bandwidth(struct group_member *m, double bandwidth);
+/* PL_EPROTO: a peer is in it twice. */
+int group_check_peers(const struct group *g);
+/* Makes its gather message state no bandwidth. On PL_ENOMEM the member is unchanged. */
+int group_clear_bandwidth(struct group_member *m);
 void group_clear(struct group *g);
 /* The member's number, or -1. */
 int group_find(const struct group *g, const struct peer_id *peer);

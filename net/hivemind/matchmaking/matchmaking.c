@@ -212,7 +212,7 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
         if (!rc && matchmaking_refuses(m, &peer)) rc = PL_EPROTO;
         if (!rc) rc = group_append(&g, &peer, gather->data, gather->len, NULL);
     }
-    if (!rc) rc = group_check_peers(&g, NULL);
+    if (!rc) rc = group_check_peers(&g);
     if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader.peer) < 0))
         rc = PL_EPROTO;
     if (rc) {

@@ -119,7 +119,7 @@ static int demote_unproven(struct matchmaking *m)
     for (size_t i = 0; i < g->count; i++) {
         struct group_member *f = &g->members[i];
         int rc = reduces(&f->gather) && !m->callbacks->proven(m->context, &f->peer)
-                     ? group_set_bandwidth(f, 0)
+                     ? group_clear_bandwidth(f)
                      : PL_OK;
         if (rc) return rc;
     }

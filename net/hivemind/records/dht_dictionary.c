@@ -223,9 +223,9 @@ static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t 
 static int reserve_item(struct dht_dictionary *d)
 {
     if (pl_grow(&d->items, d->count, &d->capacity, 4)) return PL_ENOMEM;
-    if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
+    if (hash_index_reserve(&d->by_subkey)) return PL_ENOMEM;
     if (d->quota && dht_quota_reserve(d->quota)) return PL_ENOMEM;
-    return hash_index_reserve(&d->by_owner, 1);
+    return hash_index_reserve(&d->by_owner);
 }
 
 /* A newer version of a known subkey keeps its place in the order. */

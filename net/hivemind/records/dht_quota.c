@@ -71,7 +71,7 @@ int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_
 static int reserve_holding(struct dht_ledger *l)
 {
     if (pl_grow(&l->of, l->count, &l->capacity, 16)) return PL_ENOMEM;
-    return hash_index_reserve(&l->by_holder, 1);
+    return hash_index_reserve(&l->by_holder);
 }
 
 int dht_quota_reserve(struct dht_quota *q)

@@ -154,7 +154,7 @@ static int reserve_entry(struct dht_store *s)
         s->heap = more;
         s->capacity = capacity;
     }
-    return hash_index_reserve(&s->by_key, 1);
+    return hash_index_reserve(&s->by_key);
 }
 
 /* A new entry without a value, counted. It begins at the heap's end and moves up. */

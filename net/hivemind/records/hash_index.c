@@ -70,13 +70,13 @@ uint64_t hash_bytes(const void *data, size_t n)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* Doubles the capacity until at most half of the slots are used, and inserts all positions
+/* Doubles the capacity so that at most half of the slots are used, and inserts all positions
  * again. */
-int hash_index_reserve(struct hash_index *x, size_t n)
+int hash_index_reserve(struct hash_index *x)
 {
     struct hash_slot *old = x->slots;
     size_t old_capacity = x->capacity, capacity = old_capacity ? old_capacity : 16;
-    while (capacity < 2 * (x->count + n)) capacity *= 2;
+    if (capacity < 2 * (x->count + 1)) capacity *= 2;
     if (capacity == old_capacity) return PL_OK;
     if (!(x->slots = calloc(capacity, sizeof *x->slots))) {
         x->slots = old;

@@ -21,8 +21,8 @@ struct hash_index {
 
 uint64_t hash_bytes(const void *data, size_t n);
 
-/* Space for n more positions. PL_ENOMEM: nothing has changed. */
-int hash_index_reserve(struct hash_index *x, size_t n);
+/* Space for one more position. PL_ENOMEM: nothing has changed. */
+int hash_index_reserve(struct hash_index *x);
 /* After hash_index_reserve. */
 void hash_index_add(struct hash_index *x, uint64_t hash, size_t at);
 /* One position after the other that was added under this hash, then HASH_INDEX_END. *probe begins

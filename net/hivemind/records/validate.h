@@ -59,8 +59,7 @@ void record_origin(struct dht_origin *from, const struct record *r);
 /* The peer that a declaration's subkey names. PL_ENOTFOUND: it names none. */
 int record_declarer(struct peer_id *peer, const struct record *r);
 /* PL_OK, or PL_EPROTO: the expiration is too late for this kind of record, or not a number. */
-int record_check_life(const struct validators *v, const struct record *r, double now,
-                      struct pl_err *err);
+int record_check_life(const struct validators *v, const struct record *r, double now);
 /* What checking its signature costs: 1 for a key of RSA_BITS, 0 for a record without an owner. */
 double record_check_cost(const struct record *r);
 /* Sizes, signature, then schema. Linear in the record's bytes. PL_OK, or PL_EPROTO with a

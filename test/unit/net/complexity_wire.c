@@ -407,7 +407,7 @@ static void read_group(const uint8_t *data, size_t n)
                          PL_OK);
         if (group_append(&g, &peer, m->gathered[i].data, m->gathered[i].len, NULL)) break;
     }
-    group_check_peers(&g, NULL);
+    group_check_peers(&g);
     group_clear(&g);
     message_free(m);
 }

@@ -67,10 +67,10 @@ static void members(void **state)
     assert_int_equal(group_add(&g, &b, gather, sizeof gather - 1, NULL) != PL_OK, 1);
     assert_int_equal(g.count, 1);
     assert_int_equal(group_add(&g, &b, gather, sizeof gather, NULL), PL_OK);
-    assert_int_equal(group_check_peers(&g, NULL), PL_OK);
+    assert_int_equal(group_check_peers(&g), PL_OK);
     assert_true(group_find(&g, &a) == 0 && group_find(&g, &b) == 1);
     assert_int_equal(group_append(&g, &a, gather, sizeof gather, NULL), PL_OK);
-    assert_int_equal(group_check_peers(&g, NULL), PL_EPROTO);
+    assert_int_equal(group_check_peers(&g), PL_EPROTO);
     for (int i = 3; i < GROUP_PEERS_MAX; i++) {
         a = id_of(0);
         a.bytes[3] = (uint8_t)i, a.bytes[4] = (uint8_t)(i >> 8);
@@ -121,7 +121,7 @@ static void another_bandwidth(void **state)
     struct group g = { 0 };
     struct gather read;
     assert_int_equal(group_add(&g, &id, bytes_at(&data), bytes_length(&data), NULL), PL_OK);
-    assert_int_equal(group_set_bandwidth(&g.members[0], 0), PL_OK);
+    assert_int_equal(group_clear_bandwidth(&g.members[0]), PL_OK);
     assert_int_equal(gather_read(&read, g.members[0].gathered, g.members[0].gathered_n, NULL),
                      PL_OK);
     assert_true(read.bandwidth == 0 && read.mode == GROUP_AUXILIARY && read.user_n == 3);

@@ -298,8 +298,8 @@ static void a_node_guards_the_runs_key(void **state)
     r.value = bytes_at(&value);
     r.n = bytes_length(&value);
     assert_int_equal(record_check(&guarded, &r, NULL), PL_OK);
-    assert_int_equal(record_check_life(&guarded, &r, 1000 - 3600, NULL), PL_OK);
-    assert_int_equal(record_check_life(&guarded, &r, 1000 - 3700, NULL), PL_EPROTO);
+    assert_int_equal(record_check_life(&guarded, &r, 1000 - 3600), PL_OK);
+    assert_int_equal(record_check_life(&guarded, &r, 1000 - 3700), PL_EPROTO);
     /* A field of another type is none. */
     bytes_clear(&b);
     bytes_clear(&value);

@@ -369,13 +369,13 @@ static void lives(void **state)
                             .n = strlen(cases[i].value) };
         dht_id_of_text(&key_id, cases[i].key);
         r.expiration = now + cases[i].most + slack;
-        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_OK);
+        assert_int_equal(record_check_life(&guarded, &r, now), PL_OK);
         r.expiration += 1;
-        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        assert_int_equal(record_check_life(&guarded, &r, now), PL_EPROTO);
         r.expiration = INFINITY;
-        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        assert_int_equal(record_check_life(&guarded, &r, now), PL_EPROTO);
         r.expiration = NAN;
-        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        assert_int_equal(record_check_life(&guarded, &r, now), PL_EPROTO);
     }
 }
 
