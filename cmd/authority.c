@@ -3,6 +3,7 @@
  * token has expired. */
 #include "cmd.h"
 #include "cmd/common/json_event.h"
+#include "cmd/common/plural.h"
 
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
@@ -188,7 +189,8 @@ static void watch(struct authority_server *s, const struct requests *w, const si
             json_event_print(json_pack("{s:s,s:I,s:I}", "event", "served", "issued",
                                        (json_int_t)issued, "refused", (json_int_t)refused));
         else {
-            printf("%zu tokens issued, %zu requests refused\n", issued, refused);
+            printf("%zu token%s issued, %zu request%s refused\n", issued, PLURAL(issued), refused,
+                   PLURAL(refused));
             fflush(stdout);
         }
     }
@@ -230,9 +232,10 @@ static int serve(const struct requests *w, struct pl_err *err)
                                    authority_server_port(s), "certificate", crt_path, "users",
                                    (json_int_t)a.user_count));
     else if (!rc) {
-        printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d "
+        printf("serving %zu user%s at port %d; users join with\n  --authority https://%s:%d "
                "--authority-ca %s --token-file THEIRS\n",
-               a.user_count, authority_server_port(s), w->name, authority_server_port(s), crt_path);
+               a.user_count, PLURAL(a.user_count), authority_server_port(s), w->name,
+               authority_server_port(s), crt_path);
         fflush(stdout);
     }
     if (!rc) watch(s, w, &ends);

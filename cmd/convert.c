@@ -1,6 +1,7 @@
 /* convert.c - `potluck convert`: a checkpoint from one kind of file to another. */
 #include "cmd.h"
 #include "data/models/weights.h"
+#include "cmd/common/plural.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static int run_convert(int argc, char **argv)
         for (size_t i = 0; i < f->count; i++) bytes += f->tensors[i].bytes;
         rc = pl_weights_save(f, argv[2], &err);
         if (!rc)
-            printf("%s: %zu tensors, %llu bytes, from %s\n", argv[2], f->count,
+            printf("%s: %zu tensor%s, %llu bytes, from %s\n", argv[2], f->count, PLURAL(f->count),
                    (unsigned long long)bytes, f->kind);
         pl_safetensors_close(f);
     }

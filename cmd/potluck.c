@@ -46,9 +46,17 @@ static int version(void)
 /* NULL, with a line on stderr: there is no such command. */
 static const struct command *find_command(const char *name)
 {
+    const struct command *similar = NULL;
+    int least = 3; /* more would be another word */
     for (size_t i = 0; i < PL_COUNT(commands); i++)
         if (!strcmp(name, commands[i]->name)) return commands[i];
-    fprintf(stderr, "potluck: no command '%.40s'; 'potluck --help' lists them\n", name);
+    for (size_t i = 0; i < PL_COUNT(commands); i++) {
+        int distance = option_edit_distance(name, strlen(name), commands[i]->name);
+        if (distance < least) least = distance, similar = commands[i];
+    }
+    fprintf(stderr, "potluck: no command '%.40s'; ", name);
+    if (similar) fprintf(stderr, "did you mean %s? ", similar->name);
+    fputs("'potluck --help' lists them\n", stderr);
     return NULL;
 }
 

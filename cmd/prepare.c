@@ -4,6 +4,7 @@
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"
 #include "cmd/common/outputs.h"
+#include "cmd/common/plural.h"
 #include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/models/vqgan_file.h"
@@ -104,8 +105,8 @@ static int identify(char text[16], const char *path, struct pl_err *err)
 
 static void report(const struct prepare_counts *c, const char *out)
 {
-    printf("%zu pictures in %zu shards of %s (%zu found complete); %zu broken ones left out\n",
-           c->encoded, c->shards, out, c->found, c->broken);
+    printf("%zu picture%s in %zu shard%s of %s (%zu found complete); %zu broken left out\n",
+           c->encoded, PLURAL(c->encoded), c->shards, PLURAL(c->shards), out, c->found, c->broken);
     if (c->shard_bytes)
         printf("%.2f MB of pictures became %.3f MB of shards: %.1f times less to send\n",
                (double)c->picture_bytes / 1e6, (double)c->shard_bytes / 1e6,
@@ -130,8 +131,8 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     if (rc) return rc;
     if ((rc = outputs_check_folder(o->out, err))) return rc;
     if (list->uncaptioned)
-        printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n",
-               list->uncaptioned);
+        printf("%zu picture%s without a caption (none, empty, or not UTF-8) left out\n",
+               list->uncaptioned, PLURAL(list->uncaptioned));
     interrupt_catch(NULL);
     progress_begin(&v.progress, 0);
     rc = pl_prepare_shards(&counts, codec, list, &p, watch, &v, err);

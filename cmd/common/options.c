@@ -161,7 +161,7 @@ static int match(void *context, const struct option_row *row, void *options)
 
 /* How many letters have to be added, removed or replaced to make one name of the other.
  * (Levenshtein distance) */
-static int edit_distance(const char *a, size_t n, const char *b)
+int option_edit_distance(const char *a, size_t n, const char *b)
 {
     int row[NAME_MAX_BYTES + 1], m = (int)strlen(b);
     assert(m <= NAME_MAX_BYTES);
@@ -182,7 +182,7 @@ static int edit_distance(const char *a, size_t n, const char *b)
 static int closer(void *context, const struct option_row *row, void *options)
 {
     struct search *s = context;
-    int distance = edit_distance(s->typed, s->length, row->name);
+    int distance = option_edit_distance(s->typed, s->length, row->name);
     (void)options;
     if (!row->help || distance >= s->distance) return 0;
     s->distance = distance;

@@ -126,6 +126,9 @@ int options_parse(const struct command *c, void *options, int argc, char **argv,
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Letters to insert, remove or replace (Levenshtein) that make the n characters typed a name. */
+int option_edit_distance(const char *typed, size_t n, const char *name);
+
 void options_help(FILE *out, const struct command *c);
 /* For completion, a line for each option: its name, a tab, the values to offer ("FILE": file
  * names), a tab, its help. */

@@ -10,6 +10,7 @@
 #include "data/files/json.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/progress_line.h"
+#include "cmd/common/plural.h"
 #include "data/files/file.h"
 #include "data/images/contact_sheet.h"
 
@@ -278,12 +279,16 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
         if (s.cut)
-            printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
+            printf("%zu caption%s longer than CLIP reads: what is beyond did not count\n", s.cut,
+                   s.cut == 1 ? " is" : "s are");
         if (job->references)
             printf("%zu of %zu nearest to their own picture among %zu\n", s.own, s.known,
                    job->references->count);
-        printf("%zu pictures in %s; %s%s/sheet.png\n", s.written, job->out,
-               s.sheets < s.written ? "the first of them on " : "all of them on ", job->out);
+        printf("%zu picture%s in %s; %s%s/sheet.png\n", s.written, PLURAL(s.written), job->out,
+               s.sheets < s.written ? "the first of them on "
+               : s.written == 1     ? "also on "
+                                    : "all of them on ",
+               job->out);
     }
     for (size_t i = 0; s.sheet && i < s.sheets; i++) pl_image_clear(&s.sheet[i]);
     free(s.sheet);

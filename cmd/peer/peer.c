@@ -11,6 +11,7 @@
 #include "peer_auxiliary.h"
 #include "peer_save.h"
 #include "cmd/train/train_job.h"
+#include "cmd/common/plural.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -110,7 +111,9 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
                                    "clock_offset", status.clock_offset));
         return;
     }
-    if (o->join.join.count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
+    if (o->join.join.count)
+        printf("joined a swarm of at least %zu node%s\n", status.nodes + 1,
+               PLURAL(status.nodes + 1));
     fflush(stdout);
 }
 

@@ -4,6 +4,7 @@
 #include "cmd/common/json_event.h"
 #include "net/hivemind/swarm/averaging.h"
 #include "cmd/cmd.h"
+#include "cmd/common/plural.h"
 #include "net/hivemind/training/training.h"
 
 #include <jansson.h>
@@ -37,8 +38,8 @@ static void say(const struct peer_auxiliary *p, const struct training_round *r)
         if (r->banned) fprintf(stderr, "potluck peer: %s\n", r->caught.text);
         if (r->status) fprintf(stderr, "potluck peer: %s\n", r->why.text);
         else
-            printf("helped %zu peers to average their gradients, in %.2f s%s\n", r->peers - 1,
-                   r->seconds, r->verified ? ", verified" : "");
+            printf("helped %zu peer%s to average gradients, in %.2f s%s\n", r->peers - 1,
+                   PLURAL(r->peers - 1), r->seconds, r->verified ? ", verified" : "");
         fflush(stdout);
         return;
     }

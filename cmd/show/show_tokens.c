@@ -1,6 +1,7 @@
 /* show_tokens.c - a T5 tokenizer: how many pieces it has, and how it splits a caption. */
 #include "show.h"
 #include "data/text/unigram.h"
+#include "cmd/common/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ int show_tokens(const char *path, const struct show_options *show, struct pl_err
     if (show->caption) {
         rc = pl_unigram_encode(ids, TOKENS_MAX, &count, u, show->caption, strlen(show->caption),
                                UNIGRAM_TRANSFORMERS);
-        if (!rc && !show->json) printf("the caption is %zu tokens:\n", count);
+        if (!rc && !show->json) printf("the caption is %zu token%s:\n", count, PLURAL(count));
         for (size_t i = 0; !rc && i < count && i < TOKENS_MAX; i++)
             rc = print_token(u, ids[i], show->json);
         if (rc) pl_fail(err, rc, "%s: no memory", path);

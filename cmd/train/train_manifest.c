@@ -17,7 +17,8 @@
 
 /* Records that are read under one key; each costs one check of an Ed25519 signature, 0.1 ms. */
 #define RECORDS_MAX 1000
-#define SECOND_TIME 20.0 /* s until the first renewal, when peers that came at once are there */
+#define SECOND_TIME 20.0  /* s until the first renewal, when peers that came at once are there */
+#define SHARDS_ASKED 1000 /* for their codec: a millisecond each */
 #define TOKENIZER_MAX ((size_t)64 << 20) /* bytes; a vocabulary of a million words */
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -147,20 +148,44 @@ static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, stru
     return PL_OK;
 }
 
-/* What `potluck prepare` wrote of the codec into the first shard, if that lies on this machine. */
-static void find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_data *d)
+/* What `potluck prepare` wrote of the codec into a shard on this machine; empty: nothing. */
+static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
 {
     struct shard *shard;
     const char *origin;
+    const json_t *name;
     json_t *root;
-    if (!d->paths || strstr(d->path[0], "://") || pl_shard_open(&shard, d->path[0], NULL)) return;
+    *codec = 0;
+    if (strstr(path, "://") || pl_shard_open(&shard, path, NULL)) return;
     origin = pl_shard_meta(shard, "potluck");
     root = origin ? pl_json_load(origin, strlen(origin), 0, NULL) : NULL;
-    if (json_string_length(json_object_get(root, "codec")) <= MANIFEST_DIGEST_MAX &&
-        json_is_string(json_object_get(root, "codec")))
-        strcpy(codec, json_string_value(json_object_get(root, "codec")));
+    name = json_object_get(root, "codec");
+    if (json_is_string(name) && json_string_length(name) <= MANIFEST_DIGEST_MAX)
+        strcpy(codec, json_string_value(name));
     json_decref(root);
     pl_shard_close(shard);
+}
+
+/* Image tokens of two codecs are two alphabets: a model of both draws with neither. Shards of web
+ * servers are not opened for this, nor more than SHARDS_ASKED. */
+static int find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_data *d,
+                      struct pl_err *err)
+{
+    char other[MANIFEST_DIGEST_MAX + 1];
+    size_t first = 0;
+    *codec = 0;
+    for (size_t i = 0; i < d->paths && i < SHARDS_ASKED; i++) {
+        codec_of_shard(other, d->path[i]);
+        if (!*other || !strcmp(codec, other)) continue;
+        if (*codec)
+            return pl_fail(
+                err, PL_EUSE,
+                "--data: shards of two codecs: %.120s is of codec %.64s, %.120s of %.64s",
+                d->path[first], codec, d->path[i], other);
+        strcpy(codec, other);
+        first = i;
+    }
+    return PL_OK;
 }
 
 /* Only what others can open, and nothing that may hold a secret: a user's name or a query. */
@@ -195,7 +220,7 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
     m->outer_lr = w->swarm.outer_lr;
     m->outer_momentum = w->swarm.outer_momentum;
     describe_data(m, w);
-    find_codec(m->codec, &w->data);
+    if (find_codec(m->codec, &w->data, err)) return PL_EUSE;
     return digest_file(m->tokenizer,
                        w->tokenizer ? w->tokenizer
                                     : train_data_demo(path, sizeof path, "t5_2k.model"),

@@ -2,6 +2,7 @@
 #include "vqgan.h"
 #include "data/files/json.h"
 #include "cmd/cmd.h"
+#include "cmd/common/plural.h"
 #include "data/files/file.h"
 #include "data/models/vqgan_file.h"
 #include "runtime/vqgan_fit.h"
@@ -95,7 +96,9 @@ static int encode(struct vqgan_options *o)
         rc = code ? encode_all(&m, code, &p, o) : PL_ENOMEM;
         if (rc) rc = vqgan_fail_status("encoding", rc, &be, 0);
         else if (write_codes(o->out, code, &p, codes, &err)) rc = vqgan_fail(&err);
-        else printf("%zu pictures of %dx%d codes in %s\n", p.count, codes, codes, o->out);
+        else
+            printf("%zu picture%s of %dx%d codes in %s\n", p.count, PLURAL(p.count), codes, codes,
+                   o->out);
     }
     pl_free(code);
     pl_pictures_clear(&p);

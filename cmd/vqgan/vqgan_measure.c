@@ -3,6 +3,7 @@
 #include "vqgan.h"
 #include "data/images/contact_sheet.h"
 #include "runtime/vqgan_fit.h"
+#include "cmd/common/plural.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -110,8 +111,9 @@ int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sh
         pl_free(out);
         return vqgan_fail_status("measuring", rc, m->params.be, 0);
     }
-    printf("%zu pictures: PSNR %.2f dB (mean of pictures %.2f dB), %.1f pictures/s\n", p->count,
-           vqgan_psnr(a.mse), a.mean_psnr, (double)p->count / (pl_seconds() - start));
+    printf("%zu picture%s: PSNR %.2f dB (mean of pictures %.2f dB), %.1f pictures/s\n", p->count,
+           PLURAL(p->count), vqgan_psnr(a.mse), a.mean_psnr,
+           (double)p->count / (pl_seconds() - start));
     printf("codes: %zu of %d used, entropy %.2f of %.2f bits, most frequent %.1f %%\n", a.used,
            m->config.n_embed, a.bits, log2(m->config.n_embed), 100 * a.most);
     if (sheet && write_sheet(sheet, p, out, &err)) rc = vqgan_fail(&err);

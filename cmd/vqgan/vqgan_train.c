@@ -2,6 +2,7 @@
 #include "vqgan.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/common/outputs.h"
+#include "cmd/common/plural.h"
 #include "data/models/vqgan_file.h"
 #include "runtime/vqgan_fit.h"
 #include "../../runtime/models.h"
@@ -79,8 +80,8 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         compute_explain(&err, rc, m->params.be, 0, NULL);
         return vqgan_fail(&err);
     }
-    printf("%zu parameters, %zu pictures of %dx%d\n", m->params.trainable, p->count, p->side,
-           p->side);
+    printf("%zu parameters, %zu picture%s of %dx%d\n", m->params.trainable, p->count,
+           PLURAL(p->count), p->side, p->side);
     progress.last = progress.start;
     interrupt_catch(NULL);
     rc = PL_OK;

@@ -118,7 +118,8 @@ check "head ends show without a word" sh -c '[ -z "$( { "$0" show data/demo/emoj
 check "and other output" sh -c '[ -z "$( { (sleep 0.3; exec "$0" help train) | true; } 2>&1)" ]' "$POTLUCK"
 refuses 2 "'nofolder' is not a folder" "$POTLUCK" dash --folder nofolder
 refuses 2 "did you mean --steps?" "$POTLUCK" train --stesp 4
-refuses 2 "no command 'nothing'" "$POTLUCK" help nothing
+refuses 2 "no command 'nothing'; 'potluck --help'" "$POTLUCK" help nothing
+refuses 2 "no command 'trian'; did you mean train?" "$POTLUCK" trian
 
 # --- the release
 

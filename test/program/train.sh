@@ -141,6 +141,12 @@ else
     echo "skip a line of progress fits the terminal: script is not installed"; skipped=$((skipped + 1))
 fi
 
+# Image tokens of two codecs are not trained on together.
+one=$(find data/demo -name '*.parquet' | sort | head -n 1)
+LC_ALL=C sed 's/41bbb66f/0badc0de/g' "$one" >"$work/other.parquet"
+refuses 1 "shards of two codecs: .* is of codec 41bbb66f, .*other.parquet of 0badc0de" train --data "$one" --data "$work/other.parquet" \
+    --out "$work/two"
+
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0
 refuses 2 "not one of none, step, round" train --out "$work/h" --run r --delay forever
