@@ -60,7 +60,7 @@ $(BOOK)/figures/ref.js: $(BUILD)/wasm/ref.wasm
 comma = ,
 
 # The model that a page draws with: the newest checkpoint of `make demo`, or of another training's folder.
-BOOK_MODEL ?= out/demo
+BOOK_MODEL ?= $(firstword $(wildcard out/demo out/demo-alone out/demo-quick))
 BOOK_CHECKPOINTS = $(wildcard $(BOOK_MODEL)/checkpoint-*.safetensors)
 $(BOOK)/figures/model.js: paper/book/model.py paper/book/book.mk $(BOOK_CHECKPOINTS)
 	@mkdir -p $(BOOK)/figures
