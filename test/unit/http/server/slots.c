@@ -1,7 +1,6 @@
-/* slots.c - which connection gets a slot when all are taken; failures by network; accepted Host
- * headers. */
-#include "net/http/authority/failures.h"
+/* slots.c - which connection gets a slot when all are taken; accepted Host headers. */
 #include "net/http/server/host_name.h"
+#include "net/http/server/slots.h"
 #include "test/unit/unit.h"
 
 #include <arpa/inet.h>
@@ -125,26 +124,6 @@ static void who_waits_too_long_goes(void **unused)
     assert_int_equal(s.count, 0);
 }
 
-static void failures_count_by_network(void **unused)
-{
-    static struct failures f;
-    struct http_address a = at("10.0.0.1"), b = at("10.0.0.2"), c = at("10.0.1.1");
-    memset(&f, 0, sizeof f);
-    for (unsigned i = 1; i <= 60; i++) assert_int_equal(failures_add(&f, i % 2 ? &a : &b, 100), i);
-    assert_int_equal(failures_add(&f, &c, 100), 1);
-    assert_int_equal(failures_add(&f, &a, 159.9), 61);
-    assert_int_equal(failures_add(&f, &a, 160), 1); /* another minute */
-    assert_int_equal(failures_add(&f, &b, 160), 2);
-    /* More networks than there are places: counts above 1 stay. */
-    for (unsigned i = 0; i < 3 * FAILURES_NETWORKS_MAX; i++) {
-        char text[40];
-        snprintf(text, sizeof text, "2001:db8:%x:1::", i);
-        struct http_address x = at(text);
-        failures_add(&f, &x, 161);
-    }
-    assert_int_equal(failures_add(&f, &a, 161), 3);
-}
-
 static void hosts_are_ours_or_not(void **unused)
 {
     static const char *const ours[] = {
@@ -191,7 +170,6 @@ int main(void)
         cmocka_unit_test(silent_ones_go_first),
         cmocka_unit_test(larger_holders_pay),
         cmocka_unit_test(who_waits_too_long_goes),
-        cmocka_unit_test(failures_count_by_network),
         cmocka_unit_test(hosts_are_ours_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
