@@ -18,7 +18,7 @@ book: ## the book, with figures to play with: build/book/index.html (installs pa
 	@$(call install_missing,$(BOOK_PACKAGES) $(DOC_PACKAGES))
 	@$(MAKE) --no-print-directory -s book-pages
 	@echo "$(BOOK)/index.html"
-book-pages: $(BOOK_NOTES)/sources.stamp $(BOOK)/index.html $(addprefix $(BOOK)/figures/,ref.js model.js) $(BOOK_STATIC)
+book-pages: $(BOOK_NOTES)/sources.stamp $(BOOK)/index.html $(addprefix $(BOOK)/figures/,ref.js model.js trace.js) $(BOOK_STATIC)
 
 # The API reference, as `make doc` makes it, where doxygen is there. Its index of names (api.tag) says where each one is.
 $(BOOK_NOTES)/api.stamp: paper/api/Doxyfile $(wildcard ref/*.h ref/*/*.h)
@@ -58,6 +58,10 @@ $(BOOK)/figures/ref.js: $(BUILD)/wasm/ref.wasm
 	@mkdir -p $(BOOK)/figures
 	{ printf '"use strict";\nconst REF_WASM = "'; base64 -w 0 $<; echo '";'; } > $@.new && mv $@.new $@
 comma = ,
+# What two real trainers said to each other, for the figure of matchmaking.
+$(BOOK)/figures/trace.js: test/golden/protocol/training_trace.json
+	@mkdir -p $(BOOK)/figures
+	{ printf '"use strict";\nconst TRACE = '; cat $<; echo ';'; } > $@.new && mv $@.new $@
 
 # The model that a page draws with: the newest checkpoint of `make demo`, or of another training's folder.
 BOOK_MODEL ?= $(firstword $(wildcard out/demo out/demo-alone out/demo-quick))

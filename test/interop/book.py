@@ -234,6 +234,10 @@ def check_what_figures_show(browser):
     for _ in range(4):
         browser.execute_script("document.querySelectorAll('#figure-allreduce button')[1].click()")
     step("the steps come to pl_average_group's bits", "the bits that pl_average_group gives" in words("allreduce"), words("allreduce"))
+    opened("10-swarms", "matchmaking")
+    for _ in range(3):
+        browser.execute_script("document.querySelectorAll('#figure-matchmaking button')[1].click()")
+    step("a recorded group begins", "peer 1 leads, and begins the all-reduce. The group's order is 0, 1" in words("matchmaking"), words("matchmaking"))
     opened("09-byzantine", "clip")
     before = words("clip")
     from selenium.webdriver import ActionChains
