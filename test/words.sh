@@ -14,6 +14,8 @@ attendance          liveness
 checkups?           preflight check
 remarks?            warning, comment
 entry peers?        initial peer, bootstrap peer
+misfits?            mismatch
+lonely              alone
 doors?              bootstrap peer
 door-?keepers?      bootstrap peer
 stairs?             step table

@@ -182,7 +182,7 @@ static void go(struct allreduce *x, double now)
              * [spec hivemind-protocol 5.5, 12] */
             if (x->report.reducers_lost)
                 allreduce_give_up(x, PL_EIO,
-                                  x->notes.misfit.text[0]    ? x->notes.misfit.text
+                                  x->notes.mismatch.text[0]  ? x->notes.mismatch.text
                                   : x->notes.refusal.text[0] ? x->notes.refusal.text
                                                              : x->notes.lost.text);
             else if (x->o.verify && x->verify.state != VERIFY_HOLDS) allreduce_verify_go(x, now);
@@ -294,8 +294,8 @@ void allreduce_tick(struct allreduce *x, double now)
         allreduce_receive_late(x);
         allreduce_verify_expire(x, now);
         allreduce_give_up(x, PL_EAGAIN,
-                          x->notes.misfit.text[0]
-                              ? x->notes.misfit.text
+                          x->notes.mismatch.text[0]
+                              ? x->notes.mismatch.text
                               : "the all-reduce took longer than its time limit");
     }
     if (x->phase == ALLREDUCE_REDUCING) {

@@ -151,7 +151,7 @@ struct allreduce_reducing {
 /* --- sentences for the report ----------------------------------------------------------------- */
 
 struct allreduce_notes {    /* an empty text: none */
-    struct pl_err misfit;   /* whose parts are cut otherwise than ours, and why, most likely */
+    struct pl_err mismatch; /* whose parts are cut otherwise than ours, and why, most likely */
     struct pl_err refusal;  /* which reducer takes no more of our parts */
     struct pl_err lost;     /* the first reducer that was lost, and why */
     struct pl_err differs;  /* who only compresses otherwise */

@@ -27,8 +27,8 @@ void allreduce_note_refusal(struct allreduce *x, size_t peer)
 
 /* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
  * length shows which of the two differs. [spec hivemind-protocol 5] */
-void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,
-                           const struct part_message *m)
+void allreduce_note_mismatch(struct allreduce *x, size_t peer, const struct pl_part *part,
+                             const struct part_message *m)
 {
     const struct group_member *who = &x->o.group->members[peer];
     enum pl_compression ours = allreduce_method(x, part);
@@ -38,10 +38,10 @@ void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_par
     size_t rest = x->o.elements[part->tensor] - part->start;
     size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
     char name[PEER_ID_TEXT_MAX];
-    if (x->notes.misfit.text[0]) return;
+    if (x->notes.mismatch.text[0]) return;
     peer_id_text(name, &who->peer);
     if (m->method != ours && m->elements == (whole < rest ? whole : rest))
-        pl_fail(&x->notes.misfit, PL_EPROTO,
+        pl_fail(&x->notes.mismatch, PL_EPROTO,
                 "%.60s sends parts of %zu values (%s), we send parts of %zu "
                 "(%s): --compression differs; your side, if the others agree with that peer, "
                 "otherwise its side",
@@ -49,7 +49,7 @@ void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_par
                 pl_compression_name(ours));
     else
         pl_fail(
-            &x->notes.misfit, PL_EPROTO,
+            &x->notes.mismatch, PL_EPROTO,
             "%.60s sends a part of %zu values (%zu bytes) where ours has %zu (at most %zu bytes): "
             "our --part-bytes %zu differs from its own; your side, if the others agree with that "
             "peer, otherwise its side",
@@ -107,7 +107,7 @@ const char *allreduce_left_out(const struct allreduce *x)
 /* Harmless differences are reported only if nothing worse is: they would hide the reason. */
 const char *allreduce_differs(const struct allreduce *x)
 {
-    return x->notes.differs.text[0] && !x->notes.misfit.text[0] && !x->notes.refusal.text[0]
+    return x->notes.differs.text[0] && !x->notes.mismatch.text[0] && !x->notes.refusal.text[0]
                ? x->notes.differs.text
                : NULL;
 }

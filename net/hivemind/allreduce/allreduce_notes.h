@@ -6,8 +6,8 @@
 #include "allreduce_internal.h"
 
 /* A part of another length than ours. */
-void allreduce_note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,
-                           const struct part_message *m);
+void allreduce_note_mismatch(struct allreduce *x, size_t peer, const struct pl_part *part,
+                             const struct part_message *m);
 /* Another compression than ours, which is understood. */
 void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_part *part,
                             const struct part_message *m);

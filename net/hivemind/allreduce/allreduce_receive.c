@@ -168,7 +168,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     /* 3. Its length must be our part's: parts are not labelled, so a peer that cuts
      * otherwise would have its values added to the wrong place. */
     part = &x->parts[x->reducing.own[s->k]];
-    if (c.part.elements != part->length) allreduce_note_misfit(x, peer, part, &c.part);
+    if (c.part.elements != part->length) allreduce_note_mismatch(x, peer, part, &c.part);
     else allreduce_note_differs(x, peer, part, &c.part);
     if (c.part.elements != part->length || keep_message(x, &c, s->k, data, n)) {
         allreduce_drop_sender(x, peer, 1);

@@ -48,9 +48,9 @@ struct state_load {
     size_t metadata_n;
     struct tensor_message *tensors;
     size_t count;
-    size_t confirmed; /* after a load: donors that agree on it; 1: only its own (state_claim.h) */
-    double seconds;   /* after a load: from the request to its last byte */
-    size_t misfits;   /* after a load that failed: donors whose state is of another model */
+    size_t confirmed;  /* after a load: donors that agree on it; 1: only its own (state_claim.h) */
+    double seconds;    /* after a load: from the request to its last byte */
+    size_t mismatches; /* after a load that failed: donors whose state is of another model */
     /* private */
     const struct schema_tensor *schema; /* (expected) of the first tensors; borrowed; NULL: any */
     size_t expected, bytes_max, tensors_max, metadata_max;

@@ -119,13 +119,13 @@ static int check_state(void *context, const struct state_load *state, struct pl_
 static int explain_mismatch(struct pl_collaborative *c, const struct state_load *state,
                             struct pl_err *err)
 {
-    const struct pl_err misfit = *err;
+    const struct pl_err mismatch = *err;
     struct training_view v;
     training_get_view(c->training, &v);
-    return pl_fail(err, 2 * state->misfits > v.peers - 1 ? PL_EUSE : PL_EIO,
+    return pl_fail(err, 2 * state->mismatches > v.peers - 1 ? PL_EUSE : PL_EIO,
                    "the other peers use another model or optimizer: %.300s; your side, if they "
                    "agree with each other: use their --config and --optimizer",
-                   misfit.text); /* one peer's word does not end the run */
+                   mismatch.text); /* one peer's word does not end the run */
 }
 
 int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err)

@@ -2,7 +2,7 @@
  *
  *   donors ---ask---> download ---whole---> check ---fits---> witnesses ---agree---> downloaded
  *     ^                  |                    |                  |
- *     +--next donor------+--slow, broken------+--misfit----------+--refuted
+ *     +--next donor------+--slow, broken------+--mismatch--------+--refuted
  *
  * A state that has arrived is compared with samples of other donors' states (state_witness.c);
  * where none can give any (hivemind's peers can't), with a second download. A state that no other
@@ -35,12 +35,12 @@ static void end_load(struct state_download *d, int status)
                                  : d->at                     ? d->donors[d->at - 1].peer
                                                              : (struct peer_id){ 0 };
     struct pl_err why = d->why;
-    state.misfits = d->misfits;
+    state.mismatches = d->mismatches;
     memset(&d->load, 0, sizeof d->load);
     free(d->donors);
     d->donors = NULL;
     clear_claims(d);
-    d->count = d->at = d->arrived = d->misfits = 0;
+    d->count = d->at = d->arrived = d->mismatches = 0;
     d->downloaded = NULL;
     downloaded(d->context, status, &donor, &state, &why);
     state_load_clear(&state);
@@ -52,7 +52,7 @@ static void next_donor(struct state_download *d, int status)
 {
     const struct peer_id *donor = &d->donors[d->at - 1].peer;
     /* States of another model are counted: if all are, it is our model that differs. */
-    d->misfits += status == PL_EUSE;
+    d->mismatches += status == PL_EUSE;
     donor_failed(&d->failures, loop_now(d->peer->loop), donor);
     /* The user sees why each donor was left, since a newcomer that can't join wants to know. */
     if (d->peer->donor_failed)
@@ -245,8 +245,8 @@ static void ask_donor(void *context)
         return;
     }
     if (d->at == d->count) {
-        int misfit = d->misfits && d->misfits == d->arrived;
-        end_load(d, misfit ? PL_EUSE : d->count ? PL_EIO : PL_ENOTFOUND);
+        int mismatch = d->mismatches && d->mismatches == d->arrived;
+        end_load(d, mismatch ? PL_EUSE : d->count ? PL_EIO : PL_ENOTFOUND);
         return;
     }
     donor = &d->donors[d->at++].peer;

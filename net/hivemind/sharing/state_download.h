@@ -34,7 +34,7 @@ struct state_download {
     struct state_load load;
     struct state_pace pace;
     struct pl_err why;
-    size_t arrived, misfits; /* states that came; of another model */
+    size_t arrived, mismatches; /* states that came; of another model */
     struct state_witnesses witnesses;
     struct state_load unconfirmed; /* the first such one, while others are asked */
     struct peer_id unconfirmed_donor;

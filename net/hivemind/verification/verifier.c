@@ -100,7 +100,7 @@ static int reserve(struct verifier *r)
     r->order = pl_alloc(v->count, sizeof *r->order);
     if (!r->waiting || !r->own_hash || !r->sent_digest || !r->sent_hash || !r->banned ||
         !r->charged || !r->opinion || !r->order || hash_round(o.round, v) ||
-        random_source_bytes(&v->random, r->lot, sizeof r->lot) ||
+        random_source_bytes(&v->random, r->nonce, sizeof r->nonce) ||
         random_source_bytes(&v->random, r->salt, sizeof r->salt))
         return PL_ENOMEM;
     return broadcast_open(&r->b, &o);
@@ -224,7 +224,7 @@ static void reveal(struct verifier *r, struct bytes *out)
 {
     /* H(i | x_i | s_i) was committed to. The salt s_i hides x_i there, even if x_i could be
      * guessed. [BTARD 3] */
-    bytes_add(out, r->lot, sizeof r->lot);
+    bytes_add(out, r->nonce, sizeof r->nonce);
     bytes_add(out, r->salt, sizeof r->salt);
 }
 

@@ -115,7 +115,7 @@ struct verifier {
     double now;                                /* s, of the step under way */
     int phase, phase_before; /* ours, -1 before the first message; at the step's begin */
     struct bytes body;       /* of the message that is being made */
-    uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
+    uint8_t nonce[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
     uint8_t *own_hash;            /* (count, PL_HASH_BYTES): of each reducer's aggregates */
     uint8_t *sent_hash;           /* (parts, PL_HASH_BYTES): of what we have sent */
     uint8_t *sent_digest;         /* (count, PL_HASH_BYTES): over those for each reducer */

@@ -111,7 +111,7 @@ void verifier_commit(struct verifier *r, struct bytes *out)
 {
     const struct pl_btard b = { .hash = signed_hash };
     uint8_t hash[PL_HASH_BYTES];
-    pl_btard_lot_commit(hash, &b, (uint32_t)r->v.self, r->lot, r->salt);
+    pl_btard_lot_commit(hash, &b, (uint32_t)r->v.self, r->nonce, r->salt);
     bytes_add(out, r->own_hash + r->v.self * PL_HASH_BYTES, PL_HASH_BYTES);
     bytes_add(out, hash, sizeof hash);
     bytes_be64(out, (uint64_t)r->v.claim.epoch);

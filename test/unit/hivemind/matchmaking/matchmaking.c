@@ -92,7 +92,7 @@ static void alone_until_the_deadline(void **state)
 }
 
 /* Both hear that the other one averages other tensors. */
-static void misfits(void **state)
+static void mismatches(void **state)
 {
     make(&w, 3, 0, 0);
     w.peer[1].m.o.schema_hash[0] ^= 1;
@@ -191,7 +191,7 @@ int main(void)
         cmocka_unit_test(expected_are_here),
         cmocka_unit_test(helpers_make_no_group),
         cmocka_unit_test(alone_until_the_deadline),
-        cmocka_unit_test(misfits),
+        cmocka_unit_test(mismatches),
         cmocka_unit_test(frozen_leader),
         cmocka_unit_test(leader_pauses),
         cmocka_unit_test(followers_are_sent_on),

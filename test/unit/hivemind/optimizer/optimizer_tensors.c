@@ -298,7 +298,7 @@ static void arguments_are_checked(void **state)
     float value[4] = { 0 };
     const struct pl_collaborative_node unsigned_node = { (struct swarm *)value, NULL };
     const struct pl_collaborative_run good = { .name = "r" }, nameless = { .name = "" },
-                                      lonely = { .name = "r", .client_mode = 1 },
+                                      alone = { .name = "r", .client_mode = 1 },
                                       keyless = { .name = "r", .node = &unsigned_node };
     const struct pl_collaborative_tensor one = { "x", 1, { 4 }, value, 0 },
                                          empty = { "x", 2, { 4, 0 }, value, 0 },
@@ -309,7 +309,7 @@ static void arguments_are_checked(void **state)
                                           bits = { .group_bits = "012" }, past = { .epoch = -1 };
     (void)state;
     refuses("no name", &nameless, &one, 1, &usual);
-    refuses("needs an initial peer", &lonely, &one, 1, &usual);
+    refuses("needs an initial peer", &alone, &one, 1, &usual);
     refuses("without the key", &keyless, &one, 1, &usual);
     refuses("no tensors", &good, NULL, 0, &usual);
     refuses("x: 0 elements along axis 1", &good, &empty, 1, &usual);
