@@ -17,6 +17,8 @@ group_of='function group(path,   part) {
         if (part[1] == "test") return "tests"
         if (path ~ /^ref\/(outer\/|muon)|^(fast|cuda)\/(chunks|e3m0|outer_steps)/) return "outer algorithms"
         if (path ~ /^(runtime|cmd)\/lab\//) return "swarms on a virtual clock"
+        if (path ~ /(run|train)_manifest|^cmd\/join\//) return "a signed manifest of the run, and potluck join"
+        if (path ~ /^cmd\/static\//) return "a static program"
         if (path ~ /hivemind\/(verification|refer)/) return "verified rounds"
         if (path ~ /hivemind\/(optimizer|swarm)|^cmd\/(together|averaging\.|membership|swarm\.)|potluck\/optimizer/)
             return "collaborative optimizer"
