@@ -162,10 +162,17 @@ int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *wan
 
 /* --- streams ---------------------------------------------------------------------------------- */
 
+void rpc_header_write(uint8_t out[RPC_HEADER], enum rpc_marker marker, uint64_t n)
+{
+    out[0] = (uint8_t)marker;
+    for (int i = 0; i < 8; i++) out[1 + i] = (uint8_t)(n >> (56 - 8 * i));
+}
+
 int rpc_header_put(struct bytes *out, enum rpc_marker marker, uint64_t n)
 {
-    bytes_u8(out, (uint8_t)marker);
-    return bytes_be64(out, n);
+    uint8_t header[RPC_HEADER];
+    rpc_header_write(header, marker, n);
+    return bytes_add(out, header, sizeof header);
 }
 
 /* The handler failed: an end mark whose body is the error. */

@@ -29,6 +29,7 @@ int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *wan
 /* A streamed frame. */
 enum rpc_marker { RPC_MESSAGE = 0, RPC_END = 1 };
 /* The header alone; n bytes of message follow. */
+void rpc_header_write(uint8_t out[RPC_HEADER], enum rpc_marker marker, uint64_t n);
 int rpc_header_put(struct bytes *out, enum rpc_marker marker, uint64_t n);
 int rpc_error_put(struct bytes *out, const char *text); /* a whole frame: the handler failed */
 struct rpc_frame {

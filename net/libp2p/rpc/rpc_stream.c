@@ -259,49 +259,47 @@ void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, vo
 const struct peer_id *rpc_peer(const struct rpc_stream *s) { return &s->peer; }
 
 /* Small messages travel with their header in one piece; large ones are not copied twice. */
+/* Needs no memory of its own: a message that was lost for lack of it would let the next one stand in
+ * its place, and parts of an average are known by their order alone. What the stream itself lacks
+ * memory for ends its connection. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
-    struct bytes out = { 0 };
-    int rc;
+    uint8_t out[RPC_HEADER + SMALL];
+    const int is_small = n <= SMALL;
     if (!s->stream || s->out_ended) return PL_EPROTO;
-    rc = rpc_header_put(&out, RPC_MESSAGE, n);
-    if (!rc && n <= SMALL) rc = bytes_add(&out, data, n);
-    if (!rc) stream_write(s->stream, bytes_at(&out), bytes_length(&out));
-    if (!rc && n > SMALL) stream_write(s->stream, data, n);
-    bytes_clear(&out);
-    return rc;
+    rpc_header_write(out, RPC_MESSAGE, n);
+    if (is_small && n) memcpy(out + RPC_HEADER, data, n);
+    stream_write(s->stream, out, RPC_HEADER + (is_small ? n : 0));
+    if (!is_small) stream_write(s->stream, data, n);
+    return PL_OK;
 }
 
 int rpc_give(struct rpc_stream *s, struct bytes *data)
 {
-    struct bytes header = { 0 };
-    int rc;
+    uint8_t header[RPC_HEADER];
     if (bytes_length(data) <= SMALL) {
-        rc = rpc_send(s, bytes_at(data), bytes_length(data));
+        int rc = rpc_send(s, bytes_at(data), bytes_length(data));
         data->begin = data->end = 0;
         return rc;
     }
     if (!s->stream || s->out_ended) return PL_EPROTO;
-    if (!(rc = rpc_header_put(&header, RPC_MESSAGE, bytes_length(data)))) {
-        stream_write(s->stream, bytes_at(&header), bytes_length(&header));
-        stream_give(s->stream, data);
-    }
-    bytes_clear(&header);
-    return rc;
+    rpc_header_write(header, RPC_MESSAGE, bytes_length(data));
+    stream_write(s->stream, header, sizeof header);
+    stream_give(s->stream, data);
+    return PL_OK;
 }
 
 void rpc_end(struct rpc_stream *s)
 {
-    struct bytes out = { 0 };
+    uint8_t header[RPC_HEADER];
     if (!s->stream || s->out_ended) return;
     if (s->server) {
         end_server(s);
         return;
     }
     s->out_ended = 1;
-    if (!rpc_header_put(&out, RPC_END, 0)) /* a FIN would be taken for giving up */
-        stream_write(s->stream, bytes_at(&out), bytes_length(&out));
-    bytes_clear(&out);
+    rpc_header_write(header, RPC_END, 0); /* a FIN would be taken for giving up */
+    stream_write(s->stream, header, sizeof header);
 }
 
 void rpc_fail(struct rpc_stream *s, const char *text)
