@@ -126,7 +126,10 @@ static void nobody_weighs_anything(void **state)
     memcpy(before, w.peer[0].values, sizeof before);
     begin(&w);
     run(&w);
-    for (size_t i = 0; i < PEERS; i++) assert_int_equal(w.peer[i].status, PL_OK);
+    for (size_t i = 0; i < PEERS; i++) {
+        assert_true(w.peer[i].over);
+        assert_int_not_equal(w.peer[i].status, PL_OK); /* a peer that reduces nothing, too */
+    }
     assert_memory_equal(w.peer[0].values, before, sizeof before);
     end(&w);
 }

@@ -85,22 +85,6 @@ static void groups_by_bits(void **state)
     for (size_t i = 0; i < count; i++) has_mean(&peers[i]);
 }
 
-static void nobody_weighs_anything(void **state)
-{
-    static float before[VALUES];
-    add(0, 0)->step.weight = 0;
-    add(0, 0)->step.weight = 0;
-    expect(count);
-    open_all();
-    memcpy(before, peers[0].values, sizeof before);
-    begin_all();
-    for (size_t i = 0; i < count; i++) {
-        assert_true(await(&peers[i].done, 1));
-        assert_int_equal(peers[i].status, PL_OK);
-    }
-    assert_memory_equal(peers[0].values, before, sizeof before);
-}
-
 /* Other shapes under the same name find each other, and nobody else. */
 static void two_schemas(void **state)
 {
@@ -399,7 +383,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(all_kinds_together),
         TEST(groups_by_bits),
-        TEST(nobody_weighs_anything),
         TEST(two_schemas),
         TEST(not_a_number),
         TEST(silent_client),
