@@ -279,7 +279,8 @@ static int by_step(const struct dirent **a, const struct dirent **b)
 static int list(struct dirent ***entries, int *n, const char *folder, struct pl_err *err)
 {
     *n = scandir(folder, entries, is_checkpoint, by_step);
-    return *n < 0 ? pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno)) : PL_OK;
+    if (*n >= 0) return PL_OK;
+    return pl_fail(err, errno == ENOMEM ? PL_ENOMEM : PL_EIO, "%s: %s", folder, strerror(errno));
 }
 
 static void free_list(struct dirent **entries, int n)

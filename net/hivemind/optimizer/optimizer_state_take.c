@@ -250,25 +250,30 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
                          const struct state_load *l, struct pl_err *err)
 {
     struct training_state t;
+    size_t largest = 0;
+    float *x;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
-    /* Checked before: what fails from here on is this machine's memory or device. */
+    for (size_t i = 0; i < s->count; i++)
+        if (s->tensors[i].n > largest) largest = s->tensors[i].n;
+    /* Before the first tensor changes. What fails from here on is this machine's memory or device:
+     * then the epoch stays the old one, and the state is asked for again. */
+    if (!(x = pl_alloc(largest, sizeof *x))) rc = PL_ENOMEM;
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];
-        float *x = pl_alloc(to->n, sizeof *x);
         /* Decoded in host memory, then put on the device, one tensor at a time. */
-        rc = x ? decode(x, s, &l->tensors[i]) : PL_ENOMEM;
+        rc = decode(x, s, &l->tensors[i]);
         if (!rc) rc = s->be->put(value + to->offset, x, to->n * sizeof *x);
         if (!rc && s->outer)
             rc = s->be->put(pl_outer_get(s->outer, "phi") + to->offset, x, to->n * sizeof *x);
-        pl_free(x);
-        if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     }
+    pl_free(x);
+    if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     /* Whatever the optimizer has cached of the parameters is out of date. */
     if (s->optimizer) pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
     if (!rc && s->outer) pl_outer_restart(s->outer);
-    *epoch = t.epoch;
+    if (!rc) *epoch = t.epoch;
     training_state_clear(&t);
     return rc;
 }
