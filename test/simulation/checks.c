@@ -4,6 +4,7 @@
 #include "threads.h"
 
 #include "net/hivemind/moderation/bans.h"
+#include "net/hivemind/training/liveness.h"
 #include "net/hivemind/training/training.h"
 #include "net/loop/loop.h"
 
@@ -15,7 +16,9 @@
  * quiet one has two. */
 #define MEMORY_MAX (96u << 20)
 #define CLIPPED 3e4 /* float16 ends at 65504: what its encoder clips cannot agree */
-#define ALONE_MAX 8 /* steps with our own gradient in a row, once faults have ended */
+/* Steps with our own gradient in a row, once faults have ended: a peer that has missed three rounds is
+ * waited for again in every 16th (liveness.h). */
+#define ALONE_MAX (LIVENESS_AGAIN + 1)
 /* s that a connected peer is two epochs or more behind most others. Two parts of equal size need
  * longest. */
 #define BEHIND_MAX 150.0
@@ -113,13 +116,14 @@ static void check_state(const struct trainer *t, const struct pl_collaborative_e
              (long long)e->status.epoch);
 }
 
-/* Another peer is at hand to average with: a part of the swarm that is ahead goes on alone until
+/* Another peer is at hand to average with, and does not download a state just now: a part of the swarm that is ahead goes on alone until
  * the larger one has come up to it (paper/security.md, "Open"). */
 static int has_company(const struct trainer *t)
 {
     for (int i = 0; i < plan.honest; i++)
         if (&trainers[i] != t && trainers[i].is_running && trainers[i].has_joined &&
-            trainers[i].epoch >= t->epoch - 1 && trainers[i].epoch <= t->epoch + 1)
+            !trainers[i].is_behind && trainers[i].epoch >= t->epoch - 1 &&
+            trainers[i].epoch <= t->epoch + 1)
             return 1;
     return 0;
 }
@@ -139,6 +143,7 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
                                          "corrected", "behind", "warning", "end" };
     if (e->kind == PL_COLLABORATIVE_READY) t->has_joined = 1;
     if (e->kind == PL_COLLABORATIVE_BATCH) return;
+    t->is_behind = e->kind == PL_COLLABORATIVE_BEHIND;
     sim_log("peer %d %s: epoch %lld of %lld, %zu peers; round %d of %zu in %.1f s%s%s%s%s; at %.3f",
             t->peer->index, names[e->kind], (long long)e->status.epoch,
             (long long)e->status.global_epoch, e->status.peers, e->round.status, e->round.peers,

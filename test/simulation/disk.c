@@ -398,7 +398,11 @@ int __wrap_scandir(const char *path, struct dirent ***out, int (*keep)(const str
         struct dirent e = { .d_type = DT_REG };
         snprintf(e.d_name, sizeof e.d_name, "%s", p->disk->now.list[i].path + strlen(DISK_ROOT));
         if (keep && !keep(&e)) continue;
-        if (!(list[n] = malloc(sizeof e))) break;
+        if (!(list[n] = malloc(sizeof e))) {
+            while (n) free(list[--n]);
+            free(list);
+            return fail_with(ENOMEM);
+        }
         *list[n++] = e;
     }
     if (compare) qsort(list, (size_t)n, sizeof *list, (int (*)(const void *, const void *))compare);

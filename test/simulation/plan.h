@@ -95,7 +95,7 @@ struct trainer {
     int64_t saved;   /* epoch of the newest checkpoint that was reported as saved */
     double distance; /* of its parameters from the optimum */
     /* checks.c */
-    int has_joined, alone;
+    int has_joined, is_behind, alone;
     int64_t epoch;
     uint64_t failures_at_boot;
     float *const *taking; /* the gradient of a delayed round */
