@@ -55,8 +55,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
  * of it finite. Else err says why; PL_EUSE: it is of another model or optimizer than ours. */
 int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
                           int64_t least, struct pl_err *err);
-/* Takes over a checked state, and sets *epoch to its epoch. Without memory *epoch stays as it is, and tensors
- * may be of both states. */
+/* Takes over a checked state, and sets *epoch to its epoch. Without memory *epoch stays as it is,
+ * and tensors may be of both states. */
 int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch,
                          const struct state_load *l, struct pl_err *err);
 

@@ -259,9 +259,9 @@ void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, vo
 const struct peer_id *rpc_peer(const struct rpc_stream *s) { return &s->peer; }
 
 /* Small messages travel with their header in one piece; large ones are not copied twice. */
-/* Needs no memory of its own: a message that was lost for lack of it would let the next one stand in
- * its place, and parts of an average are known by their order alone. What the stream itself lacks
- * memory for ends its connection. */
+/* Needs no memory of its own: a message that was lost for lack of it would let the next one stand
+ * in its place, and parts of an average are known by their order alone. What the stream itself
+ * lacks memory for ends its connection. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
     uint8_t out[RPC_HEADER + SMALL];
