@@ -37,15 +37,16 @@ def classes():
         """The target is every peer's own; the slowest says when the epoch ends."""
 
         def _parse_swarm_progress_data(self, metadata):
+            if not metadata:
+                return super()._parse_swarm_progress_data(metadata)
             now, mine = get_dht_time(), self.local_progress
-            entries = [LocalTrainingProgress.parse_obj(e.value) for e in (metadata or {}).values() if e.value is not None]
+            entries = [LocalTrainingProgress.parse_obj(e.value) for e in metadata.values() if e.value is not None]
             epoch = max([mine.epoch] + [e.epoch for e in entries if not e.client_mode])
-            left = [max(0.0, self.target_batch_size - e.samples_accumulated - max(0.0, now - e.time) * e.samples_per_second)
-                    / max(e.samples_per_second, 1e-9) for e in entries if e.epoch == epoch]
-            eta = max(left) if left else float("inf")
+            left = [max(0.0, self.target_batch_size - e.samples_accumulated) / max(e.samples_per_second, 1e-9) for e in entries if e.epoch == epoch]
+            eta = max(left, default=0.0)
             return GlobalTrainingProgress(epoch, mine.samples_accumulated, self.target_batch_size, num_peers=len(entries),
                                           num_clients=sum(e.client_mode for e in entries), eta_next_epoch=now + eta,
-                                          next_fetch_time=now + min(2.0, max(0.5, eta / 2)))
+                                          next_fetch_time=now + min(2.0, max(0.5, eta)))
 
         @property
         def ready_to_update_epoch(self):
@@ -69,7 +70,7 @@ class Trainer:
                            prefix=f"{args.run_id}_state_averager", **common)
         self.tracker = Tracker(dht, args.run_id, args.batch_size * args.inner_steps, start=True)
         self.inner = make_optimizer(args.optimizer, args.lr)(self.parameters)
-        self.scheduled, self.samples, self.is_first_look = None, 0, True
+        self.scheduled, self.is_first_look = None, True
 
     @property
     def phi(self):
@@ -80,20 +81,24 @@ class Trainer:
         return self.state.local_epoch
 
     def load(self):
+        """As hivemind.Optimizer.load_state_from_peers, with its last step: a state one epoch old counts as the newest."""
         self.state.step(wait_for_delayed_updates=True)
         with self.tracker.pause_updates():
             self.state.load_state_from_peers(timeout=self.args.averaging_timeout)
-            self.samples, self.is_first_look = 0, True
-            self.tracker.update_epoch(self.epoch)
+            if self.tracker.global_epoch - 1 <= self.epoch < self.tracker.global_epoch:
+                self.state.local_epoch = self.tracker.global_epoch
+            self.tracker.report_local_progress(self.epoch, samples_accumulated=0)
+            self.state.state_sharing_priority = self.epoch
 
     def catches_up(self):
         """Epochs apart right after an outer step are made good at once, later only two of them."""
-        is_first = self.is_first_look and self.tracker.fetched_global_progress_this_epoch.is_set()
-        self.is_first_look = self.is_first_look and not is_first
-        if self.tracker.global_epoch - self.epoch <= (0 if is_first else 1):
-            return False
-        self.load()
-        return True
+        is_behind = self.epoch < self.tracker.global_epoch - 1
+        if self.is_first_look and self.tracker.fetched_global_progress_this_epoch.is_set():
+            self.is_first_look = False
+            is_behind = self.epoch != self.tracker.global_epoch
+        if is_behind:
+            self.load()
+        return is_behind
 
     def left(self):
         from hivemind.utils import get_dht_time
@@ -101,33 +106,38 @@ class Trainer:
         return max(0.0, self.tracker.global_progress.eta_next_epoch - get_dht_time())
 
     def schedule(self):
-        from hivemind.utils import get_dht_time
-
-        if self.scheduled is None or self.scheduled.done():
-            self.scheduled = self.grads.step(scheduled_time=get_dht_time() + max(self.left(), self.args.matchmaking_time),
-                                             timeout=self.args.averaging_timeout, wait=False, require_trigger=True)
+        if self.scheduled is None or self.scheduled.triggered or self.scheduled.done():
+            self.scheduled = self.grads.step(timeout=self.args.averaging_timeout, wait=False, require_trigger=True)
 
     def inner_step(self, loss_of):
+        """A batch, its report, then the step: the first speed that others read is that of a whole batch. None: the
+        batch was dropped for a state of the others."""
+        begun = time.time()
         loss = loss_of(self.args.batch_size)
         self.inner.zero_grad()
         loss.backward()
-        self.inner.step()
-        self.samples += self.args.batch_size
-        self.tracker.report_local_progress(self.epoch, self.samples)
-        if self.left() <= self.args.matchmaking_time and self.tracker.global_progress.num_peers > 1:
+        time.sleep(max(0.0, begun + self.args.step_seconds - time.time()))
+        if self.catches_up():
+            return None
+        self.tracker.report_local_progress(self.epoch, self.tracker.local_progress.samples_accumulated + self.args.batch_size)
+        if self.left() <= self.args.matchmaking_time:
             self.schedule()
+        self.inner.step()
         return float(loss)
 
     def outer_step(self):
         """Returns how many peers there were in the round."""
         import torch
+        from hivemind.utils import get_dht_time
 
         begun, peers = time.time(), 1
-        while self.scheduled is None and self.left() > self.args.matchmaking_time and time.time() < begun + WAIT_MAX:
-            time.sleep(0.1)
+        swarm = self.tracker.global_progress.num_peers > 1
+        while swarm and self.scheduled is None and self.left() > self.args.matchmaking_time and time.time() < begun + WAIT_MAX:
+            time.sleep(max(0.1, self.tracker.global_progress.next_fetch_time - get_dht_time()))
         with self.tracker.pause_updates(), torch.no_grad():
             changes = [phi - p for phi, p in zip(self.phi, self.parameters)]
-            if self.tracker.global_progress.num_peers > 1:
+            swarm = self.tracker.global_progress.num_peers > 1
+            if swarm:
                 self.schedule()
                 with self.grads.get_tensors() as tensors:
                     for t, change in zip(tensors, changes):
@@ -137,15 +147,14 @@ class Trainer:
                 peers = len(self.scheduled.result(self.args.averaging_timeout))
                 with self.grads.get_tensors() as tensors:
                     changes = [t.clone() for t in tensors]
-            elif self.scheduled is not None:
-                self.scheduled.cancel()
-            self.scheduled = None
+                self.scheduled = None
             for phi, change in zip(self.phi, changes):
                 phi.grad.copy_(change)
-            self.state.step(increment_epoch=True, optimizer_step=True, averaging_round=self.tracker.global_progress.num_peers > 1,
-                            delay_averaging=True, averaging_opts=dict(timeout=self.args.averaging_timeout, weight=1.0))
+            average = swarm and not self.state.averaging_in_progress
+            self.state.step(increment_epoch=True, optimizer_step=True, averaging_round=average, delay_averaging=True,
+                            averaging_opts=dict(timeout=self.args.averaging_timeout) if average else None)
             self.tracker.update_epoch(self.epoch)
-        self.samples, self.is_first_look = 0, True
+            self.is_first_look, self.state.state_sharing_priority = True, self.epoch
         return peers
 
 
@@ -185,12 +194,10 @@ def main():
     trainer.load()
     say("loaded")
     while trainer.epoch < args.epochs:
-        if trainer.catches_up():
-            say("loaded")
-        begun = time.time()
         loss = trainer.inner_step(loss_of)
-        time.sleep(max(0.0, begun + args.step_seconds - time.time()))
-        if trainer.tracker.ready_to_update_epoch:
+        if loss is None:
+            say("loaded")
+        elif trainer.tracker.ready_to_update_epoch:
             peers = trainer.outer_step()
             say("epoch", round_status=0, round_peers=peers, loss=loss)
     time.sleep(args.linger)
