@@ -35,10 +35,13 @@ struct averager_options {
     size_t target_size, min_size;                 /* of groups; 0: no target; at least 2 */
     double min_matchmaking_time, request_timeout; /* s */
     double sender_timeout, reducer_timeout, allreduce_timeout; /* s; 0: none */
-    double bandwidth;                                          /* PL_BANDWIDTH_UNKNOWN */
-    double weight_max;                                         /* of a groupmate; 0: any */
-    double clip;                                               /* see allreduce.h; 0: the mean */
-    int verify; /* BTARD in groups where everybody can; elsewhere CenteredClip */
+    /* 1: honest groupmates may begin at different times, so that one that is silent while others
+     * send is not given up before these timeouts */
+    int timeouts_only;
+    double bandwidth;  /* PL_BANDWIDTH_UNKNOWN */
+    double weight_max; /* of a groupmate; 0: any */
+    double clip;       /* see allreduce.h; 0: the mean */
+    int verify;        /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct allreduce_validation validation;
     int client_mode, auxiliary;
     struct reliability

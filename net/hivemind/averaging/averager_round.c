@@ -381,7 +381,8 @@ void averager_round_begin(struct averager *a)
         if (i != a->round.group.self) averager_see(a, &a->round.group.members[i].peer);
     o.share = a->round.share;
     /* Verification takes as long as it takes, and has silences of its own. */
-    o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->round.patience;
+    o.patience = o.verify || a->o.sender_timeout <= 0 || a->o.timeouts_only ? NULL
+                                                                            : a->round.patience;
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     /* Our own parts leave at once; groupmates that have begun earlier are parked, and
      * attached below. */

@@ -114,6 +114,10 @@ enum training_advice local_wait(struct pl_collaborative *c);
 /* The round, and the outer step. */
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
 
+/* After another peer's state has replaced ours: the round of phi that the others have begun. One
+ * that nobody else comes to would hold up their next outer step. */
+void local_join_state_round(struct pl_collaborative *c);
+
 /* --- optimizer_outer.c */
 
 int local_open(struct pl_collaborative *c, struct pl_err *err);

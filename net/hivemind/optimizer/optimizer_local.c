@@ -133,6 +133,14 @@ static int fail_round(struct pl_collaborative *c, const struct training_round *r
     return PL_OK;
 }
 
+void local_join_state_round(struct pl_collaborative *c)
+{
+    const float *phi = pl_outer_get(c->outer.state, "phi");
+    /* Without it only a round is missed. */
+    if (!optimizer_state_get(c->trainer.state, c->host, phi))
+        training_average_parameters(c->training, c->host);
+}
+
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err)
 {
     struct pl_outer *o = c->outer.state;

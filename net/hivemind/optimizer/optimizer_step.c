@@ -36,6 +36,7 @@ static void catch_up(struct pl_collaborative *c)
     }
     if (!collaborative_load(c, c->epoch + 1, &err)) {
         c->behind = BEHIND_NOT_REPORTED;
+        if (c->outer.state) local_join_state_round(c);
         return;
     }
     training_get_view(c->training, &v);

@@ -125,13 +125,17 @@ static void begin_enter(void *context)
 {
     struct request *w = context;
     struct training *c = w->c;
+    const int is_other = w->number != c->own.epoch;
     c->own.epoch = w->number;
     c->own.samples = 0;
     /* A state replaces everything of the old epoch: samples, rounds, doubts. */
     if (c->own.phase != EPOCH_OVERLAPPED) c->own.phase = EPOCH_ACCUMULATING;
     /* A round of the parameters that is still under way averages values that we no longer have. */
-    if (c->state.phase == STATE_AVERAGING) c->state.phase = STATE_OUTDATED;
-    else if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
+    if (c->state.phase == STATE_AVERAGING) {
+        c->state.phase = STATE_OUTDATED;
+        /* The others' phi is of another epoch now, too. */
+        if (c->o.local_steps && is_other) averager_finish(c->a[STATE]);
+    } else if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
     c->load.failures = 0;
     claims_shown(&c->poll.claims, c->own.epoch);
     c->own.last_epoch_with_samples = w->number - 2; /* no report before the first samples */
@@ -319,6 +323,9 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         { "DiLoCoGradAverager", "DiLoCoStateAverager" } /* [spec outer-steps 4] */
     };
     char prefix[GROUP_KEY_MAX];
+    /* Peers with local steps begin their round up to one matchmaking time apart: each goes by its
+     * estimate of when the slowest will be done. [spec outer-steps 4] */
+    const double skew = c->o.local_steps ? c->o.matchmaking_time : 0;
     struct averager_options o = {
         .prefix = prefix,
         .class_name = class_name[c->o.local_steps][which],
@@ -335,8 +342,9 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         .min_matchmaking_time = c->o.matchmaking_time,
         /* s for a leader's first answer to a join request [spec hivemind-protocol 4.4] */
         .request_timeout = 3,
-        .sender_timeout = c->o.matchmaking_time,
-        .reducer_timeout = 2 * c->o.matchmaking_time,
+        .sender_timeout = c->o.matchmaking_time + skew,
+        .reducer_timeout = 2 * (c->o.matchmaking_time + skew),
+        .timeouts_only = c->o.local_steps,
         .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth,
         /* BTARD verifies gradients. Parameters cannot be recomputed by a verifier, so

@@ -114,6 +114,7 @@ struct state_round {
         STATE_ENDED     /* its result has not been taken yet */
     } phase;
     float **before, **after; /* values that were given, and their average, tensor by tensor */
+    int is_repeated;         /* within this epoch, see should_repeat */
     struct request *waiter;
     struct training_round result;
 };

@@ -75,11 +75,26 @@ static void note_absent(struct training *c, const struct averager_result *r)
         liveness_round(&c->poll.liveness, r->group, c->gradient.triggered_at);
 }
 
-static void on_gradient(void *context, const struct averager_result *r)
+/* With local steps phi and the outer momentum stay equal only where outer steps are by the same
+ * mean. A sender that was given up as late gets no mean; OpenDiLoCo's peers step by their own
+ * change then, and do not notice. If all of the others were late, the mean is our own change: this
+ * peer makes no step, and takes over the state of those that have made one. */
+static int is_own_change(const struct training *c, const struct averager_result *r)
+{
+    return c->o.local_steps && r->group && r->report.senders_lost + 1 == r->group->count;
+}
+
+static void on_gradient(void *context, const struct averager_result *result)
 {
     struct training *c = context;
+    struct averager_result common = *result;
+    const struct averager_result *r = &common;
     struct request *w = c->gradient.waiter;
     const int delayed = c->own.phase == EPOCH_OVERLAPPED, ours = training_is_averaging(c);
+    if (!common.status && is_own_change(c, result)) {
+        common.status = PL_EIO;
+        common.why = "averaging: all of the others were too late for the mean";
+    }
     /* A round without peers counts as failed only if there were peers to come. */
     training_count(c, r, ours && !c->gradient.is_alone);
     if (!ours) return; /* a search that never got our gradient */
@@ -207,7 +222,7 @@ static int is_behind_clients(const struct training *c, const struct group *g)
 }
 
 /* phi jumps at an outer step: a mean over two epochs of it would undo half of one. All of the group
- * see the same epochs, so either all take the mean or none. */
+ * see the same epochs, so all of our peers refuse the mean; hivemind's take it. */
 static int is_one_epoch(const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++)
@@ -215,15 +230,44 @@ static int is_one_epoch(const struct group *g)
     return 1;
 }
 
+/* Nobody of the group is at a later epoch than we are. */
+static int is_latest(const struct training *c, const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (gathered_epoch(&g->members[i]) > c->own.epoch) return 0;
+    return gathered_epoch(&g->members[g->self]) == c->own.epoch;
+}
+
 static int is_state_under_way(const struct training *c)
 {
     return c->state.phase == STATE_AVERAGING || c->state.phase == STATE_OUTDATED;
+}
+
+static void begin_state_round(struct training *c);
+
+/* A peer of OpenDiLoCo waits with its outer step for its last round of phi. Where that one found
+ * nobody, it meets the others' next round: they are in one group, an epoch apart, and so again at
+ * each later step. The peer that was late begins its next round right after such a meeting, so a
+ * second round of ours meets it at our own epoch. Once an epoch: each costs the bytes of a model. */
+static int should_repeat(const struct training *c, const struct group *g)
+{
+    return c->state.phase == STATE_ENDED && !c->state.is_repeated && !c->state.waiter &&
+           c->own.phase == EPOCH_ACCUMULATING && !c->is_closing && is_latest(c, g);
+}
+
+static void repeat_state_round(struct training *c)
+{
+    for (size_t t = 0; t < c->o.tensors; t++)
+        memcpy(c->state.after[t], c->state.before[t], c->elements[t] * sizeof(float));
+    c->state.is_repeated = 1;
+    begin_state_round(c);
 }
 
 static void on_state(void *context, const struct averager_result *r)
 {
     struct training *c = context;
     struct request *w = c->state.waiter;
+    int is_apart = 0;
     copy_result(&c->state.result, r);
     training_count(c, r, 0);
     /* Groups of the two kinds of rounds differ: where a swarm has come apart into parts at
@@ -235,8 +279,10 @@ static void on_state(void *context, const struct averager_result *r)
         c->state.result.status = pl_fail(&c->state.result.why, PL_EPROTO,
                                          "a groupmate gave parameters of another epoch");
         c->state.result.ahead = 0;
+        is_apart = 1;
     }
     c->state.phase = c->state.phase == STATE_OUTDATED ? STATE_IDLE : STATE_ENDED;
+    if (is_apart && should_repeat(c, r->group)) repeat_state_round(c);
     c->state.waiter = NULL;
     if (w) request_complete(w, r->status);
 }
@@ -438,6 +484,7 @@ static void begin_advance(void *context)
     /* A result that was not taken belongs to the step before. */
     if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
     training_report(c);
+    c->state.is_repeated = 0;
     if (w->tensor && !was_alone) begin_state_round(c);
     /* The poll that fell due during the update comes before the next batch. Without it a peer
      * can stay one epoch behind for ever. [spec hivemind-protocol 8] */
@@ -452,6 +499,24 @@ void training_advance(struct training *c, float *const *parameter)
     if (next % c->o.average_state_every == 0 && !copy_parameters(c, parameter))
         w.tensor = parameter;
     request_wait(&w, begin_advance);
+}
+
+static void begin_late_state_round(void *context)
+{
+    struct request *w = context;
+    struct training *c = w->c;
+    c->state.is_repeated = 0;
+    if (c->poll.others) begin_state_round(c);
+    request_complete(w, PL_OK);
+}
+
+void training_average_parameters(struct training *c, float *const *parameter)
+{
+    struct request finish = { .c = c }, begin = { .c = c };
+    /* An older round holds the copies until it ends; training_set_epoch has given it up. */
+    request_wait(&finish, finish_state_round);
+    if (c->own.epoch % c->o.average_state_every == 0 && !copy_parameters(c, parameter))
+        request_wait(&begin, begin_late_state_round);
 }
 
 /* Takes the result of a round of the parameters, once. */

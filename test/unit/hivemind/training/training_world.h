@@ -55,6 +55,7 @@ struct peer {
 };
 
 static struct pl_backend be;
+static int local_steps, clients; /* of the next peers */
 static struct peer peers[PEERS];
 
 static void on_joined(void *context, int status, const struct pl_err *err)
@@ -96,6 +97,8 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
                                   .tensors = TENSORS,
                                   .method = method,
                                   .target_batch = TARGET,
+                                  .local_steps = local_steps,
+                                  .client_mode = clients,
                                   .matchmaking_time = 2,
                                   .averaging_timeout = 40,
                                   .allreduce_timeout = 30,
