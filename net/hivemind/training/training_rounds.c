@@ -15,7 +15,9 @@
  *   between batches      training_correct    x += x_averaged - x_given
  *
  * Neither round waits for the other before its trigger: two peers that wait in opposite orders
- * would wait for each other for ever. [spec hivemind-protocol 12, "Two rounds"] */
+ * would wait for each other for ever. [spec hivemind-protocol 12, "Two rounds"]
+ *
+ * More than 500 lines: the two rounds share their states, and each is explained by the other. */
 #include "training_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
