@@ -17,6 +17,7 @@ from trainer import epochs_of, newest, wait_epochs, wait_for
 from hivemind_processes import Peer, start_original
 
 H, BATCH, MATCHMAKING, SECONDS = 8, 16, 3.0, 0.6  # a round of phi ends within the inner steps, as in real runs
+TIMEOUT = 20.0  # s for a round; as with 15 s and 60 s by default, it is some times the matchmaking time
 NEAR = 1e-5  # of a tensor's sum, relative: float32 without compression
 
 
@@ -27,7 +28,8 @@ class Swarm(trainer.Swarm):
         join = self.first
         if kind == "py":
             command = ["--run_id", "mix", "--model", model, "--targets", targets, "--batch_size", str(BATCH), "--inner_steps", str(H),
-                       "--step_seconds", str(SECONDS), "--matchmaking_time", str(MATCHMAKING), "--seed", str(k + 1), "--epochs", str(epochs)]
+                       "--step_seconds", str(SECONDS), "--matchmaking_time", str(MATCHMAKING), "--averaging_timeout", str(TIMEOUT),
+                       "--seed", str(k + 1), "--epochs", str(epochs)]
             command += ["--initial_peers", join] if join else []
             return self.await_ready(start_original("hivemind_diloco.py", command + list(more), self.folder, f"peer{k}"), kind)
         command = [trainer.TRAINER, "--run", "mix", "--model", model, "--targets", targets, "--target-batch", str(BATCH), "--batch", str(BATCH),

@@ -61,7 +61,7 @@ class Trainer:
 
         Grad, State, Tracker = classes()
         self.args, self.dht, self.parameters = args, dht, list(parameters.values())
-        common = dict(dht=dht, min_matchmaking_time=args.matchmaking_time, allreduce_timeout=args.allreduce_timeout,
+        common = dict(dht=dht, min_matchmaking_time=args.matchmaking_time, allreduce_timeout=args.allreduce_timeout or args.averaging_timeout,
                       next_chunk_timeout=args.matchmaking_time, request_timeout=3.0, start=True,
                       compression=hivemind_compat.compression(args.compression, 2**16 + 1))
         self.grads = Grad(averaged_tensors=[torch.zeros_like(p.detach()) for p in self.parameters], prefix=f"{args.run_id}_grad_averager", **common)
@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--step_seconds", type=float, default=0.3)
     parser.add_argument("--matchmaking_time", type=float, default=15.0)
     parser.add_argument("--averaging_timeout", type=float, default=60.0)
-    parser.add_argument("--allreduce_timeout", type=float, default=30.0)
+    parser.add_argument("--allreduce_timeout", type=float, help="default: the averaging timeout, as in hivemind.Optimizer")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--epochs", type=int, default=10**9)
     parser.add_argument("--linger", type=float, default=0.0)
