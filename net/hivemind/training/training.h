@@ -138,7 +138,8 @@ int training_end_average(struct training *c, struct training_round *r, int wait)
  * copied for its round. Waits for a fresh view. */
 void training_advance(struct training *c, float *const *parameter);
 /* After a state of others has replaced ours in the middle of an epoch: begins the round of the
- * parameters that the others have begun with it, as training_advance does. `parameter` is copied. */
+ * parameters that the others have begun with it, as training_advance does. `parameter` is
+ * copied. */
 void training_average_parameters(struct training *c, float *const *parameter);
 /* 1: a round of the parameters has ended, *r is its result; 0: none has. */
 int training_corrected(struct training *c, struct training_round *r);

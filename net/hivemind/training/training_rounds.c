@@ -250,7 +250,8 @@ static void begin_state_round(struct training *c);
 /* A peer of OpenDiLoCo waits with its outer step for its last round of phi. Where that one found
  * nobody, it meets the others' next round: they are in one group, an epoch apart, and so again at
  * each later step. The peer that was late begins its next round right after such a meeting, so a
- * second round of ours meets it at our own epoch. Once an epoch: each costs the bytes of a model. */
+ * second round of ours meets it at our own epoch. Once an epoch: each costs the bytes of a
+ * model. */
 static int should_repeat(const struct training *c, const struct group *g)
 {
     return c->state.phase == STATE_ENDED && !c->state.is_repeated && !c->state.waiter &&
