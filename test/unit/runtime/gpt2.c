@@ -156,12 +156,43 @@ static void shared_layers(void **state)
     rmdir(folder);
 }
 
+/* Each size is 1 at least; and the published sizes are what they are. */
+static void sizes_are_checked(void **state)
+{
+    static const struct {
+        const char *name;
+        int layers, heads, width;
+    } published[] = { { "gpt2", 12, 12, 768 },
+                      { "gpt2-medium", 24, 16, 1024 },
+                      { "gpt2-large", 36, 20, 1280 },
+                      { "gpt2-xl", 48, 25, 1600 } };
+    struct pl_gpt2_config bad[6];
+    struct pl_err err;
+    for (int i = 0; i < 6; i++) bad[i] = config;
+    bad[0].layers = bad[1].heads = bad[2].width = 0;
+    bad[3].positions = bad[4].vocab = bad[5].inner = 0;
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(pl_gpt2_check(&bad[i], &err), PL_EUSE);
+        assert_non_null(strstr(err.text, "GPT-2 configuration"));
+    }
+    for (size_t i = 0; i < PL_COUNT(published); i++) {
+        struct pl_gpt2_config c;
+        assert_int_equal(pl_gpt2_named(&c, published[i].name, &err), PL_OK);
+        assert_int_equal(c.layers, published[i].layers);
+        assert_int_equal(c.heads, published[i].heads);
+        assert_int_equal(c.width, published[i].width);
+        assert_int_equal(c.positions, 1024);
+        assert_int_equal(c.vocab, 50257);
+        assert_int_equal(c.inner, 4 * published[i].width);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(initial_values),       cmocka_unit_test(positions_are_a_limit),
         cmocka_unit_test(stored_is_recomputed), cmocka_unit_test(a_checkpoint),
-        cmocka_unit_test(shared_layers),
+        cmocka_unit_test(shared_layers),        cmocka_unit_test(sizes_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

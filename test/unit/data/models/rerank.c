@@ -91,6 +91,21 @@ static void scores_do_not_depend_on_company(void **state)
     pl_rerank_close(&r);
 }
 
+/* ViT-B/32 as published; nobody downloads it to run a test. */
+static void the_published_sizes(void **state)
+{
+    const struct pl_clip_config c = pl_clip_vit_b_32();
+    assert_int_equal(c.embed, 512);
+    assert_int_equal(c.image, 224);
+    assert_int_equal(c.patch, 32);
+    assert_int_equal(c.vision_width, 768);
+    assert_int_equal(c.vision_layers, 12);
+    assert_int_equal(c.context, 77);
+    assert_int_equal(c.vocab, 49408);
+    assert_int_equal(c.text_width, 512);
+    assert_int_equal(c.text_layers, 12);
+}
+
 static void long_captions_are_cut_and_reported(void **state)
 {
     char text[2000];
@@ -125,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_do_not_depend_on_company),
+        cmocka_unit_test(the_published_sizes),
         cmocka_unit_test(long_captions_are_cut_and_reported),
         cmocka_unit_test(what_is_missing_is_named),
     };
