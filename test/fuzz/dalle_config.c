@@ -1,5 +1,6 @@
 /* dalle_config.c - any bytes as a transformer's configuration, and any names looked up in the
  * model of an accepted one; what is accepted survives a round trip. */
+#include "runtime/dalle_run.h"
 #include "data/models/dalle_config.h"
 #include "../../data/models/dalle_names.h"
 
