@@ -268,7 +268,8 @@ static int run_join(int argc, char **argv)
     int words, status;
     train_requests_init(&j.train, "join");
     if (!options_parse(&command_join, &j, argc, argv, &words, &status)) {
-        if (words == 1) status = join(&j, argv[1]);
+        if (words == 1 && (*argv[1] == '/' || !strncmp(argv[1], "http", 4)))
+            status = join(&j, argv[1]);
         else {
             command_misused("join", "give one MULTIADDR, the address of a peer that trains, or the "
                                     "https address of the run's page");

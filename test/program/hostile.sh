@@ -129,6 +129,7 @@ for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
         generate) refuses 2 "potluck generate: no caption was given" "$POTLUCK" generate ;;
         calc) refuses 2 "potluck calc: one model at a time, not 'b' too" "$POTLUCK" calc gpt2-l b ;;
         show) refuses 2 "potluck show: one file is needed" "$POTLUCK" show a b ;;
+        join) refuses 2 "potluck join: give one MULTIADDR" "$POTLUCK" join stray ;;
         lab) refuses 2 "potluck lab: 'stray': run or compare comes first" "$POTLUCK" lab stray ;;
         convert) refuses 2 "potluck convert: two files are needed" "$POTLUCK" convert a ;;
         upload) refuses 2 "potluck upload: --to or --hub is needed" "$POTLUCK" upload a ;;
