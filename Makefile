@@ -29,7 +29,7 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang clang-format libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd \
-	python3-cryptography iproute2
+	python3-cryptography iproute2 nftables
 PAGE_PACKAGES = chromium chromium-driver python3-selenium nodejs
 MANUAL_PACKAGES = mandoc zsh
 INTEROP_PACKAGES = python3 python3-venv python3-torch

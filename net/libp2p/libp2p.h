@@ -1,6 +1,6 @@
 /* libp2p.h - a host with the protocols that a hivemind peer needs: identify, ping, Kademlia,
- * circuit relay, AutoNAT. RPCs join when the first one is served (rpc/rpc.h). [spec libp2p-wire 0,
- * 15] */
+ * circuit relay, AutoNAT, DCUtR. RPCs join when the first one is served (rpc/rpc.h).
+ * [spec libp2p-wire 0, 15] */
 #ifndef PL_LIBP2P_H
 #define PL_LIBP2P_H
 

@@ -1,6 +1,7 @@
 /* libp2p_message.c - any bytes as a message of libp2p's own protocols; the first byte says of
  * which. What is read is written, and that is read again. */
 #include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/relay/dcutr.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/relay/relay_message.h"
@@ -58,6 +59,21 @@ static void try_autonat(const uint8_t *data, size_t n)
     bytes_clear(&out);
 }
 
+static void try_dcutr(const uint8_t *data, size_t n)
+{
+    struct dcutr_message m, again;
+    struct bytes out = { 0 };
+    if (!dcutr_get(&m, data, n) && !dcutr_put(&out, &m)) {
+        struct cursor c = { bytes_at(&out), bytes_length(&out) };
+        const uint8_t *body;
+        size_t length;
+        if (get_delimited(&c, &body, &length, 1 << 20) || dcutr_get(&again, body, length) ||
+            again.type != m.type || again.address_count != m.address_count)
+            abort();
+    }
+    bytes_clear(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static struct record record;
@@ -67,7 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (!n) return 0;
     data++;
     n--;
-    switch (data[-1] % 7) {
+    switch (data[-1] == 'D' ? 7 : data[-1] % 7) {
+    case 7: try_dcutr(data, n); break;
     case 0: try_identify(data, n); break;
     case 1: try_kad(data, n); break;
     case 2: try_relay(RELAY_HOP, data, n); break;

@@ -3,10 +3,14 @@
  *
  *   peer --token-times
  *   peer [--listen MULTIADDR] [--identity FILE] [--security noise|tls] [--client-mode] [--relay]
- *        [--join MULTIADDR]... [--use-relay MULTIADDR] [--call PEERID|MULTIADDR]
+ *        [--join MULTIADDR]... [--use-relay MULTIADDR] [--call PEERID|MULTIADDR] [--direct SECONDS]
+ *        [--report]
  *
  * --relay carries connections for others, --use-relay wants to be called through that peer and says
  * {"event":"relayed","multiaddr":...} once it can be.
+ *
+ * --direct calls nothing: it waits so long for a direct connection to the peer that --call names.
+ * --report prints {"event":"addresses","multiaddrs":[...]} whenever our own addresses change.
  *
  * --token-times reads texts that end in NUL, and prints a line each: the time that it is as a
  * token's end, or "-".
@@ -348,6 +352,51 @@ static void print_addresses(void *context)
     say(json_pack("{s:s,s:s,s:s}", "event", "listening", "multiaddr", text, "peer_id", id));
 }
 
+/* A connection to the peer of this step that no relay carries. */
+static void look_for_direct(void *context)
+{
+    struct multiaddr_target t;
+    int *found = context;
+    *found = !host_remote_address(host, &step.peer, &step.at) && !multiaddr_target(&t, &step.at) &&
+             !t.relay.length;
+}
+
+static int await_direct(double seconds)
+{
+    char text[MULTIADDR_TEXT_MAX] = "";
+    double began = pl_seconds();
+    int found = 0;
+    while (!found && pl_seconds() < began + seconds) {
+        usleep(10000);
+        loop_call(loop, look_for_direct, &found);
+    }
+    if (found) multiaddr_text(text, &step.at);
+    say(json_pack("{s:s,s:s,s:b,s:f,s:s}", "event", "step", "name", "direct", "ok", found, "ms",
+                  1e3 * (pl_seconds() - began), "note", text));
+    return found;
+}
+
+static void report_addresses(void *context)
+{
+    struct multiaddr list[HOST_LISTEN_MAX];
+    size_t n = host_addresses(host, list, PL_COUNT(list));
+    char text[MULTIADDR_TEXT_MAX];
+    json_t *array = json_array();
+    (void)context;
+    for (size_t i = 0; i < n; i++) {
+        multiaddr_text(text, &list[i]);
+        json_array_append_new(array, json_string(text));
+    }
+    say(json_pack("{s:s,s:o}", "event", "addresses", "multiaddrs", array));
+}
+
+static struct host_watch report = { .events.changed = report_addresses };
+static void begin_report(void *context)
+{
+    (void)context;
+    host_watch(host, &report);
+}
+
 static int token_times(void)
 {
     char *line = NULL, text[AUTH_TIME_TEXT];
@@ -367,13 +416,18 @@ int main(int argc, char **argv)
     struct pl_err err = { "" };
     const char *listen[HOST_LISTEN_MAX], *identity = NULL, *call = NULL, *relay = NULL, *join[16];
     size_t joins = 0;
-    int good = 1;
+    double direct = 0;
+    int good = 1, reports = 0;
     o.listen = listen;
     if (argc == 2 && !strcmp(argv[1], "--token-times")) return token_times();
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--client-mode")) {
             o.client_mode = 1;
+            continue;
+        }
+        if (!strcmp(argv[i], "--report")) {
+            reports = 1;
             continue;
         }
         if (!strcmp(argv[i], "--relay")) {
@@ -388,6 +442,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--join") && joins < PL_COUNT(join)) join[joins++] = value;
         else if (!strcmp(argv[i], "--use-relay")) relay = value;
         else if (!strcmp(argv[i], "--call")) call = value;
+        else if (!strcmp(argv[i], "--direct")) direct = atof(value);
         else return fprintf(stderr, "peer: unknown option %s\n", argv[i]), 2;
         i++;
     }
@@ -398,6 +453,7 @@ int main(int argc, char **argv)
         return fprintf(stderr, "peer: %s\n", err.text), 1;
     loop_call(loop, peer_serve, host);
     loop_call(loop, print_addresses, NULL);
+    if (reports) loop_call(loop, begin_report, NULL);
     make_blob(3 << 20);
     for (size_t i = 0; i < joins && good; i++) {
         good = !multiaddr_from_text(&step.at, join[i], &err);
@@ -410,7 +466,7 @@ int main(int argc, char **argv)
         } else {
             good = !peer_id_from_text(&step.peer, call, strlen(call)) && run("find", find);
         }
-        if (good) good = call_all();
+        if (good) good = direct > 0 ? await_direct(direct) : call_all();
     }
     if (!call && good)
         while (getchar() != EOF) {}

@@ -235,7 +235,7 @@ struct connection *connection_new(struct connections *of, int inbound)
     struct connection *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->of = of;
-    c->inbound = inbound;
+    c->inbound = c->listens = inbound;
     c->socket.tcp.data = c;
     c->next = of->all;
     if (of->all) of->all->prev = c;
@@ -248,7 +248,7 @@ int connection_start(struct connection *c, const struct peer_id *expected)
 {
     struct conn_events events = { on_open, c->of->events->streams };
     struct host_core *core = c->of->core;
-    int rc = conn_init(&c->conn, core->me, !c->inbound, c->of->securities, expected, &events, c);
+    int rc = conn_init(&c->conn, core->me, !c->listens, c->of->securities, expected, &events, c);
     if (!rc) rc = timer_start(core->loop, &c->timer, CONN_SETUP_LIMIT, on_timer, c);
     if (!rc && !c->carrier) {
         uv_os_fd_t fd;

@@ -31,6 +31,18 @@ struct connection_events {
     struct yamux_events streams;
 };
 
+/* addresses of one attempt to dial at the same time (punch.h): two IP versions, local networks */
+#define PUNCH_EXPECTED_MAX 8
+
+/* A peer that we and that dial each other at the same time: if we accept its connection, we are the
+ * dialer on it nevertheless. */
+struct punch_expected {
+    struct peer_id peer;
+    struct multiaddr from[PUNCH_EXPECTED_MAX];
+    size_t count;
+    struct punch_expected *next, *prev;
+};
+
 /* All connections of a host. */
 struct connections {
     struct host_core *core;
@@ -38,6 +50,7 @@ struct connections {
     const struct connection_events *events;
     void *context; /* of the events' owner */
     struct connection *all, *dirty, *ending;
+    struct punch_expected *expected;
 };
 
 /* A stream that carries a relayed connection in place of a socket: the functions of stream.h. */
@@ -83,8 +96,11 @@ struct connection {
     const struct connection_carrier *carrier_calls; /* relayed: how to use `carrier` */
     struct stream *carrier;
     struct multiaddr remote; /* the far end, without its peer ID */
-    int inbound, relayed;
+    int inbound;             /* 1: the other side has dialed it, or has asked us to dial */
+    int listens;             /* 1: we play the listener above TCP */
+    int relayed;
     int shares_port; /* 1: dialed from a port that we listen on */
+    int upgraded;    /* 1: relayed, and a direct connection has been tried */
     int received;    /* 1: bytes have come */
     int dirty;       /* 1: something waits to be flushed */
     int status;      /* why it ended */

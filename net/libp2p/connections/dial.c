@@ -29,9 +29,10 @@ struct dial {
     int abandoned; /* the owner is gone or told */
     struct multiaddr at;
     struct multiaddr_target target;
-    enum dial_port port;     /* FREE also once the listening port could not be used */
-    int is_port_taken;       /* this attempt failed because of it */
-    struct peer_id expected; /* length 0: anybody */
+    enum dial_port port;                 /* FREE also once the listening port could not be used */
+    int is_invited, listens, keeps_port; /* see dial_invited */
+    int is_port_taken;                   /* this attempt failed because of it */
+    struct peer_id expected;             /* length 0: anybody */
     dial_done *done;
     void *context;
     uv_getaddrinfo_t resolve;
@@ -46,6 +47,13 @@ struct dial {
 static struct loop *loop_of(const struct dial *d) { return d->of->core->loop; }
 
 const struct multiaddr *dial_address(const struct dial *d) { return &d->at; }
+
+void dial_invited(struct dial *d, int listens, int keeps_port)
+{
+    d->is_invited = 1;
+    d->listens = listens;
+    d->keeps_port = keeps_port;
+}
 
 int dial_is_shaking_hands(const struct dial *d)
 {
@@ -69,6 +77,15 @@ void dial_abandon(struct dial *d)
     if (d->state == DIAL_RESOLVING) uv_cancel((uv_req_t *)&d->resolve);
     if (d->connection) connection_end(d->connection, PL_EIO, "no longer wanted");
     free_if_idle(d);
+}
+
+void dial_release(struct dial *d)
+{
+    if (dial_is_shaking_hands(d)) {
+        d->connection->dialer = NULL;
+        d->connection = NULL;
+    }
+    dial_abandon(d);
 }
 
 static void finish(struct dial *d, int status, const struct peer_id *peer, const char *why)
@@ -113,7 +130,7 @@ static void on_opened(void *context, struct connection *c)
 static void on_ended(void *context, int status, const char *why)
 {
     struct dial *d = context;
-    int again = d->port == DIAL_LISTENING_PORT &&
+    int again = d->port == DIAL_LISTENING_PORT && !d->keeps_port &&
                 (d->is_port_taken || d->connection->conn.both_dialed);
     d->connection = NULL;
     if (again && !d->abandoned) {
@@ -170,7 +187,7 @@ static void share_port(struct dial *d, struct connection *c, int family)
 static void try_next_ip(struct dial *d)
 {
     const struct sockaddr *sa = (const struct sockaddr *)&d->ips[d->ip_next++];
-    struct connection *c = connection_new(d->of->connections, 0);
+    struct connection *c = connection_new(d->of->connections, d->is_invited);
     const char *refusal;
     uv_os_fd_t fd;
     int rc;
@@ -180,6 +197,7 @@ static void try_next_ip(struct dial *d)
         return;
     }
     own(d, c);
+    c->listens = d->listens;
     multiaddr_of_socket(&c->remote, sa);
     if ((refusal = budget_admit(c))) {
         connection_end(c, PL_ELIMIT, "%s", refusal);

@@ -40,8 +40,14 @@ typedef void dial_done(void *context, struct dial *d, int status, const struct p
  * memory. */
 struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struct peer_id *expected,
                       enum dial_port port, dial_done *done, void *context);
+/* Before it begins: the other side has asked for it, so it is charged as a connection that it
+ * dialed. listens: we play the listener above TCP. keeps_port: it fails rather than leave from a
+ * free port. */
+void dial_invited(struct dial *d, int listens, int keeps_port);
 /* No more interest in it: whatever is under way is dropped, done is not called. */
 void dial_abandon(struct dial *d);
+/* The same, but a connection whose handshakes are under way goes on by itself. */
+void dial_release(struct dial *d);
 const struct multiaddr *dial_address(const struct dial *d);
 /* 1: the socket is connected, and the handshakes are under way. */
 int dial_is_shaking_hands(const struct dial *d);

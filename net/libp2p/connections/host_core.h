@@ -17,6 +17,7 @@
  *
  *   connections/
  *   peer_routing.c   from a peer ID to a connection
+ *   punch.c          dials a peer that dials us at the same time
  *   dial.c           from a multiaddr to a connection
  *   listen.c         accepts connections
  *   observed.c       how others see us, without sockets

@@ -53,6 +53,21 @@ static void refuse_connection(struct listener *listener)
     uv_close((uv_handle_t *)&listener->refused, on_refused);
 }
 
+/* The peer that dials us while we dial it, as agreed. Its router may have chosen another port than
+ * the one that it told us, so the IP address decides. */
+static const struct punch_expected *find_expected(const struct connections *all,
+                                                  const struct multiaddr *remote)
+{
+    struct multiaddr_target from, t;
+    if (multiaddr_target(&from, remote)) return NULL;
+    for (const struct punch_expected *e = all->expected; e; e = e->next)
+        for (size_t i = 0; i < e->count; i++)
+            if (!multiaddr_target(&t, &e->from[i]) && t.family == from.family &&
+                !memcmp(t.ip, from.ip, sizeof t.ip))
+                return e;
+    return NULL;
+}
+
 /* A socket that is refused is accepted first and then closed: left in the kernel's queue it would
  * come again. */
 static void on_connection(uv_stream_t *server, int status)
@@ -61,6 +76,7 @@ static void on_connection(uv_stream_t *server, int status)
     struct host_core *core = listener->of->core;
     struct sockaddr_storage sa;
     int length = sizeof sa;
+    const struct punch_expected *expected = NULL;
     struct connection *c;
     const char *refusal;
     if (status) return;
@@ -79,7 +95,11 @@ static void on_connection(uv_stream_t *server, int status)
         connection_end(c, PL_EIO, "the caller has disconnected");
     else if ((refusal = core->state == HOST_CLOSING ? "closing" : budget_admit(c)))
         connection_end(c, PL_ELIMIT, "%s", refusal);
-    else if (connection_start(c, NULL)) connection_end(c, PL_ENOMEM, "out of memory");
+    else {
+        if ((expected = find_expected(listener->of->connections, &c->remote))) c->listens = 0;
+        if (connection_start(c, expected ? &expected->peer : NULL))
+            connection_end(c, PL_ENOMEM, "out of memory");
+    }
 }
 
 /* Port 0 lets the system choose; the address that others are told has the real port. */

@@ -95,3 +95,17 @@ int observed_address(const struct observed *o, int family, double now, struct mu
     multiaddr_add_ip(out, family, best->ip);
     return multiaddr_add_tcp(out, best->port);
 }
+
+int observed_latest(const struct observed *o, int family, double now, struct multiaddr *out)
+{
+    const struct observer_list *list = &o->of[family == 6];
+    const struct observation *last = NULL;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct observation *v = &list->list[i];
+        if (is_current(v, now) && (!last || v->at >= last->at)) last = v;
+    }
+    out->length = 0;
+    if (!last) return PL_ENOTFOUND;
+    multiaddr_add_ip(out, family, last->ip);
+    return multiaddr_add_tcp(out, last->port);
+}

@@ -37,6 +37,9 @@ int observed_add(struct observed *o, const struct multiaddr *seen, const struct 
                  double now);
 /* The observer is still connected: its report, if there is one, is as good as new. */
 void observed_renew(struct observed *o, const struct multiaddr *observer, double now);
+/* The address that was reported last, even if no other observer agrees: for one attempt to dial
+ * together. */
+int observed_latest(const struct observed *o, int family, double now, struct multiaddr *out);
 /* The address of that IP version, 4 or 6, that counts. PL_ENOTFOUND: too few agree. */
 int observed_address(const struct observed *o, int family, double now, struct multiaddr *out);
 

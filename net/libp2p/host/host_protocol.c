@@ -112,6 +112,20 @@ struct host_wait *host_dial_back(struct host *h, const struct multiaddr *a, doub
     return routing_dial(&h->routing, a, timeout_s, DIAL_FREE_PORT, done, context);
 }
 
+struct punch *host_punch(struct host *h, const struct peer_id *peer, const struct multiaddr *to,
+                         size_t count, enum punch_role role, punch_done *done, void *context)
+{
+    return punch_start(&h->dialing, peer, to, count, role, done, context);
+}
+
+int host_observed_address(const struct host *h, int family, struct multiaddr *a, int *agreed)
+{
+    const struct observed *o = &h->listening.observed;
+    double now = loop_now(h->core.loop);
+    *agreed = observed_address(o, family, now, a) == PL_OK;
+    return *agreed ? PL_OK : observed_latest(o, family, now, a);
+}
+
 void host_identified(struct host *h, const struct peer_id *peer)
 {
     watches_identified(h->watches, peer);

@@ -10,9 +10,10 @@
 
 #include "host.h"
 #include "net/libp2p/connections/peer_routing.h"
+#include "net/libp2p/connections/punch.h"
 #include "net/libp2p/streams/stream_open.h"
 
-#define PROTOCOLS_MAX 8 /* that join one host; there are six */
+#define PROTOCOLS_MAX 8 /* that join one host; there are seven */
 
 struct host_protocol {
     int (*start)(struct host *h); /* PL_OK or a status, which fails host_open. May be NULL */
@@ -49,6 +50,13 @@ size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t ma
  * outside. */
 struct host_wait *host_dial_back(struct host *h, const struct multiaddr *a, double timeout_s,
                                  host_done *done, void *context);
+
+/* punch_start of this host. */
+struct punch *host_punch(struct host *h, const struct peer_id *peer, const struct multiaddr *to,
+                         size_t count, enum punch_role role, punch_done *done, void *context);
+/* Our address of that IP version as others see it: the one that counts, else the one reported
+ * last. *agreed: it counts. PL_ENOTFOUND: nobody has reported one. */
+int host_observed_address(const struct host *h, int family, struct multiaddr *a, int *agreed);
 
 /* Our addresses have changed: watchers are told. */
 void host_changed(struct host *h);

@@ -8,6 +8,7 @@
 #define PEERS_MAX 8192        /* known at once; a swarm of thousands is met in small pieces */
 #define PEER_ADDRESSES_MAX 16 /* of one peer; honest ones have a handful */
 #define PEER_PROTOCOL_TEXT_MAX 16384 /* bytes of their names */
+#define PEER_AGENT_MAX 16            /* bytes of its agent's name, with the zero at the end */
 #define BACKOFF_FIRST 5.0            /* s until an address that failed is dialed again; doubles */
 #define BACKOFF_MAX 300.0
 
@@ -28,7 +29,8 @@ struct peer {
     size_t address_count;
     char *protocols; /* as identify named them: texts, each ending in a zero byte */
     size_t protocol_bytes;
-    int identified; /* 1: we know its protocols */
+    char agent[PEER_AGENT_MAX]; /* the beginning of its program's name and version; "": unknown */
+    int identified;             /* 1: we know its protocols */
     int serves_kad;
     uint64_t record_seq;            /* of its newest signed record */
     struct multiaddr observed;      /* our address as it sees it; length 0: unknown */

@@ -11,6 +11,7 @@
 #include "net/libp2p/host/host_protocol.h"
 #include "net/list.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -158,6 +159,7 @@ static void understand(struct exchange *x, const uint8_t *data, size_t n)
         struct peer_id id = p->id;
         set_protocols(p, m);
         set_addresses(h, l, m);
+        snprintf(p->agent, sizeof p->agent, "%s", m->agent ? m->agent : "");
         if (m->observed.length) {
             p->observed = m->observed;
             host_observe(h, l, &m->observed);

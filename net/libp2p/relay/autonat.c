@@ -10,13 +10,13 @@
  * A server that dialed any address would be a tool for attacks on third parties. So it dials
  * only the IP address that the request comes from, and each dial-back is charged for a minute. */
 #include "autonat.h"
+#include "dial_charges.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 #include "net/list.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,16 +126,9 @@ struct dial_back_job {
     struct dial_back_job *next, *prev;
 };
 
-/* One that was made, or tried: it counts for a minute. */
-struct dial_back {
-    struct account account;
-    double until; /* s */
-    struct dial_back *next;
-};
-
 struct autonat {
     struct dial_back_job *jobs;
-    struct dial_back *made, *last; /* oldest first */
+    struct dial_charges charges;
 };
 
 static struct autonat *autonat_of(const struct host *h) { return host_state(h, &autonat_protocol); }
@@ -203,38 +196,6 @@ static void keep_own_addresses(struct autonat_message *m, const struct multiaddr
     m->address_count = kept;
 }
 
-/* The list is in the order of time, so the oldest are at its front. */
-static void forget_before(struct autonat *a, double now)
-{
-    while (a->made && a->made->until <= now) {
-        struct dial_back *next = a->made->next;
-        resources_close(&a->made->account);
-        free(a->made);
-        a->made = next;
-    }
-}
-
-/* Charges one more to its peer, its subnet and all together, or says that somebody had enough. */
-static int is_too_much(struct host *h, const struct connection *l, const struct peer_id *peer)
-{
-    struct autonat *a = autonat_of(h);
-    struct dial_back *one = calloc(1, sizeof *one);
-    double now = loop_now(host_loop(h));
-    forget_before(a, now);
-    if (!one || resources_open(host_accounts(h), &one->account, &l->remote, 0, now) ||
-        resources_authenticate(&one->account, peer) ||
-        resources_charge(&one->account, RESOURCE_DIAL_BACKS, 1)) {
-        if (one) resources_close(&one->account);
-        free(one);
-        return 1;
-    }
-    one->until = now + AUTONAT_CHARGED_S;
-    if (a->made) a->last->next = one;
-    else a->made = one;
-    a->last = one;
-    return 0;
-}
-
 static void on_request(void *context, struct stream *c)
 {
     struct dial_back_job *j = context;
@@ -251,7 +212,8 @@ static void on_request(void *context, struct stream *c)
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (is_too_much(j->host, l, stream_peer(c)))
+    else if (dial_charges_add(&autonat_of(j->host)->charges, host_accounts(j->host), l,
+                              loop_now(host_loop(j->host))))
         answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);
 }
@@ -297,7 +259,7 @@ static void stop(struct host *h)
     struct autonat *a = autonat_of(h);
     if (!a) return;
     while (a->jobs) finish(a->jobs);
-    forget_before(a, INFINITY);
+    dial_charges_clear(&a->charges);
     host_set_state(h, &autonat_protocol, NULL);
     free(a);
 }

@@ -7,7 +7,6 @@
 #define AUTONAT_MESSAGE_MAX 8192
 #define AUTONAT_ADDRESSES_MAX 8 /* of a request, that are tried */
 #define AUTONAT_LIMIT 20.0      /* s to dial somebody back */
-#define AUTONAT_CHARGED_S 60.0  /* how long a dial-back counts; how many may: resources.c */
 
 enum autonat_status {
     AUTONAT_OK = 0,

@@ -1,0 +1,48 @@
+/* dcutr_message.c - the bytes of DCUtR. */
+#include "dcutr.h"
+#include "net/message.h"
+#include "net/libp2p/peer/libp2p.pb-c.h"
+
+#include <string.h>
+
+int dcutr_put(struct bytes *out, const struct dcutr_message *m)
+{
+    Libp2p__HolePunch pb = LIBP2P__HOLE_PUNCH__INIT;
+    ProtobufCBinaryData addresses[PUNCH_ADDRESSES_MAX];
+    size_t size;
+    uint8_t *to;
+    for (size_t i = 0; i < m->address_count; i++)
+        addresses[i] = (ProtobufCBinaryData){ m->addresses[i].length,
+                                              (uint8_t *)(uintptr_t)m->addresses[i].bytes };
+    pb.type = (int32_t)m->type;
+    pb.n_obs_addrs = m->address_count;
+    pb.obs_addrs = addresses;
+    size = libp2p__hole_punch__get_packed_size(&pb);
+    bytes_varint(out, size);
+    if ((to = bytes_reserve(out, size))) out->end += libp2p__hole_punch__pack(&pb, to);
+    return out->failed;
+}
+
+static int is_direct(const struct multiaddr *a)
+{
+    struct multiaddr_target t;
+    return !multiaddr_target(&t, a) && !t.relay.length;
+}
+
+int dcutr_get(struct dcutr_message *m, const uint8_t *data, size_t n)
+{
+    Libp2p__HolePunch *pb = message_unpack(&libp2p__hole_punch__descriptor, data, n, NULL);
+    memset(m, 0, sizeof *m);
+    if (!pb || (pb->type != DCUTR_CONNECT && pb->type != DCUTR_SYNC)) {
+        if (pb) libp2p__hole_punch__free_unpacked(pb, NULL);
+        return PL_EFORMAT;
+    }
+    m->type = (enum dcutr_type)pb->type;
+    for (size_t i = 0; i < pb->n_obs_addrs && m->address_count < PUNCH_ADDRESSES_MAX; i++) {
+        struct multiaddr *a = &m->addresses[m->address_count];
+        if (!multiaddr_parse(a, pb->obs_addrs[i].data, pb->obs_addrs[i].len) && is_direct(a))
+            m->address_count++;
+    }
+    libp2p__hole_punch__free_unpacked(pb, NULL);
+    return PL_OK;
+}

@@ -1,0 +1,154 @@
+#!/bin/sh
+# rig.sh - peers behind routers of any kind, each in a network namespace of its own.
+#
+#   rig.sh up NAME KIND_A KIND_B    makes the hosts NAME-a and NAME-b, each behind a router of its kind, and on the
+#                                   internet between them NAME-relay (11.1.1.2) and NAME-other (11.2.2.2)
+#   rig.sh ip NAME a|b              the host's own address
+#   rig.sh restart NAME a|b         its router forgets all mappings, as one that is switched off and on
+#   rig.sh down NAME                removes them all
+#
+#   none        no router: a public address
+#   firewall    a public address; only answers come in
+#   full        full cone: what has been mapped by an outgoing packet, everybody may use
+#   restricted  the same for the addresses that a packet has gone to
+#   port        port-restricted: for the address and port that a packet has gone to (Linux's masquerading)
+#   symmetric   the same, and each destination is shown another port
+#   shared      port-restricted; b stands behind a's router
+#   cgnat       port-restricted, and behind the provider's router, which is so, too
+#
+# Mappings keep the port where it is free, as most routers do. What is not let in is dropped without a word. It takes
+# root, `ip` and `nft`; otherwise it says "skip" and why, and ends with status 77.
+set -u
+fail() { echo "$*" >&2; exit 1; }
+skip() { echo "skip: $*"; down; exit 77; }
+
+in_ns() { ns=$1; shift; ip netns exec "$name-$ns" "$@"; }
+namespaces() { ip netns list 2>/dev/null | awk -v name="$name-" 'index($1, name) == 1 { print $1 }'; }
+down() { for ns in $(namespaces); do ip netns del "$ns"; done; }
+
+link() { # namespace, device, namespace, device: a cable between them
+    ip link add "$2" netns "$name-$1" type veth peer name "$4" netns "$name-$3" || fail "no veth"
+    in_ns "$1" ip link set "$2" up && in_ns "$3" ip link set "$4" up
+}
+add() { # namespace
+    ip netns add "$name-$1" 2>/dev/null || skip "no right to make network namespaces"
+    in_ns "$1" ip link set lo up
+}
+# A host or router on the internet: 11.N.N.2, whose way out is 11.N.N.1
+attach() { # namespace, N
+    link "$1" wan net "to$2"
+    in_ns "$1" ip address add "11.$2.$2.2/24" dev wan
+    in_ns net ip address add "11.$2.$2.1/24" dev "to$2"
+    in_ns "$1" ip route add default via "11.$2.$2.1"
+}
+rules() { in_ns "$1" nft -f - || skip "nft makes no rules of this kind"; } # namespace; on standard input
+
+# What a router does with its two devices, lan and wan.
+nat() { # namespace, kind
+    in_ns "$1" sysctl -qw net.ipv4.ip_forward=1
+    case $2 in
+    full | restricted)
+        # The table of mappings that the kernel does not keep by itself: who may come in, and to which host.
+        if [ "$2" = full ]; then type='inet_service' key='tcp sport' found='tcp dport'
+        else type='ipv4_addr . inet_service' key='ip daddr . tcp sport' found='ip saddr . tcp dport'; fi
+        rules "$1" <<-END
+	table ip nat {
+	    map open { type $type : ipv4_addr; flags dynamic, timeout; timeout 10m; size 65535; }
+	    chain forward { type filter hook forward priority 0; policy drop;
+	        iifname lan oifname wan update @open { $key : ip saddr } accept
+	        ct state established,related accept
+	        ct status dnat accept
+	    }
+	    chain input { type filter hook input priority 0; iifname wan drop; }
+	    chain in { type nat hook prerouting priority -100; iifname wan dnat to $found map @open; }
+	    chain out { type nat hook postrouting priority 100; oifname wan masquerade; }
+	}
+	END
+        ;;
+    port | symmetric | shared | cgnat)
+        how=masquerade; [ "$2" = symmetric ] && how='masquerade fully-random'
+        rules "$1" <<-END
+	table ip nat {
+	    chain forward { type filter hook forward priority 0; policy drop;
+	        iifname lan accept
+	        ct state established,related accept
+	    }
+	    chain input { type filter hook input priority 0; iifname wan drop; }
+	    chain out { type nat hook postrouting priority 100; oifname wan $how; }
+	}
+	END
+        ;;
+    *) fail "rig.sh: no kind '$2'" ;;
+    esac
+}
+
+host() { # a or b, kind, N on the internet
+    add "$1"
+    case $2 in
+    none) attach "$1" "$3" ;;
+    firewall)
+        attach "$1" "$3"
+        rules "$1" <<-END
+	table ip nat {
+	    chain input { type filter hook input priority 0; policy drop;
+	        iifname lo accept
+	        ct state established,related accept
+	    }
+	}
+	END
+        ;;
+    *)
+        if [ "$2" = shared ] && [ "$1" = b ]; then router=router-a lan=lan2
+        else
+            router=router-$1 lan=lan
+            add "$router"
+            if [ "$2" = cgnat ]; then
+                add "isp-$1"
+                link "$router" wan "isp-$1" lan
+                in_ns "$router" ip address add 100.64.0.2/24 dev wan
+                in_ns "isp-$1" ip address add 100.64.0.1/24 dev lan
+                in_ns "$router" ip route add default via 100.64.0.1
+                attach "isp-$1" "$3"
+                nat "isp-$1" port
+            else attach "$router" "$3"; fi
+        fi
+        if [ "$router" = router-a ] && [ "$2" = shared ]; then
+            # one network of both hosts: a bridge
+            [ "$1" = a ] && { in_ns "$router" ip link add lan type bridge; in_ns "$router" ip link set lan up; lan=lan1
+                in_ns "$router" ip address add 192.168.1.1/24 dev lan; nat "$router" "$2"; }
+            link "$1" eth "$router" "$lan"
+            in_ns "$router" ip link set "$lan" master lan
+        else
+            link "$1" eth "$router" lan
+            in_ns "$router" ip address add 192.168.1.1/24 dev lan
+            nat "$router" "$2"
+        fi
+        [ "$1" = a ] && last=2 || last=3
+        in_ns "$1" ip address add "192.168.1.$last/24" dev eth
+        in_ns "$1" ip route add default via 192.168.1.1
+        ;;
+    esac
+}
+
+name=${2:-}
+[ -n "$name" ] || fail "usage: rig.sh up NAME KIND_A KIND_B | ip NAME a|b | restart NAME a|b | down NAME"
+case $1 in
+up)
+    [ "$(id -u)" = 0 ] || skip "it takes root"
+    for tool in ip nft; do command -v $tool >/dev/null || skip "no $tool found (make test-deps)"; done
+    down
+    add net && in_ns net sysctl -qw net.ipv4.ip_forward=1
+    add relay && attach relay 1
+    add other && attach other 2
+    host a "$3" 3 && host b "$4" 4
+    ;;
+ip) in_ns "$3" ip -4 -o address show | awk '$2 != "lo" { sub("/.*", "", $4); print $4 }' ;;
+restart)
+    ruleset=$(in_ns "router-$3" nft list ruleset)
+    in_ns "router-$3" ip link set wan down
+    in_ns "router-$3" nft flush ruleset
+    printf '%s\n' "$ruleset" | in_ns "router-$3" nft -f -
+    ;;
+down) down ;;
+*) fail "rig.sh: no command '$1'" ;;
+esac
