@@ -199,9 +199,13 @@ static int compare_with_before(const struct train_requests *w, const struct run_
     struct pl_err differs;
     int rc = path && before ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
-        !manifest_read(before, text, strlen(text), NULL) && manifest_compare(now, before, &differs))
-        fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",
-                w->job.cmd, differs.text);
+        !manifest_read(before, text, strlen(text), NULL)) {
+        int found = manifest_compare(now, before, &differs);
+        if (found == PL_ENOMEM) rc = pl_fail(err, found, "%s", differs.text);
+        else if (found)
+            fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",
+                    w->job.cmd, differs.text);
+    }
     free(before);
     free(text);
     free(path);

@@ -53,7 +53,7 @@ def odd(me):
 goes_on("fields that no honest peer has", trainers, quiet, lambda: [Stranger(trainers, odd, f"127.0.2.{k}") for k in range(1, 4)])
 
 # What strangers have said is in the DHT for another minute.
-late = trainer(*SWARM, "--data-seed", "4", "--steps", "5000", join=first)
+late = trainer(*SWARM, "--data-seed", "4", join=first)
 loaded = late.wait_for("loaded", 30)
 check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <= lead(trainers, 2),
       [e for e in late.lines() if e["event"] != "batch"])

@@ -55,7 +55,7 @@ goes_on("one ahead, and it gives a state", trainers, quiet, one_ahead_with_a_sta
 attacker = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10), donor(me, 1e9)])
 gave.append(serve_state(attacker.peer, first, lambda: HUGE))
 byzantine = [attacker] + [Stranger(trainers, lambda me, e=lead(trainers, 30): [progress(me.id, e, 10)], f"127.0.1.{k}") for k in range(1, 5)]
-late = trainer(*SWARM, "--data-seed", "4", "--steps", "5000", join=first)
+late = trainer(*SWARM, "--data-seed", "4", join=first)
 loaded = late.wait_for("loaded", 30)
 check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <= lead(trainers, 2),
       [e for e in late.lines() if e["event"] != "batch"])
