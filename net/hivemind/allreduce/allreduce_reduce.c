@@ -261,8 +261,10 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
     }
     /* Where nobody has samples there is no mean. Values that stay as they were must not pass for
      * one: each peer would step by its own gradient and call it averaged. */
-    if (!(s->weight > 0))
+    if (!(s->weight > 0)) {
         allreduce_give_up(x, PL_EAGAIN, "nobody in the group has values that count");
+        return;
+    }
     /* Answers exist; they leave when all earlier parts have left. */
     s->replied = 1;
     advance(x, now);
