@@ -1,22 +1,6 @@
 /* failures.c - failed attempts are counted by network, for a minute, in a table of fixed size. */
 #include "net/http/authority/failures.h"
-#include "test/unit/unit.h"
-
-#include <arpa/inet.h>
-
-static struct http_address at(const char *text)
-{
-    struct sockaddr_in four = { .sin_family = AF_INET };
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
-    struct http_address a;
-    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
-        http_address_of(&a, (struct sockaddr *)&four);
-    else {
-        assert_int_equal(inet_pton(AF_INET6, text, &six.sin6_addr), 1);
-        http_address_of(&a, (struct sockaddr *)&six);
-    }
-    return a;
-}
+#include "test/unit/http/http_address.h"
 
 static void failures_count_by_network(void **unused)
 {

@@ -1,25 +1,10 @@
 /* slots.c - which connection gets a slot when all are taken; accepted Host headers. */
 #include "net/http/server/host_name.h"
 #include "net/http/server/slots.h"
-#include "test/unit/unit.h"
-
-#include <arpa/inet.h>
-
-static struct http_address at(const char *text)
-{
-    struct sockaddr_in four = { .sin_family = AF_INET };
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
-    struct http_address a;
-    if (inet_pton(AF_INET, text, &four.sin_addr) == 1)
-        http_address_of(&a, (struct sockaddr *)&four);
-    else {
-        assert_int_equal(inet_pton(AF_INET6, text, &six.sin6_addr), 1);
-        http_address_of(&a, (struct sockaddr *)&six);
-    }
-    return a;
-}
+#include "test/unit/http/http_address.h"
 
 static double now;
+
 static int add(struct slots *s, struct slot *slot, struct slot **evicted, const char *address,
                int is_waiting)
 {
