@@ -244,8 +244,10 @@ static int find_one(struct dht_state *s, double now, const struct dht_request *r
             return PL_ENOMEM;
         /* An answer is one message, which RPC_UNARY_MAX bounds. What does not fit counts as not
          * found: the caller has the neighbours, and can ask for the key alone. */
-        if (bytes_length(values) > DHT_ANSWER_MAX) { values->end -= bytes_length(values) - before; }
-        if (bytes_length(values) == before) return PL_OK;
+        if (bytes_length(values) > DHT_ANSWER_MAX) {
+            values->end -= bytes_length(values) - before;
+            return PL_OK;
+        }
         f->type = e->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY;
         f->n = bytes_length(values) - before;
         f->expiration = e->expiration;
