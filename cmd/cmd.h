@@ -7,7 +7,7 @@
 
 extern const struct command command_authority, command_average, command_bench, command_calc,
     command_conform, command_convert, command_dash, command_demo, command_dht, command_doctor,
-    command_finetune, command_generate, command_join, command_lab, command_peer, command_prepare,
-    command_show, command_tokenize, command_train, command_upload, command_vqgan;
+    command_finetune, command_generate, command_join, command_lab, command_new_run, command_peer,
+    command_prepare, command_show, command_tokenize, command_train, command_upload, command_vqgan;
 
 #endif

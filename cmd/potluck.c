@@ -12,11 +12,11 @@
 
 /* In the order in which a newcomer meets them. */
 static const struct command *const commands[] = {
-    &command_demo,    &command_train,    &command_join,    &command_generate,  &command_tokenize,
-    &command_prepare, &command_show,     &command_convert, &command_upload,    &command_average,
-    &command_peer,    &command_dht,      &command_doctor,  &command_authority, &command_vqgan,
-    &command_dash,    &command_finetune, &command_calc,    &command_bench,     &command_conform,
-    &command_lab,
+    &command_demo,     &command_train,   &command_join,     &command_new_run, &command_generate,
+    &command_tokenize, &command_prepare, &command_show,     &command_convert, &command_upload,
+    &command_average,  &command_peer,    &command_dht,      &command_doctor,  &command_authority,
+    &command_vqgan,    &command_dash,    &command_finetune, &command_calc,    &command_bench,
+    &command_conform,  &command_lab,
 };
 
 static void usage(FILE *to)

@@ -253,8 +253,16 @@ int options_parse(const struct command *c, void *options, int argc, char **argv,
                   int *status)
 {
     struct pl_err err = { "" };
-    int rc = each_option(c->rows, options, store_initial, &err), found = 0, ended = 0;
+    int rc = each_option(c->rows, options, store_initial, &err);
     assert(!rc); /* a default that its own row refuses */
+    (void)rc;
+    return options_override(c, options, argc, argv, words, status);
+}
+
+int options_override(const struct command *c, void *options, int argc, char **argv, int *words,
+                     int *status)
+{
+    int rc = PL_OK, found = 0, ended = 0;
     for (int i = 1; i < argc && !rc; i++) {
         char *text = argv[i];
         if (ended || is_word(text)) {

@@ -120,6 +120,9 @@ struct command {
  * value and what was expected. */
 int options_parse(const struct command *c, void *options, int argc, char **argv, int *words,
                   int *status);
+/* The same without the defaults: what the command line does not name keeps its value. */
+int options_override(const struct command *c, void *options, int argc, char **argv, int *words,
+                     int *status);
 
 /* For options that do not go together: one line on stderr, "potluck NAME: what is wrong", and where
  * to read more. Returns PL_EUSE. */

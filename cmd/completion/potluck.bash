@@ -6,10 +6,10 @@ _potluck() {
     local program=$1 word=$2 before=$3 command=${COMP_WORDS[1]} values
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help --help --version \
-            $("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')" -- "$word")
+            $("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')" -- "$word")
     elif [ "$command" = help ]; then
         mapfile -t COMPREPLY < <(compgen -W \
-            "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')" -- "$word")
+            "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')" -- "$word")
     elif [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "--help $("$program" help "$command" --list 2>/dev/null | cut -f 1)" -- "$word")
     else

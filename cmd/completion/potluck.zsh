@@ -5,7 +5,7 @@
 local -a commands options values
 local line=${words[CURRENT-1]} program=$words[1]
 if (( CURRENT == 2 )) || [[ $words[2] == help ]]; then
-    commands=(${(f)"$($program --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1:\2/p')"})
+    commands=(${(f)"$($program --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\)  *\(.*\)/\1:\2/p')"})
     _describe command commands
 elif [[ $words[CURRENT] == -* ]]; then
     options=(--help:'explain the command' ${(f)"$($program help $words[2] --list 2>/dev/null | awk -F '\t' '{ print $1 ":" $3 }')"})

@@ -13,6 +13,7 @@
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/train/train.h"
+#include "cmd/train/train_agree.h"
 #include "cmd/train/train_manifest.h"
 
 #include <openssl/rand.h>
@@ -174,51 +175,16 @@ static int show(struct join *j, struct pl_err *err)
 
 /* --- train ------------------------------------------------------------------------------------ */
 
-static const char *named(const char *const *names, const char *name)
-{
-    for (; *names; names++)
-        if (!strcmp(*names, name)) return *names;
-    return NULL;
-}
-
 /* The manifest's options in place of the command line's. */
 static int take_options(struct join *j, struct pl_err *err)
 {
     const struct run_manifest *m = &j->found.manifest;
-    struct train_requests *w = &j->train;
-    int rc = PL_OK;
-    w->agreed = m;
-    w->swarm.run = m->run;
-    w->optimizer = named(train_optimizers, m->optimizer);
-    w->swarm.algorithm = named(train_algorithms, m->algorithm);
-    if (strcmp(w->averaging.compression, compression_names[0]) &&
-        strcmp(w->averaging.compression, m->compression))
-        return pl_fail(err, PL_EUSE, "--compression: %s here, %s in the run",
-                       w->averaging.compression, m->compression);
-    w->averaging.compression = named(compression_names, m->compression);
-    if (!w->optimizer || !w->swarm.algorithm || !w->averaging.compression)
-        return pl_fail(
-            err, PL_EUSE,
-            "the run's optimizer %s, algorithm %s or compression %s is not known to this "
-            "version: update potluck",
-            m->optimizer, m->algorithm, m->compression);
-    w->job.steps = (uint64_t)m->steps;
-    w->job.target_batch = (int)m->target_batch;
-    w->swarm.average_state_every = m->average_state_every;
-    w->swarm.inner_steps = m->inner_steps;
-    w->swarm.outer_lr = m->outer_lr;
-    w->swarm.outer_momentum = m->outer_momentum;
-    w->lr = m->lr;
-    w->warmup = m->warmup;
-    w->seed = m->seed;
-    if (w->data.paths) return PL_OK; /* --data */
-    if (!m->data_count)
-        return pl_fail(err, PL_EUSE, "the run's peers bring their own data: --data PATH is needed");
-    /* Strangers name these servers: no token of ours goes to them. */
-    w->data.has_no_token = 1;
-    for (size_t i = 0; i < m->data_count && !rc; i++)
-        if (strcmp(m->data[i], "demo")) rc = train_data_add(&w->data, m->data[i], err);
-    return rc;
+    const char *compression = j->train.averaging.compression;
+    if (strcmp(compression, compression_names[0]) && strcmp(compression, m->compression))
+        return pl_fail(err, PL_EUSE, "--compression: %s here, %s in the run", compression,
+                       m->compression);
+    int rc = train_agree(&j->train, m, err);
+    return rc ? rc : train_agree_data(&j->train, m, err);
 }
 
 /* Peers that draw the same samples in the same order would learn from each twice. */

@@ -12,7 +12,7 @@
 #include "cmd/common/checkpoint_options.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/json_event.h"
-#include "train.h"
+#include "train_agree.h"
 #include "data/models/checkpoint.h"
 #include "data/models/dalle_config.h"
 #include "data/files/file.h"
@@ -25,11 +25,16 @@
 
 #define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
-/* Two options that share one function, since both collect files. */
-static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
+static int take_without(void *options, const char *name, const char *value, struct pl_err *err)
+{
+    (void)name;
+    return train_data_without(&((struct train_requests *)options)->data, value, err);
+}
+
+int train_take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct train_requests *w = options;
-    if (strcmp(name, "data")) return train_data_without(&w->data, value, err);
+    (void)name;
     if (w->given_count < OPTION_LIST_MAX) w->given[w->given_count++] = value;
     return train_data_add(&w->data, value, err);
 }
@@ -46,14 +51,13 @@ static int take_part(void *options, const char *name, const char *value, struct 
     return rc ? rc : option_integer(&w->part, first, 1, w->parts, err);
 }
 
-const char *const train_algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
 static const char *const delays[] = { "none", "step", "round",
                                       NULL }; /* as enum pl_collaborative_delay */
 
 #define OPTIONS struct train_requests
 /* Each peer's own: potluck join has them, too. */
 const struct option_row train_own_rows[] = {
-    { "data", "PATH", NULL, OPT_CALL_FILE(take_data),
+    { "data", "PATH", NULL, OPT_CALL_FILE(train_take_data),
       "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the "
       "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). "
       "Shards from URLs are read while training. May be repeated (default: the demo's shards)" },
@@ -63,10 +67,10 @@ const struct option_row train_own_rows[] = {
       "size of the cache in MB; the oldest shards are removed first" },
     { "part", "K/N", NULL, OPT_CALL(take_part),
       "read only every N-th shard, starting with the K-th, so that N peers read different shards" },
-    { "exclude", "FILE", NULL, OPT_CALL_FILE(take_data),
+    { "exclude", "FILE", NULL, OPT_CALL_FILE(take_without),
       "captions, one per line, whose pairs are held out: excluded from training, used by "
       "--evaluate-every" },
-    { "without", "FILE", NULL, OPT_CALL_FILE(take_data), OPTION_OLD_NAME },
+    { "without", "FILE", NULL, OPT_CALL_FILE(take_without), OPTION_OLD_NAME },
     { "evaluate-every", "N", "100", OPT_INTEGER(evaluate_every, 0, 1000000000),
       "steps between evaluations of the loss on held-out pairs; 0 never evaluates" },
     { "limit", "N", NULL, OPT_INTEGER(limit, 1, INT32_MAX),
@@ -106,7 +110,8 @@ const struct option_row train_peer_rows[] = {
     { 0 },
 };
 
-static const struct option_row rows[] = {
+/* All peers give the same. */
+const struct option_row train_model_rows[] = {
     { "config", "NAME|FILE", "demo", OPT_PATH_OR(config, train_configs),
       "the model: run, middle, small, demo, or a JSON file" },
     { "steps", "N", "1000", OPT_INTEGER(job.steps, 1, 1000000000), "optimizer steps" },
@@ -121,10 +126,10 @@ static const struct option_row rows[] = {
     { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),
       "fraction of the steps with a rising learning rate" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
-    TRAIN_ROWS(train_own_rows),
-    { NULL, NULL, NULL, OPT_HEADING,
-      "In a swarm (all peers give the same --run, --config, --steps and --target-batch)" },
-    { "run", "ID", NULL, OPT_TEXT(swarm.run), "name of the run; without it, train alone" },
+    { 0 },
+};
+
+const struct option_row train_algorithm_rows[] = {
     { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, train_algorithms),
       "how peers agree. gradients: on one gradient a step, as in the paper's run. diloco, "
       "local_sgd: each peer makes --inner-steps steps alone, of --target-batch samples of its own "
@@ -138,6 +143,19 @@ static const struct option_row rows[] = {
       "Nesterov momentum of diloco's outer step" },
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
+    { 0 },
+};
+
+static const struct option_row rows[] = {
+    TRAIN_ROWS(train_model_rows),
+    TRAIN_ROWS(train_own_rows),
+    { NULL, NULL, NULL, OPT_HEADING,
+      "In a swarm (all peers give the same --run, --config, --steps and --target-batch)" },
+    { "run", "ID", NULL, OPT_TEXT(swarm.run), "name of the run; without it, train alone" },
+    { "manifest", "FILE", NULL, OPT_PATH(manifest),
+      "take the run's name and all that its peers agree on from this file, as potluck new-run "
+      "writes it; other options that contradict it are refused" },
+    TRAIN_ROWS(train_algorithm_rows),
     TRAIN_ROWS(train_peer_rows),
     { 0 },
 };
@@ -147,7 +165,7 @@ const struct command command_train = {
     .name = "train",
     .summary = "train a text-to-image transformer, alone or in a swarm",
     .synopsis = "[--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
-                "--run ID [--join MULTIADDR ...] [OPTION ...]",
+                "--run ID [--join MULTIADDR ...] [OPTION ...]\n--manifest FILE [OPTION ...]",
     .about =
         "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with "
         "--run in a swarm. The first peer of a swarm has no --join; it prints how others join.",
@@ -234,7 +252,7 @@ static int run(struct train_requests *w, struct pl_err *err)
         compute_open_host(&host, &w->compute);
         training.optimizer.host = &host;
     }
-    if (w->agreed) config = w->agreed->config;
+    if (w->agreed && !w->config) config = w->agreed->config;
     else rc = pl_dalle_config_find(&config, w->config, err);
     if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)
@@ -342,15 +360,17 @@ static int check(struct train_requests *w)
     return PL_OK;
 }
 
+void train_round_steps(struct train_requests *w)
+{
+    const uint64_t H = (uint64_t)w->swarm.inner_steps;
+    if (strcmp(w->swarm.algorithm, "gradients")) w->job.steps = (w->job.steps + H - 1) / H * H;
+}
+
 /* --run: train_swarm.c gets the parsed options as they are. */
 static void use_swarm(struct train_requests *w)
 {
     if (!w->swarm.run) return;
-    /* Whole outer steps. */
-    if (strcmp(w->swarm.algorithm, "gradients")) {
-        const uint64_t H = (uint64_t)w->swarm.inner_steps;
-        w->job.steps = (w->job.steps + H - 1) / H * H;
-    }
+    train_round_steps(w);
     join_options_default(&w->join);
     w->swarm.join = &w->join;
     w->swarm.averaging = &w->averaging;
@@ -378,12 +398,43 @@ void train_requests_init(struct train_requests *w, const char *cmd)
                                   .averaging = { .bandwidth = PL_BANDWIDTH_UNKNOWN } };
 }
 
+/* --manifest: the options of the file in place of the defaults, and those of the command line read
+ * once more on top of them, so that train_run finds what contradicts the file. */
+static int read_manifest(struct train_requests *w, struct run_manifest *m, int argc, char **argv,
+                         int *status)
+{
+    struct pl_err err = { "" };
+    const int json = w->swarm.json;
+    int rc = train_manifest_read_file(m, w->manifest, &err);
+    if (!rc) {
+        train_data_close(&w->data);
+        train_requests_init(w, "train");
+        options_parse(&command_train, w, 1, argv, NULL, status);
+        rc = train_agree(w, m, &err);
+    }
+    if (!rc && options_override(&command_train, w, argc, argv, NULL, status)) return 1;
+    if (!rc) rc = train_agree_data(w, m, &err);
+    if (!rc) return 0;
+    fprintf(stderr, "potluck train: --manifest: %s\n", err.text);
+    if (json) json_event_error("train", err.text);
+    *status = rc == PL_EUSE ? 2 : 1;
+    return 1;
+}
+
 static int run_train(int argc, char **argv)
 {
+    struct run_manifest *manifest = calloc(1, sizeof *manifest);
     struct train_requests w;
     int status;
     train_requests_init(&w, "train");
-    if (!options_parse(&command_train, &w, argc, argv, NULL, &status)) status = train_run(&w);
+    if (!manifest) {
+        fputs("potluck train: no memory\n", stderr);
+        return 1;
+    }
+    if (!options_parse(&command_train, &w, argc, argv, NULL, &status) &&
+        (!w.manifest || !read_manifest(&w, manifest, argc, argv, &status)))
+        status = train_run(&w);
     train_data_close(&w.data);
+    free(manifest);
     return status;
 }

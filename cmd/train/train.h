@@ -28,21 +28,27 @@ struct train_requests {
     struct join_options join;
     struct averaging_options averaging;
     struct train_swarm swarm;
-    const struct run_manifest *agreed; /* of `potluck join`, borrowed: has the model; or NULL */
+    const char *manifest;              /* a file; NULL: none */
+    const struct run_manifest *agreed; /* borrowed; has the model if config is NULL. Or NULL */
 };
 
 /* Rows of a struct train_requests: each peer's own, alone and in a swarm. */
 extern const struct option_row train_own_rows[], train_peer_rows[];
+/* What all peers of a run agree on, but compression: `potluck new-run` has them, too. */
+extern const struct option_row train_model_rows[], train_algorithm_rows[];
 /* clang-format off */
 #define TRAIN_ROWS(its_rows) \
     { NULL, NULL, NULL, { .kind = OPTION_TABLE, .rows = its_rows }, NULL }
 /* clang-format on */
-extern const char *const train_algorithms[]; /* ends with NULL */
 
 /* Before the options are read; cmd is for messages. w->data is the caller's to close. */
 void train_requests_init(struct train_requests *w, const char *cmd);
 /* Trains; the exit status. */
 int train_run(struct train_requests *w);
+/* An algorithm with inner steps makes whole outer ones: rounds job.steps up. */
+void train_round_steps(struct train_requests *w);
+/* --data for an OPT_CALL of a struct train_requests. */
+option_take_fn train_take_data;
 
 /* What others have to agree with. */
 int train_describe(struct run_manifest *m, const struct train_requests *w,

@@ -9,7 +9,7 @@ version=$("$program" --version | sed -n '1s/^potluck //p')
 date=$(sed -n 's/^## .*(\([0-9-]*\))$/\1/p' "$2" | head -n 1)
 mkdir -p "$folder"
 
-table=$("$program" --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1 \2/p')
+table=$("$program" --help | sed -n 's/^  \([a-z][a-z-]*\)  *\(.*\)/\1 \2/p')
 echo "$table" | while read -r command about; do
     {
         "$program" "$command" --help | awk -v name="potluck-$command" -v about="$about" -v version="$version" \

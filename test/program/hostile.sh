@@ -121,7 +121,7 @@ check "is named with its picture" grep -q 'codes.safetensors: picture 1 holds a 
 check "and no picture is drawn" [ ! -e none ]
 
 # Calls that make no sense: what is wrong in one line, and nothing is begun.
-for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
+for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p'); do
     verb=
     case $command in dht) verb=ping ;; vqgan) verb=train ;; esac
     refuses 2 "potluck $command: unrecognized option '--no-such-flag'" "$POTLUCK" $command $verb --no-such-flag

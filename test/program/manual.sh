@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.inc"
 skipped=0
 pages=$work/man
-commands=$("$POTLUCK" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')
+commands=$("$POTLUCK" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
 options() { grep -oE -e '--[a-z0-9][a-z0-9-]*' | sort -u; }
 
 check "pages are made" sh paper/man/pages.sh "$POTLUCK" CHANGELOG.md "$pages"

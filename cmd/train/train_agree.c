@@ -1,0 +1,109 @@
+/* train_agree.c - from a manifest to the options of a training, and manifests in files. */
+#include "train_agree.h"
+#include "data/files/file.h"
+#include "data/files/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Indented, an array has a line for each element: 256 blocks take 20,000 bytes. */
+#define FILE_BYTES_MAX ((size_t)64 << 10)
+
+const char *const train_algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
+
+static const char *named(const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (!strcmp(*names, name)) return *names;
+    return NULL;
+}
+
+int train_agree(struct train_requests *w, const struct run_manifest *m, struct pl_err *err)
+{
+    w->agreed = m;
+    w->config = NULL;
+    w->swarm.run = m->run;
+    w->optimizer = named(train_optimizers, m->optimizer);
+    w->swarm.algorithm = named(train_algorithms, m->algorithm);
+    w->averaging.compression = named(compression_names, m->compression);
+    if (!w->optimizer || !w->swarm.algorithm || !w->averaging.compression)
+        return pl_fail(
+            err, PL_EUSE,
+            "the run's optimizer %s, algorithm %s or compression %s is not known to this "
+            "version: update potluck",
+            m->optimizer, m->algorithm, m->compression);
+    w->job.steps = (uint64_t)m->steps;
+    w->job.target_batch = (int)m->target_batch;
+    w->swarm.average_state_every = m->average_state_every;
+    w->swarm.inner_steps = m->inner_steps;
+    w->swarm.outer_lr = m->outer_lr;
+    w->swarm.outer_momentum = m->outer_momentum;
+    w->lr = m->lr;
+    w->warmup = m->warmup;
+    w->seed = m->seed;
+    return PL_OK;
+}
+
+int train_agree_data(struct train_requests *w, const struct run_manifest *m, struct pl_err *err)
+{
+    int rc = PL_OK;
+    if (w->data.paths) return PL_OK;
+    if (!m->data_count)
+        return pl_fail(err, PL_EUSE, "the run's peers bring their own data: --data PATH is needed");
+    /* Strangers name these servers: no token of ours goes to them. */
+    w->data.has_no_token = 1;
+    for (size_t i = 0; i < m->data_count && !rc; i++)
+        if (strcmp(m->data[i], "demo")) {
+            w->given[w->given_count++] = m->data[i];
+            rc = train_data_add(&w->data, m->data[i], err);
+        }
+    return rc;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+int train_manifest_read_file(struct run_manifest *m, const char *path, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    json_error_t place;
+    json_t *root;
+    char *text, *compact;
+    int rc = pl_file_read_text(&text, path, FILE_BYTES_MAX, err);
+    if (rc) return rc;
+    root = pl_json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &place);
+    rc = root ? PL_OK : pl_json_status();
+    free(text);
+    if (rc) return pl_fail(err, rc, "%.200s: line %d: %.100s", path, place.line, place.text);
+    compact = pl_json_text(root, JSON_COMPACT);
+    json_decref(root);
+    rc = compact ? manifest_read(m, compact, strlen(compact), &why) : PL_ENOMEM;
+    free(compact);
+    if (rc) return pl_fail(err, rc, "%.200s: %s", path, *why.text ? why.text : "no memory");
+    if (*m->run) return PL_OK;
+    return pl_fail(err, PL_EUSE, "%.200s: manifest: run: a name is needed", path);
+}
+
+int train_manifest_write_file(const struct run_manifest *m, const char *path, struct pl_err *err)
+{
+    char *compact, *text, *line;
+    json_t *root;
+    size_t n;
+    int rc = manifest_write(&compact, m, err);
+    if (rc) return rc;
+    root = pl_json_load(compact, strlen(compact), 0, NULL);
+    free(compact);
+    text = root ? pl_json_text(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+                : NULL;
+    json_decref(root);
+    n = text ? strlen(text) : 0;
+    if (!text || !(line = realloc(text, n + 2))) {
+        free(text);
+        return pl_fail(err, PL_ENOMEM, "no memory");
+    }
+    memcpy(line + n, "\n", 2);
+    if (!strcmp(path, "-")) fputs(line, stdout);
+    else rc = pl_file_write(path, line, n + 1, err);
+    free(line);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* train_agree.h - training by a run's manifest: `potluck join` gets it from a peer, `potluck train
+ * --manifest` from a file that `potluck new-run` wrote. */
+#ifndef PL_CMD_TRAIN_AGREE_H
+#define PL_CMD_TRAIN_AGREE_H
+
+#include "train.h"
+
+extern const char *const train_algorithms[]; /* ends with NULL */
+
+/* Sets all options that the manifest decides; m is borrowed as long as w is used. PL_EUSE: it names
+ * a method that this version does not know. */
+int train_agree(struct train_requests *w, const struct run_manifest *m, struct pl_err *err);
+/* The manifest's data, unless w has data already. PL_EUSE: neither has. */
+int train_agree_data(struct train_requests *w, const struct run_manifest *m, struct pl_err *err);
+
+/* A manifest in a file: the JSON that peers publish, with any white space. */
+int train_manifest_read_file(struct run_manifest *m, const char *path, struct pl_err *err);
+/* "-" is standard output. */
+int train_manifest_write_file(const struct run_manifest *m, const char *path, struct pl_err *err);
+
+#endif
