@@ -22,6 +22,9 @@
 /* s that a connected peer is two epochs or more behind most others. Two parts of equal size need
  * longest. */
 #define BEHIND_MAX 150.0
+/* A round of the parameters may end this many times farther off than its farthest member began:
+ * what compression rounds, and steps that another has made meanwhile. */
+#define CORRECTION_NOISE 1.05
 #define JOIN_MAX 90.0   /* s after which every peer can join again */
 #define BEEN_MAX 8192   /* states that are remembered */
 #define GROUPS_MAX 4096 /* all-reduces of a run, each as seen by one peer */
@@ -63,6 +66,8 @@ void checks_boot(struct trainer *t, int64_t epoch)
 {
     t->has_joined = 0;
     t->epoch = epoch;
+    t->was = t->distance;
+    t->set_back = fmax(t->set_back, 1);
     if (epoch >= 0 && epoch < t->saved)
         sim_fail("peer %d boots with the checkpoint of epoch %lld, and had one of %lld",
                  t->peer->index, (long long)epoch, (long long)t->saved);
@@ -137,6 +142,61 @@ static void check_averaging(struct trainer *t, const struct pl_collaborative_eve
                  t->alone);
 }
 
+/* --- learning --------------------------------------------------------------------------------- */
+
+/* 1: a Byzantine peer of this kind takes part. */
+static int has_kind(enum byzantine kind)
+{
+    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++)
+        if (plan.kinds[i] == kind) return 1;
+    return 0;
+}
+
+/* A mean without CenteredClip or BTARD follows whatever one member gives. */
+static int is_poisoned(void)
+{
+    return has_kind(BYZANTINE_GRADIENT) || has_kind(BYZANTINE_WEIGHT) ||
+           has_kind(BYZANTINE_FALSE_SUM);
+}
+
+/* A round of the parameters leaves its members at their mean, which is no farther from the optimum
+ * than the farthest of what they gave. Where parts of a swarm were apart, it brings them together,
+ * and CenteredClip takes the place of the larger part: members of the nearer part are set back, and
+ * need as many epochs more. */
+static void check_correction(struct trainer *t)
+{
+    double farthest = t->was;
+    for (int i = 0; i < plan.honest; i++)
+        for (int k = 0; k < PLAN_GIVEN; k++) farthest = fmax(farthest, trainers[i].given[k]);
+    if (!plan.byzantine && t->distance > CORRECTION_NOISE * farthest)
+        sim_fail(
+            "peer %d is put at %.3f by a round of the parameters, and nobody gave more than %.3f",
+            t->peer->index, t->distance, farthest);
+    if (t->distance > CORRECTION_NOISE * t->was) t->set_back *= t->distance / t->was;
+}
+
+static void note_given(struct trainer *t)
+{
+    memmove(t->given + 1, t->given, sizeof t->given - sizeof *t->given);
+    t->given[0] = t->distance;
+}
+
+/* What one peer has lost, all who load its state have lost. */
+static double set_back_most(void)
+{
+    double most = 1;
+    for (int i = 0; i < plan.honest; i++) most = fmax(most, trainers[i].set_back);
+    return most;
+}
+
+/* Twelve epochs and more halve the distance, but for what was set back. */
+static void check_learnt(const struct trainer *t)
+{
+    if (t->distance > 0.5 * plan.first_distance * set_back_most() && !is_poisoned())
+        sim_fail("peer %d has not learned: %.3f of %.3f, set back %.2f times", t->peer->index,
+                 t->distance, plan.first_distance, set_back_most());
+}
+
 void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
@@ -160,6 +220,9 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
     check_averaging(t, e);
     if (!isfinite(t->distance))
         sim_fail("peer %d has parameters that are not finite", t->peer->index);
+    if (e->kind == PL_COLLABORATIVE_EPOCH) note_given(t);
+    if (e->kind == PL_COLLABORATIVE_CORRECTED) check_correction(t);
+    t->was = t->distance;
 }
 
 /* --- all-reduce: wholly or not at all, and all that apply agree ------------------------------- */
@@ -212,14 +275,6 @@ static int are_equal(const float *a, const float *b, size_t n, double change)
         if (!(fabs((double)a[i] - b[i]) <= limit)) apart++;
     }
     return apart <= (is_uniform8 ? n / 10 : 0);
-}
-
-/* 1: a Byzantine peer of this kind takes part. */
-static int has_kind(enum byzantine kind)
-{
-    for (int i = plan.honest; i < plan.honest + plan.byzantine; i++)
-        if (plan.kinds[i] == kind) return 1;
-    return 0;
 }
 
 static void check_applied(struct trainer *t, const float *before, float *const *after_,
@@ -401,20 +456,12 @@ static void check_now(void *context, uint64_t argument)
 
 void checks_begin(void) { check_now(NULL, 0); }
 
-/* A mean without CenteredClip or BTARD follows whatever one member gives. */
-static int is_poisoned(void)
-{
-    return has_kind(BYZANTINE_GRADIENT) || has_kind(BYZANTINE_WEIGHT) ||
-           has_kind(BYZANTINE_FALSE_SUM);
-}
-
 void checks_end(void)
 {
     sim_log("a peer was behind most others for %.0f s at most", behind_longest);
     for (int i = 0; i < plan.honest; i++) {
         const struct trainer *t = &trainers[i];
         if (!t->is_done) sim_fail("peer %d is not done: epoch %lld", i, (long long)t->epoch);
-        if (t->distance > 0.5 * plan.first_distance && !is_poisoned())
-            sim_fail("peer %d has not learned: %.3f of %.3f", i, t->distance, plan.first_distance);
+        check_learnt(t);
     }
 }

@@ -86,6 +86,8 @@ void plan_describe(char *text, size_t n);
 
 /* --- trainer.c: an honest peer ---------------------------------------------------------------- */
 
+#define PLAN_GIVEN 3
+
 struct trainer {
     struct sim_peer *peer;
     struct peer_id id;
@@ -97,6 +99,9 @@ struct trainer {
     /* checks.c */
     int has_joined, is_behind, alone;
     int64_t epoch;
+    double was;               /* its distance at the event before this one */
+    double given[PLAN_GIVEN]; /* and at its last steps: what it gave to rounds of the parameters */
+    double set_back;          /* how many times farther off such rounds have put it */
     uint64_t failures_at_boot;
     float *const *taking; /* the gradient of a delayed round */
     float before[PLAN_VALUES];

@@ -133,8 +133,9 @@ static void begin_enter(void *context)
     /* A round of the parameters that is still under way averages values that we no longer have. */
     if (c->state.phase == STATE_AVERAGING) {
         c->state.phase = STATE_OUTDATED;
-        /* The others' phi is of another epoch now, too. */
-        if (c->o.local_steps && is_other) averager_finish(c->a[STATE]);
+        /* In a group that is still to be found, the others would get the mean with values of an
+         * epoch that they have left. */
+        if (is_other) averager_finish(c->a[STATE]);
     } else if (c->state.phase == STATE_ENDED) c->state.phase = STATE_IDLE;
     c->load.failures = 0;
     claims_shown(&c->poll.claims, c->own.epoch);

@@ -211,6 +211,42 @@ static void only_peers_with_samples_report(void **state)
     }
 }
 
+/* A state replaces the parameters of a peer that still looks for a group: the group comes about without
+ * it, and nobody gets a mean with values of the epoch that it has left. */
+static void replaced_parameters_are_given_to_nobody(void **state)
+{
+    struct training_view v = { .peers = 0 };
+    struct training_round r;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) {
+        open_peer(&peers[i], i);
+        training_enter(peers[i].c, 1);
+        training_add(peers[i].c, BATCH, 1000);
+        fill(peers[i].host_tensor, i ? 9 : 1);
+    }
+    for (int i = 0; i < 2; i++, v.peers = 0)
+        while (v.peers < 2) {
+            nap(0.05);
+            training_enter(peers[i].c, 1);
+            training_add(peers[i].c, BATCH, 1000);
+            training_get_view(peers[i].c, &v);
+        }
+    training_average_parameters(peers[1].c, peers[1].host_tensor);
+    training_set_epoch(peers[1].c, 2);
+    training_average_parameters(peers[0].c, peers[0].host_tensor);
+    while (!training_corrected(peers[0].c, &r)) nap(0.05);
+    assert_int_equal(r.peers, 1);
+    assert_int_not_equal(r.status, PL_OK);
+    /* The next round is one of both again. */
+    fill(peers[1].host_tensor, 3);
+    for (int i = 0; i < 2; i++) training_set_epoch(peers[i].c, 2);
+    for (int i = 0; i < 2; i++) training_average_parameters(peers[i].c, peers[i].host_tensor);
+    while (!training_corrected(peers[0].c, &r)) nap(0.05);
+    assert_int_equal(r.status, PL_OK);
+    training_correct(peers[0].c, peers[0].host_tensor);
+    assert_float_equal(peers[0].host_tensor[0][0], 2, 1e-3);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +255,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(bad_gradients_stay_here, close_all),
         cmocka_unit_test_teardown(every_second_epoch_averages_parameters, close_all),
         cmocka_unit_test_teardown(correction_keeps_progress, close_all),
+        cmocka_unit_test_teardown(replaced_parameters_are_given_to_nobody, close_all),
         cmocka_unit_test_teardown(only_peers_with_samples_report, close_all),
         cmocka_unit_test_teardown(samples_are_weights_up_to_four_targets, close_all),
     };
