@@ -72,6 +72,11 @@ class Program:
             time.sleep(0.1)
         raise RuntimeError("potluck did not say what was waited for; it said:\n" + self.text()[-2000:])
 
+    def stop(self) -> None:
+        """Asks the command to end, as Ctrl-C does: a training saves its state first."""
+        if self.running():
+            self.process.terminate()
+
     def end(self, limit_s: float = 600) -> int:
         """Waits until the command is done; its exit status."""
         return self.process.wait(limit_s)
