@@ -7,9 +7,10 @@
  *
  * The optimizer decides when to step. Parameters stay in the device's memory. */
 #include "train_swarm.h"
+#include "averaging_time.h"
+#include "swarm_events.h"
 #include "train_manifest.h"
 #include "cmd/common/swarm_messages.h"
-#include "cmd/common/json_event.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/optimizer/optimizer_trainer.h"
 #include "net/hivemind/training/peer_report.h"
@@ -35,6 +36,9 @@ struct swarm_trainer {
     double seconds_a_sample;       /* ours, running */
     struct pl_dalle_loss sum;      /* with local steps: of all since the last outer one */
     uint64_t samples;
+    struct averaging_time time;
+    int has_mates; /* others have trained with us */
+    double stepped_at;
 };
 
 /* Steps of the run at an outer step, as the schedule and the log count them. */
@@ -110,10 +114,13 @@ static int take_gradient(void *context, int delayed, float **gradient)
 static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
 {
     struct swarm_trainer *l = context;
+    double began = pl_seconds();
     int rc;
     l->t->step = (uint64_t)epoch;
+    /* On a thread of its own, while batches are computed. */
     if (delayed) return pl_trainer_step_delayed(l->t, &l->report, err);
     rc = pl_trainer_step(l->t, &l->report, err);
+    l->time.computing += pl_seconds() - began;
     if (!rc) l->epoch = epoch + 1;
     if (!rc && l->w->job->outer) {
         const double n = (double)l->report.samples;
@@ -199,65 +206,17 @@ static double learning_rate(void *context, int64_t epoch)
     return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
 }
 
-/* --- output for the user ---------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
-/* One line for each event, with all fields whether the kind has them or not. */
-static void print_json(const struct pl_collaborative_event *e)
+static void report_time(struct swarm_trainer *l, int at_end)
 {
-    static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
-                                         "corrected", "behind", "trouble", "end" };
-    char round[2 * DHT_ID_BYTES + 1];
-    for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
-    json_event_print(
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
-                  "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
-                  (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers,
-                  "global_samples", (json_int_t)e->status.global_samples, "local_samples",
-                  (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
-                  isfinite(e->status.eta_s) ? e->status.eta_s : -1, "samples_per_second",
-                  e->status.samples_per_second, "round", round, "round_status", e->round.status,
-                  "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
-                  "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
-                  e->round.banned ? e->round.caught : NULL, "text", e->text));
-}
-
-/* Batches and good rounds are the progress line's matter: here is only what a user may act on. */
-static void print_text(const struct swarm_trainer *l, const struct pl_collaborative_event *e)
-{
-    const char *cmd = l->w->job->cmd;
-    const int verify = l->w->averaging->verify;
-    switch (e->kind) {
-    case PL_COLLABORATIVE_LOADED:
-        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %llu\n", cmd,
-                (unsigned long long)steps_at(l, e->status.epoch));
-        if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
-        break;
-    case PL_COLLABORATIVE_BEHIND:
-        fprintf(stderr, "\npotluck %s: the swarm is at step %llu, we are at %llu: catching up\n",
-                cmd, (unsigned long long)steps_at(l, e->status.global_epoch),
-                (unsigned long long)steps_at(l, e->status.epoch));
-        break;
-    case PL_COLLABORATIVE_WARNING: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
-    case PL_COLLABORATIVE_EPOCH:
-        if (e->round.banned) fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught);
-        if (e->round.status && e->status.peers > 1)
-            fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
-                    (long long)e->status.epoch, e->round.why);
-        else if (verify && !e->round.verified && e->round.peers > 1)
-            fprintf(stderr,
-                    "\npotluck %s: step %lld could not be verified: at least three publicly "
-                    "reachable peers must ask for it with the same data; we reduced our parts by "
-                    "centered-clip\n",
-                    cmd, (long long)e->status.epoch);
-        break;
-    case PL_COLLABORATIVE_CORRECTED:
-        if (e->round.status && e->status.peers > 1)
-            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd, e->round.why);
-        break;
-    case PL_COLLABORATIVE_READY:
-    case PL_COLLABORATIVE_BATCH:
-    case PL_COLLABORATIVE_END: break;
-    }
+    const struct train_swarm *w = l->w;
+    const struct averaging_plan plan = { .algorithm = w->algorithm,
+                                         .is_delayed = w->delay == PL_DELAY_ROUND,
+                                         .inner_steps = w->inner_steps,
+                                         .target_batch = w->job->target_batch };
+    if (l->has_mates && (w->json || !w->job->quiet))
+        averaging_time_report(&l->time, &plan, w->job->cmd, at_end, w->json);
 }
 
 /* On the training's thread, within pl_collaborative_open, _step, _finish and _close. */
@@ -265,17 +224,23 @@ static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct swarm_trainer *l = context;
     struct train_swarm *w = l->w;
+    const double began = pl_seconds();
     struct pl_err err;
     /* a token that was refused is requested again with the next batch */
     if (e->kind == PL_COLLABORATIVE_BATCH && membership_renew(&w->join->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
-    if (w->json) print_json(e);
-    else if (!w->job->quiet) print_text(l, e);
+    if (w->json) swarm_event_json(e);
+    else if (!w->job->quiet)
+        swarm_event_text(e, w->job->cmd, w->averaging->verify, (int64_t)steps_at(l, 1));
     if (e->kind == PL_COLLABORATIVE_EPOCH && w->job->outer) end_outer_step(l, e->status.epoch);
-    if (e->kind == PL_COLLABORATIVE_EPOCH &&
-        w->hooks->stepped(w->hooks->state, &l->report,
-                          e->samples / fmax(1e-9, e->status.samples_per_second), &err))
-        fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
+    if (e->kind == PL_COLLABORATIVE_EPOCH) {
+        l->has_mates |= e->round.peers > 1;
+        if (w->hooks->stepped(w->hooks->state, &l->report, began - l->stepped_at, &err))
+            fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
+        l->stepped_at = began;
+        l->time.computing += pl_seconds() - began;
+        report_time(l, 0);
+    }
 }
 
 /* --- the run ---------------------------------------------------------------------------------- */
@@ -306,16 +271,24 @@ static int train(struct swarm_trainer *l, struct pl_collaborative *c, double beg
     const struct train_held_out *h = l->w->job->held_out;
     double held_out = NAN;
     int rc = PL_OK;
+    l->stepped_at = pl_seconds();
     while (!rc && !is_over(l, c, began)) {
-        double loss;
+        const double batch_began = pl_seconds();
+        double loss, called, computing;
         rc = add_batch(l, &loss, err);
+        called = pl_seconds();
+        l->time.computing += called - batch_began;
+        computing = l->time.computing;
         /* A loss that is not finite drops the batch; the optimizer decides whether to go on. */
         if (rc == PL_EAGAIN && is_over(l, c, began)) rc = PL_OK;
         else if (rc == PL_EFORMAT) rc = pl_collaborative_discard(c, err->text, err);
         else if (!rc) rc = pl_collaborative_step(c, NULL, l->w->job->micro_batch, loss, err);
         if (h && isfinite(h->last) && h->last != held_out)
             pl_collaborative_held_out(c, held_out = h->last);
+        /* In the optimizer's call, but for what our hooks have computed within it. */
+        l->time.averaging += pl_seconds() - called - (l->time.computing - computing);
     }
+    if (!rc) report_time(l, 1);
     return rc ? rc : pl_collaborative_finish(c, err);
 }
 
